@@ -99,7 +99,7 @@ class Run:
     def __init__(self, bench: measure.Bench, servers: list[Program]) -> None:
         self._bench = bench
         self._servers = servers
-        self._answers = bench.work / "answers"
+        self._recording = bench.work / "answers"
         self.results: report.Results = {}
         self.errors: list[str] = []
 
@@ -121,9 +121,9 @@ class Run:
     def _once(
         self, server: Program, workload: workloads.Workload, number: int
     ) -> dict[str, float]:
-        answers = self._answers if server.name == report.OURS else None
+        recording = self._recording if server.name == report.OURS else None
         try:
-            values = measure.measure(self._bench, server, workload, answers)
+            values = measure.measure(self._bench, server, workload, recording)
             if isinstance(workload, workloads.Load) and workload.compare_direct:
                 batch = max(1, round(values["batch"]))
                 rate = measure.direct_throughput(self._bench, workload.model, batch)
@@ -138,20 +138,20 @@ class Run:
                 rate = measure.direct_throughput(self._bench, model, 1)
                 values["beside_us"] = values["cpu_us"] - times * 1e6 / rate
         except NOT_MEASURED as error:
-            return self._void(workload, server.name, number, error)
-        return _told(workload, server.name, values)
+            return self._failed_pair(workload, server.name, number, error)
+        return _print_values(workload, server.name, values)
 
     def _bare(self, workload: workloads.Load, number: int) -> dict[str, float]:
         """Measures the loop on what was recorded in this round."""
         try:
-            values = measure.measure_bare(self._bench, workload, self._answers)
+            values = measure.measure_bare(self._bench, workload, self._recording)
         except NOT_MEASURED as error:
-            return self._void(workload, report.BARE, number, error)
+            return self._failed_pair(workload, report.BARE, number, error)
         finally:
-            self._answers.unlink(missing_ok=True)
-        return _told(workload, report.BARE, values)
+            self._recording.unlink(missing_ok=True)
+        return _print_values(workload, report.BARE, values)
 
-    def _void(
+    def _failed_pair(
         self, workload: workloads.Workload, side: str, number: int, error: Exception
     ) -> dict[str, float]:
         # One refused workload must not cost the others; the pair of this round is void.
@@ -160,7 +160,9 @@ class Run:
         return {}
 
 
-def _told(workload: workloads.Workload, side: str, values: dict[str, float]) -> dict[str, float]:
+def _print_values(
+    workload: workloads.Workload, side: str, values: dict[str, float]
+) -> dict[str, float]:
     brief = {key: round(value, 1) for key, value in values.items()}
     print(f"{workload.name} {side} {brief}", file=sys.stderr, flush=True)
     return values

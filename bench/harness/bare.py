@@ -47,37 +47,37 @@ def program(work: pathlib.Path, compiler: str) -> pathlib.Path:
     return target
 
 
-def write(answers: list[RecordedResponse], path: pathlib.Path) -> None:
+def write(responses: list[RecordedResponse], path: pathlib.Path) -> None:
     """Writes the file that the loop reads."""
     with path.open("wb") as file:
-        for each in answers:
+        for each in responses:
             sizes = f"{len(each.prefix)} {each.id_bytes} {len(each.text)} {int(each.counted)}\n"
             file.write(sizes.encode() + each.prefix + each.text)
 
 
 def record(address: str, model: str, path: pathlib.Path) -> None:
     """Asks a server what load generators and the harness ask, and writes its answers."""
-    answers = [_inference(address, model, digits) for digits in range(ID_DIGITS_MAX + 1)]
+    responses = [_inference(address, model, digits) for digits in range(ID_DIGITS_MAX + 1)]
     about = f"/v2/models/{model}"
     for place in ("/v2/health/live", "/v2/health/ready", "/v2", about, f"{about}/config"):
         prefix = f"GET {place} ".encode()
-        answers.append(RecordedResponse(prefix, _ask(address, prefix)))
+        responses.append(RecordedResponse(prefix, _exchange(address, prefix)))
     prefix = f"GET {about}/stats ".encode()
-    answers.append(RecordedResponse(prefix, counting(_ask(address, prefix))))
-    answers.append(RecordedResponse(b"", _ask(address, b"GET /nothing ")))
-    write(answers, path)
+    responses.append(RecordedResponse(prefix, counting(_exchange(address, prefix))))
+    responses.append(RecordedResponse(b"", _exchange(address, b"GET /nothing ")))
+    write(responses, path)
 
 
 def _inference(address: str, model: str, digits: int) -> RecordedResponse:
     """Requests an inference with an ID of this many digits."""
     prefix = f"POST /v2/models/{model}/infer ".encode()
-    text = _ask(address, prefix, *request_body.http_body(model, "1" * digits))
+    text = _exchange(address, prefix, *request_body.http_body(model, "1" * digits))
     if not text.startswith(b"HTTP/1.1 200 "):
         raise RuntimeError(f"no inference to record: {text!r}")
     return RecordedResponse(prefix, text, id_bytes=digits, counted=True)
 
 
-def _ask(address: str, prefix: bytes, body: bytes = b"", json_bytes: int = 0) -> bytes:
+def _exchange(address: str, prefix: bytes, body: bytes = b"", json_bytes: int = 0) -> bytes:
     """Sends a request that begins like this; returns the answer as it came."""
     head = prefix + f"HTTP/1.1\r\nHost: {address}\r\n".encode()
     if body:
@@ -109,12 +109,12 @@ def _length(text: bytes) -> int:
     return len(head) + len(HEAD_END) + int(length[0])
 
 
-def counting(answer: bytes) -> bytes:
+def counting(response: bytes) -> bytes:
     """Lets statistics tell the number of requests wherever they count inferences.
 
     Times stay as they were recorded: the loop executes nothing.
     """
-    head, _, body = answer.partition(HEAD_END)
+    head, _, body = response.partition(HEAD_END)
     document = json.loads(body)
     statistics = document["model_stats"][0]
     statistics["inference_count"] = statistics["execution_count"] = COUNT

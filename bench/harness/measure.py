@@ -52,7 +52,7 @@ class Snapshot:
 
 
 def measure(
-    bench: Bench, program: Program, workload: Workload, answers: pathlib.Path | None = None
+    bench: Bench, program: Program, workload: Workload, recording: pathlib.Path | None = None
 ) -> Values:
     """Starts the server, measures the workload and stops the server.
 
@@ -62,15 +62,15 @@ def measure(
         return _startup(bench, program, workload)
     with _start(bench, program, workload) as running:
         values = _under_load(bench, running, workload)
-        if answers is not None and workload.compare_bare:
-            bare.record(running.address("http"), workload.model, answers)
+        if recording is not None and workload.compare_bare:
+            bare.record(running.address("http"), workload.model, recording)
         return values
 
 
-def measure_bare(bench: Bench, workload: Load, answers: pathlib.Path) -> Values:
+def measure_bare(bench: Bench, workload: Load, recording: pathlib.Path) -> Values:
     """Measures the workload on a loop that gives these answers."""
     ports = server.free_ports(2)
-    command = [str(bench.bare), str(answers), str(ports[0])]
+    command = [str(bench.bare), str(recording), str(ports[0])]
     log = bench.work / "bare.log"
     with server.started(command, (ports[0], ports[1]), bench.server_core, log) as running:
         return _under_load(bench, running, workload)

@@ -65,7 +65,7 @@ STATS_BODY = json.dumps(
 HEALTH = b"GET /v2/health/ready "
 
 
-def answers(digits: int = bare.ID_DIGITS_MAX) -> list[bare.RecordedResponse]:
+def recorded_responses(digits: int = bare.ID_DIGITS_MAX) -> list[bare.RecordedResponse]:
     named = [
         bare.RecordedResponse(INFER, response(b'{"id":"' + b"1" * size + b'","outputs":[]}'), size, True)
         for size in range(1, digits + 1)
@@ -106,7 +106,7 @@ class Loop(unittest.TestCase):
 
     def setUp(self) -> None:
         path = self.work / "answers"
-        bare.write(answers(), path)
+        bare.write(recorded_responses(), path)
         self.port, self.pid = self.enterContext(self.running(path))
 
     def connect(self) -> socket.socket:
@@ -123,13 +123,13 @@ class Loop(unittest.TestCase):
             other.sendall(get(HEALTH))
             self.assertEqual(bare.receive(other), response(b""))
 
-    def expect(self, stream: socket.socket, answers_in_order: bytes) -> None:
+    def expect(self, stream: socket.socket, expected: bytes) -> None:
         received = b""
-        while len(received) < len(answers_in_order):
-            part = stream.recv(len(answers_in_order) - len(received))
+        while len(received) < len(expected):
+            part = stream.recv(len(expected) - len(received))
             self.assertNotEqual(part, b"", f"ended after {received!r}")
             received += part
-        self.assertEqual(received, answers_in_order)
+        self.assertEqual(received, expected)
 
     def counted(self) -> int:
         stream = self.connect()
@@ -260,14 +260,14 @@ class Loop(unittest.TestCase):
         with mock.patch.object(request_body, "INPUTS", known):
             with mock.patch.object(request_body, "OUTPUTS", outputs):
                 bare.record(f"127.0.0.1:{self.port}", "m", copy)
-        asked = [
+        requests = [
             *(request(b'{"id":"%d","inputs":[]}' % each + b"x" * 30) for each in (1, 10, 99_999)),
             request(b"x"),
             get(HEALTH),
             get(b"GET /v2 "),
         ]
         with self.running(copy) as (port, _):
-            for each in asked:
+            for each in requests:
                 seen = []
                 for one in (self.port, port):
                     with socket.create_connection(("127.0.0.1", one), TIMEOUT_SECONDS) as stream:

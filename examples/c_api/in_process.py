@@ -48,7 +48,7 @@ ALLOCATE = CFUNCTYPE(
 )
 FREE = CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_uint, c_int64)
 RELEASED = CFUNCTYPE(None, c_void_p, c_uint32, c_void_p)
-ANSWERED = CFUNCTYPE(None, c_void_p, c_uint32, c_void_p)
+RESPONSE_CALLBACK = CFUNCTYPE(None, c_void_p, c_uint32, c_void_p)
 
 
 class Server:
@@ -113,19 +113,19 @@ class Server:
 
     def infer(self, model: str, values: list[int]) -> list[int]:
         """Sends the values as one row and returns the row that comes back."""
-        released, answered = threading.Event(), threading.Event()
+        released, responded = threading.Event(), threading.Event()
         responses: list[int] = []
 
         @RELEASED
         def on_release(_request, _flags, _userp) -> None:
             released.set()
 
-        @ANSWERED
+        @RESPONSE_CALLBACK
         def on_response(response, flags, _userp) -> None:
             if response:
                 responses.append(response)
             if flags & RESPONSE_COMPLETE_FINAL:
-                answered.set()
+                responded.set()
 
         data = (c_int32 * len(values))(*values)
         shape = (c_int64 * 2)(1, len(values))
@@ -155,7 +155,7 @@ class Server:
             None,
         )
         self._call("ServerInferAsync", self._server, request, None)
-        answered.wait()
+        responded.wait()
         released.wait()
         try:
             return self._read(c_void_p(responses[0]))

@@ -18,7 +18,7 @@ FINAL = "triton_final_response"
 StreamReply = tuple[client.InferResult | None, Exception | None]
 
 
-def ask(server: client.InferenceServerClient, name: str, count: int) -> None:
+def request_tokens(server: client.InferenceServerClient, name: str, count: int) -> None:
     """Sends a request for `count` tokens into the stream."""
     tensor = client.InferInput("COUNT", [1, 1], "INT32")
     tensor.set_data_from_numpy(numpy.array([[count]], numpy.int32))
@@ -34,14 +34,14 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=6, help="tokens of the first request")
     options = parser.parse_args()
 
-    answers: queue.Queue[StreamReply] = queue.Queue()
+    responses: queue.Queue[StreamReply] = queue.Queue()
     with client.InferenceServerClient(options.url) as server:
-        server.start_stream(lambda result, error: answers.put((result, error)))
-        ask(server, "first", options.count)
+        server.start_stream(lambda result, error: responses.put((result, error)))
+        request_tokens(server, "first", options.count)
         waiting = {"first"}
         joined = False
         while waiting:
-            result, error = answers.get(timeout=60)
+            result, error = responses.get(timeout=60)
             if error is not None or result is None:
                 raise SystemExit(f"the server answered with an error: {error}")
             response = result.get_response()
@@ -49,7 +49,7 @@ def main() -> None:
             if token is not None and live is not None:
                 print(f"{response.id:6} token {token[0, 0]}, shared by {live[0, 0]}")
             if not joined:
-                ask(server, "second", 2)
+                request_tokens(server, "second", 2)
                 waiting.add("second")
                 joined = True
             if response.parameters[FINAL].bool_param:

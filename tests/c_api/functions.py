@@ -31,7 +31,7 @@ FREE = CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_uint, c_int
 DONE = CFUNCTYPE(None, c_void_p, c_uint, c_void_p)
 
 TYPE_INT32, FINAL = 8, 1
-PATIENCE_SECONDS = 60
+TIMEOUT_SECONDS = 60
 
 
 class Functions:
@@ -60,7 +60,7 @@ class Functions:
         self.library.TRITONSERVER_ErrorDelete(error)
         return f"{code}: {text}"
 
-    def must(self, name: str, *arguments: object) -> None:
+    def check_call(self, name: str, *arguments: object) -> None:
         """The same, where an error is not expected."""
         error = self.call(name, *arguments)
         assert error is None, f"{name}: {error}"
@@ -74,7 +74,7 @@ class Functions:
     def new_allocator(self) -> c_void_p:
         """An allocator of responses' outputs."""
         allocator = c_void_p()
-        self.must("ResponseAllocatorNew", byref(allocator), *self.memory_callbacks, None)
+        self.check_call("ResponseAllocatorNew", byref(allocator), *self.memory_callbacks, None)
         return allocator
 
     def allocate(

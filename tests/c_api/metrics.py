@@ -24,19 +24,19 @@ class Program(Functions):
         super().__init__(library)
         self.library.TRITONSERVER_ParameterNew.restype = c_void_p
         self.server, options = c_void_p(), c_void_p()
-        self.must("ServerOptionsNew", byref(options))
-        self.must("ServerOptionsSetModelRepositoryPath", options, repository.encode())
-        self.must("ServerOptionsSetModelControlMode", options, c_uint(2))
-        self.must("ServerOptionsSetMetrics", options, c_bool(True))
-        self.must("ServerOptionsSetGpuMetrics", options, c_bool(False))
-        self.must("ServerOptionsSetLogInfo", options, c_bool(False))
-        self.must("ServerNew", byref(self.server), options)
-        self.must("ServerOptionsDelete", options)
+        self.check_call("ServerOptionsNew", byref(options))
+        self.check_call("ServerOptionsSetModelRepositoryPath", options, repository.encode())
+        self.check_call("ServerOptionsSetModelControlMode", options, c_uint(2))
+        self.check_call("ServerOptionsSetMetrics", options, c_bool(True))
+        self.check_call("ServerOptionsSetGpuMetrics", options, c_bool(False))
+        self.check_call("ServerOptionsSetLogInfo", options, c_bool(False))
+        self.check_call("ServerNew", byref(self.server), options)
+        self.check_call("ServerOptionsDelete", options)
 
     def family(self, kind: int, name: str) -> c_void_p:
         family = c_void_p()
         named = c_uint(kind), name.encode(), f"What {name} is".encode()
-        self.must("MetricFamilyNew", byref(family), *named)
+        self.check_call("MetricFamilyNew", byref(family), *named)
         return family
 
     def metric(self, family: c_void_p, args: object = (), **labels: str) -> c_void_p | str:
@@ -59,27 +59,27 @@ class Program(Functions):
 
     def arguments(self, *bounds: float) -> c_void_p:
         args = c_void_p()
-        self.must("MetricArgsNew", byref(args))
-        self.must(
+        self.check_call("MetricArgsNew", byref(args))
+        self.check_call(
             "MetricArgsSetHistogram", args, (c_double * len(bounds))(*bounds), c_uint64(len(bounds))
         )
         return args
 
-    def does(self, metric: c_void_p, **steps: float) -> list[object]:
+    def change(self, metric: c_void_p, **steps: float) -> list[object]:
         """What comes of each function with a value, and the value behind it."""
-        told: list[object] = []
+        results: list[object] = []
         for name, value in steps.items():
-            told.append(self.call(f"Metric{name.rstrip('_')}", metric, c_double(value)))
-            told.append(self.read("MetricValue", metric, c_double))
-        return told
+            results.append(self.call(f"Metric{name.rstrip('_')}", metric, c_double(value)))
+            results.append(self.read("MetricValue", metric, c_double))
+        return results
 
-    def shown(self, name: str) -> list[str]:
+    def exposition(self, name: str) -> list[str]:
         """The lines about a family."""
         metrics, text, size = c_void_p(), c_char_p(), c_size_t()
-        self.must("ServerMetrics", self.server, byref(metrics))
-        self.must("MetricsFormatted", metrics, c_uint(0), byref(text), byref(size))
+        self.check_call("ServerMetrics", self.server, byref(metrics))
+        self.check_call("MetricsFormatted", metrics, c_uint(0), byref(text), byref(size))
         lines = ctypes.string_at(text, size.value).decode().splitlines()
-        self.must("MetricsDelete", metrics)
+        self.check_call("MetricsDelete", metrics)
         return sorted(line for line in lines if name in line)
 
 
@@ -87,83 +87,83 @@ def numbers(program: Program) -> list[object]:
     """A counter grows, a gauge also falls, and nothing is observed in them."""
     counter, gauge = program.family(COUNTER, "c_count"), program.family(GAUGE, "c_level")
     families = counter, gauge
-    told: list[object] = [program.read("GetMetricFamilyKind", one, c_uint) for one in families]
+    results: list[object] = [program.read("GetMetricFamilyKind", one, c_uint) for one in families]
     one, other = program.metric(counter), program.metric(gauge, None, place="here", side="left")
-    told += [program.read("GetMetricKind", metric, c_uint) for metric in (one, other)]
-    told += program.does(one, Increment=2.5, Increment_=-1, Set=4, Observe=1)
-    told += program.does(other, Increment=2.5, Increment_=-4, Set=7, Observe=1)
+    results += [program.read("GetMetricKind", metric, c_uint) for metric in (one, other)]
+    results += program.change(one, Increment=2.5, Increment_=-1, Set=4, Observe=1)
+    results += program.change(other, Increment=2.5, Increment_=-4, Set=7, Observe=1)
     twin = program.metric(gauge, side="left", place="here")
-    told += program.does(twin, Increment=1)
-    told += program.does(other)
-    told += program.shown("c_count") + program.shown("c_level")
-    program.must("MetricDelete", other)
-    told += program.shown("c_level{")
-    program.must("MetricDelete", twin)
-    told += program.shown("c_level{")
-    program.must("MetricDelete", one)
+    results += program.change(twin, Increment=1)
+    results += program.change(other)
+    results += program.exposition("c_count") + program.exposition("c_level")
+    program.check_call("MetricDelete", other)
+    results += program.exposition("c_level{")
+    program.check_call("MetricDelete", twin)
+    results += program.exposition("c_level{")
+    program.check_call("MetricDelete", one)
     for family in families:
-        program.must("MetricFamilyDelete", family)
-    return told
+        program.check_call("MetricFamilyDelete", family)
+    return results
 
 
 def histograms(program: Program) -> list[object]:
     """They need their bounds, and count what is observed."""
     family = program.family(HISTOGRAM, "c_sizes")
     bare = program.arguments()
-    told: list[object] = [program.read("GetMetricFamilyKind", family, c_uint)]
+    results: list[object] = [program.read("GetMetricFamilyKind", family, c_uint)]
     bounds = program.arguments(1, 2.5)
     metric = program.metric(family, bounds, place="here")
-    program.must("MetricArgsDelete", bounds)
-    program.must("MetricArgsDelete", bare)
-    told.append(program.read("GetMetricKind", metric, c_uint))
-    told += program.does(metric, Observe=1, Increment=1, Set=1)
+    program.check_call("MetricArgsDelete", bounds)
+    program.check_call("MetricArgsDelete", bare)
+    results.append(program.read("GetMetricKind", metric, c_uint))
+    results += program.change(metric, Observe=1, Increment=1, Set=1)
     for value in (1.5, 2.5, 100):
-        program.must("MetricObserve", metric, c_double(value))
-    told += program.shown("c_sizes")
-    program.must("MetricDelete", metric)
-    program.must("MetricFamilyDelete", family)
-    return told
+        program.check_call("MetricObserve", metric, c_double(value))
+    results += program.exposition("c_sizes")
+    program.check_call("MetricDelete", metric)
+    program.check_call("MetricFamilyDelete", family)
+    return results
 
 
-def mistakes(program: Program) -> list[object]:
+def invalid_arguments(program: Program) -> list[object]:
     """What isn't made."""
-    told: list[object] = []
+    results: list[object] = []
     family = c_void_p()
-    told.append(program.call("MetricFamilyNew", byref(family), c_uint(9), b"c_none", b""))
+    results.append(program.call("MetricFamilyNew", byref(family), c_uint(9), b"c_none", b""))
     gauge = program.family(GAUGE, "c_wrong")
     bounds = program.arguments(1)
-    told.append(program.metric(gauge, bounds))
+    results.append(program.metric(gauge, bounds))
     histogram = program.family(HISTOGRAM, "c_wrong_too")
-    told.append(program.metric(histogram))
-    told.append(program.metric(histogram, None))
+    results.append(program.metric(histogram))
+    results.append(program.metric(histogram, None))
     fresh = c_void_p()
-    program.must("MetricArgsNew", byref(fresh))
-    told.append(program.metric(histogram, fresh))
+    program.check_call("MetricArgsNew", byref(fresh))
+    results.append(program.metric(histogram, fresh))
     for args in (bounds, fresh):
-        program.must("MetricArgsDelete", args)
+        program.check_call("MetricArgsDelete", args)
     for family in (gauge, histogram):
-        program.must("MetricFamilyDelete", family)
-    return told
+        program.check_call("MetricFamilyDelete", family)
+    return results
 
 
-def order(program: Program) -> list[object]:
+def deletion_order(program: Program) -> list[object]:
     """A family is deleted before its metric."""
     family = program.family(GAUGE, "c_order")
     metric = program.metric(family)
-    told: list[object] = [program.call("MetricFamilyDelete", family)]
-    told += program.does(metric, Set=3)
-    told += program.shown("c_order")
-    told.append(program.call("MetricDelete", metric))
-    told.append(program.call("MetricFamilyDelete", family))
-    return told
+    results: list[object] = [program.call("MetricFamilyDelete", family)]
+    results += program.change(metric, Set=3)
+    results += program.exposition("c_order")
+    results.append(program.call("MetricDelete", metric))
+    results.append(program.call("MetricFamilyDelete", family))
+    return results
 
 
 def main() -> None:
     """Runs every case."""
     program = Program(*sys.argv[1:])
-    cases = [numbers, histograms, mistakes, order]
+    cases = [numbers, histograms, invalid_arguments, deletion_order]
     json.dump({case.__name__: case(program) for case in cases}, sys.stdout)
-    program.must("ServerDelete", program.server)
+    program.check_call("ServerDelete", program.server)
 
 
 if __name__ == "__main__":

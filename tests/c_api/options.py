@@ -30,7 +30,7 @@ class Program(Functions):
     def __init__(self, library: str) -> None:
         super().__init__(library)
         self.options, self.server = c_void_p(), c_void_p()
-        self.must("ServerOptionsNew", byref(self.options))
+        self.check_call("ServerOptionsNew", byref(self.options))
 
     def set(self, name: str, *arguments: object) -> str | None:
         """What a setter says."""
@@ -42,20 +42,20 @@ class Program(Functions):
 
     def model_ready(self, name: str) -> object:
         """Whether a model is."""
-        answer = c_bool()
-        asked = self.server, name.encode(), c_int64(-1), byref(answer)
-        return self.call("ServerModelIsReady", *asked) or answer.value
+        flag = c_bool()
+        call_arguments = self.server, name.encode(), c_int64(-1), byref(flag)
+        return self.call("ServerModelIsReady", *call_arguments) or flag.value
 
     def document(self, name: str, *arguments: object) -> object:
         """What a function tells in JSON."""
         message, base, size = c_void_p(), c_char_p(), c_size_t()
-        asked = self.server, *map(encoded, arguments), byref(message)
-        if error := self.call(name, *asked):
+        call_arguments = self.server, *map(encoded, arguments), byref(message)
+        if error := self.call(name, *call_arguments):
             return error
-        self.must("MessageSerializeToJson", message, byref(base), byref(size))
-        told = json.loads(ctypes.string_at(base, size.value))
-        self.must("MessageDelete", message)
-        return told
+        self.check_call("MessageSerializeToJson", message, byref(base), byref(size))
+        result = json.loads(ctypes.string_at(base, size.value))
+        self.check_call("MessageDelete", message)
+        return result
 
     def name(self) -> object:
         """The server's."""
@@ -76,9 +76,9 @@ class Program(Functions):
         metrics, text, size = c_void_p(), c_char_p(), c_size_t()
         if error := self.call("ServerMetrics", self.server, byref(metrics)):
             return error
-        self.must("MetricsFormatted", metrics, c_int64(0), byref(text), byref(size))
+        self.check_call("MetricsFormatted", metrics, c_int64(0), byref(text), byref(size))
         found = name in ctypes.string_at(text, size.value).decode()
-        self.must("MetricsDelete", metrics)
+        self.check_call("MetricsDelete", metrics)
         return found
 
     def load(self, model: str, **given: str) -> object:
@@ -96,30 +96,30 @@ class Program(Functions):
             for name, value in zip(given, kept)
         ]
         array = (c_void_p * max(len(made), 1))(*made)
-        asked = self.server, model.encode(), array, c_uint64(len(made))
-        told = self.call("ServerLoadModelWithParameters", *asked)
+        call_arguments = self.server, model.encode(), array, c_uint64(len(made))
+        result = self.call("ServerLoadModelWithParameters", *call_arguments)
         for one in made:
             self.library.TRITONSERVER_ParameterDelete(one)
-        return told
+        return result
 
 
 def main() -> None:
     """Sets, makes and asks."""
     library, backends, options, questions = sys.argv[1:]
     program = Program(library)
-    told = {"set": [program.set(*option) for option in json.loads(options)]}
+    result = {"set": [program.set(*option) for option in json.loads(options)]}
     program.set("SetLogInfo", False)
     program.set("SetLogError", False)
     if backends:
         program.set("SetBackendDirectory", backends)
-    told["made"] = program.call("ServerNew", byref(program.server), program.options)
-    if told["made"] is None:
-        told["asked"] = []
+    result["created"] = program.call("ServerNew", byref(program.server), program.options)
+    if result["created"] is None:
+        result["queries"] = []
         for name, *arguments in json.loads(questions):
             given = arguments.pop() if arguments and isinstance(arguments[-1], dict) else {}
-            told["asked"].append(getattr(program, name)(*arguments, **given))
-        program.must("ServerDelete", program.server)
-    print(json.dumps(told))
+            result["queries"].append(getattr(program, name)(*arguments, **given))
+        program.check_call("ServerDelete", program.server)
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 COUNTER, GAUGE, HISTOGRAM = range(3)
 INVALID, UNSUPPORTED, INTERNAL = "Invalid argument", "Unsupported", "Internal"
 
-Told = dict[str, list[object]]
+Results = dict[str, list[object]]
 
 
 @pytest.fixture(scope="module")
-def told(implementation: Implementation, repository: pathlib.Path) -> Told:
+def results(implementation: Implementation, repository: pathlib.Path) -> Results:
     """What each case was told; of an error, its code."""
     ended = implementation.run(HERE / "metrics.py", implementation.library, repository)
     found = json.loads(ended.stdout.splitlines()[-1])
@@ -41,9 +41,9 @@ def head(name: str, kind: str) -> list[str]:
     return [f"# HELP {name} What {name} is", f"# TYPE {name} {kind}"]
 
 
-def test_counters_grow_and_gauges_move(told: Told) -> None:
+def test_counters_grow_and_gauges_move(results: Results) -> None:
     level = 'c_level{place="here",side="left"} 8'
-    assert told["numbers"] == [
+    assert results["numbers"] == [
         *[COUNTER, GAUGE] * 2,
         *[None, 2.5, INVALID, 2.5, UNSUPPORTED, 2.5, UNSUPPORTED, 2.5],
         *[None, 2.5, None, -1.5, None, 7.0, UNSUPPORTED, 7.0],
@@ -55,8 +55,8 @@ def test_counters_grow_and_gauges_move(told: Told) -> None:
     ]
 
 
-def test_histograms_count_what_is_observed(told: Told) -> None:
-    assert told["histograms"] == [
+def test_histograms_count_what_is_observed(results: Results) -> None:
+    assert results["histograms"] == [
         *[HISTOGRAM] * 2,
         *[None, *[UNSUPPORTED] * 5],
         *head("c_sizes", "histogram"),
@@ -69,13 +69,13 @@ def test_histograms_count_what_is_observed(told: Told) -> None:
     ]
 
 
-def test_mistakes_make_nothing(told: Told) -> None:
+def test_invalid_arguments_create_nothing(results: Results) -> None:
     """No such kind; bounds of a gauge; none, null and unset ones of histograms."""
-    assert told["mistakes"] == [INVALID] * 5
+    assert results["mistakes"] == [INVALID] * 5
 
 
-def test_a_family_is_not_deleted_before_its_metrics(told: Told) -> None:
-    assert told["order"] == [
+def test_a_family_is_not_deleted_before_its_metrics(results: Results) -> None:
+    assert results["order"] == [
         *[INTERNAL, None, 3.0],
         *[*head("c_order", "gauge"), "c_order 3"],
         *[None, None],

@@ -146,7 +146,7 @@ NO_NUMBER = "Invalid argument: given request's correlation id is not an unsigned
 
 
 @pytest.fixture(scope="module")
-def told(
+def results(
     library: pathlib.Path,
     compile: Callable[..., pathlib.Path],
     tmp_path_factory: pytest.TempPathFactory,
@@ -174,21 +174,21 @@ def normal(lines: list[str]) -> list[str]:
     return text.replace("profiles (null)", "profiles -").split("\n")
 
 
-def test_a_backend_is_told_all_of_a_request(told: dict[str, Any]) -> None:
+def test_a_backend_sees_the_whole_request(results: dict[str, Any]) -> None:
     """What was taken back isn't there, and the query function says where outputs go."""
-    full = told["full"]
-    assert normal(full["answer"]["told"]) == (LOADED.strip() + FULL.rstrip()).split("\n")
+    full = results["full"]
+    assert normal(full["response"]["lines"]) == (LOADED.strip() + FULL.rstrip()).split("\n")
     assert full["queries"] == [[42, "TOLD", 5, 2, 2]]
 
 
-def test_a_backend_is_told_what_a_request_lacks(told: dict[str, Any]) -> None:
+def test_a_backend_sees_a_minimal_request(results: dict[str, Any]) -> None:
     """All outputs are requested, without a place for them."""
-    assert normal(told["bare"]["told"]) == (LOADED.strip() + BARE.rstrip()).split("\n")
+    assert normal(results["bare"]["lines"]) == (LOADED.strip() + BARE.rstrip()).split("\n")
 
 
-def test_a_request_says_what_was_set(told: dict[str, Any]) -> None:
+def test_a_request_returns_what_was_set(results: dict[str, Any]) -> None:
     """Before, between and after."""
-    full = told["full"]
+    full = results["full"]
     for state in ("before", "texts", "after"):
         assert full[state].pop("IsCancelled").startswith("Internal: ")
     empty = {"Id": "", "Flags": 0, "CorrelationId": 0, "CorrelationIdString": NO_STRING}
@@ -202,10 +202,12 @@ def test_a_request_says_what_was_set(told: dict[str, Any]) -> None:
     assert full["after"] == empty | texts | later
 
 
-def test_a_response_says_what_its_backend_set(told: dict[str, Any]) -> None:
+def test_a_response_returns_what_its_backend_set(results: dict[str, Any]) -> None:
     """Parameters of every kind, and one output."""
-    answer = {name: value for name, value in told["full"]["answer"].items() if name != "told"}
-    assert answer == {
+    response = {
+        name: value for name, value in results["full"]["response"].items() if name != "lines"
+    }
+    assert response == {
         "model": "tells 1",
         "id": "seven",
         "parameters": {"text": "words", "number": -7, "flag": True, "fraction": 0.5},
@@ -214,9 +216,9 @@ def test_a_response_says_what_its_backend_set(told: dict[str, Any]) -> None:
     }
 
 
-def test_an_input_may_be_described_and_differ_for_a_host_policy(told: dict[str, Any]) -> None:
+def test_an_input_may_have_buffer_attributes_and_host_policy_data(results: dict[str, Any]) -> None:
     """The general data is what its attributes say; the instance's policy has data beside it."""
-    assert told["described"] == [
+    assert results["described"] == [
         "input INPUT0 INT32 rank 2 last 2 bytes 8 buffers 1",
         "for the host policy: bytes 8 buffers 1",
         "buffer 8 in 0 0 begins with 2",
@@ -225,42 +227,42 @@ def test_an_input_may_be_described_and_differ_for_a_host_policy(told: dict[str, 
     ]
 
 
-def test_raw_bytes_are_the_input_of_a_model_that_has_one(told: dict[str, Any]) -> None:
+def test_raw_bytes_are_the_input_of_a_model_that_has_one(results: dict[str, Any]) -> None:
     """Its configuration says the rest."""
-    assert told["raw"]["raw"] == ["input INPUT0 INT32 rank 2 last 2 bytes 8 buffers 1"]
-    (refusal,) = told["raw"]["tells"]
+    assert results["raw"]["raw"] == ["input INPUT0 INT32 rank 2 last 2 bytes 8 buffers 1"]
+    (refusal,) = results["raw"]["tells"]
     assert refusal.startswith(
         "Invalid argument: [request id: <id_unknown>] Raw request must only have 1 input (found 1) "
         "to be deduced but got 2 inputs in 'tells' model configuration"
     )
 
 
-def test_an_allocators_functions_may_be_set_late(told: dict[str, Any]) -> None:
+def test_allocator_functions_may_be_set_late(results: dict[str, Any]) -> None:
     """For a request that was told of the allocator before; where outputs are stays true."""
     size = len("TOLD") + 1
-    assert told["late"] == {
+    assert results["late"] == {
         "queries": [[43, "TOLD", size, 2, 2]],
         "described": [["TOLD", 43]],
         "memory": [0, 0],
     }
 
 
-def test_a_state_goes_on_with_its_sequence(told: dict[str, Any]) -> None:
+def test_a_state_follows_its_sequence(results: dict[str, Any]) -> None:
     """And its buffer is described."""
-    assert told["sequence"] == [
+    assert results["sequence"] == [
         ["correlation text 'one' ok", "its state's attributes 0 0 4", f"state {step} ok"]
         for step in range(3)
     ]
 
 
-def test_a_backend_notices_that_its_request_is_given_up(told: dict[str, Any]) -> None:
+def test_a_backend_notices_a_cancelled_request(results: dict[str, Any]) -> None:
     """It answers only then."""
-    assert told["cancelled"] == {"before": False, "after": True, "error": None}
+    assert results["cancelled"] == {"before": False, "after": True, "error": None}
 
 
-def test_a_model_is_as_its_backend_made_it(told: dict[str, Any]) -> None:
+def test_a_backend_may_complete_its_model(results: dict[str, Any]) -> None:
     """It gave the model batches when it was loaded."""
-    assert told["models"] == {
+    assert results["models"] == {
         "ready": True,
         "BatchProperties": 2,
         "TransactionProperties": 1,

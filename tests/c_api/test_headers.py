@@ -152,11 +152,11 @@ def test_values_mean_what_they_mean_in_triton(
     triton = triton_library()
     assert triton is not None
     environment = {**os.environ, "LD_LIBRARY_PATH": str(triton.parent)}
-    asked = [
+    outputs = [
         subprocess.run([built, path], check=True, capture_output=True, text=True, env=environment)
         for path in (library, triton)
     ]
-    ours, theirs = (answer.stdout.splitlines() for answer in asked)
+    ours, theirs = (response.stdout.splitlines() for response in outputs)
     assert len(ours) > 60
     # It has the code, but 2.51 has no text for it.
     unnamed = "TRITONSERVER_ERROR_CANCELLED <invalid code>"
@@ -192,6 +192,6 @@ def test_the_library_exports_the_headers_functions_and_nothing_else(library: pat
     assert exported(library) == declared()
 
 
-def test_the_program_exports_them_too(program: pathlib.Path) -> None:
+def test_the_program_exports_the_functions_too(program: pathlib.Path) -> None:
     """Backends in libraries find them there."""
     assert declared() - exported(program) == set()

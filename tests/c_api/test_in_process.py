@@ -66,7 +66,7 @@ def example(compile: Callable[..., pathlib.Path], library: pathlib.Path) -> path
     return compile("cc", EXAMPLES / "in_process.c", *options)
 
 
-def test_the_c_program_gets_its_answers(
+def test_the_c_program_gets_its_responses(
     example: pathlib.Path, repository: pathlib.Path
 ) -> None:
     ended = run(example, repository, 100)
@@ -76,7 +76,7 @@ def test_the_c_program_gets_its_answers(
     assert '"inference_count":100' in ended.stdout
 
 
-def test_the_c_program_says_what_fails(example: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_the_c_program_reports_failures(example: pathlib.Path, tmp_path: pathlib.Path) -> None:
     ended = run(example, tmp_path)
     assert ended.returncode == 1
     assert "loading the model: " in ended.stderr
@@ -85,7 +85,7 @@ def test_the_c_program_says_what_fails(example: pathlib.Path, tmp_path: pathlib.
     assert "creating server: Invalid argument - " in ended.stderr
 
 
-def test_the_python_program_gets_its_answers(
+def test_the_python_program_gets_its_responses(
     library: pathlib.Path, repository: pathlib.Path
 ) -> None:
     ended = run(sys.executable, EXAMPLES / "in_process.py", library, repository)
@@ -181,7 +181,7 @@ def test_repository_agents_are_found_where_the_option_says(
     server.close()
 
 
-def test_a_poll_is_ordered(library: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_program_polls_the_repository(library: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """A program that wants its repository followed says when to look."""
     sys.path.insert(0, str(EXAMPLES))
     from in_process import MODEL_CONTROL_POLL, Server
@@ -200,7 +200,7 @@ def test_a_poll_is_ordered(library: pathlib.Path, tmp_path: pathlib.Path) -> Non
     server.close()
 
 
-def test_a_backend_in_a_library_is_hosted(
+def test_a_backend_library_is_hosted(
     compile: Callable[..., pathlib.Path], library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """It finds the server's functions, although Python keeps the library to itself."""

@@ -32,12 +32,12 @@ def call(name, *arguments):
         code = library.TRITONSERVER_ErrorCodeString(c_void_p(error)).decode()
         return code + ": " + library.TRITONSERVER_ErrorMessage(c_void_p(error)).decode()
 
-def must(name, *arguments):
+def check_call(name, *arguments):
     error = call(name, *arguments)
     assert error is None, error
 
 def log(level, text):
-    must("LogMessage", c_uint(level), b"dir/file.c", 7, text)
+    check_call("LogMessage", c_uint(level), b"dir/file.c", 7, text)
 
 def enabled():
     library.TRITONSERVER_LogIsEnabled.restype = c_bool
@@ -45,15 +45,15 @@ def enabled():
 
 def options():
     made = c_void_p()
-    must("ServerOptionsNew", byref(made))
-    must("ServerOptionsSetModelRepositoryPath", made, sys.argv[2].encode())
-    must("ServerOptionsSetModelControlMode", made, c_uint(2))
+    check_call("ServerOptionsNew", byref(made))
+    check_call("ServerOptionsSetModelRepositoryPath", made, sys.argv[2].encode())
+    check_call("ServerOptionsSetModelControlMode", made, c_uint(2))
     return made
 
 def server(made):
     server = c_void_p()
-    must("ServerNew", byref(server), made)
-    must("ServerOptionsDelete", made)
+    check_call("ServerNew", byref(server), made)
+    check_call("ServerOptionsDelete", made)
     return server
 
 """
@@ -61,29 +61,29 @@ def server(made):
 EARLY = """
 assert enabled() == [True, True, True, False]
 log(ERROR, b"early")
-must("ServerOptionsSetLogWarn", None, c_bool(False))
-must("ServerOptionsSetLogVerbose", None, c_int(1))
+check_call("ServerOptionsSetLogWarn", None, c_bool(False))
+check_call("ServerOptionsSetLogVerbose", None, c_int(1))
 assert enabled() == [True, False, True, True]
 log(WARN, b"unread")
 assert call("ServerOptionsSetLogFile", None, b"/missing/file").startswith("Internal: ")
 
 made = options()
-must("ServerOptionsSetLogVerbose", made, c_int(0))
+check_call("ServerOptionsSetLogVerbose", made, c_int(0))
 only = server(made)
 assert enabled() == [True, False, True, False]
-must("ServerOptionsSetLogFile", None, file)
-must("ServerOptionsSetLogFormat", None, c_uint(1))
+check_call("ServerOptionsSetLogFile", None, file)
+check_call("ServerOptionsSetLogFormat", None, c_uint(1))
 log(ERROR, b"filed")
-must("ServerOptionsSetLogFile", None, None)
+check_call("ServerOptionsSetLogFile", None, None)
 log(ERROR, b"late")
-must("ServerDelete", only)
+check_call("ServerDelete", only)
 """
 
 #: Two servers at a time, and one after all others are gone.
 SEVERAL = """
 first = options()
-must("ServerOptionsSetLogFile", first, file + b".first")
-must("ServerOptionsSetLogInfo", first, c_bool(False))
+check_call("ServerOptionsSetLogFile", first, file + b".first")
+check_call("ServerOptionsSetLogInfo", first, c_bool(False))
 first = server(first)
 log(ERROR, b"one")
 # Nothing is set: the second server's log is as the first one's.
@@ -92,27 +92,27 @@ assert enabled() == [False, True, True, False]
 log(ERROR, b"two")
 # Options count when they are set, even if no server comes of them.
 never = options()
-must("ServerOptionsSetLogFile", never, file + b".second")
-must("ServerOptionsSetLogInfo", never, c_bool(True))
-must("ServerOptionsSetLogFormat", never, c_uint(1))
+check_call("ServerOptionsSetLogFile", never, file + b".second")
+check_call("ServerOptionsSetLogInfo", never, c_bool(True))
+check_call("ServerOptionsSetLogFormat", never, c_uint(1))
 log(ERROR, b"three")
-must("ServerOptionsDelete", never)
-must("ServerLoadModel", first, b"identity")
-must("ServerDelete", first)
+check_call("ServerOptionsDelete", never)
+check_call("ServerLoadModel", first, b"identity")
+check_call("ServerDelete", first)
 assert enabled() == [True, True, True, False]
 log(ERROR, b"four")
-must("ServerDelete", second)
+check_call("ServerDelete", second)
 third = options()
-must("ServerOptionsSetLogFile", third, file + b".third")
-must("ServerOptionsSetLogFormat", third, c_uint(0))
-must("ServerOptionsSetLogVerbose", third, c_int(1))
+check_call("ServerOptionsSetLogFile", third, file + b".third")
+check_call("ServerOptionsSetLogFormat", third, c_uint(0))
+check_call("ServerOptionsSetLogVerbose", third, c_int(1))
 third = server(third)
 assert enabled() == [True, True, True, True]
 log(VERBOSE, b"five")
-must("ServerOptionsSetLogVerbose", None, c_int(-1))
+check_call("ServerOptionsSetLogVerbose", None, c_int(-1))
 log(VERBOSE, b"unread")
-must("ServerLoadModel", third, b"identity")
-must("ServerDelete", third)
+check_call("ServerLoadModel", third, b"identity")
+check_call("ServerDelete", third)
 log(ERROR, b"six")
 """
 
@@ -125,7 +125,7 @@ def run(implementation: Implementation, repository: pathlib.Path, tmp_path: path
     head = HEAD
     if implementation.is_triton:
         backends = implementation.backends.encode()
-        option = f'must("ServerOptionsSetBackendDirectory", made, {backends!r})'
+        option = f'check_call("ServerOptionsSetBackendDirectory", made, {backends!r})'
         head = head.replace("    return made\n", f"    {option}\n    return made\n")
 
     def started(program: str) -> tuple[str, dict[str, list[str]]]:
@@ -138,23 +138,23 @@ def run(implementation: Implementation, repository: pathlib.Path, tmp_path: path
     return started
 
 
-def said(lines: list[str]) -> list[str]:
+def program_lines(lines: list[str]) -> list[str]:
     """What the program itself said."""
     return [line.split("] ")[1].strip('"') for line in lines if "file.c:7]" in line]
 
 
 def test_settings_act_at_once_and_need_no_options(run: Run) -> None:
     errors, files = run(EARLY)
-    assert said(errors.splitlines()) == ["early", "late"]
+    assert program_lines(errors.splitlines()) == ["early", "late"]
     assert errors.startswith("E")
-    assert said(files[""]) == ["filed"]
+    assert program_lines(files[""]) == ["filed"]
     assert "Z E " in next(line for line in files[""] if "filed" in line)
 
 
-def test_all_servers_write_to_one_log_as_it_was_set_last(run: Run) -> None:
+def test_all_servers_share_one_log_with_the_last_settings(run: Run) -> None:
     errors, files = run(SEVERAL)
-    assert said(errors.splitlines()) == []
-    assert {suffix: said(lines) for suffix, lines in files.items()} == {
+    assert program_lines(errors.splitlines()) == []
+    assert {suffix: program_lines(lines) for suffix, lines in files.items()} == {
         ".first": ["one", "two"],
         ".second": ["three", "four"],
         ".third": ["five", "six"],

@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 Call = list[object]
 #: What setters, the making of a server and questions said; of errors, their codes.
-Ask = Callable[..., dict[str, object]]
+QueryServer = Callable[..., dict[str, object]]
 
 CODES = ("Invalid argument", "Internal", "Unsupported", "Not found", "Unavailable")
 INVALID, INTERNAL, UNSUPPORTED, NOT_FOUND, _ = CODES
@@ -42,7 +42,7 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 
 @pytest.fixture
-def ask(implementation: Implementation, folder: pathlib.Path) -> Ask:
+def query_server(implementation: Implementation, folder: pathlib.Path) -> QueryServer:
     """Makes a server and asks it, in a process of its own."""
 
     def run(
@@ -55,12 +55,12 @@ def ask(implementation: Implementation, folder: pathlib.Path) -> Ask:
         ended = implementation.run(
             HERE / "options.py", implementation.library, implementation.backends, *given
         )
-        told = json.loads(ended.stdout.splitlines()[-1])
-        assert told["set"].pop(0) is None
+        results = json.loads(ended.stdout.splitlines()[-1])
+        assert results["set"].pop(0) is None
         return {
-            "set": list(map(code, told["set"])),
-            "made": code(told["made"]),
-            "asked": list(map(code, told.get("asked", []))),
+            "set": list(map(code, results["set"])),
+            "created": code(results["created"]),
+            "queries": list(map(code, results.get("queries", []))),
         }
 
     return run
@@ -76,56 +76,56 @@ def explicit(*more: Call) -> list[Call]:
     return [["SetModelControlMode", EXPLICIT], *more]
 
 
-def test_models_are_loaded_at_the_start(ask: Ask) -> None:
-    told = ask(explicit(["SetStartupModel", "two"]), ["states"], ["ready"])
-    assert told["asked"] == [[["one", ""], ["two", READY]], True]
-    told = ask(explicit(["SetStartupModel", "*"]), ["states"])
-    assert told["asked"] == [[["one", READY], ["two", READY]]]
-    assert ask(explicit(["SetStartupModel", "none"]))["made"] == INTERNAL
+def test_models_are_loaded_at_the_start(query_server: QueryServer) -> None:
+    results = query_server(explicit(["SetStartupModel", "two"]), ["states"], ["ready"])
+    assert results["queries"] == [[["one", ""], ["two", READY]], True]
+    results = query_server(explicit(["SetStartupModel", "*"]), ["states"])
+    assert results["queries"] == [[["one", READY], ["two", READY]]]
+    assert query_server(explicit(["SetStartupModel", "none"]))["created"] == INTERNAL
 
 
-def test_a_model_that_cannot_be_loaded_need_not_end_the_making(ask: Ask) -> None:
+def test_server_creation_may_survive_a_failed_load(query_server: QueryServer) -> None:
     on = ["SetExitOnError", False]
-    told = ask([on], ["ready"], ["model_ready", "one"], repository="bad")
-    assert (told["made"], told["asked"]) == (None, [False, True])
-    told = ask([on, ["SetStrictReadiness", False]], ["ready"], repository="bad")
-    assert told["asked"] == [True]
+    results = query_server([on], ["ready"], ["model_ready", "one"], repository="bad")
+    assert (results["created"], results["queries"]) == (None, [False, True])
+    results = query_server([on, ["SetStrictReadiness", False]], ["ready"], repository="bad")
+    assert results["queries"] == [True]
 
 
-def test_a_model_that_cannot_be_loaded_ends_the_making_otherwise(ask: Ask) -> None:
-    assert ask([], repository="bad")["made"] == INTERNAL
+def test_a_failed_load_makes_server_creation_fail_by_default(query_server: QueryServer) -> None:
+    assert query_server([], repository="bad")["created"] == INTERNAL
 
 
-def test_a_server_has_the_name_that_it_is_given(ask: Ask) -> None:
-    assert ask(explicit(["SetServerId", "seven"]), ["name"])["asked"] == ["seven"]
-    assert ask(explicit(), ["name"])["asked"] == ["triton"]
+def test_a_server_has_the_given_name(query_server: QueryServer) -> None:
+    assert query_server(explicit(["SetServerId", "seven"]), ["name"])["queries"] == ["seven"]
+    assert query_server(explicit(), ["name"])["queries"] == ["triton"]
 
 
-def test_models_may_have_other_configurations(ask: Ask) -> None:
-    told = ask([["SetModelConfigName", "other"]], ["inputs", "one"], ["inputs", "two"])
-    assert told["asked"] == [["INPUT1"], ["INPUT0"]]
+def test_models_may_have_other_configurations(query_server: QueryServer) -> None:
+    results = query_server([["SetModelConfigName", "other"]], ["inputs", "one"], ["inputs", "two"])
+    assert results["queries"] == [["INPUT1"], ["INPUT0"]]
 
 
-def test_names_are_in_namespaces_if_asked_for(ask: Ask) -> None:
+def test_model_namespacing_can_be_enabled(query_server: QueryServer) -> None:
     both = ["SetModelRepositoryPath", "twin"]
-    assert ask([both])["made"] is not None
-    told = ask([both, ["SetModelNamespacing", True]], ["ready"], ["model_ready", "two"])
-    assert (told["made"], told["asked"]) == (None, [True, True])
+    assert query_server([both])["created"] is not None
+    results = query_server([both, ["SetModelNamespacing", True]], ["ready"], ["model_ready", "two"])
+    assert (results["created"], results["queries"]) == (None, [True, True])
 
 
-def test_metrics_are_shown_if_they_are_on(ask: Ask) -> None:
-    told = ask([["SetMetrics", True]], ["has_metric", "nv_inference_count"])
-    assert told["asked"] == [True]
+def test_metrics_are_shown_if_they_are_on(query_server: QueryServer) -> None:
+    results = query_server([["SetMetrics", True]], ["has_metric", "nv_inference_count"])
+    assert results["queries"] == [True]
 
 
-def test_metrics_are_configured(ask: Ask) -> None:
-    asked = ["has_metric", 'nv_inference_request_duration_us{model="one"']
-    assert ask([], asked)["asked"] == [True]
+def test_metrics_are_configured(query_server: QueryServer) -> None:
+    query = ["has_metric", 'nv_inference_request_duration_us{model="one"']
+    assert query_server([], query)["queries"] == [True]
     off = ["SetMetricsConfig", "", "counter_latencies", "false"]
-    assert ask([off], asked)["asked"] == [False]
+    assert query_server([off], query)["queries"] == [False]
 
 
-def test_files_and_a_configuration_may_come_with_a_load(ask: Ask) -> None:
+def test_a_load_may_carry_files_and_a_configuration(query_server: QueryServer) -> None:
     config = {
         "backend": "identity",
         "max_batch_size": 8,
@@ -133,7 +133,7 @@ def test_files_and_a_configuration_may_come_with_a_load(ask: Ask) -> None:
         "output": [{"name": "OUTPUT2", "data_type": "TYPE_INT32", "dims": [-1]}],
     }
     own = {"config": json.dumps(config)}
-    told = ask(
+    results = query_server(
         explicit(),
         ["load", "fresh", {**own, "file__2/empty": "nothing"}],
         ["inputs", "fresh"],
@@ -145,10 +145,19 @@ def test_files_and_a_configuration_may_come_with_a_load(ask: Ask) -> None:
         ["load", "one", own],
         ["inputs", "one"],
     )
-    assert told["asked"] == [None, ["INPUT2"], True, INTERNAL, None, ["INPUT0"], None, ["INPUT2"]]
+    assert results["queries"] == [
+        None,
+        ["INPUT2"],
+        True,
+        INTERNAL,
+        None,
+        ["INPUT0"],
+        None,
+        ["INPUT2"],
+    ]
 
 
-def test_numbers_that_change_nothing_here_are_taken(ask: Ask) -> None:
+def test_options_without_effect_are_accepted(query_server: QueryServer) -> None:
     """Memory, threads, devices and intervals."""
     options = [
         ["SetPinnedMemoryPoolByteSize", 1 << 20],
@@ -165,12 +174,12 @@ def test_numbers_that_change_nothing_here_are_taken(ask: Ask) -> None:
         ["SetExitTimeout", 5],
         ["SetModelLoadDeviceLimit", 2, 0, 0.5],
     ]
-    told = ask(options, ["ready"])
-    assert told == {"set": [None] * len(options), "made": None, "asked": [True]}
+    results = query_server(options, ["ready"])
+    assert results == {"set": [None] * len(options), "created": None, "queries": [True]}
 
 
-def test_what_cannot_be_meant_is_refused_at_once(ask: Ask) -> None:
-    told = ask(
+def test_invalid_options_are_refused_at_once(query_server: QueryServer) -> None:
+    results = query_server(
         explicit(
             ["SetModelControlMode", 9],
             ["SetRateLimiterMode", 9],
@@ -181,25 +190,29 @@ def test_what_cannot_be_meant_is_refused_at_once(ask: Ask) -> None:
         ),
         ["ready"],
     )
-    assert told["set"] == [None, *[INVALID] * 5, UNSUPPORTED]
-    assert (told["made"], told["asked"]) == (None, [True])
+    assert results["set"] == [None, *[INVALID] * 5, UNSUPPORTED]
+    assert (results["created"], results["queries"]) == (None, [True])
 
 
-def test_models_need_resources_if_the_rate_is_limited(ask: Ask, folder: pathlib.Path) -> None:
+def test_models_need_resources_if_the_rate_is_limited(
+    query_server: QueryServer, folder: pathlib.Path
+) -> None:
     need_four(folder)
     limit, four = ["SetRateLimiterMode", 1], ["AddRateLimiterResource", "R", 4, -1]
-    told = ask([["AddRateLimiterResource", "R", 2, -1]], ["ready"])
-    assert (told["made"], told["asked"]) == (None, [True])
-    told = ask([limit, four], ["model_ready", "two"])
-    assert told["asked"] == [True]
+    results = query_server([["AddRateLimiterResource", "R", 2, -1]], ["ready"])
+    assert (results["created"], results["queries"]) == (None, [True])
+    results = query_server([limit, four], ["model_ready", "two"])
+    assert results["queries"] == [True]
 
 
-def test_models_do_not_load_without_enough_resources(ask: Ask, folder: pathlib.Path) -> None:
+def test_models_do_not_load_without_enough_resources(
+    query_server: QueryServer, folder: pathlib.Path
+) -> None:
     """Of two numbers for a resource, the smaller counts."""
     need_four(folder)
     numbers = [["AddRateLimiterResource", "R", number, -1] for number in (2, 4)]
-    told = ask([["SetRateLimiterMode", 1], *numbers], hangs=True)
-    assert told["made"] == INTERNAL
+    results = query_server([["SetRateLimiterMode", 1], *numbers], hangs=True)
+    assert results["created"] == INTERNAL
 
 
 def need_four(folder: pathlib.Path) -> None:

@@ -42,20 +42,20 @@ def call(name, *arguments):
     library.TRITONSERVER_ErrorDelete(error)
     return f"{code}: {text}"
 
-def must(name, *arguments):
+def check_call(name, *arguments):
     error = call(name, *arguments)
     assert error is None, error
 
 options, server = c_void_p(), c_void_p()
-must("ServerOptionsNew", byref(options))
-must("ServerOptionsSetModelRepositoryPath", options, repository.encode())
-must("ServerOptionsSetModelControlMode", options, c_uint(int(mode)))
-must("ServerOptionsSetLogInfo", options, c_bool(False))
-must("ServerOptionsSetLogError", options, c_bool(False))
+check_call("ServerOptionsNew", byref(options))
+check_call("ServerOptionsSetModelRepositoryPath", options, repository.encode())
+check_call("ServerOptionsSetModelControlMode", options, c_uint(int(mode)))
+check_call("ServerOptionsSetLogInfo", options, c_bool(False))
+check_call("ServerOptionsSetLogError", options, c_bool(False))
 if backends:
-    must("ServerOptionsSetBackendDirectory", options, backends.encode())
-must("ServerNew", byref(server), options)
-must("ServerOptionsDelete", options)
+    check_call("ServerOptionsSetBackendDirectory", options, backends.encode())
+check_call("ServerNew", byref(server), options)
+check_call("ServerOptionsDelete", options)
 
 def parameter(directory, name):
     kind, value = (0, name.encode()) if isinstance(name, str) else (1, byref(c_int64(name)))
@@ -91,10 +91,10 @@ def ready(name, version):
 
 def document(name, *arguments):
     message, base, size = c_void_p(), c_char_p(), c_size_t()
-    must(name, server, *arguments, byref(message))
-    must("MessageSerializeToJson", message, byref(base), byref(size))
+    check_call(name, server, *arguments, byref(message))
+    check_call("MessageSerializeToJson", message, byref(base), byref(size))
     found = json.loads(ctypes.string_at(base, size.value))
-    must("MessageDelete", message)
+    check_call("MessageDelete", message)
     return found
 
 def index(only_ready):
@@ -106,15 +106,15 @@ def called(name):
 def encoded(argument):
     return argument.encode() if isinstance(argument, str) else c_int64(argument)
 
-def order(name, *arguments):
+def control(name, *arguments):
     return call(name, server, *map(encoded, arguments))
 
-def ask(name, *arguments):
+def query(name, *arguments):
     return call(name, server, *map(encoded, arguments), byref(c_void_p()))
 
-answers = [globals()[step[0]](*step[1:]) for step in json.loads(steps)]
-must("ServerDelete", server)
-print(json.dumps(answers))
+responses = [globals()[step[0]](*step[1:]) for step in json.loads(steps)]
+check_call("ServerDelete", server)
+print(json.dumps(responses))
 '''
 
 #: The error for a model that is in no repository: ours goes on with the reason.
@@ -149,12 +149,12 @@ def play(implementation: Implementation, folder: pathlib.Path) -> Play:
 
 def check(play: Play, *steps: tuple[Step, object], mode: int = EXPLICIT) -> None:
     """Each step with its answer; of an error it may be the beginning."""
-    answers = play(*(step for step, _ in steps), mode=mode)
-    for (step, expected), answer in zip(steps, answers, strict=True):
-        if isinstance(expected, str) and isinstance(answer, str):
-            assert answer.startswith(expected), step
+    responses = play(*(step for step, _ in steps), mode=mode)
+    for (step, expected), response in zip(steps, responses, strict=True):
+        if isinstance(expected, str) and isinstance(response, str):
+            assert response.startswith(expected), step
         else:
-            assert answer == expected, step
+            assert response == expected, step
 
 
 def not_polled(name: str) -> str:
@@ -172,7 +172,7 @@ def test_models_of_a_registered_repository_can_be_loaded(play: Play) -> None:
     )
 
 
-def test_directories_get_other_names(play: Play) -> None:
+def test_models_may_have_names_other_than_their_directories(play: Play) -> None:
     check(
         play,
         (["register", "zero", [["m0", "n0"], ["m0", "n1"]]], None),
@@ -185,7 +185,7 @@ def test_directories_get_other_names(play: Play) -> None:
     )
 
 
-def test_a_configuration_that_comes_with_a_load_has_the_given_name_too(play: Play) -> None:
+def test_a_configuration_sent_with_a_load_uses_the_given_name(play: Play) -> None:
     config = {
         "name": "other",
         "backend": "identity",
@@ -201,7 +201,7 @@ def test_a_configuration_that_comes_with_a_load_has_the_given_name_too(play: Pla
     )
 
 
-def test_the_index_has_the_given_names(play: Play) -> None:
+def test_the_index_shows_the_given_names(play: Play) -> None:
     check(
         play,
         (["register", "zero", [["m0", "n0"]]], None),
@@ -221,7 +221,7 @@ def test_a_given_name_comes_before_directories(play: Play) -> None:
     )
 
 
-def test_a_directorys_own_name_given_settles_which_is_meant(play: Play) -> None:
+def test_giving_a_directory_its_own_name_resolves_ambiguity(play: Play) -> None:
     check(
         play,
         (["register", "zero", [["m0", "m0"]]], None),
@@ -247,7 +247,7 @@ def test_models_of_two_repositories_are_not_unique_until_one_goes(play: Play) ->
     )
 
 
-def test_models_of_an_unregistered_repository_serve_on(play: Play) -> None:
+def test_models_of_an_unregistered_repository_keep_serving(play: Play) -> None:
     check(
         play,
         (["register", "zero", []], None),
@@ -305,45 +305,45 @@ def test_other_control_modes_are_refused(play: Play, mode: int) -> None:
     )
 
 
-def test_a_stopped_server_says_so(play: Play) -> None:
+def test_a_stopped_server_refuses_calls(play: Play) -> None:
     """It still knows itself and its repositories, and has nothing to look for in them."""
     exiting, not_ready = "Unavailable: Server exiting", "Unavailable: Server not ready"
     unknown = "Not found: Request for unknown model: 'm0' "
     check(
         play,
-        (["order", "ServerPollModelRepository"], "Unavailable: "),
+        (["control", "ServerPollModelRepository"], "Unavailable: "),
         (["register", "zero", []], None),
         (["load", "m0"], None),
-        (["order", "ServerStop"], None),
-        (["ask", "ServerIsLive"], exiting),
-        (["ask", "ServerIsReady"], exiting),
-        (["ask", "ServerModelIsReady", "m0", -1], not_ready),
-        (["ask", "ServerModelIsReady", "none", 1], not_ready),
-        (["ask", "ServerModelStatistics", "m0", -1], not_ready),
-        (["ask", "ServerModelStatistics", "", -1], not_ready),
-        (["ask", "ServerModelIndex", 0], not_ready),
-        (["ask", "ServerModelMetadata", "m0", -1], unknown),
-        (["ask", "ServerModelConfig", "m0", -1, 1], unknown),
-        (["ask", "ServerMetadata"], None),
-        (["ask", "ServerMetrics"], None),
+        (["control", "ServerStop"], None),
+        (["query", "ServerIsLive"], exiting),
+        (["query", "ServerIsReady"], exiting),
+        (["query", "ServerModelIsReady", "m0", -1], not_ready),
+        (["query", "ServerModelIsReady", "none", 1], not_ready),
+        (["query", "ServerModelStatistics", "m0", -1], not_ready),
+        (["query", "ServerModelStatistics", "", -1], not_ready),
+        (["query", "ServerModelIndex", 0], not_ready),
+        (["query", "ServerModelMetadata", "m0", -1], unknown),
+        (["query", "ServerModelConfig", "m0", -1, 1], unknown),
+        (["query", "ServerMetadata"], None),
+        (["query", "ServerMetrics"], None),
         (["load", "m0"], not_ready),
         (["load", "m0", "{}"], not_ready),
         (["unload", "m0"], not_ready),
-        (["order", "ServerUnloadModelAndDependents", "m0"], not_ready),
-        (["order", "ServerPollModelRepository"], None),
+        (["control", "ServerUnloadModelAndDependents", "m0"], not_ready),
+        (["control", "ServerPollModelRepository"], None),
         (["register", "one", []], None),
         (["register", "one", []], "Already exists: model repository 'one' has already"),
         (["unregister", "zero"], None),
         (["unregister", "nowhere"], "Invalid argument: failed to unregister 'nowhere'"),
-        (["order", "ServerStop"], None),
+        (["control", "ServerStop"], None),
     )
 
 
-def test_a_stopped_server_that_polls_says_the_same(play: Play) -> None:
+def test_a_stopped_polling_server_refuses_calls(play: Play) -> None:
     check(
         play,
-        (["order", "ServerStop"], None),
-        (["order", "ServerPollModelRepository"], None),
+        (["control", "ServerStop"], None),
+        (["control", "ServerPollModelRepository"], None),
         (["register", "zero", []], "Unsupported: repository registration is not allowed"),
         (["unregister", "empty"], "Unsupported: repository unregistration is not allowed"),
         mode=POLL,

@@ -66,7 +66,7 @@ def caches(compile: Callable[..., pathlib.Path], tmp_path: pathlib.Path) -> path
     return library.parents[1]
 
 
-def ask_twice(server: CachedServer) -> float | None:
+def hits_after_two_requests(server: CachedServer) -> float | None:
     """The hits after two equal requests."""
     server.load("identity")
     for _ in range(2):
@@ -80,7 +80,7 @@ def test_a_library(library: pathlib.Path, cached: pathlib.Path, caches: pathlib.
     """It gets the JSON as it is, and finds the server's functions."""
     directory = ("CacheDirectory", str(caches).encode())
     config = ("CacheConfig", b"fifo", b'{"of": [1, {}], "entries": 3}')
-    assert ask_twice(CachedServer(library, cached, directory, config)) == 1
+    assert hits_after_two_requests(CachedServer(library, cached, directory, config)) == 1
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_the_local_cache(
     library: pathlib.Path, cached: pathlib.Path, option: tuple[object, ...], hits: float | None
 ) -> None:
     """With its size in each form; without one there is no cache."""
-    assert ask_twice(CachedServer(library, cached, option)) == hits
+    assert hits_after_two_requests(CachedServer(library, cached, option)) == hits
 
 
-def test_what_can_not_be(
+def test_invalid_cache_options(
     library: pathlib.Path, cached: pathlib.Path, caches: pathlib.Path
 ) -> None:
     """Wrong options, and a cache that is not to be had, fail with a reason."""

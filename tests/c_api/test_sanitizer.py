@@ -74,7 +74,7 @@ def build(source: pathlib.Path, library: pathlib.Path) -> None:
     subprocess.run(["cc", "-shared", made, "-o", library, "-lpthread"], check=True)
 
 
-class Running:
+class Clients:
     """The server with clients."""
 
     def __init__(self, http: int, grpc: int) -> None:
@@ -82,17 +82,17 @@ class Running:
         self.url = f"http://127.0.0.1:{http}"
         self.grpc = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{grpc}")
 
-    def another(self) -> Running:
+    def another(self) -> Clients:
         """Further clients of the same server."""
-        return Running(*self.ports)
+        return Clients(*self.ports)
 
     def post(self, path: str) -> object:
         """Posts nothing and returns what comes back."""
         request = urllib.request.Request(f"{self.url}/v2/{path}", b"{}", method="POST")
-        with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
-            return json.loads(answer.read() or b"{}")
+        with urllib.request.urlopen(request, timeout=SECONDS_MAX) as response:
+            return json.loads(response.read() or b"{}")
 
-    def ask(self, model: str, values: list[int], **options: object) -> list[int]:
+    def infer(self, model: str, values: list[int], **options: object) -> list[int]:
         """The answer to one request."""
         outer = model in ("accumulator", "countdown", "repeater")
         shape = [1, len(values)] if model not in ("countdown", "repeater") else [len(values)]
@@ -101,14 +101,14 @@ class Running:
         if model not in ("countdown", "repeater"):
             result = self.grpc.infer(model, [tensor], client_timeout=SECONDS_MAX, **options)
             return result.as_numpy("OUT" if outer else "OUTPUT0").reshape(-1).tolist()
-        answers: queue.Queue[tuple[object, object]] = queue.Queue()
-        self.grpc.start_stream(lambda result, error: answers.put((result, error)))
+        responses: queue.Queue[tuple[object, object]] = queue.Queue()
+        self.grpc.start_stream(lambda result, error: responses.put((result, error)))
         self.grpc.async_stream_infer(
             model, [tensor], enable_empty_final_response=True, **options
         )
         values = []
         while True:
-            result, error = answers.get(timeout=SECONDS_MAX)
+            result, error = responses.get(timeout=SECONDS_MAX)
             assert error is None
             found = result.as_numpy("OUT")
             values += [] if found is None else found.tolist()
@@ -120,7 +120,7 @@ class Running:
 @pytest.fixture
 def started(
     request: pytest.FixtureRequest, tmp_path: pathlib.Path
-) -> Iterator[tuple[Running, subprocess.Popen[bytes], pathlib.Path]]:
+) -> Iterator[tuple[Clients, subprocess.Popen[bytes], pathlib.Path]]:
     for name, source in LIBRARIES.items():
         build(source, tmp_path / "backends" / name / f"libtriton_{name}.so")
     for name, config in MODELS.items():
@@ -155,7 +155,7 @@ def started(
         [program, *flags], env=environment, stdout=log.open("wb"), stderr=subprocess.STDOUT
     )
     try:
-        running = Running(http, grpc)
+        running = Clients(http, grpc)
         deadline = time.monotonic() + SECONDS_MAX
         while True:
             with contextlib.suppress(Exception):
@@ -172,34 +172,36 @@ def started(
         print(log.read_text())
 
 
-def ask_all(running: Running, first: int) -> None:
+def send_all_kinds(running: Clients, first: int) -> None:
     """Sends each kind of request, some that fail among them."""
     for number in range(first, 100, CLIENTS):
         values = [number, 2, 3]
         for model in ("identity", "plain", "nested"):
             for _ in range(2):
-                assert running.ask(model, values) == values
-        assert running.ask("repeater", values) == values
+                assert running.infer(model, values) == values
+        assert running.infer("repeater", values) == values
         for start, end in ((True, False), (False, True)):
             sequence = {"sequence_id": 7 + first, "sequence_start": start, "sequence_end": end}
-            total = running.ask("accumulator", [number], **sequence)
+            total = running.infer("accumulator", [number], **sequence)
             assert total == [number if start else 2 * number]
         sequence = {"sequence_id": 7 + first, "sequence_start": True, "sequence_end": True}
-        assert running.ask("countdown", [2], **sequence) == [2, 1, 0]
+        assert running.infer("countdown", [2], **sequence) == [2, 1, 0]
         for model, why in {"failing": "not today", "unanswering": "not any day"}.items():
             with pytest.raises(InferenceServerException, match=why):
-                running.ask(model, values)
+                running.infer(model, values)
     running.grpc.close()
 
 
 def test_nothing_is_wrong_with_memory(
-    started: tuple[Running, subprocess.Popen[bytes], pathlib.Path],
+    started: tuple[Clients, subprocess.Popen[bytes], pathlib.Path],
 ) -> None:
     running, process, log = started
     for model in MODELS:
         running.post(f"repository/models/{model}/load")
     with concurrent.futures.ThreadPoolExecutor(CLIENTS) as clients:
-        done = [clients.submit(ask_all, running.another(), first) for first in range(CLIENTS)]
+        done = [
+            clients.submit(send_all_kinds, running.another(), first) for first in range(CLIENTS)
+        ]
         # Instances that work come and go.
         for count in (2, 3, 1):
             for model in ("identity", "repeater", "nested"):

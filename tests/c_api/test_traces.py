@@ -120,9 +120,9 @@ def named(traces: list[Traces]) -> dict[str, Traces]:
     return found
 
 
-def told(traces: Traces) -> list[tuple[str, object, list[str]]]:
+def summaries(traces: Traces) -> list[tuple[str, object, list[str]]]:
     """Of each trace its model, its parent's place and what it was told."""
-    return [(one["model"], one["parent"], one["told"]) for one in traces]
+    return [(one["model"], one["parent"], one["activities"]) for one in traces]
 
 
 def test_levels(ours: dict[str, Traces]) -> None:
@@ -136,46 +136,46 @@ def test_levels(ours: dict[str, Traces]) -> None:
         12: WHOLE,
     }.items():
         (trace,) = ours[f"plain:{level}"]
-        assert trace["told"] == expected, level
+        assert trace["activities"] == expected, level
         assert (trace["model"], trace["version"], trace["request"]) == ("plain", 1, "outer")
 
 
-def test_times_go_forward(ours: dict[str, Traces]) -> None:
+def test_timestamps_increase(ours: dict[str, Traces]) -> None:
     in_time = [one["in_time"] for traces in ours.values() for one in traces]
     assert in_time and all(in_time)
 
 
 def test_a_batch(ours: dict[str, Traces]) -> None:
-    assert told(ours["batched+batched:12"]) == [("batched", None, WHOLE)] * 2
+    assert summaries(ours["batched+batched:12"]) == [("batched", None, WHOLE)] * 2
 
 
-def test_a_cached_answer(ours: dict[str, Traces]) -> None:
-    assert told(ours["cached:12"]) == [("cached", None, WHOLE)]
+def test_a_cached_response(ours: dict[str, Traces]) -> None:
+    assert summaries(ours["cached:12"]) == [("cached", None, WHOLE)]
     from_cache = START + INPUT + OUTPUT + END
-    assert told(ours["cached:12 again"]) == [("cached", None, from_cache)]
-    assert told(ours["chain:12"])[2] == ("kept", 0, WHOLE)
-    assert told(ours["chain:12 again"])[2] == ("kept", 0, from_cache)
+    assert summaries(ours["cached:12 again"]) == [("cached", None, from_cache)]
+    assert summaries(ours["chain:12"])[2] == ("kept", 0, WHOLE)
+    assert summaries(ours["chain:12 again"])[2] == ("kept", 0, from_cache)
 
 
 def test_an_ensemble(ours: dict[str, Traces]) -> None:
-    chain, plain, _ = told(ours["chain:12"])
+    chain, plain, _ = summaries(ours["chain:12"])
     assert chain == ("chain", None, START + INPUT + OUTPUT + END)
     assert plain == ("plain", 0, WHOLE)
     assert {one["request"] for one in ours["chain:12"]} == {"outer"}
-    parents = [(model, parent) for model, parent, _ in told(ours["outer:4"])]
+    parents = [(model, parent) for model, parent, _ in summaries(ours["outer:4"])]
     within = [("chain", 0), ("plain", 1), ("kept", 1), ("nested", 0), ("plain", 4)]
     assert parents == [("outer", None), *within]
 
 
 def test_a_decoupled_model(ours: dict[str, Traces]) -> None:
     expected = START + INPUT + OUTPUT + OUTPUT + COMPUTE + END
-    assert told(ours["decoupled:12"]) == [("decoupled", None, expected)]
+    assert summaries(ours["decoupled:12"]) == [("decoupled", None, expected)]
 
 
 def test_failures_end_traces(ours: dict[str, Traces]) -> None:
-    assert told(ours["failing:12"]) == [("failing", None, START + INPUT + COMPUTE + END)]
-    assert told(ours["unanswering:12"]) == [("unanswering", None, START + INPUT + END)]
-    broken = told(ours["broken:12"])
+    assert summaries(ours["failing:12"]) == [("failing", None, START + INPUT + COMPUTE + END)]
+    assert summaries(ours["unanswering:12"]) == [("unanswering", None, START + INPUT + END)]
+    broken = summaries(ours["broken:12"])
     assert [(model, parent) for model, parent, _ in broken] == [
         ("broken", None),
         ("plain", 0),
@@ -184,8 +184,8 @@ def test_failures_end_traces(ours: dict[str, Traces]) -> None:
     assert broken[0][2] == START + INPUT + END
 
 
-def test_a_backend_takes_part(ours: dict[str, Traces]) -> None:
-    outer, inner = told(ours["nested:12"])
+def test_a_backend_that_uses_the_cache(ours: dict[str, Traces]) -> None:
+    outer, inner = summaries(ours["nested:12"])
     own = ["CUSTOM_ACTIVITY 1 ask", "CUSTOM_ACTIVITY 2 answer"]
     assert outer == ("nested", None, START + INPUT + own + OUTPUT + COMPUTE + END)
     assert inner == ("plain", 0, WHOLE)
@@ -193,7 +193,7 @@ def test_a_backend_takes_part(ours: dict[str, Traces]) -> None:
 
 
 @pytest.mark.skipif(not PACKAGES, reason="needs Triton's packages in GALATEA_TRITON_PACKAGES")
-def test_triton_tells_the_same(
+def test_triton_reports_the_same_activities(
     ours: dict[str, Traces], arguments: tuple[pathlib.Path, pathlib.Path]
 ) -> None:
     packages = pathlib.Path(PACKAGES or "")
@@ -204,5 +204,5 @@ def test_triton_tells_the_same(
         for one in traces:
             if one["model"] in ("cached", "kept"):
                 # It tells an output again when it has been put into the cache.
-                one["told"] = [line for line, _ in itertools.groupby(one["told"])]
+                one["activities"] = [line for line, _ in itertools.groupby(one["activities"])]
     assert theirs == ours

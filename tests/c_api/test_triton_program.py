@@ -70,8 +70,8 @@ class Running:
     def metrics(self) -> str:
         """The metrics' text."""
         url = f"http://127.0.0.1:{self.metrics_port}/metrics"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return answer.read().decode()
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return response.read().decode()
 
 
 @pytest.fixture(scope="module")
@@ -147,16 +147,16 @@ def test_raw_request(running: Running, values: list[int]) -> None:
     body = numpy.array(values, dtype=numpy.int32).tobytes()
     url = f"http://127.0.0.1:{running.http_port}/v2/models/identity/infer"
     request = urllib.request.Request(url, body, {"Inference-Header-Content-Length": "0"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        content = answer.read()
+    with urllib.request.urlopen(request, timeout=10) as response:
+        content = response.read()
         # There is no length where there are no bytes behind the header.
-        length = int(answer.headers.get("Inference-Header-Content-Length", len(content)))
+        length = int(response.headers.get("Inference-Header-Content-Length", len(content)))
     (output,) = json.loads(content[:length])["outputs"]
     assert (output["name"], output["shape"]) == ("OUTPUT0", [1, len(values)])
     assert content[length:] == body
 
 
-def test_log_settings_are_the_librarys_too(client: object, running: Running) -> None:
+def test_log_settings_apply_to_plug_ins(client: object, running: Running) -> None:
     known = running.log.read_text()
     for wanted in (False, True):
         client.update_log_settings({"log_info": wanted})
@@ -204,7 +204,7 @@ def test_errors_reach_the_client(client: object) -> None:
         infer(client, numpy.zeros((9, 1), numpy.int32))
 
 
-def test_models_come_and_go(client: object) -> None:
+def test_models_load_and_unload(client: object) -> None:
     assert not client.is_model_ready("other")
     client.load_model("other")
     assert client.is_model_ready("other")
@@ -220,16 +220,16 @@ def test_models_come_and_go(client: object) -> None:
 
 
 def test_streams(running: Running) -> None:
-    answers: list[tuple[object, object]] = []
-    running.grpc.start_stream(lambda result, error: answers.append((result, error)))
+    responses: list[tuple[object, object]] = []
+    running.grpc.start_stream(lambda result, error: responses.append((result, error)))
     for number in range(5):
         values = numpy.full((1, 3), number, numpy.int32)
         tensor = tritonclient.grpc.InferInput("INPUT0", [1, 3], "INT32")
         tensor.set_data_from_numpy(values)
         running.grpc.async_stream_infer("identity", [tensor])
     running.grpc.stop_stream()
-    assert [error for _, error in answers] == [None] * 5
-    assert [int(result.as_numpy("OUTPUT0")[0][0]) for result, _ in answers] == list(range(5))
+    assert [error for _, error in responses] == [None] * 5
+    assert [int(result.as_numpy("OUTPUT0")[0][0]) for result, _ in responses] == list(range(5))
 
 
 def test_metrics(running: Running) -> None:

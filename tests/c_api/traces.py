@@ -26,7 +26,7 @@ from ctypes import (
     c_void_p,
 )
 
-from functions import DONE, FINAL, PATIENCE_SECONDS, TYPE_INT32, Functions
+from functions import DONE, FINAL, TIMEOUT_SECONDS, TYPE_INT32, Functions
 
 ACTIVITY = CFUNCTYPE(None, c_void_p, c_uint, c_uint64, c_void_p)
 TENSOR = CFUNCTYPE(
@@ -55,10 +55,10 @@ class Program(Functions):
         super().__init__(library)
         self.traces: dict[int, dict[str, object]] = {}
         self.changed = threading.Condition()
-        self.answers = self.releases = 0
+        self.final_responses = self.releases = 0
         self.data = (c_int32 * 3)(1, 2, 3)
         self.callbacks = (
-            DONE(self.answered),
+            DONE(self.on_response),
             DONE(self.released),
             ACTIVITY(self.activity),
             TENSOR(self.tensor),
@@ -66,57 +66,57 @@ class Program(Functions):
         )
         self.allocator, self.server = self.new_allocator(), c_void_p()
         options = c_void_p()
-        self.must("ServerOptionsNew", byref(options))
-        self.must("ServerOptionsSetModelRepositoryPath", options, repository.encode())
-        self.must("ServerOptionsSetBackendDirectory", options, backends.encode())
+        self.check_call("ServerOptionsNew", byref(options))
+        self.check_call("ServerOptionsSetModelRepositoryPath", options, repository.encode())
+        self.check_call("ServerOptionsSetBackendDirectory", options, backends.encode())
         if caches:
-            self.must("ServerOptionsSetCacheDirectory", options, caches.encode())
-        self.must("ServerOptionsSetCacheConfig", options, b"local", b'{"size": "1048576"}')
-        self.must("ServerOptionsSetLogInfo", options, ctypes.c_bool(False))
-        self.must("ServerNew", byref(self.server), options)
-        self.must("ServerOptionsDelete", options)
+            self.check_call("ServerOptionsSetCacheDirectory", options, caches.encode())
+        self.check_call("ServerOptionsSetCacheConfig", options, b"local", b'{"size": "1048576"}')
+        self.check_call("ServerOptionsSetLogInfo", options, ctypes.c_bool(False))
+        self.check_call("ServerNew", byref(self.server), options)
+        self.check_call("ServerOptionsDelete", options)
 
-    def answered(self, response: int | None, flags: int, _userp: object) -> None:
+    def on_response(self, response: int | None, flags: int, _userp: object) -> None:
         if response:
-            self.must("InferenceResponseDelete", c_void_p(response))
+            self.check_call("InferenceResponseDelete", c_void_p(response))
         if flags & FINAL:
             with self.changed:
-                self.answers += 1
+                self.final_responses += 1
                 self.changed.notify()
 
     def released(self, request: int, _flags: int, _userp: object) -> None:
-        self.must("InferenceRequestDelete", c_void_p(request))
+        self.check_call("InferenceRequestDelete", c_void_p(request))
         with self.changed:
             self.releases += 1
             self.changed.notify()
 
-    def told(self, function: str, trace: int, kind: type) -> object:
+    def trace_property(self, function: str, trace: int, kind: type) -> object:
         """What a function tells of a trace."""
         return self.read(f"InferenceTrace{function}", c_void_p(trace), kind)
 
-    def note(self, trace: int, line: str) -> dict[str, object]:
+    def record_line(self, trace: int, line: str) -> dict[str, object]:
         """Adds a line to what is known of a trace."""
-        number = self.told("Id", trace, c_uint64)
+        number = self.trace_property("Id", trace, c_uint64)
         about = {
-            "model": self.told("ModelName", trace, c_char_p),
-            "version": self.told("ModelVersion", trace, c_int64),
-            "request": self.told("RequestId", trace, c_char_p),
-            "parent": self.told("ParentId", trace, c_uint64),
+            "model": self.trace_property("ModelName", trace, c_char_p),
+            "version": self.trace_property("ModelVersion", trace, c_int64),
+            "request": self.trace_property("RequestId", trace, c_char_p),
+            "parent": self.trace_property("ParentId", trace, c_uint64),
         }
         with self.changed:
-            known = self.traces.setdefault(number, {"told": [], "time": 0, "in_time": True})
+            known = self.traces.setdefault(number, {"activities": [], "time": 0, "in_time": True})
             known |= about
-            known["told"].append(line)
+            known["activities"].append(line)
             self.changed.notify()
             return known
 
     def activity(self, trace: int, activity: int, time_ns: int, _userp: object) -> None:
         name = self.library.TRITONSERVER_InferenceTraceActivityString(c_uint(activity)).decode()
         if activity == CUSTOM:
-            names = json.loads(self.told("Context", trace, c_char_p))
-            self.note(trace, f"{name} {time_ns} {names[str(time_ns)]}")
+            names = json.loads(self.trace_property("Context", trace, c_char_p))
+            self.record_line(trace, f"{name} {time_ns} {names[str(time_ns)]}")
             return
-        known = self.note(trace, name)
+        known = self.record_line(trace, name)
         known["in_time"] &= known["time"] <= time_ns
         known["time"] = time_ns
 
@@ -126,18 +126,20 @@ class Program(Functions):
         what = self.library.TRITONSERVER_InferenceTraceActivityString(c_uint(activity)).decode()
         content = list((c_int32 * (byte_size // 4)).from_address(base))
         shape = [shape[index] for index in range(dims)]
-        self.note(trace, f"{what} {name.decode()} {datatype} {shape} {content} {memory}")
+        self.record_line(trace, f"{what} {name.decode()} {datatype} {shape} {content} {memory}")
 
     def release(self, trace: int, _userp: object) -> None:
-        self.note(trace, "released")
-        self.must("InferenceTraceDelete", c_void_p(trace))
+        self.record_line(trace, "released")
+        self.check_call("InferenceTraceDelete", c_void_p(trace))
 
     def send(self, model: str, level: int) -> None:
         """Sends a request with a trace; its end, answer and release are awaited later."""
         request, trace = c_void_p(), c_void_p()
-        self.must("InferenceRequestNew", byref(request), self.server, model.encode(), c_int64(-1))
-        self.must("InferenceRequestSetId", request, b"outer")
-        self.must(
+        self.check_call(
+            "InferenceRequestNew", byref(request), self.server, model.encode(), c_int64(-1)
+        )
+        self.check_call("InferenceRequestSetId", request, b"outer")
+        self.check_call(
             "InferenceRequestAddInput",
             request,
             b"INPUT0",
@@ -146,7 +148,7 @@ class Program(Functions):
             c_uint64(2),
         )
         size = c_size_t(ctypes.sizeof(self.data))
-        self.must(
+        self.check_call(
             "InferenceRequestAppendInputData",
             request,
             b"INPUT0",
@@ -155,31 +157,43 @@ class Program(Functions):
             c_uint(0),
             c_int64(0),
         )
-        answered, released, *told = self.callbacks
-        self.must("InferenceRequestSetReleaseCallback", request, released, None)
-        self.must(
-            "InferenceRequestSetResponseCallback", request, self.allocator, None, answered, None
+        response_callback, release_callback, *trace_callbacks = self.callbacks
+        self.check_call("InferenceRequestSetReleaseCallback", request, release_callback, None)
+        self.check_call(
+            "InferenceRequestSetResponseCallback",
+            request,
+            self.allocator,
+            None,
+            response_callback,
+            None,
         )
-        self.must("InferenceTraceTensorNew", byref(trace), c_uint(level), c_uint64(0), *told, None)
-        self.must("ServerInferAsync", self.server, request, trace)
+        self.check_call(
+            "InferenceTraceTensorNew",
+            byref(trace),
+            c_uint(level),
+            c_uint64(0),
+            *trace_callbacks,
+            None,
+        )
+        self.check_call("ServerInferAsync", self.server, request, trace)
 
     def run(self, case: str) -> list[dict[str, object]]:
         """The traces of a case."""
         models, level = case.split(":")
-        asked = models.split("+")
+        models_requested = models.split("+")
         self.traces.clear()
-        self.answers = self.releases = 0
-        for model in asked:
+        self.final_responses = self.releases = 0
+        for model in models_requested:
             self.send(model, int(level))
 
         def is_over() -> bool:
-            told = [known["told"][-1] for known in self.traces.values()]
-            gone = len(told) >= len(asked) and set(told) == {"released"}
-            return gone and self.answers == self.releases == len(asked)
+            last = [known["activities"][-1] for known in self.traces.values()]
+            all_released = len(last) >= len(models_requested) and set(last) == {"released"}
+            return all_released and self.final_responses == self.releases == len(models_requested)
 
         with self.changed:
-            if not self.changed.wait_for(is_over, PATIENCE_SECONDS):
-                raise TimeoutError(f"{case}: {self.answers} answers, {self.traces}")
+            if not self.changed.wait_for(is_over, TIMEOUT_SECONDS):
+                raise TimeoutError(f"{case}: {self.final_responses} responses, {self.traces}")
         # Ids differ from run to run, but not their order.
         places = {number: place for place, number in enumerate(sorted(self.traces))}
         for known in self.traces.values():
@@ -192,8 +206,8 @@ def main() -> None:
     """Runs the cases."""
     program = Program(*sys.argv[1:5])
     print(json.dumps([program.run(case) for case in sys.argv[5:]]))
-    program.must("ServerStop", program.server)
-    program.must("ServerDelete", program.server)
+    program.check_call("ServerStop", program.server)
+    program.check_call("ServerDelete", program.server)
 
 
 if __name__ == "__main__":

@@ -45,15 +45,15 @@ def write_model(
         (repository / name / "config.pbtxt").write_text(config)
 
 
-def ask(value: int = 0) -> dict[str, Any]:
+def request_body(value: int = 0) -> dict[str, Any]:
     """A request to a model."""
     tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "INT32", "data": [value]}
     return {"inputs": [tensor]}
 
 
-def answer(server: Server, model: str, version: int | None = None) -> int:
+def added_value(server: Server, model: str, version: int | None = None) -> int:
     """What a model adds."""
     path = model if version is None else f"{model}/versions/{version}"
-    reply = server.infer(path, ask())
+    reply = server.infer(path, request_body())
     assert reply.status == 200, reply
     return reply.json()["outputs"][0]["data"][0]

@@ -148,5 +148,5 @@ def children(server: Server, model: str = "") -> list[int]:
 
 def wait_for_end(server: Server, numbers: list[int]) -> None:
     """Waits until those stubs are gone."""
-    gone = lambda: not set(numbers) & set(children(server))  # noqa: E731
-    wait_until(gone, END_SECONDS_MAX, "the stubs have ended")
+    have_ended = lambda: not set(numbers) & set(children(server))  # noqa: E731
+    wait_until(have_ended, END_SECONDS_MAX, "the stubs have ended")

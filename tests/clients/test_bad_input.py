@@ -52,7 +52,7 @@ def server(current_server: Callable[[], Server]) -> Server:
 
 
 @pytest.fixture(autouse=True)
-def lives_on(server: Server) -> Iterator[None]:
+def server_survives(server: Server) -> Iterator[None]:
     """After each test the server still answers, and the model still works."""
     yield
     assert server.process.poll() is None, "the server has ended"
@@ -219,14 +219,14 @@ def test_messages_name_the_request(server: Server) -> None:
         b'{"id":"' + b"x" * MEBIBYTE,
     ],
 )
-def test_bodies_that_are_no_requests(server: Server, body: bytes) -> None:
+def test_bodies_that_are_not_requests(server: Server, body: bytes) -> None:
     """Broken JSON and broken UTF-8 are errors of the client."""
     reply = server.infer("simple", body)
     assert reply.status == 400 or server.is_triton, reply
     reply.error()
 
 
-def outcome(reply: Reply) -> Any:
+def first_element_or_error(reply: Reply) -> Any:
     """The only element of the answer, or the status and the text of the error."""
     if reply.status != 200:
         return reply.status, reply.error()
@@ -254,9 +254,9 @@ ODD_NUMBERS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def check_outcome(server: Server, reply: Reply, expected: Any) -> None:
+def check_element(server: Server, reply: Reply, expected: Any) -> None:
     """Ours to the element and the text; Triton's is well formed."""
-    found = outcome(reply)
+    found = first_element_or_error(reply)
     if isinstance(expected, tuple):
         status, text = expected
         assert found[0] in ((400, 500) if server.is_triton else (status,)), found
@@ -275,7 +275,7 @@ def test_numbers_outside_of_json(server: Server, model: str, datatype: str, text
         f'{{"inputs":[{{"name":"INPUT0","shape":[1,1],"datatype":"{datatype}","data":[{text}]}}]}}'
     )
     expected = ODD_NUMBERS[text][0 if datatype == "FP32" else 1]
-    check_outcome(server, server.infer(model, body.encode()), expected)
+    check_element(server, server.infer(model, body.encode()), expected)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_numbers_outside_of_json(server: Server, model: str, datatype: str, text
 def test_numbers_outside_of_their_datatype(server: Server, number: Any, expected: Any) -> None:
     """What fits 64 bits loses its upper ones; the rest is refused."""
     tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "INT32", "data": [number]}
-    check_outcome(server, server.infer("identity_int32", {"inputs": [tensor]}), expected)
+    check_element(server, server.infer("identity_int32", {"inputs": [tensor]}), expected)
 
 
 @pytest.mark.galatea_only
@@ -390,14 +390,14 @@ def test_binary_sizes_that_do_not_fit(server: Server, sizes: Any, length: int) -
         "1000000",
     ],
 )
-def test_header_lengths_that_are_none(server: Server, value: str) -> None:
+def test_invalid_header_lengths(server: Server, value: str) -> None:
     """The length of the JSON part has to be a number within the body."""
     reply = server.infer("simple", good_request(), headers={HEADER_LENGTH: value})
     assert reply.status == 400 or server.is_triton
 
 
 @pytest.mark.parametrize("offset", [-5, -1, 1, 5])
-def test_header_lengths_that_cut_elsewhere(server: Server, offset: int) -> None:
+def test_header_lengths_that_do_not_match_the_body(server: Server, offset: int) -> None:
     """JSON and tensors may not overlap or leave a gap."""
     text = binary_request((64, 64))
     headers = {HEADER_LENGTH: str(len(text) + offset)}
@@ -513,7 +513,7 @@ def test_a_million_tiny_chunks(server: Server) -> None:
         b"GET /v2/models/\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
-def test_requests_that_are_no_http(server: Server, request_bytes: bytes) -> None:
+def test_requests_that_are_not_http(server: Server, request_bytes: bytes) -> None:
     """Refused or ignored; the connection ends, the server doesn't."""
     with Connection(server) as connection:
         connection.send_while_accepted([request_bytes])
@@ -551,7 +551,7 @@ def test_model_names_are_only_names(server: Server, name: str) -> None:
 @pytest.mark.parametrize(
     "value", [galatea_only("gzip;q=1e9999"), "gzip;q=x", ";;;,,,", "q=1", "*;q=-1", "gzip;q="]
 )
-def test_odd_accept_encodings(server: Server, value: str) -> None:
+def test_unusual_accept_encodings(server: Server, value: str) -> None:
     """What can't be read is ignored."""
     reply = server.infer("simple", good_request(), headers={"Accept-Encoding": value})
     assert reply.status == 200
@@ -582,7 +582,9 @@ ALL_CLASSES = ("BYTES", [f"{2 * number}:{number}" for number in reversed(ROW)])
         ([], None),
     ],
 )
-def test_odd_class_counts(server: Server, count: Any, expected: tuple[str, list] | None) -> None:
+def test_unusual_class_counts(
+    server: Server, count: Any, expected: tuple[str, list] | None
+) -> None:
     """0 requests no classes, too many request all; the rest is refused."""
     output = {"name": "OUTPUT0", "parameters": {"classification": count}}
     reply = server.infer("simple", {**good_request(), "outputs": [output]})
@@ -602,7 +604,7 @@ def test_odd_class_counts(server: Server, count: Any, expected: tuple[str, list]
 @pytest.mark.parametrize(
     "model", [galatea_only("identity_bytes"), "identity_fp16", "identity_bf16"]
 )
-def test_classes_of_what_has_no_order(server: Server, model: str) -> None:
+def test_datatypes_without_classification(server: Server, model: str) -> None:
     """Strings and half floats can't be classified."""
     datatype, size = {"bytes": ("BYTES", 5), "fp16": ("FP16", 2), "bf16": ("BF16", 2)}[
         model.removeprefix("identity_")
@@ -644,7 +646,7 @@ def test_management_is_closed(
     assert not target.exists()
 
 
-def test_shared_memory_that_is_not_there(server: Server) -> None:
+def test_unregistered_shared_memory(server: Server) -> None:
     """A region that is not registered."""
     request = changed(
         data=None, parameters={"shared_memory_region": "absent", "shared_memory_byte_size": 64}

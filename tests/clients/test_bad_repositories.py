@@ -14,7 +14,7 @@ import pytest
 import tritonclient.grpc
 
 from conftest import StartServer
-from constant_models import answer, constant_model, replace_file, write_model
+from constant_models import added_value, constant_model, replace_file, write_model
 from server import Program, Server, wait_until
 
 ONNX = 'backend: "onnxruntime"'
@@ -39,7 +39,7 @@ output [ {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ {dims} ] }} ]
 
 
 @dataclasses.dataclass(frozen=True)
-class Bad:
+class BadModel:
     """How a model's directory comes to be, and what the reason has to say."""
 
     make: Callable[[pathlib.Path], None]
@@ -99,60 +99,64 @@ def pipe(place: str) -> Callable[[pathlib.Path], None]:
 
 
 BAD_MODELS = {
-    "no_model_file": Bad(files(config_pbtxt=ONNX, v1__notes=b""), "there is no '"),
-    "nothing_that_tells_the_backend": Bad(files(v1__notes=b""), "Could not determine backend"),
-    "empty_version": Bad(directories("1"), "Its newest version is empty."),
-    "empty_version_of_onnx": Bad(
+    "no_model_file": BadModel(files(config_pbtxt=ONNX, v1__notes=b""), "there is no '"),
+    "nothing_that_tells_the_backend": BadModel(files(v1__notes=b""), "Could not determine backend"),
+    "empty_version": BadModel(directories("1"), "Its newest version is empty."),
+    "empty_version_of_onnx": BadModel(
         files(config_pbtxt=ONNX, v1__model_onnx=ADDS_NOTHING, v2__notes=b""),
         "/2/model.onnx'",
     ),
-    "no_version": Bad(directories(), "at least one version must be available"),
-    "versions_without_numbers": Bad(
+    "no_version": BadModel(directories(), "at least one version must be available"),
+    "versions_without_numbers": BadModel(
         files(vone__model_onnx=ADDS_NOTHING, v02__model_onnx=ADDS_NOTHING),
         "at least one version must be available",
     ),
-    "pipe_as_model": Bad(pipe("1/model.onnx"), "neither a file nor a directory"),
-    "pipe_as_configuration": Bad(pipe("config.pbtxt"), "not a regular file"),
-    "directory_as_configuration": Bad(directories("config.pbtxt", "1"), "not a regular file"),
-    "link_to_itself_as_model": Bad(
+    "pipe_as_model": BadModel(pipe("1/model.onnx"), "neither a file nor a directory"),
+    "pipe_as_configuration": BadModel(pipe("config.pbtxt"), "not a regular file"),
+    "directory_as_configuration": BadModel(directories("config.pbtxt", "1"), "not a regular file"),
+    "link_to_itself_as_model": BadModel(
         link("1/model.onnx", "model.onnx"), "Too many levels of symbolic links"
     ),
-    "link_to_itself_as_configuration": Bad(
+    "link_to_itself_as_configuration": BadModel(
         link("config.pbtxt", "config.pbtxt"), "Too many levels of symbolic links"
     ),
-    "link_to_itself": Bad(link("", "link_to_itself"), "Too many levels of symbolic links"),
-    "link_to_nothing": Bad(link("", "not_there"), "link_to_nothing': No such file"),
-    "link_out_of_the_repository": Bad(
+    "link_to_itself": BadModel(link("", "link_to_itself"), "Too many levels of symbolic links"),
+    "link_to_nothing": BadModel(link("", "not_there"), "link_to_nothing': No such file"),
+    "link_out_of_the_repository": BadModel(
         link("1/model.onnx", "../../../outside.onnx"), "must stay inside the model's directory"
     ),
-    "another_name": Bad(config('name: "good" ' + ONNX), "directory name must equal model name"),
-    "name_with_a_slash": Bad(config('name: "../good" ' + ONNX), "directory name must equal"),
-    "back\\slash": Bad(config(ONNX), "it contains a slash or backslash", "back\\\\slash"),
-    "line\nbreak": Bad(config(ONNX), "it contains a control character", "line\\nbreak"),
-    "unknown_backend": Bad(config('backend: "nothing"'), "unable to find backend library"),
-    "backend_elsewhere": Bad(
+    "another_name": BadModel(
+        config('name: "good" ' + ONNX), "directory name must equal model name"
+    ),
+    "name_with_a_slash": BadModel(config('name: "../good" ' + ONNX), "directory name must equal"),
+    "back\\slash": BadModel(config(ONNX), "it contains a slash or backslash", "back\\\\slash"),
+    "line\nbreak": BadModel(config(ONNX), "it contains a control character", "line\\nbreak"),
+    "unknown_backend": BadModel(config('backend: "nothing"'), "unable to find backend library"),
+    "backend_elsewhere": BadModel(
         config('backend: "../../x"'), "it must not lead to another directory"
     ),
-    "unknown_field": Bad(config(ONNX + ' max_batchsize: 1'), "config.pbtxt:1:24"),
-    "wrong_enumeration": Bad(
-        config(ONNX + ' instance_group { kind: KIND_TPU }'), "config.pbtxt:1:47"
+    "unknown_field": BadModel(config(ONNX + " max_batchsize: 1"), "config.pbtxt:1:24"),
+    "wrong_enumeration": BadModel(
+        config(ONNX + " instance_group { kind: KIND_TPU }"), "config.pbtxt:1:47"
     ),
-    "dim_beyond_64_bits": Bad(config(TENSOR.format(dims="9223372036854775808")), "config.pbtxt:2"),
-    "dims_that_overflow": Bad(
+    "dim_beyond_64_bits": BadModel(
+        config(TENSOR.format(dims="9223372036854775808")), "config.pbtxt:2"
+    ),
+    "dims_that_overflow": BadModel(
         config(TENSOR.format(dims="4611686018427387904, 4")), "more elements than any tensor"
     ),
-    "ensemble_of_itself": Bad(
+    "ensemble_of_itself": BadModel(
         config(ENSEMBLE.format(model="ensemble_of_itself")), "circular dependency"
     ),
-    "circle_a": Bad(config(ENSEMBLE.format(model="circle_b")), "circular dependency"),
-    "circle_b": Bad(config(ENSEMBLE.format(model="circle_a")), "circular dependency"),
-    "ensemble_of_a_path": Bad(
+    "circle_a": BadModel(config(ENSEMBLE.format(model="circle_b")), "circular dependency"),
+    "circle_b": BadModel(config(ENSEMBLE.format(model="circle_a")), "circular dependency"),
+    "ensemble_of_a_path": BadModel(
         config(ENSEMBLE.format(model="../repository/good")), "not available or ambiguous"
     ),
-    "ensemble_of_a_bad_one": Bad(
+    "ensemble_of_a_bad_one": BadModel(
         config(ENSEMBLE.format(model="unknown_field")), "not available or ambiguous"
     ),
-    "file_elsewhere": Bad(
+    "file_elsewhere": BadModel(
         config(ONNX + ' default_model_filename: "../../good/1/model.onnx"'),
         "must stay inside the model's directory",
     ),
@@ -181,14 +185,14 @@ def bad_server(start_server: StartServer, bad_repository: pathlib.Path) -> Serve
     with start_server(bad_repository, "--exit-on-error=false") as server:
         server.wait_until_live()
         wait_until(lambda: "Started HTTPService" in server.log(), 60, "all models were tried")
-        wait_until(lambda: answer_or_none(server) == 7, 60, "the good model serves")
+        wait_until(lambda: added_value_or_none(server) == 7, 60, "the good model serves")
         yield server
 
 
-def answer_or_none(server: Server) -> int | None:
+def added_value_or_none(server: Server) -> int | None:
     """What the good model adds, once it serves."""
     ready = server.get("/v2/models/good/ready").status == 200
-    return answer(server, "good") if ready else None
+    return added_value(server, "good") if ready else None
 
 
 @pytest.mark.galatea_only
@@ -227,7 +231,7 @@ def test_check_finds_every_bad_model(program: Program, bad_repository: pathlib.P
 @pytest.mark.galatea_only
 def test_good_models_serve_beside_bad_ones(bad_server: Server) -> None:
     """The server isn't ready, because it could not do all that it was told."""
-    assert answer(bad_server, "good") == 7
+    assert added_value(bad_server, "good") == 7
     assert bad_server.get("/v2/health/live").status == 200
     assert bad_server.get("/v2/health/ready").status == 400
     ready = bad_server.request("POST", "/v2/repository/index", b'{"ready":true}').json()
@@ -261,7 +265,7 @@ def test_unreadable_files(start_server: StartServer, tmp_path: pathlib.Path) -> 
         launcher = bound_by_permissions()
         with start_server(tmp_path, "--exit-on-error=false", launcher=launcher) as server:
             server.wait_until_live()
-            wait_until(lambda: answer_or_none(server) == 7, 60, "the good model serves")
+            wait_until(lambda: added_value_or_none(server) == 7, 60, "the good model serves")
             lines = server.log().splitlines()
             for name, why in (
                 ("closed_model", "system error number 13"),

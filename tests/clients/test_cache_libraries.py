@@ -237,7 +237,7 @@ def counts(server: Server, model: str = "cached") -> tuple[int, int, int]:
     return hits, misses, statistics["execution_count"]
 
 
-def ask(server: Server, *values: float, model: str = "cached") -> list[float]:
+def infer(server: Server, *values: float, model: str = "cached") -> list[float]:
     """One request over HTTP; the numbers of its answer."""
     data = list(values)
     tensor = {"name": "INPUT0", "shape": [1, len(data)], "datatype": "FP32", "data": data}
@@ -264,7 +264,7 @@ def full(rows: int, columns: int) -> Tensors:
         for name in TRANSPORTS
     ],
 )
-def test_hits_are_what_the_model_answered(
+def test_hits_equal_the_responses_of_the_model(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path, transport: str
 ) -> None:
     """Of one row and of several, small and large, over each protocol."""
@@ -282,37 +282,39 @@ def test_hits_are_what_the_model_answered(
 
 
 @pytest.mark.galatea_only
-def test_an_empty_answer_is_kept(
+def test_an_empty_response_is_cached(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
     """Tensors without elements; Triton keeps no such response."""
     with serving(start_server, models, caches, "example_fifo,entries=100") as server:
         with contextlib.closing(Grpc(server)) as connection:
             for _ in range(2):
-                answer = connection.infer("cached", {"INPUT0": numpy.zeros((2, 0), numpy.float32)})
-                assert answer["OUTPUT0"].shape == (2, 0)
+                response = connection.infer(
+                    "cached", {"INPUT0": numpy.zeros((2, 0), numpy.float32)}
+                )
+                assert response["OUTPUT0"].shape == (2, 0)
         assert counts(server) == (1, 1, 1)
 
 
-def test_a_model_has_its_own_answers(
+def test_a_model_has_its_own_cached_responses(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
     """And one that doesn't want the cache none."""
     with serving(start_server, models, caches, "example_fifo,entries=100") as server:
         for model in ("cached", "other", "plain"):
             for _ in range(2):
-                assert ask(server, 1, 2, model=model) == [1, 2]
+                assert infer(server, 1, 2, model=model) == [1, 2]
         found = [counts(server, model) for model in ("cached", "other", "plain")]
         assert found == [(1, 1, 1), (1, 1, 1), (0, 0, 2)]
 
 
-def test_who_came_first_makes_room(
+def test_the_oldest_entry_is_evicted(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
     """The example's way to evict, and its line in the log when the server ends."""
     with serving(start_server, models, caches, "example_fifo,entries=2") as server:
         for value, hits in ((1, 0), (2, 0), (1, 1), (3, 1), (2, 2), (1, 2), (3, 3)):
-            ask(server, value)
+            infer(server, value)
             assert counts(server)[0] == hits, value
     assert "example_fifo evicted 2 responses" in server.log()
 
@@ -351,7 +353,7 @@ def test_the_cache_gets_its_settings(
     flags = [f"--cache-directory={caches}", "--cache-config=one,b=2", "--cache-config=one,a=x=y"]
     with start_server(models, *flags) as server:
         server.wait_until_ready()
-        ask(server, 1)
+        infer(server, 1)
     assert 'cache: begins with {"b":"2","a":"x=y"}\n' in server.log()
     assert re.search(r"^cache: insert [0-9a-f]{64}$", server.log(), re.MULTILINE)
     assert server.log().rstrip().endswith("cache: ends")
@@ -378,7 +380,7 @@ def test_a_cache_that_outlives_the_server(
     def hits() -> list[int]:
         with serving(start_server, models, caches, f"disk,in={kept}") as server:
             for model in ("cached", "other", "pipeline"):
-                assert ask(server, 1, 2, model=model) == [1, 2]
+                assert infer(server, 1, 2, model=model) == [1, 2]
             return [counts(server, model)[0] for model in ("cached", "other", "pipeline")]
 
     # The step of a pipeline that isn't known asks for what was just asked for.
@@ -413,7 +415,7 @@ def test_a_cache_that_outlives_the_server_and_a_backend_that_changes(
         flags += [f"--backend-directory={backends}", *settings]
         with start_server(models, *flags) as server:
             server.wait_until_ready()
-            assert ask(server, 1, 2) == [1, 2]
+            assert infer(server, 1, 2) == [1, 2]
             return counts(server)[0]
 
     assert [hits(), hits()] == [0, 1]
@@ -427,15 +429,15 @@ def test_a_cache_that_outlives_the_server_and_a_backend_that_changes(
 
 
 @pytest.mark.galatea_only
-def test_libraries_are_not_torn_down_under_what_still_runs(
+def test_libraries_are_not_torn_down_while_in_use(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """An orderly end runs what they left for it, the end of the exit timeout doesn't."""
-    gone = 'static __attribute__((destructor)) void gone(void) { SAY("is torn down"); }\n'
+    destructor = 'static __attribute__((destructor)) void gone(void) { SAY("is torn down"); }\n'
     folder = tmp_path / "caches"
-    build(folder, "torn", start=PARTS["start"] + gone)
+    build(folder, "torn", start=PARTS["start"] + destructor)
     with serving(start_server, models, folder, "torn,x=y") as server:
-        assert ask(server, 1) == [1]
+        assert infer(server, 1) == [1]
     assert server.log().rstrip().endswith("cache: is torn down")
 
     delay = 'parameters { key: "execute_delay_ms" value { string_value: "600000" } }\n'
@@ -460,13 +462,13 @@ def test_libraries_are_not_torn_down_under_what_still_runs(
 
 
 @pytest.mark.galatea_only
-def test_another_keys_entry_is_no_answer(
+def test_the_entry_of_another_key_is_not_used(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
     """A cache that has one answer for all requests can't give it to them."""
     with serving(start_server, models, caches, "one,x=y") as server:
         for value in (1, 1, 2, 2):
-            assert ask(server, value) == [value]
+            assert infer(server, value) == [value]
         assert counts(server) == (2, 2, 2)
     assert "it is damaged, or another key's" in server.log()
 
@@ -479,7 +481,7 @@ def test_a_bad_lookup_is_a_miss(
     """The model answers, and the log says so once, twice, four times, eight times."""
     with serving(start_server, models, caches, f"{name},x=y") as server:
         for _ in range(10):
-            assert ask(server, 1, 2, 3) == [1, 2, 3]
+            assert infer(server, 1, 2, 3) == [1, 2, 3]
         assert counts(server) == (0, 10, 10)
     lines = [line for line in server.log().splitlines() if "a lookup failed" in line]
     assert [re.findall(r"for the (\d+)\. time", line) for line in lines] == [
@@ -492,7 +494,7 @@ def test_a_bad_lookup_is_a_miss(
 
 
 @pytest.mark.galatea_only
-def test_a_bad_insertion_keeps_nothing(
+def test_a_bad_insertion_stores_nothing(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """The client has its answer."""
@@ -502,12 +504,12 @@ def test_a_bad_insertion_keeps_nothing(
     build(tmp_path, "fails", insert=PARTS["insert"].replace(copy, fails), lookup=lookup)
     with serving(start_server, models, tmp_path, "fails,x=y") as server:
         for _ in range(3):
-            assert ask(server, 1) == [1]
+            assert infer(server, 1) == [1]
         assert counts(server) == (0, 3, 3)
     assert "an insertion failed, for the 2. time: disk full" in server.log()
 
 
-def test_a_key_that_is_there_already_is_no_failure(
+def test_an_existing_key_is_not_a_failure(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """As when two equal requests are looked up in vain at the same time."""
@@ -517,14 +519,14 @@ def test_a_key_that_is_there_already_is_no_failure(
     build(tmp_path, "late", insert=insert, lookup=LOOKUP % (there % "NOT_FOUND"))
     with serving(start_server, models, tmp_path, "late,x=y") as server:
         for _ in range(2):
-            assert ask(server, 1) == [1]
+            assert infer(server, 1) == [1]
         assert counts(server)[::2] == (0, 2)
     assert server.log().count("cache: insert") == 2
     assert "failed" not in server.log()
 
 
 @pytest.mark.galatea_only
-def test_a_server_that_can_not_have_its_cache_does_not_start(
+def test_a_server_without_its_cache_does_not_start(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """And says which file, and what the loader or the cache said."""
@@ -576,7 +578,7 @@ def test_the_version_of_the_interface_is_checked_by_the_cache(
 
 
 @pytest.mark.galatea_only
-def test_two_caches_are_one_too_many(
+def test_two_caches_are_refused(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
     """A server has one."""
@@ -587,14 +589,14 @@ def test_two_caches_are_one_too_many(
 
 
 @pytest.mark.galatea_only
-def test_a_library_wins_over_the_cache_that_is_built_in(
+def test_a_library_wins_over_the_built_in_cache(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """A library in the directory is used."""
     library = build(tmp_path, "local")
     with serving(start_server, models, tmp_path, "local,size=7") as server:
         for _ in range(2):
-            ask(server, 1)
+            infer(server, 1)
         assert counts(server)[0] == 1
     assert f"response cache 'local' is the library '{library}'" in server.log()
     assert 'cache: begins with {"size":"7"}' in server.log()
@@ -617,10 +619,10 @@ def test_tritons_local_cache(start_server: StartServer, models: pathlib.Path) ->
 
         # Room for two of three responses; the last one is larger than the cache.
         for value, hits in ((1, 0), (2, 0), (1, 1), (3, 1), (1, 2), (2, 2)):
-            assert ask(server, *[value] * 1000) == [value] * 1000
+            assert infer(server, *[value] * 1000) == [value] * 1000
             assert counts(server)[0] == hits, value
         large = [9.0] * 10_000
-        assert ask(server, *large) == ask(server, *large) == large
+        assert infer(server, *large) == infer(server, *large) == large
         assert counts(server)[:2] == (2, 6)
         # It brings them up to date once a second.
         wait_until(lambda: gauge("num_lookups") == 8, 60, "its lookups are counted")

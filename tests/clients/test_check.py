@@ -65,7 +65,7 @@ def errors(program: Program, *repositories_and_flags: object) -> dict[str, list[
     return found
 
 
-def test_a_good_repository(program: Program, tmp_path: pathlib.Path) -> None:
+def test_check_accepts_a_good_repository(program: Program, tmp_path: pathlib.Path) -> None:
     """The example models, an ensemble, and one of that."""
     make_models.write_models(tmp_path, make_models.EXAMPLES)
     write(tmp_path, "id", IDENTITY)
@@ -124,7 +124,7 @@ def test_syntax_errors_come_with_suggestions(program: Program, tmp_path: pathlib
         ),
     ],
 )
-def test_what_would_not_load(
+def test_models_that_would_not_load(
     program: Program, tmp_path: pathlib.Path, config: str, version: str | None, reason: str
 ) -> None:
     """One thing at a time; the model beside it is fine."""
@@ -135,9 +135,7 @@ def test_what_would_not_load(
     assert any(reason in one["message"] for one in found["model"]), found
 
 
-def test_versions_that_are_not_there_are_worth_a_warning(
-    program: Program, tmp_path: pathlib.Path
-) -> None:
+def test_missing_versions_cause_a_warning(program: Program, tmp_path: pathlib.Path) -> None:
     """The server serves the others."""
     write(tmp_path, "model", IDENTITY + "version_policy { specific { versions: [ 1, 7 ] } }")
     done = check(program, "--json", tmp_path)
@@ -216,7 +214,7 @@ def test_versions_that_steps_of_ensembles_name(
         assert reason in server.wait_until_live().log()
 
 
-def test_a_damaged_model_file(program: Program, tmp_path: pathlib.Path) -> None:
+def test_check_reports_a_damaged_model_file(program: Program, tmp_path: pathlib.Path) -> None:
     """The backend looks at it."""
     write(tmp_path, "model", 'backend: "onnxruntime"')
     (tmp_path / "model" / "1" / "model.onnx").write_bytes(b"nothing")
@@ -279,7 +277,7 @@ def test_models_of_one_name_in_namespaces(program: Program, tmp_path: pathlib.Pa
 
 
 @pytest.mark.parametrize("arguments", [[], ["--no-such-flag", "x"], ["/no/such/directory"]])
-def test_what_can_not_be_checked(program: Program, arguments: list[str]) -> None:
+def test_repositories_that_cannot_be_checked(program: Program, arguments: list[str]) -> None:
     """A message on the error stream, and no success."""
     done = check(program, *arguments)
     assert done.returncode == 1

@@ -114,7 +114,7 @@ def test_there_are_no_more_classes_than_elements(transport: Transport) -> None:
     assert output.tolist() == [classes(row, 4) for row in VALUES]
 
 
-def test_without_a_count_outputs_are_what_they_are(transport: Transport) -> None:
+def test_without_a_class_count_outputs_are_tensors(transport: Transport) -> None:
     """Also of a model with labels."""
     output = transport.infer("labelled", {"INPUT0": VALUES}, outputs={"OUTPUT0": 0})["OUTPUT0"]
     numpy.testing.assert_array_equal(output, VALUES)
@@ -123,7 +123,7 @@ def test_without_a_count_outputs_are_what_they_are(transport: Transport) -> None
 def test_the_asyncio_clients(server: Server) -> None:
     """Of both protocols."""
 
-    async def ask(library: Any, url: str) -> list[list[bytes]]:
+    async def infer(library: Any, url: str) -> list[list[bytes]]:
         async with library.InferenceServerClient(url) as client:
             inputs = make_inputs(library, {"INPUT0": VALUES})
             wanted = [library.InferRequestedOutput("OUTPUT0", class_count=2)]
@@ -131,11 +131,11 @@ def test_the_asyncio_clients(server: Server) -> None:
             return result.as_numpy("OUTPUT0").tolist()
 
     expected = [[b"7.000000:3", b"1.500000:0:cat"], [b"4.000000:1", b"3.000000:2:dog"]]
-    assert asyncio.run(ask(tritonclient.http.aio, server.http_url)) == expected
-    assert asyncio.run(ask(tritonclient.grpc.aio, server.grpc_url)) == expected
+    assert asyncio.run(infer(tritonclient.http.aio, server.http_url)) == expected
+    assert asyncio.run(infer(tritonclient.grpc.aio, server.grpc_url)) == expected
 
 
-def test_a_model_of_images_and_an_ensemble_that_passes_its_labels_on(
+def test_an_ensemble_passes_on_the_labels_of_its_step(
     transport: Transport,
 ) -> None:
     """The ensemble has no label file, and neither has the one around it."""
@@ -172,8 +172,8 @@ def test_each_response_of_a_decoupled_model(server: Server) -> None:
     count = {"COUNT": numpy.array([[3]], numpy.int32)}
     with GrpcStream(server) as stream:
         stream.send("tokens_direct_decoupled_state", count, outputs={"TOKEN": 1})
-        answers = [stream.receive()[1]["TOKEN"].tolist() for _ in range(3)]
-    assert all(text.endswith(b":0") for [[text]] in answers), answers
+        responses = [stream.receive()[1]["TOKEN"].tolist() for _ in range(3)]
+    assert all(text.endswith(b":0") for [[text]] in responses), responses
 
 
 @pytest.mark.galatea_only
@@ -212,7 +212,7 @@ def failure(start_server: StartServer, repository: pathlib.Path) -> str:
         return server.log()
 
 
-def test_a_label_file_that_is_not_there(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+def test_a_missing_label_file(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Fails the load and is named."""
     write(tmp_path, "m", CONFIG)
     log = failure(start_server, tmp_path)
@@ -230,7 +230,7 @@ def test_a_label_file_that_is_not_there(start_server: StartServer, tmp_path: pat
         ("1", "can't open '{folder}/m/1': not a regular file"),
     ],
 )
-def test_a_label_file_that_is_elsewhere_or_none(
+def test_a_label_file_outside_the_model_is_not_read(
     start_server: StartServer, tmp_path: pathlib.Path, name: str, reason: str
 ) -> None:
     """Nothing outside of the model's directory is read."""
@@ -240,12 +240,12 @@ def test_a_label_file_that_is_elsewhere_or_none(
     (repository / "m" / "link.txt").symlink_to("../../secret.txt")
     log = failure(start_server, repository)
     lines = [line for line in log.splitlines() if line.startswith("E")]
-    said = f"labels of output 'OUTPUT0': {reason.format(folder=repository)}"
-    assert any(said in line for line in lines), lines
+    message = f"labels of output 'OUTPUT0': {reason.format(folder=repository)}"
+    assert any(message in line for line in lines), lines
 
 
 @pytest.mark.galatea_only
-def test_a_label_file_without_an_end(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+def test_an_endless_label_file(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """It may have 64 MiB."""
     write(tmp_path, "m", CONFIG, {"labels.txt": ""})
     os.truncate(tmp_path / "m" / "labels.txt", LABEL_BYTES_MAX + 1)
@@ -253,7 +253,7 @@ def test_a_label_file_without_an_end(start_server: StartServer, tmp_path: pathli
 
 
 @pytest.mark.galatea_only
-def test_the_check_reads_label_files(program: Program, tmp_path: pathlib.Path) -> None:
+def test_check_reads_label_files(program: Program, tmp_path: pathlib.Path) -> None:
     """Without serving anything."""
     write(tmp_path, "good", CONFIG, {"labels.txt": LABELS})
     write(tmp_path, "bad", CONFIG)
@@ -292,7 +292,7 @@ ensemble_scheduling { step [ {
 """
 
 
-def test_new_labels_come_with_a_load(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+def test_a_load_reads_new_labels(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """From the repository, or with the order to load; ensembles follow."""
     write(tmp_path, "m", CONFIG, {"labels.txt": "first"})
     write(tmp_path, "e", ENSEMBLE)

@@ -50,11 +50,13 @@ def test_bad_flags(program: Program, tmp_path: pathlib.Path, flag: str, reason: 
     done = run(program, f"--model-repository={tmp_path}", flag)
     assert done.returncode == 1
     name = flag.split("=")[0]
-    said = f'\nBad option: "{name}".\n{reason}\n' if reason else f"\nUnexpected argument: {name}\n"
+    message = (
+        f'\nBad option: "{name}".\n{reason}\n' if reason else f"\nUnexpected argument: {name}\n"
+    )
     if program.is_triton:
         assert name.lstrip("-") in done.stdout + done.stderr
     else:
-        assert done.stderr.endswith(said)
+        assert done.stderr.endswith(message)
 
 
 def test_unknown_flags_print_the_usage(program: Program, tmp_path: pathlib.Path) -> None:
@@ -67,14 +69,14 @@ def test_unknown_flags_print_the_usage(program: Program, tmp_path: pathlib.Path)
 
 
 @pytest.mark.galatea_only
-def test_a_repository_is_needed(program: Program) -> None:
+def test_a_repository_is_required(program: Program) -> None:
     """The message names the flag."""
     done = run(program)
     assert done.returncode == 1
     assert "--model-repository must be specified" in done.stderr
 
 
-def test_a_repository_that_is_not_there(program: Program, tmp_path: pathlib.Path) -> None:
+def test_a_missing_repository(program: Program, tmp_path: pathlib.Path) -> None:
     """The message names the path."""
     done = run(program, f"--model-repository={tmp_path / 'absent'}")
     assert done.returncode == 1
@@ -111,8 +113,8 @@ def test_a_port_in_use(start_server: StartServer, tmp_path: pathlib.Path) -> Non
         first.wait_until_ready()
         with start_server(tmp_path, f"--http-port={first.http_port}") as second:
             assert second.wait_for_exit() == 1
-            said = f"can't listen at 127.0.0.1:{first.http_port}: Address already in use"
-            assert said in second.log() or second.is_triton
+            message = f"can't listen at 127.0.0.1:{first.http_port}: Address already in use"
+            assert message in second.log() or second.is_triton
         assert first.is_ready()
 
 
@@ -120,8 +122,8 @@ def test_equal_ports_are_refused(program: Program, tmp_path: pathlib.Path) -> No
     """Two endpoints on one port are found before anything starts."""
     done = run(program, f"--model-repository={tmp_path}", "--http-port=7999", "--grpc-port=7999")
     assert done.returncode == 1
-    said = "cannot listen to HTTP requests and GRPC requests at the same address and port"
-    assert said in done.stdout + done.stderr
+    message = "cannot listen to HTTP requests and GRPC requests at the same address and port"
+    assert message in done.stdout + done.stderr
 
 
 def test_the_start_is_announced(start_server: StartServer, tmp_path: pathlib.Path) -> None:

@@ -52,7 +52,7 @@ def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
 
 
 @pytest.mark.galatea_only
-def test_a_request_may_come_byte_by_byte(server: Server) -> None:
+def test_a_request_may_arrive_byte_by_byte(server: Server) -> None:
     """Where the segments are cut means nothing."""
     request = post("/v2/models/onnx_slow/infer", slow_request(1))
     with Connection(server) as connection:
@@ -85,7 +85,7 @@ def test_expect_continue(server: Server) -> None:
         assert (connection.read_response() or (0, b""))[0] == 200
 
 
-def test_head_of_others_is_not_blocked(server: Server) -> None:
+def test_a_busy_model_does_not_block_other_connections(server: Server) -> None:
     """While a model works, other connections are answered."""
     rounds = BUSY_ROUNDS
     with contextlib.ExitStack() as stack:
@@ -119,7 +119,7 @@ def is_begun(server: Server, before: int) -> bool:
 
 
 @pytest.mark.parametrize("cut", [10, 60, 120, -1])
-def test_clients_may_leave_in_the_middle_of_a_request(server: Server, cut: int) -> None:
+def test_clients_may_disconnect_within_a_request(server: Server, cut: int) -> None:
     """Half a request is no request."""
     request = post("/v2/models/onnx_slow/infer", slow_request(1))
     for _ in range(20):
@@ -128,7 +128,7 @@ def test_clients_may_leave_in_the_middle_of_a_request(server: Server, cut: int) 
     assert server.is_live()
 
 
-def test_clients_may_leave_before_the_answer(server: Server) -> None:
+def test_clients_may_disconnect_before_the_response(server: Server) -> None:
     """Abandoned requests leave the queue; the model serves the next client."""
     for _ in range(10):
         with Connection(server) as connection:

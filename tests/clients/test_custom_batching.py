@@ -20,7 +20,7 @@ from example_models.repository import write_example
 from compiling import compile_library
 from conftest import ROOT, StartServer
 from server import Server, wait_until
-from transports import ANSWER_SECONDS_MAX, GrpcStream
+from transports import RESPONSE_SECONDS_MAX, GrpcStream
 
 EXAMPLES = ROOT / "examples" / "batching"
 LIBRARY = "batchstrategy.so"
@@ -212,7 +212,7 @@ def test_a_batch_has_a_volume(
 
 
 @pytest.mark.galatea_only  # In Triton it stays in the queue.
-def test_what_is_too_large_goes_alone(
+def test_a_request_over_the_volume_executes_alone(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
     """The strategy can't refuse the first request of a batch."""
@@ -225,7 +225,7 @@ def test_what_is_too_large_goes_alone(
         assert executed(server) == {1: 2, 4: 1, 5: 1}
 
 
-def test_other_limits_go_on_to_hold(
+def test_other_batch_limits_still_apply(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
     """The largest batch is 8 rows, whatever the strategy would take."""
@@ -267,7 +267,7 @@ def named_absolutely(model: pathlib.Path, backends: pathlib.Path) -> tuple[pathl
 
 @pytest.mark.galatea_only  # Triton's backends are elsewhere.
 @pytest.mark.parametrize("place", [in_version, in_model, in_backend, named, named_absolutely])
-def test_where_it_is_found(
+def test_where_strategies_are_found(
     start_server: StartServer,
     tmp_path: pathlib.Path,
     libraries: pathlib.Path,
@@ -288,7 +288,7 @@ def test_where_it_is_found(
 
 
 @pytest.mark.galatea_only  # It asks where this server doesn't, and looks at other words.
-def test_the_order_of_calls(
+def test_the_order_of_strategy_calls(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
     """Queued requests can be looked at and no more; an error lets a request join."""
@@ -297,11 +297,11 @@ def test_the_order_of_calls(
     with held(start_server, tmp_path, 5) as server:
         assert batches(server, [[0], [1], [5], [9], [15]]) == [[0, 1], [5, 9], [15]]
     assert server.process.returncode == 0
-    said = [line[10:] for line in server.log().splitlines() if line.startswith("strategy: ")]
+    lines = [line[10:] for line in server.log().splitlines() if line.startswith("strategy: ")]
     tried = ["release", "rescheduling", "response", "factory", "state"]
-    assert [line for line in said if "refused" in line] == [f"{what} is refused" for what in tried]
-    assert not [line for line in said if "allowed" in line]
-    calls = [line for line in said if "refused" not in line]
+    assert [line for line in lines if "refused" in line] == [f"{what} is refused" for what in tried]
+    assert not [line for line in lines if "allowed" in line]
+    calls = [line for line in lines if "refused" not in line]
     assert calls[0] == "begin" and calls[-1] == "end" and calls.count("end") == 1
     assert calls[1:-1] == [
         "open 1",
@@ -318,7 +318,7 @@ def test_the_order_of_calls(
 
 
 @pytest.mark.galatea_only  # Triton crashes.
-def test_batches_go_on_without_a_strategy_that_fails(
+def test_batches_form_without_a_failing_strategy(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
     """It is not asked about a batch that it could not begin."""
@@ -354,7 +354,7 @@ def test_batches_go_on_without_a_strategy_that_fails(
     ],
 )
 @pytest.mark.galatea_only  # Triton takes paths from its working directory.
-def test_what_is_refused(
+def test_invalid_strategies_are_refused(
     start_server: StartServer,
     tmp_path: pathlib.Path,
     libraries: pathlib.Path,
@@ -375,7 +375,7 @@ def test_what_is_refused(
 @pytest.mark.parametrize(
     ("library", "settings"), [("empty", "dynamic_batching { }"), ("single", "")]
 )
-def test_what_changes_nothing(
+def test_strategies_without_effect(
     start_server: StartServer,
     tmp_path: pathlib.Path,
     libraries: pathlib.Path,
@@ -391,7 +391,7 @@ def test_what_changes_nothing(
         assert batches(server, [[1], [2], [3]]) == expected
 
 
-def test_a_compiled_backend_may_have_one_too(
+def test_a_compiled_backend_may_have_a_strategy(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
     """Beside its library, for all its models."""
@@ -418,7 +418,9 @@ def test_a_compiled_backend_may_have_one_too(
             stream.receive()
         # The backend counts after it has answered.
         wait_until(
-            lambda: executed(server) == {2: 2, 1: 1}, ANSWER_SECONDS_MAX, "all batches are counted"
+            lambda: executed(server) == {2: 2, 1: 1},
+            RESPONSE_SECONDS_MAX,
+            "all batches are counted",
         )
 
 
@@ -428,7 +430,7 @@ def is_loaded(server: Server) -> bool:
 
 
 @pytest.mark.galatea_only  # Triton opens the library that it has opened before.
-def test_a_strategy_that_is_replaced(
+def test_a_replaced_strategy(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
     """Loading a model again opens its library again."""
@@ -442,7 +444,7 @@ def test_a_strategy_that_is_replaced(
     ):
         assert batches(server, [[1], [2], [3]]) == [[1], [2], [3]]
         client.unload_model("model")
-        wait_until(lambda: not is_loaded(server), ANSWER_SECONDS_MAX, "it is gone")
+        wait_until(lambda: not is_loaded(server), RESPONSE_SECONDS_MAX, "it is gone")
         shutil.copy(libraries / "volume.so", model / "new.so")
         (model / "new.so").replace(model / LIBRARY)
         client.load_model("model")

@@ -292,7 +292,7 @@ def test_strings_are_numbers_to_the_string_model(server: Server) -> None:
     assert outputs["OUTPUT1"] == [str(number - 1) for number in range(16)]
 
 
-def test_a_failing_model_answers_and_lives(server: Server) -> None:
+def test_a_failing_model_returns_an_error_and_keeps_serving(server: Server) -> None:
     """A string that is no number fails inside ONNX Runtime: an error, not an end."""
     bad = {"shape": [1, 16], "datatype": "BYTES", "data": ["x"] * 16}
     document = {"inputs": [{"name": "INPUT0", **bad}, {"name": "INPUT1", **bad}]}
@@ -370,7 +370,7 @@ def test_asyncio_clients(server: Server, library: Any) -> None:
     assert sums == [(values[0] + number).tolist() for number in range(50)]
 
 
-def test_the_clients_names_of_datatypes_are_ours() -> None:
+def test_datatype_names_match_the_client_library() -> None:
     """The table above covers what the client library knows."""
     assert {np_to_triton_dtype(values.dtype) for values in VALUES.values()} == set(VALUES)
     assert json.loads(json.dumps(json_values(VALUES["BYTES"]))) == json_values(VALUES["BYTES"])

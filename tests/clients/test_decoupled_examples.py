@@ -79,20 +79,20 @@ def repeat(values: list[int], delays: list[int], wait: int) -> dict[str, numpy.n
 @pytest.mark.parametrize(("delay", "wait"), [(0, 0), (5, 0), (0, 40)])
 def test_repeat(server: Server, values: list[int], delay: int, wait: int) -> None:
     """An answer for each element, with its place, before or after the request is released."""
-    answers = stream_all(server, "repeat_int32", repeat(values, [delay] * len(values), wait))
-    assert [int(answer["OUT"][0]) for answer in answers] == values
-    assert [int(answer["IDX"][0]) for answer in answers] == list(range(len(values)))
-    assert all(answer["IDX"].dtype == numpy.uint32 for answer in answers)
+    responses = stream_all(server, "repeat_int32", repeat(values, [delay] * len(values), wait))
+    assert [int(response["OUT"][0]) for response in responses] == values
+    assert [int(response["IDX"][0]) for response in responses] == list(range(len(values)))
+    assert all(response["IDX"].dtype == numpy.uint32 for response in responses)
 
 
-def test_responses_of_several_requests_mingle(server: Server) -> None:
+def test_responses_of_several_requests_interleave(server: Server) -> None:
     """One instance works on both: the later one overtakes."""
     stream = GrpcStream(server)
     stream.send("repeat_int32", repeat([1, 2], [0, 600_000], 0), request_id="slow")
     assert stream.receive()[0] == "slow"
     stream.send("repeat_int32", repeat([3], [0], 0), request_id="quick")
-    name, answer = stream.receive()
-    assert (name, int(answer["OUT"][0])) == ("quick", 3)
+    name, response = stream.receive()
+    assert (name, int(response["OUT"][0])) == ("quick", 3)
     # The other response would take ten minutes more.
     stream.close(cancel=True)
 
@@ -109,8 +109,8 @@ def test_shapes_that_do_not_fit_are_refused(server: Server) -> None:
 @pytest.mark.parametrize("number", [-3, 0, 1, 50])
 def test_square(server: Server, model: str, shape: list[int], number: int) -> None:
     """As many answers as the number says, each with the number."""
-    answers = stream_all(server, model, {"IN": numpy.full(shape, number, numpy.int32)})
-    assert [answer["OUT"].tolist() for answer in answers] == [
+    responses = stream_all(server, model, {"IN": numpy.full(shape, number, numpy.int32)})
+    assert [response["OUT"].tolist() for response in responses] == [
         numpy.full(shape, number).tolist()
     ] * max(number, 0)
 

@@ -27,7 +27,7 @@ NUMBERS = numpy.array([[1, 2, 3]], numpy.int32)
 OWN = {"tokens", "doubled_tokens", "slow_tokens", "tokens_and_constant"}
 STAGES = ["compute_input", "compute_infer", "compute_output"]
 #: Answers of a slow step, at fifty a second, for which memory is watched.
-SLOW_ANSWERS = int(os.environ.get("GALATEA_TEST_SLOW_ANSWERS", "100"))
+SLOW_RESPONSES = int(os.environ.get("GALATEA_TEST_SLOW_ANSWERS", "100"))
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_a_chain(transport: Transport) -> None:
     assert outputs["OUT"].tolist() == (8 * NUMBERS).tolist()
 
 
-def test_steps_that_meet(transport: Transport) -> None:
+def test_steps_that_join(transport: Transport) -> None:
     """Two models get the same tensor, a third both results."""
     outputs = transport.infer("fan", {"IN": NUMBERS})
     assert outputs["SUM"].tolist() == (NUMBERS * NUMBERS + 2 * NUMBERS).tolist()
@@ -94,7 +94,7 @@ def test_batches(transport: Transport) -> None:
     assert outputs["SUM"].tolist() == (batch * batch + 2 * batch).tolist()
 
 
-def test_in_and_out_of_batches(transport: Transport) -> None:
+def test_models_without_batches_in_an_ensemble(transport: Transport) -> None:
     """A model without batches takes a batch of one, and its result is one again."""
     outputs = transport.infer("in_and_out_of_batches", {"IN": NUMBERS})
     assert outputs["OUT"].tolist() == (8 * NUMBERS).tolist()
@@ -110,7 +110,7 @@ def test_unrequested_outputs(server: Server, transport: Transport) -> None:
 
 
 @pytest.mark.galatea_only  # Triton leaves out steps that are needed: a deadlock.
-def test_outputs_on_the_way_to_others(server: Server, transport: Transport) -> None:
+def test_outputs_that_other_steps_consume(server: Server, transport: Transport) -> None:
     """An output that another step takes is made for either."""
     before = server.statistics("square")["inference_count"]
     outputs = transport.infer("two_ends", {"IN": NUMBERS}, outputs=["DOUBLED"])
@@ -193,7 +193,7 @@ def test_pipelines(server: Server, transport: Transport, pipeline: str, size: An
 
 @pytest.mark.galatea_only  # There, only the dynamic batcher can be held back.
 @pytest.mark.parametrize("pipeline", list(PIPELINES))
-def test_what_runs_at_once(
+def test_independent_steps_run_at_once(
     start_server: StartServer, tmp_path: pathlib.Path, pipeline: str
 ) -> None:
     """Each net is held back until two requests wait, so what waits at once can be seen."""
@@ -205,7 +205,7 @@ def test_what_runs_at_once(
     with start_server(tmp_path, environment=environment) as running:
         running.wait_until_ready()
         with contextlib.closing(GrpcCalls(running)) as calls:
-            answer = calls.send(pipeline, {"image": image(4, 4)})
+            pending = calls.send(pipeline, {"image": image(4, 4)})
             done: list[str] = []
             while len(done) < len(CONVOLUTIONS):
                 ready = [
@@ -217,12 +217,12 @@ def test_what_runs_at_once(
                     running.wait_for_pending(model, 1)
                 waiting = [model for model in CONVOLUTIONS if running.pending(model)]
                 assert waiting == ready
-                assert not calls.is_finished(answer)
+                assert not calls.is_finished(pending)
                 # With a second request each net goes on.
                 for model in ready:
                     calls.wait(calls.send(model, {"input": image(4, 4)}))
                 done += ready
-            assert list(calls.wait(answer)) == PIPELINES[pipeline][1]
+            assert list(calls.wait(pending)) == PIPELINES[pipeline][1]
 
 
 def test_steps_of_many_requests_share_batches(
@@ -235,9 +235,9 @@ def test_steps_of_many_requests_share_batches(
     with start_server(tmp_path, environment=environment) as running:
         running.wait_until_ready()
         with contextlib.closing(GrpcCalls(running)) as calls:
-            answers = [calls.send("eightfold", {"IN": number * NUMBERS}) for number in range(4)]
-            for number, answer in enumerate(answers):
-                assert calls.wait(answer)["OUT"].tolist() == (8 * number * NUMBERS).tolist()
+            in_flight = [calls.send("eightfold", {"IN": number * NUMBERS}) for number in range(4)]
+            for number, pending in enumerate(in_flight):
+                assert calls.wait(pending)["OUT"].tolist() == (8 * number * NUMBERS).tolist()
         counts = running.statistics("double")
         assert counts["inference_count"] == 12
         assert 4 in {one["batch_size"] for one in counts["batch_stats"]}
@@ -281,7 +281,7 @@ def test_the_end_of_a_decoupled_ensemble(stream: GrpcStream) -> None:
 
 
 @pytest.mark.galatea_only
-def test_responses_meet_what_comes_once(stream: GrpcStream) -> None:
+def test_responses_are_joined_with_single_tensors(stream: GrpcStream) -> None:
     """Each token is added to the same number, which another step makes."""
     inputs = {"COUNT": numpy.array([[6]], numpy.int32), "ADDED": numpy.array([[50]], numpy.int32)}
     stream.send("tokens_and_constant", inputs)
@@ -359,13 +359,13 @@ def test_memory_behind_a_quick_step_stays_flat(
     with start_server(tmp_path) as running, GrpcStream(running.wait_until_ready()) as stream:
         for _ in range(8):
             stream.send("pipeline", {"COUNT": numpy.array([[1_000_000]], numpy.int32)})
-        for _ in range(SLOW_ANSWERS // 4):
+        for _ in range(SLOW_RESPONSES // 4):
             stream.receive()
         before = resident_kilobytes(running)
-        for _ in range(SLOW_ANSWERS):
+        for _ in range(SLOW_RESPONSES):
             stream.receive()
         grown = resident_kilobytes(running) - before
-        print(f"{limit or 'no limit'}: {before} kB, and {grown} kB after {SLOW_ANSWERS} answers")
+        print(f"{limit or 'no limit'}: {before} kB, and {grown} kB after {SLOW_RESPONSES} answers")
         made = running.statistics("tokens")["inference_count"]
         taken = running.statistics("slow_identity")["inference_count"]
         stream.close(cancel=True)
@@ -388,7 +388,7 @@ def test_an_error_names_ensemble_and_step(server: Server) -> None:
         assert "step 1 (model 'double_without_batches'): " in reply.error()
 
 
-def test_what_the_ensemble_itself_refuses(server: Server) -> None:
+def test_requests_that_the_ensemble_refuses(server: Server) -> None:
     """Before any step runs."""
     before = server.statistics("double")["inference_count"]
     tensor = {"name": "IN", "shape": [9, 1], "datatype": "INT32", "data": [1] * 9}
@@ -473,7 +473,9 @@ ONE = {"IN": numpy.array([[1]], numpy.int32)}
 
 
 @pytest.mark.galatea_only  # There, the step that runs goes on, and then the request.
-def test_giving_up(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+def test_cancellation_of_an_ensemble_request(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
     """A request that its client gives up doesn't reach the next step."""
     latch = latched_pair(tmp_path)
     with (
@@ -540,7 +542,7 @@ def test_requests_under_way_are_finished_when_models_go(
             assert calls.wait(calls.send("pair", ONE))["OUT"].item() == 1
 
 
-def test_answers_from_the_response_cache(
+def test_responses_from_the_cache(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """No step runs for them."""
@@ -552,8 +554,8 @@ def test_answers_from_the_response_cache(
         write_example(tmp_path, name, example)
     with start_server(tmp_path, "--cache-config=local,size=1048576") as running:
         running.wait_until_ready()
-        answers = [infer(running, "fan", {"IN": NUMBERS})["SUM"].tolist() for _ in range(3)]
-        assert answers == [(NUMBERS * NUMBERS + 2 * NUMBERS).tolist()] * 3
+        in_flight = [infer(running, "fan", {"IN": NUMBERS})["SUM"].tolist() for _ in range(3)]
+        assert in_flight == [(NUMBERS * NUMBERS + 2 * NUMBERS).tolist()] * 3
         assert running.statistics("sum")["inference_count"] == 1
         stages = running.statistics("fan")["inference_stats"]
         assert (stages["cache_hit"]["count"], stages["cache_miss"]["count"]) == (2, 1)
@@ -670,7 +672,7 @@ def wrong_ensembles() -> dict[str, tuple[Example, str]]:
     }
 
 
-def test_what_is_said_of_wrong_ensembles(
+def test_errors_of_wrong_ensembles(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """Each has its reason in the log, and the rest serves."""
@@ -696,7 +698,7 @@ def test_what_is_said_of_wrong_ensembles(
 PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "ensembles.md").read_text()
 
 
-def test_the_page_says_what_works(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+def test_the_page_matches_the_server(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Its configuration loads, and the tests that it names exist."""
     (config,) = re.findall(r"^```\n(platform.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
     for name in ("image_decoder", "image_classifier", "image_segmenter"):

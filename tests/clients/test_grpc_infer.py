@@ -291,7 +291,7 @@ def test_unknown_methods_are_unimplemented(server: Server) -> None:
 
 
 @pytest.mark.parametrize("message", [b"\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a" * 1000])
-def test_messages_that_are_no_messages(server: Server, message: bytes) -> None:
+def test_malformed_messages(server: Server, message: bytes) -> None:
     """Bytes that don't decode are an error of that call alone."""
     with grpc.insecure_channel(server.grpc_url) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
@@ -334,14 +334,14 @@ def test_deadline(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> None:
 
 def test_stream(grpc_client: tritonclient.grpc.InferenceServerClient) -> None:
     """Several requests on one stream; answers keep the order of the requests."""
-    answers: queue.Queue[Any] = queue.Queue()
-    grpc_client.start_stream(lambda result, error: answers.put((result, error)))
+    results: queue.Queue[Any] = queue.Queue()
+    grpc_client.start_stream(lambda result, error: results.put((result, error)))
     for number in range(20):
         inputs = [tritonclient.grpc.InferInput(f"INPUT{i}", [1, 16], "INT32") for i in range(2)]
         inputs[0].set_data_from_numpy(ROW.reshape(1, 16))
         inputs[1].set_data_from_numpy(numpy.full((1, 16), number, numpy.int32))
         grpc_client.async_stream_infer("simple", inputs, request_id=str(number))
-    received = [answers.get(timeout=60) for _ in range(20)]
+    received = [results.get(timeout=60) for _ in range(20)]
     grpc_client.stop_stream()
     assert [error for _, error in received] == [None] * 20
     assert [result.get_response().id for result, _ in received] == [str(n) for n in range(20)]

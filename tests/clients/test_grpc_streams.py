@@ -23,7 +23,7 @@ from server import Server, wait_until
 
 pytestmark = pytest.mark.galatea_only  # The backend of slow and decoupled models is our own.
 
-ANSWER_SECONDS_MAX = 60.0
+RESPONSE_SECONDS_MAX = 60.0
 #: More tokens than any test waits for.
 ENDLESS = 1_000_000
 ERRORS_AS_STATUS = (("triton_grpc_error", "true"),)
@@ -141,7 +141,7 @@ def test_decoupled_responses_do_not_wait(stub: Stub) -> None:
     requests.end()
 
 
-def test_last_responses_are_marked(stub: Stub) -> None:
+def test_final_responses_are_marked(stub: Stub) -> None:
     """With a token, or without one if the client wants to know."""
     assert [shown(r) for r in stub.ModelStreamInfer(iter([tokens(2)]))] == [
         ("t", "outputs", False),
@@ -165,7 +165,7 @@ def test_an_ended_stream_waits_for_its_responses(stub: Stub) -> None:
     assert call.code() == grpc.StatusCode.OK
 
 
-def test_an_empty_stream_ends_well(stub: Stub) -> None:
+def test_an_empty_stream_ends_with_ok(stub: Stub) -> None:
     """No request, no response."""
     assert list(stub.ModelStreamInfer(iter([]))) == []
 
@@ -225,7 +225,7 @@ def test_single_calls_to_decoupled_models(stub: Stub) -> None:
     assert "decoupled" in caught.value.details()
 
 
-def over(server: Server, model: str) -> int:
+def finished(server: Server, model: str) -> int:
     """How many requests to a model have an end, good or bad."""
     statistics = server.statistics(model)["inference_stats"]
     return statistics["success"]["count"] + statistics["fail"]["count"]
@@ -239,11 +239,11 @@ def is_idle(server: Server, model: str) -> bool:
 
 @pytest.mark.parametrize("model", ["tokens", "tokens_together"])
 @pytest.mark.parametrize("how", ["cancelled", "disconnected"])
-def test_a_broken_stream_ends_its_requests(streaming: Server, model: str, how: str) -> None:
+def test_a_broken_stream_cancels_its_requests(streaming: Server, model: str, how: str) -> None:
     """Requests without end are over when their stream is."""
     # Requests of earlier tests are counted when they end.
-    wait_until(lambda: is_idle(streaming, model), ANSWER_SECONDS_MAX, "nothing is left")
-    before = over(streaming, model)
+    wait_until(lambda: is_idle(streaming, model), RESPONSE_SECONDS_MAX, "nothing is left")
+    before = finished(streaming, model)
     requests = Requests([tokens(ENDLESS, str(number), model) for number in range(3)])
     # The answer to this one says that those before it were begun.
     requests.send(tokens(1, "probe"))
@@ -255,31 +255,31 @@ def test_a_broken_stream_ends_its_requests(streaming: Server, model: str, how: s
             call.cancel()
     requests.end()
     expected = before + 3 + (model == "tokens")
-    wait_until(lambda: over(streaming, model) == expected, ANSWER_SECONDS_MAX, "all are over")
+    wait_until(lambda: finished(streaming, model) == expected, RESPONSE_SECONDS_MAX, "all are over")
 
 
 @pytest.mark.parametrize("model", ["tokens", "tokens_together"])
-def test_a_stream_whose_time_is_up_ends_its_requests(streaming: Server, model: str) -> None:
+def test_a_stream_past_its_deadline_cancels_its_requests(streaming: Server, model: str) -> None:
     """As one that is broken off."""
     # A machine that pauses may let so little time pass without a single answer.
     for seconds in (1, 5, 30):
-        wait_until(lambda: is_idle(streaming, model), ANSWER_SECONDS_MAX, "nothing is left")
-        before = over(streaming, model)
+        wait_until(lambda: is_idle(streaming, model), RESPONSE_SECONDS_MAX, "nothing is left")
+        before = finished(streaming, model)
         requests = Requests([tokens(ENDLESS, str(number), model) for number in range(3)])
         requests.send(tokens(1, "probe"))
-        answered = []
+        responded = []
         with grpc.insecure_channel(streaming.grpc_url) as channel:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             call = stub.ModelStreamInfer(iter(requests), timeout=seconds)
             with pytest.raises(grpc.RpcError) as caught:
-                answered.extend(shown(response)[0] for response in call)
+                responded.extend(shown(response)[0] for response in call)
             assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         requests.end()
-        if "probe" in answered:
+        if "probe" in responded:
             break
-    assert "probe" in answered
+    assert "probe" in responded
     expected = before + 3 + (model == "tokens")
-    wait_until(lambda: over(streaming, model) == expected, ANSWER_SECONDS_MAX, "all are over")
+    wait_until(lambda: finished(streaming, model) == expected, RESPONSE_SECONDS_MAX, "all are over")
 
 
 def test_more_requests_than_a_stream_takes_at_once(stub: Stub) -> None:
@@ -310,12 +310,12 @@ class Callback:
 
     def __init__(self, client: tritonclient.grpc.InferenceServerClient, **options: Any) -> None:
         """Starts the stream."""
-        self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        client.start_stream(lambda result, error: self.answers.put((result, error)), **options)
+        self.received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        client.start_stream(lambda result, error: self.received.put((result, error)), **options)
 
     def get(self) -> tuple[Any, Any]:
         """The next response or error."""
-        return self.answers.get(timeout=ANSWER_SECONDS_MAX)
+        return self.received.get(timeout=RESPONSE_SECONDS_MAX)
 
 
 def test_the_client_library(streaming: Server) -> None:

@@ -204,7 +204,7 @@ def test_raw_request_to_a_fixed_shape(server: Server) -> None:
         ("identity_bytes", "must have input shape [1]"),
     ],
 )
-def test_raw_request_that_says_too_little(server: Server, model: str, why: str) -> None:
+def test_incomplete_raw_request(server: Server, model: str, why: str) -> None:
     """One input, one variable dimension, and no strings but a single one."""
     reply = server.infer(model, b"\x00" * 64, headers={HEADER_LENGTH: "0"})
     assert reply.status == 400

@@ -121,13 +121,13 @@ def warm_up(transport: Transport, model: str) -> None:
         assert time.monotonic() < deadline, "no request is executed by the door's thread"
 
 
-def test_quick_requests_are_executed_where_they_arrive(transport: Transport) -> None:
+def test_quick_requests_execute_inline(transport: Transport) -> None:
     """Also as steps of an ensemble."""
     warm_up(transport, "predictable")
     warm_up(transport, "chain")
 
 
-def test_slow_ones_are_not(transport: Transport) -> None:
+def test_slow_requests_do_not_execute_inline(transport: Transport) -> None:
     """The first few can't be known; those after them go to the instance's thread."""
     warm_up(transport, "predictable")
     for _ in range(3):
@@ -138,7 +138,7 @@ def test_slow_ones_are_not(transport: Transport) -> None:
 
 
 @pytest.mark.parametrize("model", ["silent", "unpredictable"])
-def test_a_backend_has_to_say_so(model: str, transport: Transport) -> None:
+def test_only_predictable_backends_execute_inline(model: str, transport: Transport) -> None:
     """Its executions may wait for others."""
     assert not any(runs_inline(transport, model) for _ in range(MANY))
 

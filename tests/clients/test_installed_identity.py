@@ -56,7 +56,7 @@ def install(library: pathlib.Path, backends: pathlib.Path) -> str:
     return f"--backend-directory={backends}"
 
 
-def answer(server: Server, model: str, name: str) -> list[float]:
+def output(server: Server, model: str, name: str) -> list[float]:
     """What the model answers to VALUES."""
     with tritonclient.http.InferenceServerClient(server.http_url) as client:
         tensor = tritonclient.http.InferInput(name, VALUES.shape, "FP32")
@@ -64,7 +64,9 @@ def answer(server: Server, model: str, name: str) -> list[float]:
         return client.infer(model, [tensor]).as_numpy("OUTPUT0").tolist()
 
 
-def test_the_built_in_one_stands_in(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+def test_the_built_in_backend_is_the_default(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
     """Where there is no library it is used, and reads no settings."""
     write_model(tmp_path / "models", "usual", USUAL)
     write_model(tmp_path / "models", "any_name", ANY_NAME)
@@ -75,13 +77,13 @@ def test_the_built_in_one_stands_in(start_server: StartServer, tmp_path: pathlib
     ]
     with start_server(tmp_path / "models", *flags) as server:
         server.wait_until_live()
-        assert answer(server, "usual", "INPUT0") == VALUES.tolist()
+        assert output(server, "usual", "INPUT0") == VALUES.tolist()
         assert server.get("/v2/models/any_name/ready").status == 404
         assert "--backend-config=identity,key=value changes nothing" in server.log()
         assert "not the built-in one" not in server.log()
 
 
-def test_a_library_is_used_where_there_is_one(
+def test_an_installed_library_is_used(
     start_server: StartServer, library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """For models of the repository and for those of which clients send the files."""
@@ -93,7 +95,7 @@ def test_a_library_is_used_where_there_is_one(
     with start_server(models, *flags, "--load-model=*") as server:
         server.wait_until_ready()
         for model, name in (("any_name", "A"), ("usual", "INPUT0")):
-            assert answer(server, model, name) == VALUES.tolist()
+            assert output(server, model, name) == VALUES.tolist()
         log = server.log()
         place = tmp_path / "backends" / "identity"
         assert log.count(f"backend 'identity' is that in '{place}', not the built-in one") == 1
@@ -105,7 +107,7 @@ def test_a_library_is_used_where_there_is_one(
         }
         with tritonclient.http.InferenceServerClient(server.http_url) as client:
             client.load_model("sent", config=json.dumps(config), files={"file:1/data": b"x"})
-        assert answer(server, "sent", "A") == VALUES.tolist()
+        assert output(server, "sent", "A") == VALUES.tolist()
 
 
 def test_a_library_beside_the_model_wins(
@@ -120,13 +122,13 @@ def test_a_library_beside_the_model_wins(
     write_model(tmp_path / "models", "usual", USUAL)
     with start_server(tmp_path / "models", flag, "--exit-on-error=false") as server:
         server.wait_until_live()
-        assert answer(server, "beside", "A") == VALUES.tolist()
+        assert output(server, "beside", "A") == VALUES.tolist()
         # The built-in one doesn't hide that the library is damaged.
         assert server.get("/v2/models/usual/ready").status == 404
         assert "unable to load shared library" in server.log()
 
 
-def test_a_check_uses_the_same(
+def test_a_check_uses_the_same_library(
     program: Program, library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """A model that only the library takes."""
@@ -178,7 +180,7 @@ def test_tritons_own_library(
 
 
 @needs_triton
-def test_what_tritons_own_library_refuses(
+def test_requests_that_tritons_library_refuses(
     start_server: StartServer, triton: str, tmp_path: pathlib.Path
 ) -> None:
     """Its own checks hold, in its words."""

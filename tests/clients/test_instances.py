@@ -33,7 +33,7 @@ def write(repository: pathlib.Path, name: str, groups: str) -> None:
     (repository / name / "config.pbtxt").write_text(CONFIG.format(groups=groups))
 
 
-def ask(server: Server, model: str) -> None:
+def infer(server: Server, model: str) -> None:
     """One request."""
     tensor = {"name": "INPUT0", "shape": [1], "datatype": "INT32", "data": [1]}
     assert server.infer(model, {"inputs": [tensor]}).status == 200
@@ -74,8 +74,8 @@ def test_instances_and_models_run_at_the_same_time(
         server.wait_until_ready()
         free = {"three_0_0": "free", "three_0_1": "free", "last_0": "free"}
         assert states(server, "three") == free
-        asked = [pool.submit(ask, server, "three") for _ in range(4)]
-        asked += [pool.submit(ask, server, "one") for _ in range(2)]
+        requests = [pool.submit(infer, server, "three") for _ in range(4)]
+        requests += [pool.submit(infer, server, "one") for _ in range(2)]
 
         def all_busy() -> bool:
             return set(states(server, "three").values()) == {"busy"} and set(
@@ -86,7 +86,7 @@ def test_instances_and_models_run_at_the_same_time(
         wait_until(lambda: waiting(server, "three") == waiting(server, "one") == 1, 60, "two wait")
         for latch in latches:
             latch.open()
-        for one in asked:
+        for one in requests:
             one.result()
 
         def is_counted() -> bool:
@@ -106,11 +106,11 @@ def test_passive_instances_get_no_requests(
         server.wait_until_ready()
         for name in ("model_0_0", "model_1_0", "model_1_1"):
             assert f"creating instance '{name}'" in server.log()
-        asked = [pool.submit(ask, server, "model") for _ in range(3)]
+        requests = [pool.submit(infer, server, "model") for _ in range(3)]
         wait_until(lambda: waiting(server, "model") == 2, 60, "two requests wait")
         assert states(server, "model") == {"model_0_0": "busy"}
         latch.open()
-        for one in asked:
+        for one in requests:
             one.result()
         config = server.get("/v2/models/model/config").json()
         assert [one["passive"] for one in config["instance_group"]] == [False, True]
@@ -150,7 +150,7 @@ def test_a_host_policy_binds_threads(start_server: StartServer, tmp_path: pathli
         # A thread names itself once it runs.
         for name in ("bound_0_0", "bound_0_1", "loose_0_0"):
             wait_until(lambda name=name: bound_threads(server, name) != [], 60, f"{name} runs")
-        ask(server, "bound")
+        infer(server, "bound")
         assert bound_threads(server, "bound_0_0") == [str(core)]
         assert bound_threads(server, "bound_0_1") == [str(core)]
         everywhere = bound_threads(server, "loose_0_0")
@@ -175,7 +175,7 @@ def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib
         if "memory to NUMA" in server.log():
             pytest.skip("needs the right to bind memory")
         server.wait_until_ready()
-        ask(server, "near")
+        infer(server, "near")
         (thread,) = threads_named(server, "near_0_0")
         maps = (thread / "numa_maps").read_text()
         assert " bind:0 " in maps
@@ -192,7 +192,7 @@ def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib
         ("instance_group [ { passive: true } ]", "is passive"),
     ],
 )
-def test_groups_that_can_not_be(
+def test_invalid_instance_groups(
     start_server: StartServer, tmp_path: pathlib.Path, groups: str, reason: str
 ) -> None:
     """The log names the field and why."""
@@ -216,7 +216,7 @@ def test_secondary_devices_are_shown_and_change_nothing(
 
 
 @pytest.mark.parametrize(("threads", "warns"), [("1", False), ("200", True)])
-def test_more_threads_than_processors_are_mentioned(
+def test_more_threads_than_processors_are_logged(
     start_server: StartServer, tmp_path: pathlib.Path, threads: str, warns: bool
 ) -> None:
     """The model serves, and the log says what it asks for."""

@@ -93,7 +93,7 @@ def test_a_response_for_each_iteration(stream: GrpcStream, strategy: str, state:
     assert tokens(stream, {"a": 50}) == {"a": list(range(50))}
 
 
-def test_the_end_can_be_asked_for(stream: GrpcStream, strategy: str) -> None:
+def test_an_empty_final_response_can_be_requested(stream: GrpcStream, strategy: str) -> None:
     """An empty final response where there is nothing else, if the client wants it."""
     model = f"tokens_{strategy}_decoupled_memory"
     for name in ("a", "b"):
@@ -104,7 +104,7 @@ def test_the_end_can_be_asked_for(stream: GrpcStream, strategy: str) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_many_at_once(stream: GrpcStream, strategy: str, state: str) -> None:
+def test_many_requests_at_once(stream: GrpcStream, strategy: str, state: str) -> None:
     """More requests than slots, of different lengths: none gets another's tokens."""
     model = f"tokens_{strategy}_decoupled_{state}"
     requests = {str(number): number for number in (1, 60, 3, 0, 25, 7, 40, 2, 9, 30, 11, 5)}
@@ -173,9 +173,9 @@ def test_new_requests_join(server: Server, strategy: str) -> None:
     endless.send(model, count(ENDLESS), request_id="endless")
     endless.receive()
     short.send(model, count(5), request_id="short")
-    answers = [short.receive()[1] for _ in range(5)]
-    assert [one["TOKEN"].reshape(-1).tolist() for one in answers] == [[0], [1], [2], [3], [4]]
-    assert [one["LIVE"].reshape(-1).tolist() for one in answers] == [[2]] * 5
+    responses = [short.receive()[1] for _ in range(5)]
+    assert [one["TOKEN"].reshape(-1).tolist() for one in responses] == [[0], [1], [2], [3], [4]]
+    assert [one["LIVE"].reshape(-1).tolist() for one in responses] == [[2]] * 5
     endless.close(cancel=True)
     short.close()
 

@@ -82,7 +82,7 @@ def test_idle_connections_do_not_delay_the_end(
 
 
 @pytest.mark.galatea_only
-def test_the_time_limit_ends_what_does_not_end(
+def test_the_exit_timeout_ends_running_requests(
     start_server: StartServer, slow_repository: pathlib.Path
 ) -> None:
     """A request that takes longer than --exit-timeout-secs doesn't hold the server."""
@@ -237,7 +237,7 @@ def test_a_broken_model_is_reported(
 
 
 @pytest.mark.parametrize("name", ["corrupt model file", "broken text"])
-def test_a_broken_model_ends_the_start(
+def test_a_broken_model_makes_the_start_fail(
     start_server: StartServer, tmp_path: pathlib.Path, name: str
 ) -> None:
     """By default a server with a model that can't load doesn't start."""
@@ -284,7 +284,7 @@ def test_version_policies(start_server: StartServer, tmp_path: pathlib.Path) -> 
         assert reply.json()["model_version"] == "3"
 
 
-def test_runtime_may_name_the_usual_library(
+def test_runtime_may_name_the_default_library(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """Which says no more than nothing, also where the backend is built in."""
@@ -327,7 +327,9 @@ def test_two_repositories(start_server: StartServer, tmp_path: pathlib.Path) -> 
 
 
 @pytest.mark.galatea_only
-def test_readiness_goes_first(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+def test_readiness_ends_before_the_server(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
     """After SIGTERM the server says that it isn't ready, while requests still run."""
     latch = Latch(tmp_path, "busy")
     with start_server(tmp_path) as server, latch:

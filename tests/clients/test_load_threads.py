@@ -109,7 +109,7 @@ def write_model(repository: pathlib.Path, name: str, backend: str) -> None:
         ([], 4),
     ],
 )
-def test_so_many_models_load_at_once(
+def test_the_number_of_models_that_load_at_once(
     start_server: StartServer, tmp_path: pathlib.Path, flags: list[str], threads: int
 ) -> None:
     """Neither fewer nor more, of more models than that."""
@@ -122,8 +122,8 @@ def test_so_many_models_load_at_once(
     environment = {"LOADS_AT_ONCE": str(threads)}
     with start_server(models, *flags, environment=environment) as server:
         server.wait_until_ready()
-        told = [int(most) for most in re.findall(r"loads at once: (\d+)\n", server.log())]
-    assert told == [threads] * count
+        loads_at_once = [int(most) for most in re.findall(r"loads at once: (\d+)\n", server.log())]
+    assert loads_at_once == [threads] * count
 
 
 def reason(server: Server) -> str:
@@ -141,7 +141,7 @@ def reason(server: Server) -> str:
         (["--model-load-retry-count=7"], 3, "READY"),
     ],
 )
-def test_a_load_that_fails_is_tried_again(
+def test_a_failed_load_is_retried(
     start_server: StartServer,
     tmp_path: pathlib.Path,
     flags: list[str],

@@ -118,7 +118,7 @@ def entry(kind: str, number: int, byte_size: int) -> dict[str, Any]:
     return {"type": kind, "id": number, "byte_size": byte_size}
 
 
-def tell(server: Server, model: str, number: int) -> None:
+def report_usage(server: Server, model: str, number: int) -> None:
     """Has an instance report anew."""
     tensor = {"name": "IN", "shape": [1], "datatype": "INT32", "data": [number]}
     assert server.infer(model, {"inputs": [tensor]}).status == 200
@@ -150,7 +150,7 @@ def test_reports_are_in_the_statistics(
         if instances > 1 and "passive" not in groups:
             return  # It is unknown which instance a request would reach.
         left = entry("CPU", 0, 1000 + 100 * (instances - 1))
-        tell(server, "model", 64)
+        report_usage(server, "model", 64)
         assert memory(server, "model") == [left, entry("CPU_PINNED", 2, 64), gpu]
-        tell(server, "model", 0)
+        report_usage(server, "model", 0)
         assert memory(server, "model") == [left, gpu]

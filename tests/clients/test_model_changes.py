@@ -10,7 +10,7 @@ from typing import Any
 import tritonclient.grpc
 
 from conftest import StartServer
-from constant_models import answer, ask, replace_file, write_model
+from constant_models import added_value, request_body, replace_file, write_model
 from server import Reply, Server, wait_until
 
 EXPLICIT = "--model-control-mode=explicit"
@@ -90,13 +90,13 @@ def batch_size(server: Server, model: str) -> int:
     return server.get(f"/v2/models/{model}/config").json()["max_batch_size"]
 
 
-def served(server: Server, model: str) -> int | None:
+def served_value(server: Server, model: str) -> int | None:
     """What a model adds, if it serves."""
-    reply = server.infer(model, ask())
+    reply = server.infer(model, request_body())
     return reply.json()["outputs"][0]["data"][0] if reply.status == 200 else None
 
 
-def test_who_goes_with_whom(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+def test_unloading_dependents(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Unloading leaves what an ensemble needs, unless dependents go too and no other model needs it."""
     for value, name in enumerate("abc", 1):
         write_model(tmp_path, name, value)
@@ -106,7 +106,7 @@ def test_who_goes_with_whom(start_server: StartServer, tmp_path: pathlib.Path) -
         server.wait_until_ready()
         assert set(states(server).values()) == {KNOWN}
         load(server, "ab")
-        assert answer(server, "ab") == 3
+        assert added_value(server, "ab") == 3
         assert states(server)["c"] == KNOWN
         assert control(server, "unload", "ab").status == 200
         wait_for_states(server, ab=UNLOADED, a=READY, b=READY)
@@ -120,7 +120,7 @@ def test_who_goes_with_whom(start_server: StartServer, tmp_path: pathlib.Path) -
         wait_for_states(server, ab=READY, a=READY, b=READY, bc=UNLOADED, c=READY)
 
 
-def test_what_needs_a_model_goes_with_it_and_comes_back(
+def test_ensembles_unload_and_reload_with_their_models(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """An ensemble serves with what its models are, or not at all."""
@@ -134,13 +134,13 @@ def test_what_needs_a_model_goes_with_it_and_comes_back(
         assert server.get("/v2/health/ready").status == 200
         load(server, "a")
         load(server, "ab")
-        assert answer(server, "ab") == 3
+        assert added_value(server, "ab") == 3
         write_model(tmp_path, "a", 10)
         load(server, "a")
-        wait_until(lambda: served(server, "ab") == 12, 30, "the ensemble has the new model")
+        wait_until(lambda: served_value(server, "ab") == 12, 30, "the ensemble has the new model")
         replace_file(tmp_path / "a" / "1" / "model.onnx", b"this is no model")
         assert control(server, "load", "a").status == 400
-        assert (answer(server, "a"), answer(server, "ab")) == (10, 12)
+        assert (added_value(server, "a"), added_value(server, "ab")) == (10, 12)
 
 
 def test_versions_follow_the_policy(start_server: StartServer, tmp_path: pathlib.Path) -> None:
@@ -150,23 +150,23 @@ def test_versions_follow_the_policy(start_server: StartServer, tmp_path: pathlib
     with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
         server.wait_until_ready()
         assert states(server) == {"m:3": READY}
-        assert server.infer("m/versions/2", ask()).status == 404
+        assert server.infer("m/versions/2", request_body()).status == 404
         write_config(tmp_path, "m", onnx("version_policy { all { } }"))
         load(server, "m")
         assert set(states(server).values()) == {READY}
-        assert [answer(server, "m", version) for version in (1, 2, 3)] == [1, 2, 3]
+        assert [added_value(server, "m", version) for version in (1, 2, 3)] == [1, 2, 3]
         write_config(tmp_path, "m", onnx("version_policy { specific { versions: [ 1, 2 ] } }"))
         load(server, "m")
         wait_until(
             lambda: states(server) == {"m:1": READY, "m:2": READY, "m:3": UNLOADED}, 30, "so"
         )
-        assert answer(server, "m") == 2
-        assert server.infer("m/versions/3", ask()).status == 503
+        assert added_value(server, "m") == 2
+        assert server.infer("m/versions/3", request_body()).status == 503
         assert server.get("/v2/models/m").json()["versions"] == ["1", "2"]
         assert server.get("/v2/models/m/versions/1").json()["versions"] == ["1"]
         write_config(tmp_path, "m", onnx("version_policy { specific { versions: [ 7 ] } }"))
         assert control(server, "load", "m").status == 400
-        assert answer(server, "m") == 2
+        assert added_value(server, "m") == 2
         write_config(tmp_path, "m", onnx("version_policy { latest { num_versions: 2 } }"))
         load(server, "m")
         wait_until(
@@ -179,7 +179,7 @@ def test_versions_follow_the_policy(start_server: StartServer, tmp_path: pathlib
         )
         shutil.rmtree(tmp_path / "m")
         assert control(server, "load", "m").status == 500
-        assert answer(server, "m") == 3
+        assert added_value(server, "m") == 3
 
 
 def test_polling_follows_every_change(start_server: StartServer, tmp_path: pathlib.Path) -> None:
@@ -192,7 +192,9 @@ def test_polling_follows_every_change(start_server: StartServer, tmp_path: pathl
 
         def wait(model: str, value: int | None) -> None:
             wait_until(
-                lambda: served(server, model) == value, POLL_SECONDS_MAX, f"{model} adds {value}"
+                lambda: served_value(server, model) == value,
+                POLL_SECONDS_MAX,
+                f"{model} adds {value}",
             )
 
         def wait_for_batch(size: int) -> None:
@@ -211,20 +213,24 @@ def test_polling_follows_every_change(start_server: StartServer, tmp_path: pathl
         # The next model that comes shows that the repository was looked at again.
         write_model(tmp_path, "later", 9)
         wait("later", 9)
-        assert (batch_size(server, "m"), answer(server, "m"), answer(server, "mn")) == (7, 1, 6)
+        assert (batch_size(server, "m"), added_value(server, "m"), added_value(server, "mn")) == (
+            7,
+            1,
+            6,
+        )
         write_config(tmp_path, "m", onnx(batch=6))
         wait_for_batch(6)
         replace_file(tmp_path / "m" / "1" / "model.onnx", b"this is no model")
         write_model(tmp_path, "later", 10)
         wait("later", 10)
-        assert (answer(server, "m"), answer(server, "mn")) == (1, 6)
+        assert (added_value(server, "m"), added_value(server, "mn")) == (1, 6)
         write_model(tmp_path, "m", 3)
         wait("m", 3)
         wait("mn", 8)
         shutil.rmtree(tmp_path / "n")
         wait("n", None)
         wait("mn", None)
-        assert answer(server, "m") == 3
+        assert added_value(server, "m") == 3
         write_model(tmp_path, "n", 50, config=onnx())
         wait("mn", 53)
 

@@ -17,7 +17,7 @@ import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
 from conftest import StartServer
-from constant_models import answer, ask, constant_model, replace_file, write_model
+from constant_models import added_value, request_body, constant_model, replace_file, write_model
 from latch import Latch
 from server import Reply, Server, resident_kilobytes, wait_until
 
@@ -61,21 +61,21 @@ def test_models_are_loaded_and_unloaded(
     write_model(tmp_path, "two", 2)
     with start_server(tmp_path, EXPLICIT, "--load-model=one") as server:
         server.wait_until_ready()
-        assert answer(server, "one") == 1
+        assert added_value(server, "one") == 1
         assert index(server) == {("one", "1"): "READY", ("two", ""): ""}
-        reply = server.infer("two", ask())
+        reply = server.infer("two", request_body())
         assert reply.status == 404
         assert reply.error() == "Request for unknown model: 'two' is not found"
         assert load(server, "two").status == 200
-        assert answer(server, "two") == 2
+        assert added_value(server, "two") == 2
         assert unload(server, "one").status == 200
         wait_until(
             lambda: index(server)["one", "1"] == "UNAVAILABLE unloaded", 30, "it is unloaded"
         )
         unready = (400, 404) if server.is_triton else (404,)
         assert server.get("/v2/models/one/ready").status in unready
-        assert server.infer("one", ask()).status == 404
-        assert server.infer("one/versions/1", ask()).status == 503
+        assert server.infer("one", request_body()).status == 404
+        assert server.infer("one/versions/1", request_body()).status == 503
         assert server.get("/v2/health/ready").status == 200
         assert unload(server, "never_heard_of").status == 200
         ready = server.request("POST", "/v2/repository/index", b'{"ready":true}').json()
@@ -89,14 +89,14 @@ def test_grpc_loads_and_unloads_too(start_server: StartServer, tmp_path: pathlib
         server.wait_until_ready()
         with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
             client.load_model("m")
-            assert client.is_model_ready("m") and answer(server, "m") == 1
+            assert client.is_model_ready("m") and added_value(server, "m") == 1
             config = json.dumps({"name": "m", "max_batch_size": 7, "backend": "onnxruntime"})
             client.load_model("m", config=config, files={"file:1/model.onnx": constant_model(5)})
-            assert answer(server, "m") == 5
+            assert added_value(server, "m") == 5
             shown = client.get_model_config("m", as_json=True)["config"]
             assert shown["max_batch_size"] == 7
             client.load_model("m")
-            assert answer(server, "m") == 1
+            assert added_value(server, "m") == 1
             if not server.is_triton:  # which says that all is well
                 with pytest.raises(InferenceServerException, match="failed to poll from model"):
                     client.load_model("nothing")
@@ -105,20 +105,20 @@ def test_grpc_loads_and_unloads_too(start_server: StartServer, tmp_path: pathlib
                 client.is_model_ready("m")
 
 
-def test_all_models_by_a_star(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+def test_a_star_loads_all_models(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """--load-model=* means all of them, and only alone."""
     write_model(tmp_path, "one", 1)
     write_model(tmp_path, "two", 2)
     with start_server(tmp_path, EXPLICIT, "--load-model=*") as server:
         server.wait_until_ready()
-        assert (answer(server, "one"), answer(server, "two")) == (1, 2)
+        assert (added_value(server, "one"), added_value(server, "two")) == (1, 2)
     with start_server(tmp_path, EXPLICIT, "--load-model=*", "--load-model=one") as server:
         assert server.wait_for_exit() == 1
         assert "Wildcard model name '*' must be the ONLY startup model" in server.log()
 
 
 @pytest.mark.parametrize("mode", ["none", "poll"])
-def test_other_modes_take_no_orders(
+def test_other_modes_refuse_loads_and_unloads(
     start_server: StartServer, tmp_path: pathlib.Path, mode: str
 ) -> None:
     """The text speaks of polling in either of them, as Triton's does."""
@@ -140,7 +140,7 @@ def test_loads_that_fail(start_server: StartServer, tmp_path: pathlib.Path) -> N
 
         def check(reply: Reply, status: int, text: str) -> None:
             assert (reply.status, reply.error()[: len(text)]) == (status, text)
-            assert answer(server, "m") == 1
+            assert added_value(server, "m") == 1
 
         missing = "failed to load '{}', failed to poll from model repository"
         check(load(server, "nothing"), 500, missing.format("nothing"))
@@ -164,7 +164,7 @@ def test_loads_that_fail(start_server: StartServer, tmp_path: pathlib.Path) -> N
         check(load(server, "m"), 400, text)
 
 
-def test_a_client_brings_the_files(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+def test_a_client_sends_the_files(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """The repository's own files don't count then; nothing of them stays behind."""
     repository = tmp_path / "repository"
     temporary = tmp_path / "temporary"
@@ -177,15 +177,15 @@ def test_a_client_brings_the_files(start_server: StartServer, tmp_path: pathlib.
         config = json.dumps({"backend": "onnxruntime", "version_policy": {"all": {}}})
         files = {"file:3/model.onnx": content, "file:7/model.onnx": content}
         assert load(server, "m", {"config": config, **files}).status == 200
-        assert (answer(server, "m", 3), answer(server, "m", 7)) == (5, 5)
-        assert server.infer("m/versions/1", ask()).status == 404
+        assert (added_value(server, "m", 3), added_value(server, "m", 7)) == (5, 5)
+        assert server.infer("m/versions/1", request_body()).status == 404
         assert load(server, "m").status == 200
-        assert answer(server, "m") == 1
+        assert added_value(server, "m") == 1
         wait_until(
             lambda: server.is_triton or not list(temporary.iterdir()), 30, "they are removed"
         )
         assert load(server, "brought", {"config": config, **files}).status == 200
-        assert answer(server, "brought") == 5
+        assert added_value(server, "brought") == 5
     assert server.is_triton or not list(temporary.iterdir())
 
 
@@ -199,10 +199,10 @@ def test_polling_follows_the_repository(
     flags = ["--model-control-mode=poll", "--repository-poll-secs=1"]
     with start_server(tmp_path, *flags) as server:
         server.wait_until_ready()
-        assert answer(server, "stays", 1) == 1
+        assert added_value(server, "stays", 1) == 1
 
         def served(model: str, version: int, value: int) -> bool:
-            reply = server.infer(f"{model}/versions/{version}", ask())
+            reply = server.infer(f"{model}/versions/{version}", request_body())
             return reply.status == 200 and reply.json()["outputs"][0]["data"] == [value]
 
         write_model(tmp_path, "comes", 3)
@@ -210,7 +210,9 @@ def test_polling_follows_the_repository(
         os.rename(tmp_path / "goes", tmp_path.parent / "gone")
         wait_until(lambda: served("comes", 1, 3), 60, "the new model serves")
         wait_until(lambda: served("stays", 2, 2), 60, "the new version serves")
-        wait_until(lambda: server.infer("goes", ask()).status == 404, 60, "the old model is gone")
+        wait_until(
+            lambda: server.infer("goes", request_body()).status == 404, 60, "the old model is gone"
+        )
         (first,) = server.get("/v2/models/stays/versions/1/stats").json()["model_stats"]
         assert first["inference_count"] == 1, "the other version was not loaded anew"
         write_model(tmp_path, "comes", 4)
@@ -230,13 +232,13 @@ def test_other_instances_need_no_reload(
     write_model(tmp_path, "m", 1, config=config(1))
     with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
         server.wait_until_ready()
-        assert answer(server, "m") == 1
+        assert added_value(server, "m") == 1
         for count in (3, 2):
             (tmp_path / "m" / "config.pbtxt").write_text(config(count))
             assert load(server, "m").status == 200
             shown = server.get("/v2/models/m/config").json()
             assert [group["count"] for group in shown["instance_group"]] == [count]
-            assert answer(server, "m") == 1
+            assert added_value(server, "m") == 1
         assert server.statistics("m")["inference_count"] == 3
 
 
@@ -251,13 +253,13 @@ class Traffic:
         self._over = threading.Event()
         self._path = f"/v2/models/{model}/infer"
         self._server = server
-        self._threads = [threading.Thread(target=self._ask) for _ in range(CLIENTS)]
+        self._threads = [threading.Thread(target=self._send_requests) for _ in range(CLIENTS)]
         for thread in self._threads:
             thread.start()
 
-    def _ask(self) -> None:
+    def _send_requests(self) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._server.http_port, timeout=60)
-        body = json.dumps(ask()).encode()
+        body = json.dumps(request_body()).encode()
         newest, sent, failures = -1, 0, []
         due = time.monotonic()
         while not self._over.is_set():
@@ -307,10 +309,10 @@ def test_reloads_under_load_lose_no_request(
         assert traffic.sent >= RELOADS
         replace_file(tmp_path / "m" / "1" / "model.onnx", constant_model(RELOADS + 1))
         assert load(server, "m").status == 200
-        assert answer(server, "m") == RELOADS + 1
+        assert added_value(server, "m") == RELOADS + 1
 
 
-def test_unloading_under_load_finishes_what_it_took(
+def test_unloading_under_load_finishes_accepted_requests(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """Requests that run or wait are answered; later ones get the error for no model."""
@@ -347,7 +349,7 @@ def test_reloads_leave_no_memory_behind(
             assert connection.getresponse().read() == b""
             sizes.append(resident_kilobytes(server))
         connection.close()
-        assert answer(server, "m") == MEMORY_RELOADS
+        assert added_value(server, "m") == MEMORY_RELOADS
         counted = sizes[100:]
         middle = (len(counted) - 1) / 2
         deviations = [position - middle for position in range(len(counted))]

@@ -11,7 +11,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from conftest import StartServer
-from constant_models import answer, ask, write_model
+from constant_models import added_value, request_body, write_model
 from server import Reply, Server, wait_until
 
 ENSEMBLE = """
@@ -62,7 +62,7 @@ def namespace_of_step(server: Server, ensemble: str) -> str:
 
 def check_ambiguous(server: Server) -> None:
     """The name is refused over HTTP and gRPC, whatever is asked."""
-    for reply in (server.infer("adder", ask()), server.get("/v2/models/adder")):
+    for reply in (server.infer("adder", request_body()), server.get("/v2/models/adder")):
         assert reply.status == 400
         assert reply.error().endswith(AMBIGUITY)
     with grpc.insecure_channel(server.grpc_url) as channel:
@@ -73,20 +73,20 @@ def check_ambiguous(server: Server) -> None:
     assert caught.value.details().endswith(AMBIGUITY)
 
 
-def test_models_of_one_name_are_loaded_by_ensembles_of_their_repositories(
+def test_ensembles_load_the_models_of_their_own_repository(
     start_server: StartServer, folder: pathlib.Path
 ) -> None:
     """Orders concern all models of a name; the index and metrics show them all."""
     with start_server(folder / "one", *flags(folder, "--model-control-mode=explicit")) as server:
         server.wait_until_ready()
-        unknown = server.infer("adder", ask())
+        unknown = server.infer("adder", request_body())
         assert (unknown.status, unknown.error()) == (
             400,
             "Request for unknown model: 'adder' is not found",
         )
         for name in ("ensemble_one", "ensemble_two"):
             assert order(server, f"models/{name}/load").status == 200
-        assert (answer(server, "ensemble_one"), answer(server, "ensemble_two")) == (1, 2)
+        assert (added_value(server, "ensemble_one"), added_value(server, "ensemble_two")) == (1, 2)
         assert namespace_of_step(server, "ensemble_one") == str(folder / "one")
         assert namespace_of_step(server, "ensemble_two") == str(folder / "two")
         check_ambiguous(server)
@@ -97,33 +97,31 @@ def test_models_of_one_name_are_loaded_by_ensembles_of_their_repositories(
             labels = f'model="adder",namespace="{folder / repository}",version="1"'
             assert f"nv_inference_count{{{labels}}} 1" in metrics
         assert order(server, "models/adder/unload").status == 200
-        gone = server.infer("adder", ask())
-        assert (gone.status, gone.error()) == (
+        refused = server.infer("adder", request_body())
+        assert (refused.status, refused.error()) == (
             404,
             "Identifier of model 'adder' is not found in global map",
         )
-        reply = server.infer("ensemble_one", ask())
+        reply = server.infer("ensemble_one", request_body())
         assert reply.status == 404
         assert f"'{folder / 'one'}::ensemble_one' has no available versions" in reply.error()
         assert order(server, "models/ensemble_two/load").status == 200
-        assert (answer(server, "ensemble_one"), answer(server, "ensemble_two")) == (1, 2)
+        assert (added_value(server, "ensemble_one"), added_value(server, "ensemble_two")) == (1, 2)
 
 
-def test_ensembles_follow_the_models_that_come_and_go(
-    start_server: StartServer, folder: pathlib.Path
-) -> None:
+def test_ensembles_follow_their_models(start_server: StartServer, folder: pathlib.Path) -> None:
     """One whose own model is gone takes the other, as long as there is only one."""
     polling = flags(folder, "--model-control-mode=poll", "--repository-poll-secs=1")
     with start_server(folder / "one", *polling) as server:
         server.wait_until_ready()
-        assert (answer(server, "ensemble_one"), answer(server, "ensemble_two")) == (1, 2)
+        assert (added_value(server, "ensemble_one"), added_value(server, "ensemble_two")) == (1, 2)
         check_ambiguous(server)
         shutil.move(folder / "one" / "adder", folder / "away")
-        until(lambda: answer(server, "ensemble_one") == 2)
-        until(lambda: server.infer("adder", ask()).status == 200)
-        assert (answer(server, "adder"), answer(server, "ensemble_two")) == (2, 2)
+        until(lambda: added_value(server, "ensemble_one") == 2)
+        until(lambda: server.infer("adder", request_body()).status == 200)
+        assert (added_value(server, "adder"), added_value(server, "ensemble_two")) == (2, 2)
         assert namespace_of_step(server, "ensemble_one") == str(folder / "two")
         shutil.move(folder / "away", folder / "one" / "adder")
-        until(lambda: answer(server, "ensemble_one") == 1)
+        until(lambda: added_value(server, "ensemble_one") == 1)
         check_ambiguous(server)
-        assert answer(server, "ensemble_two") == 2
+        assert added_value(server, "ensemble_two") == 2

@@ -96,8 +96,8 @@ def test_flags(start_server: StartServer, tmp_path: pathlib.Path, flag: str, rea
     """A flag that would have an effect is no flag to ignore. The usage names them all."""
     with start_server(tmp_path, flag) as server:
         assert server.wait_for_exit() == 1
-        said = f'\nBad option: "{flag.split("=")[0]}".\n{reason}\n'
-        assert server.log().endswith(said)
+        message = f'\nBad option: "{flag.split("=")[0]}".\n{reason}\n'
+        assert server.log().endswith(message)
 
 
 @pytest.mark.parametrize(

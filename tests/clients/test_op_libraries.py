@@ -110,15 +110,15 @@ def test_a_model_with_an_operator_of_a_library(
                 assert scaled(server, model) == [2, 4, 6]
                 tensor = tritonclient.grpc.InferInput("IN", [2, 3], "FP32")
                 tensor.set_data_from_numpy(numpy.arange(6, dtype=numpy.float32).reshape(2, 3))
-                answer = client.infer(model, [tensor]).as_numpy("OUT")
-                assert answer.tolist() == [[0, 2, 4], [6, 8, 10]]
+                response = client.infer(model, [tensor]).as_numpy("OUT")
+                assert response.tolist() == [[0, 2, 4], [6, 8, 10]]
                 shown = server.get(f"/v2/models/{model}/config").json()
                 assert shown["model_operations"] == {"op_library_filename": [str(library)]}
                 shown = client.get_model_config(model).config.model_operations
                 assert list(shown.op_library_filename) == [str(library)]
 
 
-def test_a_model_comes_and_goes_with_its_library(
+def test_a_model_and_its_library_load_and_unload(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
     """Nothing of an unloaded model is missing in the next."""
@@ -174,7 +174,7 @@ def test_libraries_of_a_repository(
         assert "'ops.so': file name 'ops.so' must stay inside the model's directory" in reply.error()
 
 
-def test_what_is_no_library_with_operators(
+def test_invalid_operator_libraries(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
     """The load fails, says which library and why, and the server lives on."""
@@ -208,7 +208,7 @@ def test_what_is_no_library_with_operators(
 
 
 @pytest.mark.galatea_only
-def test_a_library_that_is_cut_short_ends_no_server(
+def test_a_truncated_library_does_not_end_the_server(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
     """The loader alone would touch what isn't there, and the process would end."""
@@ -227,7 +227,7 @@ def test_a_library_that_is_cut_short_ends_no_server(
 
 
 @pytest.mark.galatea_only
-def test_a_library_stays_what_it_was(
+def test_a_replaced_library_is_not_read_again(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
     """What the loader keeps under a name it never reads again, and the log says so."""
@@ -256,7 +256,7 @@ def override(names: Sequence[object], **more: object) -> str:
 
 @pytest.mark.galatea_only
 @pytest.mark.parametrize("backend", ["onnxruntime", "identity", "example_foreign"])
-def test_a_client_can_not_name_a_library(
+def test_a_client_cannot_name_a_library(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path, backend: str
 ) -> None:
     """Neither one beside those that the operator named, nor one by another name."""
@@ -293,7 +293,7 @@ def test_a_client_can_not_name_a_library(
     assert loaded.exists()
 
 
-def test_a_client_may_send_back_what_it_was_shown(
+def test_a_client_may_send_back_the_shown_configuration(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
     """The operator's libraries stay named when something else changes."""
@@ -309,7 +309,7 @@ def test_a_client_may_send_back_what_it_was_shown(
 
 
 @pytest.mark.galatea_only
-def test_files_of_a_client_are_no_libraries(
+def test_files_of_a_client_are_not_opened_as_libraries(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
     """Whatever their names, and whatever a configuration among them says."""
@@ -358,7 +358,7 @@ def test_other_backends_leave_the_field_alone(
 
 
 @pytest.mark.galatea_only
-def test_the_check_opens_libraries(
+def test_check_opens_libraries(
     program: Program, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
     """`galatea check` finds what a load would fail for."""

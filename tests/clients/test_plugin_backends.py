@@ -22,7 +22,7 @@ from compiling import build_examples, compile_library
 from conftest import ROOT, StartServer
 from server import Server, wait_until
 from transports import (
-    ANSWER_SECONDS_MAX,
+    RESPONSE_SECONDS_MAX,
     TRANSPORTS,
     Tensors,
     Transport,
@@ -223,14 +223,14 @@ def stream_all(
     server: Server, model: str, tensors: Tensors, **options: Any
 ) -> list[dict[str, numpy.ndarray]]:
     """Every response to a request on a stream, up to the empty final one."""
-    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    replies: queue.Queue[tuple[Any, Any]] = queue.Queue()
     responses = []
     with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
-        client.start_stream(lambda result, error: answers.put((result, error)))
+        client.start_stream(lambda result, error: replies.put((result, error)))
         inputs = make_inputs(tritonclient.grpc, tensors)
         client.async_stream_infer(model, inputs, enable_empty_final_response=True, **options)
         while True:
-            result, error = answers.get(timeout=ANSWER_SECONDS_MAX)
+            result, error = replies.get(timeout=RESPONSE_SECONDS_MAX)
             if error is not None:
                 raise error
             response = result.get_response()
@@ -250,15 +250,15 @@ def statistics(server: Server, model: str) -> dict[str, Any]:
     return server.get(f"/v2/models/{model}/stats").json()["model_stats"][0]
 
 
-def test_tensors_come_back_as_they_went(transport: Transport) -> None:
+def test_tensors_are_returned_unchanged(transport: Transport) -> None:
     """Numbers and texts, of one row and of several, large and empty."""
     for rows, columns in ((1, 1), (3, 5), (8, 20_000), (1, 0)):
         a = numpy.random.default_rng(rows).random((rows, columns), numpy.float32)
         assert (transport.infer("identity", {"A": a})["OUTPUT0"] == a).all()
     b = numpy.array([["ä", "\0b"], ["", "c" * 70_000]], object)
     a = numpy.zeros((2, 3), numpy.float32)
-    answer = transport.infer("identity", {"A": a, "B": b})
-    decoded = [[text.decode() for text in row] for row in answer["OUTPUT1"]]
+    reply = transport.infer("identity", {"A": a, "B": b})
+    decoded = [[text.decode() for text in row] for row in reply["OUTPUT1"]]
     assert decoded == b.tolist()
 
 
@@ -289,8 +289,8 @@ def test_responses_follow_a_released_request(server: Server) -> None:
     """From the backend's own thread, in order, then the empty final one."""
     for elements in ([], [7], list(range(200))):
         tensors = {"IN": numpy.array(elements, numpy.int32)}
-        answers = stream_all(server, "repeater", tensors)
-        assert [int(answer["OUT"][0]) for answer in answers] == elements
+        replies = stream_all(server, "repeater", tensors)
+        assert [int(reply["OUT"][0]) for reply in replies] == elements
 
 
 def test_single_responses_are_counted_by_their_place(server: Server) -> None:
@@ -322,21 +322,21 @@ def test_states_go_on_with_their_sequences(model: str, transport: Transport) -> 
     for step in range(4):
         for sequence, values in sequences.items():
             sums[sequence] += values[step]
-            answer = transport.infer(
+            reply = transport.infer(
                 model,
                 number(values[step], 1, 1),
                 sequence_id=sequence,
                 sequence_start=step == 0,
                 sequence_end=step == 3,
             )
-            assert answer["OUT"].tolist() == [[sums[sequence]]]
+            assert reply["OUT"].tolist() == [[sums[sequence]]]
 
 
 def test_a_request_is_executed_until_its_backend_is_done(server: Server) -> None:
     """One response for each execution."""
     before = statistics(server, "countdown")["execution_count"]
-    answers = stream_all(server, "countdown", number(5))
-    assert [int(answer["OUT"][0]) for answer in answers] == [5, 4, 3, 2, 1, 0]
+    replies = stream_all(server, "countdown", number(5))
+    assert [int(reply["OUT"][0]) for reply in replies] == [5, 4, 3, 2, 1, 0]
     wait_until(
         lambda: statistics(server, "countdown")["execution_count"] - before == 6, 60, "counted"
     )
@@ -361,7 +361,7 @@ def test_only_iterative_models_may_reschedule(server: Server) -> None:
 
 @pytest.mark.galatea_only
 @pytest.mark.parametrize(
-    ("model", "answer"),
+    ("model", "reply"),
     [
         ("refuses", "not today"),
         ("forgets", "was released by its backend without a final response"),
@@ -373,18 +373,20 @@ def test_only_iterative_models_may_reschedule(server: Server) -> None:
         ("releases_twice", 5),
     ],
 )
-def test_broken_contracts_are_answered(model: str, answer: str | int, transport: Transport) -> None:
+def test_broken_contracts_get_one_response(
+    model: str, reply: str | int, transport: Transport
+) -> None:
     """Each request is answered once, and the next one too."""
     for _ in range(3):
-        if isinstance(answer, int):
-            assert transport.infer(model, number(0))["OUT"].tolist() == [answer]
+        if isinstance(reply, int):
+            assert transport.infer(model, number(0))["OUT"].tolist() == [reply]
             continue
-        with pytest.raises(InferenceServerException, match=answer):
+        with pytest.raises(InferenceServerException, match=reply):
             transport.infer(model, number(0))
 
 
 @pytest.mark.galatea_only
-def test_broken_contracts_are_in_the_log(server: Server, transport: Transport) -> None:
+def test_broken_contracts_are_logged(server: Server, transport: Transport) -> None:
     """With what was wrong."""
     for model in ("answers_twice", "not_final", "releases_twice", "half_written"):
         with contextlib.suppress(InferenceServerException):
@@ -426,7 +428,7 @@ def test_a_library_beside_the_model_wins(
 
 
 @pytest.mark.galatea_only
-def test_what_can_not_be_loaded_says_why(
+def test_failed_loads_report_their_reason(
     start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
 ) -> None:
     """What the loader said, and what is missing, is in the index."""
@@ -464,7 +466,7 @@ def test_what_can_not_be_loaded_says_why(
 
 
 @pytest.mark.galatea_only
-def test_a_backend_that_is_cut_short_ends_no_server(
+def test_a_truncated_backend_does_not_end_the_server(
     start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
 ) -> None:
     """The loader alone would touch what isn't there, and the process would end."""
@@ -521,7 +523,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
 
 
 @pytest.mark.galatea_only
-def test_instances_are_made_at_once_if_the_backend_allows_it(
+def test_instances_load_in_parallel_if_the_backend_allows_it(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """Only where it says so; otherwise the first one waits in vain."""
@@ -544,7 +546,7 @@ def test_instances_are_made_at_once_if_the_backend_allows_it(
 
 
 @pytest.mark.galatea_only
-def test_clients_can_not_bring_libraries(
+def test_clients_cannot_send_libraries(
     start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
 ) -> None:
     """Files of a load request are never opened as code."""

@@ -18,7 +18,7 @@ from python_backend import (
     write_model,
 )
 from server import Server, wait_until
-from transports import ANSWER_SECONDS_MAX, Grpc
+from transports import RESPONSE_SECONDS_MAX, Grpc
 
 pytestmark = needs_python_backend
 
@@ -83,7 +83,7 @@ def server(start_python: PythonServer, repository: pathlib.Path) -> Iterator[Ser
     assert running.process.returncode == 0
 
 
-def told(server: Server, way: str, argument: str) -> Any:
+def call_result(server: Server, way: str, argument: str) -> Any:
     """What the model that calls others answers."""
     client = Grpc(server)
     texts = {"WAY": way, "ARGUMENT": argument}
@@ -96,11 +96,11 @@ def told(server: Server, way: str, argument: str) -> Any:
 
 @pytest.mark.parametrize("way", ["sync", "preferred"])
 def test_a_call(server: Server, way: str) -> None:
-    assert told(server, way, "add_sub") == SUM
+    assert call_result(server, way, "add_sub") == SUM
 
 
 def test_a_call_of_an_ensemble(server: Server) -> None:
-    assert told(server, "sync", "ensemble") == {
+    assert call_result(server, "sync", "ensemble") == {
         "OUTPUT0": [[2.0, 4.0]],
         "OUTPUT1": [[20.0, 40.0]],
     }
@@ -112,15 +112,15 @@ def test_many_calls(server: Server, way: str, count: int) -> None:
         {"OUTPUT0": [[number + 10.0, 22.0]], "OUTPUT1": [[number - 10.0, -18.0]]}
         for number in range(count)
     ]
-    assert told(server, way, "add_sub") == expected
+    assert call_result(server, way, "add_sub") == expected
 
 
 def test_calls_with_large_tensors(server: Server) -> None:
-    assert told(server, "large", "add_sub") is True
+    assert call_result(server, "large", "add_sub") is True
 
 
-def test_what_a_call_carries(server: Server) -> None:
-    seen = told(server, "parameters", "describe")
+def test_a_call_carries_its_parameters(server: Server) -> None:
+    seen = call_result(server, "parameters", "describe")
     assert seen["inputs"] == [["IN", [1.5]]]
     assert seen["id"] == "inner"
     assert seen["correlation_id"] == 9
@@ -145,59 +145,59 @@ def test_what_a_call_carries(server: Server) -> None:
     ],
 )
 def test_calls_that_fail(server: Server, way: str, argument: str, parts: list[str]) -> None:
-    answer = told(server, way, argument)
-    assert list(answer) == ["error"]
-    assert [part for part in parts if part not in answer["error"]] == []
-    assert told(server, "sync", "add_sub") == SUM
+    response = call_result(server, way, argument)
+    assert list(response) == ["error"]
+    assert [part for part in parts if part not in response["error"]] == []
+    assert call_result(server, "sync", "add_sub") == SUM
 
 
 @pytest.mark.parametrize("way", ["now", "later"])
 def test_calls_of_decoupled_models(server: Server, way: str) -> None:
     values = [{"OUT": [value]} for value in (4, 5, 6)]
-    assert told(server, "decoupled", way) in (values, [*values, {}])
-    answers = told(server, "decoupled_concurrent", way)
-    assert len(answers) == 5
-    assert all(answer in (values, [*values, {}]) for answer in answers)
+    assert call_result(server, "decoupled", way) in (values, [*values, {}])
+    responses = call_result(server, "decoupled_concurrent", way)
+    assert len(responses) == 5
+    assert all(response in (values, [*values, {}]) for response in responses)
 
 
-def test_a_decoupled_call_of_a_model_that_is_not(server: Server) -> None:
-    assert told(server, "decoupled_of", "add_sub") in ([SUM], [SUM, {}])
+def test_a_decoupled_call_of_a_model_that_is_not_decoupled(server: Server) -> None:
+    assert call_result(server, "decoupled_of", "add_sub") in ([SUM], [SUM, {}])
 
 
 @pytest.mark.galatea_only
-def test_the_final_flag_may_come_apart(server: Server) -> None:
-    assert told(server, "separate_flag", "sender") == {"OUT": [1, 2, 3]}
+def test_the_final_flag_may_be_sent_separately(server: Server) -> None:
+    assert call_result(server, "separate_flag", "sender") == {"OUT": [1, 2, 3]}
 
 
 def test_models_load_and_unload_others(server: Server) -> None:
-    assert told(server, "control", "on_demand") == {
+    assert call_result(server, "control", "on_demand") == {
         "before": False,
         "loaded": True,
         "version": True,
         "other_version": False,
-        "answer": SUM,
+        "response": SUM,
     }
-    gone = lambda: server.get("/v2/models/on_demand/ready").status != 200  # noqa: E731
-    wait_until(gone, ANSWER_SECONDS_MAX, "the model is gone")
-    assert told(server, "ready", "on_demand") is False
+    is_unloaded = lambda: server.get("/v2/models/on_demand/ready").status != 200  # noqa: E731
+    wait_until(is_unloaded, RESPONSE_SECONDS_MAX, "the model is gone")
+    assert call_result(server, "ready", "on_demand") is False
 
 
-def test_models_load_others_with_a_configuration(server: Server) -> None:
-    assert told(server, "load_configured", "on_demand") is True
+def test_models_load_other_models_with_a_configuration(server: Server) -> None:
+    assert call_result(server, "load_configured", "on_demand") is True
     assert server.get("/v2/models/on_demand/config").json()["max_batch_size"] == 16
-    assert told(server, "sync", "on_demand") == SUM
-    assert told(server, "unload", "on_demand") is True
+    assert call_result(server, "sync", "on_demand") == SUM
+    assert call_result(server, "unload", "on_demand") is True
 
 
 def test_many_requests_that_call(server: Server) -> None:
     before = int(server.statistics("add_sub")["inference_count"])
     for _ in range(20):
-        assert told(server, "sync", "add_sub") == SUM
+        assert call_result(server, "sync", "add_sub") == SUM
 
     def counted() -> bool:
         return int(server.statistics("add_sub")["inference_count"]) == before + 20
 
-    wait_until(counted, ANSWER_SECONDS_MAX, "all are counted")
+    wait_until(counted, RESPONSE_SECONDS_MAX, "all are counted")
 
 
 @pytest.mark.not_yet
@@ -212,8 +212,8 @@ def test_calls_are_traced(
     models = [EXPLICIT, "--load-model=bls", "--load-model=add_sub"]
     with start_python(repository, *models, *flags) as running:
         running.wait_until_ready()
-        assert told(running, "traced", "add_sub") == SUM
-        assert told(running, "sync", "add_sub") == SUM
+        assert call_result(running, "traced", "add_sub") == SUM
+        assert call_result(running, "sync", "add_sub") == SUM
     entries = json.loads(file.read_text())
     models_traced = {one["id"]: one for one in entries if "model_name" in one}
     (child,) = (one for one in models_traced.values() if "parent_id" in one)

@@ -24,7 +24,7 @@ from python_backend import (
 )
 from server import Server, wait_until
 from transports import (
-    ANSWER_SECONDS_MAX,
+    RESPONSE_SECONDS_MAX,
     TRANSPORTS,
     GrpcCalls,
     GrpcStream,
@@ -148,7 +148,7 @@ def test_numbers(client: Transport) -> None:
     numpy.testing.assert_array_equal(outputs["OUTPUT1"], -a)
 
 
-def test_many_at_once(server: Server) -> None:
+def test_many_requests_at_once(server: Server) -> None:
     calls = GrpcCalls(server)
     for number in range(100):
         values = numpy.full((1, 3), number, numpy.float32)
@@ -158,11 +158,11 @@ def test_many_at_once(server: Server) -> None:
     calls.close()
     statistics = server.statistics("add_sub")
     counted = lambda: int(server.statistics("add_sub")["inference_count"]) >= 100  # noqa: E731
-    wait_until(counted, ANSWER_SECONDS_MAX, "all are counted")
+    wait_until(counted, RESPONSE_SECONDS_MAX, "all are counted")
     assert int(statistics["inference_stats"]["fail"]["count"]) == 0
 
 
-def test_only_wanted_outputs(client: Transport) -> None:
+def test_only_requested_outputs(client: Transport) -> None:
     a = numpy.ones((1, 2), numpy.float32)
     outputs = client.infer("add_sub", {"INPUT0": a, "INPUT1": a}, outputs=["OUTPUT1"])
     assert list(outputs) == ["OUTPUT1"]
@@ -238,7 +238,7 @@ def test_what_initialize_gets(client: Transport, repository: pathlib.Path) -> No
     assert not seen["decoupled"]
 
 
-def test_what_requests_look_like(client: Transport) -> None:
+def test_how_models_see_requests(client: Transport) -> None:
     seen = described(
         client,
         request_id="seven",
@@ -255,7 +255,7 @@ def test_what_requests_look_like(client: Transport) -> None:
     assert seen["trace"] is None
 
 
-def test_all_outputs_are_wanted_if_none_is_named(client: Transport) -> None:
+def test_a_request_without_outputs_gets_all(client: Transport) -> None:
     assert described(client)["outputs"] == ["OTHER", "OUT"]
 
 
@@ -326,7 +326,7 @@ def repeat(server: Server, values: list[int], way: str) -> list[int | InferenceS
         stream.send("repeat", inputs, enable_empty_final_response=True)
         found: list[int | InferenceServerException] = []
         while True:
-            result, error = stream._answers.get(timeout=ANSWER_SECONDS_MAX)
+            result, error = stream._responses.get(timeout=RESPONSE_SECONDS_MAX)
             if error is not None:
                 found.append(error)
                 if way in ("error",):
@@ -391,7 +391,9 @@ def test_models_wait_for_clients_that_read_slowly(server: Server, tmp_path: path
             responses = client.stream_infer(requests())
             await anext(responses)
             # The model may send until the limit; what others do meanwhile takes longer.
-            wait_until(lambda: int(file.read_text() or 0) > 30, ANSWER_SECONDS_MAX, "it sent many")
+            wait_until(
+                lambda: int(file.read_text() or 0) > 30, RESPONSE_SECONDS_MAX, "it sent many"
+            )
             other = TRANSPORTS["http"](server)
             for number in range(300):
                 described(other, request_id=str(number))
@@ -405,15 +407,15 @@ def test_models_wait_for_clients_that_read_slowly(server: Server, tmp_path: path
             return noted
 
     assert asyncio.run(read()) not in ("done", str(count - 1))
-    wait_until(lambda: wrote(file, "done"), ANSWER_SECONDS_MAX, "the model is done")
+    wait_until(lambda: wrote(file, "done"), RESPONSE_SECONDS_MAX, "the model is done")
 
 
 def test_async_execute(server: Server) -> None:
     with GrpcStream(server) as stream:
         for _ in range(4):
             stream.send("together", {"IN": numpy.array([4], numpy.int32)})
-        answers = [stream.receive()[1]["OUT"][0] for _ in range(4)]
-    assert answers == [4] * 4
+        replies = [stream.receive()[1]["OUT"][0] for _ in range(4)]
+    assert replies == [4] * 4
 
 
 @pytest.mark.parametrize("executions", [1, 2, 5])
@@ -455,18 +457,18 @@ def test_models_see_that_a_stream_was_cancelled(
     file = tmp_path / "note"
     stream = GrpcStream(server)
     stream.send(model, {"FILE": texts(str(file))})
-    wait_until(lambda: wrote(file, "began"), ANSWER_SECONDS_MAX, "the model began")
+    wait_until(lambda: wrote(file, "began"), RESPONSE_SECONDS_MAX, "the model began")
     stream.close(cancel=True)
-    wait_until(lambda: wrote(file, "cancelled"), ANSWER_SECONDS_MAX, "the model saw it")
+    wait_until(lambda: wrote(file, "cancelled"), RESPONSE_SECONDS_MAX, "the model saw it")
 
 
 def test_models_see_that_a_call_was_cancelled(server: Server, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "note"
     calls = GrpcCalls(server)
     calls.send("cancelled", {"FILE": texts(str(file))})
-    wait_until(lambda: wrote(file, "began"), ANSWER_SECONDS_MAX, "the model began")
+    wait_until(lambda: wrote(file, "began"), RESPONSE_SECONDS_MAX, "the model began")
     calls.cancel(0)
-    wait_until(lambda: wrote(file, "cancelled"), ANSWER_SECONDS_MAX, "the model saw it")
+    wait_until(lambda: wrote(file, "cancelled"), RESPONSE_SECONDS_MAX, "the model saw it")
     calls.close()
 
 
@@ -477,8 +479,8 @@ def test_models_see_that_an_http_client_left(server: Server, tmp_path: pathlib.P
     with contextlib.closing(connect(server)) as connection:
         body = json.dumps({"inputs": [tensor]})
         connection.request("POST", "/v2/models/cancelled/infer", body)
-        wait_until(lambda: wrote(file, "began"), ANSWER_SECONDS_MAX, "the model began")
-    wait_until(lambda: wrote(file, "cancelled"), ANSWER_SECONDS_MAX, "the model saw it")
+        wait_until(lambda: wrote(file, "began"), RESPONSE_SECONDS_MAX, "the model began")
+    wait_until(lambda: wrote(file, "cancelled"), RESPONSE_SECONDS_MAX, "the model saw it")
 
 
 def connect(server: Server) -> Any:

@@ -28,7 +28,7 @@ from python_backend import (
     write_model,
 )
 from server import Server, wait_until
-from transports import ANSWER_SECONDS_MAX, Grpc, GrpcCalls
+from transports import RESPONSE_SECONDS_MAX, Grpc, GrpcCalls
 
 pytestmark = needs_python_backend
 
@@ -104,7 +104,7 @@ def unload(server: Server, model: str) -> None:
     wait_for_end(server, numbers)
 
 
-def ask(server: Server, model: str) -> int:
+def serving_process(server: Server, model: str) -> int:
     """The process that serves a model."""
     client = Grpc(server)
     try:
@@ -117,7 +117,7 @@ def test_each_instance_has_a_process(server: Server) -> None:
     assert load(server, "process") is None
     assert load(server, "two") is None
     assert len(children(server, "two")) == 2
-    assert children(server, "process") == [ask(server, "process")]
+    assert children(server, "process") == [serving_process(server, "process")]
     unload(server, "two")
     unload(server, "process")
 
@@ -140,13 +140,13 @@ def test_a_killed_process(server: Server) -> None:
     with dying(server, "process") as number:
         os.kill(number, signal.SIGKILL)
         with pytest.raises(InferenceServerException, match="tub process") as raised:
-            ask(server, "process")
+            serving_process(server, "process")
         assert raised.value.status() == "StatusCode.INTERNAL"
         assert server.is_live()
-        assert ask(server, "two") in children(server, "two")
+        assert serving_process(server, "two") in children(server, "two")
         unload(server, "process")
     assert load(server, "process") is None
-    assert children(server, "process") == [ask(server, "process")]
+    assert children(server, "process") == [serving_process(server, "process")]
     unload(server, "process")
     unload(server, "two")
 
@@ -157,7 +157,7 @@ def test_a_process_killed_while_it_executes(server: Server) -> None:
         calls = GrpcCalls(server)
         for _ in range(3):
             calls.send("process", {"IN": numpy.full((1, 1), 60, numpy.float32)})
-        wait_until(lambda: server.pending("process") == 2, ANSWER_SECONDS_MAX, "one executes")
+        wait_until(lambda: server.pending("process") == 2, RESPONSE_SECONDS_MAX, "one executes")
         os.kill(number, signal.SIGKILL)
         for one in range(3):
             with pytest.raises(InferenceServerException, match="tub process"):
@@ -165,11 +165,11 @@ def test_a_process_killed_while_it_executes(server: Server) -> None:
         calls.close()
         unload(server, "process")
     assert load(server, "process") is None
-    assert children(server, "process") == [ask(server, "process")]
+    assert children(server, "process") == [serving_process(server, "process")]
     unload(server, "process")
 
 
-def test_a_process_that_ends_itself(server: Server) -> None:
+def test_a_process_that_exits(server: Server) -> None:
     assert load(server, "errors") is None
     tensor = {"name": "IN", "shape": [1, 1], "datatype": "BYTES", "data": ["exit"]}
     with dying(server, "errors"):
@@ -184,7 +184,7 @@ def test_unloading_waits_for_requests(server: Server) -> None:
     calls = GrpcCalls(server)
     for _ in range(3):
         calls.send("process", {"IN": numpy.full((1, 1), 0.3, numpy.float32)})
-    wait_until(lambda: server.pending("process") == 2, ANSWER_SECONDS_MAX, "one executes")
+    wait_until(lambda: server.pending("process") == 2, RESPONSE_SECONDS_MAX, "one executes")
     (number,) = children(server, "process")
     unload(server, "process")
     assert [calls.wait(one)["OUT"].tolist() for one in range(3)] == [[[number]]] * 3
@@ -198,7 +198,7 @@ def test_reloading_many_times(server: Server, start_python: PythonServer) -> Non
         (number,) = children(server, "process")
         unload(server, "process")
         assert load(server, "process") is None
-        assert ask(server, "process") != number
+        assert serving_process(server, "process") != number
     assert len(start_python.regions()) == before
     unload(server, "process")
 
@@ -224,7 +224,7 @@ def test_models_that_fail_to_load(
     error = load(server, model)
     assert error is not None
     assert text in error
-    wait_until(lambda: not children(server, model), ANSWER_SECONDS_MAX, "nothing is left")
+    wait_until(lambda: not children(server, model), RESPONSE_SECONDS_MAX, "nothing is left")
     assert start_python.regions() == before
     index = server.request("POST", "/v2/repository/index", b"{}").json()
     (entry,) = (one for one in index if one["name"] == model)
@@ -271,7 +271,7 @@ def test_log_lines(server: Server, repository: pathlib.Path) -> None:
     assert "second line" in log
 
 
-def test_a_model_may_bring_its_stub(
+def test_a_model_may_have_its_own_stub(
     server: Server,
     repository: pathlib.Path,
     start_python: PythonServer,  # noqa: F811
@@ -283,7 +283,7 @@ def test_a_model_may_bring_its_stub(
     stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
     assert load(server, "own_stub") is None
     assert note.read_text() == "yes\n"
-    assert children(server, "own_stub") == [ask(server, "own_stub")]
+    assert children(server, "own_stub") == [serving_process(server, "own_stub")]
     unload(server, "own_stub")
 
 
@@ -298,14 +298,12 @@ def test_environments(server: Server, repository: pathlib.Path) -> None:
     config.write_text(config.read_text() + where)
     assert load(server, "in_environment") is None
     assert note.read_text() == "yes\n"
-    assert children(server, "in_environment") == [ask(server, "in_environment")]
+    assert children(server, "in_environment") == [serving_process(server, "in_environment")]
     unload(server, "in_environment")
 
 
 @pytest.mark.parametrize("path", ["nowhere.tar.gz", "nowhere", "config.pbtxt"])
-def test_environments_that_are_not_there(
-    server: Server, repository: pathlib.Path, path: str
-) -> None:
+def test_missing_environments(server: Server, repository: pathlib.Path, path: str) -> None:
     config = repository / "no_environment" / "config.pbtxt"
     where = parameter("EXECUTION_ENV_PATH", f"$$TRITON_MODEL_DIRECTORY/{path}")
     config.write_text(f'backend: "python"\n{PROCESS}{where}')
@@ -314,7 +312,7 @@ def test_environments_that_are_not_there(
     assert not children(server, "no_environment")
 
 
-def test_backends_written_in_python(
+def test_python_based_backends(
     start_python: PythonServer,  # noqa: F811
     tmp_path: pathlib.Path,
 ) -> None:
@@ -324,7 +322,7 @@ def test_backends_written_in_python(
     write_model(tmp_path, "m", PROCESS, None, backend="in_python")
     with start_python(tmp_path) as running:
         running.wait_until_ready()
-        assert children(running) == [ask(running, "m")]
+        assert children(running) == [serving_process(running, "m")]
 
 
 def test_settings_of_shared_memory(
@@ -341,7 +339,7 @@ def test_settings_of_shared_memory(
         assert (pathlib.Path("/dev/shm") / region).stat().st_size == 8 << 20
         (number,) = children(running)
         assert [argument(number, place) for place in (3, 4)] == [str(size) for _, size in sizes]
-        assert ask(running, "m") == number
+        assert serving_process(running, "m") == number
 
 
 @pytest.mark.parametrize(
@@ -363,7 +361,7 @@ def test_wrong_settings(
     flags = [f"--backend-config=python,{setting}", "--exit-on-error=false"]
     with start_python(tmp_path, *flags) as running:
         running.wait_until_live()
-        wait_until(lambda: text in running.log(), ANSWER_SECONDS_MAX, "the reason is logged")
+        wait_until(lambda: text in running.log(), RESPONSE_SECONDS_MAX, "the reason is logged")
         assert not running.is_ready()
         assert children(running) == []
 
@@ -387,7 +385,7 @@ def test_a_killed_server_leaves_no_process(
 
 
 @pytest.mark.galatea_only
-def test_processes_are_killed_when_time_is_up(
+def test_processes_are_killed_after_the_exit_timeout(
     start_python: PythonServer,  # noqa: F811
     tmp_path: pathlib.Path,
 ) -> None:
@@ -399,7 +397,7 @@ def test_processes_are_killed_when_time_is_up(
         calls = GrpcCalls(running)
         for _ in range(2):
             calls.send("m", {"IN": numpy.full((1, 1), 60, numpy.float32)})
-        wait_until(lambda: running.pending("m") == 1, ANSWER_SECONDS_MAX, "one executes")
+        wait_until(lambda: running.pending("m") == 1, RESPONSE_SECONDS_MAX, "one executes")
         assert running.stop() == 1
         assert f"process {number}, which a backend had started, was killed" in running.log()
         wait_for_end(running, [number])

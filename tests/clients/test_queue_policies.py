@@ -192,8 +192,8 @@ def test_late_requests_may_be_delayed(start_server: StartServer, tmp_path: pathl
             (queue,) = server.scheduler("model")["queues"]
             return queue["oldest_age_us"]
 
-        all_waited_by = waited_us() + TIMEOUT_MICROSECONDS
-        wait_until(lambda: waited_us() > all_waited_by, 60, "two requests are late")
+        deadline_us = waited_us() + TIMEOUT_MICROSECONDS
+        wait_until(lambda: waited_us() > deadline_us, 60, "two requests are late")
         send(stream, {}, first=3)
         assert receive_batches(stream, 4) == {(1, 3, 0, 2)}
 

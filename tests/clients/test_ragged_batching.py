@@ -43,10 +43,10 @@ def one_batch(
             if with_rows:
                 tensors["ROW"] = numpy.full((shape[0], 1), index, numpy.int32)
             stream.send(model, tensors, request_id=str(index))
-        answers = stream.receive_all(len(shapes))
+        responses = stream.receive_all(len(shapes))
     if not server.is_triton:  # It answers before it counts.
         assert server.statistics(model)["execution_count"] - before == 1
-    return [answers[str(index)] for index in range(len(shapes))]
+    return [responses[str(index)] for index in range(len(shapes))]
 
 
 @pytest.mark.parametrize("datatype", list(DATATYPES))
@@ -70,8 +70,8 @@ def test_every_batch_input(server: Server, datatype: str, shapes: list[tuple[int
         "BATCH_ITEM_SHAPE_BACK": lengths,
         "BATCH_ITEM_SHAPE_FLATTEN_BACK": lengths,
     }
-    answers = one_batch(server, f"ragged_{datatype}", shapes, with_rows=True)
-    for index, (outputs, (rows, _)) in enumerate(zip(answers, shapes, strict=True)):
+    responses = one_batch(server, f"ragged_{datatype}", shapes, with_rows=True)
+    for index, (outputs, (rows, _)) in enumerate(zip(responses, shapes, strict=True)):
         assert outputs.pop("ROW_BACK").tolist() == [[index]] * rows
         assert outputs["BATCH_ELEMENT_COUNT_BACK"].dtype == DATATYPES[datatype]
         shown = {name: array.tolist() for name, array in outputs.items()}
@@ -81,8 +81,8 @@ def test_every_batch_input(server: Server, datatype: str, shapes: list[tuple[int
 @pytest.mark.parametrize("shapes", [[(1, 3), (1, 1), (1, 2)], [(2, 3), (1, 4)], [(3, 2)]])
 def test_scattered_output(server: Server, shapes: list[tuple[int, int]]) -> None:
     """Each request gets an output of its input's shape."""
-    answers = one_batch(server, "ragged_scatter", shapes, with_rows=False)
-    for index, (outputs, shape) in enumerate(zip(answers, shapes, strict=True)):
+    responses = one_batch(server, "ragged_scatter", shapes, with_rows=False)
+    for index, (outputs, shape) in enumerate(zip(responses, shapes, strict=True)):
         assert outputs["OUTPUT"].tolist() == (2 * elements(shape, 100 * index)).tolist()
 
 
@@ -94,7 +94,7 @@ def test_a_batch_of_one_request(server: Server, kind: str) -> None:
     assert outputs["OUTPUT"].tolist() == (2 * elements((3, 5), 0)).tolist()
 
 
-def test_batch_inputs_are_no_part_of_the_interface(server: Server) -> None:
+def test_batch_inputs_are_not_in_the_metadata(server: Server) -> None:
     """Clients send the inputs of the configuration alone."""
     metadata = server.get("/v2/models/ragged_int32").json()
     assert sorted(one["name"] for one in metadata["inputs"]) == ["INPUT", "ROW"]

@@ -48,7 +48,7 @@ def write_latch(repository: pathlib.Path, name: str, limiter: str) -> Latch:
     return Latch(repository, name, f"instance_group [ {{ {limited(limiter)} }} ]")
 
 
-def ask(server: Server, model: str, tokens: int = 1) -> None:
+def infer(server: Server, model: str, tokens: int = 1) -> None:
     """One request, for this many executions."""
     name, shape = ("INPUT0", [1]) if model == "long" else ("COUNT", [1, 1])
     tensor = {"name": name, "shape": shape, "datatype": "INT32", "data": [tokens]}
@@ -66,7 +66,7 @@ def executions(server: Server, model: str) -> int:
     return server.statistics(model)["execution_count"]
 
 
-def test_who_needs_what_another_has_waits(
+def test_models_wait_for_resources_in_use(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
     """The status page says so; a model that needs something else goes on."""
@@ -75,20 +75,20 @@ def test_who_needs_what_another_has_waits(
     write(tmp_path, "other", "resources [ { name: 'S' count: 1 } ]")
     with start_server(tmp_path, EXECUTION_COUNT) as server, latch:
         server.wait_until_ready()
-        asked = [pool.submit(ask, server, "long")]
+        pending = [pool.submit(infer, server, "long")]
         wait_until(lambda: server.is_executing("long"), 60, "the first is executed")
-        asked.append(pool.submit(ask, server, "short"))
+        pending.append(pool.submit(infer, server, "short"))
         wait_until(lambda: reasons(server, "short") == ["rate_limiter"], 60, "the second waits")
-        ask(server, "other", 3)
+        infer(server, "other", 3)
         assert reasons(server, "short") == ["rate_limiter"]
         assert executions(server, "short") == 0
         latch.open()
-        for one in asked:
+        for one in pending:
             one.result()
         assert executions(server, "short") == 1
 
 
-def test_without_the_flag_no_request_waits(
+def test_without_the_rate_limiter_no_request_waits(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
     """The blocks are ignored, and still shown."""
@@ -96,12 +96,12 @@ def test_without_the_flag_no_request_waits(
     write(tmp_path, "short", f"{UNIT} priority: 2")
     with start_server(tmp_path) as server, latch:
         server.wait_until_ready()
-        asked = pool.submit(ask, server, "long")
+        pending = pool.submit(infer, server, "long")
         wait_until(lambda: server.is_executing("long"), 60, "the first is executed")
-        ask(server, "short", 3)
+        infer(server, "short", 3)
         assert server.is_executing("long")
         latch.open()
-        asked.result()
+        pending.result()
         (group,) = server.get("/v2/models/short/config").json()["instance_group"]
         resource = {"name": "R", "global": False, "count": 1}
         assert group["rate_limiter"] == {"resources": [resource], "priority": 2}
@@ -120,7 +120,7 @@ def test_a_model_of_priority_two_is_executed_half_as_often(
         contextlib.closing(Tap(server.wait_until_ready())) as tap,
         contextlib.closing(GrpcCalls(tap)) as calls,
     ):
-        asked = pool.submit(ask, server, "long")
+        pending = pool.submit(infer, server, "long")
         wait_until(lambda: server.is_executing("long"), 60, "no other request can be executed")
         # Five executions each.
         inputs = {"COUNT": numpy.array([[5]], numpy.int32)}
@@ -129,7 +129,7 @@ def test_a_model_of_priority_two_is_executed_half_as_often(
                 calls.send(model, inputs)
             server.wait_for_pending(model, 40)
         latch.open()
-        asked.result()
+        pending.result()
         for number in range(80):
             calls.wait(number)
         # When the last of the first model's forty leaves, the same number of the other's have left.
@@ -150,7 +150,7 @@ def test_a_model_of_priority_two_is_executed_half_as_often(
         ),
     ],
 )
-def test_what_could_never_be_executed_does_not_load(
+def test_a_model_that_could_never_execute_does_not_load(
     start_server: StartServer, tmp_path: pathlib.Path, limits: list[str], needs: str, reason: str
 ) -> None:
     """The log names the resource."""
@@ -161,7 +161,7 @@ def test_what_could_never_be_executed_does_not_load(
         assert reason in server.log()
 
 
-def test_the_end_waits_for_who_waits(
+def test_shutdown_waits_for_requests_without_a_permit(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
     """Requests that have no permit when the server stops get theirs."""
@@ -169,13 +169,13 @@ def test_the_end_waits_for_who_waits(
     write(tmp_path, "short", UNIT)
     with start_server(tmp_path, EXECUTION_COUNT) as server, latch:
         server.wait_until_ready()
-        asked = [pool.submit(ask, server, "long")]
+        pending = [pool.submit(infer, server, "long")]
         wait_until(lambda: server.is_executing("long"), 60, "the first is executed")
-        asked.append(pool.submit(ask, server, "short", 20))
+        pending.append(pool.submit(infer, server, "short", 20))
         wait_until(lambda: reasons(server, "short") == ["rate_limiter"], 60, "the second waits")
         server.terminate()
         wait_until(lambda: "Waiting for in-flight" in server.log(), 60, "it stops")
         latch.open()
-        for one in asked:
+        for one in pending:
             one.result()
         assert server.wait_for_exit() == 0

@@ -22,7 +22,7 @@ import pytest
 
 from conftest import StartServer
 from server import Server, free_ports, wait_until
-from test_cache_libraries import CACHED, KINDS, ask, counts, full
+from test_cache_libraries import CACHED, KINDS, infer, counts, full
 from transports import TRANSPORTS
 
 CACHES = os.environ.get("GALATEA_REDIS_CACHES", "")
@@ -49,36 +49,36 @@ class Redis:
         assert PROGRAM is not None
         command = [PROGRAM, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        wait_until(self._answers, START_SECONDS_MAX, "Redis answers")
+        wait_until(self._is_ready, START_SECONDS_MAX, "Redis answers")
 
     def stop(self) -> None:
         """What it had is gone."""
         self.process.terminate()
         self.process.wait(START_SECONDS_MAX)
 
-    def ask(self, *words: str | bytes) -> list[bytes]:
+    def infer(self, *words: str | bytes) -> list[bytes]:
         """Sends a command; the answer, a value or a list of them."""
         coded = [word.encode() if isinstance(word, str) else word for word in words]
         parts = [b"$%d\r\n%s\r\n" % (len(word), word) for word in coded]
         with socket.create_connection(("127.0.0.1", self.port), START_SECONDS_MAX) as connection:
             connection.sendall(b"*%d\r\n%s" % (len(parts), b"".join(parts)))
-            with connection.makefile("rb") as answer:
-                return self._value(answer)
+            with connection.makefile("rb") as response:
+                return self._value(response)
 
-    def _value(self, answer: BinaryIO) -> list[bytes]:
-        line = answer.readline()
+    def _value(self, response: BinaryIO) -> list[bytes]:
+        line = response.readline()
         kind, rest = line[:1], line[1:-2]
         if kind == b"*":
-            return [one for _ in range(int(rest)) for one in self._value(answer)]
+            return [one for _ in range(int(rest)) for one in self._value(response)]
         if kind == b"$":
-            return [answer.read(int(rest) + 2)[:-2]]
+            return [response.read(int(rest) + 2)[:-2]]
         assert kind in b"+:", line
         return [rest]
 
-    def _answers(self) -> bool:
+    def _is_ready(self) -> bool:
         assert self.process.poll() is None
         try:
-            return self.ask("PING") == [b"PONG"]
+            return self.infer("PING") == [b"PONG"]
         except OSError:
             return False
 
@@ -120,7 +120,7 @@ def serving(
         for name in TRANSPORTS
     ],
 )
-def test_hits_are_what_the_model_answered(
+def test_hits_equal_the_responses_of_the_model(
     start_server: StartServer, models: pathlib.Path, redis: Redis, transport: str
 ) -> None:
     """Of one row and of several, small and large, over each protocol."""
@@ -133,7 +133,7 @@ def test_hits_are_what_the_model_answered(
                     assert array.dtype == again[name].dtype
                     numpy.testing.assert_array_equal(array, again[name])
         assert counts(server, "kinds") == (4, 4, 4)
-    assert redis.ask("DBSIZE") == [b"4"]
+    assert redis.infer("DBSIZE") == [b"4"]
 
 
 def test_many_clients_share_few_connections(
@@ -145,71 +145,69 @@ def test_many_clients_share_few_connections(
         def client(number: int) -> None:
             for turn in range(40):
                 value = float(number % 4 * 10 + turn % 10)
-                assert ask(server, value, value) == [value, value]
+                assert infer(server, value, value) == [value, value]
 
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             list(pool.map(client, range(8)))
         hits, misses, executions = counts(server)
         assert hits + misses == 320
         assert executions == misses >= 40
-    assert redis.ask("DBSIZE") == [b"40"]
+    assert redis.infer("DBSIZE") == [b"40"]
 
 
-def test_what_was_kept_is_found_by_the_next_server(
+def test_the_next_server_finds_cached_responses(
     start_server: StartServer, models: pathlib.Path, redis: Redis
 ) -> None:
     """And by another one beside it."""
     with serving(start_server, models, redis) as server:
-        assert ask(server, 1, 2) == [1, 2]
+        assert infer(server, 1, 2) == [1, 2]
     with serving(start_server, models, redis) as one, serving(start_server, models, redis) as two:
-        assert ask(one, 1, 2) == [1, 2]
+        assert infer(one, 1, 2) == [1, 2]
         assert counts(one) == (1, 0, 0)
-        assert ask(one, 3) == ask(two, 3) == [3]
+        assert infer(one, 3) == infer(two, 3) == [3]
         assert counts(two) == (1, 0, 0)
 
 
 @pytest.mark.galatea_only
-def test_a_redis_that_goes_and_comes_back(
-    start_server: StartServer, models: pathlib.Path, redis: Redis
-) -> None:
+def test_redis_restarts(start_server: StartServer, models: pathlib.Path, redis: Redis) -> None:
     """Requests are answered without it. Triton doesn't say that lookups fail."""
     with serving(start_server, models, redis) as server:
         redis.stop()
         for _ in range(3):
-            assert ask(server, 1, 2) == [1, 2]
+            assert infer(server, 1, 2) == [1, 2]
         assert counts(server) == (0, 3, 3)
         log = server.log()
         assert "response cache 'redis': a lookup failed, for the 2. time: Failed to" in log
         assert "response cache 'redis': an insertion failed, for the 2. time: Failed to" in log
         redis.start()
         for _ in range(2):
-            assert ask(server, 1, 2) == [1, 2]
+            assert infer(server, 1, 2) == [1, 2]
         hits, _, _ = counts(server)
         assert hits == 1
 
 
 @pytest.mark.galatea_only
-def test_damaged_entries_are_no_answers(
+def test_damaged_entries_are_not_used(
     start_server: StartServer, models: pathlib.Path, redis: Redis
 ) -> None:
     """Another value's bytes, or noise of the same size."""
     with serving(start_server, models, redis) as server:
         for value in (1, 2):
-            ask(server, value)
-        one, two = redis.ask("KEYS", "*")
-        (field,) = (field for field in redis.ask("HKEYS", one) if field.endswith(b"b"))
-        (bytes_of_one,) = redis.ask("HGET", one, field)
-        redis.ask("HSET", two, field, bytes_of_one)
-        redis.ask("HSET", one, field, b"\7" * len(bytes_of_one))
+            infer(server, value)
+        one, two = redis.infer("KEYS", "*")
+        (field,) = (field for field in redis.infer("HKEYS", one) if field.endswith(b"b"))
+        (bytes_of_one,) = redis.infer("HGET", one, field)
+        redis.infer("HSET", two, field, bytes_of_one)
+        redis.infer("HSET", one, field, b"\7" * len(bytes_of_one))
         for value in (1, 2):
-            assert ask(server, value) == [value]
+            assert infer(server, value) == [value]
         assert counts(server) == (0, 4, 4)
         for value in (1, 2):
-            assert ask(server, value) == [value]
+            assert infer(server, value) == [value]
         assert counts(server) == (2, 4, 4)
 
 
-def test_a_server_without_its_redis(
+def test_a_server_needs_its_redis_at_start(
     start_server: StartServer, models: pathlib.Path, redis: Redis
 ) -> None:
     """It doesn't start, and says why."""

@@ -22,7 +22,7 @@ import pytest
 
 from compiling import build_examples, compile_library
 from conftest import ROOT, StartServer
-from constant_models import answer, constant_model, write_model
+from constant_models import added_value, constant_model, write_model
 from server import Program, Reply, Server, wait_until
 
 EXAMPLES = ROOT / "examples" / "agents"
@@ -108,7 +108,7 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
-def naming(*agents: dict[str, Any]) -> str:
+def agents_config(*agents: dict[str, Any]) -> str:
     """The part of a configuration that names agents; `agent` is the name."""
 
     def one(parameters: dict[str, Any]) -> str:
@@ -123,11 +123,11 @@ def naming(*agents: dict[str, Any]) -> str:
     return f"model_repository_agents {{ agents [ {', '.join(map(one, agents))} ] }}"
 
 
-TWO = naming({"name": "a"}, {"name": "b"})
+TWO = agents_config({"name": "a"}, {"name": "b"})
 
 
 @dataclasses.dataclass
-class World:
+class Workspace:
     """A repository, and a server when it is started."""
 
     start_server: StartServer
@@ -188,7 +188,7 @@ class World:
         """Orders an unload."""
         assert self.post(f"/v2/repository/models/{name}/unload").status == 200
 
-    def told(self, *expected: str) -> None:
+    def check_journal(self, *expected: str) -> None:
         """Compares what was written since the last time, once it is so much."""
         wanted = [line for part in expected for line in part.split(", ")]
         path = self.folder / "journal"
@@ -201,15 +201,15 @@ class World:
         assert lines() == wanted
         self.seen += len(wanted)
 
-    def left(self) -> list[str]:
+    def temporary_entries(self) -> list[str]:
         """What lies in the directory for temporary files."""
         return sorted(os.listdir(self.folder / "temporary"))
 
 
 @pytest.fixture
-def world(start_server: StartServer, agents: pathlib.Path, tmp_path: pathlib.Path) -> World:
+def workspace(start_server: StartServer, agents: pathlib.Path, tmp_path: pathlib.Path) -> Workspace:
     """A repository without models, and the agents."""
-    return World(start_server, agents, tmp_path)
+    return Workspace(start_server, agents, tmp_path)
 
 
 def begins(number: int, name: str, batches: int = 8) -> str:
@@ -247,21 +247,21 @@ def md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
-def test_checksums_let_models_pass_that_are_what_they_should_be(world: World) -> None:
+def test_matching_checksums_load_the_model(workspace: Workspace) -> None:
     """Of several files, by both kinds of checksum."""
     model = constant_model(5)
-    (world.repository / "m").mkdir(parents=True)
-    (world.repository / "m" / "labels").write_text("text")
+    (workspace.repository / "m").mkdir(parents=True)
+    (workspace.repository / "m" / "labels").write_text("text")
     sums = {
         "agent": "checksum",
         "MD5:1/model.onnx": md5(model),
         "md5:labels": md5(b"text").upper(),
         "SHA256:1/model.onnx": hashlib.sha256(model).hexdigest(),
     }
-    world.put("m", naming(sums), 5)
-    with world.started() as server:
+    workspace.put("m", agents_config(sums), 5)
+    with workspace.started() as server:
         server.wait_until_ready()
-        assert answer(server, "m") == 5
+        assert added_value(server, "m") == 5
 
 
 @pytest.mark.parametrize(
@@ -278,18 +278,18 @@ def test_checksums_let_models_pass_that_are_what_they_should_be(world: World) ->
         ({"1/model.onnx": "0"}, "failed to parse key: 1/model.onnx"),
     ],
 )
-def test_checksums_refuse_models_that_are_not(
-    world: World, sums: dict[str, str], reason: str
+def test_wrong_checksums_refuse_the_model(
+    workspace: Workspace, sums: dict[str, str], reason: str
 ) -> None:
     """And say what is wrong."""
-    world.put("m", naming({"agent": "checksum", **sums}))
-    with world.started(EXPLICIT) as server:
+    workspace.put("m", agents_config({"agent": "checksum", **sums}))
+    with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
-        assert reason in world.refused("m")
+        assert reason in workspace.refused("m")
         # Once the model is mended it is taken.
-        world.put("m", naming({"agent": "checksum"}))
-        assert world.load("m").status == 200
-        assert answer(server, "m") == 1
+        workspace.put("m", agents_config({"agent": "checksum"}))
+        assert workspace.load("m").status == 200
+        assert added_value(server, "m") == 1
 
 
 @pytest.mark.parametrize(
@@ -307,101 +307,111 @@ def test_checksums_refuse_models_that_are_not(
         ),
     ],
 )
-def test_agents_that_can_not_be_used_refuse_the_model(
-    world: World, agent: str, reason: str
-) -> None:
+def test_unusable_agents_refuse_the_model(workspace: Workspace, agent: str, reason: str) -> None:
     """With what is wrong with them."""
-    world.put("m", naming({"agent": agent}))
-    world.put("other", "")
-    with world.started(EXPLICIT) as server:
+    workspace.put("m", agents_config({"agent": agent}))
+    workspace.put("other", "")
+    with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
-        assert reason in world.refused("m")
-        assert world.load("other").status == 200
+        assert reason in workspace.refused("m")
+        assert workspace.load("other").status == 200
 
 
 @pytest.mark.galatea_only
-def test_names_of_agents_do_not_lead_to_other_directories(world: World) -> None:
+def test_agent_names_cannot_leave_the_agent_directory(workspace: Workspace) -> None:
     """Not even to one that is there."""
-    shutil.copytree(world.agents / "journal", world.folder / "journal_outside")
+    shutil.copytree(workspace.agents / "journal", workspace.folder / "journal_outside")
     names = ["../journal_outside", "journal/../journal", "..", "", "/journal"]
     for index, name in enumerate(names):
-        world.put(f"m{index}", naming({"agent": name}))
-    with world.started(EXPLICIT) as server:
+        workspace.put(f"m{index}", agents_config({"agent": name}))
+    with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
         for index in range(5):
-            reply = world.load(f"m{index}")
+            reply = workspace.load(f"m{index}")
             assert reply.status == 500
             assert "must not lead to another directory" in reply.error()
-    world.told()
+    workspace.check_journal()
 
 
-def test_an_agent_makes_a_model_of_its_own_files(world: World) -> None:
+def test_an_agent_generates_the_model_files(workspace: Workspace) -> None:
     """The original files can't be loaded; what the agent made is gone in the end."""
     content = bytes(byte ^ 42 for byte in constant_model(7))
-    folder = world.repository / "m"
+    folder = workspace.repository / "m"
     (folder / "1").mkdir(parents=True)
     (folder / "1" / "model.onnx.masked").write_bytes(content)
-    (folder / "config.pbtxt").write_text(CONFIG + naming({"agent": "unmask", "key": "42"}))
-    with world.started(EXPLICIT) as server:
+    (folder / "config.pbtxt").write_text(CONFIG + agents_config({"agent": "unmask", "key": "42"}))
+    with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
-        assert world.load("m").status == 200
-        assert answer(server, "m") == 7
+        assert workspace.load("m").status == 200
+        assert added_value(server, "m") == 7
         if not server.is_triton:
-            (place,) = world.left()
-            assert (world.folder / "temporary" / place).stat().st_mode & 0o777 == 0o700
-        world.unload("m")
+            (place,) = workspace.temporary_entries()
+            assert (workspace.folder / "temporary" / place).stat().st_mode & 0o777 == 0o700
+        workspace.unload("m")
         if not server.is_triton:
-            wait_until(lambda: not world.left(), WAIT_SECONDS_MAX, "the directory is removed")
-        (folder / "config.pbtxt").write_text(CONFIG + naming({"agent": "unmask", "key": "41"}))
-        world.refused("m")
+            wait_until(
+                lambda: not workspace.temporary_entries(),
+                WAIT_SECONDS_MAX,
+                "the directory is removed",
+            )
+        (folder / "config.pbtxt").write_text(
+            CONFIG + agents_config({"agent": "unmask", "key": "41"})
+        )
+        workspace.refused("m")
         if not server.is_triton:
-            wait_until(lambda: not world.left(), WAIT_SECONDS_MAX, "the directory is removed")
-        (folder / "config.pbtxt").write_text(CONFIG + naming({"agent": "unmask"}))
-        assert "unmask needs the parameter 'key'" in world.refused("m")
+            wait_until(
+                lambda: not workspace.temporary_entries(),
+                WAIT_SECONDS_MAX,
+                "the directory is removed",
+            )
+        (folder / "config.pbtxt").write_text(CONFIG + agents_config({"agent": "unmask"}))
+        assert "unmask needs the parameter 'key'" in workspace.refused("m")
 
 
-def test_the_life_of_a_model(world: World) -> None:
+def test_the_life_cycle_of_a_model(workspace: Workspace) -> None:
     """Load, reload, unload, load, stop."""
-    world.put("m", TWO)
-    with world.started(EXPLICIT) as server:
+    workspace.put("m", TWO)
+    with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
-        assert world.load("m").status == 200
-        world.told("begin", loads(1), loaded(1))
-        assert world.load("m").status == 200  # nothing changed
-        world.put("m", TWO, 2)
-        assert world.load("m").status == 200
-        world.told(loads(3), unloading(1), loaded(3), unloaded(1))
-        assert answer(server, "m") == 2
-        world.unload("m")
-        world.told(unloading(3), unloaded(3), "end")
-        assert world.load("m").status == 200
-        world.told("begin", loads(1), loaded(1))
-    world.told(unloading(1), unloaded(1), "end")
+        assert workspace.load("m").status == 200
+        workspace.check_journal("begin", loads(1), loaded(1))
+        assert workspace.load("m").status == 200  # nothing changed
+        workspace.put("m", TWO, 2)
+        assert workspace.load("m").status == 200
+        workspace.check_journal(loads(3), unloading(1), loaded(3), unloaded(1))
+        assert added_value(server, "m") == 2
+        workspace.unload("m")
+        workspace.check_journal(unloading(3), unloaded(3), "end")
+        assert workspace.load("m").status == 200
+        workspace.check_journal("begin", loads(1), loaded(1))
+    workspace.check_journal(unloading(1), unloaded(1), "end")
 
 
-def test_a_load_that_fails(world: World) -> None:
+def test_a_load_that_fails(workspace: Workspace) -> None:
     """The agents hear of it; the next load is a life of its own."""
-    world.put("m", TWO)
-    (world.repository / "m" / "1" / "model.onnx").write_bytes(b"damaged")
-    with world.started(EXPLICIT) as server:
+    workspace.put("m", TWO)
+    (workspace.repository / "m" / "1" / "model.onnx").write_bytes(b"damaged")
+    with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
-        world.refused("m")
+        workspace.refused("m")
         failed = [loads(1), "2 b LOAD_FAIL, 1 a LOAD_FAIL"]
         if server.is_triton:  # which keeps the model for the agents
-            world.told("begin", *failed)
+            workspace.check_journal("begin", *failed)
             return
-        world.told("begin", *failed, "1 a FINALIZE, 2 b FINALIZE", "end")
-        world.put("m", TWO)
-        assert world.load("m").status == 200
-        world.told("begin", loads(1), loaded(1))
-        (world.repository / "m" / "1" / "model.onnx").write_bytes(b"damaged")
-        world.refused("m")
-        world.told(loads(3), "4 b LOAD_FAIL, 3 a LOAD_FAIL, 3 a FINALIZE, 4 b FINALIZE")
-        assert answer(server, "m") == 1
+        workspace.check_journal("begin", *failed, "1 a FINALIZE, 2 b FINALIZE", "end")
+        workspace.put("m", TWO)
+        assert workspace.load("m").status == 200
+        workspace.check_journal("begin", loads(1), loaded(1))
+        (workspace.repository / "m" / "1" / "model.onnx").write_bytes(b"damaged")
+        workspace.refused("m")
+        workspace.check_journal(
+            loads(3), "4 b LOAD_FAIL, 3 a LOAD_FAIL, 3 a FINALIZE, 4 b FINALIZE"
+        )
+        assert added_value(server, "m") == 1
 
 
 @pytest.mark.parametrize(
-    ("who", "call", "expected"),
+    ("position", "call", "expected"),
     [
         (0, "INITIALIZE", "1 a INITIALIZE, 1 a FINALIZE"),
         (
@@ -419,23 +429,23 @@ def test_a_load_that_fails(world: World) -> None:
     ],
 )
 def test_an_agent_that_refuses_ends_the_load(
-    world: World, who: int, call: str, expected: str
+    workspace: Workspace, position: int, call: str, expected: str
 ) -> None:
     """Those that agreed before hear of it, those behind it nothing."""
     named: list[dict[str, Any]] = [{"name": "a"}, {"name": "b"}]
-    named[who]["fail"] = call
-    world.put("m", naming(*named, {"name": "c"}))
-    with world.started(EXPLICIT) as server:
+    named[position]["fail"] = call
+    workspace.put("m", agents_config(*named, {"name": "c"}))
+    with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
-        text = f"the journal '{'ab'[who]}' refuses {call}"
-        assert text in world.refused("m")
-        world.told("begin", expected, "end")
-        assert world.load("m").status != 200
-        world.told("begin", expected, "end")
+        text = f"the journal '{'ab'[position]}' refuses {call}"
+        assert text in workspace.refused("m")
+        workspace.check_journal("begin", expected, "end")
+        assert workspace.load("m").status != 200
+        workspace.check_journal("begin", expected, "end")
 
 
 @pytest.mark.parametrize(
-    ("who", "call"),
+    ("position", "call"),
     [
         (0, "LOAD_COMPLETE"),
         (1, "UNLOAD"),
@@ -446,73 +456,79 @@ def test_an_agent_that_refuses_ends_the_load(
         pytest.param(0, "UNLOAD", marks=pytest.mark.galatea_only),
     ],
 )
-def test_errors_of_agents_later_change_nothing(world: World, who: int, call: str) -> None:
+def test_later_errors_of_agents_are_only_logged(
+    workspace: Workspace, position: int, call: str
+) -> None:
     """They are logged."""
     named: list[dict[str, Any]] = [{"name": "a"}, {"name": "b"}]
-    named[who]["fail"] = call
-    world.put("m", naming(*named))
-    with world.started(EXPLICIT) as server:
+    named[position]["fail"] = call
+    workspace.put("m", agents_config(*named))
+    with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
-        assert world.load("m").status == 200
-        assert answer(server, "m") == 1
-        world.unload("m")
-        world.told("begin", loads(1), loaded(1), unloading(1), unloaded(1), "end")
+        assert workspace.load("m").status == 200
+        assert added_value(server, "m") == 1
+        workspace.unload("m")
+        workspace.check_journal("begin", loads(1), loaded(1), unloading(1), unloaded(1), "end")
         if not server.is_triton:  # which says nothing of UNLOAD_COMPLETE
-            assert f"the journal '{'ab'[who]}' refuses {call}" in server.log()
+            assert f"the journal '{'ab'[position]}' refuses {call}" in server.log()
 
 
-def test_a_moved_model_keeps_its_configuration(world: World) -> None:
+def test_a_moved_model_keeps_its_configuration(workspace: Workspace) -> None:
     """Versions and files are those of the new directory, which the next agent sees."""
-    other = world.folder / "other"
+    other = workspace.folder / "other"
     write_model(other.parent, "other", 4, (1, 2), config='backend: "onnxruntime" max_batch_size: 4')
-    bare = world.folder / "bare"
+    bare = workspace.folder / "bare"
     write_model(bare.parent, "bare", 6, (1, 3))
-    agents = naming({"name": "a", "move": other}, {"name": "b", "acquire": bare}, {"name": "c"})
-    world.put("m", agents, versions=())
-    with world.started(EXPLICIT) as server:
+    agents = agents_config(
+        {"name": "a", "move": other}, {"name": "b", "acquire": bare}, {"name": "c"}
+    )
+    workspace.put("m", agents, versions=())
+    with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
-        assert world.load("m").status == 200
-        asked = [begins(1, "a"), begins(2, "b", 4), begins(3, "c", -1)]
+        assert workspace.load("m").status == 200
+        calls = [begins(1, "a"), begins(2, "b", 4), begins(3, "c", -1)]
         complete = "3 c LOAD_COMPLETE, 2 b LOAD_COMPLETE, 1 a LOAD_COMPLETE"
-        world.told("begin", *asked, complete)
+        workspace.check_journal("begin", *calls, complete)
         assert server.get("/v2/models/m/config").json()["max_batch_size"] == 8
         assert server.get("/v2/models/m").json()["versions"] == ["3"]
-        assert answer(server, "m") == 6
+        assert added_value(server, "m") == 6
         # Only what is in the repository counts as a change.
         write_model(bare.parent, "bare", 7, (1, 3))
-        assert world.load("m").status == 200
-        assert answer(server, "m") == 6
+        assert workspace.load("m").status == 200
+        assert added_value(server, "m") == 6
         if not server.is_triton:  # which keeps versions whose own files did not change
-            world.put("m", agents, versions=())
-            assert world.load("m").status == 200
-            assert answer(server, "m") == 7
+            workspace.put("m", agents, versions=())
+            assert workspace.load("m").status == 200
+            assert added_value(server, "m") == 7
 
 
 @pytest.mark.galatea_only
-def test_a_directory_that_is_none_refuses_the_model(world: World) -> None:
+def test_an_invalid_directory_refuses_the_model(workspace: Workspace) -> None:
     """With its name."""
-    world.put("m", naming({"name": "a", "move": "/nowhere/at/all"}))
-    with world.started(EXPLICIT) as server:
+    workspace.put("m", agents_config({"name": "a", "move": "/nowhere/at/all"}))
+    with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
-        assert "its repository agents moved it: can't open '/nowhere/at/all'" in world.refused("m")
+        assert "its repository agents moved it: can't open '/nowhere/at/all'" in workspace.refused(
+            "m"
+        )
 
 
-def test_what_agents_may_not_do(world: World) -> None:
+def test_calls_that_agents_may_not_make(workspace: Workspace) -> None:
     """Is refused in Triton's words."""
-    world.put("m", naming({"name": "a", "misuse": "1"}))
+    workspace.put("m", agents_config({"name": "a", "misuse": "1"}))
     late = (
         "location can only be updated during TRITONREPOAGENT_ACTION_LOAD, current action type is "
     )
-    with world.started(EXPLICIT) as server:
+    with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
-        assert world.load("m").status == 200
-        world.unload("m")
+        assert workspace.load("m").status == 200
+        workspace.unload("m")
         wait_until(
-            lambda: "end" in (world.folder / "journal").read_text().splitlines(),
+            lambda: "end" in (workspace.folder / "journal").read_text().splitlines(),
             WAIT_SECONDS_MAX,
             "the agent is finalised",
         )
-    lines = (world.folder / "journal").read_text().splitlines()
+    lines = (workspace.folder / "journal").read_text().splitlines()
     expected = [
         "begin",
         *begins(1, "a").split(", "),
@@ -532,9 +548,9 @@ def test_what_agents_may_not_do(world: World) -> None:
     assert lines == [*expected, "1 a FINALIZE", "end"]
 
 
-def test_a_configuration_that_comes_with_a_load_names_its_own_agents(world: World) -> None:
+def test_a_configuration_sent_with_a_load_names_its_own_agents(workspace: Workspace) -> None:
     """With and without files."""
-    world.put("m", TWO)
+    workspace.put("m", TWO)
 
     def override(batches: int, name: str | None) -> str:
         config: dict[str, Any] = {"name": "m", "backend": "onnxruntime", "max_batch_size": batches}
@@ -543,55 +559,57 @@ def test_a_configuration_that_comes_with_a_load_names_its_own_agents(world: Worl
             config["model_repository_agents"] = {"agents": [agent]}
         return json.dumps(config)
 
-    with world.started(EXPLICIT) as server:
+    with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
-        assert world.load("m").status == 200
-        world.told("begin", loads(1), loaded(1))
-        assert world.load("m", {"config": override(3, None)}).status == 200
-        world.told(unloading(1), unloaded(1), "end")
-        assert world.load("m", {"config": override(2, "c")}).status == 200
-        world.told("begin", begins(1, "c", 2), "1 c LOAD_COMPLETE")
+        assert workspace.load("m").status == 200
+        workspace.check_journal("begin", loads(1), loaded(1))
+        assert workspace.load("m", {"config": override(3, None)}).status == 200
+        workspace.check_journal(unloading(1), unloaded(1), "end")
+        assert workspace.load("m", {"config": override(2, "c")}).status == 200
+        workspace.check_journal("begin", begins(1, "c", 2), "1 c LOAD_COMPLETE")
         file = base64.b64encode(constant_model(9)).decode()
         parameters = {"config": override(5, "d"), "file:1/model.onnx": file}
-        assert world.load("m", parameters).status == 200
-        assert answer(server, "m") == 9
+        assert workspace.load("m", parameters).status == 200
+        assert added_value(server, "m") == 9
         ended = "1 c UNLOAD_COMPLETE, 1 c FINALIZE"
-        world.told(begins(2, "d", 5), "1 c UNLOAD, 2 d LOAD_COMPLETE", ended)
-        assert world.load("m").status == 200
-        world.told(loads(3), "2 d UNLOAD", loaded(3), "2 d UNLOAD_COMPLETE, 2 d FINALIZE")
-        assert answer(server, "m") == 1
+        workspace.check_journal(begins(2, "d", 5), "1 c UNLOAD, 2 d LOAD_COMPLETE", ended)
+        assert workspace.load("m").status == 200
+        workspace.check_journal(
+            loads(3), "2 d UNLOAD", loaded(3), "2 d UNLOAD_COMPLETE, 2 d FINALIZE"
+        )
+        assert added_value(server, "m") == 1
 
 
-def test_polls_ask_agents_when_the_model_changed(world: World) -> None:
+def test_polls_call_agents_when_the_model_changes(workspace: Workspace) -> None:
     """And go on asking about a model that they refuse, which goes on serving."""
-    world.put("m", TWO)
+    workspace.put("m", TWO)
     flags = ("--model-control-mode=poll", "--repository-poll-secs=1", "--exit-on-error=false")
-    with world.started(*flags) as server:
+    with workspace.started(*flags) as server:
         server.wait_until_ready()
-        world.told("begin", loads(1), loaded(1))
-        world.put("n", "")  # once it serves, a poll has passed that found nothing new of m
+        workspace.check_journal("begin", loads(1), loaded(1))
+        workspace.put("n", "")  # once it serves, a poll has passed that found nothing new of m
         wait_until(
             lambda: server.get("/v2/models/n/ready").status == 200, WAIT_SECONDS_MAX, "n serves"
         )
-        world.replace("m/1/model.onnx", constant_model(2))
-        world.told(loads(3), unloading(1), loaded(3), unloaded(1))
-        refusing = CONFIG + naming({"name": "c", "fail": "LOAD"})
-        world.replace("m/config.pbtxt", refusing.encode())
+        workspace.replace("m/1/model.onnx", constant_model(2))
+        workspace.check_journal(loads(3), unloading(1), loaded(3), unloaded(1))
+        refusing = CONFIG + agents_config({"name": "c", "fail": "LOAD"})
+        workspace.replace("m/config.pbtxt", refusing.encode())
         refused = "{0} c INITIALIZE, {0} c LOAD, {0} c LOAD_FAIL, {0} c FINALIZE"
-        path = world.folder / "journal"
+        path = workspace.folder / "journal"
 
         def wait_for_refusals(count: int) -> None:
             enough = lambda: path.read_text().count("c FINALIZE") >= count  # noqa: E731
             wait_until(enough, WAIT_SECONDS_MAX, f"it is refused {count} times")
 
         wait_for_refusals(1)
-        world.replace("m/1/model.onnx", constant_model(3))
+        workspace.replace("m/1/model.onnx", constant_model(3))
         # The next one may have begun before that.
         wait_for_refusals(path.read_text().count("c FINALIZE") + 2)
-        assert answer(server, "m") == 2
-        lines = path.read_text().splitlines()[world.seen :]
+        assert added_value(server, "m") == 2
+        lines = path.read_text().splitlines()[workspace.seen :]
         assert lines[:8] == f"{refused.format(5)}, {refused.format(6)}".split(", ")
-        shutil.rmtree(world.repository / "m")
+        shutil.rmtree(workspace.repository / "m")
         wait_until(
             lambda: "end" in path.read_text().splitlines(), WAIT_SECONDS_MAX, "it is unloaded"
         )
@@ -599,65 +617,65 @@ def test_polls_ask_agents_when_the_model_changed(world: World) -> None:
         assert lines[-7:] == f"{unloading(3)}, {unloaded(3)}, end".split(", ")
 
 
-def test_at_start_a_model_that_is_refused_keeps_no_other_from_serving(world: World) -> None:
+def test_a_model_refused_at_start_does_not_affect_others(workspace: Workspace) -> None:
     """Its reason is in the index."""
-    world.put("m", TWO)
-    world.put("n", naming({"name": "n", "fail": "LOAD"}))
-    with world.started("--exit-on-error=false") as server:
+    workspace.put("m", TWO)
+    workspace.put("n", agents_config({"name": "n", "fail": "LOAD"}))
+    with workspace.started("--exit-on-error=false") as server:
         server.wait_until_live()
         wait_until(lambda: "| server_id" in server.log(), WAIT_SECONDS_MAX, "it has begun")
-        assert answer(server, "m") == 1
+        assert added_value(server, "m") == 1
         assert "| Repository Agent | Path" in server.log()
         assert "libtritonrepoagent_journal.so |" in server.log()
         if not server.is_triton:  # which lists the name alone
-            index = world.post("/v2/repository/index").json()
+            index = workspace.post("/v2/repository/index").json()
             (entry,) = (entry for entry in index if entry["name"] == "n")
             assert entry["state"] == "UNAVAILABLE"
             assert entry["reason"] == "the journal 'n' refuses LOAD"
 
 
-def test_the_program_ends_if_a_model_is_refused_at_start(world: World) -> None:
+def test_the_program_ends_if_a_model_is_refused_at_start(workspace: Workspace) -> None:
     """As with any other mistake."""
-    world.put("n", naming({"name": "n", "fail": "LOAD"}))
-    with world.started() as server:
+    workspace.put("n", agents_config({"name": "n", "fail": "LOAD"}))
+    with workspace.started() as server:
         assert server.wait_for_exit() == 1
-    world.told("begin, 1 n INITIALIZE, 1 n LOAD, 1 n LOAD_FAIL, 1 n FINALIZE, end")
+    workspace.check_journal("begin, 1 n INITIALIZE, 1 n LOAD, 1 n LOAD_FAIL, 1 n FINALIZE, end")
 
 
 @pytest.mark.galatea_only
-def test_a_model_with_agents_is_loaded_anew_as_a_whole(world: World) -> None:
+def test_a_model_with_agents_is_reloaded_as_a_whole(workspace: Workspace) -> None:
     """Also if only its instances changed, or one version came."""
     policy = "version_policy { all { } } "
-    world.put("m", TWO, config=CONFIG + policy, versions=(1, 2))
-    with world.started(EXPLICIT) as server:
+    workspace.put("m", TWO, config=CONFIG + policy, versions=(1, 2))
+    with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
-        assert world.load("m").status == 200
-        world.told("begin", loads(1), loaded(1))
-        world.put("m", TWO, config=CONFIG + policy, versions=(3,))
-        assert world.load("m").status == 200
-        world.told(loads(3), unloading(1), loaded(3), unloaded(1))
+        assert workspace.load("m").status == 200
+        workspace.check_journal("begin", loads(1), loaded(1))
+        workspace.put("m", TWO, config=CONFIG + policy, versions=(3,))
+        assert workspace.load("m").status == 200
+        workspace.check_journal(loads(3), unloading(1), loaded(3), unloaded(1))
         more = "instance_group { count: 3 kind: KIND_CPU } "
-        world.put("m", TWO, config=CONFIG + policy + more, versions=())
-        assert world.load("m").status == 200
-        world.told(loads(5), unloading(3), loaded(5), unloaded(3))
+        workspace.put("m", TWO, config=CONFIG + policy + more, versions=())
+        assert workspace.load("m").status == 200
+        workspace.check_journal(loads(5), unloading(3), loaded(5), unloaded(3))
 
 
 @pytest.mark.galatea_only
-def test_a_check_asks_agents_and_gives_the_model_up(
-    program: Program, world: World, agents: pathlib.Path
+def test_a_check_calls_agents_and_releases_the_model(
+    program: Program, workspace: Workspace, agents: pathlib.Path
 ) -> None:
     """What they refuse is an error of the model."""
-    world.put("good", naming({"name": "a"}))
-    world.put("bad", naming({"agent": "checksum", "MD5:1/model.onnx": "0"}))
+    workspace.put("good", agents_config({"name": "a"}))
+    workspace.put("bad", agents_config({"agent": "checksum", "MD5:1/model.onnx": "0"}))
     command = [str(program.path), "check", "--json", f"--repoagent-directory={agents}"]
     if program.onnxruntime_library is not None:
         command += ["--onnxruntime-library", str(program.onnxruntime_library)]
-    environment = {**os.environ, "JOURNAL": str(world.folder / "journal")}
+    environment = {**os.environ, "JOURNAL": str(workspace.folder / "journal")}
     checked = subprocess.run(
-        [*command, str(world.repository)], env=environment, stdout=subprocess.PIPE, check=False
+        [*command, str(workspace.repository)], env=environment, stdout=subprocess.PIPE, check=False
     )
     assert checked.returncode == 1
     errors = {model["name"]: model["errors"] for model in json.loads(checked.stdout)["models"]}
     assert errors["good"] == []
     assert "Mismatched MD5 hash for file 1/model.onnx" in errors["bad"][0]["message"]
-    world.told("begin", begins(1, "a"), "1 a LOAD_FAIL, 1 a FINALIZE, end")
+    workspace.check_journal("begin", begins(1, "a"), "1 a LOAD_FAIL, 1 a FINALIZE, end")

@@ -33,7 +33,7 @@ def write(repository: pathlib.Path, **configs: str) -> None:
         (repository / name / "config.pbtxt").write_text(config)
 
 
-def ask(server: Server, model: str, data: list[float], **more: Any) -> dict[str, Any]:
+def infer(server: Server, model: str, data: list[float], **more: Any) -> dict[str, Any]:
     """One request; the response with its output's shape and data beside it."""
     shape = more.pop("shape", [1, len(data)])
     tensor = {"name": "INPUT0", "shape": shape, "datatype": "FP32", "data": data}
@@ -62,7 +62,7 @@ def metric(server: Server, name: str, model: str) -> float | None:
     return float(found[1]) if found else None
 
 
-def test_equal_requests_are_answered_without_the_model(
+def test_equal_requests_do_not_execute_the_model(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """A hit is a success, but neither an inference nor an execution."""
@@ -70,12 +70,12 @@ def test_equal_requests_are_answered_without_the_model(
     with start_server(tmp_path, ROOMY) as server:
         server.wait_until_ready()
         assert counts(server, "cached") == (0, 0, 0, 0, 0)
-        first = ask(server, "cached", [1.0, 2.0], id="first")
-        again = ask(server, "cached", [1.0, 2.0], id="again")
+        first = infer(server, "cached", [1.0, 2.0], id="first")
+        again = infer(server, "cached", [1.0, 2.0], id="again")
         assert (first.pop("id"), again.pop("id")) == ("first", "again")
         assert first == again == {"shape": [1, 2], "data": [1.0, 2.0]}
         assert counts(server, "cached") == (2, 1, 1, 1, 1)
-        assert ask(server, "cached", [2.0, 1.0])["data"] == [2.0, 1.0]
+        assert infer(server, "cached", [2.0, 1.0])["data"] == [2.0, 1.0]
         assert counts(server, "cached") == (3, 1, 2, 2, 2)
         assert metric(server, "nv_cache_num_hits_per_model", "cached") == 1
         assert metric(server, "nv_cache_num_misses_per_model", "cached") == 2
@@ -83,7 +83,7 @@ def test_equal_requests_are_answered_without_the_model(
         spent = server.statistics("cached")["inference_stats"]
         assert spent["cache_hit"]["ns"] > 0 and spent["cache_miss"]["ns"] > 0
         for _ in range(2):
-            ask(server, "plain", [1.0, 2.0])
+            infer(server, "plain", [1.0, 2.0])
         assert counts(server, "plain") == (2, 0, 0, 2, 2)
         assert metric(server, "nv_cache_num_hits_per_model", "plain") is None
         assert metric(server, "nv_cache_num_hits_per_model", "idle") == 0
@@ -103,8 +103,8 @@ def test_the_cache_as_a_whole_has_gauges(
             return float(found[1]) if found else -1
 
         for model in ("one", "two", "two", "one"):
-            ask(server, model, [1.0] * 1000)
-        ask(server, "one", [2.0] * 1000)
+            infer(server, model, [1.0] * 1000)
+        infer(server, "one", [2.0] * 1000)
         # Triton brings them up to date once a second.
         wait_until(lambda: gauge("num_lookups") == 5, 60, "five lookups are counted")
         assert (gauge("num_hits"), gauge("num_misses")) == (2, 3)
@@ -121,12 +121,12 @@ def test_without_the_servers_cache_a_model_has_none(
     with start_server(tmp_path) as server:
         server.wait_until_ready()
         for _ in range(2):
-            ask(server, "cached", [1.0])
+            infer(server, "cached", [1.0])
         assert counts(server, "cached") == (2, 0, 0, 2, 2)
 
 
 @pytest.mark.galatea_only
-def test_what_an_answer_depends_on_makes_requests_different(
+def test_different_requests_have_different_keys(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """The same bytes in another shape, and with other parameters, are another request."""
@@ -134,16 +134,16 @@ def test_what_an_answer_depends_on_makes_requests_different(
     with start_server(tmp_path, ROOMY) as server:
         server.wait_until_ready()
         data = [1.0, 2.0, 3.0, 4.0]
-        assert ask(server, "cached", data)["shape"] == [1, 4]
-        assert ask(server, "cached", data, shape=[2, 2])["shape"] == [2, 2]
-        ask(server, "cached", data, parameters={"mode": "other"})
+        assert infer(server, "cached", data)["shape"] == [1, 4]
+        assert infer(server, "cached", data, shape=[2, 2])["shape"] == [2, 2]
+        infer(server, "cached", data, parameters={"mode": "other"})
         assert counts(server, "cached")[1:3] == (0, 3)
-        ask(server, "cached", data, parameters={"mode": "other"})
-        assert ask(server, "cached", data, shape=[2, 2])["shape"] == [2, 2]
+        infer(server, "cached", data, parameters={"mode": "other"})
+        assert infer(server, "cached", data, shape=[2, 2])["shape"] == [2, 2]
         assert counts(server, "cached")[1:3] == (2, 3)
 
 
-def test_a_response_larger_than_the_cache_is_not_kept(
+def test_a_response_larger_than_the_cache_is_not_stored(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """It is answered all the same, and small ones are kept beside it."""
@@ -153,11 +153,11 @@ def test_a_response_larger_than_the_cache_is_not_kept(
         server.wait_until_ready()
         large = [float(number) for number in range(4096)]
         for _ in range(2):
-            assert ask(server, "cached", large)["data"] == large
+            assert infer(server, "cached", large)["data"] == large
         successes, hits, _, inferences, _ = counts(server, "cached")
         assert (successes, hits, inferences) == (2, 0, 2)
         for _ in range(2):
-            ask(server, "cached", [1.0])
+            infer(server, "cached", [1.0])
         assert counts(server, "cached")[1] == 1
 
 
@@ -170,13 +170,13 @@ def test_the_least_recently_used_response_goes_first(
     # Room for two of the three responses.
     with start_server(tmp_path, FLAG.format(size=10_000)) as server:
         server.wait_until_ready()
-        kept, gone, new = ([float(value)] * 1000 for value in range(3))
-        for data in (kept, gone, kept, new):
-            ask(server, "cached", data)
+        kept, evicted, new = ([float(value)] * 1000 for value in range(3))
+        for data in (kept, evicted, kept, new):
+            infer(server, "cached", data)
         assert counts(server, "cached")[1:3] == (1, 3)
-        ask(server, "cached", kept)
+        infer(server, "cached", kept)
         assert counts(server, "cached")[1:3] == (2, 3)
-        ask(server, "cached", gone)
+        infer(server, "cached", evicted)
         assert counts(server, "cached")[1:3] == (2, 4)
 
 
@@ -190,7 +190,7 @@ def test_the_least_recently_used_response_goes_first(
         ),
     ],
 )
-def test_models_whose_answers_can_not_be_kept(
+def test_models_that_cannot_be_cached(
     start_server: StartServer, tmp_path: pathlib.Path, config: str, reason: str
 ) -> None:
     """Refused at load, by name."""
@@ -214,7 +214,7 @@ def test_models_whose_answers_can_not_be_kept(
         ([ROOMY, "--response-cache-byte-size=1024"], "Please provide one or the other"),
     ],
 )
-def test_flags_that_can_not_be(
+def test_invalid_flags(
     start_server: StartServer, tmp_path: pathlib.Path, flags: list[str], reason: str
 ) -> None:
     """The server does not start with a cache that it can't have."""

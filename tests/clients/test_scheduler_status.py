@@ -125,7 +125,7 @@ def test_unknown_models(server: Server, path: str, code: int) -> None:
     assert reply.error()
 
 
-def test_it_is_read_only(server: Server) -> None:
+def test_the_status_page_is_read_only(server: Server) -> None:
     """Other methods are refused."""
     assert server.request("POST", "/v2/models/direct/scheduler", b"{}").status == 405
 
@@ -168,7 +168,7 @@ def test_slots_and_backlog(server: Server) -> None:
         assert second["waits_for"]["remaining_us"] is None
 
 
-def test_places_on_two_instances(server: Server) -> None:
+def test_slots_on_two_instances(server: Server) -> None:
     """The lowest free slot of all instances is taken first."""
     options = [{"sequence_id": one, "sequence_start": True} for one in (1, 2, 3, 4)]
     with waiting(server, "oldest", number(), *options) as status:

@@ -51,19 +51,19 @@ def tensor(*values: int) -> dict[str, numpy.ndarray]:
 
 
 @pytest.fixture(autouse=True)
-def bystander(server: Server) -> Iterator[None]:
+def other_sequence(server: Server) -> Iterator[None]:
     """A sequence that goes on over whatever happens to others, on a server that stays alive."""
     sequence = f"bystander {next(_ids)}"
     with contextlib.closing(Http(server)) as transport:
 
-        def ask(value: int, **flags: bool) -> int:
+        def infer(value: int, **flags: bool) -> int:
             outputs = transport.infer(MODEL, tensor(value), sequence_id=sequence, **flags)
             return int(outputs["OUTPUT"][0, 0])
 
-        assert ask(1, sequence_start=True) == 1
+        assert infer(1, sequence_start=True) == 1
         yield
-        assert ask(10) == 11
-        assert ask(100, sequence_end=True) == 111
+        assert infer(10) == 11
+        assert infer(100, sequence_end=True) == 111
         assert server.is_live() and server.is_ready()
 
 
@@ -116,7 +116,7 @@ def test_batches(transport: Transport, flags: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["SUM", "START", "SUM_NEXT"])
-def test_tensors_that_the_server_makes(transport: Transport, name: str) -> None:
+def test_clients_cannot_send_states_and_controls(transport: Transport, name: str) -> None:
     """Neither states nor controls can be sent."""
     model = "accumulate_oldest_int32_unspecified"
     sequence = next(_ids)
@@ -169,18 +169,18 @@ def test_a_failed_execution_keeps_the_state(transport: Transport) -> None:
     """The sequence goes on where it was; another in the same model is not disturbed."""
     sequence, other = next(_ids), next(_ids)
 
-    def ask(text: bytes, one: int = sequence, **flags: bool) -> int:
+    def infer(text: bytes, one: int = sequence, **flags: bool) -> int:
         given = {"INPUT": numpy.array([[text]], numpy.object_)}
         outputs = transport.infer(FRAGILE, given, sequence_id=one, **flags)
         return int(outputs["OUTPUT"][0, 0])
 
-    assert ask(b"1", sequence_start=True) == 1
-    assert ask(b"100", other, sequence_start=True) == 100
+    assert infer(b"1", sequence_start=True) == 1
+    assert infer(b"100", other, sequence_start=True) == 100
     with pytest.raises(InferenceServerException):
-        ask(b"one")
-    assert ask(b"20") == 21
-    assert ask(b"100", other, sequence_end=True) == 200
-    assert ask(b"300", sequence_end=True) == 321
+        infer(b"one")
+    assert infer(b"20") == 21
+    assert infer(b"100", other, sequence_end=True) == 200
+    assert infer(b"300", sequence_end=True) == 321
 
 
 @pytest.mark.parametrize(
@@ -248,11 +248,13 @@ def test_parameters_of_wrong_types_over_grpc(server: Server, name: str, value: A
             stub.ModelInfer(request)
         assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         assert name in caught.value.details()
-        answers = list(stub.ModelStreamInfer(iter([request, raw_request()])))
-    texts = [answer.error_message for answer in answers]
+        responses = list(stub.ModelStreamInfer(iter([request, raw_request()])))
+    texts = [response.error_message for response in responses]
     assert name in texts[0]
     assert texts[1:] == [""]
-    assert answers[1].infer_response.raw_output_contents[0] == numpy.ones(1, numpy.int32).tobytes()
+    assert (
+        responses[1].infer_response.raw_output_contents[0] == numpy.ones(1, numpy.int32).tobytes()
+    )
 
 
 def test_errors_on_a_stream_name_their_request(server: Server) -> None:
@@ -261,12 +263,12 @@ def test_errors_on_a_stream_name_their_request(server: Server) -> None:
     missing.id = "without start"
     with grpc.insecure_channel(server.grpc_url) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        (answer,) = stub.ModelStreamInfer(iter([missing]))
-    assert "START" in answer.error_message
-    assert answer.infer_response.id == "without start"
+        (response,) = stub.ModelStreamInfer(iter([missing]))
+    assert "START" in response.error_message
+    assert response.infer_response.id == "without start"
 
 
-def test_requests_that_come_after_the_refused_one(server: Server) -> None:
+def test_requests_after_a_refused_one(server: Server) -> None:
     """A client that sends a whole sequence at once learns of each request."""
     with contextlib.closing(TRANSPORTS["stream"](server)) as stream:
         for step in range(4):

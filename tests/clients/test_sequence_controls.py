@@ -121,7 +121,7 @@ def test_numbers_that_need_more_bits(
     check_sequence(transport, f"controls_direct_{kinds}", kinds, given, seen)
 
 
-def test_ids_that_agree_in_the_lower_half(transport: Transport) -> None:
+def test_ids_with_equal_lower_halves(transport: Transport) -> None:
     """The model can't tell them apart, the server does."""
     ids = [(1 << 32) + 77, (2 << 32) + 77]
     for step in range(3):
@@ -174,7 +174,7 @@ def test_inputs_of_any_length(transport: Transport, strategy: str) -> None:
 
 @pytest.mark.galatea_only  # Its models see four letters as a number.
 @pytest.mark.parametrize("kinds", NUMBERS)
-def test_a_text_where_the_model_wants_a_number(transport: Transport, kinds: str) -> None:
+def test_a_text_id_for_a_model_with_numeric_ids(transport: Transport, kinds: str) -> None:
     """Refused; the sequence doesn't exist afterwards."""
     for start in (True, False):
         with pytest.raises(InferenceServerException) as caught:
@@ -186,7 +186,7 @@ def test_a_text_where_the_model_wants_a_number(transport: Transport, kinds: str)
 
 
 @STRINGS_FAIL
-def test_a_number_where_the_model_wants_a_text(transport: Transport) -> None:
+def test_a_numeric_id_for_a_model_with_text_ids(transport: Transport) -> None:
     """Refused as well."""
     with pytest.raises(InferenceServerException) as caught:
         transport.infer(
@@ -196,7 +196,7 @@ def test_a_number_where_the_model_wants_a_text(transport: Transport) -> None:
     assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT", None)
 
 
-def test_controls_are_no_part_of_the_interface(server: Server) -> None:
+def test_controls_are_not_in_the_metadata(server: Server) -> None:
     """Metadata lists neither the controls nor anything made up."""
     metadata = server.get("/v2/models/controls_direct_int32_uint64").json()
     assert [one["name"] for one in metadata["inputs"]] == ["INPUT"]

@@ -36,7 +36,7 @@ LENGTH_MAX = 6
 PAUSE_SECONDS_MAX = 0.1
 IDLE_SECONDS = 1.5
 CHANNEL_COUNT = 8
-ANSWER_SECONDS_MAX = 300.0
+RESPONSE_SECONDS_MAX = 300.0
 #: Fewer slots than clients, so that many wait in the backlog.
 STRATEGIES = {
     "direct": sequences.Batching(
@@ -92,7 +92,7 @@ class Unary:
         result = await self._client.infer(**request)
         return result.as_numpy("OUTPUT")[0, 0].decode()
 
-    async def vanish(self) -> None:
+    async def disconnect(self) -> None:
         """The cancelled call is all that there was."""
 
 
@@ -127,13 +127,13 @@ class Stream:
             raise error
         return result.as_numpy("OUTPUT")[0, 0].decode()
 
-    async def vanish(self) -> None:
+    async def disconnect(self) -> None:
         """Breaks the stream off; the next request opens another."""
         self._responses.cancel()
         self._open()
 
 
-class Gone(Exception):
+class UnknownSequence(Exception):
     """The sequence doesn't exist any more, and may not."""
 
 
@@ -149,7 +149,7 @@ class Client:
     counts: Counter[str]
     last_sent: float = 0.0
 
-    async def ask(self, one: Id, text: str, **flags: bool) -> str:
+    async def send(self, one: Id, text: str, **flags: bool) -> str:
         """One request. A sequence may be gone only if it was idle for long enough."""
         sent_before, self.last_sent = self.last_sent, time.monotonic()
         tensor = {"INPUT": numpy.array([[text.encode()]], numpy.object_)}
@@ -161,28 +161,28 @@ class Client:
         }
         self.counts["requests"] += 1
         try:
-            async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                answer = await self.connection.infer(**request)
+            async with asyncio.timeout(RESPONSE_SECONDS_MAX):
+                response = await self.connection.infer(**request)
         except InferenceServerException as error:
             if one.lost and is_cancellation(error):
                 self.counts["cancelled with a lost one"] += 1
-                raise Gone from error
+                raise UnknownSequence from error
             if "START" not in error.message() or flags.get("sequence_start"):
                 raise
             idle = time.monotonic() - sent_before
             assert idle >= IDLE_SECONDS or one.lost, f"gone after {idle} s"
             self.counts["idled out"] += 1
-            raise Gone from error
-        return answer.replace(one.lost, "")
+            raise UnknownSequence from error
+        return response.replace(one.lost, "")
 
-    async def vanish(self, one: Id, text: str) -> None:
+    async def disconnect(self, one: Id, text: str) -> None:
         """Sends a request and is gone before the answer, if it can."""
-        call = asyncio.ensure_future(self.ask(one, text))
+        call = asyncio.ensure_future(self.send(one, text))
         await asyncio.sleep(self.chance.random() * 0.01)
         call.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Gone):
+        with contextlib.suppress(asyncio.CancelledError, UnknownSequence):
             await call
-        await self.connection.vanish()
+        await self.connection.disconnect()
 
     async def sequence(self, one: Id, name: str) -> Id:
         """One sequence: it may begin anew in the middle, lack its end, or be left alone.
@@ -198,13 +198,13 @@ class Client:
             starts, is_last = step in begins, step == length - 1
             seen = text if starts else seen + text
             flags = {"sequence_start": starts, "sequence_end": is_last and fate == "end"}
-            assert await self.ask(one, text, **flags) == seen
+            assert await self.send(one, text, **flags) == seen
             await asyncio.sleep(self.chance.random() * PAUSE_SECONDS_MAX)
         self.counts[fate] += 1
         if fate != "vanish":
             return Id(one.identity)
         lost = f"{name}.lost;"
-        await self.vanish(one, lost)
+        await self.disconnect(one, lost)
         return Id(one.identity, lost)
 
     async def run(self) -> None:
@@ -214,7 +214,7 @@ class Client:
             one = self.ids.take(self.chance)
             try:
                 one = await self.sequence(one, f"{self.number}.{done}")
-            except Gone:
+            except UnknownSequence:
                 continue
             finally:
                 self.ids.free.append(one)
@@ -239,7 +239,7 @@ async def crowd(server: Server, model: str, seed: int) -> Counter[str]:
         ]
         http = await stack.enter_async_context(
             tritonclient.http.aio.InferenceServerClient(
-                server.http_url, conn_limit=CLIENT_COUNT, conn_timeout=ANSWER_SECONDS_MAX
+                server.http_url, conn_limit=CLIENT_COUNT, conn_timeout=RESPONSE_SECONDS_MAX
             )
         )
         async with asyncio.TaskGroup() as group:

@@ -87,7 +87,7 @@ def total(outputs: dict[str, numpy.ndarray]) -> int:
     return int(outputs["OUTPUT"][0, 0])
 
 
-def ask(transport: Transport, model: str, value: int, sequence: Any, **options: Any) -> int:
+def infer(transport: Transport, model: str, value: int, sequence: Any, **options: Any) -> int:
     """One request; returns the sum."""
     rounds = options.pop("rounds", 0 if model.startswith("slow") else None)
     given = tensors(value, rounds)
@@ -96,18 +96,18 @@ def ask(transport: Transport, model: str, value: int, sequence: Any, **options: 
 
 def start(transport: Transport, model: str, value: int, sequence: Any, **options: Any) -> int:
     """The first request of a sequence."""
-    return ask(transport, model, value, sequence, sequence_start=True, **options)
+    return infer(transport, model, value, sequence, sequence_start=True, **options)
 
 
 def end(transport: Transport, model: str, value: int, sequence: Any) -> int:
     """The last request of a sequence."""
-    return ask(transport, model, value, sequence, sequence_end=True)
+    return infer(transport, model, value, sequence, sequence_end=True)
 
 
 def assert_unknown(transport: Transport, model: str, sequence: Any) -> None:
     """The sequence is gone: its next request would have to start it."""
     with pytest.raises(InferenceServerException, match="START"):
-        ask(transport, model, 1, sequence)
+        infer(transport, model, 1, sequence)
 
 
 def test_an_idle_sequence_makes_room(
@@ -202,7 +202,7 @@ def test_a_timeout_has_no_effect_in_a_slot(transport: Transport, strategy: str) 
     model = f"slow_{strategy}"
     sequence = next(_ids)
     assert start(transport, model, 1, sequence, timeout=1, rounds=200) == 1
-    assert ask(transport, model, 1, sequence, timeout=1, rounds=200, sequence_end=True) == 2
+    assert infer(transport, model, 1, sequence, timeout=1, rounds=200, sequence_end=True) == 2
 
 
 def test_cancelled_in_the_backlog(
@@ -338,7 +338,7 @@ def test_no_sequence_inherits_the_last_state(
             wait_until(lambda: is_busy(server, "slow") or calls.is_finished(0), 60, "it runs")
         assert start(other, "slow", 1, "begins") == 1
         assert total(calls.wait(0)) == 2000
-        assert ask(other, "slow", 1, "begins") == 2
+        assert infer(other, "slow", 1, "begins") == 2
         assert end(other, "slow", 1, "begins") == 3
 
 
@@ -361,7 +361,7 @@ def test_a_lost_http_client(server: Server, other: Grpc, strategy: str) -> None:
         assert_unknown(other, model, waiting)
 
 
-def test_a_stream_that_ends_well_is_answered(server: Server, strategy: str) -> None:
+def test_a_half_closed_stream_gets_its_responses(server: Server, strategy: str) -> None:
     """The client may say that nothing more comes, and still gets its answers."""
     model = f"slow_{strategy}"
     sequence = next(_ids)
@@ -376,5 +376,5 @@ def test_a_stream_that_ends_well_is_answered(server: Server, strategy: str) -> N
             sequence_end=step == 4,
         )
     stream.close()
-    answers = stream.receive_all(5)
-    assert [total(answers[str(step)]) for step in range(5)] == [1, 2, 3, 4, 5]
+    responses = stream.receive_all(5)
+    assert [total(responses[str(step)]) for step in range(5)] == [1, 2, 3, 4, 5]

@@ -243,13 +243,13 @@ def test_start_on_a_live_sequence(transport: Transport, strategy: str, initial: 
     sequence = next(_ids)
     begin = first("int32", initial)
 
-    def ask(value: int, **flags: bool) -> Any:
+    def infer(value: int, **flags: bool) -> Any:
         return number(transport.infer(model, tensor(value), sequence_id=sequence, **flags))
 
-    assert ask(1, sequence_start=True) == begin + 1
-    assert ask(2) == begin + 3
-    assert ask(10, sequence_start=True) == begin + 10
-    assert ask(20, sequence_end=True) == begin + 30
+    assert infer(1, sequence_start=True) == begin + 1
+    assert infer(2) == begin + 3
+    assert infer(10, sequence_start=True) == begin + 10
+    assert infer(20, sequence_end=True) == begin + 30
 
 
 def test_numbers_and_strings_are_different_ids(transport: Transport) -> None:
@@ -335,7 +335,7 @@ def test_a_state_can_be_the_only_output(transport: Transport) -> None:
     assert number(outputs, "TRACE_NEXT") == "0,1,2,"
 
 
-def test_states_are_no_part_of_the_interface(server: Server) -> None:
+def test_states_are_not_in_the_metadata(server: Server) -> None:
     """Metadata lists the state only where it is an output as well."""
     hidden = server.get("/v2/models/accumulate_direct_int32_unspecified").json()
     assert [one["name"] for one in hidden["inputs"]] == ["INPUT"]

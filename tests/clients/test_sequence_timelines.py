@@ -27,7 +27,7 @@ NO, YES = sequences.FALSE_TRUE["int32"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Sent:
+class SequenceRequest:
     """A request of a sequence; its input has `length` elements."""
 
     sequence: int
@@ -37,7 +37,7 @@ class Sent:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class ObservedRow:
     """What a model saw in one row of a batch."""
 
     sequence: int
@@ -46,16 +46,16 @@ class Row:
     ready: bool = True
 
 
-PADDING = Row(0, start=False, end=False, ready=False)
+PADDING = ObservedRow(0, start=False, end=False, ready=False)
 
-Batch = tuple[Row, ...]
+Batch = tuple[ObservedRow, ...]
 
 
-def row(text: str) -> Row:
+def row(text: str) -> ObservedRow:
     """Reads "7", "7S" (starts), "7E" (ends), "7SE" and "-" (padding)."""
     if text == "-":
         return PADDING
-    return Row(int(text.rstrip("SE")), start="S" in text, end="E" in text)
+    return ObservedRow(int(text.rstrip("SE")), start="S" in text, end="E" in text)
 
 
 def batches(*texts: str) -> list[Batch]:
@@ -63,10 +63,10 @@ def batches(*texts: str) -> list[Batch]:
     return [tuple(row(part) for part in text.split()) for text in texts]
 
 
-def in_turns(lengths: Sequence[int]) -> list[Sent]:
+def interleaved(lengths: Sequence[int]) -> list[SequenceRequest]:
     """Whole sequences 1, 2, 3 ... whose requests come in turns."""
     return [
-        Sent(sequence, start=step == 0, end=step == length - 1)
+        SequenceRequest(sequence, start=step == 0, end=step == length - 1)
         for step in range(max(lengths))
         for sequence, length in enumerate(lengths, 1)
         if step < length
@@ -83,12 +83,12 @@ def seen_batch(outputs: dict[str, numpy.ndarray]) -> Batch:
     """The batch that a response tells of."""
     columns = [outputs[name][0].tolist() for name in ("CORRIDS", "STARTS", "ENDS", "READYS")]
     return tuple(
-        Row(identity, as_truth(start), as_truth(end), as_truth(ready))
+        ObservedRow(identity, as_truth(start), as_truth(end), as_truth(ready))
         for identity, start, end, ready in zip(*columns, strict=True)
     )
 
 
-def send_all(server: Server, requests: Sequence[Sent]) -> list[Batch]:
+def send_all(server: Server, requests: Sequence[SequenceRequest]) -> list[Batch]:
     """Sends the requests in order on one stream; returns each one's batch.
 
     Checks that each is in the row of its batch that the model says.
@@ -103,13 +103,13 @@ def send_all(server: Server, requests: Sequence[Sent]) -> list[Batch]:
                 sequence_start=sent.start,
                 sequence_end=sent.end,
             )
-        answers = stream.receive_all(len(requests))
+        received = stream.receive_all(len(requests))
     seen = []
     for index, sent in enumerate(requests):
-        outputs = answers[str(index)]
+        outputs = received[str(index)]
         assert outputs["OUTPUT"].tolist() == [[index] * sent.length]
         batch = seen_batch(outputs)
-        assert batch[int(outputs["ROW"][0, 0])] == Row(sent.sequence, sent.start, sent.end)
+        assert batch[int(outputs["ROW"][0, 0])] == ObservedRow(sent.sequence, sent.start, sent.end)
         seen.append(batch)
     return seen
 
@@ -118,7 +118,7 @@ def run(
     start_server: StartServer,
     repository: pathlib.Path,
     batching: sequences.Batching,
-    requests: Sequence[Sent],
+    requests: Sequence[SequenceRequest],
     waiting: int,
     backlog: int = 0,
 ) -> tuple[list[Batch], dict[str, Any]]:
@@ -140,7 +140,9 @@ def run(
 
 
 def check(
-    outcome: tuple[list[Batch], dict[str, Any]], requests: Sequence[Sent], expected: list[Batch]
+    outcome: tuple[list[Batch], dict[str, Any]],
+    requests: Sequence[SequenceRequest],
+    expected: list[Batch],
 ) -> None:
     """Each request ran in one of the expected batches, in order; statistics count them."""
     seen, statistics = outcome
@@ -167,7 +169,7 @@ def test_direct_two_instances_of_two_slots(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """Sequences 1 and 3 share an instance, 2 and 4 the other; 5 and 6 take over slots."""
-    requests = in_turns([3, 1, 1, 3, 2, 2])
+    requests = interleaved([3, 1, 1, 3, 2, 2])
     batching = sequences.Batching(sequences.DIRECT, max_batch_size=2, instance_count=2)
     outcome = run(start_server, tmp_path, batching, requests, waiting=8, backlog=4)
     first_instance = batches("1S 3SE", "1 5S", "1E 5E")
@@ -179,7 +181,7 @@ def test_direct_slots_pass_to_the_backlog(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """A slot is handed over with the request that ends its sequence."""
-    requests = in_turns([3, 1, 2, 2, 1])
+    requests = interleaved([3, 1, 2, 2, 1])
     batching = sequences.Batching(sequences.DIRECT, max_batch_size=3)
     outcome = run(start_server, tmp_path, batching, requests, waiting=6, backlog=3)
     check(outcome, requests, batches("1S 2SE 3S", "1 4S 3E", "1E 4E 5SE"))
@@ -187,7 +189,7 @@ def test_direct_slots_pass_to_the_backlog(
 
 def test_direct_padding(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Slots below the highest ready one are filled up; those above are left out."""
-    requests = in_turns([3, 1, 2])
+    requests = interleaved([3, 1, 2])
     batching = sequences.Batching(sequences.DIRECT, max_batch_size=4)
     outcome = run(start_server, tmp_path, batching, requests, waiting=6)
     check(outcome, requests, batches("1S 2SE 3S", "1 - 3E", "1E"))
@@ -198,11 +200,11 @@ def test_direct_inputs_of_different_shapes(
 ) -> None:
     """A request that doesn't fit the batch's shape waits, and its slot is filled up."""
     requests = [
-        Sent(1, start=True, end=False, length=1),
-        Sent(2, start=True, end=False, length=2),
-        Sent(3, start=True, end=True, length=1),
-        Sent(1, start=False, end=True, length=2),
-        Sent(2, start=False, end=True, length=2),
+        SequenceRequest(1, start=True, end=False, length=1),
+        SequenceRequest(2, start=True, end=False, length=2),
+        SequenceRequest(3, start=True, end=True, length=1),
+        SequenceRequest(1, start=False, end=True, length=2),
+        SequenceRequest(2, start=False, end=True, length=2),
     ]
     batching = sequences.Batching(sequences.DIRECT, max_batch_size=3)
     outcome = run(start_server, tmp_path, batching, requests, waiting=5)
@@ -214,7 +216,7 @@ def test_direct_inputs_of_different_shapes(
 def test_oldest_four_candidates(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """The oldest pending requests make the batch; a fifth sequence waits for a place."""
     strategy = "oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] }"
-    requests = in_turns([3, 2, 2, 1, 1])
+    requests = interleaved([3, 2, 2, 1, 1])
     batching = sequences.Batching(strategy, max_batch_size=4)
     outcome = run(start_server, tmp_path, batching, requests, waiting=8, backlog=1)
     expected = batches("1S 2S", "3S 4SE", "1 2E", "5SE 3E", "1E")
@@ -226,7 +228,7 @@ def test_oldest_never_batches_a_sequence_with_itself(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """However many requests a sequence has waiting, one is in a batch."""
-    requests = in_turns([4, 2])
+    requests = interleaved([4, 2])
     batching = sequences.Batching("oldest { max_candidate_sequences: 2 }", max_batch_size=4)
     outcome = run(start_server, tmp_path, batching, requests, waiting=6)
     check(outcome, requests, batches("1S 2S", "1 2E", "1", "1E"))
@@ -235,7 +237,7 @@ def test_oldest_never_batches_a_sequence_with_itself(
 def test_direct_waits_for_slots(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """With both settings, a batch waits until enough slots are ready, here both."""
     strategy = "direct { max_queue_delay_microseconds: 60000000 minimum_slot_utilization: 1 }"
-    requests = in_turns([2, 2])
+    requests = interleaved([2, 2])
     batching = sequences.Batching(strategy, max_batch_size=2)
     outcome = run(start_server, tmp_path, batching, requests, waiting=0)
     check(outcome, requests, batches("1S 2S", "1E 2E"))
@@ -255,7 +257,7 @@ def test_lone_requests_are_answered(
     start_server: StartServer, tmp_path: pathlib.Path, strategy: str
 ) -> None:
     """One setting alone does nothing; a delay ends; a size is no condition."""
-    requests = in_turns([2])
+    requests = interleaved([2])
     outcome = run(start_server, tmp_path, sequences.Batching(strategy), requests, waiting=0)
     check(outcome, requests, batches("1S", "1E"))
 
@@ -266,7 +268,7 @@ def test_oldest_goes_at_a_preferred_size(start_server: StartServer, tmp_path: pa
         "oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] "
         "max_queue_delay_microseconds: 60000000 }"
     )
-    requests = in_turns([2, 2])
+    requests = interleaved([2, 2])
     outcome = run(start_server, tmp_path, sequences.Batching(strategy), requests, waiting=0)
     check(outcome, requests, batches("1S 2S", "1E 2E"))
 

@@ -15,7 +15,7 @@ from conftest import StartServer
 from raw_http import Connection, get
 from server import Server, wait_until
 from test_plugin_backends import PLAIN, write_model
-from transports import ANSWER_SECONDS_MAX
+from transports import RESPONSE_SECONDS_MAX
 from wire import Tap
 
 #: Says that it was asked, and answers when a file is there.
@@ -65,7 +65,7 @@ def slow(start_server: StartServer, folder: pathlib.Path) -> Iterator[Server]:
         yield running.wait_until_live()
 
 
-def asked(folder: pathlib.Path) -> int:
+def readiness_calls(folder: pathlib.Path) -> int:
     """How often the backend was asked."""
     with contextlib.suppress(FileNotFoundError):
         return (folder / "asked").read_text().count("asked")
@@ -74,28 +74,32 @@ def asked(folder: pathlib.Path) -> int:
 
 @pytest.mark.galatea_only
 @pytest.mark.parametrize("path", ["/v2/models/slow/ready", "/v2/health/ready"])
-def test_http_connections_go_on(slow: Server, folder: pathlib.Path, path: str) -> None:
+def test_other_http_connections_are_not_blocked(
+    slow: Server, folder: pathlib.Path, path: str
+) -> None:
     """Those that don't ask are answered while many ask, and then those that do."""
     with contextlib.ExitStack() as stack:
         before = [stack.enter_context(Connection(slow)) for _ in range(QUESTIONS)]
         questions = [stack.enter_context(Connection(slow)) for _ in range(QUESTIONS)]
         for connection in questions:
             connection.send(get(path))
-        wait_until(lambda: asked(folder) >= 16, ANSWER_SECONDS_MAX, "the backend is asked")
+        wait_until(
+            lambda: readiness_calls(folder) >= 16, RESPONSE_SECONDS_MAX, "the backend is asked"
+        )
         after = [stack.enter_context(Connection(slow)) for _ in range(QUESTIONS)]
         for connection in before + after:
             for other in ("/v2/health/live", "/v2/models/plain/ready"):
                 connection.send(get(other))
                 assert connection.read_response() == (200, b""), other
-        assert asked(folder) == 16, "the others wait for their turn"
+        assert readiness_calls(folder) == 16, "the others wait for their turn"
         (folder / "go").touch()
         for connection in questions:
             assert connection.read_response() == (200, b"")
-    assert asked(folder) == QUESTIONS
+    assert readiness_calls(folder) == QUESTIONS
 
 
 @pytest.mark.galatea_only
-def test_grpc_calls_go_on(slow: Server, folder: pathlib.Path) -> None:
+def test_other_grpc_calls_are_not_blocked(slow: Server, folder: pathlib.Path) -> None:
     """Those of the same connection too, and a call that was given up is not asked."""
     with (
         contextlib.closing(Tap(slow)) as tap,
@@ -105,20 +109,22 @@ def test_grpc_calls_go_on(slow: Server, folder: pathlib.Path) -> None:
         model = service_pb2.ModelReadyRequest(name="slow")
         waiting = [stub.ModelReady.future(model) for _ in range(QUESTIONS - 1)]
         waiting += [stub.ServerReady.future(service_pb2.ServerReadyRequest())]
-        wait_until(lambda: asked(folder) >= 16, ANSWER_SECONDS_MAX, "the backend is asked")
+        wait_until(
+            lambda: readiness_calls(folder) >= 16, RESPONSE_SECONDS_MAX, "the backend is asked"
+        )
         # Calls don't leave in the order in which they were made: any of the others may
         # have been among the first.
         given_up = stub.ModelReady.future(model)
         wait_until(
-            lambda: len(tap.requests) == QUESTIONS + 1, ANSWER_SECONDS_MAX, "all have left"
+            lambda: len(tap.requests) == QUESTIONS + 1, RESPONSE_SECONDS_MAX, "all have left"
         )
         given_up.cancel()
         plain = service_pb2.ModelReadyRequest(name="plain")
         for _ in range(QUESTIONS):
-            live = stub.ServerLive(service_pb2.ServerLiveRequest(), timeout=ANSWER_SECONDS_MAX)
+            live = stub.ServerLive(service_pb2.ServerLiveRequest(), timeout=RESPONSE_SECONDS_MAX)
             assert live.live
-            assert stub.ModelReady(plain, timeout=ANSWER_SECONDS_MAX).ready
-        assert asked(folder) == 16, "the others wait for their turn"
+            assert stub.ModelReady(plain, timeout=RESPONSE_SECONDS_MAX).ready
+        assert readiness_calls(folder) == 16, "the others wait for their turn"
         (folder / "go").touch()
-        assert all(call.result(ANSWER_SECONDS_MAX).ready for call in waiting)
-    assert asked(folder) == QUESTIONS
+        assert all(call.result(RESPONSE_SECONDS_MAX).ready for call in waiting)
+    assert readiness_calls(folder) == QUESTIONS

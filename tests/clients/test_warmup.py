@@ -69,7 +69,7 @@ def test_warmup_counts(start_server: StartServer, tmp_path: pathlib.Path) -> Non
         (sample(""), "input_data_type set"),
     ],
 )
-def test_what_can_not_be_warmed_up_does_not_load(
+def test_a_failing_warmup_fails_the_load(
     start_server: StartServer, tmp_path: pathlib.Path, samples: str, reason: str
 ) -> None:
     """The model isn't ready, and the log says why; others serve."""

@@ -16,7 +16,7 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 from server import Server
 from wire import Tap
 
-ANSWER_SECONDS_MAX = 60.0
+RESPONSE_SECONDS_MAX = 60.0
 
 Tensors = Mapping[str, numpy.ndarray]
 
@@ -101,8 +101,8 @@ class GrpcStream:
 
     def __init__(self, server: Server) -> None:
         self._client = tritonclient.grpc.InferenceServerClient(server.grpc_url)
-        self._answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
-        self._client.start_stream(lambda result, error: self._answers.put((result, error)))
+        self._responses: queue.Queue[tuple[Any, Any]] = queue.Queue()
+        self._client.start_stream(lambda result, error: self._responses.put((result, error)))
 
     def send(self, model: str, tensors: Tensors, **options: Any) -> None:
         """Writes a request."""
@@ -112,7 +112,7 @@ class GrpcStream:
 
     def receive(self) -> tuple[str, dict[str, numpy.ndarray]]:
         """Waits for a response; returns the request's id and the outputs."""
-        result, error = self._answers.get(timeout=ANSWER_SECONDS_MAX)
+        result, error = self._responses.get(timeout=RESPONSE_SECONDS_MAX)
         if error is not None:
             raise error
         return result.get_response().id, grpc_outputs(result)
@@ -171,7 +171,7 @@ class GrpcCalls:
 
     def wait(self, number: int) -> dict[str, numpy.ndarray]:
         """The outputs of a call, once."""
-        outcome = self._outcomes[number].get(timeout=ANSWER_SECONDS_MAX)
+        outcome = self._outcomes[number].get(timeout=RESPONSE_SECONDS_MAX)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -211,7 +211,7 @@ class AioStream:
 
     async def _infer(self, request: dict[str, Any]) -> dict[str, numpy.ndarray]:
         self._requests.put_nowait(request)
-        result, error = await asyncio.wait_for(anext(self._responses), ANSWER_SECONDS_MAX)
+        result, error = await asyncio.wait_for(anext(self._responses), RESPONSE_SECONDS_MAX)
         if error is not None:
             raise error
         return grpc_outputs(result)

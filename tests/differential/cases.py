@@ -37,7 +37,7 @@ class Case:
 CRASH = "Triton crashes"
 
 #: The reason where Triton answers malformed JSON with 500.
-CLIENTS_FAULT = "malformed JSON is the client's mistake: 400"
+CLIENT_ERROR = "malformed JSON is the client's mistake: 400"
 
 DTYPES: dict[str, Any] = {
     "bool": np.bool_,
@@ -116,7 +116,7 @@ def server_cases() -> list[Case]:
         cases.append(Case(f"index {body!r}", "POST", "/v2/repository/index", (), body))
     for body in [b'{"ready":1}', b"x"]:
         cases.append(Case(f"index {body!r}", "POST", "/v2/repository/index", (), body,
-                          ours=CLIENTS_FAULT, ours_status=400))
+                          ours=CLIENT_ERROR, ours_status=400))
     for verb in ["load", "unload"]:
         path = f"/v2/repository/models/identity_fp32/{verb}"
         cases.append(Case(f"{verb} in mode none", "POST", path))
@@ -190,7 +190,7 @@ def bad_input_cases() -> list[Case]:
         cases.append(json_infer(f"bad: {name}", model, request, **extra))
 
     def malformed(name: str, request: Any) -> None:
-        bad(name, request, ours=CLIENTS_FAULT, ours_status=400)
+        bad(name, request, ours=CLIENT_ERROR, ours_status=400)
 
     bad("empty body", b"")
     malformed("not json", b"{")

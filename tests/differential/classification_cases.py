@@ -22,7 +22,7 @@ NO_NUMBERS = "what is no number comes last"
 #: The reason where an output is named twice.
 NAMED_TWICE = "an output that is named twice is refused, as in later releases"
 #: The reason where Triton answers a wrong parameter with 500.
-CLIENTS_FAULT = "a wrong parameter is the client's mistake: 400"
+CLIENT_ERROR = "a wrong parameter is the client's mistake: 400"
 
 
 def identity(
@@ -178,7 +178,7 @@ def counts() -> Iterator[Case]:
                         ours=TRUNCATED, ours_status=200)
     for count in [-1, 1.5, 1.0, "1", True, None, [1], 2**64]:
         yield over_http(f"count {count!r}", model, [FOUR], [output(count)],
-                        ours=CLIENTS_FAULT, ours_status=400)
+                        ours=CLIENT_ERROR, ours_status=400)
     twice = b'{"name":"OUTPUT0","parameters":{"classification":1,"classification":2}}'
     body = b'{"inputs":[' + json.dumps(FOUR).encode() + b'],"outputs":[' + twice + b"]}"
     yield Case("http count twice", "POST", infer_path(model), (), body)

@@ -13,7 +13,7 @@ from suites import SUITES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-Answers = dict[str, dict[str, object]]
+Responses = dict[str, dict[str, object]]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,26 +23,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def answers_to(
+def responses_to(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Answers]:
+) -> Callable[[str], Responses]:
     """What our server answers to every case of a suite, asked once."""
     program = [str(request.config.getoption("--galatea"))]
     library = request.config.getoption("--onnxruntime-library")
     if library:
         program.append(f"--onnxruntime-library={library}")
-    known: dict[str, Answers | Exception] = {}
+    known: dict[str, Responses | Exception] = {}
 
-    def ask(suite: str) -> Answers | Exception:
+    def exchange_suite(suite: str) -> Responses | Exception:
         try:
             return exchange.answers_of(program, SUITES[suite], tmp_path_factory.mktemp(suite))
         except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
             return error
 
-    def answers(suite: str) -> Answers:
-        answer = known[suite] if suite in known else known.setdefault(suite, ask(suite))
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def responses(suite: str) -> Responses:
+        response = (
+            known[suite] if suite in known else known.setdefault(suite, exchange_suite(suite))
+        )
+        if isinstance(response, Exception):
+            raise response
+        return response
 
-    return answers
+    return responses

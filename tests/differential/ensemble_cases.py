@@ -81,7 +81,7 @@ def documents() -> Iterator[Case]:
         yield Case(f"grpc metadata {model}", rpc="ModelMetadata", message={"name": model})
 
 
-def answers() -> Iterator[Case]:
+def successes() -> Iterator[Case]:
     """Requests that are answered, over each protocol."""
     for model in ("eightfold", "fan", "in_and_out_of_batches"):
         yield over_http(f"infer {model}", model, [tensor([1, 2, 3])])
@@ -140,4 +140,4 @@ def refusals() -> Iterator[Case]:
 
 def ensemble_cases() -> list[Case]:
     """All of them, in order."""
-    return [*documents(), *answers(), *sequences(), *refusals()]
+    return [*documents(), *successes(), *sequences(), *refusals()]

@@ -111,13 +111,13 @@ def over_stream(channel: grpc.Channel, case: Case) -> dict[str, Any]:
         response_deserializer=service_pb2.ModelStreamInferResponse.FromString,
     )
     requests = [to_message(case.rpc, message) for message in case.messages or ()]
-    answer: dict[str, Any] = {"status": "OK", "responses": []}
+    result: dict[str, Any] = {"status": "OK", "responses": []}
     try:
         for response in call(iter(requests), metadata=case.metadata, timeout=60):
-            answer["responses"].append(to_document(response))
+            result["responses"].append(to_document(response))
     except grpc.RpcError as error:
-        answer |= {"status": error.code().name, "text": error.details()}
-    return answer
+        result |= {"status": error.code().name, "text": error.details()}
+    return result
 
 
 def exchange(
@@ -134,7 +134,7 @@ def exchange(
         return {case.name: send(case) for case in cases}
 
 
-def answers_of(
+def responses_of(
     program: Sequence[str], suite: Suite, folder: pathlib.Path, is_triton: bool = False
 ) -> dict[str, dict[str, Any]]:
     """What a server answers to a suite; Triton is spared what crashes it."""
@@ -149,11 +149,11 @@ def answers_of(
 def record(program: pathlib.Path, suite: Suite, add: bool) -> None:
     """Writes down what Triton answers to a suite."""
     with tempfile.TemporaryDirectory() as folder:
-        answers = answers_of([str(program)], suite, pathlib.Path(folder), is_triton=True)
+        responses = responses_of([str(program)], suite, pathlib.Path(folder), is_triton=True)
     if add and suite.golden_path.exists():
-        answers |= json.loads(suite.golden_path.read_text())
-    suite.golden_path.write_text(json.dumps(answers, indent=1, sort_keys=True) + "\n")
-    print(f"{len(answers)} answers written to {suite.golden_path}")
+        responses |= json.loads(suite.golden_path.read_text())
+    suite.golden_path.write_text(json.dumps(responses, indent=1, sort_keys=True) + "\n")
+    print(f"{len(responses)} answers written to {suite.golden_path}")
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ MODEL = "model"
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class HeldBatch:
     """A model, requests on one gRPC stream, and how many must wait."""
 
     name: str
@@ -60,7 +60,7 @@ def message(
     return {"id": str(number), "model_name": MODEL, "inputs": [tensor], "parameters": typed}
 
 
-def in_turns(lengths: Sequence[int]) -> tuple[dict[str, Any], ...]:
+def interleaved(lengths: Sequence[int]) -> tuple[dict[str, Any], ...]:
     """Whole sequences whose requests come in turns."""
     turns = [(step, place) for step in range(max(lengths)) for place in range(len(lengths))]
     parts = [(step, place) for step, place in turns if step < lengths[place]]
@@ -87,17 +87,17 @@ def of_lengths(*parts: tuple[int, int, bool, bool]) -> tuple[dict[str, Any], ...
 
 
 HELD = [
-    Held("direct-backlog", direct(3), in_turns([3, 1, 2, 2, 1]), waiting=6, backlog=3),
-    Held("direct-padding", direct(4), in_turns([3, 1, 2]), waiting=6),
-    Held("direct-one-slot", direct(1), in_turns([2, 1, 3]), waiting=2, backlog=4),
-    Held(
+    HeldBatch("direct-backlog", direct(3), interleaved([3, 1, 2, 2, 1]), waiting=6, backlog=3),
+    HeldBatch("direct-padding", direct(4), interleaved([3, 1, 2]), waiting=6),
+    HeldBatch("direct-one-slot", direct(1), interleaved([2, 1, 3]), waiting=2, backlog=4),
+    HeldBatch(
         "direct-shapes",
         direct(3),
         of_lengths((1, 1, True, False), (2, 2, True, False), (3, 1, True, True),
                    (1, 2, False, True), (2, 2, False, True)),
         waiting=5,
     ),
-    Held(
+    HeldBatch(
         "dynamic-priorities",
         lambda: conformance.onnx_whole_batch(
             "dynamic_batching { priority_levels: 3 default_priority_level: 2 }"

@@ -110,7 +110,7 @@ def whole_sequences(ids: Iterator[int]) -> Iterator[Case]:
         yield stream(f"stream sequence {model}", messages)
 
 
-def lives(ids: Iterator[int]) -> Iterator[Case]:
+def restarts_and_ends(ids: Iterator[int]) -> Iterator[Case]:
     """Restarts, ends, and IDs that are alike."""
     for model in (SUM, "accumulate_oldest_int32_file", "accumulate_direct_fp32_unspecified"):
         steps = [(1, {"sequence_start": True}), (2, {}), (10, {"sequence_start": True}),
@@ -217,5 +217,5 @@ def documents() -> Iterator[Case]:
 def sequence_cases() -> list[Case]:
     """All of them, in order."""
     ids = itertools.count(5000)
-    return [*documents(), *whole_sequences(ids), *lives(ids), *outputs(), *refusals(),
+    return [*documents(), *whole_sequences(ids), *restarts_and_ends(ids), *outputs(), *refusals(),
             *mixed_streams(), *ragged()]

@@ -77,7 +77,7 @@ def statistics(model: str) -> Iterator[Case]:
     yield Case(f"{model}: grpc statistics", rpc="ModelStatistics", message={"name": model})
 
 
-def ask(model: str, number: int, inputs: Any, status: int = 200, **fields: Any) -> Case:
+def infer(model: str, number: int, inputs: Any, status: int = 200, **fields: Any) -> Case:
     """One request, whose answer other suites are about."""
     return json_infer(f"{model}: request {number}", model, {"inputs": inputs} | fields,
                       ours="only the statistics count here", ours_status=status)
@@ -87,16 +87,16 @@ def statistics_cases() -> list[Case]:
     """Requests, and then the statistics of every model."""
     cases: list[Case] = []
     for number, rows in enumerate((1, 3, 3, 8)):
-        cases.append(ask("plain", number, [tensor(1, rows)]))
-    cases.append(ask("plain", 4, [tensor(1, 9)], 400))
-    cases.append(ask("plain", 5, [], 400))
+        cases.append(infer("plain", number, [tensor(1, rows)]))
+    cases.append(infer("plain", 4, [tensor(1, 9)], 400))
+    cases.append(infer("plain", 5, [], 400))
     for model in ("cached", *ENSEMBLES):
         for number, value in enumerate((1, 1, 2, 1)):
-            cases.append(ask(model, number, [tensor(value)]))
+            cases.append(infer(model, number, [tensor(value)]))
     flags = ({"sequence_start": True}, {}, {"sequence_end": True})
     for number, flag in enumerate(flags):
         cases.append(
-            ask("sequence", number, [tensor(1)], parameters={"sequence_id": 7, **flag})
+            infer("sequence", number, [tensor(1)], parameters={"sequence_id": 7, **flag})
         )
     for model in (*MODELS, *ENSEMBLES):
         cases.extend(statistics(model))

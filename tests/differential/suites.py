@@ -65,7 +65,7 @@ def write_ensemble_models(root: pathlib.Path) -> None:
     make_models.write_models(root, make_models.ENSEMBLE_MODELS, ensemble_cases.MODELS)
 
 
-def _held(held: held_cases.Held) -> Suite:
+def _held_suite(held: held_cases.HeldBatch) -> Suite:
     return Suite(f"triton-2.51-{held.name}", held.write_repository, held.cases, held.environment)
 
 
@@ -100,5 +100,5 @@ SUITES = {
         statistics_cases.batched_cases,
         {"TRITONSERVER_DELAY_SCHEDULER": "4"},
     ),
-    **{held.name: _held(held) for held in held_cases.HELD},
+    **{held.name: _held_suite(held) for held in held_cases.HELD},
 }

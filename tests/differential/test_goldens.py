@@ -29,34 +29,34 @@ def goldens(suite: str) -> dict[str, Any]:
 LACKING = {"system_shared_memory", "cuda_shared_memory", "trace", "logging"}
 
 
-def is_error(answer: dict[str, Any]) -> bool:
+def is_error(reply: dict[str, Any]) -> bool:
     """Whether an answer reports a failure, over HTTP or gRPC."""
-    return answer["status"] not in (200, "OK")
+    return reply["status"] not in (200, "OK")
 
 
-def has_message(answer: dict[str, Any]) -> bool:
+def has_message(reply: dict[str, Any]) -> bool:
     """Whether a failure says why."""
-    body = answer.get("json")
-    text = body.get("error") if isinstance(body, dict) else answer.get("text")
+    body = reply.get("json")
+    text = body.get("error") if isinstance(body, dict) else reply.get("text")
     return bool(text)
 
 
-def comparable(case: Case, answer: dict[str, Any]) -> dict[str, Any]:
+def comparable(case: Case, reply: dict[str, Any]) -> dict[str, Any]:
     """The answer without what names the program itself."""
     if case.path == "/v2" or case.rpc == "ServerMetadata":
-        document = dict(answer.get("json") or {})
+        document = dict(reply.get("json") or {})
         document.pop("version", None)
         extensions = document.get("extensions", [])
         document["extensions"] = [name for name in extensions if name not in LACKING]
-        return answer | {"json": document}
-    if isinstance(answer.get("json"), list):  # the repository index comes in any order
-        return answer | {"json": sorted(answer["json"], key=lambda entry: entry["name"])}
+        return reply | {"json": document}
+    if isinstance(reply.get("json"), list):  # the repository index comes in any order
+        return reply | {"json": sorted(reply["json"], key=lambda entry: entry["name"])}
     if case.rpc == "RepositoryIndex":
-        models = sorted(answer["json"].get("models", []), key=lambda entry: entry["name"])
-        return answer | {"json": {"models": models}}
+        models = sorted(reply["json"].get("models", []), key=lambda entry: entry["name"])
+        return reply | {"json": {"models": models}}
     if case.any_order:
-        return answer | {"json": sorted_outputs(answer["json"])}
-    return answer
+        return reply | {"json": sorted_outputs(reply["json"])}
+    return reply
 
 
 def sorted_outputs(response: dict[str, Any]) -> dict[str, Any]:
@@ -88,11 +88,11 @@ def compare_streams(ours: dict[str, Any], golden: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("suite", "case"), EVERY_CASE)
-def test_answers_like_triton(
-    suite: str, case: Case, answers_to: Callable[[str], dict[str, Any]]
+def test_responds_like_triton(
+    suite: str, case: Case, responses_to: Callable[[str], dict[str, Any]]
 ) -> None:
     """Equal status; equal headers, JSON and bytes on success; a message on failure."""
-    ours = answers_to(suite)[case.name]
+    ours = responses_to(suite)[case.name]
     if case.ours:
         assert ours["status"] == case.ours_status, (case.ours, ours)
         return

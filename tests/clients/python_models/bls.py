@@ -16,26 +16,26 @@ class TritonPythonModel:
         argument = pb_utils.get_input_tensor_by_name(request, "ARGUMENT").as_numpy()
         try:
             if way == "traced":
-                told = outcome(call(argument.flat[0].decode(), trace=request.trace()).exec())
+                result = contents(call(argument.flat[0].decode(), trace=request.trace()).exec())
             else:
-                told = getattr(self, way)(argument.flat[0].decode())
+                result = getattr(self, way)(argument.flat[0].decode())
         except pb_utils.TritonModelException as error:
-            told = {"raised": str(error)}
-        text = numpy.array([json.dumps(told).encode()], numpy.object_)
+            result = {"raised": str(error)}
+        text = numpy.array([json.dumps(result).encode()], numpy.object_)
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", text)])
 
     def sync(self, model):
-        return outcome(call(model).exec())
+        return contents(call(model).exec())
 
     def many(self, model):
-        return [outcome(call(model, first=number).exec()) for number in range(50)]
+        return [contents(call(model, first=number).exec()) for number in range(50)]
 
     def concurrent(self, model):
         async def gather():
             calls = [call(model, first=number).async_exec() for number in range(20)]
             return await asyncio.gather(*calls)
 
-        return [outcome(response) for response in asyncio.run(gather())]
+        return [contents(response) for response in asyncio.run(gather())]
 
     def large(self, model):
         values = numpy.arange(4_000_000, dtype=numpy.float32).reshape(1, -1)
@@ -63,51 +63,51 @@ class TritonPythonModel:
 
     def preferred(self, model):
         memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)
-        return outcome(call(model, preferred_memory=memory).exec())
+        return contents(call(model, preferred_memory=memory).exec())
 
     def missing_input(self, model):
         tensors = [pb_utils.Tensor("INPUT0", numpy.ones((1, 1), numpy.float32))]
-        return outcome(request_to(model, tensors, ["OUTPUT0"]).exec())
+        return contents(request_to(model, tensors, ["OUTPUT0"]).exec())
 
     def unknown_output(self, model):
-        return outcome(call(model, outputs=["NOBODY"]).exec())
+        return contents(call(model, outputs=["NOBODY"]).exec())
 
     def version(self, model):
-        return outcome(call(model, model_version=7).exec())
+        return contents(call(model, model_version=7).exec())
 
     def error(self, way):
         tensors = [pb_utils.Tensor("IN", numpy.array([[way.encode()]], numpy.object_))]
-        return outcome(request_to("errors", tensors, ["OUT"]).exec())
+        return contents(request_to("errors", tensors, ["OUT"]).exec())
 
     def separate_flag(self, model):
         tensors = [pb_utils.Tensor("IN", numpy.array([1, 2, 3], numpy.int32))]
-        return outcome(request_to(model, tensors, ["OUT"]).exec())
+        return contents(request_to(model, tensors, ["OUT"]).exec())
 
     def decoupled(self, way):
-        return [outcome(response) for response in repeat(way).exec(decoupled=True)]
+        return [contents(response) for response in repeat(way).exec(decoupled=True)]
 
     def decoupled_concurrent(self, way):
         async def gather():
             calls = [repeat(way).async_exec(decoupled=True) for _ in range(5)]
             return await asyncio.gather(*calls)
 
-        return [[outcome(one) for one in responses] for responses in asyncio.run(gather())]
+        return [[contents(one) for one in responses] for responses in asyncio.run(gather())]
 
     def decoupled_called_plainly(self, way):
-        return outcome(repeat(way).exec())
+        return contents(repeat(way).exec())
 
     def decoupled_of(self, model):
-        return [outcome(response) for response in call(model).exec(decoupled=True)]
+        return [contents(response) for response in call(model).exec(decoupled=True)]
 
     def control(self, model):
-        told = {"before": pb_utils.is_model_ready(model)}
+        result = {"before": pb_utils.is_model_ready(model)}
         pb_utils.load_model(model)
-        told["loaded"] = pb_utils.is_model_ready(model)
-        told["version"] = pb_utils.is_model_ready(model, "1")
-        told["other_version"] = pb_utils.is_model_ready(model, "2")
-        told["answer"] = outcome(call(model).exec())
+        result["loaded"] = pb_utils.is_model_ready(model)
+        result["version"] = pb_utils.is_model_ready(model, "1")
+        result["other_version"] = pb_utils.is_model_ready(model, "2")
+        result["response"] = contents(call(model).exec())
         pb_utils.unload_model(model)
-        return told
+        return result
 
     def load_configured(self, model):
         config = {
@@ -158,7 +158,7 @@ def repeat(way):
     return request_to("repeat", tensors, ["OUT"])
 
 
-def outcome(response):
+def contents(response):
     if response.has_error():
         return {"error": response.error().message()}
     return {one.name(): one.as_numpy().tolist() for one in response.output_tensors()}

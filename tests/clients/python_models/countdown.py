@@ -13,16 +13,16 @@ class TritonPythonModel:
         self.executions = {}
 
     def execute(self, requests):
-        answers = [self.step(request) for request in requests]
-        return None if self.decoupled else answers
+        responses = [self.step(request) for request in requests]
+        return None if self.decoupled else responses
 
     def step(self, request):
         values = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
         key = request.request_id()
         executions = self.executions.pop(key, 0) + 1
         left = int(values.flat[0]) - executions
-        told = left if self.decoupled else executions
-        tensor = pb_utils.Tensor("OUT", numpy.full(values.shape, told, numpy.int32))
+        value = left if self.decoupled else executions
+        tensor = pb_utils.Tensor("OUT", numpy.full(values.shape, value, numpy.int32))
         response = pb_utils.InferenceResponse([tensor])
         if left > 0:
             self.executions[key] = executions

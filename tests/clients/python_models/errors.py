@@ -24,10 +24,10 @@ class TritonPythonModel:
             return ["text" for _ in requests]
         if "exit" in ways:
             os._exit(3)
-        return [answer(way) for way in ways]
+        return [response(way) for way in ways]
 
 
-def answer(way):
+def response(way):
     if way == "fine":
         fine = numpy.array([[b"fine"]], numpy.object_)
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", fine)])

@@ -25,6 +25,6 @@ class TritonPythonModel:
         self.counter.increment(value)
         self.gauge.set(value)
         self.histogram.observe(value)
-        told = f"{self.counter.value()} {self.gauge.value()}"
-        tensor = pb_utils.Tensor("OUT", numpy.array([told.encode()], numpy.object_))
+        values = f"{self.counter.value()} {self.gauge.value()}"
+        tensor = pb_utils.Tensor("OUT", numpy.array([values.encode()], numpy.object_))
         return pb_utils.InferenceResponse([tensor])
