@@ -71,11 +71,11 @@ def test_histograms_count_what_is_observed(results: Results) -> None:
 
 def test_invalid_arguments_create_nothing(results: Results) -> None:
     """No such kind; bounds of a gauge; none, null and unset ones of histograms."""
-    assert results["mistakes"] == [INVALID] * 5
+    assert results["invalid_arguments"] == [INVALID] * 5
 
 
 def test_a_family_is_not_deleted_before_its_metrics(results: Results) -> None:
-    assert results["order"] == [
+    assert results["deletion_order"] == [
         *[INTERNAL, None, 3.0],
         *[*head("c_order", "gauge"), "c_order 3"],
         *[None, None],

@@ -240,7 +240,7 @@ def test_raw_bytes_are_the_input_of_a_model_that_has_one(results: dict[str, Any]
 def test_allocator_functions_may_be_set_late(results: dict[str, Any]) -> None:
     """For a request that was told of the allocator before; where outputs are stays true."""
     size = len("TOLD") + 1
-    assert results["late"] == {
+    assert results["late_allocator_functions"] == {
         "queries": [[43, "TOLD", size, 2, 2]],
         "described": [["TOLD", 43]],
         "memory": [0, 0],

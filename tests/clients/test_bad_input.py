@@ -1,4 +1,4 @@
-"""What broken and hostile clients send. Each is refused, and the server lives on."""
+"""Broken and hostile requests are refused, and the server keeps running."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INFER = "/v2/models/simple/infer"
 
 
 def galatea_only(value: Any) -> Any:
-    """A parameter that Triton takes, or that ends it."""
+    """Marks a case that Triton accepts, or that crashes it."""
     return pytest.param(value, marks=pytest.mark.galatea_only)
 
 
@@ -32,7 +32,7 @@ def galatea_only(value: Any) -> Any:
 def current_server(
     start_server: StartServer, models: pathlib.Path
 ) -> Iterator[Callable[[], Server]]:
-    """Gives the server of this file, and a new one if a test has ended the last."""
+    """The server of this file; starts a new one if a test has ended the previous one."""
     with contextlib.ExitStack() as running:
         servers: list[Server] = []
 
@@ -47,13 +47,13 @@ def current_server(
 
 @pytest.fixture
 def server(current_server: Callable[[], Server]) -> Server:
-    """A living server, so that one failure here is one failure."""
+    """A running server, so that one crash fails only one test."""
     return current_server()
 
 
 @pytest.fixture(autouse=True)
 def server_survives(server: Server) -> Iterator[None]:
-    """After each test the server still answers, and the model still works."""
+    """Checks after each test that the server still responds and the model still works."""
     yield
     assert server.process.poll() is None, "the server has ended"
     assert server.get("/v2/health/live").status == 200
@@ -95,9 +95,9 @@ def with_rows(*rows: int) -> dict[str, Any]:
     return request
 
 
-# What can't be read as a request is the client's mistake: 400. Triton says 500.
+# A malformed request is the client's error: 400. Triton returns 500.
 MALFORMED = 400
-# Values of `data` that don't fit their tensor are 500 in both servers.
+# Both servers return 500 for values of `data` that don't fit their tensor.
 DATA = 500
 
 # The request, the status, and a part of the message.
@@ -175,7 +175,7 @@ INVALID_REQUESTS: dict[str, tuple[Any, int, str]] = {
 
 @pytest.mark.parametrize("name", INVALID_REQUESTS)
 def test_invalid_requests(server: Server, name: str) -> None:
-    """Status, error object, and a message that says what is wrong."""
+    """The response has the status, an error object and a message that names the error."""
     request, status, text = INVALID_REQUESTS[name]
     reply = server.infer("simple", request)
     allowed = (400, 500) if server.is_triton else (status,)
@@ -255,7 +255,7 @@ ODD_NUMBERS: dict[str, tuple[Any, Any]] = {
 
 
 def check_element(server: Server, reply: Reply, expected: Any) -> None:
-    """Ours to the element and the text; Triton's is well formed."""
+    """Checks Galatea's element or text exactly, and that Triton's is well formed."""
     found = first_element_or_error(reply)
     if isinstance(expected, tuple):
         status, text = expected
@@ -270,7 +270,7 @@ def check_element(server: Server, reply: Reply, expected: Any) -> None:
     "model, datatype", [("identity_fp32", "FP32"), ("identity_int32", "INT32")]
 )
 def test_numbers_outside_of_json(server: Server, model: str, datatype: str, text: str) -> None:
-    """What Triton's parser takes is taken, and nothing else."""
+    """The server accepts exactly the numbers that Triton's parser accepts."""
     body = (
         f'{{"inputs":[{{"name":"INPUT0","shape":[1,1],"datatype":"{datatype}","data":[{text}]}}]}}'
     )
@@ -291,7 +291,7 @@ def test_numbers_outside_of_json(server: Server, model: str, datatype: str, text
     ],
 )
 def test_numbers_outside_of_their_datatype(server: Server, number: Any, expected: Any) -> None:
-    """What fits 64 bits loses its upper ones; the rest is refused."""
+    """Numbers of up to 64 bits are truncated; larger ones are refused."""
     tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "INT32", "data": [number]}
     check_element(server, server.infer("identity_int32", {"inputs": [tensor]}), expected)
 
@@ -308,7 +308,7 @@ def test_deep_nesting(
     tail = b"}]}" if is_closed else b""
     head = b'{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"INT32","data":'
     too_deep = "JSON nesting depth exceeds maximum allowed limit (100)"
-    # An object of 101 is read before it is found to be no request.
+    # An object of 101 levels is read before it is found not to be a request.
     no_request = "non-existing object member 'inputs'" if is_closed else "Missing a comma or }"
     for body, text in (
         (nested, no_request if opening != b"[" and depth == 101 else too_deep),
@@ -331,7 +331,7 @@ def test_deep_nesting(
     ],
 )
 def test_deep_nesting_elsewhere(server: Server, path: str, status: int, text: str) -> None:
-    """Every handler that reads JSON, and those that are not there."""
+    """Every handler that reads JSON refuses it, and so do unknown paths."""
     reply = server.request("POST", path, b"[" * 250_000)
     assert reply.status == status
     assert text in reply.error()
@@ -367,7 +367,7 @@ def binary_request(sizes: tuple[Any, Any]) -> bytes:
     ],
 )
 def test_binary_sizes_that_do_not_fit(server: Server, sizes: Any, length: int) -> None:
-    """What a size says is compared with the bytes at hand and with the shape."""
+    """A size is checked against the available bytes and against the shape."""
     reply = server.infer("simple", binary_request(sizes), b"\x00" * length)
     assert reply.status == 400 or server.is_triton, reply
     reply.error()
@@ -413,7 +413,7 @@ def test_header_lengths_that_do_not_match_the_body(server: Server, offset: int) 
 )
 @pytest.mark.parametrize("model", ["identity_bytes", "onnx_identity_bytes"])
 def test_bad_strings(server: Server, model: str, raw: bytes) -> None:
-    """The lengths inside BYTES are checked before anyone follows them."""
+    """The lengths inside BYTES are checked before they are used."""
     tensor = {"name": "INPUT0", "shape": [1, 2], "datatype": "BYTES"}
     document = {"inputs": [{**tensor, "parameters": {"binary_data_size": len(raw)}}]}
     reply = server.infer(model, document, raw)
@@ -432,7 +432,7 @@ def test_body_over_the_limit(server: Server) -> None:
 
 @pytest.mark.galatea_only
 def test_raw_body_over_the_limit(server: Server) -> None:
-    """The limit holds for tensors, too."""
+    """The limit applies to tensors, too."""
     body = bytes(64 * MEBIBYTE + 4)
     reply = server.infer("identity_fp32", body, headers={HEADER_LENGTH: "0"})
     assert reply.status == 400
@@ -458,7 +458,7 @@ def test_declared_length_over_the_limit(server: Server) -> None:
 @pytest.mark.not_yet
 @pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
 def test_compressed_bodies_that_inflate(server: Server, compress: Any) -> None:
-    """The limit holds for what comes out."""
+    """The limit applies to the inflated size."""
     coding = "gzip" if compress is gzip.compress else "deflate"
     body = compress(b" " * (256 * MEBIBYTE))
     reply = server.infer("simple", body, headers={"Content-Encoding": coding})
@@ -471,7 +471,7 @@ def test_compressed_bodies_that_inflate(server: Server, compress: Any) -> None:
     "body", [b"", b"nonsense", gzip.compress(b"{}")[:-9], zlib.compress(b"{}")[:-4]]
 )
 def test_broken_compressed_bodies(server: Server, coding: str, body: bytes) -> None:
-    """Bytes that don't inflate are the client's error, each time anew."""
+    """Bytes that don't inflate are a client error, each time."""
     for _ in range(20):
         reply = server.infer("simple", body, headers={"Content-Encoding": coding})
         assert reply.status in (400, 500)
@@ -552,19 +552,19 @@ def test_model_names_are_only_names(server: Server, name: str) -> None:
     "value", [galatea_only("gzip;q=1e9999"), "gzip;q=x", ";;;,,,", "q=1", "*;q=-1", "gzip;q="]
 )
 def test_unusual_accept_encodings(server: Server, value: str) -> None:
-    """What can't be read is ignored."""
+    """Malformed values are ignored."""
     reply = server.infer("simple", good_request(), headers={"Accept-Encoding": value})
     assert reply.status == 200
 
 
 def test_a_hundred_thousand_outputs(server: Server) -> None:
-    """Each output once is all that a request may want."""
+    """A request may name each output only once."""
     outputs = [{"name": f"OUTPUT{number}"} for number in range(100_000)]
     reply = server.infer("simple", {**good_request(), "outputs": outputs})
     assert reply.status == 400
 
 
-#: What OUTPUT0 is: a tensor, or its elements as classes, the largest first.
+#: The content of OUTPUT0: a tensor, or its elements as classes, the largest first.
 SUMS = ("INT32", [2 * number for number in ROW])
 ALL_CLASSES = ("BYTES", [f"{2 * number}:{number}" for number in reversed(ROW)])
 
@@ -677,7 +677,7 @@ def resident_bytes(server: Server) -> int:
 
 @pytest.mark.galatea_only
 def test_refusals_leave_no_memory_behind(server: Server) -> None:
-    """The same bad requests again and again cost nothing that lasts."""
+    """Repeating the same bad requests doesn't increase memory."""
     bodies = [
         b"{",
         b"[" * 100_000,
@@ -692,7 +692,7 @@ def test_refusals_leave_no_memory_behind(server: Server) -> None:
         with Connection(server) as connection:
             connection.send(post(INFER, bytes(MEBIBYTE))[: MEBIBYTE // 2])
 
-    # The first rounds fill what allocators and threads keep.
+    # The first rounds fill caches of the allocator and the threads.
     for _ in range(20):
         send_all()
     before = resident_bytes(server)

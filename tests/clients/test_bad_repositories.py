@@ -1,4 +1,4 @@
-"""Repositories with models that can't be: one clear reason for each, and the rest serves."""
+"""Repositories with invalid models: each has one clear reason, and the others serve."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ output [ {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ {dims} ] }} ]
 
 @dataclasses.dataclass(frozen=True)
 class BadModel:
-    """How a model's directory comes to be, and what the reason has to say."""
+    """How to create a model's directory, and the expected reason."""
 
     make: Callable[[pathlib.Path], None]
     reason: str
@@ -165,7 +165,7 @@ BAD_MODELS = {
 
 @pytest.fixture(scope="module")
 def bad_repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A model that works among all that don't."""
+    """A valid model among all the invalid ones."""
     folder = tmp_path_factory.mktemp("bad")
     (folder / "outside.onnx").write_bytes(ADDS_NOTHING)
     repository = folder / "repository"
@@ -181,7 +181,7 @@ def bad_repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def bad_server(start_server: StartServer, bad_repository: pathlib.Path) -> Server:
-    """A server over it that has tried every model."""
+    """A server over it that has attempted every load."""
     with start_server(bad_repository, "--exit-on-error=false") as server:
         server.wait_until_live()
         wait_until(lambda: "Started HTTPService" in server.log(), 60, "all models were tried")
@@ -218,7 +218,7 @@ def test_a_bad_model_has_one_reason(bad_server: Server, name: str) -> None:
 
 @pytest.mark.galatea_only
 def test_check_finds_every_bad_model(program: Program, bad_repository: pathlib.Path) -> None:
-    """Without serving any, and nothing is said of the good one."""
+    """`galatea check` serves no model, and reports nothing about the good one."""
     path, *library = program.command([])
     command = [path, "check", "--json", *library, str(bad_repository)]
     done = subprocess.run(command, capture_output=True, check=False, timeout=120)
@@ -230,7 +230,7 @@ def test_check_finds_every_bad_model(program: Program, bad_repository: pathlib.P
 
 @pytest.mark.galatea_only
 def test_good_models_serve_beside_bad_ones(bad_server: Server) -> None:
-    """The server isn't ready, because it could not do all that it was told."""
+    """The server isn't ready, because some models failed to load."""
     assert added_value(bad_server, "good") == 7
     assert bad_server.get("/v2/health/live").status == 200
     assert bad_server.get("/v2/health/ready").status == 400
@@ -239,10 +239,10 @@ def test_good_models_serve_beside_bad_ones(bad_server: Server) -> None:
 
 
 def bound_by_permissions() -> list[str]:
-    """A command that starts another which can't read every file, as root can.
+    """A command that starts another one without root's right to read every file.
 
-    It leaves root its files and takes away what makes permissions meaningless, so that
-    the program and its libraries may lie where only root can read them.
+    It keeps the user root but drops the capabilities that bypass permissions, so that
+    the program and its libraries may be where only root can read them.
     """
     if os.geteuid() != 0:
         return []
@@ -282,7 +282,7 @@ def test_unreadable_files(start_server: StartServer, tmp_path: pathlib.Path) -> 
 def test_one_bad_model_among_two_hundred(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """It harms no other: all of them are ready and answer."""
+    """The other models are ready and respond."""
     for number in range(200):
         directory = tmp_path / f"m{number}"
         (directory / "1").mkdir(parents=True)

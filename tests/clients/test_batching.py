@@ -21,7 +21,7 @@ MODELS = ["onnx_slow", "onnx_two_variables", "identity_int32", "onnx_identity_in
 
 @pytest.fixture(scope="module")
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of their own: requests that other tests gave up would be counted here."""
+    """A separate server, because cancelled requests of other tests would be counted here."""
     repository = tmp_path_factory.mktemp("batching")
     make_models.write_models(repository, make_models.TEST_MODELS, MODELS)
     with start_server(repository) as running:
@@ -63,7 +63,7 @@ def growth(after: dict[str, Any], before: dict[str, Any], name: str) -> int:
 def settled_statistics(
     server: Server, model: str, before: dict[str, Any], count: int
 ) -> dict[str, Any]:
-    """The statistics once they count all requests: Triton answers before it counts."""
+    """The statistics once they count all requests: Triton responds before it counts."""
 
     def all_are_counted() -> bool:
         return growth(server.statistics(model), before, "inference_count") >= count
@@ -80,7 +80,7 @@ def batch_counts(statistics: dict[str, Any]) -> dict[int, int]:
 
 
 def test_requests_that_wait_share_batches(server: Server) -> None:
-    """While the only instance is busy, the others gather."""
+    """Requests gather in the queue while the only instance is busy."""
     before = server.statistics("onnx_slow")
     # Each takes longer than the client needs to send another.
     numbers = [BUSY_ROUNDS, *range(50, 50 + REQUEST_COUNT)]
@@ -100,7 +100,7 @@ def test_requests_that_wait_share_batches(server: Server) -> None:
 
 
 def test_rows_of_a_batch_go_to_their_own_clients(server: Server) -> None:
-    """Each answer is for its request, whatever the batch looked like."""
+    """Each client gets the response to its own request."""
     requests = [vectors((2, 3), number) for number in range(REQUEST_COUNT)]
     results = at_once(server, "onnx_two_variables", requests)
     for number, result in enumerate(results):

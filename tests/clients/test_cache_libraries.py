@@ -122,7 +122,7 @@ TRITONSERVER_Error* TRITONCACHE_CacheLookup(
 }
 """,
 }
-#: What stands in the body of a lookup that goes wrong, once something was inserted.
+#: The body of a faulty lookup, which runs once something was inserted.
 BAD_LOOKUPS = {
     "fails": 'return no(TRITONSERVER_ERROR_UNAVAILABLE, "no connection");',
     "copies_nothing": "give(entry, byte_size); return NULL;",
@@ -135,8 +135,8 @@ BAD_LOOKUPS = {
     "swallows_errors": """give(entry, 3);
       TRITONSERVER_ErrorDelete(TRITONCACHE_Copy(allocator, entry)); return NULL;""",
 }
-#: A cache that outlives the server: a file for each key, in the directory that is its
-#: only setting's value.
+#: A cache that outlives the server: it keeps a file for each key in the directory
+#: that its only setting names.
 ON_DISK = {
     "initialize": """
 TRITONSERVER_Error* TRITONCACHE_CacheInitialize(TRITONCACHE_Cache** cache, const char* config) {
@@ -187,7 +187,7 @@ TRITONSERVER_Error* TRITONCACHE_CacheLookup(
 
 
 def build(directory: pathlib.Path, name: str, **parts: str) -> pathlib.Path:
-    """Compiles a cache of these parts; the others are those of the good one."""
+    """Compiles a cache of these parts; the other parts are those of the valid cache."""
     library = directory / name / f"libtritoncache_{name}.so"
     library.parent.mkdir(parents=True)
     source = library.with_suffix(".c")
@@ -222,7 +222,7 @@ def models(tmp_path: pathlib.Path) -> pathlib.Path:
 def serving(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path, config: str
 ) -> Iterator[Server]:
-    """A server with a cache; it has to end well."""
+    """A server with a cache; its exit code must be 0."""
     flags = [f"--cache-directory={caches}", f"--cache-config={config}"]
     with start_server(models, *flags) as running:
         yield running.wait_until_ready()
@@ -238,7 +238,7 @@ def counts(server: Server, model: str = "cached") -> tuple[int, int, int]:
 
 
 def infer(server: Server, *values: float, model: str = "cached") -> list[float]:
-    """One request over HTTP; the numbers of its answer."""
+    """Sends one request over HTTP; returns the numbers of the response."""
     data = list(values)
     tensor = {"name": "INPUT0", "shape": [1, len(data)], "datatype": "FP32", "data": data}
     reply = server.infer(model, {"inputs": [tensor]})
@@ -267,7 +267,7 @@ def full(rows: int, columns: int) -> Tensors:
 def test_hits_equal_the_responses_of_the_model(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path, transport: str
 ) -> None:
-    """Of one row and of several, small and large, over each protocol."""
+    """Hits have one row or several, are small or large, and use each protocol."""
     with serving(start_server, models, caches, "example_fifo,entries=100") as server:
         sent = [full(1, 1), full(3, 5), full(8, 50_000), full(2, 2)]
         with contextlib.closing(TRANSPORTS[transport](server)) as connection:
@@ -299,7 +299,7 @@ def test_an_empty_response_is_cached(
 def test_a_model_has_its_own_cached_responses(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
-    """And one that doesn't want the cache none."""
+    """A model that doesn't use the cache has none."""
     with serving(start_server, models, caches, "example_fifo,entries=100") as server:
         for model in ("cached", "other", "plain"):
             for _ in range(2):
@@ -311,7 +311,7 @@ def test_a_model_has_its_own_cached_responses(
 def test_the_oldest_entry_is_evicted(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
-    """The example's way to evict, and its line in the log when the server ends."""
+    """The example evicts in this order, and logs a line when the server ends."""
     with serving(start_server, models, caches, "example_fifo,entries=2") as server:
         for value, hits in ((1, 0), (2, 0), (1, 1), (3, 1), (2, 2), (1, 2), (3, 3)):
             infer(server, value)
@@ -322,7 +322,7 @@ def test_the_oldest_entry_is_evicted(
 def test_many_clients_at_a_time(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
-    """Each gets its own answers, while entries come and go."""
+    """Each client gets its own responses while entries are inserted and evicted."""
     with serving(start_server, models, caches, "example_fifo,entries=20") as server:
 
         def client(number: int) -> int:
@@ -339,7 +339,7 @@ def test_many_clients_at_a_time(
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             assert sum(pool.map(client, range(8))) == 800
         hits, misses, _ = counts(server)
-        # Triton doesn't count a request that another one came before.
+        # Triton doesn't count a request whose entry another one inserted first.
         assert hits + misses == 800 or server.is_triton
         assert hits > 0 and misses >= 30
     assert "failed" not in server.log()
@@ -349,7 +349,7 @@ def test_many_clients_at_a_time(
 def test_the_cache_gets_its_settings(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
-    """As JSON, with texts as values, or as it is given; and keys of 64 digits."""
+    """Settings are JSON with strings as values, or passed as given; keys have 64 digits."""
     flags = [f"--cache-directory={caches}", "--cache-config=one,b=2", "--cache-config=one,a=x=y"]
     with start_server(models, *flags) as server:
         server.wait_until_ready()
@@ -369,7 +369,7 @@ def test_a_cache_that_outlives_the_server(
     caches: pathlib.Path,
     tmp_path: pathlib.Path,
 ) -> None:
-    """The next server finds its answers, until the model, or one that it needs, changes."""
+    """The next server finds the entries until the model, or one that it needs, changes."""
     kept = tmp_path / "kept"
     kept.mkdir()
     (models / "pipeline" / "1").mkdir(parents=True)
@@ -383,7 +383,7 @@ def test_a_cache_that_outlives_the_server(
                 assert infer(server, 1, 2, model=model) == [1, 2]
             return [counts(server, model)[0] for model in ("cached", "other", "pipeline")]
 
-    # The step of a pipeline that isn't known asks for what was just asked for.
+    # The step of an uncached pipeline repeats the request that was just sent.
     assert hits() == [0, 1, 0]
     assert hits() == [1, 1, 1]
     file.write_text("other")
@@ -401,7 +401,7 @@ def test_a_cache_that_outlives_the_server(
 def test_a_cache_that_outlives_the_server_and_a_backend_that_changes(
     start_server: StartServer, caches: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """A backend's settings and library may change its answers."""
+    """A change of a backend's settings or library invalidates its entries."""
     kept, backends, models = (tmp_path / name for name in ("kept", "backends", "models"))
     for directory in (kept, backends, models / "cached" / "1"):
         directory.mkdir(parents=True)
@@ -423,7 +423,7 @@ def test_a_cache_that_outlives_the_server_and_a_backend_that_changes(
     assert [hits(setting), hits(setting), hits()] == [0, 1, 1]
     os.utime(library, (1_000_000_000, 1_000_000_000))
     assert [hits(), hits()] == [0, 1]
-    # As all files of an image have it that is built reproducibly.
+    # All files of a reproducibly built image have this time.
     os.utime(library, (1, 1))
     assert [hits(), hits()] == [0, 0]
 
@@ -432,7 +432,7 @@ def test_a_cache_that_outlives_the_server_and_a_backend_that_changes(
 def test_libraries_are_not_torn_down_while_in_use(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """An orderly end runs what they left for it, the end of the exit timeout doesn't."""
+    """An orderly shutdown runs their exit handlers; reaching the exit timeout doesn't."""
     destructor = 'static __attribute__((destructor)) void gone(void) { SAY("is torn down"); }\n'
     folder = tmp_path / "caches"
     build(folder, "torn", start=PARTS["start"] + destructor)
@@ -465,7 +465,7 @@ def test_libraries_are_not_torn_down_while_in_use(
 def test_the_entry_of_another_key_is_not_used(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
-    """A cache that has one answer for all requests can't give it to them."""
+    """A cache that returns one entry for all keys doesn't mix up responses."""
     with serving(start_server, models, caches, "one,x=y") as server:
         for value in (1, 1, 2, 2):
             assert infer(server, value) == [value]
@@ -478,7 +478,7 @@ def test_the_entry_of_another_key_is_not_used(
 def test_a_bad_lookup_is_a_miss(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path, name: str
 ) -> None:
-    """The model answers, and the log says so once, twice, four times, eight times."""
+    """The model executes, and the log warns at the 1st, 2nd, 4th and 8th time."""
     with serving(start_server, models, caches, f"{name},x=y") as server:
         for _ in range(10):
             assert infer(server, 1, 2, 3) == [1, 2, 3]
@@ -497,7 +497,7 @@ def test_a_bad_lookup_is_a_miss(
 def test_a_bad_insertion_stores_nothing(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """The client has its answer."""
+    """The client still gets its response."""
     copy = "return TRITONCACHE_Copy(allocator, entry);"
     fails = 'UNUSED(allocator); return no(TRITONSERVER_ERROR_INTERNAL, "disk full");'
     lookup = LOOKUP % fails.replace("INTERNAL", "NOT_FOUND")
@@ -512,7 +512,7 @@ def test_a_bad_insertion_stores_nothing(
 def test_an_existing_key_is_not_a_failure(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """As when two equal requests are looked up in vain at the same time."""
+    """This happens if two equal requests miss at the same time."""
     copy = "return TRITONCACHE_Copy(allocator, entry);"
     there = 'UNUSED(allocator); return no(TRITONSERVER_ERROR_%s, "no");'
     insert = PARTS["insert"].replace(copy, there % "ALREADY_EXISTS")
@@ -529,7 +529,7 @@ def test_an_existing_key_is_not_a_failure(
 def test_a_server_without_its_cache_does_not_start(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """And says which file, and what the loader or the cache said."""
+    """The error names the file and quotes the loader or the cache."""
     expected = {"missing": "there is no"}
     for part in ("initialize", "finalize", "insert", "lookup"):
         build(tmp_path, f"no_{part}", **{part: ""})
@@ -581,7 +581,7 @@ def test_the_version_of_the_interface_is_checked_by_the_cache(
 def test_two_caches_are_refused(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
-    """A server has one."""
+    """A server has one cache."""
     flags = [f"--cache-directory={caches}", "--cache-config=one,a=b"]
     with start_server(models, *flags, "--cache-config=example_fifo,entries=2") as server:
         assert server.wait_for_exit() == 1
@@ -624,7 +624,7 @@ def test_tritons_local_cache(start_server: StartServer, models: pathlib.Path) ->
         large = [9.0] * 10_000
         assert infer(server, *large) == infer(server, *large) == large
         assert counts(server)[:2] == (2, 6)
-        # It brings them up to date once a second.
+        # It updates them once a second.
         wait_until(lambda: gauge("num_lookups") == 8, 60, "its lookups are counted")
         assert (gauge("num_hits"), gauge("num_misses"), gauge("num_entries")) == (2, 6, 2)
         assert gauge("num_evictions") == 2 and 0.5 < gauge("util") <= 1

@@ -57,7 +57,7 @@ def check(program: Program, *arguments: object) -> subprocess.CompletedProcess[s
 
 
 def errors(program: Program, *repositories_and_flags: object) -> dict[str, list[Any]]:
-    """What is wrong with each model."""
+    """The errors of each model."""
     done = check(program, "--json", *repositories_and_flags)
     document = json.loads(done.stdout)
     found = {model["name"]: model["errors"] for model in document["models"]}
@@ -66,7 +66,7 @@ def errors(program: Program, *repositories_and_flags: object) -> dict[str, list[
 
 
 def test_check_accepts_a_good_repository(program: Program, tmp_path: pathlib.Path) -> None:
-    """The example models, an ensemble, and one of that."""
+    """The repository has the example models, an ensemble, and an ensemble of that."""
     make_models.write_models(tmp_path, make_models.EXAMPLES)
     write(tmp_path, "id", IDENTITY)
     write(tmp_path, "inner", ENSEMBLE.format(model="id", key="INPUT0"))
@@ -81,7 +81,7 @@ def test_check_accepts_a_good_repository(program: Program, tmp_path: pathlib.Pat
 
 
 def test_all_errors_of_a_file_with_their_places(program: Program, tmp_path: pathlib.Path) -> None:
-    """For programs and for people."""
+    """The errors are printed as JSON and as text."""
     config = IDENTITY.replace("8", "-8") + "instance_group [ { kind: KIND_GPU } ]\n"
     write(tmp_path, "model", config)
     write(tmp_path, "other", IDENTITY)
@@ -98,7 +98,7 @@ def test_all_errors_of_a_file_with_their_places(program: Program, tmp_path: path
 
 
 def test_syntax_errors_come_with_suggestions(program: Program, tmp_path: pathlib.Path) -> None:
-    """Several at once."""
+    """Several errors are reported at once."""
     write(tmp_path, "model", "backend: 'identity'\nmax_batchsize: 1\nfoo { }\n")
     first, second = errors(program, tmp_path)["model"]
     assert (first["line"], first["suggestion"]) == (2, "max_batch_size")
@@ -127,7 +127,7 @@ def test_syntax_errors_come_with_suggestions(program: Program, tmp_path: pathlib
 def test_models_that_would_not_load(
     program: Program, tmp_path: pathlib.Path, config: str, version: str | None, reason: str
 ) -> None:
-    """One thing at a time; the model beside it is fine."""
+    """Each case has one error; the model beside it is valid."""
     write(tmp_path, "model", config, version)
     write(tmp_path, "good", IDENTITY)
     found = errors(program, tmp_path)
@@ -136,7 +136,7 @@ def test_models_that_would_not_load(
 
 
 def test_missing_versions_cause_a_warning(program: Program, tmp_path: pathlib.Path) -> None:
-    """The server serves the others."""
+    """The server serves the other versions."""
     write(tmp_path, "model", IDENTITY + "version_policy { specific { versions: [ 1, 7 ] } }")
     done = check(program, "--json", tmp_path)
     (model,) = json.loads(done.stdout)["models"]
@@ -146,7 +146,7 @@ def test_missing_versions_cause_a_warning(program: Program, tmp_path: pathlib.Pa
 
 
 def test_resources_of_the_rate_limiter(program: Program, tmp_path: pathlib.Path) -> None:
-    """What no instance could ever get, and what two models mean differently."""
+    """The check finds unobtainable resources and conflicting definitions."""
 
     def limited(resource: str) -> str:
         return IDENTITY + (
@@ -170,7 +170,7 @@ def test_resources_of_the_rate_limiter(program: Program, tmp_path: pathlib.Path)
 def test_versions_that_steps_of_ensembles_name(
     program: Program, start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """One that isn't there is found, with its step, as serving says it."""
+    """A missing version is reported with its step, as by the server."""
 
     def pinned(model: str, version: int, key: str = "INPUT0") -> str:
         config = ENSEMBLE.format(model=model, key=key)
@@ -187,7 +187,7 @@ def test_versions_that_steps_of_ensembles_name(
     write(tmp_path, "absent", pinned("part", 7))
     # It has a directory, but is not to be loaded.
     write(tmp_path, "left_out", pinned("part", 2))
-    # Nor can another be made of one that doesn't load.
+    # Nor can an ensemble use one that doesn't load.
     outer = ENSEMBLE.format(model="absent", key="IN").replace("OUTPUT0", "OUT")
     write(tmp_path, "outer", outer)
     write(tmp_path, "several", pinned("part", 9, "NONE"))
@@ -209,13 +209,13 @@ def test_versions_that_steps_of_ensembles_name(
     assert "whose required version 9 is not loaded" in messages
     assert "non-existing input NONE" in messages
 
-    # The server has the same to say.
+    # The server reports the same.
     with start_server(tmp_path, "--exit-on-error=false") as server:
         assert reason in server.wait_until_live().log()
 
 
 def test_check_reports_a_damaged_model_file(program: Program, tmp_path: pathlib.Path) -> None:
-    """The backend looks at it."""
+    """The backend reads the file."""
     write(tmp_path, "model", 'backend: "onnxruntime"')
     (tmp_path / "model" / "1" / "model.onnx").write_bytes(b"nothing")
     (error,) = errors(program, tmp_path)["model"]
@@ -224,7 +224,7 @@ def test_check_reports_a_damaged_model_file(program: Program, tmp_path: pathlib.
 
 
 def test_several_repositories_and_flags(program: Program, tmp_path: pathlib.Path) -> None:
-    """A model may be in one of them only; flags count as they do for the server."""
+    """A model may be in only one repository; flags work as for the server."""
     for name in ("one", "two"):
         write(tmp_path / name, "model", IDENTITY)
     done = check(program, "--json", tmp_path / "one", tmp_path / "two")
@@ -239,7 +239,7 @@ def test_several_repositories_and_flags(program: Program, tmp_path: pathlib.Path
 
 
 def test_models_of_one_name_in_namespaces(program: Program, tmp_path: pathlib.Path) -> None:
-    """An ensemble means the model of its repository, or else the only one of the name."""
+    """An ensemble uses the model of its own repository, or else the only one of that name."""
     one, two, three = (tmp_path / name for name in ("one", "two", "three"))
     of_part = ENSEMBLE.format(model="part", key="INPUT0")
     write(one, "part", IDENTITY)
@@ -257,7 +257,7 @@ def test_models_of_one_name_in_namespaces(program: Program, tmp_path: pathlib.Pa
     write(three, "of_any", of_part)
     write(two, "of_other", of_part)
     write(three, "a::b", IDENTITY)
-    # An ensemble doesn't turn to others because its own model would not load.
+    # An ensemble doesn't use another model because its own would not load.
     write(two, "only", IDENTITY.replace("8", "-8"))
     write(two, "of_bad", ENSEMBLE.format(model="only", key="INPUT0"))
     found = errors(program, one, two, three, flag)

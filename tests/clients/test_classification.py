@@ -53,7 +53,7 @@ LABEL_BYTES_MAX = 1 << 26
 def write(
     repository: pathlib.Path, name: str, config: str, files: Mapping[str, str] | None = None
 ) -> None:
-    """A model without model files, but with others."""
+    """A model with other files, but without model files."""
     (repository / name / "1").mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text(config)
     for path, text in (files or {}).items():
@@ -89,7 +89,7 @@ def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transp
 
 
 def classes(row: numpy.ndarray, count: int, labels: list[str] | None = None) -> list[bytes]:
-    """What a server has to answer for a row."""
+    """The expected classes of a row."""
     places = numpy.argsort(-row, kind="stable")[:count].tolist()
     label = {place: f":{name}" for place, name in enumerate(labels or []) if name}
     return [f"{row[place]:.6f}:{place}{label.get(place, '')}".encode() for place in places]
@@ -109,19 +109,19 @@ def test_each_item_of_a_batch_has_its_classes(transport: Transport) -> None:
 
 
 def test_there_are_no_more_classes_than_elements(transport: Transport) -> None:
-    """Whatever is asked for."""
+    """Any larger count returns all elements."""
     output = transport.infer("plain", {"INPUT0": VALUES}, outputs={"OUTPUT0": 99})["OUTPUT0"]
     assert output.tolist() == [classes(row, 4) for row in VALUES]
 
 
 def test_without_a_class_count_outputs_are_tensors(transport: Transport) -> None:
-    """Also of a model with labels."""
+    """Labels of the model don't change this."""
     output = transport.infer("labelled", {"INPUT0": VALUES}, outputs={"OUTPUT0": 0})["OUTPUT0"]
     numpy.testing.assert_array_equal(output, VALUES)
 
 
 def test_the_asyncio_clients(server: Server) -> None:
-    """Of both protocols."""
+    """Both protocols have an asyncio client."""
 
     async def infer(library: Any, url: str) -> list[list[bytes]]:
         async with library.InferenceServerClient(url) as client:
@@ -138,7 +138,7 @@ def test_the_asyncio_clients(server: Server) -> None:
 def test_an_ensemble_passes_on_the_labels_of_its_step(
     transport: Transport,
 ) -> None:
-    """The ensemble has no label file, and neither has the one around it."""
+    """Neither the ensemble nor the ensemble around it has a label file."""
     random = numpy.random.default_rng(7)
     shape = (2, ensembles.CHANNELS, ensembles.IMAGE_SIZE, ensembles.IMAGE_SIZE)
     pixels = random.integers(0, 256, shape)
@@ -178,7 +178,7 @@ def test_each_response_of_a_decoupled_model(server: Server) -> None:
 
 @pytest.mark.galatea_only
 def test_the_cache_keeps_outputs_and_not_their_classes(server: Server) -> None:
-    """One entry for all who ask, however."""
+    """Requests with different class counts share one entry."""
     with contextlib.closing(TRANSPORTS["http"](server)) as http:
         first = http.infer("cached", {"INPUT0": VALUES}, outputs={"OUTPUT0": 1})["OUTPUT0"]
         plain = http.infer("cached", {"INPUT0": VALUES}, outputs=["OUTPUT0"])["OUTPUT0"]
@@ -206,7 +206,7 @@ def test_too_large_an_output(transport: Transport) -> None:
 
 
 def failure(start_server: StartServer, repository: pathlib.Path) -> str:
-    """What a server says that does not start."""
+    """The output of a server that fails to start."""
     with start_server(repository) as server:
         assert server.wait_for_exit() == 1
         return server.log()
@@ -246,7 +246,7 @@ def test_a_label_file_outside_the_model_is_not_read(
 
 @pytest.mark.galatea_only
 def test_an_endless_label_file(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """It may have 64 MiB."""
+    """The limit is 64 MiB."""
     write(tmp_path, "m", CONFIG, {"labels.txt": ""})
     os.truncate(tmp_path / "m" / "labels.txt", LABEL_BYTES_MAX + 1)
     assert f"may have {LABEL_BYTES_MAX} at most" in failure(start_server, tmp_path)
@@ -254,7 +254,7 @@ def test_an_endless_label_file(start_server: StartServer, tmp_path: pathlib.Path
 
 @pytest.mark.galatea_only
 def test_check_reads_label_files(program: Program, tmp_path: pathlib.Path) -> None:
-    """Without serving anything."""
+    """The check serves nothing."""
     write(tmp_path, "good", CONFIG, {"labels.txt": LABELS})
     write(tmp_path, "bad", CONFIG)
     command = program.command([])
@@ -293,7 +293,7 @@ ensemble_scheduling { step [ {
 
 
 def test_a_load_reads_new_labels(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """From the repository, or with the order to load; ensembles follow."""
+    """Labels come from the repository or with the load request; ensembles follow."""
     write(tmp_path, "m", CONFIG, {"labels.txt": "first"})
     write(tmp_path, "e", ENSEMBLE)
     flags = ("--model-control-mode=explicit", "--load-model=e")

@@ -44,7 +44,7 @@ def test_help(program: Program) -> None:
     ],
 )
 def test_bad_flags(program: Program, tmp_path: pathlib.Path, flag: str, reason: str) -> None:
-    """Exit code 1, and after the usage, which names all flags, what is wrong."""
+    """The exit code is 1, and the error follows the usage, which names all flags."""
     if program.is_triton and flag.startswith("--http-port="):
         pytest.skip("Triton finds these out when it binds")
     done = run(program, f"--model-repository={tmp_path}", flag)
@@ -60,7 +60,7 @@ def test_bad_flags(program: Program, tmp_path: pathlib.Path, flag: str, reason: 
 
 
 def test_unknown_flags_print_the_usage(program: Program, tmp_path: pathlib.Path) -> None:
-    """A typing error should not need the manual."""
+    """The usage helps after a typing error."""
     done = run(program, f"--model-repository={tmp_path}", "--modell-repository=x")
     assert done.returncode == 1
     text = done.stdout + done.stderr
@@ -98,7 +98,7 @@ def test_both_forms_of_values(start_server: StartServer, tmp_path: pathlib.Path,
 def test_endpoints_can_be_left_out(
     start_server: StartServer, tmp_path: pathlib.Path, word: str
 ) -> None:
-    """A listener that is off is not there."""
+    """A disabled endpoint doesn't listen."""
     with start_server(tmp_path, f"--allow-metrics={word}", f"--allow-grpc={word}") as server:
         server.wait_until_ready()
         with pytest.raises(ConnectionRefusedError):
@@ -139,7 +139,7 @@ def test_the_start_is_announced(start_server: StartServer, tmp_path: pathlib.Pat
 
 
 def test_log_file(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Everything goes to the file."""
+    """The whole log goes to the file."""
     repository = tmp_path / "models"
     repository.mkdir()
     log = tmp_path / "server.log"

@@ -1,4 +1,4 @@
-"""Persistent connections, pipelining, and clients that leave."""
+"""Persistent connections, pipelining, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_connection_serves_many_requests(server: Server) -> None:
 
 
 def test_connection_close_is_obeyed(server: Server) -> None:
-    """A client may ask for the end."""
+    """The server closes the connection."""
     with Connection(server) as connection:
         connection.send(get("/v2/health/live", "Connection: close"))
         assert connection.read_response() == (200, b"")
@@ -39,7 +39,7 @@ def test_connection_close_is_obeyed(server: Server) -> None:
 
 @pytest.mark.galatea_only
 def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
-    """A slow request in front doesn't change the order of answers."""
+    """A slow request doesn't change the order of responses."""
     with Connection(server) as connection:
         connection.send(
             post("/v2/models/onnx_slow/infer", slow_request(100)),
@@ -53,7 +53,7 @@ def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
 
 @pytest.mark.galatea_only
 def test_a_request_may_arrive_byte_by_byte(server: Server) -> None:
-    """Where the segments are cut means nothing."""
+    """The boundaries of segments have no effect."""
     request = post("/v2/models/onnx_slow/infer", slow_request(1))
     with Connection(server) as connection:
         for index in range(len(request)):
@@ -74,7 +74,7 @@ def test_chunked_requests(server: Server) -> None:
 
 
 def test_expect_continue(server: Server) -> None:
-    """curl asks before it sends more than a kilobyte."""
+    """curl sends this header before bodies over a kilobyte."""
     body = slow_request(1)
     request = post("/v2/models/onnx_slow/infer", body, "Expect: 100-continue")
     head = request[: -len(body)]
@@ -86,19 +86,19 @@ def test_expect_continue(server: Server) -> None:
 
 
 def test_a_busy_model_does_not_block_other_connections(server: Server) -> None:
-    """While a model works, other connections are answered."""
+    """Other connections get responses while a model executes."""
     rounds = BUSY_ROUNDS
     with contextlib.ExitStack() as stack:
         others = [stack.enter_context(Connection(server)) for _ in range(8)]
-        # A machine that pauses may let the model be done before all are asked. Who is
-        # made to wait for the model waits for a longer one, too.
+        # If the machine pauses, the model may finish before all requests are sent. If
+        # connections are blocked, they are blocked by a longer execution, too.
         while not all_answer_while_it_works(server, others, rounds):
             assert rounds < 10 * BUSY_ROUNDS, "no client gets a response while the model works"
             rounds *= 3
 
 
 def all_answer_while_it_works(server: Server, others: list[Connection], rounds: int) -> bool:
-    """Whether a request of this many rounds runs from before others are sent until all have responses."""
+    """Whether a request of this many rounds runs while all the others are sent and completed."""
     before = server.statistics("onnx_slow")["inference_count"]
     with Connection(server) as busy:
         busy.send(post("/v2/models/onnx_slow/infer", slow_request(rounds)))
@@ -113,14 +113,14 @@ def all_answer_while_it_works(server: Server, others: list[Connection], rounds: 
 
 
 def is_begun(server: Server, before: int) -> bool:
-    """Whether the model works on the request, or is done with it already."""
+    """Whether the model executes the request, or has executed it already."""
     is_over = server.statistics("onnx_slow")["inference_count"] > before
     return is_over or server.is_executing("onnx_slow")
 
 
 @pytest.mark.parametrize("cut", [10, 60, 120, -1])
 def test_clients_may_disconnect_within_a_request(server: Server, cut: int) -> None:
-    """Half a request is no request."""
+    """An incomplete request has no effect."""
     request = post("/v2/models/onnx_slow/infer", slow_request(1))
     for _ in range(20):
         with Connection(server) as connection:
@@ -145,7 +145,7 @@ def test_clients_may_disconnect_before_the_response(server: Server) -> None:
 
 
 def test_many_connections_at_once(server: Server) -> None:
-    """Idle connections cost the others nothing."""
+    """Idle connections don't slow down the others."""
     connections = [Connection(server) for _ in range(200)]
     try:
         for connection in reversed(connections):

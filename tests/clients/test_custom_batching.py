@@ -1,7 +1,7 @@
 """Batching strategies in libraries: the examples, and small ones that break their contract.
 
 TRITONSERVER_DELAY_SCHEDULER holds the scheduler back until N requests wait, so
-that each test knows what the strategy has to choose from.
+that each test knows the candidates of the strategy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXAMPLES = ROOT / "examples" / "batching"
 LIBRARY = "batchstrategy.so"
 PATH_PARAMETER = "TRITON_BATCH_STRATEGY_PATH"
 
-#: A strategy that keeps the order of its calls in the log, and tries what it must not.
+#: A strategy that logs its calls and tries forbidden ones.
 TALKING = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,7 +98,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBatchFinalize(void* userp) {
   return NULL;
 }
 """
-#: A strategy that can't be set up, and one whose batches can't.
+#: A strategy whose initialization fails, and one whose batches fail to open.
 FAILING = """
 #include "triton/core/tritonbackend.h"
 static TRITONSERVER_Error* no(const char* why) {
@@ -167,7 +167,7 @@ def write_whole_batch(repository: pathlib.Path, settings: str) -> pathlib.Path:
 def held(
     start_server: StartServer, repository: pathlib.Path, waiting: int, *flags: str
 ) -> Iterator[Server]:
-    """A server whose model waits for this many requests."""
+    """A server that executes nothing before this many requests wait."""
     environment = {"TRITONSERVER_DELAY_SCHEDULER": str(waiting)}
     with start_server(repository, *flags, environment=environment) as running:
         yield running.wait_until_ready()
@@ -179,7 +179,7 @@ def rows(*values: int) -> dict[str, numpy.ndarray]:
 
 
 def batches(server: Server, requests: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The rows of each batch that these requests are executed in, in order."""
+    """The rows of each batch that executes these requests, in order."""
     found: dict[str, list[int]] = {}
     with GrpcStream(server) as stream:
         for index, values in enumerate(requests):
@@ -228,7 +228,7 @@ def test_a_request_over_the_volume_executes_alone(
 def test_other_batch_limits_still_apply(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """The largest batch is 8 rows, whatever the strategy would take."""
+    """The largest batch is 8 rows, although the strategy would accept more."""
     settings = "dynamic_batching { }\n" + parameter("MAX_BATCH_VOLUME_BYTES", "4000")
     model = write_whole_batch(tmp_path, settings)
     shutil.copy(libraries / "volume.so", model / LIBRARY)
@@ -256,12 +256,12 @@ def in_backend(model: pathlib.Path, backends: pathlib.Path) -> tuple[pathlib.Pat
 
 
 def named(model: pathlib.Path, backends: pathlib.Path) -> tuple[pathlib.Path, str]:
-    """In the model's directory, as the configuration says; another one is passed over."""
+    """In the model's directory under the configured name; the default name is not used."""
     return model / "libraries" / "own.so", "libraries/own.so"
 
 
 def named_absolutely(model: pathlib.Path, backends: pathlib.Path) -> tuple[pathlib.Path, str]:
-    """The same with a whole path."""
+    """The same with an absolute path."""
     return model / "own.so", str(model / "own.so")
 
 
@@ -273,7 +273,7 @@ def test_where_strategies_are_found(
     libraries: pathlib.Path,
     place: Callable[[pathlib.Path, pathlib.Path], tuple[pathlib.Path, str]],
 ) -> None:
-    """Every batch is one request, because of the library in this place."""
+    """The library in this place limits every batch to one request."""
     repository, backends = tmp_path / "models", tmp_path / "backends"
     library, path = place(repository / "model", backends)
     settings = "dynamic_batching { }\n" + (parameter(PATH_PARAMETER, path) if path else "")
@@ -287,11 +287,11 @@ def test_where_strategies_are_found(
         assert executed(server) == {1: 4}
 
 
-@pytest.mark.galatea_only  # It asks where this server doesn't, and looks at other words.
+@pytest.mark.galatea_only  # It calls the strategy at other times, with other texts.
 def test_the_order_of_strategy_calls(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """Queued requests can be looked at and no more; an error lets a request join."""
+    """Queued requests are read-only; a request joins the batch after an error."""
     model = write_whole_batch(tmp_path, "dynamic_batching { }")
     shutil.copy(libraries / "talking.so", model / LIBRARY)
     with held(start_server, tmp_path, 5) as server:
@@ -321,7 +321,7 @@ def test_the_order_of_strategy_calls(
 def test_batches_form_without_a_failing_strategy(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """It is not asked about a batch that it could not begin."""
+    """The strategy isn't called for a batch that it failed to open."""
     model = write_whole_batch(tmp_path, "dynamic_batching { }")
     shutil.copy(libraries / "batchless.so", model / LIBRARY)
     with held(start_server, tmp_path, 3) as server:
@@ -416,7 +416,7 @@ def test_a_compiled_backend_may_have_a_strategy(
             stream.send("model", {"A": numpy.ones((1, 5), numpy.float32)})
         for _ in range(5):
             stream.receive()
-        # The backend counts after it has answered.
+        # The backend reports statistics after it has responded.
         wait_until(
             lambda: executed(server) == {2: 2, 1: 1},
             RESPONSE_SECONDS_MAX,
@@ -429,7 +429,7 @@ def is_loaded(server: Server) -> bool:
     return server.get("/v2/models/model/ready").status == 200
 
 
-@pytest.mark.galatea_only  # Triton opens the library that it has opened before.
+@pytest.mark.galatea_only  # Triton reuses the library that it has opened before.
 def test_a_replaced_strategy(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:

@@ -19,7 +19,7 @@ from server import Server
 
 BACKENDS = ["identity", "onnx_identity"]
 
-# Extremes included: a value that passes through a narrower type shows.
+# Extremes are included: they reveal a conversion to a narrower type.
 VALUES: dict[str, numpy.ndarray] = {
     "BOOL": numpy.array([True, False, True]),
     "UINT8": numpy.array([0, 1, 2**8 - 1], numpy.uint8),
@@ -128,7 +128,7 @@ def test_json_over_http(server: Server, backend: str, datatype: str) -> None:
 def test_raw_over_grpc(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, backend: str, datatype: str
 ) -> None:
-    """What goes in comes back in raw_output_contents, byte for byte."""
+    """raw_output_contents equals the input byte for byte."""
     raw = bytes.fromhex("803f00c0ffff") if datatype == "BF16" else raw_bytes(VALUES[datatype])
     request = grpc_request(model_name(backend, datatype), datatype, [1, 3])
     request.raw_input_contents.append(raw)
@@ -144,7 +144,7 @@ def test_raw_over_grpc(
 def test_typed_contents_over_grpc(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, backend: str, datatype: str
 ) -> None:
-    """Typed contents go in; raw contents come out all the same."""
+    """Requests with typed contents get raw contents, too."""
     request = grpc_request(model_name(backend, datatype), datatype, [1, 3])
     contents = getattr(request.inputs[0].contents, TYPED_CONTENTS[datatype])
     contents.extend(VALUES[datatype].tolist())
@@ -177,7 +177,7 @@ def test_bf16_binary_over_http(server: Server, backend: str) -> None:
 def test_half_floats_are_refused_in_json_requests(
     server: Server, backend: str, datatype: str
 ) -> None:
-    """JSON has no agreed form of them."""
+    """JSON has no standard form for them."""
     reply = server.infer(model_name(backend, datatype), json_input(datatype, [1.0], [1, 1]))
     assert reply.status == 400
     assert datatype in reply.error()
@@ -207,7 +207,7 @@ def test_half_floats_are_refused_in_json_responses(server: Server, datatype: str
 def test_half_floats_have_no_typed_contents(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, datatype: str
 ) -> None:
-    """gRPC takes them raw or not at all."""
+    """gRPC accepts them in raw form only."""
     import grpc
 
     request = grpc_request(f"identity_{datatype.lower()}", datatype, [1, 1])
@@ -225,7 +225,7 @@ def test_special_floats_survive_the_binary_form(
     backend: str,
     value: str,
 ) -> None:
-    """Whatever JSON can't say, the binary form can."""
+    """The binary form has values that JSON lacks."""
     values = numpy.array([[float(value)]], numpy.float32)
     tensor = tritonclient.http.InferInput("INPUT0", [1, 1], "FP32")
     tensor.set_data_from_numpy(values)
@@ -293,7 +293,7 @@ def test_strings_are_numbers_to_the_string_model(server: Server) -> None:
 
 
 def test_a_failing_model_returns_an_error_and_keeps_serving(server: Server) -> None:
-    """A string that is no number fails inside ONNX Runtime: an error, not an end."""
+    """A string that is not a number fails in ONNX Runtime; the request gets the error."""
     bad = {"shape": [1, 16], "datatype": "BYTES", "data": ["x"] * 16}
     document = {"inputs": [{"name": "INPUT0", **bad}, {"name": "INPUT1", **bad}]}
     reply = server.infer("simple_string", document)

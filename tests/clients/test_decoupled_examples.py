@@ -78,7 +78,7 @@ def repeat(values: list[int], delays: list[int], wait: int) -> dict[str, numpy.n
 @pytest.mark.parametrize("values", [[], [7], [4, -2, 0, 1]])
 @pytest.mark.parametrize(("delay", "wait"), [(0, 0), (5, 0), (0, 40)])
 def test_repeat(server: Server, values: list[int], delay: int, wait: int) -> None:
-    """An answer for each element, with its place, before or after the request is released."""
+    """Each element has a response with its index, before or after the request's release."""
     responses = stream_all(server, "repeat_int32", repeat(values, [delay] * len(values), wait))
     assert [int(response["OUT"][0]) for response in responses] == values
     assert [int(response["IDX"][0]) for response in responses] == list(range(len(values)))
@@ -86,7 +86,7 @@ def test_repeat(server: Server, values: list[int], delay: int, wait: int) -> Non
 
 
 def test_responses_of_several_requests_interleave(server: Server) -> None:
-    """One instance works on both: the later one overtakes."""
+    """One instance executes both; the later one overtakes."""
     stream = GrpcStream(server)
     stream.send("repeat_int32", repeat([1, 2], [0, 600_000], 0), request_id="slow")
     assert stream.receive()[0] == "slow"
@@ -98,7 +98,7 @@ def test_responses_of_several_requests_interleave(server: Server) -> None:
 
 
 def test_shapes_that_do_not_fit_are_refused(server: Server) -> None:
-    """As many delays as elements."""
+    """There must be as many delays as elements."""
     with pytest.raises(InferenceServerException, match="as many elements"):
         stream_all(server, "repeat_int32", repeat([1, 2], [0], 0))
 
@@ -108,7 +108,7 @@ def test_shapes_that_do_not_fit_are_refused(server: Server) -> None:
 )
 @pytest.mark.parametrize("number", [-3, 0, 1, 50])
 def test_square(server: Server, model: str, shape: list[int], number: int) -> None:
-    """As many answers as the number says, each with the number."""
+    """The number is the count and the value of the responses."""
     responses = stream_all(server, model, {"IN": numpy.full(shape, number, numpy.int32)})
     assert [response["OUT"].tolist() for response in responses] == [
         numpy.full(shape, number).tolist()
@@ -116,6 +116,6 @@ def test_square(server: Server, model: str, shape: list[int], number: int) -> No
 
 
 def test_square_takes_one_number(server: Server) -> None:
-    """A request is a batch of one."""
+    """A request must be a batch of one."""
     with pytest.raises(InferenceServerException, match="one element"):
         stream_all(server, "square_int32_batched", {"IN": numpy.ones([2, 1], numpy.int32)})

@@ -25,12 +25,12 @@ output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
 
 
 def test_the_page_has_settings() -> None:
-    """A change of its form must not leave the next test without anything to do."""
+    """Guards the next test: a change of the page's form must not leave it without settings."""
     assert len(SETTINGS) == 4
 
 
 def test_the_settings_are_accepted(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Each loads, in a model that has nothing else to it."""
+    """Each block loads in an otherwise minimal model."""
     for number, block in enumerate(SETTINGS):
         (tmp_path / f"model_{number}" / "1").mkdir(parents=True)
         text = block if block.startswith("backend") else BASE + block
@@ -41,6 +41,6 @@ def test_the_settings_are_accepted(start_server: StartServer, tmp_path: pathlib.
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`(test_\w+)`", PAGE))))
 def test_the_named_tests_exist(name: str) -> None:
-    """In some file of this directory."""
+    """Each name is a test in a file of this directory."""
     folder = pathlib.Path(__file__).parent
     assert any(f"def {name}(" in path.read_text() for path in folder.glob("test_*.py"))

@@ -1,4 +1,4 @@
-"""Models that are made of other models."""
+"""Ensembles: models that consist of other models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NUMBERS = numpy.array([[1, 2, 3]], numpy.int32)
 #: Models of backends that only Galatea has.
 OWN = {"tokens", "doubled_tokens", "slow_tokens", "tokens_and_constant"}
 STAGES = ["compute_input", "compute_infer", "compute_output"]
-#: Answers of a slow step, at fifty a second, for which memory is watched.
+#: Responses of a slow step, at fifty a second, while memory is measured.
 SLOW_RESPONSES = int(os.environ.get("GALATEA_TEST_SLOW_ANSWERS", "100"))
 
 
@@ -34,7 +34,7 @@ SLOW_RESPONSES = int(os.environ.get("GALATEA_TEST_SLOW_ANSWERS", "100"))
 def server(
     program: Program, start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """Every ensemble with the models that it is made of."""
+    """A server with every ensemble and its composing models."""
     repository = tmp_path_factory.mktemp("ensembles")
     for name, make in {**ensembles.EXAMPLES, **ensembles.MODELS}.items():
         if name not in OWN or not program.is_triton:
@@ -80,7 +80,7 @@ def test_steps_that_join(transport: Transport) -> None:
 
 
 def test_ensembles_of_ensembles(transport: Transport) -> None:
-    """One of whose tensors is an output as well as another step's input."""
+    """One tensor is both an output and the input of another step."""
     total = NUMBERS * NUMBERS + 2 * NUMBERS
     outputs = transport.infer("nested", {"IN": NUMBERS})
     assert outputs["SUM"].tolist() == total.tolist()
@@ -111,7 +111,7 @@ def test_unrequested_outputs(server: Server, transport: Transport) -> None:
 
 @pytest.mark.galatea_only  # Triton leaves out steps that are needed: a deadlock.
 def test_outputs_that_other_steps_consume(server: Server, transport: Transport) -> None:
-    """An output that another step takes is made for either."""
+    """A tensor may be both an output and the input of another step."""
     before = server.statistics("square")["inference_count"]
     outputs = transport.infer("two_ends", {"IN": NUMBERS}, outputs=["DOUBLED"])
     assert list(outputs) == ["DOUBLED"]
@@ -123,7 +123,7 @@ def test_outputs_that_other_steps_consume(server: Server, transport: Transport) 
 
 
 def test_optional_inputs(transport: Transport) -> None:
-    """What the client leaves out isn't passed on; the step makes something of that."""
+    """An omitted input isn't passed on; the step has a default."""
     outputs = transport.infer("with_optional", {"IN": NUMBERS})
     assert outputs["OUT"].tolist() == (2 * NUMBERS).tolist()
     assert outputs["REST"].tolist() == [[0]]
@@ -132,7 +132,7 @@ def test_optional_inputs(transport: Transport) -> None:
 
 
 def test_a_stateful_model_in_each_of_two_steps(transport: Transport) -> None:
-    """Both get the sequence's identity and its ends, and keep a state of their own."""
+    """Both get the sequence's ID and flags, and keep separate states."""
     sums, sum_of_sums = 0, 0
     for number in range(1, 6):
         sums += number
@@ -185,7 +185,7 @@ def test_pipelines(server: Server, transport: Transport, pipeline: str, size: An
     ):
         made[result] = infer(server, model, {"input": made[source]})["output"]
     outputs = transport.infer(pipeline, {"image": made["image"]})
-    # In the configuration's order; in Triton, in none.
+    # In the configuration's order; Triton has no fixed order.
     assert (sorted(outputs) if server.is_triton else list(outputs)) == sorted(wanted)
     for name, result in outputs.items():
         numpy.testing.assert_array_equal(result, made[name])
@@ -196,7 +196,7 @@ def test_pipelines(server: Server, transport: Transport, pipeline: str, size: An
 def test_independent_steps_run_at_once(
     start_server: StartServer, tmp_path: pathlib.Path, pipeline: str
 ) -> None:
-    """Each net is held back until two requests wait, so what waits at once can be seen."""
+    """Each net is held back until two requests wait, so the test sees which steps wait at once."""
     for name in [*CONVOLUTIONS, pipeline]:
         write_example(tmp_path, name, ensembles.EXAMPLES[name]())
     sources = dict(zip(CONVOLUTIONS, PIPELINES[pipeline][0], strict=True))
@@ -266,7 +266,7 @@ def test_an_image_is_decoded_classified_and_segmented(
 
 @pytest.mark.galatea_only
 def test_each_response_of_a_step_becomes_one_of_the_ensemble(stream: GrpcStream) -> None:
-    """In the order in which the next step, which has one instance, gets them."""
+    """Responses have the order in which the next step, which has one instance, gets them."""
     stream.send("doubled_tokens", {"COUNT": numpy.array([[50]], numpy.int32)})
     tokens = [stream.receive()[1]["OUT"].reshape(-1).tolist() for _ in range(50)]
     assert tokens == [[2 * token] for token in range(50)]
@@ -274,7 +274,7 @@ def test_each_response_of_a_step_becomes_one_of_the_ensemble(stream: GrpcStream)
 
 @pytest.mark.galatea_only
 def test_the_end_of_a_decoupled_ensemble(stream: GrpcStream) -> None:
-    """Nothing at all is an answer, which the client may ask to be told."""
+    """Zero responses are valid; the client may request an empty final response."""
     count = {"COUNT": numpy.array([[0]], numpy.int32)}
     stream.send("doubled_tokens", count, request_id="a", enable_empty_final_response=True)
     assert stream.receive() == ("a", {})
@@ -291,7 +291,7 @@ def test_responses_are_joined_with_single_tensors(stream: GrpcStream) -> None:
 
 @pytest.mark.galatea_only
 def test_decoupled_ensembles_need_a_stream(server: Server) -> None:
-    """They are known as decoupled whatever their configuration says."""
+    """They are decoupled regardless of their configuration."""
     config = server.get("/v2/models/doubled_tokens/config").json()
     assert config["model_transaction_policy"] == {"decoupled": True}
     tensor = {"name": "COUNT", "shape": [1, 1], "datatype": "INT32", "data": [1]}
@@ -301,14 +301,14 @@ def test_decoupled_ensembles_need_a_stream(server: Server) -> None:
 
 
 def made_and_taken(server: Server) -> tuple[int, int]:
-    """How many tokens were made, and after that, how many the slow step is done with."""
+    """The number of tokens produced, and then of those that the slow step has executed."""
     made = server.statistics("tokens")["execution_count"]
     return made, server.statistics("slow_identity")["inference_count"]
 
 
 @pytest.mark.galatea_only
 def test_a_quick_step_pauses_for_a_slow_one(server: Server, stream: GrpcStream) -> None:
-    """A model that would make a million tokens is never far ahead of the next step."""
+    """A model that would produce a million tokens never gets far ahead of the next step."""
     made_before, taken_before = made_and_taken(server)
     stream.send("slow_tokens", {"COUNT": numpy.array([[1_000_000]], numpy.int32)})
     for received in range(1, 40):
@@ -325,7 +325,7 @@ def test_a_quick_step_pauses_for_a_slow_one(server: Server, stream: GrpcStream) 
     )
     for model in ("tokens", "slow_identity"):
         wait_until(lambda model=model: is_idle(server, model), 60, f"{model} is done")
-    # Nothing goes on in secret: three tokens are three.
+    # Nothing continues in the background: three tokens are three.
     made_before, taken_before = made_and_taken(server)
     with GrpcStream(server) as other:
         other.send("slow_tokens", {"COUNT": numpy.array([[3]], numpy.int32)})
@@ -348,7 +348,7 @@ def is_idle(server: Server, model: str) -> bool:
 def test_memory_behind_a_quick_step_stays_flat(
     start_server: StartServer, tmp_path: pathlib.Path, limit: str
 ) -> None:
-    """Eight requests for a million tokens each, made a hundred times as quickly as they go on."""
+    """Eight requests produce a million tokens each, 100 times as fast as they are consumed."""
     steps = [
         Step("tokens", {"COUNT": "COUNT"}, {"TOKEN": "token"}),
         Step("slow_identity", {"INPUT0": "token"}, {"OUTPUT0": "OUT"}),
@@ -370,7 +370,7 @@ def test_memory_behind_a_quick_step_stays_flat(
         taken = running.statistics("slow_identity")["inference_count"]
         stream.close(cancel=True)
     assert made - taken <= 8 * 256 + 64
-    # What a sanitizer or an allocator keeps to itself; a million tokens would be ten times that.
+    # An allowance for a sanitizer or an allocator; a million tokens would need ten times that.
     assert grown < 8 * 1024
 
 
@@ -401,7 +401,7 @@ def test_requests_that_the_ensemble_refuses(server: Server) -> None:
 
 
 def slow_pair(queue: str = "") -> dict[str, Example]:
-    """An ensemble of a model that takes a while and has this queue, and one behind it."""
+    """An ensemble of a slow model with this queue policy, and a second model."""
     slow = onnx_slow()
     assert slow.config is not None
     config = slow.config.replace('name: "onnx_slow"\n', "")
@@ -432,7 +432,7 @@ def rounds(number: int) -> dict[str, numpy.ndarray]:
 def test_a_full_queue_fails_the_request_at_once(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Nothing hangs: not those that were refused, nor those that wait."""
+    """Neither the refused requests nor the waiting ones hang."""
     write_all(tmp_path, slow_pair("default_queue_policy { max_queue_size: 1 }"))
     with start_server(tmp_path) as running, contextlib.closing(GrpcCalls(running)) as calls:
         running.wait_until_ready()
@@ -457,7 +457,7 @@ def test_a_full_queue_fails_the_request_at_once(
 
 
 def latched_pair(repository: pathlib.Path) -> Latch:
-    """An ensemble of a model that is busy until it is let go, and one behind it."""
+    """An ensemble of a model that is busy until the latch opens, and a second model."""
     latch = Latch(repository, "first", "instance_group { kind: KIND_CPU count: 1 }", 8)
     number = "INT32 1"
     steps = [
@@ -476,7 +476,7 @@ ONE = {"IN": numpy.array([[1]], numpy.int32)}
 def test_cancellation_of_an_ensemble_request(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """A request that its client gives up doesn't reach the next step."""
+    """A cancelled request doesn't reach the next step."""
     latch = latched_pair(tmp_path)
     with (
         start_server(tmp_path) as running,
@@ -502,7 +502,7 @@ def test_cancellation_of_an_ensemble_request(
 def test_requests_under_way_are_finished_at_the_end(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Also the steps that have not begun when the server is told to stop."""
+    """This includes steps that have not started when the server stops."""
     latch = latched_pair(tmp_path)
     with start_server(tmp_path) as running:
         running.wait_until_ready()
@@ -516,12 +516,12 @@ def test_requests_under_way_are_finished_at_the_end(
         assert running.wait_for_exit() == 0
 
 
-@pytest.mark.galatea_only  # It waits for what only Galatea shows.
+@pytest.mark.galatea_only  # It uses a status that only Galatea has.
 @pytest.mark.parametrize("unloaded", ["pair", "second"])
 def test_requests_under_way_are_finished_when_models_go(
     start_server: StartServer, tmp_path: pathlib.Path, unloaded: str
 ) -> None:
-    """The ensemble, or a model whose step has not begun; later requests are refused."""
+    """The ensemble, or a model whose step has not started, unloads; later requests are refused."""
     latch = latched_pair(tmp_path)
     flags = ["--model-control-mode=explicit", "--load-model=pair"]
     with start_server(tmp_path, *flags) as running:
@@ -536,7 +536,7 @@ def test_requests_under_way_are_finished_when_models_go(
             latch.open()
             assert calls.wait(call)["OUT"].item() == 1
             if unloaded == "second":
-                # It comes back with what it needs.
+                # It reloads with its models.
                 assert running.request("POST", "/v2/repository/models/second/load").status == 200
             assert running.request("POST", "/v2/repository/models/pair/load").status == 200
             assert calls.wait(calls.send("pair", ONE))["OUT"].item() == 1
@@ -566,7 +566,7 @@ def test_responses_from_the_cache(
 
 
 def test_statistics_add_up_the_steps(server: Server) -> None:
-    """The durations of computing are the steps', what was waited is the ensemble's own."""
+    """Compute durations are sums of the steps'; the queue duration is the ensemble's own."""
     models = ["double", "square", "sum", "fan"]
     before = {model: server.statistics(model) for model in models}
     infer(server, "fan", {"IN": numpy.arange(6, dtype=numpy.int32).reshape(3, 2)})
@@ -608,7 +608,7 @@ def test_metadata(server: Server) -> None:
 
 
 def wrong_ensembles() -> dict[str, tuple[Example, str]]:
-    """Ensembles that can't be, and what is said of them."""
+    """Invalid ensembles and their errors."""
     number = "INT32 -1"
 
     def of(*steps: Step, inputs: Sequence[str] = (f"IN {number}",), batch: int = 8) -> Example:
@@ -675,7 +675,7 @@ def wrong_ensembles() -> dict[str, tuple[Example, str]]:
 def test_errors_of_wrong_ensembles(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Each has its reason in the log, and the rest serves."""
+    """Each error is in the log, and the valid models serve."""
     wrong = wrong_ensembles()
     write_all(tmp_path, {name: example for name, (example, _) in wrong.items()})
     for name in ("double", "square", "sum", "fan"):

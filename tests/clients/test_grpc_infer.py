@@ -62,7 +62,7 @@ def test_add_sub(stub: service_pb2_grpc.GRPCInferenceServiceStub, raw: bool) -> 
 
 
 def test_chosen_outputs(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> None:
-    """Only what is asked for comes back."""
+    """Only requested outputs are returned."""
     request = simple_request()
     request.outputs.add(name="OUTPUT1")
     assert numbers(stub.ModelInfer(request)) == {"OUTPUT1": DIFFERENCE}
@@ -97,7 +97,7 @@ def test_messages_of_many_megabytes(server: Server) -> None:
 
 
 def test_long_messages_at_the_same_time(server: Server) -> None:
-    """Answers of some leave while others arrive, and each has its own bytes."""
+    """Responses leave while other requests arrive, and each has its own bytes."""
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
     def request(number: int) -> service_pb2.ModelInferRequest:
@@ -164,13 +164,13 @@ def unknown_output(request: service_pb2.ModelInferRequest) -> None:
 
 
 def third_input(request: service_pb2.ModelInferRequest) -> None:
-    """An input too many."""
+    """One input too many."""
     request.inputs.add(name="INPUT2", datatype="INT32", shape=[1, 16])
     request.raw_input_contents.append(ROW.tobytes())
 
 
 def one_input(request: service_pb2.ModelInferRequest) -> None:
-    """An input too few."""
+    """One input too few."""
     del request.inputs[1]
     del request.raw_input_contents[1]
 
@@ -303,7 +303,7 @@ def test_malformed_messages(server: Server, message: bytes) -> None:
 def test_cancelled_calls_leave_a_working_server(
     server: Server, stub: service_pb2_grpc.GRPCInferenceServiceStub
 ) -> None:
-    """A client that gives up frees its place."""
+    """A cancelled call frees its resources."""
     request = service_pb2.ModelInferRequest(model_name="onnx_slow")
     request.inputs.add(name="ROUNDS", datatype="INT64", shape=[1, 1])
     request.raw_input_contents.append((500).to_bytes(8, "little"))
@@ -319,7 +319,7 @@ def test_deadline(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> None:
     """A client's deadline ends its call, not the server."""
     request = service_pb2.ModelInferRequest(model_name="onnx_slow")
     request.inputs.add(name="ROUNDS", datatype="INT64", shape=[1, 1])
-    # The longer one is for a client that pauses and finds both the answer and the deadline.
+    # A client that pauses may find both the response and an expired deadline.
     for rounds in (5_000, 50_000):
         request.raw_input_contents[:] = [rounds.to_bytes(8, "little")]
         try:
@@ -333,7 +333,7 @@ def test_deadline(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> None:
 
 
 def test_stream(grpc_client: tritonclient.grpc.InferenceServerClient) -> None:
-    """Several requests on one stream; answers keep the order of the requests."""
+    """Several requests on one stream get responses in the order of the requests."""
     results: queue.Queue[Any] = queue.Queue()
     grpc_client.start_stream(lambda result, error: results.put((result, error)))
     for number in range(20):

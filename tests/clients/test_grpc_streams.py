@@ -24,13 +24,13 @@ from server import Server, wait_until
 pytestmark = pytest.mark.galatea_only  # The backend of slow and decoupled models is our own.
 
 RESPONSE_SECONDS_MAX = 60.0
-#: More tokens than any test waits for.
+#: More tokens than any test reads.
 ENDLESS = 1_000_000
 ERRORS_AS_STATUS = (("triton_grpc_error", "true"),)
 
 
 def write_token_counter(repository: pathlib.Path, name: str, decoupled: bool) -> None:
-    """A model that takes two milliseconds for each token that is asked for."""
+    """A model that takes two milliseconds for each token."""
     (repository / name / "1").mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text(
         f"""
@@ -68,7 +68,7 @@ def stub(streaming: Server) -> Iterator[service_pb2_grpc.GRPCInferenceServiceStu
 def tokens(
     count: int, name: str = "t", model: str = "tokens", ends: bool = False
 ) -> service_pb2.ModelInferRequest:
-    """Asks for tokens; `ends` asks to be told of an end without a token."""
+    """A request for tokens; `ends` requests an empty final response."""
     request = service_pb2.ModelInferRequest(model_name=model, id=name)
     request.inputs.add(name="COUNT", datatype="INT32", shape=[1, 1])
     request.raw_input_contents.append(numpy.array([count], numpy.int32).tobytes())
@@ -78,7 +78,7 @@ def tokens(
 
 
 def simple(name: str, model: str = "simple") -> service_pb2.ModelInferRequest:
-    """A request that is answered at once."""
+    """A request that gets its response at once."""
     request = service_pb2.ModelInferRequest(model_name=model, id=name)
     for tensor in ("INPUT0", "INPUT1"):
         request.inputs.add(name=tensor, datatype="INT32", shape=[1, 16])
@@ -94,7 +94,7 @@ def shown(response: service_pb2.ModelStreamInferResponse) -> tuple[str, str, boo
 
 
 class Requests:
-    """The requests of a stream, sent when a test says so."""
+    """The requests of a stream, sent on the test's command."""
 
     def __init__(self, requests: Iterable[service_pb2.ModelInferRequest] = ()) -> None:
         """Begins with `requests`; the stream stays open."""
@@ -151,7 +151,7 @@ def test_final_responses_are_marked(stub: Stub) -> None:
     (end,) = stub.ModelStreamInfer(iter([tokens(0, ends=True)]))
     assert shown(end) == ("t", "empty", True)
     assert end.infer_response.model_name == "tokens"
-    # It is nothing but a last response where there is one anyway.
+    # It has no effect where a response is final anyway.
     responses = stub.ModelStreamInfer(iter([tokens(2, ends=True)]))
     assert [shown(r)[2] for r in responses] == [False, True]
 
@@ -171,7 +171,7 @@ def test_an_empty_stream_ends_with_ok(stub: Stub) -> None:
 
 
 def test_failures_are_messages(stub: Stub) -> None:
-    """They name their request, come in turn, and the stream goes on."""
+    """They name their request, keep the order, and the stream continues."""
     bad_version, bad_input = simple("version"), simple("input")
     bad_version.model_version = "x"
     bad_input.inputs[0].name = "X"
@@ -196,7 +196,7 @@ def test_failures_are_messages(stub: Stub) -> None:
 
 
 def test_failures_as_status(stub: Stub) -> None:
-    """The client chose that the first one ends the stream."""
+    """The client requested that the first failure ends the stream."""
     requests = Requests([simple("good"), simple("absent", "absent"), tokens(ENDLESS)])
     call = stub.ModelStreamInfer(iter(requests), metadata=ERRORS_AS_STATUS)
     received = []
@@ -209,7 +209,7 @@ def test_failures_as_status(stub: Stub) -> None:
 
 @pytest.mark.parametrize("name", ["sequence_id", "triton_enable_empty_final_response", "triton_x"])
 def test_parameters_of_a_wrong_type(stub: Stub, name: str) -> None:
-    """Each concerns its request alone."""
+    """The error affects only its request."""
     request = simple("bad")
     request.parameters[name].double_param = 1.5
     bad, good = stub.ModelStreamInfer(iter([request, simple("good")]))
@@ -226,7 +226,7 @@ def test_single_calls_to_decoupled_models(stub: Stub) -> None:
 
 
 def finished(server: Server, model: str) -> int:
-    """How many requests to a model have an end, good or bad."""
+    """The number of finished requests of a model, successful or not."""
     statistics = server.statistics(model)["inference_stats"]
     return statistics["success"]["count"] + statistics["fail"]["count"]
 
@@ -240,12 +240,12 @@ def is_idle(server: Server, model: str) -> bool:
 @pytest.mark.parametrize("model", ["tokens", "tokens_together"])
 @pytest.mark.parametrize("how", ["cancelled", "disconnected"])
 def test_a_broken_stream_cancels_its_requests(streaming: Server, model: str, how: str) -> None:
-    """Requests without end are over when their stream is."""
+    """Endless requests end with their stream."""
     # Requests of earlier tests are counted when they end.
     wait_until(lambda: is_idle(streaming, model), RESPONSE_SECONDS_MAX, "nothing is left")
     before = finished(streaming, model)
     requests = Requests([tokens(ENDLESS, str(number), model) for number in range(3)])
-    # The answer to this one says that those before it were begun.
+    # The response to this one shows that the earlier ones have started.
     requests.send(tokens(1, "probe"))
     with grpc.insecure_channel(streaming.grpc_url) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
@@ -260,8 +260,8 @@ def test_a_broken_stream_cancels_its_requests(streaming: Server, model: str, how
 
 @pytest.mark.parametrize("model", ["tokens", "tokens_together"])
 def test_a_stream_past_its_deadline_cancels_its_requests(streaming: Server, model: str) -> None:
-    """As one that is broken off."""
-    # A machine that pauses may let so little time pass without a single answer.
+    """A deadline has the effect of a broken connection."""
+    # If the machine pauses, a short deadline may pass without a single response.
     for seconds in (1, 5, 30):
         wait_until(lambda: is_idle(streaming, model), RESPONSE_SECONDS_MAX, "nothing is left")
         before = finished(streaming, model)
@@ -376,7 +376,7 @@ def test_the_asynchronous_library(streaming: Server) -> None:
 
 
 async def cancel_one_of_two(url: str) -> list[int]:
-    """Breaks one stream off and reads another to its end."""
+    """Cancels one stream and reads another to its end."""
 
     async def endless() -> Any:
         inputs = library_inputs(tritonclient.grpc.aio, ENDLESS)
@@ -404,7 +404,7 @@ def test_the_asynchronous_library_cancels(streaming: Server) -> None:
 def test_a_stopping_server_ends_streams(
     start_server: StartServer, tmp_path: pathlib.Path, is_idle: bool
 ) -> None:
-    """What was begun is answered; a stream that stays open does not hold up the end."""
+    """Started requests get their responses; an open stream does not delay the shutdown."""
     write_token_counter(tmp_path, "tokens", decoupled=True)
     with start_server(tmp_path, "--exit-timeout-secs=40") as server:
         server.wait_until_ready()

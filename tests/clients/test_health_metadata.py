@@ -43,7 +43,7 @@ SIMPLE_METADATA = {
 
 @pytest.mark.parametrize("kind", ["live", "ready"])
 def test_health_is_200_with_an_empty_body(server: Server, kind: str) -> None:
-    """Orchestrators look at the status alone; there is nothing to parse."""
+    """Orchestrators read only the status."""
     reply = server.get(f"/v2/health/{kind}")
     assert (reply.status, reply.body) == (200, b"")
 
@@ -73,7 +73,7 @@ def test_readiness_of_an_unknown_model_over_grpc(
 
 
 def test_grpc_health_service(server: Server) -> None:
-    """The standard health service serves too, whatever name is asked for."""
+    """The standard health service also works, for any service name."""
     import grpc
 
     with grpc.insecure_channel(server.grpc_url) as channel:
@@ -95,7 +95,7 @@ def test_server_metadata(server: Server) -> None:
 def test_server_metadata_over_grpc_is_the_same(
     server: Server, grpc_client: tritonclient.grpc.InferenceServerClient
 ) -> None:
-    """Two protocols, one answer."""
+    """Both protocols return the same content."""
     expected = server.get("/v2").json()
     assert grpc_client.get_server_metadata(as_json=True) == expected
 
@@ -147,7 +147,7 @@ def test_model_readiness(server: Server, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["absent", "simple/versions/7"])
 def test_unknown_models_are_not_ready(server: Server, path: str) -> None:
-    """Not ready is 400 or the error of an unknown model, never 200."""
+    """A model that is not ready gives 400 or the error of an unknown model, never 200."""
     unready = (400, 404) if server.is_triton else (404,)
     assert server.get(f"/v2/models/{path}/ready").status in unready
 
@@ -222,7 +222,7 @@ def test_unknown_model_is_404(server: Server, operation: str) -> None:
 
 @pytest.mark.parametrize("operation", ["", "/config", "/infer"])
 def test_unknown_version_is_404(server: Server, operation: str) -> None:
-    """An unknown version of a known model is as unknown."""
+    """An unknown version of a known model is not found either."""
     is_post = operation == "/infer"
     path = f"/v2/models/simple/versions/7{operation}"
     reply = server.request(
@@ -292,7 +292,7 @@ def test_bad_version_over_grpc_is_an_invalid_argument(server: Server, version: s
     "path", ["/v2/models/simple/versions/0", "/v2/models/simple/versions/0/config"]
 )
 def test_version_zero_is_refused(server: Server, path: str) -> None:
-    """Digits, but no version."""
+    """Zero is not a version."""
     reply = server.get(path)
     assert reply.status in ((400, 404) if server.is_triton else (404,))
     reply.error()
@@ -354,7 +354,7 @@ def test_other_paths_are_not_found(server: Server, method: str, path: str) -> No
     ],
 )
 def test_wrong_method_is_405(server: Server, method: str, path: str) -> None:
-    """A known path with a verb that it doesn't take."""
+    """A known path refuses other methods."""
     body = b"" if method in ("POST", "PUT") else None
     assert server.request(method, path, body).status == 405
 

@@ -35,7 +35,7 @@ def heaps_beside_the_first(server: Server) -> int:
 def test_there_are_no_more_heaps_than_processors(
     start_server: StartServer, models: pathlib.Path
 ) -> None:
-    """Threads share heaps; with one for each, what one frees is no use to the others."""
+    """Threads share heaps, so that one thread can reuse what another has freed."""
     processor = min(os.sched_getaffinity(0))
     bind = (
         f"import os, sys; os.sched_setaffinity(0, {{{processor}}}); "

@@ -80,7 +80,7 @@ def test_response_fields_and_order(server: Server) -> None:
 
 @pytest.mark.parametrize("fields", [{}, {"id": ""}])
 def test_no_id_without_an_id(server: Server, fields: dict[str, Any]) -> None:
-    """An empty id is no id."""
+    """An empty id counts as no id."""
     assert "id" not in server.infer("simple", simple_request(**fields)).json()
 
 
@@ -113,7 +113,7 @@ def test_outputs_in_the_order_of_the_request(server: Server) -> None:
     ids=["nested", "flat", "nested deeper than the shape"],
 )
 def test_nesting_of_data_is_free(server: Server, rows: list[Any]) -> None:
-    """Row-major order counts, brackets don't; the response is flat."""
+    """Row-major order matters and nesting doesn't; the response is flat."""
     document = simple_request()
     for tensor in document["inputs"]:
         tensor["shape"] = [2, 16]
@@ -205,14 +205,14 @@ def test_raw_request_to_a_fixed_shape(server: Server) -> None:
     ],
 )
 def test_incomplete_raw_request(server: Server, model: str, why: str) -> None:
-    """One input, one variable dimension, and no strings but a single one."""
+    """Raw requests need one input, at most one variable dimension, and at most one string."""
     reply = server.infer(model, b"\x00" * 64, headers={HEADER_LENGTH: "0"})
     assert reply.status == 400
     assert why in reply.error()
 
 
 def not_yet(*values: Any) -> Any:
-    """Parameters that Galatea refuses so far."""
+    """Parameters that Galatea doesn't support yet."""
     return pytest.param(*values, marks=pytest.mark.not_yet)
 
 
@@ -254,7 +254,7 @@ def test_unknown_compression_is_501(server: Server) -> None:
     ],
 )
 def test_compressed_responses(server: Server, accepted: str, used: str | None) -> None:
-    """The highest weight that is understood wins; what isn't understood is ignored."""
+    """The supported encoding of the highest weight wins; unknown ones are ignored."""
     inflate = {"gzip": gzip.decompress, "deflate": zlib.decompress, None: bytes}[used]
     reply = server.infer("simple", simple_request(), headers={"Accept-Encoding": accepted})
     assert reply.status == 200
@@ -274,7 +274,7 @@ def test_classification(server: Server) -> None:
 
 
 def test_unknown_fields_are_ignored(server: Server) -> None:
-    """Clients may send more than a server knows."""
+    """Clients may send fields that a server doesn't know."""
     request = simple_request(surprise={"a": [1]})
     request["inputs"][0]["surprise"] = None
     assert server.infer("simple", request).status == 200

@@ -1,6 +1,6 @@
-"""Quick models are executed by the threads that bring requests, if they may be.
+"""I/O threads execute quick models inline, if the backend allows it.
 
-A backend that answers with the name of its thread shows who executed. The threads of
+A backend that returns the name of its thread shows which thread executed. The I/O threads of
 the doors are called worker-0, worker-1 and so on.
 """
 
@@ -21,7 +21,7 @@ from transports import TRANSPORTS, Transport
 pytestmark = pytest.mark.galatea_only
 
 SECONDS_MAX = 30
-#: More than are needed to know that a model is quick.
+#: More requests than are needed to learn that a model is quick.
 MANY = 100
 
 CONFIG = """
@@ -122,13 +122,13 @@ def warm_up(transport: Transport, model: str) -> None:
 
 
 def test_quick_requests_execute_inline(transport: Transport) -> None:
-    """Also as steps of an ensemble."""
+    """This applies to steps of an ensemble, too."""
     warm_up(transport, "predictable")
     warm_up(transport, "chain")
 
 
 def test_slow_requests_do_not_execute_inline(transport: Transport) -> None:
-    """The first few can't be known; those after them go to the instance's thread."""
+    """The first few may execute inline; later ones go to the instance's thread."""
     warm_up(transport, "predictable")
     for _ in range(3):
         runs_inline(transport, "predictable", task=2)
@@ -139,11 +139,11 @@ def test_slow_requests_do_not_execute_inline(transport: Transport) -> None:
 
 @pytest.mark.parametrize("model", ["silent", "unpredictable"])
 def test_only_predictable_backends_execute_inline(model: str, transport: Transport) -> None:
-    """Its executions may wait for others."""
+    """Executions of other backends may wait for each other."""
     assert not any(runs_inline(transport, model) for _ in range(MANY))
 
 
 def test_models_that_send_many_responses_keep_their_thread(server: Server) -> None:
-    """They wait for clients that read slowly."""
+    """They wait for slow readers."""
     with contextlib.closing(TRANSPORTS["stream"](server)) as stream:
         assert not any(runs_inline(stream, "decoupled") for _ in range(MANY))

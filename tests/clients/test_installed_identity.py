@@ -26,7 +26,7 @@ pytestmark = pytest.mark.galatea_only
 
 EXAMPLE = ROOT / "examples" / "backends" / "identity.c"
 
-#: The built-in backend wants INPUT0, the example in C takes any name.
+#: The built-in backend needs INPUT0; the example in C accepts any name.
 ANY_NAME = """
 backend: "identity"
 input { name: "A" data_type: TYPE_FP32 dims: [ -1 ] }
@@ -50,14 +50,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def install(library: pathlib.Path, backends: pathlib.Path) -> str:
-    """Puts the library where a server with this flag finds it."""
+    """Installs the library where a server with this flag finds it."""
     (backends / "identity").mkdir(parents=True)
     shutil.copy(library, backends / "identity")
     return f"--backend-directory={backends}"
 
 
 def output(server: Server, model: str, name: str) -> list[float]:
-    """What the model answers to VALUES."""
+    """The model's output for VALUES."""
     with tritonclient.http.InferenceServerClient(server.http_url) as client:
         tensor = tritonclient.http.InferInput(name, VALUES.shape, "FP32")
         tensor.set_data_from_numpy(VALUES)
@@ -67,7 +67,7 @@ def output(server: Server, model: str, name: str) -> list[float]:
 def test_the_built_in_backend_is_the_default(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Where there is no library it is used, and reads no settings."""
+    """It is used without a library, and reads no settings."""
     write_model(tmp_path / "models", "usual", USUAL)
     write_model(tmp_path / "models", "any_name", ANY_NAME)
     flags = [
@@ -86,7 +86,7 @@ def test_the_built_in_backend_is_the_default(
 def test_an_installed_library_is_used(
     start_server: StartServer, library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """For models of the repository and for those of which clients send the files."""
+    """This applies to models of the repository and to those whose files clients send."""
     flag = install(library, tmp_path / "backends")
     models = tmp_path / "models"
     write_model(models, "any_name", ANY_NAME)
@@ -113,7 +113,7 @@ def test_an_installed_library_is_used(
 def test_a_library_beside_the_model_wins(
     start_server: StartServer, library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """Over one that can't even be opened in the directory of backends."""
+    """It wins over a damaged one in the directory of backends."""
     damaged = tmp_path / "libtriton_identity.so"
     damaged.write_bytes(b"nothing")
     flag = install(damaged, tmp_path / "backends")
@@ -123,7 +123,7 @@ def test_a_library_beside_the_model_wins(
     with start_server(tmp_path / "models", flag, "--exit-on-error=false") as server:
         server.wait_until_live()
         assert output(server, "beside", "A") == VALUES.tolist()
-        # The built-in one doesn't hide that the library is damaged.
+        # The built-in backend doesn't hide a damaged library.
         assert server.get("/v2/models/usual/ready").status == 404
         assert "unable to load shared library" in server.log()
 
@@ -131,7 +131,7 @@ def test_a_library_beside_the_model_wins(
 def test_a_check_uses_the_same_library(
     program: Program, library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """A model that only the library takes."""
+    """The model needs the library."""
     flag = install(library, tmp_path / "backends")
     write_model(tmp_path / "models", "any_name", ANY_NAME)
     assert errors(program, tmp_path / "models")["any_name"]

@@ -1,4 +1,4 @@
-"""Instance groups: how many requests run at the same time, and where."""
+"""Instance groups: the number of requests that run at the same time, and where."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def scheduler(server: Server, model: str) -> dict[str, Any]:
 
 
 def states(server: Server, model: str) -> dict[str, str]:
-    """What each instance does."""
+    """The state of each instance."""
     return {one["name"]: one["state"] for one in scheduler(server, model)["instances"]}
 
 
 def waiting(server: Server, model: str) -> int:
-    """How many requests no instance has yet."""
+    """The number of requests without an instance."""
     return sum(queue["waiting"] for queue in scheduler(server, model)["queues"])
 
 
 @pytest.fixture
 def pool() -> Iterator[concurrent.futures.ThreadPoolExecutor]:
-    """Clients that wait."""
+    """Threads that send requests."""
     with concurrent.futures.ThreadPoolExecutor(16) as threads:
         yield threads
 
@@ -92,7 +92,7 @@ def test_instances_and_models_run_at_the_same_time(
         def is_counted() -> bool:
             return server.statistics("three")["execution_count"] == 4
 
-        # The backend reports after it has answered.
+        # The backend reports statistics after it has responded.
         wait_until(is_counted, 60, "four executions are counted")
         assert server.statistics("three")["inference_count"] == 4
 
@@ -100,7 +100,7 @@ def test_instances_and_models_run_at_the_same_time(
 def test_passive_instances_get_no_requests(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
-    """They are made, and that is all."""
+    """They are loaded, but don't execute."""
     latch = Latch(tmp_path, "model", "instance_group [ { count: 1 }, { count: 2 passive: true } ]")
     with start_server(tmp_path, "--log-verbose=1") as server, latch:
         server.wait_until_ready()
@@ -117,7 +117,7 @@ def test_passive_instances_get_no_requests(
 
 
 def bound_threads(server: Server, name: str) -> list[str]:
-    """On which processors the threads of this name may run."""
+    """The processors on which the threads of this name may run."""
     found = []
     for task in threads_named(server, name):
         (line,) = (
@@ -141,7 +141,7 @@ def threads_named(server: Server, name: str) -> list[pathlib.Path]:
 
 
 def test_a_host_policy_binds_threads(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """The instance's thread, and no other model's."""
+    """It binds the instance's thread, but no other model's."""
     core = min(os.sched_getaffinity(0))
     write(tmp_path, "bound", "instance_group [ { count: 2 host_policy: 'here' } ]")
     write(tmp_path, "loose", "instance_group [ { host_policy: 'nowhere' } ]")
@@ -164,7 +164,7 @@ def test_a_host_policy_binds_threads(start_server: StartServer, tmp_path: pathli
     not pathlib.Path("/sys/devices/system/node/node0").exists(), reason="needs NUMA nodes"
 )
 def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """To a node, which brings its processors."""
+    """It binds memory to a node, and threads to the node's processors."""
     write(tmp_path, "near", "instance_group [ { host_policy: 'here' } ]")
     with start_server(tmp_path, "--host-policy=here,numa-node=0") as server:
         wait_until(
