@@ -13,25 +13,8 @@ use galatea_tensor::DataType;
 use crate::diagnostic::{ConfigErrors, Diagnostic};
 use crate::source::{SourceMap, SourceText};
 use crate::spec::{ModelSpec, VersionPolicy};
+use crate::support::Support;
 use crate::{convert, identity, json_input, normalize, text, unsupported, validate};
-
-/// The optional features that this server supports.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Support {
-    /// Numbers of the GPUs that models may use; empty on a CPU-only server.
-    pub gpus: Vec<i32>,
-    /// Whether the model's backend uses the secondary devices of its instances.
-    pub secondary_devices: bool,
-}
-
-impl Support {
-    /// Whether models may use a GPU.
-    #[must_use]
-    pub const fn gpus_available(&self) -> bool {
-        !self.gpus.is_empty()
-    }
-}
 
 /// A tensor of a draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -376,6 +359,6 @@ impl ConfigDraft {
         for diagnostic in &mut diagnostics {
             self.map.locate(diagnostic);
         }
-        ConfigErrors { diagnostics: diagnostics }.into_result()
+        ConfigErrors { diagnostics }.into_result()
     }
 }

@@ -43,6 +43,7 @@ mod plug_in;
 mod source;
 mod spec;
 mod suggest;
+mod support;
 mod text;
 mod unsupported;
 mod validate;
@@ -50,7 +51,7 @@ mod warmup;
 
 pub use composing::validate_ensemble;
 pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Position};
-pub use draft::{AgentDraft, ConfigDraft, Support, TensorDraft};
+pub use draft::{AgentDraft, ConfigDraft, TensorDraft};
 pub use ensemble::{EnsembleScheduling, EnsembleStep};
 pub use json::to_json;
 pub use plug_in::PreferredInstances;
@@ -61,6 +62,7 @@ pub use spec::{
     SchedulingChoice, SecondaryDevice, SequenceBatching, SequenceStrategy, StateSpec,
     TimeoutAction, VersionPolicy,
 };
+pub use support::Support;
 pub use warmup::{WarmupContent, WarmupInput, WarmupSample};
 
 /// The default batch size that a backend sets for a model that can batch and whose

@@ -31,13 +31,16 @@
 mod cancel;
 mod classes;
 mod control;
+mod execution;
 mod log_level;
+mod parameter;
 mod pending;
 mod request;
 mod response;
 mod sender;
 mod service;
 mod status;
+mod tensor;
 mod throttle;
 mod trace;
 
@@ -48,17 +51,19 @@ pub use control::{
     LoadParameters, MemoryUsage, MemoryUsageKind, ModelConfigDocument, ModelMetadata, ModelState,
     ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata,
 };
+pub use execution::{
+    ExecutionObserver, ExecutionSummary, ExecutionTimes, RequestObserver, RequestTimes,
+};
 pub use log_level::LogLevel;
+pub use parameter::{Parameter, ParameterValue};
 pub use pending::{
-    ExecutionObserver, ExecutionSummary, ExecutionTimes, PendingRequest, RequestObserver,
-    RequestTimes, Responder, SequenceContext, SequenceOwner, StateTensor, StatisticsReporter,
+    PendingRequest, Responder, SequenceContext, SequenceOwner, StateTensor, StatisticsReporter,
 };
-pub use request::{
-    CorrelationId, InferenceRequest, InputTensor, Parameter, ParameterValue, SequenceFlags,
-};
-pub use response::{InferenceResponse, OutputTensor};
+pub use request::{CorrelationId, InferenceRequest, SequenceFlags};
+pub use response::InferenceResponse;
 pub use sender::{Finality, Reply, ResponseSender, ResponseSink};
 pub use service::{InferenceService, NameMapping, ServerControl};
 pub use status::{Code, Status};
+pub use tensor::{InputTensor, OutputTensor};
 pub use throttle::{CongestionPoint, ResumeHook, Throttle};
 pub use trace::{TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor};

@@ -3,9 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use galatea_tensor::{Buffer, DataType, Shape};
-
-use crate::{CancelToken, ClassesCell, ExecutionObserver, Throttle, Trace};
+use crate::{CancelToken, ClassesCell, ExecutionObserver, InputTensor, Parameter, Throttle, Trace};
 
 /// One inference request, as a door decoded it.
 ///
@@ -75,42 +73,6 @@ impl InferenceRequest {
     pub fn wants_output(&self, name: &str) -> bool {
         self.outputs.is_empty() || self.outputs.iter().any(|output| output == name)
     }
-}
-
-/// One input tensor of a request.
-#[derive(Clone, Debug)]
-pub struct InputTensor {
-    /// The name in the model's configuration.
-    pub name: String,
-    /// The type of its elements.
-    pub datatype: DataType,
-    /// Its shape, with the batch dimension if the model has one.
-    pub shape: Shape,
-    /// Its elements in row-major order, little-endian. Each `BYTES` element
-    /// follows its length.
-    pub data: Buffer,
-}
-
-/// A named value that travels with a request or a response.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Parameter {
-    /// Its name.
-    pub name: String,
-    /// Its value.
-    pub value: ParameterValue,
-}
-
-/// The value of a [`Parameter`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum ParameterValue {
-    /// A boolean.
-    Bool(bool),
-    /// A signed integer.
-    Int64(i64),
-    /// A floating-point number.
-    Double(f64),
-    /// A string.
-    String(String),
 }
 
 /// The correlation ID, by which the client names a sequence.

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_tensor::{Buffer, DataType, Shape};
-
-use crate::Parameter;
+use crate::{OutputTensor, Parameter};
 
 /// One response to a request.
 #[derive(Clone, Debug)]
@@ -19,17 +17,4 @@ pub struct InferenceResponse {
     pub parameters: Vec<Parameter>,
     /// The output tensors.
     pub outputs: Vec<OutputTensor>,
-}
-
-/// One output tensor of a response.
-#[derive(Clone, Debug)]
-pub struct OutputTensor {
-    /// The name in the model's configuration.
-    pub name: Arc<str>,
-    /// The type of its elements.
-    pub datatype: DataType,
-    /// Its shape, with the batch dimension if the model has one.
-    pub shape: Shape,
-    /// Its elements, laid out as in an [`InputTensor`](crate::InputTensor).
-    pub data: Buffer,
 }

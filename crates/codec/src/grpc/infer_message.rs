@@ -13,9 +13,12 @@ use galatea_infer::Status;
 use smallvec::SmallVec;
 
 use super::contents::TypedContents;
-use super::parameters::EMPTY_FINAL_RESPONSE;
 use super::wire::{Malformed, WireReader, WireValue};
 use crate::limits::Limits;
+
+/// The only parameter with the reserved prefix that clients may set. It concerns
+/// streams, so that only its type is checked here.
+pub(super) const EMPTY_FINAL_RESPONSE: &str = "triton_enable_empty_final_response";
 
 /// A `ModelInferRequest` whose strings and tensors are slices of its body.
 #[derive(Debug)]

@@ -2,11 +2,7 @@
 
 use galatea_infer::{CorrelationId, InferenceRequest, Parameter, ParameterValue, Status};
 
-use super::infer_message::{Parameters, WireParameter};
-
-/// The only parameter with the reserved prefix that clients may set. It concerns
-/// streams, so that only its type is checked here.
-pub(super) const EMPTY_FINAL_RESPONSE: &str = "triton_enable_empty_final_response";
+use super::infer_message::{EMPTY_FINAL_RESPONSE, Parameters, WireParameter};
 
 /// The maximum length of a string correlation ID, as a tensor for backends.
 const CORRELATION_ID_BYTES_MAX: usize = 128;

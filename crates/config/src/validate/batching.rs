@@ -7,12 +7,9 @@ use galatea_protocol::inference::{
     ModelConfig, ModelDynamicBatching, ModelQueuePolicy, ModelSequenceBatching,
 };
 
-use super::{controls, ensemble, sequence_batching, states};
+use super::{BATCH_STRATEGY, controls, ensemble, sequence_batching, states};
 use crate::diagnostic::Diagnostic;
 use crate::identity::is_ensemble;
-
-/// The parameter with the path of a custom batching library.
-pub(super) const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     let name = &config.name;

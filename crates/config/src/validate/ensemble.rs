@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use galatea_protocol::inference::model_ensembling::Step;
 use galatea_protocol::inference::{ModelConfig, ModelEnsembling};
 
-use super::batching::BATCH_STRATEGY;
+use super::BATCH_STRATEGY;
 use super::cycles::DependencyGraph;
 use crate::diagnostic::Diagnostic;
 use crate::identity::is_ensemble;

@@ -19,6 +19,9 @@ use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
 use crate::Support;
 use crate::diagnostic::Diagnostic;
 
+/// The parameter with the path of a custom batching library.
+const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
+
 /// Appends a diagnostic for every error.
 pub(crate) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut Vec<Diagnostic>) {
     identity::check(config, diagnostics);

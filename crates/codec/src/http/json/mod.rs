@@ -6,11 +6,13 @@
 //! UTF-8 because tensor elements are bytes, and messages name the offset of an
 //! error.
 
+mod cursor;
 mod number;
 mod reader;
 mod text;
 mod writer;
 
+pub(crate) use cursor::JsonReader;
 pub(crate) use number::Number;
-pub(crate) use reader::{JsonReader, JsonType, depth_exceeded};
+pub(crate) use reader::{JsonType, depth_exceeded};
 pub(crate) use writer::{push_double, push_signed, push_string, push_unsigned};

@@ -2,7 +2,7 @@
 
 use galatea_infer::Status;
 
-use super::reader::JsonReader;
+use super::cursor::JsonReader;
 
 /// A number, as the narrowest of the types that Triton distinguishes.
 #[derive(Copy, Clone, Debug, PartialEq)]

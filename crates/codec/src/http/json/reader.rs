@@ -1,4 +1,4 @@
-//! Walks over a JSON text.
+//! Walks over the values of a JSON text.
 
 use std::borrow::Cow;
 
@@ -6,16 +6,9 @@ use galatea_infer::Status;
 
 use crate::limits::Limits;
 
-use super::number::Number;
+use super::cursor::JsonReader;
+use super::number::{self, Number};
 use super::text::plain_length;
-
-/// A position in a JSON text.
-#[derive(Clone)]
-pub(crate) struct JsonReader<'a> {
-    pub(super) rest: &'a [u8],
-    /// The length of the whole text, to compute offsets.
-    length: usize,
-}
 
 /// The type of a value, by its first character.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -38,62 +31,6 @@ pub(crate) enum Progress {
 }
 
 impl<'a> JsonReader<'a> {
-    /// Makes a reader at the start of `text`; skips a byte order mark.
-    pub(crate) fn new(text: &'a [u8]) -> Self {
-        let rest = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-        Self { rest, length: text.len() }
-    }
-
-    #[cold]
-    pub(super) fn error(&self, message: &str) -> Status {
-        let offset = self.length.saturating_sub(self.rest.len());
-        Status::invalid_argument(format!(
-            "failed to parse the request JSON buffer: {message} at {offset}"
-        ))
-    }
-
-    #[cold]
-    pub(super) fn invalid_value(&self) -> Status {
-        self.error("Invalid value.")
-    }
-
-    /// The number of bytes left, which limits the number of values left.
-    pub(crate) fn remaining(&self) -> usize {
-        self.rest.len()
-    }
-
-    /// Skips white space and returns the next byte without consuming it.
-    #[inline]
-    pub(crate) fn peek(&mut self) -> Option<u8> {
-        while let [first, rest @ ..] = self.rest {
-            if !matches!(first, b' ' | b'\n' | b'\r' | b'\t') {
-                return Some(*first);
-            }
-            self.rest = rest;
-        }
-        None
-    }
-
-    /// Consumes the byte that [`JsonReader::peek`] returned.
-    #[inline]
-    pub(super) fn consume(&mut self) {
-        if let [_, rest @ ..] = self.rest {
-            self.rest = rest;
-        }
-    }
-
-    /// Consumes `byte` if it is next.
-    #[inline]
-    pub(super) fn take(&mut self, byte: u8) -> bool {
-        match self.rest {
-            [first, rest @ ..] if *first == byte => {
-                self.rest = rest;
-                true
-            }
-            _ => false,
-        }
-    }
-
     /// The type of the next value.
     #[inline]
     pub(crate) fn value_type(&mut self) -> Result<JsonType, Status> {
@@ -105,7 +42,7 @@ impl<'a> JsonReader<'a> {
             Some(b't' | b'f') => Ok(JsonType::Bool),
             Some(b'n') => Ok(JsonType::Null),
             Some(_) => Err(self.invalid_value()),
-            None if self.length == 0 => Err(self.error("The document is empty.")),
+            None if self.is_empty_document() => Err(self.error("The document is empty.")),
             None => Err(self.invalid_value()),
         }
     }
@@ -224,15 +161,10 @@ impl<'a> JsonReader<'a> {
         Ok(word.len() == 4)
     }
 
-    pub(super) fn word(&mut self, word: &[u8]) -> Result<(), Status> {
-        self.rest = self.rest.strip_prefix(word).ok_or_else(|| self.invalid_value())?;
-        Ok(())
-    }
-
     /// Reads a number.
     #[inline]
     pub(crate) fn number(&mut self) -> Result<Number, Status> {
-        super::number::read(self)
+        number::read(self)
     }
 
     /// Skips a value of any type and checks its syntax.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use galatea_infer::Status;
 
-use super::reader::JsonReader;
+use super::cursor::JsonReader;
 
 impl<'a> JsonReader<'a> {
     /// Reads a string as bytes, borrowed from the text if it has no escapes.

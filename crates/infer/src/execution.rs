@@ -1,0 +1,90 @@
+//! The times of a request and its execution, and the observers that record them.
+
+use std::time::{Duration, Instant};
+
+use crate::FailureReason;
+
+/// When a request passed the trace points before the backend.
+#[derive(Copy, Clone, Debug)]
+pub struct RequestTimes {
+    /// When the server received it.
+    pub arrival: Instant,
+    /// When it entered its model's queue.
+    pub queued: Instant,
+}
+
+/// When a backend passed the stages of one execution.
+#[derive(Copy, Clone, Debug)]
+pub struct ExecutionTimes {
+    /// The backend received the batch.
+    pub start: Instant,
+    /// The inputs were in place and computing began.
+    pub compute_start: Instant,
+    /// Computing ended; outputs were collected next.
+    pub compute_end: Instant,
+    /// The outputs were ready to be sent.
+    pub end: Instant,
+}
+
+impl ExecutionTimes {
+    /// The time spent on gathering inputs.
+    #[must_use]
+    pub fn input(&self) -> Duration {
+        self.compute_start.saturating_duration_since(self.start)
+    }
+
+    /// The time spent on computing.
+    #[must_use]
+    pub fn infer(&self) -> Duration {
+        self.compute_end.saturating_duration_since(self.compute_start)
+    }
+
+    /// The time spent on collecting outputs.
+    #[must_use]
+    pub fn output(&self) -> Duration {
+        self.end.saturating_duration_since(self.compute_end)
+    }
+}
+
+/// The times of a request's execution: of one batch, or of all executions in a run
+/// of an ensemble together.
+#[derive(Copy, Clone, Debug)]
+pub struct ExecutionSummary {
+    /// When the request left its model's queue.
+    pub start: Instant,
+    /// When the execution ended.
+    pub end: Instant,
+    /// Time spent on gathering inputs.
+    pub input: Duration,
+    /// Time spent on computing.
+    pub infer: Duration,
+    /// Time spent on collecting outputs.
+    pub output: Duration,
+}
+
+impl From<&ExecutionTimes> for ExecutionSummary {
+    fn from(times: &ExecutionTimes) -> Self {
+        Self {
+            start: times.start,
+            end: times.end,
+            input: times.input(),
+            infer: times.infer(),
+            output: times.output(),
+        }
+    }
+}
+
+/// The ensemble run that made a request as one of its steps: adds up the times of
+/// its steps.
+pub trait ExecutionObserver: Send + Sync + std::fmt::Debug {
+    /// The request was executed without an error.
+    fn executed(&self, execution: &ExecutionSummary);
+}
+
+/// Keeps the statistics of a model's requests.
+pub trait RequestObserver: Send + Sync + std::fmt::Debug {
+    /// A request was executed without an error.
+    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary);
+    /// A request ended with an error.
+    fn failed(&self, times: &RequestTimes, reason: FailureReason);
+}

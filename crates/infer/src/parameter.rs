@@ -1,0 +1,23 @@
+//! Named values of requests and responses.
+
+/// A named value that travels with a request or a response.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: ParameterValue,
+}
+
+/// The value of a [`Parameter`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum ParameterValue {
+    /// A boolean.
+    Bool(bool),
+    /// A signed integer.
+    Int64(i64),
+    /// A floating-point number.
+    Double(f64),
+    /// A string.
+    String(String),
+}
