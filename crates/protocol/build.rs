@@ -1,6 +1,5 @@
-//! Compiles the .proto files without a system `protoc`: Rust messages for the
-//! code, tables of the configuration's schema for what reads and prints it, and
-//! the descriptor set for other tools and tests.
+//! Compiles the .proto files without a system `protoc`: Rust messages, the tables of
+//! the configuration's schema, and the descriptor set for tools and tests.
 
 #[path = "build/tables.rs"]
 mod tables;
@@ -18,20 +17,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build");
     let mut descriptors = protox::compile(FILES, ["proto"])?;
 
-    // `bytes` fields become slices of the buffer they were decoded from, so
-    // tensor contents are never copied; ordered maps make encoding repeatable.
+    // `bytes` fields become slices of the decoded buffer, so that tensor contents are
+    // never copied. Ordered maps make the encoding deterministic.
     prost_build::Config::new().bytes(["."]).btree_map(["."]).compile_fds(descriptors.clone())?;
 
     for file in &mut descriptors.file {
         file.source_code_info = None;
     }
     let out = out_directory()?;
-    fs::write(out.join("schema.rs"), tables::of(&descriptors, "inference.ModelConfig")?)?;
+    fs::write(out.join("schema.rs"), tables::write(&descriptors, "inference.ModelConfig")?)?;
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     Ok(())
 }
 
-#[expect(clippy::disallowed_methods, reason = "Cargo names the build directory this way only")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "Cargo passes the build directory only in the environment"
+)]
 fn out_directory() -> Result<PathBuf, Box<dyn Error>> {
     Ok(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?.into())
 }

@@ -7,7 +7,7 @@ use crate::functions;
 use crate::opaque::*;
 
 functions! {
-    /// What the server provides.
+    /// The functions that the server provides.
     PROVIDED:
     TRITONBACKEND_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut TRITONSERVER_Error;
     TRITONBACKEND_MemoryManagerAllocate(manager: *mut TRITONBACKEND_MemoryManager, buffer: *mut *mut c_void, memory_type: TRITONSERVER_MemoryType, memory_type_id: i64, byte_size: u64) -> *mut TRITONSERVER_Error;
@@ -103,7 +103,7 @@ functions! {
 }
 
 functions! {
-    /// What a plug-in provides.
+    /// The functions that a plug-in provides.
     PLUGIN:
     TRITONBACKEND_Initialize(backend: *mut TRITONBACKEND_Backend) -> *mut TRITONSERVER_Error;
     TRITONBACKEND_Finalize(backend: *mut TRITONBACKEND_Backend) -> *mut TRITONSERVER_Error;

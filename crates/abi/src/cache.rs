@@ -6,7 +6,7 @@ use crate::functions;
 use crate::opaque::*;
 
 functions! {
-    /// What the server provides.
+    /// The functions that the server provides.
     PROVIDED:
     TRITONCACHE_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut TRITONSERVER_Error;
     TRITONCACHE_CacheEntryBufferCount(entry: *mut TRITONCACHE_CacheEntry, count: *mut usize) -> *mut TRITONSERVER_Error;
@@ -17,7 +17,7 @@ functions! {
 }
 
 functions! {
-    /// What a plug-in provides.
+    /// The functions that a plug-in provides.
     PLUGIN:
     TRITONCACHE_CacheInitialize(cache: *mut *mut TRITONCACHE_Cache, config: *const c_char) -> *mut TRITONSERVER_Error;
     TRITONCACHE_CacheFinalize(cache: *mut TRITONCACHE_Cache) -> *mut TRITONSERVER_Error;

@@ -1,4 +1,4 @@
-//! The types of functions that users of the APIs hand over.
+//! The types of the callbacks that users of the APIs pass.
 
 use core::ffi::{c_char, c_void};
 

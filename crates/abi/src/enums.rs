@@ -1,5 +1,5 @@
-//! The enumerations. A value that comes from C may be none of the named ones,
-//! so each is a number of its own type, not a Rust enum.
+//! The enumerations. A value from C may be none of the named ones, so that each is a
+//! number of its own type instead of a Rust enum.
 
 use core::ffi::c_uint;
 
@@ -13,7 +13,7 @@ macro_rules! enumerations {
 
             $(pub const $value: $name = $name($number);)*
         )*
-        /// Every enumeration with its values, to compare or print them.
+        /// Every enumeration with its values, for comparing and printing.
         pub const ENUMERATIONS: &[(&str, &[(&str, u32)])] =
             &[$((stringify!($name), &[$((stringify!($value), $number)),*])),*];
     };
@@ -38,13 +38,13 @@ enumerations! {
         TRITONSERVER_TYPE_BYTES = 13,
         TRITONSERVER_TYPE_BF16 = 14,
     }
-    /// Where a buffer lies.
+    /// The memory of a buffer.
     TRITONSERVER_MemoryType {
         TRITONSERVER_MEMORY_CPU = 0,
         TRITONSERVER_MEMORY_CPU_PINNED = 1,
         TRITONSERVER_MEMORY_GPU = 2,
     }
-    /// What a parameter's value is.
+    /// The type of a parameter's value.
     TRITONSERVER_ParameterType {
         TRITONSERVER_PARAMETER_STRING = 0,
         TRITONSERVER_PARAMETER_INT = 1,
@@ -52,26 +52,26 @@ enumerations! {
         TRITONSERVER_PARAMETER_DOUBLE = 3,
         TRITONSERVER_PARAMETER_BYTES = 4,
     }
-    /// Where an instance runs. The order is not that of the configuration's enum.
+    /// The kind of an instance group. The order differs from the configuration's enum.
     TRITONSERVER_InstanceGroupKind {
         TRITONSERVER_INSTANCEGROUPKIND_AUTO = 0,
         TRITONSERVER_INSTANCEGROUPKIND_CPU = 1,
         TRITONSERVER_INSTANCEGROUPKIND_GPU = 2,
         TRITONSERVER_INSTANCEGROUPKIND_MODEL = 3,
     }
-    /// How much a line of the log matters.
+    /// The level of a log line.
     TRITONSERVER_LogLevel {
         TRITONSERVER_LOG_INFO = 0,
         TRITONSERVER_LOG_WARN = 1,
         TRITONSERVER_LOG_ERROR = 2,
         TRITONSERVER_LOG_VERBOSE = 3,
     }
-    /// How lines of the log begin.
+    /// The format of log lines.
     TRITONSERVER_LogFormat {
         TRITONSERVER_LOG_DEFAULT = 0,
         TRITONSERVER_LOG_ISO8601 = 1,
     }
-    /// What kind of error it is.
+    /// The code of an error.
     TRITONSERVER_Error_Code {
         TRITONSERVER_ERROR_UNKNOWN = 0,
         TRITONSERVER_ERROR_INTERNAL = 1,
@@ -82,11 +82,11 @@ enumerations! {
         TRITONSERVER_ERROR_ALREADY_EXISTS = 6,
         TRITONSERVER_ERROR_CANCELLED = 7,
     }
-    /// How metrics are written down.
+    /// The format of metrics.
     TRITONSERVER_MetricFormat {
         TRITONSERVER_METRIC_PROMETHEUS = 0,
     }
-    /// What a trace holds; levels are bits.
+    /// The contents of a trace; bits.
     TRITONSERVER_InferenceTraceLevel {
         TRITONSERVER_TRACE_LEVEL_DISABLED = 0,
         TRITONSERVER_TRACE_LEVEL_MIN = 1,
@@ -94,7 +94,7 @@ enumerations! {
         TRITONSERVER_TRACE_LEVEL_TIMESTAMPS = 4,
         TRITONSERVER_TRACE_LEVEL_TENSORS = 8,
     }
-    /// What a trace's event is about.
+    /// The event of a trace.
     TRITONSERVER_InferenceTraceActivity {
         TRITONSERVER_TRACE_REQUEST_START = 0,
         TRITONSERVER_TRACE_QUEUE_START = 1,
@@ -108,66 +108,66 @@ enumerations! {
         TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT = 9,
         TRITONSERVER_TRACE_CUSTOM_ACTIVITY = 10,
     }
-    /// Where in its sequence a request stands; bits.
+    /// Whether a request starts or ends its sequence; bits.
     TRITONSERVER_RequestFlag {
         TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1,
         TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2,
     }
-    /// What the server does with a released request; bits.
+    /// How a request is released; bits.
     TRITONSERVER_RequestReleaseFlag {
         TRITONSERVER_REQUEST_RELEASE_ALL = 1,
         TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2,
     }
-    /// What a response callback says beside the response; bits.
+    /// Flags of a response callback; bits.
     TRITONSERVER_ResponseCompleteFlag {
         TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1,
     }
-    /// Who decides which models are loaded.
+    /// The model control mode: what decides which models are loaded.
     TRITONSERVER_ModelControlMode {
         TRITONSERVER_MODEL_CONTROL_NONE = 0,
         TRITONSERVER_MODEL_CONTROL_POLL = 1,
         TRITONSERVER_MODEL_CONTROL_EXPLICIT = 2,
     }
-    /// How models share resources.
+    /// The rate limiter's mode.
     TRITONSERVER_RateLimitMode {
         TRITONSERVER_RATE_LIMIT_OFF = 0,
         TRITONSERVER_RATE_LIMIT_EXEC_COUNT = 1,
     }
-    /// Which kinds of batching a model knows; bits.
+    /// The kind of batching of a model; bits.
     TRITONSERVER_ModelBatchFlag {
         TRITONSERVER_BATCH_UNKNOWN = 1,
         TRITONSERVER_BATCH_FIRST_DIM = 2,
     }
-    /// What a repository index lists; bits.
+    /// The contents of a repository index; bits.
     TRITONSERVER_ModelIndexFlag {
         TRITONSERVER_INDEX_FLAG_READY = 1,
     }
-    /// How many responses a request gets; bits.
+    /// The number of responses to a request; bits.
     TRITONSERVER_ModelTxnPropertyFlag {
         TRITONSERVER_TXN_ONE_TO_ONE = 1,
         TRITONSERVER_TXN_DECOUPLED = 2,
     }
-    /// What a metric counts.
+    /// The kind of a metric.
     TRITONSERVER_MetricKind {
         TRITONSERVER_METRIC_KIND_COUNTER = 0,
         TRITONSERVER_METRIC_KIND_GAUGE = 1,
         TRITONSERVER_METRIC_KIND_HISTOGRAM = 2,
     }
-    /// Where a backend's files are.
+    /// The kind of a backend's artifacts.
     TRITONBACKEND_ArtifactType {
         TRITONBACKEND_ARTIFACT_FILESYSTEM = 0,
     }
-    /// How a backend's instances may be called.
+    /// The execution policy of a backend.
     TRITONBACKEND_ExecutionPolicy {
         TRITONBACKEND_EXECUTION_BLOCKING = 0,
         TRITONBACKEND_EXECUTION_DEVICE_BLOCKING = 1,
     }
-    /// Where a model's files are.
+    /// The kind of a model's artifacts.
     TRITONREPOAGENT_ArtifactType {
         TRITONREPOAGENT_ARTIFACT_FILESYSTEM = 0,
         TRITONREPOAGENT_ARTIFACT_REMOTE_FILESYSTEM = 1,
     }
-    /// What happens to a model.
+    /// The action of a repository agent on a model.
     TRITONREPOAGENT_ActionType {
         TRITONREPOAGENT_ACTION_LOAD = 0,
         TRITONREPOAGENT_ACTION_LOAD_COMPLETE = 1,

@@ -2,11 +2,11 @@
 //! enumerations, callbacks and functions of its four public headers, in the
 //! versions given by the constants here.
 //!
-//! There is no logic in this crate. Each function is a *type* of that name, so that the
-//! compiler holds implementations and callers to its signature. Export lists and checks
-//! are made from the lists of names.
+//! The crate has no logic. Each function is a *type* of its name, so that the compiler
+//! checks implementations and calls against its signature. Export lists and checks are
+//! made from the lists of names. Start with `server.rs`.
 //!
-//! | module | header | what it is for |
+//! | module | header | purpose |
 //! |---|---|---|
 //! | [`server`] | tritonserver.h | the server as a library |
 //! | [`backend`] | tritonbackend.h | backends and custom batching |
@@ -47,7 +47,7 @@ pub const CACHE_API_VERSION: (u32, u32) = (0, 1);
 /// The version of tritonrepoagent.h.
 pub const REPOAGENT_API_VERSION: (u32, u32) = (0, 1);
 
-/// Declares each function as a type, and the list of their names.
+/// Declares each function as a type, and a list of their names.
 macro_rules! functions {
     ($(#[$doc:meta])* $list:ident:
      $($name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {

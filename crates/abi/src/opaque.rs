@@ -1,9 +1,9 @@
-//! The objects of the APIs, known to C by their addresses alone.
+//! The opaque objects of the APIs, which C knows only by address.
 
 macro_rules! opaque {
     ($($name:ident),* $(,)?) => {
         $(
-            /// An object that only its address stands for.
+            /// An opaque object.
             #[repr(C)]
             pub struct $name {
                 _private: [u8; 0],

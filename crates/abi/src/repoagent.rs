@@ -7,7 +7,7 @@ use crate::functions;
 use crate::opaque::*;
 
 functions! {
-    /// What the server provides.
+    /// The functions that the server provides.
     PROVIDED:
     TRITONREPOAGENT_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut TRITONSERVER_Error;
     TRITONREPOAGENT_ModelRepositoryLocation(agent: *mut TRITONREPOAGENT_Agent, model: *mut TRITONREPOAGENT_AgentModel, artifact_type: *mut TRITONREPOAGENT_ArtifactType, location: *mut *const c_char) -> *mut TRITONSERVER_Error;
@@ -24,7 +24,7 @@ functions! {
 }
 
 functions! {
-    /// What a plug-in provides.
+    /// The functions that a plug-in provides.
     PLUGIN:
     TRITONREPOAGENT_Initialize(agent: *mut TRITONREPOAGENT_Agent) -> *mut TRITONSERVER_Error;
     TRITONREPOAGENT_Finalize(agent: *mut TRITONREPOAGENT_Agent) -> *mut TRITONSERVER_Error;

@@ -8,7 +8,7 @@ use crate::functions;
 use crate::opaque::*;
 
 functions! {
-    /// What the server provides.
+    /// The functions that the server provides.
     PROVIDED:
     TRITONSERVER_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut TRITONSERVER_Error;
     TRITONSERVER_DataTypeString(datatype: TRITONSERVER_DataType) -> *const c_char;

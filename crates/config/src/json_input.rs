@@ -2,7 +2,7 @@
 
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::{
-    Arity, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, model_config,
+    Arity, EnumDescriptor, FieldDescriptor, FieldKind, MessageDescriptor, model_config,
 };
 use serde_json::{Map, Number, Value as Json};
 
@@ -94,7 +94,7 @@ impl JsonDecoder {
         if value.is_null() {
             return;
         }
-        if let Some(choice) = field.choice.filter(|choice| message.has_choice(choice)) {
+        if let Some(choice) = field.oneof.filter(|choice| message.has_choice(choice)) {
             let text = format!("another possibility of the oneof '{choice}' is given too");
             self.diagnostics.push(Diagnostic::about(path, text));
             return;
@@ -124,12 +124,12 @@ impl JsonDecoder {
         members: &Map<String, Json>,
         path: &str,
     ) {
-        let Kind::Message(entry) = field.kind else { return };
+        let FieldKind::Message(entry) = field.kind else { return };
         let Some((key, value)) = entry_fields(entry) else { return };
         for (name, member) in members {
             let path = format!("{path}[\"{}\"]", name.escape_debug());
             let name = match key.kind {
-                Kind::Uint64 => match name.parse() {
+                FieldKind::Uint64 => match name.parse() {
                     Ok(number) => MapKey::U64(number),
                     Err(_) => {
                         let text = "the key is not a number";
@@ -145,20 +145,28 @@ impl JsonDecoder {
         }
     }
 
-    fn value(&mut self, kind: Kind, value: &Json, path: &str) -> Option<DynamicValue> {
+    fn value(&mut self, kind: FieldKind, value: &Json, path: &str) -> Option<DynamicValue> {
         let read = match kind {
-            Kind::Message(inner) => {
+            FieldKind::Message(inner) => {
                 return self.message(inner, value, path).map(DynamicValue::Message);
             }
-            Kind::Enum(descriptor) => return self.enumeration(descriptor, value, path),
-            Kind::Bool => value.as_bool().map(DynamicValue::Bool),
-            Kind::String => value.as_str().map(|text| DynamicValue::String(text.to_owned())),
-            Kind::Int32 => integer(value).and_then(|i| i.try_into().ok()).map(DynamicValue::I32),
-            Kind::Int64 => integer(value).and_then(|i| i.try_into().ok()).map(DynamicValue::I64),
-            Kind::Uint32 => integer(value).and_then(|i| i.try_into().ok()).map(DynamicValue::U32),
-            Kind::Uint64 => integer(value).and_then(|i| i.try_into().ok()).map(DynamicValue::U64),
-            Kind::Float => float(value).and_then(narrow).map(DynamicValue::F32),
-            Kind::Double => float(value).map(DynamicValue::F64),
+            FieldKind::Enum(descriptor) => return self.enumeration(descriptor, value, path),
+            FieldKind::Bool => value.as_bool().map(DynamicValue::Bool),
+            FieldKind::String => value.as_str().map(|text| DynamicValue::String(text.to_owned())),
+            FieldKind::Int32 => {
+                integer(value).and_then(|i| i.try_into().ok()).map(DynamicValue::I32)
+            }
+            FieldKind::Int64 => {
+                integer(value).and_then(|i| i.try_into().ok()).map(DynamicValue::I64)
+            }
+            FieldKind::Uint32 => {
+                integer(value).and_then(|i| i.try_into().ok()).map(DynamicValue::U32)
+            }
+            FieldKind::Uint64 => {
+                integer(value).and_then(|i| i.try_into().ok()).map(DynamicValue::U64)
+            }
+            FieldKind::Float => float(value).and_then(narrow).map(DynamicValue::F32),
+            FieldKind::Double => float(value).map(DynamicValue::F64),
         };
         if read.is_none() {
             return self.type_error(path, value, expectation(kind));
@@ -198,16 +206,16 @@ impl JsonDecoder {
     }
 }
 
-const fn expectation(kind: Kind) -> &'static str {
+const fn expectation(kind: FieldKind) -> &'static str {
     match kind {
-        Kind::Bool => "true or false",
-        Kind::Int32 => "an integer of 32 bits",
-        Kind::Uint32 => "an integer of 32 bits that is not negative",
-        Kind::Int64 => "an integer of 64 bits",
-        Kind::Uint64 => "an integer of 64 bits that is not negative",
-        Kind::Float | Kind::Double => "a number",
-        Kind::String => "a string",
-        Kind::Enum(_) | Kind::Message(_) => "another value",
+        FieldKind::Bool => "true or false",
+        FieldKind::Int32 => "an integer of 32 bits",
+        FieldKind::Uint32 => "an integer of 32 bits that is not negative",
+        FieldKind::Int64 => "an integer of 64 bits",
+        FieldKind::Uint64 => "an integer of 64 bits that is not negative",
+        FieldKind::Float | FieldKind::Double => "a number",
+        FieldKind::String => "a string",
+        FieldKind::Enum(_) | FieldKind::Message(_) => "another value",
     }
 }
 

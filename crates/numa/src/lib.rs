@@ -1,11 +1,10 @@
-//! Nodes of a machine whose memory is not equally near to all processors: which
-//! processors a node has, and that a thread takes its memory from some.
+//! NUMA nodes: the processors of a node, and binding a thread's memory to nodes.
 //!
 //! # What it is not
 //!
-//! Nothing is decided here. Processors are bound elsewhere, with a library that has
-//! a safe function for it; for memory there is none, which is why this crate exists:
-//! it makes one call of the system that needs `unsafe`, and nothing else.
+//! The crate decides nothing. Threads are bound to processors elsewhere, with the safe
+//! function of a library. No library has a safe function for memory, so this crate
+//! exists for one system call that needs `unsafe`.
 //!
 //! # Example
 //!
@@ -18,13 +17,13 @@
 use std::io;
 use std::path::Path;
 
-/// Where the system describes its nodes.
+/// The directory where Linux describes its nodes.
 const NODES: &str = "/sys/devices/system/node";
 
-/// More nodes than any system has.
+/// A limit above the number of nodes of any system.
 const NODES_MAX: u32 = 1024;
 
-/// A node that the machine has.
+/// A NUMA node of this machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Node {
     number: u32,
@@ -36,23 +35,24 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// Lists the nodes if there is no such node, or says why they can't be read.
+    /// Which nodes exist, if this one does not, or why the nodes can't be read.
     pub fn find(number: u32) -> Result<Self, String> {
         Self::find_in(Path::new(NODES), number)
     }
 
     fn find_in(nodes: &Path, number: u32) -> Result<Self, String> {
-        let there_is = list(&nodes.join("online"))
+        let online = read_list(&nodes.join("online"))
             .map_err(|error| format!("the system doesn't say which NUMA nodes it has: {error}"))?;
-        let is_known = usize::try_from(number).is_ok_and(|number| there_is.contains(&number));
-        if !is_known || number >= NODES_MAX {
-            let names: Vec<String> = there_is.iter().map(ToString::to_string).collect();
+        let exists = usize::try_from(number).is_ok_and(|number| online.contains(&number));
+        if !exists || number >= NODES_MAX {
+            let names: Vec<String> = online.iter().map(ToString::to_string).collect();
             let names = names.join(", ");
             return Err(format!("there is no NUMA node {number}, only {names}"));
         }
-        let processors = list(&nodes.join(format!("node{number}/cpulist"))).map_err(|error| {
-            format!("the system doesn't say which processors NUMA node {number} has: {error}")
-        })?;
+        let processors =
+            read_list(&nodes.join(format!("node{number}/cpulist"))).map_err(|error| {
+                format!("the system doesn't say which processors NUMA node {number} has: {error}")
+            })?;
         Ok(Self { number, processors })
     }
 
@@ -61,14 +61,14 @@ impl Node {
         self.number
     }
 
-    /// Its processors, in order; a node may have memory alone.
+    /// Its processors, in order; empty for a node that has only memory.
     pub fn processors(&self) -> &[usize] {
         &self.processors
     }
 }
 
-/// A list of the system's, such as `0-3,8`.
-fn list(path: &Path) -> io::Result<Vec<usize>> {
+/// Reads a list of numbers such as `0-3,8`.
+fn read_list(path: &Path) -> io::Result<Vec<usize>> {
     let text = std::fs::read_to_string(path)?;
     let wrong = || io::Error::new(io::ErrorKind::InvalidData, format!("it says {text:?}"));
     let mut numbers = Vec::new();
@@ -80,8 +80,8 @@ fn list(path: &Path) -> io::Result<Vec<usize>> {
     Ok(numbers)
 }
 
-/// Nodes as the system takes them: a bit each, and how many bits it is told of.
-fn mask_of<'a>(
+/// The arguments of the system call: one bit for each node, and the number of bits.
+fn node_mask<'a>(
     nodes: impl IntoIterator<Item = &'a Node>,
 ) -> io::Result<(Vec<libc::c_ulong>, usize)> {
     const WORD_BITS: u32 = libc::c_ulong::BITS;
@@ -93,23 +93,23 @@ fn mask_of<'a>(
         }
         mask[word] |= 1 << (node.number % WORD_BITS);
     }
-    // The system reads one bit less than it is told.
+    // The system reads one bit less than this number.
     let bits = mask.len() * libc::c_ulong::BITS as usize + 1;
     Ok((mask, bits))
 }
 
-/// From now on this thread, and those that it starts, take memory from these nodes
-/// only. What they have already stays where it is.
+/// Binds future memory of this thread, and of threads that it starts, to these nodes.
+/// Existing memory is not moved.
 ///
 /// # Errors
 ///
-/// What the system says: among others that this process may not do so.
+/// The error of the system call, such as a missing permission.
 pub fn bind_memory_of_this_thread<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> io::Result<()> {
-    let (mask, bits) = mask_of(nodes)?;
-    // SAFETY: the call reads `bits` bits of the mask, whose last word is complete, and keeps
-    // no pointer. It changes where later allocations of this thread come from, not memory
-    // that exists.
-    #[expect(unsafe_code, reason = "no library at hand has this call as a safe function")]
+    let (mask, bits) = node_mask(nodes)?;
+    // SAFETY: the call reads `bits` bits of the mask, which has its last word in full,
+    // and keeps no pointer. It changes the placement of memory that this thread
+    // allocates later, not existing memory.
+    #[expect(unsafe_code, reason = "no available library has this call as a safe function")]
     let outcome =
         unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::MPOL_BIND, mask.as_ptr(), bits) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_the_system_are_read() {
+    fn nodes_are_read_from_the_system_files() {
         let folder = std::env::temp_dir().join(format!("galatea-numa-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("node1")).unwrap();
         std::fs::write(folder.join("online"), "0-1\n").unwrap();
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(error, "there is no NUMA node 2, only 0, 1");
         let error = Node::find_in(&folder, 0).unwrap_err();
         assert!(error.contains("which processors NUMA node 0 has"), "{error}");
-        // A node of memory alone.
+        // A node that has only memory.
         std::fs::write(folder.join("node1/cpulist"), "\n").unwrap();
         assert_eq!(Node::find_in(&folder, 1).unwrap().processors(), [0_usize; 0]);
         std::fs::write(folder.join("online"), "many").unwrap();
@@ -141,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_bits_of_whole_words() {
+    fn a_mask_has_one_bit_for_each_node() {
         let check = |numbers: &[u32], expected: &[libc::c_ulong]| {
             let node = |number: &u32| Node { number: *number, processors: Vec::new() };
             let nodes: Vec<Node> = numbers.iter().map(node).collect();
-            let (mask, bits) = mask_of(&nodes).unwrap();
+            let (mask, bits) = node_mask(&nodes).unwrap();
             assert_eq!(mask, expected, "{numbers:?}");
-            // One more than the system reads.
+            // One bit more than the system reads.
             assert_eq!(bits, expected.len() * libc::c_ulong::BITS as usize + 1, "{numbers:?}");
         };
         let last = libc::c_ulong::BITS - 1;
@@ -163,7 +163,7 @@ mod tests {
         eprintln!("skipped: {why}");
     }
 
-    /// Whether the system lets this process bind memory; says so if it doesn't.
+    /// Whether this process may bind memory; prints a message if not.
     fn may_bind() -> bool {
         let Ok(node) = Node::find(0) else {
             skip("the system has no NUMA nodes");
@@ -171,21 +171,21 @@ mod tests {
         };
         let outcome = std::thread::spawn(move || bind_memory_of_this_thread([&node]));
         let Err(error) = outcome.join().unwrap() else { return true };
-        // Containers forbid it with the first, systems without it say the second.
+        // `EPERM` in a container, `ENOSYS` on a system without NUMA.
         let reason = error.raw_os_error();
         assert!(matches!(reason, Some(libc::EPERM | libc::ENOSYS)), "{error}");
         skip(error);
         false
     }
 
-    /// What the system says of the first memory of this thread's.
+    /// The memory policy of this thread's first mapping.
     fn policy_of_this_thread() -> Option<String> {
         let maps = std::fs::read_to_string("/proc/thread-self/numa_maps").ok()?;
         Some(maps.lines().next()?.split_whitespace().nth(1)?.to_owned())
     }
 
     #[test]
-    fn a_thread_s_memory_is_bound_and_that_of_the_threads_that_it_starts() {
+    fn binding_applies_to_the_thread_and_threads_that_it_starts() {
         if !may_bind() {
             return;
         }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_not_there_is_an_error() {
+    fn a_missing_node_is_an_error() {
         if !may_bind() {
             return;
         }

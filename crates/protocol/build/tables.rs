@@ -1,5 +1,5 @@
-//! Writes the schema of a message, and of all that is in it, as statics of the types
-//! in `src/schema.rs`.
+//! Writes the schema of a message and its nested messages as statics of the types in
+//! `src/schema.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,29 +7,29 @@ use std::fmt::Write as _;
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 
-/// Messages and enumerations by their full names, with a dot in front.
+/// Messages and enumerations by full name with a leading dot.
 #[derive(Default)]
-struct Known<'a> {
+struct Declarations<'a> {
     messages: BTreeMap<String, &'a DescriptorProto>,
     enums: BTreeMap<String, &'a EnumDescriptorProto>,
 }
 
-/// The tables of everything that the message `root` consists of.
-pub(crate) fn of(descriptors: &FileDescriptorSet, root: &str) -> Result<String, String> {
-    let mut known = Known::default();
+/// Writes the tables of the message `root` and all types that it uses.
+pub(crate) fn write(descriptors: &FileDescriptorSet, root: &str) -> Result<String, String> {
+    let mut declarations = Declarations::default();
     for file in &descriptors.file {
         let scope = format!(".{}", file.package());
-        known
+        declarations
             .enums
             .extend(file.enum_type.iter().map(|one| (format!("{scope}.{}", one.name()), one)));
-        file.message_type.iter().for_each(|message| known.add(&scope, message));
+        file.message_type.iter().for_each(|message| declarations.add(&scope, message));
     }
-    let mut tables = Tables { known, messages: BTreeMap::new(), enums: BTreeMap::new() };
+    let mut tables = Tables { declarations, messages: BTreeMap::new(), enums: BTreeMap::new() };
     tables.message(&format!(".{root}"))?;
     Ok(tables.enums.into_values().chain(tables.messages.into_values()).collect())
 }
 
-impl<'a> Known<'a> {
+impl<'a> Declarations<'a> {
     fn add(&mut self, scope: &str, message: &'a DescriptorProto) {
         let name = format!("{scope}.{}", message.name());
         let enums = message.enum_type.iter();
@@ -39,9 +39,9 @@ impl<'a> Known<'a> {
     }
 }
 
-/// The tables so far, each with its text.
+/// The text of the tables written so far.
 struct Tables<'a> {
-    known: Known<'a>,
+    declarations: Declarations<'a>,
     messages: BTreeMap<String, String>,
     enums: BTreeMap<String, String>,
 }
@@ -51,10 +51,10 @@ impl Tables<'_> {
         if self.messages.contains_key(full_name) {
             return Ok(());
         }
-        let Some(&message) = self.known.messages.get(full_name) else {
+        let Some(&message) = self.declarations.messages.get(full_name) else {
             return Err(format!("there is no message {full_name}"));
         };
-        // Known from now on, also to messages that it is in.
+        // Inserted first, so that a message inside itself ends the recursion.
         self.messages.insert(full_name.to_owned(), String::new());
         let mut text = format!(
             "static {}: MessageDescriptor = MessageDescriptor {{ name: {:?}, is_map_entry: {}, \
@@ -83,26 +83,26 @@ impl Tables<'_> {
             return Err(format!("{full_name} is of a form that the tables don't have"));
         }
         let kind = self.kind(field).ok_or_else(|| format!("{full_name} is of no known type"))??;
-        let nested = self.known.messages.get(field.type_name());
+        let nested = self.declarations.messages.get(field.type_name());
         let arity = match field.label() {
             Label::Repeated if nested.is_some_and(|nested| is_map_entry(nested)) => "Map",
             Label::Repeated => "List",
             Label::Optional | Label::Required => "One",
         };
-        let choice = field.oneof_index.and_then(|index| usize::try_from(index).ok());
-        let choice = choice.and_then(|index| message.oneof_decl.get(index));
-        let choice = choice.map(|choice| choice.name());
+        let oneof = field.oneof_index.and_then(|index| usize::try_from(index).ok());
+        let oneof = oneof.and_then(|index| message.oneof_decl.get(index));
+        let oneof = oneof.map(|oneof| oneof.name());
         let mut line = String::new();
         let _ = writeln!(
             line,
-            "    FieldDescriptor {{ full_name: {full_name:?}, number: {}, kind: Kind::{kind}, \
-             arity: Arity::{arity}, choice: {choice:?} }},",
+            "    FieldDescriptor {{ full_name: {full_name:?}, number: {}, kind: FieldKind::{kind}, \
+             arity: Arity::{arity}, oneof: {oneof:?} }},",
             field.number(),
         );
         Ok(line)
     }
 
-    /// The kind as Rust code; `None` if the tables don't have it.
+    /// The kind as Rust code; `None` for a kind without a table form.
     fn kind(&mut self, field: &FieldDescriptorProto) -> Option<Result<String, String>> {
         let name = field.type_name();
         let plain = match field.r#type() {
@@ -126,7 +126,7 @@ impl Tables<'_> {
     }
 
     fn enumeration(&mut self, full_name: &str) -> Result<(), String> {
-        let Some(one) = self.known.enums.get(full_name) else {
+        let Some(one) = self.declarations.enums.get(full_name) else {
             return Err(format!("there is no enumeration {full_name}"));
         };
         let values: String = one
@@ -148,13 +148,13 @@ fn is_map_entry(message: &DescriptorProto) -> bool {
     message.options.as_ref().is_some_and(|options| options.map_entry())
 }
 
-/// `.inference.ModelRateLimiter.Resource` as the name of a static. Names differ in more
-/// than their case.
+/// The name of the static for a full name such as `.inference.ModelRateLimiter.Resource`.
+/// No two names differ only in case.
 fn symbol(full_name: &str) -> String {
     full_name.trim_start_matches('.').replace('.', "_").to_uppercase()
 }
 
-/// The name that JSON has for a field if nothing else is said.
+/// The default JSON name of a field.
 fn lower_camel_case(name: &str) -> String {
     let mut after_underscore = false;
     let mut camel = String::new();

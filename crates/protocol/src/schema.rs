@@ -1,57 +1,58 @@
-//! The schema of configurations, for code that reads and prints them field by field.
+//! The schema of the model configuration, for code that reads and prints it field by
+//! field.
 //!
-//! The tables are statics that the build script writes: they cost no time when the
-//! server starts and no memory of its own.
+//! The build script writes the tables as statics, which cost no time at start and no
+//! heap memory.
 
 include!(concat!(env!("OUT_DIR"), "/schema.rs"));
 
-/// The message that `config.pbtxt` files describe.
+/// The descriptor of `inference.ModelConfig`, the message of a `config.pbtxt`.
 #[must_use]
 pub const fn model_config() -> &'static MessageDescriptor {
     &INFERENCE_MODELCONFIG
 }
 
-/// A type of messages.
+/// The type of a message.
 #[derive(Debug)]
 pub struct MessageDescriptor {
-    /// Its name without those of the package and of the messages that it is in.
+    /// Its name without package and enclosing messages.
     pub name: &'static str,
-    /// Whether it is what a map is a list of: a key and a value.
+    /// Whether it is an entry of a map: a key and a value.
     pub is_map_entry: bool,
-    /// In the order of the .proto file.
+    /// Its fields, in the order of the .proto file.
     pub fields: &'static [FieldDescriptor],
 }
 
 /// A field of a message.
 #[derive(Debug)]
 pub struct FieldDescriptor {
-    /// Its name with those of its package and messages.
+    /// Its name with package and enclosing messages.
     pub full_name: &'static str,
-    /// What it is called on the wire.
+    /// Its number on the wire.
     pub number: u32,
-    /// What it holds; of a map, entries.
-    pub kind: Kind,
-    /// How many of that.
+    /// The type of its values; for a map, of its entries.
+    pub kind: FieldKind,
+    /// The number of its values.
     pub arity: Arity,
-    /// The choice that it is one possibility of.
-    pub choice: Option<&'static str>,
+    /// The name of the `oneof` that it belongs to.
+    pub oneof: Option<&'static str>,
 }
 
-/// How many values a field has.
+/// The number of values of a field.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Arity {
     /// At most one.
     One,
     /// Any number.
     List,
-    /// Any number of entries, each with another key.
+    /// Any number of entries with different keys.
     Map,
 }
 
-/// What a field holds. Others don't occur.
+/// The type of a field's values; the configuration has no others.
 #[derive(Copy, Clone, Debug)]
 #[allow(missing_docs, reason = "the names are those of the .proto language")]
-pub enum Kind {
+pub enum FieldKind {
     Bool,
     Int32,
     Int64,
@@ -64,10 +65,10 @@ pub enum Kind {
     Message(&'static MessageDescriptor),
 }
 
-/// A type of enumerations.
+/// The type of an enumeration.
 #[derive(Debug)]
 pub struct EnumDescriptor {
-    /// Its name without those of the package and of the messages that it is in.
+    /// Its name without package and enclosing messages.
     pub name: &'static str,
     /// Its values with their numbers.
     pub values: &'static [(&'static str, i32)],
@@ -105,11 +106,11 @@ impl FieldDescriptor {
         self.full_name.rsplit_once('.').map_or(self.full_name, |(_, name)| name)
     }
 
-    /// Whether there is a difference between no value and the usual one.
+    /// Whether an unset field differs from one with the default value.
     #[must_use]
     pub fn has_presence(&self) -> bool {
-        let is_message = matches!(self.kind, Kind::Message(_));
-        self.choice.is_some() || (self.arity == Arity::One && is_message)
+        let is_message = matches!(self.kind, FieldKind::Message(_));
+        self.oneof.is_some() || (self.arity == Arity::One && is_message)
     }
 }
 
@@ -132,8 +133,7 @@ impl EnumDescriptor {
     }
 }
 
-/// Whether `json` is `name` without its underscores, and with a capital letter behind
-/// each.
+/// Whether `json` is `name` in camel case.
 fn is_json_name(json: &str, name: &str) -> bool {
     let mut letters = json.chars();
     let mut after_underscore = false;
@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// The tables of a message and of all that is in it are what reflection finds.
+    /// Compares the tables of a message and its nested messages with reflection.
     fn check(table: &'static MessageDescriptor, message: &prost_reflect::MessageDescriptor) {
         assert_eq!(table.name, message.name());
         assert_eq!(table.is_map_entry, message.is_map_entry());
@@ -176,14 +176,14 @@ mod tests {
         assert_eq!(field.has_presence(), other.supports_presence(), "{name}");
         assert_eq!(field.arity == Arity::List, other.is_list(), "{name}");
         assert_eq!(field.arity == Arity::Map, other.is_map(), "{name}");
-        let choice = other.containing_oneof();
-        assert_eq!(field.choice, choice.as_ref().map(|choice| choice.name()), "{name}");
+        let oneof = other.containing_oneof();
+        assert_eq!(field.oneof, oneof.as_ref().map(|oneof| oneof.name()), "{name}");
         let by_json_name = table.field_by_json_name(other.json_name()).unwrap();
         assert_eq!(by_json_name.full_name, name);
         assert_eq!(table.field_by_number(field.number).unwrap().full_name, name);
         match (field.kind, other.kind()) {
-            (Kind::Message(inner), ReflectedKind::Message(other)) => check(inner, &other),
-            (Kind::Enum(inner), ReflectedKind::Enum(other)) => {
+            (FieldKind::Message(inner), ReflectedKind::Message(other)) => check(inner, &other),
+            (FieldKind::Enum(inner), ReflectedKind::Enum(other)) => {
                 assert_eq!(inner.name, other.name());
                 let values: Vec<_> = other.values().collect();
                 let values: Vec<_> = values.iter().map(|one| (one.name(), one.number())).collect();
@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_what_reflection_finds() {
+    fn the_tables_equal_reflection() {
         let pool = DescriptorPool::decode(crate::DESCRIPTOR_SET).unwrap();
         let message = pool.get_message_by_name("inference.ModelConfig").unwrap();
         check(model_config(), &message);
     }
 
     #[test]
-    fn names_in_json() {
+    fn json_names_are_in_camel_case() {
         assert!(is_json_name("fp32FalseTrue", "fp32_false_true"));
         assert!(is_json_name("name", "name"));
         for wrong in ["fp32falseTrue", "fp32FalseTru", "fp32FalseTrues", "fp32_false_true", ""] {
@@ -212,9 +212,11 @@ mod tests {
     }
 
     #[test]
-    fn values_of_enumerations() {
-        let Kind::Message(input) = model_config().field("input").unwrap().kind else { panic!() };
-        let Kind::Enum(types) = input.field("data_type").unwrap().kind else { panic!() };
+    fn enumerations_have_names_and_numbers() {
+        let FieldKind::Message(input) = model_config().field("input").unwrap().kind else {
+            panic!()
+        };
+        let FieldKind::Enum(types) = input.field("data_type").unwrap().kind else { panic!() };
         assert_eq!((types.number("TYPE_BOOL"), types.number("TYPE_NONE")), (Some(1), None));
         assert_eq!((types.name_of(14), types.name_of(99)), (Some("TYPE_BF16"), None));
     }

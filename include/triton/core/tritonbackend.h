@@ -52,12 +52,12 @@ typedef struct TRITONBACKEND_ResponseFactory TRITONBACKEND_ResponseFactory;
 struct TRITONBACKEND_State;
 typedef struct TRITONBACKEND_State TRITONBACKEND_State;
 
-/* Where a backend's files are. */
+/* The kind of a backend's artifacts. */
 typedef enum TRITONBACKEND_ArtifactType {
   TRITONBACKEND_ARTIFACT_FILESYSTEM = 0
 } TRITONBACKEND_ArtifactType;
 
-/* How a backend's instances may be called. */
+/* The execution policy of a backend. */
 typedef enum TRITONBACKEND_ExecutionPolicy {
   TRITONBACKEND_EXECUTION_BLOCKING = 0,
   TRITONBACKEND_EXECUTION_DEVICE_BLOCKING = 1

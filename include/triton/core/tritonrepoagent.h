@@ -30,13 +30,13 @@ typedef struct TRITONREPOAGENT_Agent TRITONREPOAGENT_Agent;
 struct TRITONREPOAGENT_AgentModel;
 typedef struct TRITONREPOAGENT_AgentModel TRITONREPOAGENT_AgentModel;
 
-/* Where a model's files are. */
+/* The kind of a model's artifacts. */
 typedef enum TRITONREPOAGENT_ArtifactType {
   TRITONREPOAGENT_ARTIFACT_FILESYSTEM = 0,
   TRITONREPOAGENT_ARTIFACT_REMOTE_FILESYSTEM = 1
 } TRITONREPOAGENT_ArtifactType;
 
-/* What happens to a model. */
+/* The action of a repository agent on a model. */
 typedef enum TRITONREPOAGENT_ActionType {
   TRITONREPOAGENT_ACTION_LOAD = 0,
   TRITONREPOAGENT_ACTION_LOAD_COMPLETE = 1,

@@ -72,14 +72,14 @@ typedef enum TRITONSERVER_DataType {
   TRITONSERVER_TYPE_BF16 = 14
 } TRITONSERVER_DataType;
 
-/* Where a buffer lies. */
+/* The memory of a buffer. */
 typedef enum TRITONSERVER_MemoryType {
   TRITONSERVER_MEMORY_CPU = 0,
   TRITONSERVER_MEMORY_CPU_PINNED = 1,
   TRITONSERVER_MEMORY_GPU = 2
 } TRITONSERVER_MemoryType;
 
-/* What a parameter's value is. */
+/* The type of a parameter's value. */
 typedef enum TRITONSERVER_ParameterType {
   TRITONSERVER_PARAMETER_STRING = 0,
   TRITONSERVER_PARAMETER_INT = 1,
@@ -88,7 +88,7 @@ typedef enum TRITONSERVER_ParameterType {
   TRITONSERVER_PARAMETER_BYTES = 4
 } TRITONSERVER_ParameterType;
 
-/* Where an instance runs. The order is not that of the configuration's enum. */
+/* The kind of an instance group. The order differs from the configuration's enum. */
 typedef enum TRITONSERVER_InstanceGroupKind {
   TRITONSERVER_INSTANCEGROUPKIND_AUTO = 0,
   TRITONSERVER_INSTANCEGROUPKIND_CPU = 1,
@@ -96,7 +96,7 @@ typedef enum TRITONSERVER_InstanceGroupKind {
   TRITONSERVER_INSTANCEGROUPKIND_MODEL = 3
 } TRITONSERVER_InstanceGroupKind;
 
-/* How much a line of the log matters. */
+/* The level of a log line. */
 typedef enum TRITONSERVER_LogLevel {
   TRITONSERVER_LOG_INFO = 0,
   TRITONSERVER_LOG_WARN = 1,
@@ -104,13 +104,13 @@ typedef enum TRITONSERVER_LogLevel {
   TRITONSERVER_LOG_VERBOSE = 3
 } TRITONSERVER_LogLevel;
 
-/* How lines of the log begin. */
+/* The format of log lines. */
 typedef enum TRITONSERVER_LogFormat {
   TRITONSERVER_LOG_DEFAULT = 0,
   TRITONSERVER_LOG_ISO8601 = 1
 } TRITONSERVER_LogFormat;
 
-/* What kind of error it is. */
+/* The code of an error. */
 typedef enum TRITONSERVER_Error_Code {
   TRITONSERVER_ERROR_UNKNOWN = 0,
   TRITONSERVER_ERROR_INTERNAL = 1,
@@ -122,12 +122,12 @@ typedef enum TRITONSERVER_Error_Code {
   TRITONSERVER_ERROR_CANCELLED = 7
 } TRITONSERVER_Error_Code;
 
-/* How metrics are written down. */
+/* The format of metrics. */
 typedef enum TRITONSERVER_MetricFormat {
   TRITONSERVER_METRIC_PROMETHEUS = 0
 } TRITONSERVER_MetricFormat;
 
-/* What a trace holds; levels are bits. */
+/* The contents of a trace; bits. */
 typedef enum TRITONSERVER_InferenceTraceLevel {
   TRITONSERVER_TRACE_LEVEL_DISABLED = 0,
   TRITONSERVER_TRACE_LEVEL_MIN = 1,
@@ -136,7 +136,7 @@ typedef enum TRITONSERVER_InferenceTraceLevel {
   TRITONSERVER_TRACE_LEVEL_TENSORS = 8
 } TRITONSERVER_InferenceTraceLevel;
 
-/* What a trace's event is about. */
+/* The event of a trace. */
 typedef enum TRITONSERVER_InferenceTraceActivity {
   TRITONSERVER_TRACE_REQUEST_START = 0,
   TRITONSERVER_TRACE_QUEUE_START = 1,
@@ -151,54 +151,54 @@ typedef enum TRITONSERVER_InferenceTraceActivity {
   TRITONSERVER_TRACE_CUSTOM_ACTIVITY = 10
 } TRITONSERVER_InferenceTraceActivity;
 
-/* Where in its sequence a request stands; bits. */
+/* Whether a request starts or ends its sequence; bits. */
 typedef enum TRITONSERVER_RequestFlag {
   TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1,
   TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
 } TRITONSERVER_RequestFlag;
 
-/* What the server does with a released request; bits. */
+/* How a request is released; bits. */
 typedef enum TRITONSERVER_RequestReleaseFlag {
   TRITONSERVER_REQUEST_RELEASE_ALL = 1,
   TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 } TRITONSERVER_RequestReleaseFlag;
 
-/* What a response callback says beside the response; bits. */
+/* Flags of a response callback; bits. */
 typedef enum TRITONSERVER_ResponseCompleteFlag {
   TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 } TRITONSERVER_ResponseCompleteFlag;
 
-/* Who decides which models are loaded. */
+/* The model control mode: what decides which models are loaded. */
 typedef enum TRITONSERVER_ModelControlMode {
   TRITONSERVER_MODEL_CONTROL_NONE = 0,
   TRITONSERVER_MODEL_CONTROL_POLL = 1,
   TRITONSERVER_MODEL_CONTROL_EXPLICIT = 2
 } TRITONSERVER_ModelControlMode;
 
-/* How models share resources. */
+/* The rate limiter's mode. */
 typedef enum TRITONSERVER_RateLimitMode {
   TRITONSERVER_RATE_LIMIT_OFF = 0,
   TRITONSERVER_RATE_LIMIT_EXEC_COUNT = 1
 } TRITONSERVER_RateLimitMode;
 
-/* Which kinds of batching a model knows; bits. */
+/* The kind of batching of a model; bits. */
 typedef enum TRITONSERVER_ModelBatchFlag {
   TRITONSERVER_BATCH_UNKNOWN = 1,
   TRITONSERVER_BATCH_FIRST_DIM = 2
 } TRITONSERVER_ModelBatchFlag;
 
-/* What a repository index lists; bits. */
+/* The contents of a repository index; bits. */
 typedef enum TRITONSERVER_ModelIndexFlag {
   TRITONSERVER_INDEX_FLAG_READY = 1
 } TRITONSERVER_ModelIndexFlag;
 
-/* How many responses a request gets; bits. */
+/* The number of responses to a request; bits. */
 typedef enum TRITONSERVER_ModelTxnPropertyFlag {
   TRITONSERVER_TXN_ONE_TO_ONE = 1,
   TRITONSERVER_TXN_DECOUPLED = 2
 } TRITONSERVER_ModelTxnPropertyFlag;
 
-/* What a metric counts. */
+/* The kind of a metric. */
 typedef enum TRITONSERVER_MetricKind {
   TRITONSERVER_METRIC_KIND_COUNTER = 0,
   TRITONSERVER_METRIC_KIND_GAUGE = 1,

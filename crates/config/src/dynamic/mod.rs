@@ -5,7 +5,7 @@ mod wire;
 
 use std::collections::BTreeMap;
 
-use galatea_protocol::schema::{Arity, FieldDescriptor, Kind, MessageDescriptor};
+use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
 
 /// A message with the fields that are set.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl DynamicMessage {
     /// Whether a field of this `oneof` is set.
     pub(crate) fn has_choice(&self, choice: &str) -> bool {
         let mut fields = self.descriptor.fields.iter();
-        fields.any(|field| field.choice == Some(choice) && self.get(field).is_some())
+        fields.any(|field| field.oneof == Some(choice) && self.get(field).is_some())
     }
 
     /// The number of elements of a list or map.
@@ -124,18 +124,18 @@ pub(crate) fn entry_fields(
 
 impl DynamicValue {
     /// The default value of a kind.
-    pub(crate) const fn default_of(kind: Kind) -> Self {
+    pub(crate) const fn default_of(kind: FieldKind) -> Self {
         match kind {
-            Kind::Bool => Self::Bool(false),
-            Kind::Int32 => Self::I32(0),
-            Kind::Int64 => Self::I64(0),
-            Kind::Uint32 => Self::U32(0),
-            Kind::Uint64 => Self::U64(0),
-            Kind::Float => Self::F32(0.0),
-            Kind::Double => Self::F64(0.0),
-            Kind::String => Self::String(String::new()),
-            Kind::Enum(_) => Self::EnumNumber(0),
-            Kind::Message(descriptor) => Self::Message(DynamicMessage::new(descriptor)),
+            FieldKind::Bool => Self::Bool(false),
+            FieldKind::Int32 => Self::I32(0),
+            FieldKind::Int64 => Self::I64(0),
+            FieldKind::Uint32 => Self::U32(0),
+            FieldKind::Uint64 => Self::U64(0),
+            FieldKind::Float => Self::F32(0.0),
+            FieldKind::Double => Self::F64(0.0),
+            FieldKind::String => Self::String(String::new()),
+            FieldKind::Enum(_) => Self::EnumNumber(0),
+            FieldKind::Message(descriptor) => Self::Message(DynamicMessage::new(descriptor)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Converts dynamic messages to generated ones and back, through the wire format.
 
-use galatea_protocol::schema::{Arity, FieldDescriptor, Kind, MessageDescriptor};
+use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
 use prost::Message;
 use prost::bytes::Buf as _;
 
@@ -58,10 +58,10 @@ impl DynamicMessage {
             return Some(());
         }
         let value = match field.kind {
-            Kind::String => {
+            FieldKind::String => {
                 DynamicValue::String(String::from_utf8(length_delimited(bytes)?.to_vec()).ok()?)
             }
-            Kind::Message(inner) => {
+            FieldKind::Message(inner) => {
                 DynamicValue::Message(Self::decode(inner, length_delimited(bytes)?)?)
             }
             kind => number(kind, bytes)?,
@@ -142,23 +142,23 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     }
 }
 
-const fn is_number(kind: Kind) -> bool {
-    !matches!(kind, Kind::String | Kind::Message(_))
+const fn is_number(kind: FieldKind) -> bool {
+    !matches!(kind, FieldKind::String | FieldKind::Message(_))
 }
 
 /// Decodes a number of this kind.
 #[expect(clippy::cast_possible_truncation, reason = "a negative one is sent with 64 bits")]
-fn number(kind: Kind, bytes: &mut &[u8]) -> Option<DynamicValue> {
+fn number(kind: FieldKind, bytes: &mut &[u8]) -> Option<DynamicValue> {
     Some(match kind {
-        Kind::Bool => DynamicValue::Bool(varint(bytes)? != 0),
-        Kind::Int32 => DynamicValue::I32(varint(bytes)?.cast_signed() as i32),
-        Kind::Enum(_) => DynamicValue::EnumNumber(varint(bytes)?.cast_signed() as i32),
-        Kind::Int64 => DynamicValue::I64(varint(bytes)?.cast_signed()),
-        Kind::Uint32 => DynamicValue::U32(varint(bytes)? as u32),
-        Kind::Uint64 => DynamicValue::U64(varint(bytes)?),
-        Kind::Float => DynamicValue::F32(bytes.try_get_f32_le().ok()?),
-        Kind::Double => DynamicValue::F64(bytes.try_get_f64_le().ok()?),
-        Kind::String | Kind::Message(_) => return None,
+        FieldKind::Bool => DynamicValue::Bool(varint(bytes)? != 0),
+        FieldKind::Int32 => DynamicValue::I32(varint(bytes)?.cast_signed() as i32),
+        FieldKind::Enum(_) => DynamicValue::EnumNumber(varint(bytes)?.cast_signed() as i32),
+        FieldKind::Int64 => DynamicValue::I64(varint(bytes)?.cast_signed()),
+        FieldKind::Uint32 => DynamicValue::U32(varint(bytes)? as u32),
+        FieldKind::Uint64 => DynamicValue::U64(varint(bytes)?),
+        FieldKind::Float => DynamicValue::F32(bytes.try_get_f32_le().ok()?),
+        FieldKind::Double => DynamicValue::F64(bytes.try_get_f64_le().ok()?),
+        FieldKind::String | FieldKind::Message(_) => return None,
     })
 }
 

@@ -3,7 +3,7 @@
 mod float;
 
 use galatea_protocol::inference::ModelConfig;
-use galatea_protocol::schema::{FieldDescriptor, Kind, MessageDescriptor, model_config};
+use galatea_protocol::schema::{FieldDescriptor, FieldKind, MessageDescriptor, model_config};
 
 use crate::dynamic::{DynamicMessage, DynamicValue, MapKey, entry_fields};
 
@@ -53,7 +53,7 @@ fn printed_fields(
     descriptor: &'static MessageDescriptor,
 ) -> impl Iterator<Item = &'static FieldDescriptor> {
     let chosen_scalar = |field: &&FieldDescriptor| {
-        field.choice.is_some() && !matches!(field.kind, Kind::Message(_))
+        field.oneof.is_some() && !matches!(field.kind, FieldKind::Message(_))
     };
     let first = descriptor.fields.iter().filter(move |field| !chosen_scalar(field));
     first.chain(descriptor.fields.iter().filter(chosen_scalar))
@@ -73,7 +73,7 @@ fn write_field(out: &mut String, field: &FieldDescriptor, value: &DynamicValue) 
         }
         DynamicValue::Map(map) => {
             // The kind of a map's value is that of field 2 of its entry.
-            let Kind::Message(entry) = field.kind else { return };
+            let FieldKind::Message(entry) = field.kind else { return };
             let Some((_, of_entry)) = entry_fields(entry) else { return };
             out.push('{');
             for (index, (key, element)) in map.iter().enumerate() {
@@ -97,7 +97,7 @@ fn write_key(out: &mut String, key: &MapKey) {
     }
 }
 
-fn write_value(out: &mut String, field: &FieldDescriptor, kind: Kind, value: &DynamicValue) {
+fn write_value(out: &mut String, field: &FieldDescriptor, kind: FieldKind, value: &DynamicValue) {
     match value {
         DynamicValue::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
         DynamicValue::I32(i) => out.push_str(&i.to_string()),
@@ -121,9 +121,9 @@ fn write_integer(out: &mut String, field: &FieldDescriptor, digits: &str) {
     }
 }
 
-fn write_enumeration(out: &mut String, kind: Kind, number: i32) {
+fn write_enumeration(out: &mut String, kind: FieldKind, number: i32) {
     let value = match kind {
-        Kind::Enum(descriptor) => descriptor.name_of(number),
+        FieldKind::Enum(descriptor) => descriptor.name_of(number),
         _ => None,
     };
     match value {

@@ -1,6 +1,6 @@
 //! Converts scalar tokens to values of their field's type.
 
-use galatea_protocol::schema::{EnumDescriptor, Kind};
+use galatea_protocol::schema::{EnumDescriptor, FieldKind};
 
 use super::literal::Number;
 use crate::dynamic::DynamicValue;
@@ -51,16 +51,16 @@ pub(super) struct ScalarError {
 }
 
 /// Converts a scalar to a value of the field's type.
-pub(super) fn value(kind: Kind, token: &ScalarToken<'_>) -> Result<DynamicValue, ScalarError> {
+pub(super) fn value(kind: FieldKind, token: &ScalarToken<'_>) -> Result<DynamicValue, ScalarError> {
     match kind {
-        Kind::Int32 => integer(kind, token, |i| i32::try_from(i).ok().map(DynamicValue::I32)),
-        Kind::Int64 => integer(kind, token, |i| i64::try_from(i).ok().map(DynamicValue::I64)),
-        Kind::Uint32 => integer(kind, token, |i| u32::try_from(i).ok().map(DynamicValue::U32)),
-        Kind::Uint64 => integer(kind, token, |i| u64::try_from(i).ok().map(DynamicValue::U64)),
-        Kind::Float => float(kind, token).map(|f| DynamicValue::F32(narrow(f))),
-        Kind::Double => float(kind, token).map(DynamicValue::F64),
-        Kind::Bool => boolean(kind, token),
-        Kind::String => match token {
+        FieldKind::Int32 => integer(kind, token, |i| i32::try_from(i).ok().map(DynamicValue::I32)),
+        FieldKind::Int64 => integer(kind, token, |i| i64::try_from(i).ok().map(DynamicValue::I64)),
+        FieldKind::Uint32 => integer(kind, token, |i| u32::try_from(i).ok().map(DynamicValue::U32)),
+        FieldKind::Uint64 => integer(kind, token, |i| u64::try_from(i).ok().map(DynamicValue::U64)),
+        FieldKind::Float => float(kind, token).map(|f| DynamicValue::F32(narrow(f))),
+        FieldKind::Double => float(kind, token).map(DynamicValue::F64),
+        FieldKind::Bool => boolean(kind, token),
+        FieldKind::String => match token {
             ScalarToken::Text(bytes) => String::from_utf8(bytes.clone())
                 .map(DynamicValue::String)
                 .map_err(|_| ScalarError {
@@ -70,25 +70,25 @@ pub(super) fn value(kind: Kind, token: &ScalarToken<'_>) -> Result<DynamicValue,
                 }),
             ScalarToken::Number { .. } | ScalarToken::Name { .. } => Err(wrong_type(kind, token)),
         },
-        Kind::Enum(descriptor) => enumeration(descriptor, kind, token),
-        Kind::Message(_) => Err(wrong_type(kind, token)),
+        FieldKind::Enum(descriptor) => enumeration(descriptor, kind, token),
+        FieldKind::Message(_) => Err(wrong_type(kind, token)),
     }
 }
 
 /// A description of the values of a type.
-pub(super) fn expectation(kind: Kind) -> String {
+pub(super) fn expectation(kind: FieldKind) -> String {
     match kind {
-        Kind::Int32 => range(i32::MIN, i32::MAX),
-        Kind::Int64 => range(i64::MIN, i64::MAX),
-        Kind::Uint32 => range(u32::MIN, u32::MAX),
-        Kind::Uint64 => range(u64::MIN, u64::MAX),
-        Kind::Float | Kind::Double => "a number".to_owned(),
-        Kind::Bool => "true or false".to_owned(),
-        Kind::String => "a string in quotes".to_owned(),
-        Kind::Enum(descriptor) => {
+        FieldKind::Int32 => range(i32::MIN, i32::MAX),
+        FieldKind::Int64 => range(i64::MIN, i64::MAX),
+        FieldKind::Uint32 => range(u32::MIN, u32::MAX),
+        FieldKind::Uint64 => range(u64::MIN, u64::MAX),
+        FieldKind::Float | FieldKind::Double => "a number".to_owned(),
+        FieldKind::Bool => "true or false".to_owned(),
+        FieldKind::String => "a string in quotes".to_owned(),
+        FieldKind::Enum(descriptor) => {
             format!("one of {}", descriptor.names().collect::<Vec<_>>().join(", "))
         }
-        Kind::Message(descriptor) => format!("the fields of {} in braces", descriptor.name),
+        FieldKind::Message(descriptor) => format!("the fields of {} in braces", descriptor.name),
     }
 }
 
@@ -96,17 +96,19 @@ fn range(least: impl std::fmt::Display, most: impl std::fmt::Display) -> String 
     format!("an integer from {least} to {most}")
 }
 
-fn wrong_type(kind: Kind, token: &ScalarToken<'_>) -> ScalarError {
+fn wrong_type(kind: FieldKind, token: &ScalarToken<'_>) -> ScalarError {
     let suggestion = match (kind, token) {
         // The most frequent errors: superfluous and missing quotes.
-        (Kind::Enum(descriptor), ScalarToken::Text(bytes)) => {
+        (FieldKind::Enum(descriptor), ScalarToken::Text(bytes)) => {
             let text = String::from_utf8_lossy(bytes);
             nearest_value(&text, &values(descriptor))
         }
-        (Kind::String, ScalarToken::Name { name, negative: false }) => Some(format!("\"{name}\"")),
+        (FieldKind::String, ScalarToken::Name { name, negative: false }) => {
+            Some(format!("\"{name}\""))
+        }
         (_, ScalarToken::Text(bytes)) => {
             let text = String::from_utf8_lossy(bytes);
-            let scalar = !matches!(kind, Kind::Message(_) | Kind::String);
+            let scalar = !matches!(kind, FieldKind::Message(_) | FieldKind::String);
             let plain = text.parse::<f64>().is_ok() || text == "true" || text == "false";
             (scalar && plain).then(|| short(&text))
         }
@@ -120,7 +122,7 @@ fn wrong_type(kind: Kind, token: &ScalarToken<'_>) -> ScalarError {
 }
 
 fn integer(
-    kind: Kind,
+    kind: FieldKind,
     token: &ScalarToken<'_>,
     fit: impl Fn(i128) -> Option<DynamicValue>,
 ) -> Result<DynamicValue, ScalarError> {
@@ -132,7 +134,7 @@ fn integer(
     signed.and_then(fit).ok_or_else(|| out_of_range(kind, token))
 }
 
-fn out_of_range(kind: Kind, token: &ScalarToken<'_>) -> ScalarError {
+fn out_of_range(kind: FieldKind, token: &ScalarToken<'_>) -> ScalarError {
     ScalarError {
         message: format!("{} is out of range", token.describe()),
         expected: expectation(kind),
@@ -140,7 +142,7 @@ fn out_of_range(kind: Kind, token: &ScalarToken<'_>) -> ScalarError {
     }
 }
 
-fn float(kind: Kind, token: &ScalarToken<'_>) -> Result<f64, ScalarError> {
+fn float(kind: FieldKind, token: &ScalarToken<'_>) -> Result<f64, ScalarError> {
     let (magnitude, negative) = match token {
         ScalarToken::Number { number: Number::Float(f), negative, .. } => (*f, *negative),
         ScalarToken::Number { number: Number::Integer { based: false, .. }, negative, text } => {
@@ -165,7 +167,7 @@ const fn narrow(number: f64) -> f32 {
     number as f32
 }
 
-fn boolean(kind: Kind, token: &ScalarToken<'_>) -> Result<DynamicValue, ScalarError> {
+fn boolean(kind: FieldKind, token: &ScalarToken<'_>) -> Result<DynamicValue, ScalarError> {
     match token {
         ScalarToken::Name { name, negative: false } => match *name {
             "true" | "True" | "t" => Ok(DynamicValue::Bool(true)),
@@ -193,7 +195,7 @@ fn values(descriptor: &EnumDescriptor) -> Vec<String> {
 
 fn enumeration(
     descriptor: &EnumDescriptor,
-    kind: Kind,
+    kind: FieldKind,
     token: &ScalarToken<'_>,
 ) -> Result<DynamicValue, ScalarError> {
     let unknown = |suggestion| ScalarError {

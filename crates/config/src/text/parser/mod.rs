@@ -5,7 +5,7 @@ mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use galatea_protocol::schema::{Arity, FieldDescriptor, Kind, MessageDescriptor};
+use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
 
 use super::lexer::{self, Token, TokenKind};
 use super::scalar::{expectation, short};
@@ -244,7 +244,7 @@ impl<'a> Parser<'a> {
             self.check_set_once(partial, field, &name_token.span, &path);
         }
         match field.kind {
-            Kind::Message(inner) => {
+            FieldKind::Message(inner) => {
                 self.take(':');
                 self.message_values(partial, field, inner, &path);
             }
@@ -277,13 +277,13 @@ impl<'a> Parser<'a> {
         path: &str,
     ) {
         // No `oneof` has the name of a field beside it.
-        let key = field.choice.unwrap_or_else(|| field.name());
+        let key = field.oneof.unwrap_or_else(|| field.name());
         let Some(first) = partial.set.insert(key, field.name()) else { return };
         let message = if first == field.name() {
             format!("'{first}' is given more than once")
         } else {
-            let choice = field.choice.unwrap_or_default();
-            format!("'{}' excludes '{first}': there is one {choice}", field.name())
+            let oneof = field.oneof.unwrap_or_default();
+            format!("'{}' excludes '{first}': there is one {oneof}", field.name())
         };
         self.report(span, path, message, None, None);
     }

@@ -1,6 +1,6 @@
 //! Parses the values of fields: messages, scalars, and lists of them.
 
-use galatea_protocol::schema::{Arity, FieldDescriptor, Kind, MessageDescriptor};
+use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
 
 use super::super::lexer::TokenKind;
 use super::super::literal;
@@ -42,7 +42,7 @@ impl<'a> Parser<'a> {
             TokenKind::Symbol('{') => '}',
             TokenKind::Symbol('<') => '>',
             _ => {
-                let expected = expectation(Kind::Message(inner));
+                let expected = expectation(FieldKind::Message(inner));
                 self.unexpected(path, &expected);
                 return false;
             }
@@ -80,7 +80,7 @@ impl<'a> Parser<'a> {
         &mut self,
         partial: &mut PartialMessage,
         field: &FieldDescriptor,
-        kind: Kind,
+        kind: FieldKind,
         path: &str,
     ) {
         if field.arity == Arity::List && self.is('[') {
@@ -96,7 +96,7 @@ impl<'a> Parser<'a> {
         &mut self,
         partial: &mut PartialMessage,
         field: &FieldDescriptor,
-        kind: Kind,
+        kind: FieldKind,
         path: &str,
     ) -> bool {
         let start = self.token().span;
@@ -119,7 +119,11 @@ impl<'a> Parser<'a> {
 
     /// Reads the tokens of a scalar. The outer `None` means that there are none, the inner
     /// one that the scalar is invalid and reported.
-    fn scalar_token(&mut self, kind: Kind, path: &str) -> Option<(Option<ScalarToken<'a>>, Span)> {
+    fn scalar_token(
+        &mut self,
+        kind: FieldKind,
+        path: &str,
+    ) -> Option<(Option<ScalarToken<'a>>, Span)> {
         let first = self.token();
         let negative = self.is('-');
         let token = if negative { self.peek(1) } else { first.clone() };
