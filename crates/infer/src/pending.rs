@@ -72,7 +72,7 @@ impl StatisticsReporter {
     }
 
     /// Makes another responder to the same request, whose replies go to `sink`. It
-    /// travels with the request, while Triton responder stays behind the sink.
+    /// travels with the request, while the first responder stays behind the sink.
     #[must_use]
     pub fn responder(&self, sink: Box<dyn ResponseSink>) -> Responder {
         Responder {

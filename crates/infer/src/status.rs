@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// What kind of failure a [`Status`] reports, as Triton's C API names them.
+/// The kind of failure that a [`Status`] reports, named as in Triton's C API.
 ///
 /// Each door maps these to its protocol in one function.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
