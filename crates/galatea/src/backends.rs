@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_nothing_reads_are_found() {
+    fn settings_without_a_reader_are_found() {
         let backend_settings = vec![
             setting("", "default-max-batch-size", "8"),
             setting("onnxruntime", "intra_op_thread_count", "1"),

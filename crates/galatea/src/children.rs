@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_started_here_is_killed() {
+    fn child_processes_are_found_and_can_be_killed() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let number = i32::try_from(child.id()).unwrap();
         let all = children(Path::new("/proc/self/task"));

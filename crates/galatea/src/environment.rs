@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_set_is_the_default() {
+    fn unset_variables_give_the_defaults() {
         let environment = environment(&[]);
         assert!(environment.quote_log_messages);
         assert_eq!((environment.delay_scheduler, environment.backlog_delay_scheduler), (0, 0));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_are_none_are_ignored() {
+    fn counts_that_are_no_numbers_are_ignored() {
         for value in ["", "-1", "many", "99999999999"] {
             let environment = environment(&[
                 ("TRITONSERVER_DELAY_SCHEDULER", value),

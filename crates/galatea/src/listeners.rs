@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_mean_nothing_are_refused() {
+    fn unknown_addresses_are_refused() {
         assert!(bind("no such host", &door(0, false)).is_err());
         assert!(bind("", &door(0, false)).is_err());
     }

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn flag_then_variable_then_packages() {
+    fn the_flag_precedes_the_variable_and_the_packages() {
         let installed =
             "venv/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.9.0";
         let tree = Tree::new("order", &["flag.so", "variable.so", installed]);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_was_given_must_be_right() {
+    fn a_given_path_must_name_a_file() {
         let tree = Tree::new("given", &["folder/file"]);
         let message = find(Some(&tree.path("nothing")), &Environment::default()).unwrap_err();
         assert!(message.starts_with("--onnxruntime-library names '"), "{message}");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_the_message_says_what_was_tried_and_what_to_do() {
+    fn without_a_library_the_message_names_the_folders_and_the_remedy() {
         let capi = "p/lib/python3.12/dist-packages/onnxruntime/capi";
         let tree = Tree::new("none", &["p/bin/python3", &format!("{capi}/other.so")]);
         let environment =

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_get_the_time_that_was_set_and_no_more() {
+    fn requests_in_flight_get_the_timeout_and_no_more() {
         check(3, &[2, 1, 0], Ok(1), &[0, 1, 1]);
         check(2, &[2, 1, 1], Err(Expired), &[0, 1, 1]);
         check(0, &[1], Err(Expired), &[0]);

@@ -75,7 +75,7 @@ fn run(flags: &[&str]) -> (Output, String, String) {
 struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
-    /// What it has printed so far on its standard output.
+    /// Its standard output so far.
     seen: String,
 }
 
@@ -133,7 +133,7 @@ fn get(address: &str, path: &str) -> (u16, String) {
 }
 
 #[test]
-fn it_starts_serves_and_stops() {
+fn the_server_starts_serves_and_stops() {
     let repository = Repository::new().identity("one", &["1", "3"]).identity("two", &["7"]);
     let mut server = Server::start(&repository, &[]);
     let grpc = server.wait_for("Started GRPCInferenceService at ");
@@ -155,7 +155,7 @@ fn it_starts_serves_and_stops() {
     for line in [
         "Signal (15) received.",
         "Waiting for in-flight requests to complete.",
-        // Idle models need a moment to end, which may be the second in which it looks again.
+        // Idle models take a moment to end, which may be the second until the next poll.
         "Timeout 30: Found ",
         ": Found 0 model versions that have in-flight inferences",
         "successfully unloaded 'two' version 7",
@@ -165,7 +165,7 @@ fn it_starts_serves_and_stops() {
 }
 
 #[test]
-fn an_interrupt_stops_it_as_well() {
+fn an_interrupt_stops_the_server() {
     let repository = Repository::new();
     let flags = ["--exit-timeout-secs=0", "--backend-config=tensorflow,version=2"];
     let mut server = Server::start(&repository, &flags);
@@ -177,7 +177,7 @@ fn an_interrupt_stops_it_as_well() {
 
 #[test]
 fn flags_without_effect_are_in_the_log_once() {
-    // It ends for want of a repository, after it has spoken of its flags.
+    // It ends without a repository, after the remarks about its flags.
     let (output, _, errors) = run(&[
         "--buffer-manager-thread-count=4",
         "--buffer-manager-thread-count=5",
@@ -195,7 +195,7 @@ fn flags_without_effect_are_in_the_log_once() {
 }
 
 #[test]
-fn a_request_that_takes_too_long_does_not_hold_up_the_end() {
+fn a_request_that_takes_too_long_does_not_delay_the_stop() {
     let slow = "parameters { key: \"execute_delay_ms\" value { string_value: \"600000\" } }\n";
     let repository = Repository::new().model("slow", &format!("{IDENTITY}{slow}"), &["1"]);
     let mut server = Server::start(&repository, &["--exit-timeout-secs=1"]);
@@ -203,7 +203,7 @@ fn a_request_that_takes_too_long_does_not_hold_up_the_end() {
     let metrics = server.wait_for("Started Metrics Service at ");
     let body = r#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"INT32","data":[1]}]}"#;
     let head = "POST /v2/models/slow/infer HTTP/1.1\r\nHost: a\r\nContent-Length";
-    // The first is executed; the second waits and can be seen waiting.
+    // The first request executes; the second waits, which the metrics show.
     let clients = [(); 2].map(|()| {
         let mut stream = TcpStream::connect(&http).unwrap();
         write!(stream, "{head}: {}\r\n\r\n{body}", body.len()).unwrap();
@@ -225,7 +225,7 @@ fn a_request_that_takes_too_long_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn a_client_that_never_finishes_does_not_make_the_end_a_failure() {
+fn a_client_that_never_finishes_does_not_make_the_stop_fail() {
     let repository = Repository::new().identity("m", &["1"]);
     let mut server = Server::start(&repository, &[]);
     let http = server.wait_for("Started HTTPService at ");
@@ -233,7 +233,7 @@ fn a_client_that_never_finishes_does_not_make_the_end_a_failure() {
     let mut stream = TcpStream::connect(&http).unwrap();
     let head = "POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 99";
     write!(stream, "{head}\r\nExpect: 100-continue\r\n\r\n").unwrap();
-    // It is told to go on, and doesn't.
+    // The client is asked to continue, and doesn't.
     let mut told = [0; 12];
     stream.read_exact(&mut told).unwrap();
     assert_eq!(&told, b"HTTP/1.1 100");
@@ -282,7 +282,7 @@ fn a_model_that_fails_is_tried_again() {
 }
 
 #[test]
-fn who_looks_closely_sees_requests() {
+fn the_verbose_log_shows_requests() {
     let repository = Repository::new().identity("m", &["1"]);
     let mut server = Server::start(&repository, &["--log-verbose=2"]);
     let http = server.wait_for("Started HTTPService at ");
@@ -327,7 +327,7 @@ fn a_wrong_command_line_is_explained_at_the_end_of_the_usage() {
 }
 
 #[test]
-fn help_and_version_are_answers_not_errors() {
+fn help_and_version_end_with_success() {
     let (output, standard, errors) = run(&["--help"]);
     assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""));
     assert!(standard.contains("  --model-repository <string>\n"), "{standard}");
@@ -337,7 +337,7 @@ fn help_and_version_are_answers_not_errors() {
 }
 
 #[test]
-fn without_a_usable_repository_it_does_not_start() {
+fn the_server_needs_a_usable_repository() {
     let check = |flags: &[&str], expected: &str| {
         let (output, _, errors) = run(flags);
         assert_eq!(output.status.code(), Some(1));
@@ -374,7 +374,7 @@ fn a_port_that_is_taken_ends_the_start() {
 }
 
 #[test]
-fn the_log_goes_where_it_is_told() {
+fn the_log_goes_to_the_chosen_file() {
     let repository = Repository::new().identity("m", &["1"]);
     let log = repository.path().with_extension("log");
     let mut server = Server::start(

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn every_runner_says_what_it_left_out() {
+    fn skipped_tests_of_every_runner_are_counted() {
         check(
             "SKIPPED [2] a/b.py:7: no c++: none\nSKIPPED [1] a/c.py: no c++: none\n",
             &[("no c++: none", 3)],

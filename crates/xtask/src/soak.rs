@@ -60,7 +60,7 @@ mod tests {
     use crate::workspace;
 
     #[test]
-    fn the_tests_are_there_and_ask_for_their_length() {
+    fn the_tests_exist_and_read_their_variable() {
         for long in LONG {
             let (path, function) = long.test.split_once("::").unwrap();
             let text = fs::read_to_string(workspace::root().join(path)).unwrap();

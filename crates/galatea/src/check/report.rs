@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_what_is_known_of_each_error() {
+    fn the_json_report_has_the_known_fields_of_each_error() {
         let errors = vec![example(), example(), Diagnostic::about("", "no file")];
         let mut report = Report { errors: Vec::new(), models: vec![model("a", errors)] };
         assert_eq!(
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn people_get_a_line_at_the_end() {
+    fn the_text_report_ends_with_a_summary() {
         let last = |report: &Report| {
             let text = report.render(ReportFormat::Text);
             String::from(text.lines().last().unwrap())

@@ -58,7 +58,7 @@ fn a_name_may_be_cut_short_while_it_names_one_flag() {
 }
 
 #[test]
-fn flags_change_what_they_name_and_nothing_else() {
+fn a_flag_changes_its_setting_alone() {
     check(&[], &[]);
     check(&["--exit-timeout-secs=7"], &["exit_timeout_secs: 7"]);
     check(&["--exit-timeout-secs=-7"], &["exit_timeout_secs: 0"]);
@@ -100,7 +100,7 @@ fn flags_change_what_they_name_and_nothing_else() {
 }
 
 #[test]
-fn flags_of_the_endpoints_reach_their_own() {
+fn flags_of_an_endpoint_change_that_endpoint() {
     let settings = settings(&[
         "--allow-http=false",
         "--reuse-http-port=true",
@@ -151,7 +151,7 @@ fn a_default_in_the_help_is_the_default() {
 }
 
 #[test]
-fn what_is_not_understood_is_named() {
+fn an_unknown_option_is_named() {
     let check = |arguments: &[&str], expected: &str| assert_eq!(error(arguments), expected);
     check(&["--nonsense=1"], "Bad option: \"--nonsense\".\nunrecognized option");
     check(&["--http-port"], "Bad option: \"--http-port\".\nthe option requires an argument");
@@ -187,7 +187,7 @@ fn what_is_not_understood_is_named() {
 }
 
 #[test]
-fn what_is_not_supported_is_refused_by_name() {
+fn an_unsupported_flag_is_refused_by_name() {
     for arguments in [
         "--http-restricted-api=health:a=b",
         "--grpc-restricted-protocol=health:a=b",
@@ -215,7 +215,7 @@ fn what_is_not_supported_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_the_case_anyway_is_taken() {
+fn a_value_that_leaves_a_missing_feature_off_is_accepted() {
     for arguments in [
         "--model-control-mode=NONE",
         "--allow-gpu-metrics=false",
@@ -253,7 +253,7 @@ const WITHOUT_EFFECT: [&str; 21] = [
 ];
 
 #[test]
-fn what_changes_nothing_is_said_once() {
+fn a_flag_without_effect_gets_one_remark() {
     for argument in WITHOUT_EFFECT {
         let changed = settings(&[argument, argument]);
         let name = argument.split('=').next().unwrap();
@@ -279,7 +279,7 @@ fn resources_are_counted_for_each_device_or_one() {
 }
 
 #[test]
-fn a_help_that_admits_no_effect_comes_with_a_remark() {
+fn a_flag_whose_help_says_no_effect_gets_a_remark() {
     let named: BTreeSet<&str> = WITHOUT_EFFECT
         .iter()
         .filter_map(|argument| argument.strip_prefix("--")?.split('=').next())

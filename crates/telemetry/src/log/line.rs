@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn both_formats_say_the_same_in_utc() {
+    fn both_formats_show_the_time_in_utc() {
         let seconds = 1_795_247_101;
         check(
             LogFormat::Default,

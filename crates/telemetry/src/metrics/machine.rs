@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_reads_as_nothing() {
+    fn malformed_readings_are_ignored() {
         assert_eq!(ProcessorTicks::parse(""), None);
         assert_eq!(ProcessorTicks::parse("cpu 1 2 3\n"), None);
         assert_eq!(ProcessorTicks::parse("cpu a b c d e f g h\n"), None);

@@ -122,7 +122,7 @@ fn every_family_has_a_help_text() {
 }
 
 #[test]
-fn without_counter_latencies_durations_vanish_and_counters_rest() {
+fn without_counter_latencies_durations_vanish_and_counters_stop() {
     let text = exporter(false).render(&[plain()], None, &[]);
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let expected = [

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn deciding_crates_name_nothing_impure() {
+    fn pure_crates_name_nothing_impure() {
         let line = "use std::collections::HashMap;";
         check("policy", "a.rs", line, &[&format!("policy: a.rs:1: this crate is pure: {line}")]);
         check("http", "a.rs", line, &[]);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_may_do_what_they_need() {
+    fn tests_are_exempt() {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n    use std::collections::HashMap;\n}\n";
         check("policy", "a.rs", text, &[]);
         assert!(is_test(Path::new("log/tests.rs")));
