@@ -97,11 +97,10 @@ struct Grpc {
 }
 
 impl Protocol for Grpc {
-    async fn serve(self: Arc<Self>, connection: Connection) {
+    // Not an `async fn`: its future would hold the connection a second time.
+    fn serve(self: Arc<Self>, connection: Connection) -> impl Future<Output = ()> + Send {
         let pool = self.staging_pools.get(connection.worker).cloned().unwrap_or_default();
-        let context = self.context.clone();
-        drop(self);
-        connection::serve(context, connection, pool).await;
+        connection::serve(self.context.clone(), connection, pool)
     }
 
     fn phase_changed(&self, phase: Phase) {

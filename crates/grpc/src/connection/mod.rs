@@ -14,7 +14,7 @@ use galatea_codec::grpc::GrpcCode;
 use galatea_infer::Status;
 use galatea_stdx::Inbox;
 use h2::RecvStream;
-use h2::server::Connection;
+use h2::server::{Connection, Handshake};
 use http::Request;
 use tokio::time::Instant;
 
@@ -86,10 +86,10 @@ pub(crate) async fn serve(
     ConnectionTask::new(context, inbox, budget, waker, h2, flusher).await;
 }
 
-async fn handshake(
+fn handshake(
     options: &GrpcOptions,
     socket: GatheringSocket,
-) -> Result<Connection<GatheringSocket, Outgoing>, h2::Error> {
+) -> Handshake<GatheringSocket, Outgoing> {
     h2::server::Builder::new()
         .initial_window_size(CALL_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -98,7 +98,6 @@ async fn handshake(
         .max_concurrent_streams(options.concurrent_calls_max)
         .max_pending_accept_reset_streams(UNSEEN_RESETS_MAX)
         .handshake(socket)
-        .await
 }
 
 const fn limits(options: &GrpcOptions) -> BudgetLimits {
