@@ -81,20 +81,20 @@ def tokens(stream: GrpcStream, requests: dict[str, int]) -> dict[str, list[int]]
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("number", [0, 1, 7, 300])
 def test_one_response(transport: Transport, strategy: str, state: str, number: int) -> None:
-    """Not decoupled: the client sees one response with everything, and no sequence."""
+    """Without decoupling the client gets one response with all tokens, and no sequence."""
     outputs = transport.infer(f"tokens_{strategy}_single_{state}", count(number))
     assert outputs["TOKEN"].reshape(-1).tolist() == list(range(number))
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_response_for_each_iteration(stream: GrpcStream, strategy: str, state: str) -> None:
-    """Decoupled: each execution answers."""
+    """A decoupled model sends a response in each execution."""
     stream.send(f"tokens_{strategy}_decoupled_{state}", count(50), request_id="a")
     assert tokens(stream, {"a": 50}) == {"a": list(range(50))}
 
 
 def test_an_empty_final_response_can_be_requested(stream: GrpcStream, strategy: str) -> None:
-    """An empty final response where there is nothing else, if the client wants it."""
+    """A request without tokens gets an empty final response if the client requests it."""
     model = f"tokens_{strategy}_decoupled_memory"
     for name in ("a", "b"):
         stream.send(model, count(0), request_id=name, enable_empty_final_response=True)
@@ -105,7 +105,7 @@ def test_an_empty_final_response_can_be_requested(stream: GrpcStream, strategy: 
 
 @pytest.mark.parametrize("state", STATES)
 def test_many_requests_at_once(stream: GrpcStream, strategy: str, state: str) -> None:
-    """More requests than slots, of different lengths: none gets another's tokens."""
+    """More requests than slots, of different lengths, each get their own tokens."""
     model = f"tokens_{strategy}_decoupled_{state}"
     requests = {str(number): number for number in (1, 60, 3, 0, 25, 7, 40, 2, 9, 30, 11, 5)}
     for name, number in requests.items():
@@ -122,7 +122,7 @@ def test_states_are_shown(stream: GrpcStream, strategy: str) -> None:
 
 
 def test_sequence_parameters_mean_nothing(stream: GrpcStream, strategy: str) -> None:
-    """Each request is a sequence of its own, whatever it says."""
+    """Each request is a sequence of its own, regardless of its parameters."""
     model = f"tokens_{strategy}_decoupled_state"
     for name in ("a", "b"):
         stream.send(model, count(20), request_id=name, sequence_id=7, sequence_start=True)
@@ -167,7 +167,7 @@ def test_continuous_batching(
 
 
 def test_new_requests_join(server: Server, strategy: str) -> None:
-    """A short request is answered while an endless one goes on beside it."""
+    """A short request completes while an endless one continues."""
     model = f"slow_{strategy}"
     endless, short = GrpcStream(server), GrpcStream(server)
     endless.send(model, count(ENDLESS), request_id="endless")
@@ -181,7 +181,7 @@ def test_new_requests_join(server: Server, strategy: str) -> None:
 
 
 def test_cancelled_between_iterations(server: Server, strategy: str) -> None:
-    """The slots of requests without a receiver are given to others."""
+    """Other requests get the slots of cancelled ones."""
     model = f"slow_{strategy}"
     lost = GrpcStream(server)
     slot_count = 2 if strategy == "direct" else 4
@@ -208,7 +208,7 @@ def backlog(server: Server, model: str) -> list[Any]:
 
 @pytest.mark.parametrize("number", [-1, 2**21])
 def test_bad_requests(server: Server, stream: GrpcStream, strategy: str, number: int) -> None:
-    """Refused by the backend; others go on."""
+    """The backend refuses them; other requests continue."""
     model = f"tokens_{strategy}_decoupled_state"
     stream.send(model, count(30), request_id="good")
     stream.send(model, count(number), request_id="bad")
@@ -232,14 +232,14 @@ def test_batches_are_refused(stream: GrpcStream, strategy: str) -> None:
 
 @pytest.mark.parametrize("kind", ["http", "grpc"])
 def test_decoupled_models_need_a_stream(server: Server, strategy: str, kind: str) -> None:
-    """A protocol with one answer can't carry several."""
+    """Protocols with one response per request refuse decoupled models."""
     with contextlib.closing(TRANSPORTS[kind](server)) as transport:
         with pytest.raises(InferenceServerException, match="decoupled"):
             transport.infer(f"tokens_{strategy}_decoupled_state", count(2))
 
 
 def test_statistics_count_each_iteration(server: Server, stream: GrpcStream) -> None:
-    """An execution an iteration; one success a request."""
+    """Each iteration counts as an execution, each request as one success."""
     model = "tokens_oldest_single_memory"
     before = server.statistics(model)
     stream.send(model, count(6))

@@ -41,7 +41,7 @@ def slow_repository(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_signals_end_an_idle_server(
     start_server: StartServer, slow_repository: pathlib.Path, number: signal.Signals
 ) -> None:
-    """Both usual signals mean an orderly end."""
+    """SIGINT and SIGTERM cause an orderly shutdown."""
     with start_server(slow_repository) as server:
         server.wait_until_ready()
         server.process.send_signal(number)
@@ -51,12 +51,12 @@ def test_signals_end_an_idle_server(
 def test_requests_in_flight_are_finished(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """After SIGTERM, what was accepted is answered, and the exit code is 0."""
+    """After SIGTERM accepted requests complete, and the exit code is 0."""
     latch = Latch(tmp_path, "busy", "instance_group { kind: KIND_CPU count: 1 }")
     with start_server(tmp_path) as server, ThreadPoolExecutor(3) as clients, latch:
         server.wait_until_ready()
         taken = [clients.submit(server.infer, "busy", latch.request(7)) for _ in range(3)]
-        # One is at work, the others wait for it: all three were accepted.
+        # One executes and the others wait: all three are accepted.
         server.wait_for_pending("busy", 2)
         server.terminate()
         wait_until(lambda: "Waiting for in-flight" in server.log(), 60, "it stops")
@@ -71,7 +71,7 @@ def test_requests_in_flight_are_finished(
 def test_idle_connections_do_not_delay_the_end(
     start_server: StartServer, slow_repository: pathlib.Path
 ) -> None:
-    """Kept connections without a request are no reason to wait for the time limit."""
+    """The server doesn't wait for idle connections."""
     with start_server(slow_repository, "--exit-timeout-secs=600") as server:
         server.wait_until_ready()
         with Connection(server) as idle:
@@ -85,7 +85,7 @@ def test_idle_connections_do_not_delay_the_end(
 def test_the_exit_timeout_ends_running_requests(
     start_server: StartServer, slow_repository: pathlib.Path
 ) -> None:
-    """A request that takes longer than --exit-timeout-secs doesn't hold the server."""
+    """The server doesn't wait for a request beyond --exit-timeout-secs."""
     with start_server(slow_repository, "--exit-timeout-secs=1") as server:
         server.wait_until_ready()
         with Connection(server) as first, Connection(server) as second:
@@ -163,7 +163,7 @@ BROKEN_MODELS = {
 }
 
 
-#: A part of what the index and the log say of each.
+#: A part of each reason in the index and the log.
 REASONS = {
     "corrupt model file": "Protobuf parsing failed",
     "empty model file": "No graph was found",
@@ -192,13 +192,13 @@ REASONS = {
 
 
 def has_failed(server: Server, reason: str) -> bool:
-    """Whether the log has a line that says why 'broken' didn't load."""
+    """Whether the log has a line with the reason why 'broken' didn't load."""
     lines = server.log().splitlines()
     return any("broken" in line and reason in line for line in lines)
 
 
 def broken_repository(root: pathlib.Path, name: str) -> pathlib.Path:
-    """A repository with a model that works and one that can't."""
+    """A repository with a valid and a broken model."""
     make_models.write_models(root, make_models.EXAMPLES, ["simple"])
     simple = (root / "simple" / "1" / "model.onnx").read_bytes()
     (root / "broken").mkdir()
@@ -213,7 +213,7 @@ def broken_repository(root: pathlib.Path, name: str) -> pathlib.Path:
 def test_a_broken_model_is_reported(
     start_server: StartServer, tmp_path: pathlib.Path, name: str
 ) -> None:
-    """The others are served; the index has the reason; readiness is refused."""
+    """The other models serve; the index has the reason; the server isn't ready."""
     repository = broken_repository(tmp_path, name)
     with start_server(repository, "--exit-on-error=false") as server:
         server.wait_until_live()
@@ -247,14 +247,14 @@ def test_a_broken_model_makes_the_start_fail(
 
 
 def test_readiness_need_not_be_strict(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """With --strict-readiness=false one bad model doesn't take the server out."""
+    """With --strict-readiness=false the server is ready despite a broken model."""
     repository = broken_repository(tmp_path, "corrupt model file")
     with start_server(repository, "--exit-on-error=false", "--strict-readiness=false") as server:
         server.wait_until_ready()
 
 
 def test_the_newest_version_is_served(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """By number, not by text; the others aren't loaded."""
+    """Versions are compared as numbers; older ones aren't loaded."""
     model = tmp_path / "versions"
     for version in ("1", "2", "10"):
         (model / version).mkdir(parents=True)
@@ -268,7 +268,7 @@ def test_the_newest_version_is_served(start_server: StartServer, tmp_path: pathl
 
 
 def test_version_policies(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """All of them, or the ones that are named."""
+    """A policy loads all versions, or the named ones."""
     for name, policy in (("all", "all { }"), ("specific", "specific { versions: [ 1, 3 ] }")):
         for version in ("1", "2", "3"):
             (tmp_path / name / version).mkdir(parents=True)
@@ -287,7 +287,7 @@ def test_version_policies(start_server: StartServer, tmp_path: pathlib.Path) -> 
 def test_runtime_may_name_the_default_library(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Which says no more than nothing, also where the backend is built in."""
+    """The default name has no effect, also for a built-in backend."""
     (tmp_path / "m" / "1").mkdir(parents=True)
     text = IDENTITY.format(name="m") + 'runtime: "libtriton_identity.so"\n'
     (tmp_path / "m" / "config.pbtxt").write_text(text)
@@ -297,14 +297,14 @@ def test_runtime_may_name_the_default_library(
 
 
 def test_an_empty_repository(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """No models is a server without models."""
+    """The server starts without models."""
     with start_server(tmp_path) as server:
         server.wait_until_ready()
         assert server.request("POST", "/v2/repository/index", b"").json() == []
 
 
 def test_two_repositories(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """A name that both have is in neither, and the index says so."""
+    """A name in both repositories is ambiguous, and the index says so."""
     for repository, names in (("a", ["one", "twice"]), ("b", ["two", "twice"])):
         for name in names:
             (tmp_path / repository / name / "1").mkdir(parents=True)
@@ -330,7 +330,7 @@ def test_two_repositories(start_server: StartServer, tmp_path: pathlib.Path) -> 
 def test_readiness_ends_before_the_server(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """After SIGTERM the server says that it isn't ready, while requests still run."""
+    """After SIGTERM the server isn't ready, while requests still run."""
     latch = Latch(tmp_path, "busy")
     with start_server(tmp_path) as server, latch:
         server.wait_until_ready()

@@ -1,4 +1,4 @@
-"""How many models load at once, and how often a load that fails is tried again."""
+"""The number of models that load at once, and of retries of a failed load."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
   return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "not asked for");
 }
 """
-#: Each load waits until as many are inside as should be, and then a moment for one that
-#: must not come. The library says how many there were.
+#: Each load waits until the expected number of loads runs, and then a moment longer for
+#: an excess one. The library logs how many there were.
 GATHERS = """
 #include <pthread.h>
 #include <stdio.h>
@@ -67,8 +67,8 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
   return together ? NULL : TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "too few");
 }
 """
-#: The first loads fail. How many there were is the size of a file, because the library
-#: may be opened anew for each.
+#: The first loads fail. The size of a file counts the loads, because the library
+#: may be opened again for each.
 AT_LAST = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,7 +112,7 @@ def write_model(repository: pathlib.Path, name: str, backend: str) -> None:
 def test_the_number_of_models_that_load_at_once(
     start_server: StartServer, tmp_path: pathlib.Path, flags: list[str], threads: int
 ) -> None:
-    """Neither fewer nor more, of more models than that."""
+    """Exactly this number of loads runs at once, of a larger number of models."""
     models, libraries = tmp_path / "models", tmp_path / "libraries"
     build(libraries, "gathers", GATHERS)
     count = 2 * threads + 1
@@ -148,7 +148,7 @@ def test_a_failed_load_is_retried(
     attempts: int,
     expected: str,
 ) -> None:
-    """So often and no more; what the last attempt said is the reason."""
+    """The number of attempts is exact; the reason is that of the last attempt."""
     models, libraries, file = tmp_path / "models", tmp_path / "libraries", tmp_path / "attempts"
     build(libraries, "at_last", AT_LAST)
     write_model(models, "m", "at_last")

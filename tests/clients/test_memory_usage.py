@@ -1,4 +1,4 @@
-"""What compiled backends say of their memory, in the statistics."""
+"""Memory usage that compiled backends report, in the statistics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compiling import compile_library
 
 #: Reports 1,000 bytes of the CPU's memory and 5 of a GPU's for each model, and 100 for
 #: each instance, in two parts of which the second counts. An execution makes the
-#: instance report as many bytes of another memory as it is told, or nothing any more.
+#: instance report the requested number of bytes of another memory, or nothing.
 BACKEND = """
 #include "common.h"
 
@@ -101,7 +101,7 @@ instance_group %s
 
 
 def memory(server: Server, model: str) -> list[dict[str, Any]]:
-    """What both protocols say."""
+    """The memory usage in both protocols' statistics."""
     (over_http,) = server.get(f"/v2/models/{model}/stats").json()["model_stats"]
     with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
         (over_grpc,) = client.get_inference_statistics(model).model_stats
@@ -119,7 +119,7 @@ def entry(kind: str, number: int, byte_size: int) -> dict[str, Any]:
 
 
 def report_usage(server: Server, model: str, number: int) -> None:
-    """Has an instance report anew."""
+    """Makes an instance report again."""
     tensor = {"name": "IN", "shape": [1], "datatype": "INT32", "data": [number]}
     assert server.infer(model, {"inputs": [tensor]}).status == 200
 
@@ -135,7 +135,7 @@ def report_usage(server: Server, model: str, number: int) -> None:
 def test_reports_are_in_the_statistics(
     start_server: StartServer, tmp_path: pathlib.Path, groups: str, instances: int
 ) -> None:
-    """A model's and its instances' together, as they report them last."""
+    """The statistics add up the last reports of a model and its instances."""
     source = tmp_path / "reporter.c"
     source.write_text(BACKEND)
     compile_library(source, tmp_path / "backends" / "reporter" / "libtriton_reporter.so")
@@ -148,7 +148,7 @@ def test_reports_are_in_the_statistics(
         gpu = entry("GPU", 1, 5)
         assert memory(server, "model") == [entry("CPU", 0, 1000 + 100 * instances), gpu]
         if instances > 1 and "passive" not in groups:
-            return  # It is unknown which instance a request would reach.
+            return  # With several instances it is unknown which one executes a request.
         left = entry("CPU", 0, 1000 + 100 * (instances - 1))
         report_usage(server, "model", 64)
         assert memory(server, "model") == [left, entry("CPU_PINNED", 2, 64), gpu]

@@ -1,4 +1,4 @@
-"""What follows when models, their configurations and versions change, and who goes with whom."""
+"""Effects of changed models, configurations and versions, also on dependent models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import tritonclient.grpc
 
 from conftest import StartServer
-from constant_models import added_value, request_body, replace_file, write_model
+from constant_models import added_value, replace_file, request_body, write_model
 from server import Reply, Server, wait_until
 
 EXPLICIT = "--model-control-mode=explicit"
@@ -19,7 +19,7 @@ POLL_SECONDS_MAX = 60
 
 READY = ("READY", "")
 UNLOADED = ("UNAVAILABLE", "unloaded")
-#: Listed, and never loaded.
+#: The index lists it, but it was never loaded.
 KNOWN = ("", "")
 
 ENSEMBLE = """\
@@ -59,7 +59,7 @@ def control(server: Server, action: str, model: str, **parameters: Any) -> Reply
 
 
 def load(server: Server, model: str) -> None:
-    """Loads a model that can be loaded."""
+    """Loads a model successfully."""
     assert control(server, "load", model).status == 200
 
 
@@ -91,7 +91,7 @@ def batch_size(server: Server, model: str) -> int:
 
 
 def served_value(server: Server, model: str) -> int | None:
-    """What a model adds, if it serves."""
+    """The value that a model adds, if it serves."""
     reply = server.infer(model, request_body())
     return reply.json()["outputs"][0]["data"][0] if reply.status == 200 else None
 
@@ -123,7 +123,7 @@ def test_unloading_dependents(start_server: StartServer, tmp_path: pathlib.Path)
 def test_ensembles_unload_and_reload_with_their_models(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """An ensemble serves with what its models are, or not at all."""
+    """An ensemble serves with the current versions of its models, or not at all."""
     write_model(tmp_path, "a", 1, config=onnx())
     write_model(tmp_path, "b", 2, config=onnx())
     write_ensemble(tmp_path, "ab", "a", "b")
@@ -210,7 +210,7 @@ def test_polling_follows_every_change(start_server: StartServer, tmp_path: pathl
         wait("m", 1)
         wait("mn", 6)
         write_config(tmp_path, "m", "nonsense {")
-        # The next model that comes shows that the repository was looked at again.
+        # The next model that loads shows that the repository was polled again.
         write_model(tmp_path, "later", 9)
         wait("later", 9)
         assert (batch_size(server, "m"), added_value(server, "m"), added_value(server, "mn")) == (
@@ -236,7 +236,7 @@ def test_polling_follows_every_change(start_server: StartServer, tmp_path: pathl
 
 
 def test_a_named_configuration(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """It wins where there is one; where it comes or goes, the next load sees that."""
+    """It wins if it exists; the next load notices its addition or removal."""
     for model in ("has", "lacks"):
         write_model(tmp_path, model, 1, config=onnx())
     named = tmp_path / "has" / "configs" / "large.pbtxt"

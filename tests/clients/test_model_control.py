@@ -1,4 +1,4 @@
-"""Models that come and go: explicit control, polling, reloads under load."""
+"""Loading and unloading: explicit control, polling, reloads under load."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
 from conftest import StartServer
-from constant_models import added_value, request_body, constant_model, replace_file, write_model
+from constant_models import added_value, constant_model, replace_file, request_body, write_model
 from latch import Latch
 from server import Reply, Server, resident_kilobytes, wait_until
 
 EXPLICIT = "--model-control-mode=explicit"
 
-# More of both is for a machine that has the time.
+# Environment variables raise both for longer runs.
 RELOADS = int(os.environ.get("GALATEA_TEST_RELOADS", "20"))
 MEMORY_RELOADS = int(os.environ.get("GALATEA_TEST_MEMORY_RELOADS", "200"))
 
@@ -32,13 +32,13 @@ CLIENTS = 4
 
 
 def load(server: Server, model: str, parameters: dict[str, Any] | None = None) -> Reply:
-    """Orders a load over HTTP."""
+    """Requests a load over HTTP."""
     body = b"" if parameters is None else json.dumps({"parameters": parameters}).encode()
     return server.request("POST", f"/v2/repository/models/{model}/load", body)
 
 
 def unload(server: Server, model: str, body: bytes = b"") -> Reply:
-    """Orders an unload over HTTP."""
+    """Requests an unload over HTTP."""
     return server.request("POST", f"/v2/repository/models/{model}/unload", body)
 
 
@@ -56,7 +56,7 @@ def index(server: Server) -> dict[tuple[str, str], str]:
 def test_models_are_loaded_and_unloaded(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Only models that are named at start are there, until a client loads more."""
+    """Only models that are named at start serve, until a client loads more."""
     write_model(tmp_path, "one", 1)
     write_model(tmp_path, "two", 2)
     with start_server(tmp_path, EXPLICIT, "--load-model=one") as server:
@@ -106,7 +106,7 @@ def test_grpc_loads_and_unloads_too(start_server: StartServer, tmp_path: pathlib
 
 
 def test_a_star_loads_all_models(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """--load-model=* means all of them, and only alone."""
+    """--load-model=* loads all models, and must be the only --load-model."""
     write_model(tmp_path, "one", 1)
     write_model(tmp_path, "two", 2)
     with start_server(tmp_path, EXPLICIT, "--load-model=*") as server:
@@ -121,7 +121,7 @@ def test_a_star_loads_all_models(start_server: StartServer, tmp_path: pathlib.Pa
 def test_other_modes_refuse_loads_and_unloads(
     start_server: StartServer, tmp_path: pathlib.Path, mode: str
 ) -> None:
-    """The text speaks of polling in either of them, as Triton's does."""
+    """The error mentions polling in both modes, as Triton's does."""
     write_model(tmp_path, "m", 1)
     with start_server(tmp_path, f"--model-control-mode={mode}") as server:
         server.wait_until_ready()
@@ -133,7 +133,7 @@ def test_other_modes_refuse_loads_and_unloads(
 
 
 def test_loads_that_fail(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Each with the code and the text of Triton; what serves goes on."""
+    """Each failure has Triton's code and text; serving models keep serving."""
     write_model(tmp_path, "m", 1)
     with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
         server.wait_until_ready()
@@ -165,7 +165,7 @@ def test_loads_that_fail(start_server: StartServer, tmp_path: pathlib.Path) -> N
 
 
 def test_a_client_sends_the_files(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """The repository's own files don't count then; nothing of them stays behind."""
+    """The repository's own files are ignored; the sent files leave nothing behind."""
     repository = tmp_path / "repository"
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -192,7 +192,7 @@ def test_a_client_sends_the_files(start_server: StartServer, tmp_path: pathlib.P
 def test_polling_follows_the_repository(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Models and versions that come, change and go; unchanged ones are left alone."""
+    """Polling notices added, changed and removed models and versions, and keeps unchanged ones."""
     config = 'backend: "onnxruntime" max_batch_size: 4 version_policy { all { } }'
     write_model(tmp_path, "stays", 1, config=config)
     write_model(tmp_path, "goes", 1)
@@ -222,7 +222,7 @@ def test_polling_follows_the_repository(
 def test_other_instances_need_no_reload(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Statistics go on, and the configuration shows the new number."""
+    """Statistics continue, and the configuration shows the new count."""
     def config(count: int) -> str:
         return (
             'backend: "onnxruntime" max_batch_size: 4 '
@@ -243,7 +243,7 @@ def test_other_instances_need_no_reload(
 
 
 class Traffic:
-    """Clients that ask a model at a steady rate, each on a connection of its own."""
+    """Clients that send requests at a steady rate, each on its own connection."""
 
     def __init__(self, server: Server, model: str) -> None:
         """Starts them."""
@@ -282,7 +282,7 @@ class Traffic:
             self.failures += failures
 
     def stop(self) -> None:
-        """Ends them and waits for that."""
+        """Stops them and waits for their end."""
         self._over.set()
         for thread in self._threads:
             thread.join()
@@ -291,7 +291,7 @@ class Traffic:
 def test_reloads_under_load_lose_no_request(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Every tenth reload is of a corrupt file; no answer comes from an older model again."""
+    """Every tenth reload is of a corrupt file; no response comes from an older model again."""
     write_model(tmp_path, "m", 0)
     with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
         server.wait_until_ready()
@@ -315,13 +315,13 @@ def test_reloads_under_load_lose_no_request(
 def test_unloading_under_load_finishes_accepted_requests(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Requests that run or wait are answered; later ones get the error for no model."""
+    """Running and queued requests complete; later ones get the error of an unknown model."""
     latch = Latch(tmp_path, "slow", "instance_group { kind: KIND_CPU count: 1 }", max_batch_size=1)
     with start_server(tmp_path, EXPLICIT, "--load-model=slow") as server:
         server.wait_until_ready()
         with ThreadPoolExecutor(CLIENTS) as clients, latch:
             taken = [clients.submit(server.infer, "slow", latch.request(3)) for _ in range(CLIENTS)]
-            # One runs, the others are queued: all of them are the model's now.
+            # One runs and the others are queued: the model has accepted all.
             server.wait_for_pending("slow", CLIENTS - 1)
             assert unload(server, "slow").status == 200
             late = server.infer("slow", latch.request(3))
@@ -357,6 +357,6 @@ def test_reloads_leave_no_memory_behind(
             d * d for d in deviations
         )
         print(f"slope {slope:.3f} kB a reload over {len(counted)}, from {sizes[0]} to {sizes[-1]} kB")
-        # A session is hundreds of kB. Few reloads tell no less than that: the
-        # allocator's own steps are in the figure.
+        # A session takes hundreds of kB. Few reloads detect no smaller leak: the
+        # result includes the allocator's own steps.
         assert slope < (1.0 if len(counted) >= 900 else 20.0)

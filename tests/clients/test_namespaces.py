@@ -61,7 +61,7 @@ def namespace_of_step(server: Server, ensemble: str) -> str:
 
 
 def check_ambiguous(server: Server) -> None:
-    """The name is refused over HTTP and gRPC, whatever is asked."""
+    """HTTP and gRPC refuse every request with the name."""
     for reply in (server.infer("adder", request_body()), server.get("/v2/models/adder")):
         assert reply.status == 400
         assert reply.error().endswith(AMBIGUITY)
@@ -76,7 +76,7 @@ def check_ambiguous(server: Server) -> None:
 def test_ensembles_load_the_models_of_their_own_repository(
     start_server: StartServer, folder: pathlib.Path
 ) -> None:
-    """Orders concern all models of a name; the index and metrics show them all."""
+    """Loads and unloads affect all models of a name; the index and metrics show them all."""
     with start_server(folder / "one", *flags(folder, "--model-control-mode=explicit")) as server:
         server.wait_until_ready()
         unknown = server.infer("adder", request_body())
@@ -110,7 +110,7 @@ def test_ensembles_load_the_models_of_their_own_repository(
 
 
 def test_ensembles_follow_their_models(start_server: StartServer, folder: pathlib.Path) -> None:
-    """One whose own model is gone takes the other, as long as there is only one."""
+    """An ensemble without its own model uses the other, if there is only one."""
     polling = flags(folder, "--model-control-mode=poll", "--repository-poll-secs=1")
     with start_server(folder / "one", *polling) as server:
         server.wait_until_ready()

@@ -1,6 +1,6 @@
-"""What Galatea lacks so far is refused by name, never ignored.
+"""Galatea refuses missing features by name and never ignores them.
 
-Each test goes when its feature comes, and so does the mark `not_yet` on the tests of
+Adding a feature removes its test here, and the mark `not_yet` from the tests of
 that feature.
 """
 
@@ -26,7 +26,7 @@ VECTOR = {"name": "INPUT0", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
 
 
 def test_extensions(server: Server) -> None:
-    """What isn't there isn't announced."""
+    """Missing extensions aren't announced."""
     assert LACKING.isdisjoint(server.get("/v2").json()["extensions"])
 
 
@@ -42,7 +42,7 @@ def test_generate(server: Server, path: str) -> None:
 
 
 def test_compression(server: Server) -> None:
-    """Compressed bodies; a compressed response is optional, so asking for one is not refused."""
+    """Compressed bodies are refused; requesting a compressed response is not, as it is optional."""
     body = gzip.compress(json.dumps({"inputs": [VECTOR]}).encode())
     reply = server.infer("identity_fp32", body, headers={"Content-Encoding": "gzip"})
     assert reply.status == 501
@@ -93,7 +93,7 @@ def test_compressed_messages(server: Server) -> None:
     ],
 )
 def test_flags(start_server: StartServer, tmp_path: pathlib.Path, flag: str, reason: str) -> None:
-    """A flag that would have an effect is no flag to ignore. The usage names them all."""
+    """Unsupported flags are refused. The usage names them all."""
     with start_server(tmp_path, flag) as server:
         assert server.wait_for_exit() == 1
         message = f'\nBad option: "{flag.split("=")[0]}".\n{reason}\n'
@@ -113,7 +113,7 @@ def test_flags(start_server: StartServer, tmp_path: pathlib.Path, flag: str, rea
 def test_configurations(
     start_server: StartServer, tmp_path: pathlib.Path, field: str, reason: str
 ) -> None:
-    """A field that would change what a model does is no field to ignore."""
+    """Unsupported fields that would change a model's behaviour are refused."""
     (tmp_path / "model" / "1").mkdir(parents=True)
     (tmp_path / "model" / "config.pbtxt").write_text(
         'backend: "identity" max_batch_size: 8 '

@@ -88,7 +88,7 @@ def load(server: Server, model: str, parameters: dict[str, Any] | None = None) -
 
 
 def scaled(server: Server, model: str) -> list[float]:
-    """What the model makes of one, two and three."""
+    """The model's output for one, two and three."""
     tensor = {"name": "IN", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}
     reply = server.infer(model, {"inputs": [tensor]})
     assert reply.status == 200, reply
@@ -98,7 +98,7 @@ def scaled(server: Server, model: str) -> list[float]:
 def test_a_model_with_an_operator_of_a_library(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """It is completed, served and shown, with several instances and beside another one."""
+    """The model is completed, served and shown, with several instances and another model."""
     library = libraries / "libscale.so"
     write_model(tmp_path, "completed", [library])
     group = "instance_group { count: 2 kind: KIND_CPU }"
@@ -121,7 +121,7 @@ def test_a_model_with_an_operator_of_a_library(
 def test_a_model_and_its_library_load_and_unload(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """Nothing of an unloaded model is missing in the next."""
+    """A model loads completely after another one with the same library was unloaded."""
     write_model(tmp_path, "m", [libraries / "libscale.so"])
     with start_server(tmp_path, EXPLICIT) as server:
         server.wait_until_live()
@@ -136,7 +136,7 @@ def test_a_model_and_its_library_load_and_unload(
 def test_where_libraries_are_found(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """From the working directory of the server, and by the system's loader."""
+    """Paths are relative to the server's working directory; names are left to the loader."""
     relative = os.path.relpath(libraries / "libscale.so", pathlib.Path.cwd())
     assert "/" in relative
     write_model(tmp_path, "relative", [relative])
@@ -153,7 +153,7 @@ def test_where_libraries_are_found(
 def test_libraries_of_a_repository(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """The model's own directory comes first; a link there stays in the repository."""
+    """The model's own directory comes first; links there must stay in the repository."""
     repository = tmp_path / "models"
     model = write_model(repository, "own", ["libscale.so"])
     compile_operators(model / "libscale.so", "-DFACTOR=5")
@@ -177,7 +177,7 @@ def test_libraries_of_a_repository(
 def test_invalid_operator_libraries(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """The load fails, says which library and why, and the server lives on."""
+    """The load fails with the library and the reason, and the server keeps running."""
     cases = {
         "missing": (libraries / "libnone.so", "there is no '"),
         "missing_relative": ("./libnone.so", "there is no '"),
@@ -211,7 +211,7 @@ def test_invalid_operator_libraries(
 def test_a_truncated_library_does_not_end_the_server(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """The loader alone would touch what isn't there, and the process would end."""
+    """The system's loader would touch missing pages, which would kill the process."""
     model = write_model(tmp_path, "m", ["ops.so"])
     whole = (libraries / "libscale.so").read_bytes()
     with start_server(tmp_path, EXPLICIT) as server:
@@ -230,7 +230,7 @@ def test_a_truncated_library_does_not_end_the_server(
 def test_a_replaced_library_is_not_read_again(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """What the loader keeps under a name it never reads again, and the log says so."""
+    """The loader doesn't reread a loaded library of the same name, and the log says so."""
     model = write_model(tmp_path, "m", ["ops.so"])
     compile_operators(model / "ops.so", "-DFACTOR=2")
     with start_server(tmp_path, EXPLICIT) as server:
@@ -259,7 +259,7 @@ def override(names: Sequence[object], **more: object) -> str:
 def test_a_client_cannot_name_a_library(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path, backend: str
 ) -> None:
-    """Neither one beside those that the operator named, nor one by another name."""
+    """A client can neither add a library to the operator's nor refer to one by another name."""
     loaded = tmp_path / "loaded"
     trap = compile_operators(tmp_path / "trap.so", f'-DLOADED="{loaded}"')
     library = libraries / "libscale.so"
@@ -285,7 +285,7 @@ def test_a_client_cannot_name_a_library(
                         stub.RepositoryModelLoad(order, timeout=SECONDS_MAX)
         assert scaled(server, "with") == [2, 4, 6]
     assert not loaded.exists()
-    # A test of the trap.
+    # Checks the trap itself.
     write_model(repository, "trapped", [trap])
     with start_server(repository, EXPLICIT) as server:
         server.wait_until_live()
@@ -296,7 +296,7 @@ def test_a_client_cannot_name_a_library(
 def test_a_client_may_send_back_the_shown_configuration(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """The operator's libraries stay named when something else changes."""
+    """The operator's libraries remain when another setting changes."""
     write_model(tmp_path, "m", [libraries / "libscale.so"])
     with start_server(tmp_path, EXPLICIT) as server:
         server.wait_until_live()
@@ -312,7 +312,7 @@ def test_a_client_may_send_back_the_shown_configuration(
 def test_files_of_a_client_are_not_opened_as_libraries(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """Whatever their names, and whatever a configuration among them says."""
+    """This holds for any file names, and for a configuration among the files."""
     loaded = tmp_path / "loaded"
     trap = compile_operators(tmp_path / "trap.so", f'-DLOADED="{loaded}"')
     repository = tmp_path / "models"
@@ -344,7 +344,7 @@ def test_files_of_a_client_are_not_opened_as_libraries(
 def test_other_backends_leave_the_field_alone(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """It is for ONNX models; the log says that it changes nothing."""
+    """The field is for ONNX models; the log says that it has no effect."""
     (tmp_path / "m" / "1").mkdir(parents=True)
     tensors = TENSORS.replace("IN", "INPUT0").replace("OUT", "OUTPUT0")
     config = configuration(["/nowhere/libnone.so"], tensors).replace("onnxruntime", "identity")

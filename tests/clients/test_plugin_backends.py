@@ -90,7 +90,7 @@ MODELS = {
     "countdown_once": COUNTDOWN % "",
 }
 
-#: What models with backends that are broken on purpose look like.
+#: The configuration of models with intentionally broken backends.
 PLAIN = """
 backend: "%s"
 input { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] }
@@ -201,7 +201,7 @@ def write_model(repository: pathlib.Path, name: str, config: str) -> pathlib.Pat
 def server(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory, backends: pathlib.Path
 ) -> Iterator[Server]:
-    """A server with a model of each backend. It has to survive them and end well."""
+    """A server with a model of each backend. It has to survive them and exit with 0."""
     repository = tmp_path_factory.mktemp("plugin_models")
     for name, config in MODELS.items():
         write_model(repository, name, config)
@@ -251,7 +251,7 @@ def statistics(server: Server, model: str) -> dict[str, Any]:
 
 
 def test_tensors_are_returned_unchanged(transport: Transport) -> None:
-    """Numbers and texts, of one row and of several, large and empty."""
+    """Numbers and strings, one row or several, large and empty."""
     for rows, columns in ((1, 1), (3, 5), (8, 20_000), (1, 0)):
         a = numpy.random.default_rng(rows).random((rows, columns), numpy.float32)
         assert (transport.infer("identity", {"A": a})["OUTPUT0"] == a).all()
@@ -263,7 +263,7 @@ def test_tensors_are_returned_unchanged(transport: Transport) -> None:
 
 
 def test_batches_and_their_times_are_counted(server: Server) -> None:
-    """What the backend reports is what the statistics show."""
+    """The statistics show the backend's reports."""
     before = statistics(server, "identity")
     with tritonclient.http.InferenceServerClient(server.http_url, concurrency=8) as client:
         inputs = [tritonclient.http.InferInput("A", [2, 3], "FP32")]
@@ -275,7 +275,7 @@ def test_batches_and_their_times_are_counted(server: Server) -> None:
         now = statistics(server, "identity")
         return now["inference_count"] - before["inference_count"] == 80
 
-    # The backend reports after it has answered, as the interface wants it.
+    # The backend reports after it has responded, as the interface requires.
     wait_until(counted, 60, "all requests are counted")
     now = statistics(server, "identity")
     batches = now["execution_count"] - before["execution_count"]
@@ -286,7 +286,7 @@ def test_batches_and_their_times_are_counted(server: Server) -> None:
 
 
 def test_responses_follow_a_released_request(server: Server) -> None:
-    """From the backend's own thread, in order, then the empty final one."""
+    """The backend's own thread sends them in order, then the empty final one."""
     for elements in ([], [7], list(range(200))):
         tensors = {"IN": numpy.array(elements, numpy.int32)}
         replies = stream_all(server, "repeater", tensors)
@@ -294,7 +294,7 @@ def test_responses_follow_a_released_request(server: Server) -> None:
 
 
 def test_single_responses_are_counted_by_their_place(server: Server) -> None:
-    """Three with outputs, then the end without any."""
+    """Three responses have outputs; the final one has none."""
     before = statistics(server, "repeater")["response_stats"]
     stream_all(server, "repeater", {"IN": numpy.arange(3, dtype=numpy.int32)})
 
@@ -316,7 +316,7 @@ def test_single_responses_are_counted_by_their_place(server: Server) -> None:
 
 @pytest.mark.parametrize("model", ["accumulator", "accumulator_oldest", "accumulator_in_place"])
 def test_states_go_on_with_their_sequences(model: str, transport: Transport) -> None:
-    """Sums of sequences that take turns."""
+    """Interleaved sequences have separate sums."""
     sequences = {11: [1, 2, 3, 4], 12: [10, 20, 30, 40], 13: [-5, 5, -5, 5]}
     sums = dict.fromkeys(sequences, 0)
     for step in range(4):
@@ -346,7 +346,7 @@ def test_a_request_is_executed_until_its_backend_is_done(server: Server) -> None
 
 @pytest.mark.galatea_only
 def test_only_iterative_models_may_reschedule(server: Server) -> None:
-    """The release is refused, the backend keeps the request and ends it."""
+    """The release is refused; the backend keeps the request and completes it."""
     with pytest.raises(InferenceServerException, match="without a final response"):
         stream_all(
             server,
@@ -376,7 +376,7 @@ def test_only_iterative_models_may_reschedule(server: Server) -> None:
 def test_broken_contracts_get_one_response(
     model: str, reply: str | int, transport: Transport
 ) -> None:
-    """Each request is answered once, and the next one too."""
+    """Each request gets exactly one response, and so does the next one."""
     for _ in range(3):
         if isinstance(reply, int):
             assert transport.infer(model, number(0))["OUT"].tolist() == [reply]
@@ -387,7 +387,7 @@ def test_broken_contracts_get_one_response(
 
 @pytest.mark.galatea_only
 def test_broken_contracts_are_logged(server: Server, transport: Transport) -> None:
-    """With what was wrong."""
+    """The log names the error."""
     for model in ("answers_twice", "not_final", "releases_twice", "half_written"):
         with contextlib.suppress(InferenceServerException):
             transport.infer(model, number(0))
@@ -407,7 +407,7 @@ def test_broken_contracts_are_logged(server: Server, transport: Transport) -> No
 def test_a_library_beside_the_model_wins(
     start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
 ) -> None:
-    """Over a backend that is built in; and 'runtime' names another library."""
+    """It wins over a built-in backend, and 'runtime' names another library."""
     models = tmp_path / "models"
     refusing = backends / "refuses" / "libtriton_refuses.so"
     own = write_model(models, "own", PLAIN % "identity")
@@ -422,7 +422,7 @@ def test_a_library_beside_the_model_wins(
             for model in ("own", "named"):
                 with pytest.raises(InferenceServerException, match="not today"):
                     client.infer(model, [tensor])
-        # The table of backends tells which libraries those are.
+        # The table of backends names these libraries.
         assert f"| identity | {own}/libtriton_identity.so " in running.log()
         assert f"| x        | {named}/1/own.so " in running.log()
 
@@ -431,7 +431,7 @@ def test_a_library_beside_the_model_wins(
 def test_failed_loads_report_their_reason(
     start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
 ) -> None:
-    """What the loader said, and what is missing, is in the index."""
+    """The index has the loader's message or the missing function."""
     models, libraries = tmp_path / "models", tmp_path / "libraries"
     sources = {
         "no_execute": "int nothing;",
@@ -486,7 +486,7 @@ def test_a_truncated_backend_does_not_end_the_server(
         assert running.is_ready()
 
 
-#: Making an instance waits for another one that is made at the same time.
+#: Initializing an instance waits for another one that is initialized at the same time.
 MEETS = """
 #include <pthread.h>
 #include <time.h>
@@ -526,7 +526,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
 def test_instances_load_in_parallel_if_the_backend_allows_it(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Only where it says so; otherwise the first one waits in vain."""
+    """Without the attribute the first instance waits until its timeout."""
     models, libraries = tmp_path / "models", tmp_path / "libraries"
     for name, values in {
         "at_once": {"at_once": "true", "seconds": 30},

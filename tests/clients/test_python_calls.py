@@ -84,7 +84,7 @@ def server(start_python: PythonServer, repository: pathlib.Path) -> Iterator[Ser
 
 
 def call_result(server: Server, way: str, argument: str) -> Any:
-    """What the model that calls others answers."""
+    """The response of the model that calls others."""
     client = Grpc(server)
     texts = {"WAY": way, "ARGUMENT": argument}
     inputs = {name: numpy.array([text.encode()], numpy.object_) for name, text in texts.items()}

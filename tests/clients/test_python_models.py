@@ -1,4 +1,4 @@
-"""Models of Triton's own Python backend: what they get and what they answer."""
+"""Models of Triton's own Python backend: their requests and responses."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_dlpack(client: Transport) -> None:
 
 
 def test_shared_memory_grows(client: Transport) -> None:
-    # A region has one MiB to begin with.
+    # A region initially has one MiB.
     a = numpy.arange(4_000_000, dtype=numpy.float32).reshape(1, -1)
     outputs = client.infer("add_sub", {"INPUT0": a, "INPUT1": a})
     numpy.testing.assert_array_equal(outputs["OUTPUT0"], a + a)
@@ -390,7 +390,7 @@ def test_models_wait_for_clients_that_read_slowly(server: Server, tmp_path: path
 
             responses = client.stream_infer(requests())
             await anext(responses)
-            # The model may send until the limit; what others do meanwhile takes longer.
+            # The model may send until the limit, while other work takes longer.
             wait_until(
                 lambda: int(file.read_text() or 0) > 30, RESPONSE_SECONDS_MAX, "it sent many"
             )

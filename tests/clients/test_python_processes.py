@@ -1,5 +1,5 @@
 """The processes and the memory of Triton's own Python backend: how they begin,
-what happens when they die, and that nothing of them is left."""
+what happens when they die, and their cleanup."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def server(start_python: PythonServer, repository: pathlib.Path) -> Iterator[Ser
     flags = [EXPLICIT, "--log-verbose=1", "--exit-timeout-secs=30"]
     with start_python(repository, *flags) as running:
         yield running.wait_until_live()
-    # Triton waits in vain for models whose process was killed.
+    # Triton waits forever for models whose process was killed.
     assert running.process.returncode == 0 or running.is_triton
 
 
@@ -88,7 +88,7 @@ def load(server: Server, model: str) -> str | None:
 
 @contextlib.contextmanager
 def dying(server: Server, model: str) -> Iterator[int]:
-    """A model's only process, which dies in the meantime. The backend leaves its
+    """Kills a model's only process within the block. The backend leaves its
     memory behind, under Triton too."""
     (number,) = children(server, model)
     region = argument(number, REGION)

@@ -63,14 +63,14 @@ def receive_batches(stream: GrpcStream, count: int) -> set[tuple[int, ...]]:
 
 
 def refusal(stream: GrpcStream) -> str:
-    """The text of the next answer, which is an error."""
+    """The text of the next response, which is an error."""
     with pytest.raises(InferenceServerException) as caught:
         stream.receive()
     return caught.value.message()
 
 
 def rejections(server: Server) -> int:
-    """Requests that the queue's policy refused."""
+    """The number of requests that the queue policy refused."""
     pattern = r'^nv_inference_request_failure{(?=.*reason="REJECTED").*} (\d+)'
     (count,) = re.findall(pattern, server.metrics(), re.MULTILINE)
     return int(count)
@@ -93,18 +93,18 @@ def check_order(
 
 
 def test_first_come_first_served(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Without levels a priority means nothing."""
+    """Without levels a priority has no effect."""
     check_order(start_server, tmp_path, "", [3, 1, 2, 0, 1], [0, 1, 2, 3, 4])
 
 
 def test_priorities(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """1 goes first; 0 and what is out of range is the default; equals keep their order."""
+    """Level 1 goes first; 0 and invalid levels are the default; equal levels keep their order."""
     settings = "priority_levels: 3 default_priority_level: 2"
     given = [3, 0, 1, 4, 2, 3, 1, 2**40]
     check_order(start_server, tmp_path, settings, given, [2, 6, 1, 3, 4, 7, 0, 5])
 
 
-@pytest.mark.galatea_only  # It doesn't stop while it is held back.
+@pytest.mark.galatea_only  # Triton doesn't stop while its scheduler is held back.
 @pytest.mark.parametrize("kind", list(TRANSPORTS))
 def test_a_full_queue(start_server: StartServer, tmp_path: pathlib.Path, kind: str) -> None:
     """The next request is refused at once; those in the queue are not affected."""
@@ -126,7 +126,7 @@ def test_a_full_queue(start_server: StartServer, tmp_path: pathlib.Path, kind: s
         server.wait_for_pending("model", 0)
 
 
-@pytest.mark.galatea_only  # It looks at no deadline while it is held back.
+@pytest.mark.galatea_only  # Triton checks no deadline while its scheduler is held back.
 @pytest.mark.parametrize("kind", list(TRANSPORTS))
 def test_a_deadline_in_the_queue(
     start_server: StartServer, tmp_path: pathlib.Path, kind: str
@@ -147,11 +147,11 @@ def test_a_deadline_in_the_queue(
         server.wait_for_pending("model", 0)
 
 
-@pytest.mark.galatea_only  # It looks at no deadline while it is held back.
+@pytest.mark.galatea_only  # Triton checks no deadline while its scheduler is held back.
 def test_a_request_may_shorten_the_timeout(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Only if the policy allows it, and never lengthen it."""
+    """A request may shorten it only if the policy allows that, and never lengthen it."""
     settings = (
         "priority_levels: 3 default_priority_level: 1 "
         "default_queue_policy { default_timeout_microseconds: 3600000000 } "
@@ -164,7 +164,7 @@ def test_a_request_may_shorten_the_timeout(
         GrpcStream(server) as stream,
     ):
         short = {"timeout": TIMEOUT_MICROSECONDS}
-        # Of these, the first alone may shorten a timeout that is there.
+        # Only the first of these may shorten an existing timeout.
         send(stream, {"priority": 2, **short}, {"priority": 2, "timeout": 2**62})
         send(stream, {"priority": 1, **short}, {"priority": 3, **short}, first=2)
         assert "timeout expired" in refusal(stream)
@@ -173,9 +173,9 @@ def test_a_request_may_shorten_the_timeout(
         assert receive_batches(stream, 4) == {(2, 4, 1, 3)}
 
 
-@pytest.mark.galatea_only  # It looks at no deadline while it is held back.
+@pytest.mark.galatea_only  # Triton checks no deadline while its scheduler is held back.
 def test_late_requests_may_be_delayed(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """They move behind all others of their level, and are still answered."""
+    """They move behind all others of their level, and still execute."""
     settings = (
         "default_queue_policy { timeout_action: DELAY allow_timeout_override: true "
         "default_timeout_microseconds: 3600000000 }"
@@ -208,14 +208,14 @@ def test_late_requests_may_be_delayed(start_server: StartServer, tmp_path: pathl
         pytest.param(
             "preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 1000000",
             {(0, 1, 2), (3, 4)},
-            marks=pytest.mark.galatea_only,  # It looks before all are there.
+            marks=pytest.mark.galatea_only,  # Triton forms it too early.
         ),
     ],
 )
 def test_preferred_sizes(
     start_server: StartServer, tmp_path: pathlib.Path, settings: str, batches: set[tuple[int, ...]]
 ) -> None:
-    """The largest that is reached; what is left goes at once, or after the delay."""
+    """The largest reached size is used; the rest executes at once, or after the delay."""
     with held_server(start_server, tmp_path, settings, 5) as server:
         with GrpcStream(server) as stream:
             send(stream, *({} for _ in range(5)))
@@ -257,7 +257,7 @@ def test_preserve_ordering(start_server: StartServer, tmp_path: pathlib.Path) ->
         assert tap.responses == tap.requests
 
 
-@pytest.mark.galatea_only  # It looks at no deadline while it is held back.
+@pytest.mark.galatea_only  # Triton checks no deadline while its scheduler is held back.
 def test_preserve_ordering_with_failures(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:

@@ -19,7 +19,7 @@ DATATYPES = {"int32": numpy.int32, "fp32": numpy.float32}
 
 @pytest.fixture(scope="module")
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The ragged models execute when three rows are there, and not before."""
+    """The ragged models execute when three rows wait, and not before."""
     repository = tmp_path_factory.mktemp("ragged")
     make_models.write_models(repository, make_models.RAGGED_MODELS)
     with start_server(repository) as running:
@@ -44,7 +44,7 @@ def one_batch(
                 tensors["ROW"] = numpy.full((shape[0], 1), index, numpy.int32)
             stream.send(model, tensors, request_id=str(index))
         responses = stream.receive_all(len(shapes))
-    if not server.is_triton:  # It answers before it counts.
+    if not server.is_triton:  # Triton responds before it counts.
         assert server.statistics(model)["execution_count"] - before == 1
     return [responses[str(index)] for index in range(len(shapes))]
 
@@ -54,7 +54,7 @@ def one_batch(
     "shapes", [[(1, 3), (1, 1), (1, 2)], [(1, 1), (1, 1), (1, 1)], [(2, 3), (1, 4)], [(3, 2)]]
 )
 def test_every_batch_input(server: Server, datatype: str, shapes: list[tuple[int, int]]) -> None:
-    """All elements one after the other, and what each kind says about them."""
+    """All elements are concatenated, and each kind describes them."""
     all_elements = numpy.concatenate(
         [elements(shape, 100 * index).reshape(-1) for index, shape in enumerate(shapes)]
     )
@@ -88,7 +88,7 @@ def test_scattered_output(server: Server, shapes: list[tuple[int, int]]) -> None
 
 @pytest.mark.parametrize("kind", ["http", "grpc"])
 def test_a_batch_of_one_request(server: Server, kind: str) -> None:
-    """The models don't notice how many requests their elements come from."""
+    """A batch of one request has the same form."""
     with contextlib.closing(TRANSPORTS[kind](server)) as transport:
         outputs = transport.infer("ragged_scatter", {"INPUT": elements((3, 5), 0)})
     assert outputs["OUTPUT"].tolist() == (2 * elements((3, 5), 0)).tolist()

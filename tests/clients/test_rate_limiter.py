@@ -44,7 +44,7 @@ def write(repository: pathlib.Path, name: str, limiter: str) -> None:
 
 
 def write_latch(repository: pathlib.Path, name: str, limiter: str) -> Latch:
-    """A model that keeps what it needs until it is let go."""
+    """A model that holds its resources until the latch opens."""
     return Latch(repository, name, f"instance_group [ {{ {limited(limiter)} }} ]")
 
 
@@ -62,14 +62,14 @@ def reasons(server: Server, model: str) -> list[str]:
 
 
 def executions(server: Server, model: str) -> int:
-    """How many times the model was executed."""
+    """The number of executions of the model."""
     return server.statistics(model)["execution_count"]
 
 
 def test_models_wait_for_resources_in_use(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
-    """The status page says so; a model that needs something else goes on."""
+    """The status page shows the wait; a model that needs other resources continues."""
     latch = write_latch(tmp_path, "long", UNIT)
     write(tmp_path, "short", UNIT)
     write(tmp_path, "other", "resources [ { name: 'S' count: 1 } ]")
@@ -91,7 +91,7 @@ def test_models_wait_for_resources_in_use(
 def test_without_the_rate_limiter_no_request_waits(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
-    """The blocks are ignored, and still shown."""
+    """The rate limiter's settings are ignored, but shown."""
     latch = write_latch(tmp_path, "long", UNIT)
     write(tmp_path, "short", f"{UNIT} priority: 2")
     with start_server(tmp_path) as server, latch:
@@ -110,7 +110,7 @@ def test_without_the_rate_limiter_no_request_waits(
 def test_a_model_of_priority_two_is_executed_half_as_often(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
-    """While both have something to execute: the order in which their answers leave says so."""
+    """The order of responses shows it, as long as both have requests."""
     latch = write_latch(tmp_path, "long", UNIT)
     write(tmp_path, "first", UNIT)
     write(tmp_path, "second", f"{UNIT} priority: 2")
@@ -132,7 +132,7 @@ def test_a_model_of_priority_two_is_executed_half_as_often(
         pending.result()
         for number in range(80):
             calls.wait(number)
-        # When the last of the first model's forty leaves, the same number of the other's have left.
+        # When the first model's fortieth response leaves, as many of the other have left.
         last = max(map(tap.responses.index, tap.requests[:40]))
         assert 19 <= last - 39 <= 21
 
@@ -164,7 +164,7 @@ def test_a_model_that_could_never_execute_does_not_load(
 def test_shutdown_waits_for_requests_without_a_permit(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
-    """Requests that have no permit when the server stops get theirs."""
+    """Requests without a permit when the server stops still get one."""
     latch = write_latch(tmp_path, "long", UNIT)
     write(tmp_path, "short", UNIT)
     with start_server(tmp_path, EXECUTION_COUNT) as server, latch:

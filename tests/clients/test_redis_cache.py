@@ -37,10 +37,10 @@ START_SECONDS_MAX = 30
 
 
 class Redis:
-    """A Redis of the test's own, which keeps what it has in memory."""
+    """A Redis server for the test, which keeps its data in memory."""
 
     def __init__(self) -> None:
-        """It runs, and is empty."""
+        """Starts it, without data."""
         (self.port,) = free_ports(1)
         self.start()
 
@@ -52,12 +52,12 @@ class Redis:
         wait_until(self._is_ready, START_SECONDS_MAX, "Redis answers")
 
     def stop(self) -> None:
-        """What it had is gone."""
+        """Stops it; its data is lost."""
         self.process.terminate()
         self.process.wait(START_SECONDS_MAX)
 
     def infer(self, *words: str | bytes) -> list[bytes]:
-        """Sends a command; the answer, a value or a list of them."""
+        """Sends a command and returns the reply, a value or a list of values."""
         coded = [word.encode() if isinstance(word, str) else word for word in words]
         parts = [b"$%d\r\n%s\r\n" % (len(word), word) for word in coded]
         with socket.create_connection(("127.0.0.1", self.port), START_SECONDS_MAX) as connection:
@@ -104,7 +104,7 @@ def models(tmp_path: pathlib.Path) -> pathlib.Path:
 def serving(
     start_server: StartServer, models: pathlib.Path, redis: Redis, *settings: str
 ) -> Iterator[Server]:
-    """A server that uses it; it has to end well."""
+    """A server that uses it; its exit code must be 0."""
     settings = ("host=127.0.0.1", f"port={redis.port}", *settings)
     flags = [f"--cache-config=redis,{setting}" for setting in settings]
     with start_server(models, f"--cache-directory={CACHES}", *flags) as running:
@@ -139,7 +139,7 @@ def test_hits_equal_the_responses_of_the_model(
 def test_many_clients_share_few_connections(
     start_server: StartServer, models: pathlib.Path, redis: Redis
 ) -> None:
-    """Each gets its own answers."""
+    """Each client gets its own responses."""
     with serving(start_server, models, redis, "pool_size=2") as server:
 
         def client(number: int) -> None:
@@ -158,7 +158,7 @@ def test_many_clients_share_few_connections(
 def test_the_next_server_finds_cached_responses(
     start_server: StartServer, models: pathlib.Path, redis: Redis
 ) -> None:
-    """And by another one beside it."""
+    """A second server at the same time finds them, too."""
     with serving(start_server, models, redis) as server:
         assert infer(server, 1, 2) == [1, 2]
     with serving(start_server, models, redis) as one, serving(start_server, models, redis) as two:
@@ -170,7 +170,7 @@ def test_the_next_server_finds_cached_responses(
 
 @pytest.mark.galatea_only
 def test_redis_restarts(start_server: StartServer, models: pathlib.Path, redis: Redis) -> None:
-    """Requests are answered without it. Triton doesn't say that lookups fail."""
+    """Requests succeed without it. Triton doesn't log failed lookups."""
     with serving(start_server, models, redis) as server:
         redis.stop()
         for _ in range(3):
@@ -210,7 +210,7 @@ def test_damaged_entries_are_not_used(
 def test_a_server_needs_its_redis_at_start(
     start_server: StartServer, models: pathlib.Path, redis: Redis
 ) -> None:
-    """It doesn't start, and says why."""
+    """It doesn't start, and logs the reason."""
     redis.stop()
     with pytest.raises(AssertionError, match="Failed to initialize RedisCache: failed to connect"):
         with serving(start_server, models, redis):

@@ -1,7 +1,7 @@
 """Repository agents: the examples, one that keeps a journal, and ones that are broken.
 
 The journal is the same library in Galatea and in Triton, and what it writes is
-compared with what both of them tell it.
+compared with the calls that both make.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ TWO = agents_config({"name": "a"}, {"name": "b"})
 
 @dataclasses.dataclass
 class Workspace:
-    """A repository, and a server when it is started."""
+    """A repository, the agents, and the journal."""
 
     start_server: StartServer
     agents: pathlib.Path
@@ -138,7 +138,7 @@ class Workspace:
 
     @property
     def repository(self) -> pathlib.Path:
-        """Where models are."""
+        """The model repository."""
         return self.folder / "models"
 
     @contextlib.contextmanager
@@ -168,28 +168,28 @@ class Workspace:
         new.replace(self.repository / path)
 
     def post(self, path: str, parameters: dict[str, Any] | None = None) -> Reply:
-        """An order."""
+        """Sends a POST request."""
         assert self.server is not None
         body = b"" if parameters is None else json.dumps({"parameters": parameters}).encode()
         return self.server.request("POST", path, body)
 
     def load(self, name: str, parameters: dict[str, Any] | None = None) -> Reply:
-        """Orders a load."""
+        """Requests a load."""
         return self.post(f"/v2/repository/models/{name}/load", parameters)
 
     def refused(self, name: str) -> str:
-        """Orders a load that fails; everything that is said about it."""
+        """Requests a load that fails; returns everything that is reported about it."""
         assert self.server is not None
         reply = self.load(name)
         assert reply.status in (400, 500), reply
         return reply.error() + self.server.log()
 
     def unload(self, name: str) -> None:
-        """Orders an unload."""
+        """Requests an unload."""
         assert self.post(f"/v2/repository/models/{name}/unload").status == 200
 
     def check_journal(self, *expected: str) -> None:
-        """Compares what was written since the last time, once it is so much."""
+        """Waits for the expected lines since the last check, and compares them."""
         wanted = [line for part in expected for line in part.split(", ")]
         path = self.folder / "journal"
 
@@ -202,7 +202,7 @@ class Workspace:
         self.seen += len(wanted)
 
     def temporary_entries(self) -> list[str]:
-        """What lies in the directory for temporary files."""
+        """The entries of the directory for temporary files."""
         return sorted(os.listdir(self.folder / "temporary"))
 
 
@@ -213,7 +213,7 @@ def workspace(start_server: StartServer, agents: pathlib.Path, tmp_path: pathlib
 
 
 def begins(number: int, name: str, batches: int = 8) -> str:
-    """What is told of a model that is to be loaded."""
+    """The journal of an agent that is called for a load."""
     return f"{number} {name} INITIALIZE, {number} {name} LOAD, " + (
         f"{number} {name} sees type 0 batches of {batches}"
     )
@@ -225,17 +225,17 @@ def loads(first: int) -> str:
 
 
 def loaded(first: int) -> str:
-    """It went well."""
+    """The journal of a successful load."""
     return f"{first + 1} b LOAD_COMPLETE, {first} a LOAD_COMPLETE"
 
 
 def unloading(first: int) -> str:
-    """The model is about to go."""
+    """The journal before the unload."""
     return f"{first} a UNLOAD, {first + 1} b UNLOAD"
 
 
 def unloaded(first: int) -> str:
-    """The model is gone."""
+    """The journal after the unload."""
     return (
         f"{first + 1} b UNLOAD_COMPLETE, {first} a UNLOAD_COMPLETE, "
         f"{first} a FINALIZE, {first + 1} b FINALIZE"
@@ -248,7 +248,7 @@ def md5(content: bytes) -> str:
 
 
 def test_matching_checksums_load_the_model(workspace: Workspace) -> None:
-    """Of several files, by both kinds of checksum."""
+    """Several files have checksums of both kinds."""
     model = constant_model(5)
     (workspace.repository / "m").mkdir(parents=True)
     (workspace.repository / "m" / "labels").write_text("text")
@@ -281,12 +281,12 @@ def test_matching_checksums_load_the_model(workspace: Workspace) -> None:
 def test_wrong_checksums_refuse_the_model(
     workspace: Workspace, sums: dict[str, str], reason: str
 ) -> None:
-    """And say what is wrong."""
+    """The error names the mismatch."""
     workspace.put("m", agents_config({"agent": "checksum", **sums}))
     with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
         assert reason in workspace.refused("m")
-        # Once the model is mended it is taken.
+        # The repaired model loads.
         workspace.put("m", agents_config({"agent": "checksum"}))
         assert workspace.load("m").status == 200
         assert added_value(server, "m") == 1
@@ -303,12 +303,12 @@ def test_wrong_checksums_refuse_the_model(
         pytest.param(
             "half",
             "libtritonrepoagent_half.so' is cut short",
-            marks=pytest.mark.galatea_only,  # Triton dies of it.
+            marks=pytest.mark.galatea_only,  # It crashes Triton.
         ),
     ],
 )
 def test_unusable_agents_refuse_the_model(workspace: Workspace, agent: str, reason: str) -> None:
-    """With what is wrong with them."""
+    """The reason names the agent's error."""
     workspace.put("m", agents_config({"agent": agent}))
     workspace.put("other", "")
     with workspace.started(EXPLICIT) as server:
@@ -319,7 +319,7 @@ def test_unusable_agents_refuse_the_model(workspace: Workspace, agent: str, reas
 
 @pytest.mark.galatea_only
 def test_agent_names_cannot_leave_the_agent_directory(workspace: Workspace) -> None:
-    """Not even to one that is there."""
+    """This applies to existing directories, too."""
     shutil.copytree(workspace.agents / "journal", workspace.folder / "journal_outside")
     names = ["../journal_outside", "journal/../journal", "..", "", "/journal"]
     for index, name in enumerate(names):
@@ -334,7 +334,7 @@ def test_agent_names_cannot_leave_the_agent_directory(workspace: Workspace) -> N
 
 
 def test_an_agent_generates_the_model_files(workspace: Workspace) -> None:
-    """The original files can't be loaded; what the agent made is gone in the end."""
+    """The original files can't be loaded; the agent's directory is removed at the end."""
     content = bytes(byte ^ 42 for byte in constant_model(7))
     folder = workspace.repository / "m"
     (folder / "1").mkdir(parents=True)
@@ -388,7 +388,7 @@ def test_the_life_cycle_of_a_model(workspace: Workspace) -> None:
 
 
 def test_a_load_that_fails(workspace: Workspace) -> None:
-    """The agents hear of it; the next load is a life of its own."""
+    """The agents are notified; the next load starts a new life cycle."""
     workspace.put("m", TWO)
     (workspace.repository / "m" / "1" / "model.onnx").write_bytes(b"damaged")
     with workspace.started(EXPLICIT) as server:
@@ -431,7 +431,7 @@ def test_a_load_that_fails(workspace: Workspace) -> None:
 def test_an_agent_that_refuses_ends_the_load(
     workspace: Workspace, position: int, call: str, expected: str
 ) -> None:
-    """Those that agreed before hear of it, those behind it nothing."""
+    """Agents before it are notified of the failure; those after it are not called."""
     named: list[dict[str, Any]] = [{"name": "a"}, {"name": "b"}]
     named[position]["fail"] = call
     workspace.put("m", agents_config(*named, {"name": "c"}))
@@ -474,7 +474,7 @@ def test_later_errors_of_agents_are_only_logged(
 
 
 def test_a_moved_model_keeps_its_configuration(workspace: Workspace) -> None:
-    """Versions and files are those of the new directory, which the next agent sees."""
+    """The next agent sees the new directory, whose versions and files are used."""
     other = workspace.folder / "other"
     write_model(other.parent, "other", 4, (1, 2), config='backend: "onnxruntime" max_batch_size: 4')
     bare = workspace.folder / "bare"
@@ -492,7 +492,7 @@ def test_a_moved_model_keeps_its_configuration(workspace: Workspace) -> None:
         assert server.get("/v2/models/m/config").json()["max_batch_size"] == 8
         assert server.get("/v2/models/m").json()["versions"] == ["3"]
         assert added_value(server, "m") == 6
-        # Only what is in the repository counts as a change.
+        # Only a change in the repository counts.
         write_model(bare.parent, "bare", 7, (1, 3))
         assert workspace.load("m").status == 200
         assert added_value(server, "m") == 6
@@ -504,7 +504,7 @@ def test_a_moved_model_keeps_its_configuration(workspace: Workspace) -> None:
 
 @pytest.mark.galatea_only
 def test_an_invalid_directory_refuses_the_model(workspace: Workspace) -> None:
-    """With its name."""
+    """The reason names the directory."""
     workspace.put("m", agents_config({"name": "a", "move": "/nowhere/at/all"}))
     with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
@@ -514,7 +514,7 @@ def test_an_invalid_directory_refuses_the_model(workspace: Workspace) -> None:
 
 
 def test_calls_that_agents_may_not_make(workspace: Workspace) -> None:
-    """Is refused in Triton's words."""
+    """The calls are refused with Triton's messages."""
     workspace.put("m", agents_config({"name": "a", "misuse": "1"}))
     late = (
         "location can only be updated during TRITONREPOAGENT_ACTION_LOAD, current action type is "
@@ -549,7 +549,7 @@ def test_calls_that_agents_may_not_make(workspace: Workspace) -> None:
 
 
 def test_a_configuration_sent_with_a_load_names_its_own_agents(workspace: Workspace) -> None:
-    """With and without files."""
+    """The load is sent with and without files."""
     workspace.put("m", TWO)
 
     def override(batches: int, name: str | None) -> str:
@@ -581,7 +581,7 @@ def test_a_configuration_sent_with_a_load_names_its_own_agents(workspace: Worksp
 
 
 def test_polls_call_agents_when_the_model_changes(workspace: Workspace) -> None:
-    """And go on asking about a model that they refuse, which goes on serving."""
+    """A model that they refuse keeps serving, and every poll calls them again."""
     workspace.put("m", TWO)
     flags = ("--model-control-mode=poll", "--repository-poll-secs=1", "--exit-on-error=false")
     with workspace.started(*flags) as server:
@@ -604,7 +604,7 @@ def test_polls_call_agents_when_the_model_changes(workspace: Workspace) -> None:
 
         wait_for_refusals(1)
         workspace.replace("m/1/model.onnx", constant_model(3))
-        # The next one may have begun before that.
+        # The next poll may have started before that.
         wait_for_refusals(path.read_text().count("c FINALIZE") + 2)
         assert added_value(server, "m") == 2
         lines = path.read_text().splitlines()[workspace.seen :]
@@ -635,7 +635,7 @@ def test_a_model_refused_at_start_does_not_affect_others(workspace: Workspace) -
 
 
 def test_the_program_ends_if_a_model_is_refused_at_start(workspace: Workspace) -> None:
-    """As with any other mistake."""
+    """A refused model has the effect of any other failure."""
     workspace.put("n", agents_config({"name": "n", "fail": "LOAD"}))
     with workspace.started() as server:
         assert server.wait_for_exit() == 1
@@ -644,7 +644,7 @@ def test_the_program_ends_if_a_model_is_refused_at_start(workspace: Workspace) -
 
 @pytest.mark.galatea_only
 def test_a_model_with_agents_is_reloaded_as_a_whole(workspace: Workspace) -> None:
-    """Also if only its instances changed, or one version came."""
+    """This applies even if only its instances changed or one version was added."""
     policy = "version_policy { all { } } "
     workspace.put("m", TWO, config=CONFIG + policy, versions=(1, 2))
     with workspace.started(EXPLICIT) as server:
@@ -664,7 +664,7 @@ def test_a_model_with_agents_is_reloaded_as_a_whole(workspace: Workspace) -> Non
 def test_a_check_calls_agents_and_releases_the_model(
     program: Program, workspace: Workspace, agents: pathlib.Path
 ) -> None:
-    """What they refuse is an error of the model."""
+    """Their refusal is an error of the model."""
     workspace.put("good", agents_config({"name": "a"}))
     workspace.put("bad", agents_config({"agent": "checksum", "MD5:1/model.onnx": "0"}))
     command = [str(program.path), "check", "--json", f"--repoagent-directory={agents}"]

@@ -1,4 +1,4 @@
-"""The response cache: what is answered without the model, and how it is counted."""
+"""The response cache: which requests skip the model, and how they are counted."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_equal_requests_do_not_execute_the_model(
 def test_the_cache_as_a_whole_has_gauges(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Under the names of Triton's local cache, for all models together."""
+    """The gauges have the names of Triton's local cache, for all models together."""
     write(tmp_path, one=CACHED, two=CACHED)
     with start_server(tmp_path, FLAG.format(size=12_000)) as server:
         server.wait_until_ready()
@@ -105,7 +105,7 @@ def test_the_cache_as_a_whole_has_gauges(
         for model in ("one", "two", "two", "one"):
             infer(server, model, [1.0] * 1000)
         infer(server, "one", [2.0] * 1000)
-        # Triton brings them up to date once a second.
+        # Triton updates them once a second.
         wait_until(lambda: gauge("num_lookups") == 5, 60, "five lookups are counted")
         assert (gauge("num_hits"), gauge("num_misses")) == (2, 3)
         assert (gauge("num_entries"), gauge("num_evictions")) == (2, 1)
@@ -116,7 +116,7 @@ def test_the_cache_as_a_whole_has_gauges(
 def test_without_the_servers_cache_a_model_has_none(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Both must want it."""
+    """Server and model must both enable it."""
     write(tmp_path, cached=CACHED)
     with start_server(tmp_path) as server:
         server.wait_until_ready()
@@ -129,7 +129,7 @@ def test_without_the_servers_cache_a_model_has_none(
 def test_different_requests_have_different_keys(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The same bytes in another shape, and with other parameters, are another request."""
+    """The key covers shapes and parameters."""
     write(tmp_path, cached=CACHED)
     with start_server(tmp_path, ROOMY) as server:
         server.wait_until_ready()
@@ -146,7 +146,7 @@ def test_different_requests_have_different_keys(
 def test_a_response_larger_than_the_cache_is_not_stored(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """It is answered all the same, and small ones are kept beside it."""
+    """The request succeeds, and smaller responses are still stored."""
     write(tmp_path, cached=CACHED)
     # Triton needs some room for its own bookkeeping.
     with start_server(tmp_path, FLAG.format(size=4096)) as server:
@@ -165,7 +165,7 @@ def test_a_response_larger_than_the_cache_is_not_stored(
 def test_the_least_recently_used_response_goes_first(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """What is asked for again and again stays."""
+    """Frequently used entries stay."""
     write(tmp_path, cached=CACHED)
     # Room for two of the three responses.
     with start_server(tmp_path, FLAG.format(size=10_000)) as server:
@@ -217,7 +217,7 @@ def test_models_that_cannot_be_cached(
 def test_invalid_flags(
     start_server: StartServer, tmp_path: pathlib.Path, flags: list[str], reason: str
 ) -> None:
-    """The server does not start with a cache that it can't have."""
+    """The server does not start with an invalid cache setting."""
     write(tmp_path, cached=CACHED)
     with start_server(tmp_path, *flags) as server:
         assert server.wait_for_exit() == 1

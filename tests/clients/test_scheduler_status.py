@@ -1,4 +1,4 @@
-"""The status page of a model's scheduler: what everything waits for."""
+"""The status page of a model's scheduler shows what each request waits for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HELD = 8
 
 @pytest.fixture(scope="module")
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Models whose requests stay where they are: 8 must wait before any is executed."""
+    """A server whose requests stay queued: 8 must wait before any executes."""
     repository = tmp_path_factory.mktemp("status")
     identity = conformance.MODELS["identity_int32"]()
     write_example(repository, "default", Example(renamed(identity, "default"), {}))
@@ -63,7 +63,7 @@ def free_server(
 
 
 def renamed(example: Example, name: str) -> str:
-    """The configuration of a model that is called otherwise."""
+    """The configuration of a model under another name."""
     text = example.config or ""
     return text.replace('name: "identity_int32"', f'name: "{name}"')
 
@@ -77,7 +77,7 @@ def number(value: int = 1, name: str = "INPUT") -> dict[str, numpy.ndarray]:
 def waiting(
     server: Server, model: str, tensors: dict[str, numpy.ndarray], *options: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """The status while these requests wait; they are taken back afterwards."""
+    """The status while these requests wait; they are cancelled afterwards."""
     stream = GrpcStream(server)
     for one in options:
         stream.send(model, tensors, **one)
@@ -119,7 +119,7 @@ def test_an_idle_model(server: Server, model: str, path: str) -> None:
     [("absent", 404), ("absent/versions/1", 404), ("direct/versions/7", 404)],
 )
 def test_unknown_models(server: Server, path: str, code: int) -> None:
-    """As for the other documents about a model."""
+    """The error is that of the model's other endpoints."""
     reply = server.get(f"/v2/models/{path}/scheduler")
     assert reply.status == code
     assert reply.error()
@@ -144,7 +144,7 @@ def test_queues_of_a_dynamic_batcher(server: Server) -> None:
 
 
 def test_slots_and_backlog(server: Server) -> None:
-    """Which sequence has a slot, how much waits there, and who waits for a slot."""
+    """The page shows the sequence and waiting requests of each slot, and the backlog."""
     options = [
         {"sequence_id": "first", "sequence_start": True},
         {"sequence_id": "first"},
@@ -182,9 +182,9 @@ def test_slots_on_two_instances(server: Server) -> None:
 
 
 def test_what_a_slot_waits_for(free_server: Server) -> None:
-    """A next request, the end of an execution, more slots: each says so."""
+    """A slot waits for its next request, the end of an execution, or more slots."""
     with GrpcStream(free_server) as stream:
-        # An execution may end a moment after its answer.
+        # An execution may end a moment after its response.
         stream.infer("direct", number(), sequence_id=5, sequence_start=True)
         wait_until(lambda: not free_server.is_executing("direct"), 60, "the execution has ended")
         (slot,) = free_server.scheduler("direct")["sequences"]["slots"]
@@ -200,7 +200,7 @@ def test_what_a_slot_waits_for(free_server: Server) -> None:
 
 
 def test_what_a_queue_waits_for(free_server: Server) -> None:
-    """The batch to grow, with its size and the size that it would go at."""
+    """A queue waits for its batch to grow; the page shows the size and the wanted size."""
     with waiting(free_server, "dynamic", number(name="INPUT0"), {}, {}) as status:
         (queue,) = status["queues"]
         assert queue["waits_for"]["reason"] == "batch_delay"
@@ -210,7 +210,7 @@ def test_what_a_queue_waits_for(free_server: Server) -> None:
 
 
 def test_a_busy_instance(free_server: Server) -> None:
-    """A request that is executed again and again, until its client has enough of it."""
+    """The request is executed repeatedly until its client cancels it."""
     stream = GrpcStream(free_server)
     stream.send("tokens", {"COUNT": numpy.array([[1_000_000]], numpy.int32)})
 

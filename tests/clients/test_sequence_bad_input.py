@@ -1,4 +1,4 @@
-"""What sequences must refuse: the right error, and nothing else disturbed."""
+"""Invalid sequence requests get the right error and disturb no other sequence."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def tensor(*values: int) -> dict[str, numpy.ndarray]:
 
 @pytest.fixture(autouse=True)
 def other_sequence(server: Server) -> Iterator[None]:
-    """A sequence that goes on over whatever happens to others, on a server that stays alive."""
+    """Checks that another sequence continues, and that the server stays alive."""
     sequence = f"bystander {next(_ids)}"
     with contextlib.closing(Http(server)) as transport:
 
@@ -68,7 +68,7 @@ def other_sequence(server: Server) -> Iterator[None]:
 
 
 def refusal(transport: Transport, model: str = MODEL, **options: Any) -> str:
-    """Sends a request that is a client's mistake; returns the error's text."""
+    """Sends an invalid request; returns the error's text."""
     tensors = options.pop("tensors", tensor(1))
     with pytest.raises(InferenceServerException) as caught:
         transport.infer(model, tensors, **options)
@@ -82,7 +82,7 @@ def refusal(transport: Transport, model: str = MODEL, **options: Any) -> str:
 def test_no_correlation_id(
     transport: Transport, model: str, flags: dict[str, bool], sequence: Any
 ) -> None:
-    """Left out, zero and empty are all the same."""
+    """A missing ID, zero and an empty string give the same error."""
     given = {} if sequence is None else {"sequence_id": sequence}
     text = refusal(transport, model, **given, **flags)
     assert f"model '{model}' must specify a non-zero or non-empty correlation ID" in text
@@ -91,14 +91,14 @@ def test_no_correlation_id(
 @pytest.mark.parametrize("sequence", [2**40, "never started"])
 @pytest.mark.parametrize("end", [False, True])
 def test_missing_start(transport: Transport, sequence: Any, end: bool) -> None:
-    """Every time, not only the first."""
+    """Each request fails, not only the first."""
     for _ in range(2):
         text = refusal(transport, sequence_id=sequence, sequence_end=end)
         assert f"sequence {sequence} to model '{MODEL}' must specify the START flag" in text
 
 
 def test_after_the_end(transport: Transport) -> None:
-    """What came after END needs START again."""
+    """The next request after END needs START."""
     sequence = next(_ids)
     transport.infer(
         MODEL, tensor(1), sequence_id=sequence, sequence_start=True, sequence_end=True
@@ -108,7 +108,7 @@ def test_after_the_end(transport: Transport) -> None:
 
 @pytest.mark.parametrize("flags", [{"sequence_id": 5, "sequence_start": True}, {}])
 def test_batches(transport: Transport, flags: dict[str, Any]) -> None:
-    """A sequence's request is one row, whatever else is wrong with it."""
+    """A request of a sequence must be one row; this is checked first."""
     text = refusal(transport, tensors=tensor(1, 2), **flags)
     assert f"model '{MODEL}' must specify batch-size 1" in text
     if flags:
@@ -131,7 +131,7 @@ def test_clients_cannot_send_states_and_controls(transport: Transport, name: str
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", ["SUM_NEXT", "SUM", "START", "nothing"])
 def test_outputs_that_are_hidden(transport: Transport, model: str, name: str) -> None:
-    """A state can't be asked for unless it is an output as well."""
+    """A state can't be requested unless it is an output as well."""
     sequence = next(_ids)
     options = {"sequence_id": sequence, "sequence_start": True}
     assert name in refusal(transport, model, outputs=[name], **options)
@@ -146,7 +146,7 @@ def test_ids_that_are_too_long(transport: Transport) -> None:
 
 
 def test_bad_data_does_not_start_a_sequence(transport: Transport) -> None:
-    """A request that is refused at the door leaves no trace."""
+    """A request that the door refuses leaves no trace."""
     sequence = next(_ids)
     wrong = {"INPUT": numpy.array([[1.0]], numpy.float32)}
     refusal(transport, tensors=wrong, sequence_id=sequence, sequence_start=True)
@@ -154,7 +154,7 @@ def test_bad_data_does_not_start_a_sequence(transport: Transport) -> None:
 
 
 def test_bad_data_does_not_end_a_sequence(transport: Transport) -> None:
-    """Nor does it end or change one."""
+    """A refused request neither ends nor changes a sequence."""
     sequence = next(_ids)
     transport.infer(MODEL, tensor(1), sequence_id=sequence, sequence_start=True)
     wrong = {"INPUT": numpy.array([[1.0]], numpy.float32)}
@@ -164,9 +164,9 @@ def test_bad_data_does_not_end_a_sequence(transport: Transport) -> None:
     assert outputs["OUTPUT"].tolist() == [[6]]
 
 
-@pytest.mark.galatea_only  # It fills rows up with empty strings, which fail the model.
+@pytest.mark.galatea_only  # Triton pads rows with empty strings, which fail the model.
 def test_a_failed_execution_keeps_the_state(transport: Transport) -> None:
-    """The sequence goes on where it was; another in the same model is not disturbed."""
+    """The sequence continues from its state; another in the same model is not disturbed."""
     sequence, other = next(_ids), next(_ids)
 
     def infer(text: bytes, one: int = sequence, **flags: bool) -> int:
@@ -204,7 +204,7 @@ def test_a_failed_execution_keeps_the_state(transport: Transport) -> None:
     ],
 )
 def test_parameters_of_wrong_types_over_http(server: Server, name: str, value: str) -> None:
-    """Each is refused; Triton says 500, though it is the client's mistake."""
+    """Each is refused with 400; Triton returns 500."""
     good = {"sequence_id": "9", "sequence_start": "true", "sequence_end": "true"}
     parameters = ",".join(f'"{key}":{text}' for key, text in {**good, name: value}.items())
     request = {"inputs": [{"name": "INPUT", "datatype": "INT32", "shape": [1, 1], "data": [1]}]}
@@ -240,7 +240,7 @@ WRONG_PARAMETERS: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("name", "value"), WRONG_PARAMETERS)
 def test_parameters_of_wrong_types_over_grpc(server: Server, name: str, value: Any) -> None:
-    """The same in messages; on a stream the error is a message and the stream goes on."""
+    """The same over gRPC; on a stream the error is a message and the stream continues."""
     request = raw_request(**{name: value})
     with grpc.insecure_channel(server.grpc_url) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
@@ -258,7 +258,7 @@ def test_parameters_of_wrong_types_over_grpc(server: Server, name: str, value: A
 
 
 def test_errors_on_a_stream_name_their_request(server: Server) -> None:
-    """So that a client with many requests in flight knows which one failed."""
+    """A client with many requests in flight can tell which one failed."""
     missing = raw_request(sequence_start=False)
     missing.id = "without start"
     with grpc.insecure_channel(server.grpc_url) as channel:
@@ -269,7 +269,7 @@ def test_errors_on_a_stream_name_their_request(server: Server) -> None:
 
 
 def test_requests_after_a_refused_one(server: Server) -> None:
-    """A client that sends a whole sequence at once learns of each request."""
+    """A client that sends a whole sequence at once gets an error for each request."""
     with contextlib.closing(TRANSPORTS["stream"](server)) as stream:
         for step in range(4):
             stream.send(MODEL, tensor(1), sequence_id="rash", sequence_end=step == 3)
@@ -431,7 +431,7 @@ def partial_sum(server: Server) -> int:
     return int(outputs["OUTPUT"][0, 0])
 
 
-@pytest.mark.galatea_only  # It serves some of them, and is killed by others in between.
+@pytest.mark.galatea_only  # Triton serves some of them, and crashes on others.
 @pytest.mark.parametrize("name", list(BAD_MODELS))
 def test_bad_configurations(reasons: dict[str, tuple[str, str]], name: str) -> None:
     """Each is refused, the reason names what is wrong, and others are served."""

@@ -29,7 +29,7 @@ DATATYPES: dict[str, Any] = {
     "uint32": numpy.uint32,
     "string": numpy.object_,
 }
-#: Triton hands a model 128 bytes where the text ends earlier.
+#: Triton always passes 128 bytes to the model, even for shorter texts.
 STRINGS_FAIL = pytest.mark.galatea_only
 
 _ids = itertools.count(1)
@@ -122,7 +122,7 @@ def test_numbers_that_need_more_bits(
 
 
 def test_ids_with_equal_lower_halves(transport: Transport) -> None:
-    """The model can't tell them apart, the server does."""
+    """The model can't distinguish them, but the server does."""
     ids = [(1 << 32) + 77, (2 << 32) + 77]
     for step in range(3):
         for sequence in ids:
@@ -172,10 +172,10 @@ def test_inputs_of_any_length(transport: Transport, strategy: str) -> None:
         assert outputs["OUTPUT"].tolist() == [list(range(length))]
 
 
-@pytest.mark.galatea_only  # Its models see four letters as a number.
+@pytest.mark.galatea_only  # Triton passes four letters as a number.
 @pytest.mark.parametrize("kinds", NUMBERS)
 def test_a_text_id_for_a_model_with_numeric_ids(transport: Transport, kinds: str) -> None:
-    """Refused; the sequence doesn't exist afterwards."""
+    """The request is refused, and the sequence doesn't exist afterwards."""
     for start in (True, False):
         with pytest.raises(InferenceServerException) as caught:
             transport.infer(
@@ -187,7 +187,7 @@ def test_a_text_id_for_a_model_with_numeric_ids(transport: Transport, kinds: str
 
 @STRINGS_FAIL
 def test_a_numeric_id_for_a_model_with_text_ids(transport: Transport) -> None:
-    """Refused as well."""
+    """The request is refused."""
     with pytest.raises(InferenceServerException) as caught:
         transport.infer(
             f"controls_direct_{STRINGS}", tensor(1), sequence_id=5, sequence_start=True
@@ -197,6 +197,6 @@ def test_a_numeric_id_for_a_model_with_text_ids(transport: Transport) -> None:
 
 
 def test_controls_are_not_in_the_metadata(server: Server) -> None:
-    """Metadata lists neither the controls nor anything made up."""
+    """Metadata lists neither controls nor generated inputs."""
     metadata = server.get("/v2/models/controls_direct_int32_uint64").json()
     assert [one["name"] for one in metadata["inputs"]] == ["INPUT"]

@@ -1,7 +1,7 @@
 """A thousand clients at once that behave as clients do: they pause, forget to end their
-sequences, take IDs that others had, and vanish. Every answer has to be right.
+sequences, reuse IDs of others, and disconnect. Every response has to be right.
 
-The state of a sequence is the text of all that it was sent, so a trace of another
+The state of a sequence is the concatenation of its inputs, so a trace of another
 sequence, or of an earlier one with the same ID, would show.
 """
 
@@ -55,9 +55,9 @@ Identity = int | str
 
 @dataclasses.dataclass(frozen=True)
 class Id:
-    """A correlation ID, and what its last user sent before it vanished, if it did.
+    """A correlation ID, and the last input of a user that disconnected, if any.
 
-    Such a request may arrive late, and what comes after it is cancelled with it.
+    Such a request may arrive late, and later ones are cancelled with it.
     """
 
     identity: Identity
@@ -66,7 +66,7 @@ class Id:
 
 @dataclasses.dataclass
 class Ids:
-    """Correlation IDs: what one client gives back, the next one takes."""
+    """A pool of correlation IDs: clients reuse the IDs that others returned."""
 
     free: list[Id] = dataclasses.field(default_factory=list)
     numbers: itertools.count = dataclasses.field(default_factory=lambda: itertools.count(1))
@@ -80,7 +80,7 @@ class Ids:
 
 
 class Unary:
-    """Single calls over a connection that is shared."""
+    """Single calls over a shared connection."""
 
     library = tritonclient.grpc.aio
 
@@ -88,12 +88,12 @@ class Unary:
         self._client = client
 
     async def infer(self, **request: Any) -> str:
-        """The answer to one request."""
+        """Sends a request and returns its output."""
         result = await self._client.infer(**request)
         return result.as_numpy("OUTPUT")[0, 0].decode()
 
     async def disconnect(self) -> None:
-        """The cancelled call is all that there was."""
+        """Nothing remains to be closed after the cancelled call."""
 
 
 class Http(Unary):
@@ -120,7 +120,7 @@ class Stream:
             yield await self._requests.get()
 
     async def infer(self, **request: Any) -> str:
-        """Writes a request and waits for its answer."""
+        """Writes a request and waits for its response."""
         self._requests.put_nowait(request)
         result, error = await anext(self._responses)
         if error is not None:
@@ -128,18 +128,18 @@ class Stream:
         return result.as_numpy("OUTPUT")[0, 0].decode()
 
     async def disconnect(self) -> None:
-        """Breaks the stream off; the next request opens another."""
+        """Cancels the stream; the next request opens another."""
         self._responses.cancel()
         self._open()
 
 
 class UnknownSequence(Exception):
-    """The sequence doesn't exist any more, and may not."""
+    """The sequence no longer exists, which is allowed."""
 
 
 @dataclasses.dataclass
 class Client:
-    """Sends sequences one after the other and checks every answer."""
+    """Sends sequences one after the other and checks every response."""
 
     number: int
     connection: Any
@@ -150,7 +150,7 @@ class Client:
     last_sent: float = 0.0
 
     async def send(self, one: Id, text: str, **flags: bool) -> str:
-        """One request. A sequence may be gone only if it was idle for long enough."""
+        """Sends one request. The sequence may be unknown only if it was idle for long enough."""
         sent_before, self.last_sent = self.last_sent, time.monotonic()
         tensor = {"INPUT": numpy.array([[text.encode()]], numpy.object_)}
         request = {
@@ -176,7 +176,7 @@ class Client:
         return response.replace(one.lost, "")
 
     async def disconnect(self, one: Id, text: str) -> None:
-        """Sends a request and is gone before the answer, if it can."""
+        """Sends a request and disconnects, if possible before the response."""
         call = asyncio.ensure_future(self.send(one, text))
         await asyncio.sleep(self.chance.random() * 0.01)
         call.cancel()
@@ -185,7 +185,7 @@ class Client:
         await self.connection.disconnect()
 
     async def sequence(self, one: Id, name: str) -> Id:
-        """One sequence: it may begin anew in the middle, lack its end, or be left alone.
+        """Runs one sequence, which may restart, lack its end, or be abandoned.
 
         Returns the ID for its next user.
         """
@@ -256,7 +256,7 @@ async def crowd(server: Server, model: str, seed: int) -> Counter[str]:
 def test_a_thousand_clients(
     start_server: StartServer, tmp_path: pathlib.Path, strategy: str
 ) -> None:
-    """Every partial result is right, and in the end nothing is left."""
+    """Every partial result is right, and no sequence is left at the end."""
     example = sequences.accumulator("bytes", "zero", STRATEGIES[strategy])
     write_example(tmp_path, "model", example)
     with start_server(tmp_path) as server:

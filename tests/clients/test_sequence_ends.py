@@ -69,7 +69,7 @@ def other(server: Server) -> Iterator[Grpc]:
 
 @pytest.fixture
 def calls(server: Server) -> Iterator[GrpcCalls]:
-    """A client that doesn't wait."""
+    """A client that sends overlapping calls."""
     with contextlib.closing(GrpcCalls(server)) as one:
         yield one
 
@@ -105,7 +105,7 @@ def end(transport: Transport, model: str, value: int, sequence: Any) -> int:
 
 
 def assert_unknown(transport: Transport, model: str, sequence: Any) -> None:
-    """The sequence is gone: its next request would have to start it."""
+    """Checks that the sequence is unknown: its next request needs START."""
     with pytest.raises(InferenceServerException, match="START"):
         infer(transport, model, 1, sequence)
 
@@ -113,11 +113,11 @@ def assert_unknown(transport: Transport, model: str, sequence: Any) -> None:
 def test_an_idle_sequence_makes_room(
     server: Server, transport: Transport, other: Grpc, strategy: str
 ) -> None:
-    """One that waits in the backlog is answered when the other has idled out."""
+    """A sequence in the backlog gets the slot when the other has idled out."""
     model = f"idle_{strategy}"
     idle, waiting = next(_ids), next(_ids)
     assert start(transport, model, 1, idle) == 1
-    # Nothing but idleness can free the only slot.
+    # Only idleness can free the only slot.
     assert start(other, model, 5, waiting) == 5
     assert_unknown(transport, model, idle)
     assert start(transport, model, 7, idle, sequence_end=True) == 7
@@ -126,7 +126,7 @@ def test_an_idle_sequence_makes_room(
 def test_an_idle_sequence_is_forgotten(
     server: Server, transport: Transport, strategy: str
 ) -> None:
-    """Also if no sequence waits; the same ID starts from nothing."""
+    """It is forgotten even if no sequence waits; the same ID starts without state."""
     model = f"idle_{strategy}"
     sequence = next(_ids)
     assert start(transport, model, 1, sequence) == 1
@@ -152,7 +152,7 @@ def test_waiting_sequences_do_not_idle_out(
     """Idleness counts neither in the backlog nor while a request runs."""
     model = f"slow_idle_{strategy}"
     active, waiting = next(_ids), next(_ids)
-    # Takes longer than a sequence may be idle.
+    # The execution takes longer than a sequence may be idle.
     calls.send(model, tensors(1, SOME_ROUNDS), sequence_id=active, sequence_start=True)
     if not server.is_triton:
         wait_until(lambda: is_busy(server, model) or calls.is_finished(0), 60, "it runs")
@@ -173,14 +173,14 @@ def test_timeout_in_the_backlog(
     assert "timeout of the corresponding sequence has been expired" in caught.value.message()
     assert_unknown(transport, model, waiting)
     assert end(other, model, 1, active) == 2
-    # The sequence that timed out left nothing behind.
+    # The sequence that timed out left no state behind.
     assert start(transport, model, 5, waiting, sequence_end=True) == 5
 
 
 def test_a_timeout_fails_the_whole_sequence(
     server: Server, other: Grpc, calls: GrpcCalls, strategy: str
 ) -> None:
-    """Requests without a timeout fail with the one that has one; other sequences don't."""
+    """Requests without a timeout fail with the one that has one; other sequences continue."""
     model = f"sum_{strategy}"
     active, first, second = next(_ids), next(_ids), next(_ids)
     assert start(other, model, 1, active) == 1
@@ -198,7 +198,7 @@ def test_a_timeout_fails_the_whole_sequence(
 
 
 def test_a_timeout_has_no_effect_in_a_slot(transport: Transport, strategy: str) -> None:
-    """The shortest timeout of all."""
+    """The test uses the shortest timeout."""
     model = f"slow_{strategy}"
     sequence = next(_ids)
     assert start(transport, model, 1, sequence, timeout=1, rounds=200) == 1
@@ -208,7 +208,7 @@ def test_a_timeout_has_no_effect_in_a_slot(transport: Transport, strategy: str) 
 def test_cancelled_in_the_backlog(
     server: Server, other: Grpc, calls: GrpcCalls, strategy: str
 ) -> None:
-    """The rest of its sequence goes with it, and the sequence is unknown."""
+    """The rest of its sequence is cancelled too, and the sequence is unknown."""
     model = f"sum_{strategy}"
     active, waiting = next(_ids), next(_ids)
     assert start(other, model, 1, active) == 1
@@ -226,11 +226,11 @@ def test_cancelled_in_the_backlog(
     assert start(other, model, 5, waiting, sequence_end=True) == 5
 
 
-@pytest.mark.galatea_only  # It fails the requests that came before as well.
+@pytest.mark.galatea_only  # Triton fails the earlier requests as well.
 def test_cancelled_in_the_middle_of_the_backlog(
     server: Server, other: Grpc, calls: GrpcCalls, strategy: str
 ) -> None:
-    """What the client sent before is still answered, and then the slot is free."""
+    """Earlier requests still complete, and then the slot is free."""
     model = f"sum_{strategy}"
     active, waiting = next(_ids), next(_ids)
     assert start(other, model, 1, active) == 1
@@ -258,11 +258,11 @@ def held_server(
         yield running.wait_until_ready()
 
 
-@pytest.mark.galatea_only  # What it cancels stays in the queue while it is held back.
+@pytest.mark.galatea_only  # In Triton cancelled requests stay in the queue while it is held back.
 def test_cancelled_in_a_slot(
     start_server: StartServer, tmp_path: pathlib.Path, strategy: str
 ) -> None:
-    """What the client sent before is answered, what came after is cancelled with it."""
+    """Earlier requests complete; later ones are cancelled with it."""
     with (
         held_server(start_server, tmp_path, strategy, waiting=6, slots=2) as server,
         contextlib.closing(GrpcCalls(server)) as calls,
@@ -280,13 +280,13 @@ def test_cancelled_in_a_slot(
         sums = [total(stream.receive()[1]) for _ in range(4)]
         assert sums == [10, 20, 30, 40]
         assert [total(calls.wait(0)), total(calls.wait(1))] == [1, 2]
-        # Its slot was given back: two more sequences find room beside the second one.
+        # Its slot is free: two more sequences have slots beside the second one.
         for sequence in (3, 1):
             assert start(stream, "model", 5, sequence, sequence_end=True) == 5
 
 
 def test_cancelled_while_it_runs(server: Server, other: Grpc, calls: GrpcCalls) -> None:
-    """Too late to have an effect: the state has moved on, and the sequence goes on."""
+    """The cancellation is too late: the state has changed, and the sequence continues."""
     model = "slow_direct"
     sequence = next(_ids)
     assert start(other, model, 1, sequence) == 1
@@ -294,13 +294,13 @@ def test_cancelled_while_it_runs(server: Server, other: Grpc, calls: GrpcCalls) 
     if not server.is_triton:
         wait_until(lambda: is_busy(server, model) or calls.is_finished(0), 60, "it runs")
     calls.cancel(0)
-    calls.is_cancelled(0)  # Or it ended just before; that is all the same.
+    calls.is_cancelled(0)  # It may also have ended just before.
     assert end(other, model, 1, sequence) == 12 or server.is_triton
 
 
-@pytest.mark.galatea_only  # What it cancels stays in the queue while it is held back.
+@pytest.mark.galatea_only  # In Triton cancelled requests stay in the queue while it is held back.
 def test_a_broken_stream(start_server: StartServer, tmp_path: pathlib.Path, strategy: str) -> None:
-    """All that it brought and that waits is cancelled, and the slot goes to the next."""
+    """Its waiting requests are cancelled, and the next sequence gets the slot."""
     with held_server(start_server, tmp_path, strategy, waiting=4, slots=1) as server:
         broken = GrpcStream(server)
         for index in range(3):
@@ -334,7 +334,7 @@ def test_no_sequence_inherits_the_last_state(
         options = {"sequence_id": "ends", "sequence_end": True}
         calls.send("slow", tensors(1000, SOME_ROUNDS), **options)
         if not server.is_triton:
-            # Or has run: then the test sees nothing, and does not fail.
+            # If it has already run, the test checks nothing, and does not fail.
             wait_until(lambda: is_busy(server, "slow") or calls.is_finished(0), 60, "it runs")
         assert start(other, "slow", 1, "begins") == 1
         assert total(calls.wait(0)) == 2000
@@ -354,7 +354,7 @@ def test_a_lost_http_client(server: Server, other: Grpc, strategy: str) -> None:
     connection.request("POST", f"/v2/models/{model}/infer", body)
     server.wait_for_pending(model, 1)
     connection.close()
-    if not server.is_triton:  # It notices when it would execute the request.
+    if not server.is_triton:  # Triton notices when it would execute the request.
         server.wait_for_pending(model, 0)
     assert end(other, model, 1, active) == 2
     if not server.is_triton:
@@ -362,7 +362,7 @@ def test_a_lost_http_client(server: Server, other: Grpc, strategy: str) -> None:
 
 
 def test_a_half_closed_stream_gets_its_responses(server: Server, strategy: str) -> None:
-    """The client may say that nothing more comes, and still gets its answers."""
+    """The client may close its sending half and still gets its responses."""
     model = f"slow_{strategy}"
     sequence = next(_ids)
     stream = GrpcStream(server)

@@ -41,12 +41,12 @@ def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transp
 
 
 def values(datatype: str) -> list[Any]:
-    """What a sequence adds up."""
+    """The inputs of a sequence."""
     return ["a", "", "bc", "ü", "d" * 300] if datatype == "bytes" else [1, -20, 300, 0, 5]
 
 
 def first(datatype: str, initial: str) -> Any:
-    """What the sum starts from."""
+    """The initial value of the sum."""
     if initial == "file":
         return sequences.INITIAL_TEXT if datatype == "bytes" else sequences.INITIAL_NUMBER
     return "" if datatype == "bytes" else 0
@@ -85,12 +85,12 @@ def partial_sums(
 
 
 def expected_sums(datatype: str, initial: str) -> list[Any]:
-    """The right answers."""
+    """The expected responses."""
     return list(itertools.accumulate(values(datatype), initial=first(datatype, initial)))[1:]
 
 
 def without_what_triton_lacks(is_triton: bool, datatype: str, initial: str) -> None:
-    """Its states of strings can't start from a file."""
+    """Skips states of strings from a file, which Triton doesn't support."""
     if is_triton and (datatype, initial) == ("bytes", "file"):
         pytest.skip("Triton fills the state with zeros, or ends")
 
@@ -101,7 +101,7 @@ def without_what_triton_lacks(is_triton: bool, datatype: str, initial: str) -> N
 def test_partial_sums(
     server: Server, transport: Transport, strategy: str, datatype: str, initial: str
 ) -> None:
-    """Each sequence sees its own state; a second one starts anew, with either kind of ID."""
+    """Each sequence has its own state; a second one starts again, with either kind of ID."""
     without_what_triton_lacks(server.is_triton, datatype, initial)
     model = f"accumulate_{strategy}_{datatype}_{initial}"
     for sequence in (next(_ids), f"sequence {next(_ids)}"):
@@ -111,7 +111,7 @@ def test_partial_sums(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_interleaved_sequences(transport: Transport, strategy: str) -> None:
-    """Sequences that take turns in all slots of two instances."""
+    """Interleaved sequences use all slots of two instances."""
     model = f"accumulate_{strategy}_int32_file"
     ids = [next(_ids) for _ in range(8)]
     for step in range(5):
@@ -150,7 +150,7 @@ def in_batches(server: Server, model: str, given: list[list[Any]]) -> list[list[
     """Sends sequences whose requests run together; returns all that each one got.
 
     `given` holds the values of each sequence. Some are longer than others, so a batch
-    also has rows that are filled up.
+    also has padding rows.
     """
     datatype = next((one for one in DATATYPES if f"_{one}_" in model), "int32")
     longest = max(len(one) for one in given)
@@ -183,7 +183,7 @@ def in_batches(server: Server, model: str, given: list[list[Any]]) -> list[list[
 def test_states_of_a_batch(
     held_server: Server, strategy: str, datatype: str, initial: str
 ) -> None:
-    """Rows of a batch, some of them filled up, keep their states apart."""
+    """Rows of a batch, some of them padding, have separate states."""
     without_what_triton_lacks(held_server.is_triton, datatype, initial)
     if held_server.is_triton and strategy == "oldest":
         pytest.skip("its variable counts only the next request of each sequence")
@@ -205,7 +205,7 @@ def test_states_of_a_batch(
 
 
 def test_one_buffer_in_a_batch(held_server: Server) -> None:
-    """The model writes its states where it reads them, for each row its own."""
+    """The model writes each row's state in place."""
     given = [[10**place] * length for place, length in enumerate(LENGTHS)]
     given.pop()  # Four slots, so the fifth sequence would be in the backlog.
     given[0] += given[0][:1] * 2
@@ -213,10 +213,10 @@ def test_one_buffer_in_a_batch(held_server: Server) -> None:
     assert in_batches(held_server, "accumulate_same_buffer", given) == expected
 
 
-@pytest.mark.galatea_only  # It can't batch states of different sizes and says so.
+@pytest.mark.galatea_only  # Triton refuses to batch states of different sizes.
 @pytest.mark.parametrize("model", ["history_batched", "history_direct"])
 def test_states_of_different_sizes(held_server: Server, model: str) -> None:
-    """Requests whose states differ in size are answered as if they had come alone."""
+    """Requests whose states differ in size get the same responses as without batching."""
     given = [[1] * 3, [2] * 2, [3] * 6, [4]]
     seen = in_batches(held_server, model, given)
     assert seen == [[[0, *one[: step + 1]] for step in range(len(one))] for one in given]
@@ -238,7 +238,7 @@ def test_start_and_end_on_one_request(transport: Transport) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("initial", INITIAL_STATES)
 def test_start_on_a_live_sequence(transport: Transport, strategy: str, initial: str) -> None:
-    """The sequence begins anew and goes on."""
+    """The sequence starts again and continues."""
     model = f"accumulate_{strategy}_int32_{initial}"
     sequence = next(_ids)
     begin = first("int32", initial)
@@ -264,7 +264,7 @@ def test_numbers_and_strings_are_different_ids(transport: Transport) -> None:
 
 
 def test_the_largest_ids(transport: Transport) -> None:
-    """As large as the client's fields are, and 128 characters."""
+    """The largest numbers of the client's fields, and 128 characters."""
     for sequence in (2**63 - 1, "x" * 128):
         received = partial_sums(transport, "accumulate_oldest_int32_zero", "int32", sequence)
         assert received == expected_sums("int32", "zero")
@@ -279,7 +279,7 @@ def test_the_largest_number_over_http(server: Server) -> None:
 
 @pytest.mark.parametrize("model", ["accumulate_same_buffer", "accumulate_without_batches"])
 def test_other_accumulators(transport: Transport, model: str) -> None:
-    """One buffer for the state before and after; a model without a batch dimension."""
+    """A state with one buffer, and a model without a batch dimension."""
     batched = model != "accumulate_without_batches"
     for _ in range(2):
         received = partial_sums(transport, model, "int32", next(_ids), batched)
@@ -319,7 +319,7 @@ def test_two_states(transport: Transport) -> None:
 
 
 def test_a_state_can_be_the_only_output(transport: Transport) -> None:
-    """The state moves on although the client wants something else, or only it."""
+    """The state advances, whether the client requests another output or only the state."""
     sequence = next(_ids)
     wanted = [["OUTPUT"], ["TRACE_NEXT"], ["OUTPUT", "TRACE_NEXT"]]
     for step, names in enumerate(wanted):
@@ -348,7 +348,7 @@ def test_states_are_not_in_the_metadata(server: Server) -> None:
 def test_initial_state_files_are_read_once(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """What the file held when the model was loaded counts."""
+    """The state is the file's content at load time."""
     name = "accumulate_direct_int32_file"
     make_models.write_models(tmp_path, make_models.STATEFUL_MODELS, [name])
     with start_server(tmp_path) as running:

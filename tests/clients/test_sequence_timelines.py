@@ -64,7 +64,7 @@ def batches(*texts: str) -> list[Batch]:
 
 
 def interleaved(lengths: Sequence[int]) -> list[SequenceRequest]:
-    """Whole sequences 1, 2, 3 ... whose requests come in turns."""
+    """The interleaved requests of whole sequences 1, 2, 3 ..."""
     return [
         SequenceRequest(sequence, start=step == 0, end=step == length - 1)
         for step in range(max(lengths))
@@ -80,7 +80,7 @@ def as_truth(value: Any) -> bool:
 
 
 def seen_batch(outputs: dict[str, numpy.ndarray]) -> Batch:
-    """The batch that a response tells of."""
+    """The batch that a response describes."""
     columns = [outputs[name][0].tolist() for name in ("CORRIDS", "STARTS", "ENDS", "READYS")]
     return tuple(
         ObservedRow(identity, as_truth(start), as_truth(end), as_truth(ready))
@@ -164,7 +164,7 @@ def check(
     assert statistics["inference_stats"]["compute_infer"]["count"] == len(requests)
 
 
-@pytest.mark.galatea_only  # Its instances are not let go at the same moment.
+@pytest.mark.galatea_only  # Triton's instances do not start at the same moment.
 def test_direct_two_instances_of_two_slots(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -188,7 +188,7 @@ def test_direct_slots_pass_to_the_backlog(
 
 
 def test_direct_padding(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Slots below the highest ready one are filled up; those above are left out."""
+    """Slots below the highest ready one are padded; those above are left out."""
     requests = interleaved([3, 1, 2])
     batching = sequences.Batching(sequences.DIRECT, max_batch_size=4)
     outcome = run(start_server, tmp_path, batching, requests, waiting=6)
@@ -198,7 +198,7 @@ def test_direct_padding(start_server: StartServer, tmp_path: pathlib.Path) -> No
 def test_direct_inputs_of_different_shapes(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """A request that doesn't fit the batch's shape waits, and its slot is filled up."""
+    """A request that doesn't fit the batch's shape waits, and its slot is padded."""
     requests = [
         SequenceRequest(1, start=True, end=False, length=1),
         SequenceRequest(2, start=True, end=False, length=2),
@@ -212,7 +212,7 @@ def test_direct_inputs_of_different_shapes(
     check(outcome, requests, expected)
 
 
-@pytest.mark.galatea_only  # Its variable counts only the next request of each sequence.
+@pytest.mark.galatea_only  # Triton's variable counts only the next request of each sequence.
 def test_oldest_four_candidates(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """The oldest pending requests make the batch; a fifth sequence waits for a place."""
     strategy = "oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] }"
@@ -223,11 +223,11 @@ def test_oldest_four_candidates(start_server: StartServer, tmp_path: pathlib.Pat
     check(outcome, requests, expected)
 
 
-@pytest.mark.galatea_only  # Its variable counts only the next request of each sequence.
+@pytest.mark.galatea_only  # Triton's variable counts only the next request of each sequence.
 def test_oldest_never_batches_a_sequence_with_itself(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """However many requests a sequence has waiting, one is in a batch."""
+    """A batch has at most one request of a sequence."""
     requests = interleaved([4, 2])
     batching = sequences.Batching("oldest { max_candidate_sequences: 2 }", max_batch_size=4)
     outcome = run(start_server, tmp_path, batching, requests, waiting=6)
@@ -256,7 +256,7 @@ def test_direct_waits_for_slots(start_server: StartServer, tmp_path: pathlib.Pat
 def test_lone_requests_are_answered(
     start_server: StartServer, tmp_path: pathlib.Path, strategy: str
 ) -> None:
-    """One setting alone does nothing; a delay ends; a size is no condition."""
+    """One setting alone has no effect, a delay ends, and a preferred size is not required."""
     requests = interleaved([2])
     outcome = run(start_server, tmp_path, sequences.Batching(strategy), requests, waiting=0)
     check(outcome, requests, batches("1S", "1E"))
@@ -273,7 +273,7 @@ def test_oldest_goes_at_a_preferred_size(start_server: StartServer, tmp_path: pa
     check(outcome, requests, batches("1S 2S", "1E 2E"))
 
 
-@pytest.mark.galatea_only  # Its promise is for each instance.
+@pytest.mark.galatea_only  # Triton preserves the order per instance.
 def test_oldest_preserve_ordering(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Responses leave in the order of the requests, across sequences and instances."""
     strategy = "oldest { max_candidate_sequences: 2 preserve_ordering: true }"

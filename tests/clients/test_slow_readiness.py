@@ -1,4 +1,4 @@
-"""A backend that takes its time to say whether it is ready: others don't wait for it."""
+"""A backend whose readiness call is slow doesn't block other requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from test_plugin_backends import PLAIN, write_model
 from transports import RESPONSE_SECONDS_MAX
 from wire import Tap
 
-#: Says that it was asked, and answers when a file is there.
+#: Records each readiness call, and returns when a file exists.
 SLOW = """
 #include <stdio.h>
 #include <unistd.h>
@@ -41,20 +41,20 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
 }
 """
 
-#: More than may be asked at once, and enough for every worker of a door to have some.
+#: More than may run at once, and enough for every I/O thread to have some.
 QUESTIONS = 40
 
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Where the backend and the test meet; in the end the backend is let go."""
+    """The directory shared with the backend; at the end the backend is released."""
     yield tmp_path
     (tmp_path / "go").touch()
 
 
 @pytest.fixture
 def slow(start_server: StartServer, folder: pathlib.Path) -> Iterator[Server]:
-    """A server with the model `slow`, and `plain`, of which no backend is asked."""
+    """A server with the model `slow`, and `plain`, which has no readiness call."""
     source = folder / "slow.c"
     source.write_text(SLOW % {"folder": folder})
     compile_library(source, folder / "backends" / "slow" / "libtriton_slow.so")
@@ -66,7 +66,7 @@ def slow(start_server: StartServer, folder: pathlib.Path) -> Iterator[Server]:
 
 
 def readiness_calls(folder: pathlib.Path) -> int:
-    """How often the backend was asked."""
+    """The number of readiness calls."""
     with contextlib.suppress(FileNotFoundError):
         return (folder / "asked").read_text().count("asked")
     return 0
@@ -77,7 +77,7 @@ def readiness_calls(folder: pathlib.Path) -> int:
 def test_other_http_connections_are_not_blocked(
     slow: Server, folder: pathlib.Path, path: str
 ) -> None:
-    """Those that don't ask are answered while many ask, and then those that do."""
+    """Other requests complete while many readiness requests wait; then those complete, too."""
     with contextlib.ExitStack() as stack:
         before = [stack.enter_context(Connection(slow)) for _ in range(QUESTIONS)]
         questions = [stack.enter_context(Connection(slow)) for _ in range(QUESTIONS)]
@@ -100,7 +100,7 @@ def test_other_http_connections_are_not_blocked(
 
 @pytest.mark.galatea_only
 def test_other_grpc_calls_are_not_blocked(slow: Server, folder: pathlib.Path) -> None:
-    """Those of the same connection too, and a call that was given up is not asked."""
+    """Calls of the same connection continue, and a cancelled call doesn't reach the backend."""
     with (
         contextlib.closing(Tap(slow)) as tap,
         grpc.insecure_channel(tap.grpc_url) as channel,
@@ -112,7 +112,7 @@ def test_other_grpc_calls_are_not_blocked(slow: Server, folder: pathlib.Path) ->
         wait_until(
             lambda: readiness_calls(folder) >= 16, RESPONSE_SECONDS_MAX, "the backend is asked"
         )
-        # Calls don't leave in the order in which they were made: any of the others may
+        # Calls don't leave in the order in which they were started: any of the others may
         # have been among the first.
         given_up = stub.ModelReady.future(model)
         wait_until(

@@ -35,7 +35,7 @@ ROWS = 3
 
 
 def infer(server: Server, rows: int = ROWS) -> None:
-    """One request to the model whose counters are looked at."""
+    """Sends one request to the model whose counters are read."""
     data = list(range(6 * rows))
     tensor = {"name": "INPUT0", "shape": [rows, 6], "datatype": "INT16", "data": data}
     assert server.infer("onnx_identity_int16", {"inputs": [tensor]}).status == 200
@@ -83,7 +83,7 @@ def test_statistics_count_requests_and_rows(server: Server) -> None:
 
 
 def test_batch_statistics_have_an_entry_a_size(server: Server) -> None:
-    """Sizes that were executed, and only those."""
+    """The statistics list only sizes that were executed."""
     infer(server)
     infer(server, rows=1)
     entries = {
@@ -96,14 +96,14 @@ def test_batch_statistics_have_an_entry_a_size(server: Server) -> None:
 
 
 def test_an_unused_model_has_zeros(server: Server) -> None:
-    """A model that was never asked has no last inference."""
+    """A model without requests has no last inference."""
     entry = server.statistics("identity_matrix")
     assert entry["inference_count"] == entry["execution_count"] == entry["last_inference"] == 0
     assert entry["batch_stats"] == []
 
 
 def test_failures_are_counted(server: Server) -> None:
-    """A request that the backend can't serve is a failure."""
+    """A request that the backend can't execute counts as a failure."""
     before = server.statistics("simple_string")["inference_stats"]["fail"]["count"]
     failures = metric(server, "nv_inference_request_failure", "simple_string", reason="BACKEND")
     bad = {"shape": [1, 16], "datatype": "BYTES", "data": ["x"] * 16}
@@ -119,7 +119,7 @@ def test_failures_are_counted(server: Server) -> None:
 def test_all_statistics(
     server: Server, grpc_client: tritonclient.grpc.InferenceServerClient
 ) -> None:
-    """Without a name, every model; over both protocols."""
+    """Without a name the statistics cover every model, over both protocols."""
     reply = server.get("/v2/models/stats")
     assert reply.status == 200
     over_http = {entry["name"] for entry in reply.json()["model_stats"]}
@@ -146,7 +146,7 @@ def test_statistics_over_grpc_are_the_same(
 
 @pytest.mark.parametrize("path", ["absent", "absent/versions/1", "simple/versions/7"])
 def test_statistics_of_an_unknown_model(server: Server, path: str) -> None:
-    """Here, and only here, an unknown model is a bad argument."""
+    """Only statistics report an unknown model as an invalid argument."""
     reply = server.get(f"/v2/models/{path}/stats")
     assert reply.status == 400
     assert "is not available" in reply.error() or "not found" in reply.error()
@@ -180,7 +180,7 @@ def test_metrics_endpoint(server: Server) -> None:
 
 
 def test_counters_grow(server: Server) -> None:
-    """One request of three rows."""
+    """A request of three rows increments the counters."""
     model = "onnx_identity_int16"
     before = {name: metric(server, name, model) for name in COUNTERS}
     infer(server)
@@ -194,12 +194,12 @@ def test_counters_grow(server: Server) -> None:
 
 @pytest.mark.parametrize("reason", ["REJECTED", "CANCELED", "BACKEND", "OTHER"])
 def test_failure_series_exist_from_the_start(server: Server, reason: str) -> None:
-    """Alerts need a zero to start from."""
+    """Alerts need an initial zero."""
     assert metric(server, "nv_inference_request_failure", "identity_matrix", reason=reason) == 0
 
 
 def test_metrics_agree_with_statistics(server: Server) -> None:
-    """Two views of the same counters."""
+    """Both show the same counters."""
     infer(server)
     statistics = server.statistics("onnx_identity_int16")
     model = "onnx_identity_int16"

@@ -1,4 +1,4 @@
-"""Warmup: what instances execute before their model is ready."""
+"""Warmup: instances execute samples before their model is ready."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write(repository: pathlib.Path, name: str, config: str, **files: bytes) -> N
 
 
 def test_warmup_counts(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Every instance executes every sample, and statistics say so."""
+    """Every instance executes every sample, and statistics count them."""
     samples = (
         sample("zero_data: true", 'name: "zeros" batch_size: 2 count: 3')
         + sample("random_data: true")
@@ -86,7 +86,7 @@ def test_a_failing_warmup_fails_the_load(
 def test_a_file_outside_the_model_is_not_read(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Names lead down only."""
+    """File names cannot leave the model's directory."""
     write(tmp_path, "model", IDENTITY + sample('input_data_file: "../../secret"'))
     (tmp_path / "secret").write_bytes(bytes(16))
     with start_server(tmp_path, "--exit-on-error=false") as server:
@@ -97,7 +97,7 @@ def test_a_file_outside_the_model_is_not_read(
 
 
 def tokens(server: Server, count: int) -> list[int]:
-    """What the counting model makes."""
+    """The tokens of the counting model."""
     tensor = {"name": "COUNT", "shape": [1, 1], "datatype": "INT32", "data": [count]}
     reply = server.infer("tokens", {"inputs": [tensor]})
     assert reply.status == 200, reply
@@ -108,7 +108,7 @@ def tokens(server: Server, count: int) -> list[int]:
 def test_a_model_with_iterative_sequences_is_warmed_up(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Its requests are executed again until they end."""
+    """Its warmup requests are executed until they end."""
     config = """\
 backend: "token_counter"
 max_batch_size: 4
@@ -141,7 +141,7 @@ model_warmup { name: "s" batch_size: 3 count: 2 inputs { key: "IN" value {
 
 
 def write_sum(path: pathlib.Path) -> None:
-    """A model that sums up what its sequence brings."""
+    """A model that adds up the inputs of a sequence."""
 
     def tensor(name: str) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 1])
@@ -160,7 +160,7 @@ def write_sum(path: pathlib.Path) -> None:
 def test_a_model_with_states_is_warmed_up(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Its states are those of a new sequence, and no client's."""
+    """Warmup uses the states of a new sequence."""
     write(tmp_path, "sum", STATEFUL, nine=numpy.float32(9).tobytes())
     write_sum(tmp_path / "sum" / "1" / "model.onnx")
     with start_server(tmp_path) as server:

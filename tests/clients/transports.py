@@ -1,4 +1,4 @@
-"""One way to send a request and wait for its answer, over each protocol."""
+"""One interface over all protocols that sends a request and waits for its response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Tensors = Mapping[str, numpy.ndarray]
 
 
 class Transport(Protocol):
-    """A connection on which one request after the other is answered."""
+    """A connection that sends one request after the other."""
 
     def infer(self, model: str, tensors: Tensors, **options: Any) -> dict[str, numpy.ndarray]:
         """Sends a request with the client library's options and waits for its outputs."""
@@ -97,7 +97,7 @@ class Grpc:
 
 
 class GrpcStream:
-    """A gRPC stream; requests need not be answered before the next is sent."""
+    """A gRPC stream, which may have several requests in flight."""
 
     def __init__(self, server: Server) -> None:
         self._client = tritonclient.grpc.InferenceServerClient(server.grpc_url)
@@ -166,7 +166,7 @@ class GrpcCalls:
         return number
 
     def cancel(self, number: int) -> None:
-        """Takes a request back."""
+        """Cancels a request."""
         self._calls[number].cancel()
 
     def wait(self, number: int) -> dict[str, numpy.ndarray]:

@@ -1,7 +1,7 @@
-"""The order in which gRPC requests reach a server, and in which it ends their calls.
+"""The order in which gRPC requests reach a server, and in which their calls end.
 
-Both are read from the bytes on the way: the client library neither sends concurrent
-calls in the order in which they were made, nor reports their ends in that order.
+A proxy reads both from the connection: the client library neither sends concurrent
+calls in the order in which they were started, nor reports their ends in that order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ END_STREAM = 1
 
 
 class Tap:
-    """Passes connections on to a server's gRPC endpoint and takes notes."""
+    """Forwards connections to a server's gRPC endpoint and records the streams."""
 
     def __init__(self, server: Server) -> None:
         self._port = server.grpc_port
@@ -32,7 +32,7 @@ class Tap:
 
     @property
     def grpc_url(self) -> str:
-        """What a client connects to instead of the server."""
+        """The address that a client uses instead of the server's."""
         return f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ def responses_to(
 
     def exchange_suite(suite: str) -> Responses | Exception:
         try:
-            return exchange.answers_of(program, SUITES[suite], tmp_path_factory.mktemp(suite))
+            return exchange.responses_of(program, SUITES[suite], tmp_path_factory.mktemp(suite))
         except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
             return error
 

@@ -153,7 +153,7 @@ def record(program: pathlib.Path, suite: Suite, add: bool) -> None:
     if add and suite.golden_path.exists():
         responses |= json.loads(suite.golden_path.read_text())
     suite.golden_path.write_text(json.dumps(responses, indent=1, sort_keys=True) + "\n")
-    print(f"{len(responses)} answers written to {suite.golden_path}")
+    print(f"{len(responses)} responses written to {suite.golden_path}")
 
 
 def main() -> None:
