@@ -370,7 +370,7 @@ def test_memory_behind_a_quick_step_stays_flat(
         taken = running.statistics("slow_identity")["inference_count"]
         stream.close(cancel=True)
     assert made - taken <= 8 * 256 + 64
-    # An allowance for a sanitizer or an allocator; a million tokens would need ten times that.
+    # Room for a sanitizer or an allocator; a million tokens would need ten times that.
     assert grown < 8 * 1024
 
 

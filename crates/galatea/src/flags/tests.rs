@@ -419,7 +419,7 @@ fn every_flag_of_triton_is_known_and_one_is_new() {
 fn host_policies_bind_to_processors() {
     let policies = |flags: &[&str]| format!("{:?}", settings(flags).host_policies);
     let cores = |cores: &str, text: &str| {
-        let binding = format!("Binding {{ cores: Some(CpuCores([{cores}])), nodes: {{}} }}");
+        let binding = format!("ThreadBinding {{ cores: Some(CpuCores([{cores}])), nodes: {{}} }}");
         let settings = format!("{{\"cpu-cores\": \"{text}\"}}");
         format!("HostPolicy {{ binding: {binding}, settings: {settings} }}")
     };
