@@ -24,12 +24,64 @@
 //! | an order or a poll asks for models | `Manager` | `orders.rs`, `polling.rs` |
 //! | the catalog is searched for them and for what they need | [`CatalogModel`], `Searcher` | `search.rs` |
 //! | those that changed are defined | `DefinedModel`, `AgentLeaseSlot`, `Candidate` | `defined_model.rs`, `candidate.rs` |
-//! | they become desired; the lifecycle says what to load | `Plan`, `Lifecycle` | `plan/mod.rs` |
+//! | they become desired; the lifecycle says what to load | `Plan`, `Lifecycle` | `plan/mod.rs`, `plan/desired.rs` |
 //! | a load begins: its order goes to a thread | `Load`, `LoadOrder`, `Effect`, `Pool` | `plan/loads.rs`, `load.rs`, `effect.rs`, `driver.rs`, `pool.rs` |
 //! | the versions that are new are loaded, those that stay get instances | `LoadWorker`, `VersionWork`, `Loader` | `worker.rs` |
 //! | each result is an event for the plan, the last one decides | `ManagerEvent`, `Load` | `plan/loads.rs` |
 //! | all versions serve, in one swap | `RegistryChange`, `ModelHandle` | `../registry/mod.rs`, `../handle.rs` |
 //! | what they replaced is drained and destroyed | `Reaper`, `AgentLease` | `../reaper.rs`, `../agent_lease.rs` |
+//!
+//! # Example
+//!
+//! A server without models:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use galatea_dispatch::{HostPolicies, LogSink, RateLimit};
+//! use galatea_engine::{
+//!     Catalog, CatalogModel, ControlMode, Namespaces, Server, ServerOptions,
+//! };
+//! use galatea_infer::{LoadParameters, ServerControl};
+//! use galatea_repository::{ListedModel, Lookup, Scan};
+//!
+//! struct EmptyCatalog;
+//!
+//! impl Catalog for EmptyCatalog {
+//!     fn names(&self) -> Vec<ListedModel> {
+//!         Vec::new()
+//!     }
+//!
+//!     fn scan(&self) -> Scan<CatalogModel> {
+//!         Scan::default()
+//!     }
+//!
+//!     fn find(&self, _: &str, _: LoadParameters) -> Lookup<CatalogModel> {
+//!         Lookup::Missing
+//!     }
+//! }
+//!
+//! let server = Server::new(ServerOptions {
+//!     name: String::from("triton"),
+//!     version: String::from("0"),
+//!     strict_readiness: true,
+//!     hold_until_queued: 0,
+//!     hold_until_backlogged: 0,
+//!     catalog: Arc::new(EmptyCatalog),
+//!     control: ControlMode::Explicit,
+//!     namespaces: Namespaces::None,
+//!     load_threads: 4,
+//!     load_retries: 0,
+//!     cache: None,
+//!     host_policies: HostPolicies::default(),
+//!     rate_limit: RateLimit::Off,
+//!     log: LogSink::new(|_, _, line| println!("{line}")),
+//! })
+//! .unwrap();
+//! assert!(server.follow_repositories());
+//! assert_eq!(server.ready(), Ok(true));
+//! assert!(server.load_model("net", LoadParameters::default()).is_err());
+//! ```
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
