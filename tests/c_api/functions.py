@@ -1,4 +1,4 @@
-"""What the programs share that call the functions of tritonserver.h."""
+"""Shared code of the programs that call the functions of tritonserver.h."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class Functions:
         return f"{code}: {text}"
 
     def check_call(self, name: str, *arguments: object) -> None:
-        """The same, where an error is not expected."""
+        """Calls a function that must not fail."""
         error = self.call(name, *arguments)
         assert error is None, f"{name}: {error}"
 
     def read(self, name: str, subject: c_void_p, kind: type) -> object:
-        """What a function tells of an object."""
+        """The value that a function returns for an object."""
         place = kind()
         error = self.call(name, subject, byref(place))
         return error or (place.value.decode() if kind is c_char_p else place.value)

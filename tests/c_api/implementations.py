@@ -1,4 +1,4 @@
-"""The libraries that the same programs run on: ours, and Triton's where that is there."""
+"""The libraries under test: ours, and Triton's if it is installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGES, BACKENDS = "GALATEA_TRITON_PACKAGES", "GALATEA_TRITON_BACKENDS"
 
 @dataclasses.dataclass(frozen=True)
 class Implementation:
-    """A library, and what a process needs that loads it."""
+    """A library, and the environment of a process that loads it."""
 
     library: pathlib.Path
     environment: dict[str, str]
@@ -29,7 +29,7 @@ class Implementation:
         return bool(self.backends)
 
     def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Runs a program in Python to its end, which must be a good one."""
+        """Runs a Python program, which must exit with 0."""
         ended = subprocess.run(
             [sys.executable, *map(str, arguments)],
             env=self.environment,
@@ -44,7 +44,7 @@ class Implementation:
 
 
 def triton(folder: pathlib.Path) -> Implementation:
-    """Triton's library, or the test is left out; backends ask for it by its name."""
+    """Triton's library, or skips the test; backends link to it by its name."""
     for name in (PACKAGES, BACKENDS):
         if name not in os.environ:
             pytest.skip(f"needs Triton's libraries in {name}")

@@ -1,8 +1,8 @@
-"""Makes requests with the functions of tritonserver.h, and prints what was told of them.
+"""Creates requests with the functions of tritonserver.h, and prints what they report.
 
     python inspect_library.py LIBRARY REPOSITORY BACKENDS
 
-Prints a JSON document: what the functions said, and what the backend `inspector` answered.
+Prints a JSON document with the results of the functions and of the backend `inspector`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ START, END = 1, 2
 
 
 class Program(Functions):
-    """A server, and what it calls."""
+    """A server and its callbacks."""
 
     def __init__(self, library: str, repository: str, backends: str) -> None:
         super().__init__(library)
@@ -88,12 +88,12 @@ class Program(Functions):
         )
 
     def send(self, request: c_void_p, allocator: c_void_p | None = None, userp: int = 0) -> None:
-        """Hands a request over."""
+        """Sends a request."""
         self.prepare(request, allocator or self.allocator, userp)
         self.check_call("ServerInferAsync", self.server, request, None)
 
     def prepare(self, request: c_void_p, allocator: c_void_p, userp: int) -> None:
-        """Says whom the server calls."""
+        """Sets the callbacks of a request."""
         _, response_callback, released = self.callbacks
         self.check_call("InferenceRequestSetReleaseCallback", request, released, None)
         self.check_call(
@@ -102,7 +102,7 @@ class Program(Functions):
         )
 
     def result(self) -> dict[str, object]:
-        """What comes of the request."""
+        """Waits for the result of the request."""
         response = c_void_p(self.responses.get(timeout=TIMEOUT_SECONDS))
         request = c_void_p(self.released.get(timeout=TIMEOUT_SECONDS))
         error = self.call("InferenceResponseError", response)
@@ -112,7 +112,7 @@ class Program(Functions):
         return result
 
     def describe(self, response: c_void_p) -> dict[str, object]:
-        """Everything that a response has."""
+        """All properties of a response."""
         model, version, count = c_char_p(), c_int64(), c_uint32()
         self.check_call("InferenceResponseModel", response, byref(model), byref(version))
         self.check_call("InferenceResponseParameterCount", response, byref(count))
@@ -144,7 +144,7 @@ class Program(Functions):
 
 
 def getters(program: Program, request: c_void_p) -> dict[str, object]:
-    """What a request says of itself."""
+    """The results of a request's getters."""
     kinds = {
         "Id": c_char_p,
         "Flags": c_uint32,
@@ -161,7 +161,7 @@ def getters(program: Program, request: c_void_p) -> dict[str, object]:
 
 
 def full(program: Program) -> dict[str, object]:
-    """A request with everything, after taking back what it shouldn't have."""
+    """A request with all properties, some of which were set and removed before."""
     request = program.request("tells")
     before = getters(program, request)
     program.check_call("InferenceRequestSetId", request, b"seven")
@@ -205,7 +205,7 @@ def full(program: Program) -> dict[str, object]:
 
 
 def bare(program: Program) -> dict[str, object]:
-    """A request with what is needed, whose allocator has no function to ask."""
+    """A minimal request, whose allocator has no query function."""
     request = program.request("tells")
     program.add_input(request, "INPUT0", 1)
     program.send(request, program.plain_allocator)
@@ -213,7 +213,7 @@ def bare(program: Program) -> dict[str, object]:
 
 
 def described(program: Program) -> dict[str, object]:
-    """A request whose input is described by attributes, and has data for a host policy."""
+    """A request whose input has buffer attributes and data for a host policy."""
     request = program.request("tells")
     data, near = (c_int32 * 2)(2, 3), (c_int32 * 2)(4, 5)
     attributes, shape = c_void_p(), (c_int64 * 2)(1, 2)
@@ -235,7 +235,7 @@ def described(program: Program) -> dict[str, object]:
 
 
 def raw(program: Program) -> dict[str, object]:
-    """Requests of which only the bytes are given."""
+    """Requests with raw inputs only."""
     data, results = (c_int32 * 2)(2, 3), {}
     for model in ("raw", "tells"):
         request = program.request(model)
@@ -251,7 +251,7 @@ def raw(program: Program) -> dict[str, object]:
 
 
 def late_allocator_functions(program: Program) -> dict[str, object]:
-    """A request whose allocator gets functions when it was told of the allocator already."""
+    """A request whose allocator gets functions after the request uses it."""
     described = []
 
     @ATTRIBUTES
@@ -273,7 +273,7 @@ def late_allocator_functions(program: Program) -> dict[str, object]:
 
 
 def sequence(program: Program) -> list[object]:
-    """The last lines of what is told of a sequence: its state."""
+    """The last lines of a sequence's output, which describe its state."""
     results = []
     for flags in (START, 0, END):
         request = program.request("counts")
@@ -287,7 +287,7 @@ def sequence(program: Program) -> list[object]:
 
 
 def cancelled(program: Program) -> dict[str, object]:
-    """A request that is given up when its backend has it."""
+    """A request that is cancelled while the backend holds it."""
     program.queried.clear()
     request = program.request("waits")
     program.add_input(request, "INPUT0", 1)
@@ -300,7 +300,7 @@ def cancelled(program: Program) -> dict[str, object]:
 
 
 def models(program: Program) -> dict[str, object]:
-    """What the server says of a model."""
+    """The properties of a model."""
     named = (program.server, b"tells", c_int64(-1))
     flags, voidp, ready = c_uint32(), c_void_p(), c_bool()
     found = {}

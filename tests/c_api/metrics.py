@@ -1,8 +1,8 @@
-"""Makes metrics with the functions of tritonserver.h, and prints what was said of them.
+"""Creates metrics with the functions of tritonserver.h, and prints the results.
 
     python metrics.py LIBRARY REPOSITORY
 
-Prints a JSON document: a list of what each case was told.
+Prints a JSON document: the list of results of each case.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COUNTER, GAUGE, HISTOGRAM = range(3)
 
 
 class Program(Functions):
-    """A server, and metrics that it shows."""
+    """A server and its custom metrics."""
 
     def __init__(self, library: str, repository: str) -> None:
         super().__init__(library)
@@ -40,7 +40,7 @@ class Program(Functions):
         return family
 
     def metric(self, family: c_void_p, args: object = (), **labels: str) -> c_void_p | str:
-        """A metric, or why there is none; `args` are none, or MetricArgs or null."""
+        """A metric, or the error; `args` are none, MetricArgs or null."""
         made = [
             c_void_p(
                 self.library.TRITONSERVER_ParameterNew(name.encode(), c_uint(0), text.encode())
@@ -66,7 +66,7 @@ class Program(Functions):
         return args
 
     def change(self, metric: c_void_p, **steps: float) -> list[object]:
-        """What comes of each function with a value, and the value behind it."""
+        """The result of each function with a value, and the value afterwards."""
         results: list[object] = []
         for name, value in steps.items():
             results.append(self.call(f"Metric{name.rstrip('_')}", metric, c_double(value)))
@@ -74,7 +74,7 @@ class Program(Functions):
         return results
 
     def exposition(self, name: str) -> list[str]:
-        """The lines about a family."""
+        """The lines of a family in the metrics text."""
         metrics, text, size = c_void_p(), c_char_p(), c_size_t()
         self.check_call("ServerMetrics", self.server, byref(metrics))
         self.check_call("MetricsFormatted", metrics, c_uint(0), byref(text), byref(size))
@@ -84,7 +84,7 @@ class Program(Functions):
 
 
 def numbers(program: Program) -> list[object]:
-    """A counter grows, a gauge also falls, and nothing is observed in them."""
+    """A counter grows, a gauge also falls, and neither accepts observations."""
     counter, gauge = program.family(COUNTER, "c_count"), program.family(GAUGE, "c_level")
     families = counter, gauge
     results: list[object] = [program.read("GetMetricFamilyKind", one, c_uint) for one in families]
@@ -107,7 +107,7 @@ def numbers(program: Program) -> list[object]:
 
 
 def histograms(program: Program) -> list[object]:
-    """They need their bounds, and count what is observed."""
+    """Histograms need bounds, and count observations."""
     family = program.family(HISTOGRAM, "c_sizes")
     bare = program.arguments()
     results: list[object] = [program.read("GetMetricFamilyKind", family, c_uint)]
@@ -126,7 +126,7 @@ def histograms(program: Program) -> list[object]:
 
 
 def invalid_arguments(program: Program) -> list[object]:
-    """What isn't made."""
+    """Calls with invalid arguments."""
     results: list[object] = []
     family = c_void_p()
     results.append(program.call("MetricFamilyNew", byref(family), c_uint(9), b"c_none", b""))

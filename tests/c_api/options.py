@@ -1,10 +1,10 @@
-"""Makes a server with options, and prints what was said of them and of the server.
+"""Creates a server with options, and prints the results of the setters and of queries.
 
     python options.py LIBRARY BACKENDS OPTIONS QUESTIONS
 
 OPTIONS is a JSON list of setters' names with their arguments, without the options;
 QUESTIONS is one of functions about the server. BACKENDS may be empty. Prints a JSON
-document: what each setter, the making of the server and each question said.
+document: the results of each setter, of creating the server and of each query.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def encoded(argument: object) -> object:
 
 
 class Program(Functions):
-    """Options, and the server that is made of them."""
+    """Options, and the server that is created from them."""
 
     def __init__(self, library: str) -> None:
         super().__init__(library)
@@ -33,21 +33,21 @@ class Program(Functions):
         self.check_call("ServerOptionsNew", byref(self.options))
 
     def set(self, name: str, *arguments: object) -> str | None:
-        """What a setter says."""
+        """The result of a setter."""
         return self.call(f"ServerOptions{name}", self.options, *map(encoded, arguments))
 
     def ready(self) -> object:
-        """Whether the server is."""
+        """Whether the server is ready."""
         return self.read("ServerIsReady", self.server, c_bool)
 
     def model_ready(self, name: str) -> object:
-        """Whether a model is."""
+        """Whether a model is ready."""
         flag = c_bool()
         call_arguments = self.server, name.encode(), c_int64(-1), byref(flag)
         return self.call("ServerModelIsReady", *call_arguments) or flag.value
 
     def document(self, name: str, *arguments: object) -> object:
-        """What a function tells in JSON."""
+        """The JSON document of a function."""
         message, base, size = c_void_p(), c_char_p(), c_size_t()
         call_arguments = self.server, *map(encoded, arguments), byref(message)
         if error := self.call(name, *call_arguments):
@@ -58,11 +58,11 @@ class Program(Functions):
         return result
 
     def name(self) -> object:
-        """The server's."""
+        """The server's name."""
         return self.document("ServerMetadata")["name"]
 
     def states(self) -> object:
-        """The models in the index, and how they are."""
+        """The models in the index, and their states."""
         index = self.document("ServerModelIndex", 0)
         return sorted([one["name"], one.get("state", "")] for one in index)
 
@@ -72,7 +72,7 @@ class Program(Functions):
         return [one["name"] for one in config["input"]] if isinstance(config, dict) else config
 
     def has_metric(self, name: str) -> object:
-        """Whether metrics have lines of this one."""
+        """Whether the metrics text has lines of this metric."""
         metrics, text, size = c_void_p(), c_char_p(), c_size_t()
         if error := self.call("ServerMetrics", self.server, byref(metrics)):
             return error
@@ -82,7 +82,7 @@ class Program(Functions):
         return found
 
     def load(self, model: str, **given: str) -> object:
-        """What comes of loading with a configuration and with files."""
+        """The result of a load with a configuration and files."""
         make = self.library.TRITONSERVER_ParameterNew, self.library.TRITONSERVER_ParameterBytesNew
         for one in make:
             one.restype = c_void_p
@@ -104,7 +104,7 @@ class Program(Functions):
 
 
 def main() -> None:
-    """Sets, makes and asks."""
+    """Applies the options, creates the server and runs the queries."""
     library, backends, options, questions = sys.argv[1:]
     program = Program(library)
     result = {"set": [program.set(*option) for option in json.loads(options)]}

@@ -1,4 +1,4 @@
-"""Sends traced requests to pipelines, and prints when their steps waited and ran.
+"""Sends traced requests to pipelines, and prints when their steps waited and executed.
 
     python spans.py LIBRARY REPOSITORY COUNT SIZE PIPELINE...
 
@@ -45,7 +45,7 @@ class Spans(Program):
             self.changed.notify()
 
     def trace_request(self, pipeline: str, traces: int) -> dict[str, dict[str, int]]:
-        """The times of one request, which makes this many traces."""
+        """The times of one request, which produces this many traces."""
         self.times, self.released_traces, self.final_responses, self.releases = {}, 0, 0, 0
         request, trace = c_void_p(), c_void_p()
         self.check_call(

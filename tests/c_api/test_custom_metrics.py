@@ -1,4 +1,4 @@
-"""Custom metrics: what their functions say, here and by Triton.
+"""Custom metrics: the results of their functions, here and in Triton.
 
 The same program runs on Triton's own library where GALATEA_TRITON_PACKAGES says
 where that is.
@@ -23,7 +23,7 @@ Results = dict[str, list[object]]
 
 @pytest.fixture(scope="module")
 def results(implementation: Implementation, repository: pathlib.Path) -> Results:
-    """What each case was told; of an error, its code."""
+    """The results of each case; errors are reduced to their codes."""
     ended = implementation.run(HERE / "metrics.py", implementation.library, repository)
     found = json.loads(ended.stdout.splitlines()[-1])
     return {case: list(map(code, lines)) for case, lines in found.items()}
@@ -37,7 +37,7 @@ def code(line: object) -> object:
 
 
 def head(name: str, kind: str) -> list[str]:
-    """How a family is introduced."""
+    """The comment lines of a family."""
     return [f"# HELP {name} What {name} is", f"# TYPE {name} {kind}"]
 
 
@@ -50,7 +50,7 @@ def test_counters_grow_and_gauges_move(results: Results) -> None:
         *[None, 8.0],
         *[*head("c_count", "counter"), "c_count 2.5"],
         *[*head("c_level", "gauge"), level],
-        # What two metrics share is shown until both are deleted.
+        # The shared value of two metrics is shown until both are deleted.
         level,
     ]
 
@@ -70,7 +70,7 @@ def test_histograms_count_what_is_observed(results: Results) -> None:
 
 
 def test_invalid_arguments_create_nothing(results: Results) -> None:
-    """No such kind; bounds of a gauge; none, null and unset ones of histograms."""
+    """Unknown kinds, bounds of a gauge, and missing, null or unset bounds are refused."""
     assert results["invalid_arguments"] == [INVALID] * 5
 
 

@@ -1,7 +1,7 @@
-"""What a request is told to be, on both sides: by tritonserver.h and by tritonbackend.h.
+"""The properties of a request on both sides: tritonserver.h and tritonbackend.h.
 
-The backend inspector.c answers with all that it can find out. What is expected here is
-what Triton's library says to the same program, but for the texts of some errors.
+The backend inspector.c returns all that it can query. The expected values are
+those of Triton's library for the same program, except for the texts of some errors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ output [
 ]
 """
 MODELS = {
-    # How many instances there are, the backend says.
+    # The backend reports the number of instances.
     "tells": TENSORS
     + """
 instance_group {
@@ -57,7 +57,7 @@ sequence_batching {
 }
 """,
 }
-#: What is told of every request to `tells` before the request itself.
+#: The lines of every request to `tells` before those of the request itself.
 LOADED = """
 backend inspector policy 0 artifact 0
 backend config {"cmdline":{"auto-complete-config":"true","backend-directory":"DIRECTORY",\
@@ -151,7 +151,7 @@ def results(
     compile: Callable[..., pathlib.Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Any]:
-    """What the program and the backend were told."""
+    """The results of the program and the backend."""
     folder = tmp_path_factory.mktemp("telling")
     options = ["-std=gnu11", "-shared", "-fPIC", "-I", ROOT / "examples/backends"]
     inspector = compile("cc", HERE / "inspector.c", *options)
@@ -175,19 +175,19 @@ def normal(lines: list[str]) -> list[str]:
 
 
 def test_a_backend_sees_the_whole_request(results: dict[str, Any]) -> None:
-    """What was taken back isn't there, and the query function says where outputs go."""
+    """Removed properties are absent, and the query function places the outputs."""
     full = results["full"]
     assert normal(full["response"]["lines"]) == (LOADED.strip() + FULL.rstrip()).split("\n")
     assert full["queries"] == [[42, "TOLD", 5, 2, 2]]
 
 
 def test_a_backend_sees_a_minimal_request(results: dict[str, Any]) -> None:
-    """All outputs are requested, without a place for them."""
+    """All outputs are requested, and their placement is unknown."""
     assert normal(results["bare"]["lines"]) == (LOADED.strip() + BARE.rstrip()).split("\n")
 
 
 def test_a_request_returns_what_was_set(results: dict[str, Any]) -> None:
-    """Before, between and after."""
+    """The getters are called before, between and after the setters."""
     full = results["full"]
     for state in ("before", "texts", "after"):
         assert full[state].pop("IsCancelled").startswith("Internal: ")
@@ -203,7 +203,7 @@ def test_a_request_returns_what_was_set(results: dict[str, Any]) -> None:
 
 
 def test_a_response_returns_what_its_backend_set(results: dict[str, Any]) -> None:
-    """Parameters of every kind, and one output."""
+    """The response has parameters of every kind, and one output."""
     response = {
         name: value for name, value in results["full"]["response"].items() if name != "lines"
     }
@@ -217,7 +217,7 @@ def test_a_response_returns_what_its_backend_set(results: dict[str, Any]) -> Non
 
 
 def test_an_input_may_have_buffer_attributes_and_host_policy_data(results: dict[str, Any]) -> None:
-    """The general data is what its attributes say; the instance's policy has data beside it."""
+    """The general data has its attributes; the instance's policy has separate data."""
     assert results["described"] == [
         "input INPUT0 INT32 rank 2 last 2 bytes 8 buffers 1",
         "for the host policy: bytes 8 buffers 1",
@@ -228,7 +228,7 @@ def test_an_input_may_have_buffer_attributes_and_host_policy_data(results: dict[
 
 
 def test_raw_bytes_are_the_input_of_a_model_that_has_one(results: dict[str, Any]) -> None:
-    """Its configuration says the rest."""
+    """Its configuration determines name, type and shape."""
     assert results["raw"]["raw"] == ["input INPUT0 INT32 rank 2 last 2 bytes 8 buffers 1"]
     (refusal,) = results["raw"]["tells"]
     assert refusal.startswith(
@@ -238,7 +238,7 @@ def test_raw_bytes_are_the_input_of_a_model_that_has_one(results: dict[str, Any]
 
 
 def test_allocator_functions_may_be_set_late(results: dict[str, Any]) -> None:
-    """For a request that was told of the allocator before; where outputs are stays true."""
+    """A request that already uses the allocator gets them; the outputs keep their place."""
     size = len("TOLD") + 1
     assert results["late_allocator_functions"] == {
         "queries": [[43, "TOLD", size, 2, 2]],
@@ -248,7 +248,7 @@ def test_allocator_functions_may_be_set_late(results: dict[str, Any]) -> None:
 
 
 def test_a_state_follows_its_sequence(results: dict[str, Any]) -> None:
-    """And its buffer is described."""
+    """The state's buffer attributes are reported, too."""
     assert results["sequence"] == [
         ["correlation text 'one' ok", "its state's attributes 0 0 4", f"state {step} ok"]
         for step in range(3)
@@ -256,12 +256,12 @@ def test_a_state_follows_its_sequence(results: dict[str, Any]) -> None:
 
 
 def test_a_backend_notices_a_cancelled_request(results: dict[str, Any]) -> None:
-    """It answers only then."""
+    """The backend responds only after the cancellation."""
     assert results["cancelled"] == {"before": False, "after": True, "error": None}
 
 
 def test_a_backend_may_complete_its_model(results: dict[str, Any]) -> None:
-    """It gave the model batches when it was loaded."""
+    """The backend set the batch size during the load."""
     assert results["models"] == {
         "ready": True,
         "BatchProperties": 2,

@@ -1,4 +1,4 @@
-"""Our headers as C and C++ compilers read them, and what their names stand for."""
+"""Our headers in C and C++ compilers, and the values and functions that they declare."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = sorted((ROOT / "include/triton/core").glob("*.h"))
-# Enumerations whose values the library can name, and the function that does it.
+# Enumerations whose values the library can name, and the function for it.
 NAMED = {
     "TRITONSERVER_DataType": "TRITONSERVER_DataTypeString",
     "TRITONSERVER_MemoryType": "TRITONSERVER_MemoryTypeString",
@@ -36,7 +36,7 @@ def functions(text: str, specifier: str) -> list[str]:
 
 
 def source_of_everything() -> str:
-    """A program that includes each header twice and names all that they declare."""
+    """A program that includes each header twice and uses every declared name."""
     lines = [f'#include "triton/core/{path.name}"' for path in HEADERS] * 2
     lines += ["#include <stdio.h>", "typedef void (*any)(void);", "int main(void) {"]
     lines.append("  any all[] = {")
@@ -47,7 +47,7 @@ def source_of_everything() -> str:
     for name, values in enumerations().items():
         for value in values:
             lines.append(f"  {{ {name} one = {value}; printf(\"{value} %d\\n\", (int)one); }}")
-    # A library that is loaded provides these.
+    # A loaded library provides these.
     for path in HEADERS:
         for name in functions(path.read_text(), "ISPEC"):
             lines.append(f"  printf(\"%d\\n\", (int)sizeof(&{name}));")
@@ -92,7 +92,7 @@ def test_each_header_stands_alone(
 
 
 def triton_library() -> pathlib.Path | None:
-    """Triton's library, where it is installed and asked for."""
+    """Triton's library, if it is installed and requested."""
     packages = os.environ.get("GALATEA_TRITON_PACKAGES")
     if not packages:
         return None
@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
 def test_values_mean_what_they_mean_in_triton(
     compile: Callable[..., pathlib.Path], library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """The same program, compiled against our headers, asks both libraries."""
+    """The same program, compiled against our headers, runs on both libraries."""
     every = enumerations()
     lines = [NAMES]
     for enumeration, function in NAMED.items():
@@ -170,7 +170,7 @@ def test_triton_exports_what_we_export(library: pathlib.Path) -> None:
         pytest.skip("needs Triton's packages in GALATEA_TRITON_PACKAGES")
     ours, theirs = exported(library), exported(triton)
     assert ours - theirs == set()
-    # No header of its declares these two.
+    # None of its headers declares these two.
     undeclared = {"TRITONCACHE_CacheEntryNew", "TRITONCACHE_CacheEntryDelete"}
     more = {name for name in theirs - ours if name.startswith("TRITON")}
     assert more - undeclared == set()
@@ -184,7 +184,7 @@ def exported(path: pathlib.Path) -> set[str]:
 
 
 def declared() -> set[str]:
-    """What the headers say that the server provides."""
+    """The functions that the headers declare for the server."""
     return {name for path in HEADERS for name in functions(path.read_text(), "DECLSPEC")}
 
 
@@ -193,5 +193,5 @@ def test_the_library_exports_the_headers_functions_and_nothing_else(library: pat
 
 
 def test_the_program_exports_the_functions_too(program: pathlib.Path) -> None:
-    """Backends in libraries find them there."""
+    """Backend libraries resolve them there."""
     assert declared() - exported(program) == set()

@@ -30,7 +30,7 @@ TRITONSERVER_Error* TRITONREPOAGENT_ModelAction(
 """
 
 
-#: Makes servers and deletes them; then waits until the process is as it was before.
+#: Creates and deletes servers; then waits until the process has its initial threads.
 DELETED = """
 import pathlib, sys, time
 sys.path.insert(0, sys.argv[1])
@@ -54,7 +54,7 @@ while threads() != before:
 
 
 def run(*command: object) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end."""
+    """Runs a program and returns its result."""
     text = [str(part) for part in command]
     return subprocess.run(text, capture_output=True, text=True, timeout=120)
 
@@ -94,7 +94,7 @@ def test_the_python_program_gets_its_responses(
 
 
 def test_several_servers_in_one_process(library: pathlib.Path, repository: pathlib.Path) -> None:
-    """Each has its models, and one goes on when another ends."""
+    """Each has its models, and one keeps serving when another ends."""
     sys.path.insert(0, str(EXAMPLES))
     from in_process import Server
 
@@ -119,12 +119,12 @@ def test_a_deleted_server_leaves_no_threads(
 
 
 def test_labels_of_classes(library: pathlib.Path, repository: pathlib.Path) -> None:
-    """Those of the model's label file; null where there is none."""
+    """The labels of the model's label file; null without a label."""
     sys.path.insert(0, str(EXAMPLES))
     from in_process import Server
 
     class WithLabels(Server):
-        """Reads labels in the place of values."""
+        """Reads labels instead of values."""
 
         def _read(self, response: ctypes.c_void_p) -> list[bytes | None]:
             return [self.label(response, 0, place) for place in (0, 1, 2, 3, 2**64 - 1)]
@@ -150,12 +150,12 @@ def test_labels_of_classes(library: pathlib.Path, repository: pathlib.Path) -> N
 def test_repository_agents_are_found_where_the_option_says(
     library: pathlib.Path, repository: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """And asked about models that are loaded."""
+    """Agents from this directory are called for loaded models."""
     sys.path.insert(0, str(EXAMPLES))
     from in_process import Server
 
     class WithAgents(Server):
-        """Says where agents are before the server is made."""
+        """Sets the agent directory before the server is created."""
 
         def _call(self, name: str, *arguments: object) -> None:
             if name == "ServerNew":
@@ -182,7 +182,7 @@ def test_repository_agents_are_found_where_the_option_says(
 
 
 def test_a_program_polls_the_repository(library: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A program that wants its repository followed says when to look."""
+    """The repository is only read when the program polls."""
     sys.path.insert(0, str(EXAMPLES))
     from in_process import MODEL_CONTROL_POLL, Server
 
@@ -203,7 +203,7 @@ def test_a_program_polls_the_repository(library: pathlib.Path, tmp_path: pathlib
 def test_a_backend_library_is_hosted(
     compile: Callable[..., pathlib.Path], library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """It finds the server's functions, although Python keeps the library to itself."""
+    """It finds the server's functions, although Python loads the library without RTLD_GLOBAL."""
     model = tmp_path / "identity"
     (model / "1").mkdir(parents=True)
     (model / "config.pbtxt").write_text(CONFIG.replace('"identity"', '"echo"'))
@@ -216,7 +216,7 @@ def test_a_backend_library_is_hosted(
 
 
 def test_custom_metrics_are_shown(library: pathlib.Path, repository: pathlib.Path) -> None:
-    """A gauge that this program keeps is among the server's metrics."""
+    """A gauge of this program is among the server's metrics."""
     import ctypes
 
     sys.path.insert(0, str(EXAMPLES))

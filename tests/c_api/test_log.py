@@ -13,7 +13,7 @@ import pytest
 
 from implementations import Implementation
 
-#: Reads the library, a repository and a file to log into; the rest is the test's.
+#: The first lines of each program: library, repository and log file are its arguments.
 HEAD = """
 import ctypes, json, os, sys
 from ctypes import byref, c_bool, c_int, c_uint, c_void_p
@@ -79,7 +79,7 @@ log(ERROR, b"late")
 check_call("ServerDelete", only)
 """
 
-#: Two servers at a time, and one after all others are gone.
+#: Two servers at a time, and one after all others have been deleted.
 SEVERAL = """
 first = options()
 check_call("ServerOptionsSetLogFile", first, file + b".first")
@@ -121,7 +121,7 @@ Run = Callable[[str], tuple[str, dict[str, list[str]]]]
 
 @pytest.fixture
 def run(implementation: Implementation, repository: pathlib.Path, tmp_path: pathlib.Path) -> Run:
-    """Runs a program on a library: what it wrote to its error output and to files."""
+    """Runs a program on a library; returns its error output and the files that it wrote."""
     head = HEAD
     if implementation.is_triton:
         backends = implementation.backends.encode()
@@ -139,7 +139,7 @@ def run(implementation: Implementation, repository: pathlib.Path, tmp_path: path
 
 
 def program_lines(lines: list[str]) -> list[str]:
-    """What the program itself said."""
+    """The lines that the program itself logged."""
     return [line.split("] ")[1].strip('"') for line in lines if "file.c:7]" in line]
 
 
@@ -161,7 +161,7 @@ def test_all_servers_share_one_log_with_the_last_settings(run: Run) -> None:
     }
     first, second, third = (files[name] for name in (".first", ".second", ".third"))
     assert not any(line.startswith("I") for line in first), "information was switched off"
-    # What servers say of themselves goes where the program's own lines go.
+    # Lines of servers go to the same place as the program's own.
     assert all(line[:2] == "20" for line in second if "successfully loaded" in line)
     for lines in (second, third):
         assert any("successfully loaded 'identity'" in line for line in lines)

@@ -1,4 +1,4 @@
-"""Options of servers and what they do, here and by Triton.
+"""Server options and their effects, here and in Triton.
 
 The same program runs on Triton's own library where GALATEA_TRITON_PACKAGES says
 where that is; GALATEA_TRITON_BACKENDS is a directory with its identity backend then.
@@ -18,7 +18,7 @@ from implementations import Implementation
 HERE = pathlib.Path(__file__).resolve().parent
 
 Call = list[object]
-#: What setters, the making of a server and questions said; of errors, their codes.
+#: The results of setters, of creating a server and of queries; errors are codes.
 QueryServer = Callable[..., dict[str, object]]
 
 CODES = ("Invalid argument", "Internal", "Unsupported", "Not found", "Unavailable")
@@ -29,7 +29,7 @@ READY, NOT_READY = "READY", "UNAVAILABLE"
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """Repositories with good models, a broken one, and one that has a twin."""
+    """Repositories with valid models, a broken one, and a duplicate."""
     for model in ("good/one", "good/two", "bad/broken", "bad/one", "twin/one"):
         (tmp_path / model / "1").mkdir(parents=True)
         (tmp_path / model / "config.pbtxt").write_text(CONFIG)
@@ -43,7 +43,7 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 @pytest.fixture
 def query_server(implementation: Implementation, folder: pathlib.Path) -> QueryServer:
-    """Makes a server and asks it, in a process of its own."""
+    """Creates a server and queries it, in a separate process."""
 
     def run(
         options: list[Call], *questions: Call, repository: str = "good", hangs: bool = False
@@ -72,7 +72,7 @@ def code(line: object) -> object:
 
 
 def explicit(*more: Call) -> list[Call]:
-    """Options of a server that loads what it is told to."""
+    """Options of a server with explicit model control."""
     return [["SetModelControlMode", EXPLICIT], *more]
 
 
@@ -158,7 +158,7 @@ def test_a_load_may_carry_files_and_a_configuration(query_server: QueryServer) -
 
 
 def test_options_without_effect_are_accepted(query_server: QueryServer) -> None:
-    """Memory, threads, devices and intervals."""
+    """The options are about memory, threads, devices and intervals."""
     options = [
         ["SetPinnedMemoryPoolByteSize", 1 << 20],
         ["SetCudaMemoryPoolByteSize", 0, 1 << 20],
@@ -208,7 +208,7 @@ def test_models_need_resources_if_the_rate_is_limited(
 def test_models_do_not_load_without_enough_resources(
     query_server: QueryServer, folder: pathlib.Path
 ) -> None:
-    """Of two numbers for a resource, the smaller counts."""
+    """Of two counts for a resource, the smaller one applies."""
     need_four(folder)
     numbers = [["AddRateLimiterResource", "R", number, -1] for number in (2, 4)]
     results = query_server([["SetRateLimiterMode", 1], *numbers], hangs=True)
@@ -216,7 +216,7 @@ def test_models_do_not_load_without_enough_resources(
 
 
 def need_four(folder: pathlib.Path) -> None:
-    """Makes the model `two` need as many of `R`."""
+    """Makes the model `two` need four of `R`."""
     limiter = 'rate_limiter { resources { name: "R" count: 4 } }'
     config = f"{CONFIG} instance_group {{ kind: KIND_CPU {limiter} }}"
     (folder / "good/two/config.pbtxt").write_text(config)

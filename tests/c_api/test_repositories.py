@@ -16,11 +16,11 @@ from conftest import CONFIG
 from implementations import Implementation
 
 Step = list[object]
-#: What a program said to each of its steps: null, an error or an index.
+#: The result of each step of a program: null, an error or an index.
 Play = Callable[..., list[object]]
 
 #: Reads the library, the first repository, the control mode, a directory of backends
-#: or nothing, and the steps; writes what came of each.
+#: or nothing, and the steps; writes the result of each.
 PROGRAM = '''
 import ctypes, json, sys
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int64, c_size_t, c_uint, c_void_p
@@ -117,7 +117,7 @@ check_call("ServerDelete", server)
 print(json.dumps(responses))
 '''
 
-#: The error for a model that is in no repository: ours goes on with the reason.
+#: The error for a model that is in no repository: ours continues with the reason.
 NOT_POLLED = "failed to load '%s', failed to poll from model repository"
 
 NONE, POLL, EXPLICIT = range(3)
@@ -125,7 +125,7 @@ NONE, POLL, EXPLICIT = range(3)
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """Repositories whose versions say which directory they are from."""
+    """Repositories whose versions identify their directory."""
     (tmp_path / "empty").mkdir()
     for model, version in (("zero/m0", 1), ("one/m0", 2), ("one/m1", 3)):
         (tmp_path / model / str(version)).mkdir(parents=True)
@@ -148,7 +148,7 @@ def play(implementation: Implementation, folder: pathlib.Path) -> Play:
 
 
 def check(play: Play, *steps: tuple[Step, object], mode: int = EXPLICIT) -> None:
-    """Each step with its answer; of an error it may be the beginning."""
+    """Checks each step's result; an expected error may be a prefix."""
     responses = play(*(step for step, _ in steps), mode=mode)
     for (step, expected), response in zip(steps, responses, strict=True):
         if isinstance(expected, str) and isinstance(response, str):
@@ -306,7 +306,7 @@ def test_other_control_modes_are_refused(play: Play, mode: int) -> None:
 
 
 def test_a_stopped_server_refuses_calls(play: Play) -> None:
-    """It still knows itself and its repositories, and has nothing to look for in them."""
+    """It still returns its metadata and repositories, and polls have no effect."""
     exiting, not_ready = "Unavailable: Server exiting", "Unavailable: Server not ready"
     unknown = "Not found: Request for unknown model: 'm0' "
     check(

@@ -77,7 +77,7 @@ def hits_after_two_requests(server: CachedServer) -> float | None:
 
 
 def test_a_library(library: pathlib.Path, cached: pathlib.Path, caches: pathlib.Path) -> None:
-    """It gets the JSON as it is, and finds the server's functions."""
+    """It gets the JSON unchanged, and finds the server's functions."""
     directory = ("CacheDirectory", str(caches).encode())
     config = ("CacheConfig", b"fifo", b'{"of": [1, {}], "entries": 3}')
     assert hits_after_two_requests(CachedServer(library, cached, directory, config)) == 1
@@ -95,14 +95,14 @@ def test_a_library(library: pathlib.Path, cached: pathlib.Path, caches: pathlib.
 def test_the_local_cache(
     library: pathlib.Path, cached: pathlib.Path, option: tuple[object, ...], hits: float | None
 ) -> None:
-    """With its size in each form; without one there is no cache."""
+    """Its size is given in each form; without a size there is no cache."""
     assert hits_after_two_requests(CachedServer(library, cached, option)) == hits
 
 
 def test_invalid_cache_options(
     library: pathlib.Path, cached: pathlib.Path, caches: pathlib.Path
 ) -> None:
-    """Wrong options, and a cache that is not to be had, fail with a reason."""
+    """Wrong options and an unavailable cache fail with a reason."""
     directory = ("CacheDirectory", str(caches).encode())
     for options, reason in (
         ([("CacheConfig", b"fifo", b"[]")], "config_json is not a JSON object"),

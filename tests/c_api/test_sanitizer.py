@@ -1,4 +1,4 @@
-"""The server and backends in C under AddressSanitizer: loaded, asked, unloaded, ended.
+"""The server and backends in C under AddressSanitizer: load, requests, unload, shutdown.
 
 The backends are built with it. The server is the ordinary one, with the sanitizer's
 library before it, which watches the heap of both; or, if GALATEA_ASAN_SERVER names one,
@@ -64,7 +64,7 @@ LIBRARIES = {
 
 
 def build(source: pathlib.Path, library: pathlib.Path) -> None:
-    """Compiles a backend with the sanitizer, whose library the loading process has."""
+    """Compiles a backend with the sanitizer, whose library the process preloads."""
     library.parent.mkdir(parents=True)
     includes = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'examples/backends'}"]
     flags = ["-std=gnu11", "-g", "-O1", "-fPIC", "-fno-omit-frame-pointer"]
@@ -93,7 +93,7 @@ class Clients:
             return json.loads(response.read() or b"{}")
 
     def infer(self, model: str, values: list[int], **options: object) -> list[int]:
-        """The answer to one request."""
+        """Sends one request and returns the response's values."""
         outer = model in ("accumulator", "countdown", "repeater")
         shape = [1, len(values)] if model not in ("countdown", "repeater") else [len(values)]
         tensor = tritonclient.grpc.InferInput("IN" if outer else "INPUT0", shape, "INT32")
@@ -127,7 +127,7 @@ def started(
         (tmp_path / "models" / name / "1").mkdir(parents=True)
         (tmp_path / "models" / name / "config.pbtxt").write_text(config)
     program, environment = INSTRUMENTED, dict(os.environ)
-    # Objects that C knows by address stay for ever, and are not leaks: they are found.
+    # Objects that C knows by address are never freed; they are reachable, so not leaks.
     environment["ASAN_OPTIONS"] = "detect_leaks=1:detect_stack_use_after_return=1"
     if program is None:
         program = request.config.getoption("--galatea")
@@ -173,7 +173,7 @@ def started(
 
 
 def send_all_kinds(running: Clients, first: int) -> None:
-    """Sends each kind of request, some that fail among them."""
+    """Sends each kind of request, including failing ones."""
     for number in range(first, 100, CLIENTS):
         values = [number, 2, 3]
         for model in ("identity", "plain", "nested"):
@@ -202,7 +202,7 @@ def test_nothing_is_wrong_with_memory(
         done = [
             clients.submit(send_all_kinds, running.another(), first) for first in range(CLIENTS)
         ]
-        # Instances that work come and go.
+        # Busy instances are added and removed.
         for count in (2, 3, 1):
             for model in ("identity", "repeater", "nested"):
                 path = log.parent / "models" / model / "config.pbtxt"

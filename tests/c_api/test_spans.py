@@ -1,4 +1,4 @@
-"""Pipelines of convolution nets on a trace: what ran at once, and what waited.
+"""Traces of pipelines of convolution nets: which steps ran at once, and which waited.
 
 Nets of one, two and three layers, in a row, partly at once and all at once.
 """
@@ -22,13 +22,13 @@ from example_models import ensembles
 from example_models.repository import write_example
 
 NETS = ["convolutions_1", "convolutions_2", "convolutions_3"]
-#: Whose output each net gets; None for the client's image.
+#: The net whose output each net gets; None for the client's image.
 PIPELINES: dict[str, dict[str, str | None]] = {
     "pipeline_in_a_row": {NETS[0]: None, NETS[1]: NETS[0], NETS[2]: NETS[1]},
     "pipeline_partly_parallel": {NETS[0]: None, NETS[1]: NETS[0], NETS[2]: NETS[0]},
     "pipeline_parallel": {NETS[0]: None, NETS[1]: None, NETS[2]: None},
 }
-#: So large that a net takes longer than a busy machine lets others wait for a processor.
+#: So large that a net takes longer than the scheduling delays of a busy machine.
 RUNS = 10
 SIZE = 512
 
@@ -61,7 +61,7 @@ def runs(
 
 
 def waits_for(pipeline: str, net: str) -> set[str]:
-    """The nets that must be done before this one."""
+    """The nets that must complete before this one."""
     source = PIPELINES[pipeline][net]
     return set() if source is None else {source, *waits_for(pipeline, source)}
 
@@ -88,7 +88,7 @@ def drawing(times: Times, pipeline: str) -> str:
 
 @pytest.mark.parametrize("pipeline", list(PIPELINES))
 def test_spans(runs: dict[str, list[Times]], pipeline: str) -> None:
-    """A net starts behind those that it needs, and beside those that it doesn't."""
+    """A net starts after those that it needs, and in parallel with the others."""
     for times in runs[pipeline]:
         assert set(times) == {pipeline, *NETS}
         whole = times[pipeline]

@@ -1,4 +1,4 @@
-"""What traces are told, here and, if its package is there, by Triton."""
+"""The activities of traces, here and, if its package is installed, in Triton."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def run(
 def ours(
     library: pathlib.Path, arguments: tuple[pathlib.Path, pathlib.Path]
 ) -> dict[str, Traces]:
-    """The traces of each case, numbered where a case comes twice."""
+    """The traces of each case; repeated cases are numbered."""
     return named(run(library, arguments))
 
 
@@ -121,7 +121,7 @@ def named(traces: list[Traces]) -> dict[str, Traces]:
 
 
 def summaries(traces: Traces) -> list[tuple[str, object, list[str]]]:
-    """Of each trace its model, its parent's place and what it was told."""
+    """The model, the parent's index and the activities of each trace."""
     return [(one["model"], one["parent"], one["activities"]) for one in traces]
 
 
@@ -203,6 +203,6 @@ def test_triton_reports_the_same_activities(
     for traces in theirs.values():
         for one in traces:
             if one["model"] in ("cached", "kept"):
-                # It tells an output again when it has been put into the cache.
+                # Triton reports an output again after inserting it into the cache.
                 one["activities"] = [line for line, _ in itertools.groupby(one["activities"])]
     assert theirs == ours

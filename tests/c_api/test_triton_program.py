@@ -44,8 +44,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def place(folder: pathlib.Path, library: pathlib.Path) -> tuple[pathlib.Path, dict[str, str]]:
-    """The program away from its own library, which it would find beside itself, and
-    ours under the name that it asks for."""
+    """A copy of the program away from its own library, which it would find beside itself, and
+    our library under the name that it links to."""
     packages = pathlib.Path(PACKAGES or "")
     program = folder / "bin" / "tritonserver"
     program.parent.mkdir()
@@ -107,7 +107,7 @@ def running(
             assert time.monotonic() < deadline, pathlib.Path(log.name).read_text()
             time.sleep(0.05)
         yield one
-        # It waits for connections as long as it may.
+        # It waits for open connections until its timeout.
         one.http.close()
         one.grpc.close()
         process.send_signal(signal.SIGTERM)
@@ -149,7 +149,7 @@ def test_raw_request(running: Running, values: list[int]) -> None:
     request = urllib.request.Request(url, body, {"Inference-Header-Content-Length": "0"})
     with urllib.request.urlopen(request, timeout=10) as response:
         content = response.read()
-        # There is no length where there are no bytes behind the header.
+        # The length is missing if no bytes follow the header.
         length = int(response.headers.get("Inference-Header-Content-Length", len(content)))
     (output,) = json.loads(content[:length])["outputs"]
     assert (output["name"], output["shape"]) == ("OUTPUT0", [1, len(values)])
@@ -181,7 +181,7 @@ def test_infer_and_statistics(client: object) -> None:
 
 
 def test_classes_with_labels(client: object) -> None:
-    """The program makes them, and asks the library for the labels."""
+    """The program computes the classes, and gets the labels from the library."""
     is_http = isinstance(client, tritonclient.http.InferenceServerClient)
     module = tritonclient.http if is_http else tritonclient.grpc
     tensor = module.InferInput("INPUT0", [2, 4], "INT32")

@@ -1,8 +1,8 @@
-"""Sends traced requests to a server in this process, and prints what their traces were told.
+"""Sends traced requests to a server in this process, and prints their traces.
 
     python traces.py LIBRARY REPOSITORY BACKENDS CACHES CASE...
 
-A case is models to ask one after another, or at once if joined by "+", and the trace
+A case is the models of requests sent at once, joined by "+", and the trace
 level behind a colon: plain:4, batched+batched:12. Prints a JSON list with an entry for
 each case: its traces in the order of their ids.
 """
@@ -91,11 +91,11 @@ class Program(Functions):
             self.changed.notify()
 
     def trace_property(self, function: str, trace: int, kind: type) -> object:
-        """What a function tells of a trace."""
+        """The value that a function returns for a trace."""
         return self.read(f"InferenceTrace{function}", c_void_p(trace), kind)
 
     def record_line(self, trace: int, line: str) -> dict[str, object]:
-        """Adds a line to what is known of a trace."""
+        """Adds a line to the activities of a trace."""
         number = self.trace_property("Id", trace, c_uint64)
         about = {
             "model": self.trace_property("ModelName", trace, c_char_p),
@@ -133,7 +133,7 @@ class Program(Functions):
         self.check_call("InferenceTraceDelete", c_void_p(trace))
 
     def send(self, model: str, level: int) -> None:
-        """Sends a request with a trace; its end, answer and release are awaited later."""
+        """Sends a request with a trace, without waiting for it."""
         request, trace = c_void_p(), c_void_p()
         self.check_call(
             "InferenceRequestNew", byref(request), self.server, model.encode(), c_int64(-1)

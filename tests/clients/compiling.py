@@ -1,4 +1,4 @@
-"""Compiles backends, caches, agents and operators in C, as their authors would.
+"""Compiles backends, caches, agents and operators in C with their documented commands.
 
 `cc` is the only program that must be installed: CMake and Ninja come with
 tests/requirements.txt.

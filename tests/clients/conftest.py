@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what the program under test can't pass, with the reason."""
+    """Skips tests that the program under test can't pass, with the reason."""
     is_triton = config.getoption("--triton")
     left_out, reason = (
         ("galatea_only", "Triton answers otherwise")
@@ -130,10 +130,10 @@ def start_server(
 
 @pytest.fixture(scope="session")
 def server(start_server: StartServer, models: pathlib.Path) -> Iterator[Server]:
-    """The server that most tests share. It has to survive them all and end well."""
+    """The server that most tests share. It has to survive them all and exit with 0."""
     with start_server(models) as running:
         yield running.wait_until_ready()
-    # Triton gives up on connections that clients keep.
+    # Triton stops waiting for idle connections of clients.
     assert running.process.returncode == 0 or running.is_triton
 
 

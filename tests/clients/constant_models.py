@@ -1,4 +1,4 @@
-"""ONNX models that tell which one answers."""
+"""ONNX models whose results identify the model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def constant_model(value: int) -> bytes:
 
 
 def replace_file(path: pathlib.Path, content: bytes) -> None:
-    """Puts a file in place of another at once, as a careful deployment does."""
+    """Replaces a file atomically, as a careful deployment does."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
     new.write_bytes(content)
@@ -46,13 +46,13 @@ def write_model(
 
 
 def request_body(value: int = 0) -> dict[str, Any]:
-    """A request to a model."""
+    """The body of a request to a model."""
     tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "INT32", "data": [value]}
     return {"inputs": [tensor]}
 
 
 def added_value(server: Server, model: str, version: int | None = None) -> int:
-    """What a model adds."""
+    """The value that a model adds."""
     path = model if version is None else f"{model}/versions/{version}"
     reply = server.infer(path, request_body())
     assert reply.status == 200, reply

@@ -1,7 +1,7 @@
-"""A model that is busy until a test lets it go.
+"""A model that is busy until a test opens its latch.
 
-What a test has to see while requests are executed is there for as long as it takes to
-look, however slow the machine is. A model that takes a while would be done sometimes.
+A test can observe executing requests for as long as it needs, however slow the
+machine is. A model that is merely slow would sometimes finish too early.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from compiling import compile_library
 
-#: The example that answers with its inputs, which waits for a file.
+#: The example that returns its inputs, modified to wait for a file.
 SOURCE = """
 #include <unistd.h>
 #include "triton/core/tritonbackend.h"
@@ -37,7 +37,7 @@ output {{ name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }}
 
 
 class Latch:
-    """Writes such a model, with its backend beside it; lets it go at the end."""
+    """Writes such a model with its backend; opens the latch at the end."""
 
     def __init__(
         self, repository: pathlib.Path, name: str, more: str = "", max_batch_size: int = 0
@@ -53,13 +53,13 @@ class Latch:
         compile_library(source, model / "libtriton_latch.so")
 
     def request(self, value: int) -> dict[str, Any]:
-        """A request to it, which it answers with the same value."""
+        """A request to the model, which returns the same value."""
         shape = [1, 1] if self._has_batches else [1]
         tensor = {"name": "INPUT0", "shape": shape, "datatype": "INT32", "data": [value]}
         return {"inputs": [tensor]}
 
     def open(self) -> None:
-        """Lets it execute from now on."""
+        """Lets the model execute from now on."""
         self._file.touch()
 
     def __enter__(self) -> Latch:
@@ -67,5 +67,5 @@ class Latch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """No server has to wait for a test that failed."""
+        """Opens the latch, so that the server of a failed test can end."""
         self.open()

@@ -1,6 +1,6 @@
-"""Triton's own Python backend, placed where a server finds it, and models for it.
+"""Triton's own Python backend in a backend directory, and models for it.
 
-Left out unless GALATEA_TRITON_PACKAGES names the folder into which the Python
+Skipped unless GALATEA_TRITON_PACKAGES names the folder into which the Python
 packages nvidia-pytriton and numpy 1 were installed; docs/backends.md says how.
 """
 
@@ -24,7 +24,7 @@ needs_python_backend = pytest.mark.skipif(
 )
 
 STUB = "triton_python_backend_stub"
-#: How long a process may take to end.
+#: The time limit for the end of a process.
 END_SECONDS_MAX = 30
 
 
@@ -46,7 +46,7 @@ def place(folder: pathlib.Path) -> pathlib.Path:
 def write_model(
     repository: pathlib.Path, name: str, config: str, python: str | None, backend: str = "python"
 ) -> None:
-    """A model with that file of python_models; `config` is the rest of its configuration."""
+    """Writes a model with a file of python_models; `config` is the rest of its configuration."""
     version = repository / name / "1"
     version.mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text(f'backend: "{backend}"\n{config}')
@@ -70,7 +70,7 @@ def tensors(inputs: str, outputs: str) -> str:
 
 
 class PythonServer:
-    """Starts servers with the backend, and looks for what they leave behind."""
+    """Starts servers with the backend, and finds processes and memory that they leave behind."""
 
     def __init__(self, start_server: Callable[..., object], backends: pathlib.Path) -> None:
         self._start = start_server
@@ -105,14 +105,14 @@ class PythonServer:
 def start_python(
     start_server: Callable[..., object], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PythonServer]:
-    """Starts servers with the backend; in the end nothing of them may be left."""
+    """Starts servers with the backend; at the end their processes and memory must be gone."""
     starter = PythonServer(start_server, place(tmp_path_factory.mktemp("python")))
     yield starter
     assert starter.regions() == []
     assert not processes(REGION, starter.prefix)
 
 
-#: Where a stub is told the name of its shared memory and its parent's process.
+#: The arguments of a stub with the name of its shared memory and its parent's process.
 REGION, PARENT = 2, 5
 
 
@@ -147,6 +147,6 @@ def children(server: Server, model: str = "") -> list[int]:
 
 
 def wait_for_end(server: Server, numbers: list[int]) -> None:
-    """Waits until those stubs are gone."""
+    """Waits until those stubs have ended."""
     have_ended = lambda: not set(numbers) & set(children(server))  # noqa: E731
     wait_until(have_ended, END_SECONDS_MAX, "the stubs have ended")

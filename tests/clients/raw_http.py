@@ -1,4 +1,4 @@
-"""HTTP by hand, for what a well-behaved client library would never send."""
+"""Raw HTTP, for requests that a client library would never send."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Connection:
         self._socket.sendall(b"".join(parts))
 
     def send_while_accepted(self, parts: Iterable[bytes]) -> bool:
-        """Sends until done or until the server hangs up; says whether all was sent."""
+        """Sends until done or until the server closes; returns whether all was sent."""
         try:
             for part in parts:
                 self._socket.sendall(part)
@@ -45,7 +45,7 @@ class Connection:
         self._socket.shutdown(socket.SHUT_WR)
 
     def read_response(self) -> tuple[int, bytes] | None:
-        """Reads a response with a Content-Length; None if the server hung up."""
+        """Reads a response with a Content-Length; None if the server has closed."""
         try:
             status_line = self._reader.readline()
             if not status_line:
@@ -60,7 +60,7 @@ class Connection:
             return None
 
     def is_closed_by_server(self) -> bool:
-        """Whether the server has nothing more to say."""
+        """Whether the server has closed the connection."""
         try:
             return self._reader.read(1) == b""
         except ConnectionResetError:

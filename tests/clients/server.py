@@ -32,7 +32,7 @@ class Reply:
     body: bytes
 
     def json(self) -> Any:
-        """The body as JSON, which the response has to declare."""
+        """The body as JSON; checks the response's Content-Type."""
         assert self.headers["Content-Type"] == "application/json", self
         return json.loads(self.body)
 
@@ -133,7 +133,7 @@ class Server:
 
     @property
     def grpc_url(self) -> str:
-        """The same for gRPC."""
+        """The address of the gRPC endpoint."""
         return f"127.0.0.1:{self.grpc_port}"
 
     def log(self) -> str:
@@ -159,7 +159,7 @@ class Server:
         return self._wait_until(self.is_ready, "the server is ready")
 
     def wait_until_live(self) -> Server:
-        """Waits for the endpoint, for servers with a model that can't load."""
+        """Waits for the endpoint only, for servers with a model that can't load."""
         return self._wait_until(self.is_live, "the server is live")
 
     def _wait_until(self, condition: Callable[[], bool], what: str) -> Server:
@@ -180,7 +180,7 @@ class Server:
         return self.process.wait(STOP_SECONDS_MAX)
 
     def stop(self) -> int:
-        """Stops the server as an orchestrator does; kills it if it won't."""
+        """Stops the server as an orchestrator does; kills it if it doesn't end."""
         if self.process.poll() is None:
             self.terminate()
         try:
@@ -233,7 +233,7 @@ class Server:
         return entry
 
     def pending(self, model: str) -> int:
-        """Requests that were taken and are not executed yet."""
+        """The number of accepted requests that have not executed yet."""
         name = f'nv_inference_pending_request_count{{model="{model}",version="1"}}'
         (line,) = (line for line in self.metrics().splitlines() if line.startswith(name))
         return int(float(line.split()[-1]))
@@ -243,13 +243,13 @@ class Server:
         wait_until(lambda: self.pending(model) == count, 60, f"{count} requests wait")
 
     def scheduler(self, model: str) -> dict[str, Any]:
-        """What a model's scheduler waits for: Galatea's status page."""
+        """The status page of a model's scheduler, which only Galatea has."""
         reply = self.get(f"/v2/models/{model}/scheduler")
         assert reply.status == 200, reply
         return reply.json()
 
     def is_executing(self, model: str) -> bool:
-        """Whether an instance of the model is busy: no counter says so before it is done."""
+        """Whether an instance of the model is busy, which no counter shows before the end."""
         return any(instance["state"] == "busy" for instance in self.scheduler(model)["instances"])
 
     def metrics(self) -> str:

@@ -44,8 +44,8 @@ def make_inputs(library: Any, tensors: Tensors) -> list[Any]:
 
 
 def requested(library: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """The options with the names of outputs made into objects; a mapping of names says how
-    many classes of each are wanted."""
+    """The options with output names turned into objects; a mapping of names gives the
+    number of classes of each."""
     names: Sequence[str] | Mapping[str, int] | None = options.pop("outputs", None)
     if names is not None:
         counts = names if isinstance(names, Mapping) else dict.fromkeys(names, 0)

@@ -1,4 +1,4 @@
-"""Calls other models, in the way that WAY names, and answers with JSON."""
+"""Calls other models as WAY selects, and returns JSON."""
 
 import asyncio
 import json

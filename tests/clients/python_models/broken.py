@@ -1,4 +1,4 @@
-"""Fails to initialize, in the way that a parameter names."""
+"""Fails to initialize as a parameter selects."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Waits until its request is cancelled, and says so in a file."""
+"""Waits until its request is cancelled, and records it in a file."""
 
 import pathlib
 import time

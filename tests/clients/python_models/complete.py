@@ -1,4 +1,4 @@
-"""Completes its configuration, in the way that a parameter names."""
+"""Completes its configuration as a parameter selects."""
 
 import triton_python_backend_utils as pb_utils
 

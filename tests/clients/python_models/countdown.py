@@ -1,4 +1,4 @@
-"""An iterative sequence: a request is executed as many times as its input says."""
+"""An iterative sequence: the input is the number of executions."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Answers with what the model and the request look like to Python, as JSON."""
+"""Returns the Python view of the model and the request as JSON."""
 
 import json
 

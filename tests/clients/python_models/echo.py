@@ -1,4 +1,4 @@
-"""Gives each input back under its name, by way of numpy or DLPack."""
+"""Returns each input through numpy or DLPack."""
 
 import triton_python_backend_utils as pb_utils
 

@@ -1,4 +1,4 @@
-"""Fails in the way that the input names."""
+"""Fails as the input selects."""
 
 import os
 

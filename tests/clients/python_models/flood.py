@@ -1,4 +1,4 @@
-"""Sends as many responses of a megabyte as the input says, and notes each in a file."""
+"""Sends the requested number of responses of a megabyte, and records each in a file."""
 
 import pathlib
 

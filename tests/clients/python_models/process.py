@@ -1,4 +1,4 @@
-"""Answers with its process; waits first if it is asked for seconds."""
+"""Returns its process ID; waits first if the request has seconds."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Sends each element of its input as a response, in the way that WAY names."""
+"""Sends each element of its input as a response, as WAY selects."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Answers with a response sender although it isn't decoupled: flag and response apart."""
+"""Uses a response sender although it isn't decoupled: sends flag and response separately."""
 
 import triton_python_backend_utils as pb_utils
 

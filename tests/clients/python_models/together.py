@@ -1,4 +1,4 @@
-"""Requests that meet: each is answered when as many run at once as it asks for."""
+"""Each request completes when the requested number of requests runs at once."""
 
 import asyncio
 
