@@ -493,3 +493,51 @@ fn random_interleavings_keep_plan_and_registry_in_agreement() {
         assert!(result.is_ok(), "seed {seed}");
     }
 }
+
+/// The same with the threads of the manager and of its clients, whose interleaving no seed
+/// decides.
+#[test]
+fn random_orders_of_several_threads_all_return() {
+    const THREADS: u64 = 4;
+    const ORDERS_PER_THREAD: usize = 30;
+    let world = World::new();
+    world.put_text("e", &with_agents(&ensemble_of("m")), &[1]);
+    world.put_text("f", &ensemble_of("e"), &[1]);
+    world.put("m", "one", &[1, 2]);
+    world.put("n", "one", &[1]);
+    let returned = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for seed in 0..THREADS {
+            let (world, returned) = (&world, &returned);
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                for _ in 0..ORDERS_PER_THREAD {
+                    let name = NAMES[random.below(NAMES.len())];
+                    match random.below(5) {
+                        0 => world.put("m", ["one", "corrupt2"][random.below(2)], &[1, 2]),
+                        1 => world.put_text("n", &config("one", 2), &[1]),
+                        2 => world.server.unload_model(name, random.percent(50)).unwrap(),
+                        _ => drop(world.load(name)),
+                    }
+                    returned.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    assert_eq!(returned.load(Ordering::SeqCst), 4 * ORDERS_PER_THREAD);
+    world.put("m", "two", &[1]);
+    for name in NAMES {
+        world.load(name).unwrap();
+        assert_eq!(world.server.model_ready(name, None), Ok(true), "{name}");
+    }
+    NAMES.iter().for_each(|name| world.unload(name));
+    until(|| world.instances() == 0 && world.server.ready() == Ok(true));
+    // The last agents are dropped behind their model.
+    let count = world.controls.agent_count.load(Ordering::SeqCst);
+    let gone = || {
+        let notices = world.controls.notices.lock().unwrap();
+        notices.iter().filter(|line| line.contains("gone")).count()
+    };
+    until(|| gone() == count);
+    check_agents(&world.controls.notices);
+}
