@@ -59,7 +59,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Refuses what could not be run."""
+    """Refuses options that can't work."""
     if options.append_results and not options.date:
         parser.error("--append-results needs --date")
     if options.rounds < 1 or options.duration <= 0:
@@ -142,7 +142,7 @@ class Run:
         return _print_values(workload, server.name, values)
 
     def _bare(self, workload: workloads.Load, number: int) -> dict[str, float]:
-        """Measures the loop on what was recorded in this round."""
+        """Measures the loop with the responses recorded in this round."""
         try:
             values = measure.measure_bare(self._bench, workload, self._recording)
         except NOT_MEASURED as error:
@@ -154,7 +154,7 @@ class Run:
     def _failed_pair(
         self, workload: workloads.Workload, side: str, number: int, error: Exception
     ) -> dict[str, float]:
-        # One refused workload must not cost the others; the pair of this round is void.
+        # A refused workload must not affect the others; the pair of this round is dropped.
         self.errors.append(f"{workload.name}, {side}, round {number + 1}: {error}")
         print(self.errors[-1], file=sys.stderr, flush=True)
         return {}
@@ -169,7 +169,7 @@ def _print_values(
 
 
 def explain(options: argparse.Namespace) -> list[str]:
-    """How the figures were taken, for the report."""
+    """Describes the measurement for the report."""
     return [
         f"Server on one core, perf_analyzer on another; {options.rounds} rounds of",
         f"{options.duration:g} s, medians; a cell is Galatea / Triton = ratio of a round.",
@@ -177,7 +177,7 @@ def explain(options: argparse.Namespace) -> list[str]:
 
 
 def write(options: argparse.Namespace, run: Run) -> None:
-    """Prints the table and writes the files asked for."""
+    """Prints the table and writes the requested files."""
     print(report.table(run.results))
     if options.json:
         document = {

@@ -68,7 +68,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def selected_makers(options: argparse.Namespace) -> dict[str, ExampleMaker]:
-    """The models that the options ask for."""
+    """The models that the options select."""
     for_tests = {
         **TEST_MODELS,
         **STATEFUL_MODELS,

@@ -1,13 +1,13 @@
 /* The least that an HTTP server can do: one wait, one read and one write for a request.
 
-     bare ANSWERS PORT
+     bare RESPONSES PORT
 
-   What comes is looked at for where a request ends, for its first words, and for the id
-   that perf_analyzer wants back. What goes out was recorded: see bare.py, which writes
-   the file of answers and says what is in it. Bodies have a Content-Length; their parts
-   may come as they like, and several requests at once.
+   The loop finds the end of a request, its first words, and the id that perf_analyzer
+   needs in the response. Responses are recorded: see bare.py, which writes the
+   file of responses and describes it. Bodies have a Content-Length; they may
+   arrive in parts, and several requests at once.
 
-   A client that doesn't take an answer at once, or whose head has no end, is dropped:
+   A client that doesn't take a response at once, or whose head has no end, is dropped:
    its load generator reports that, and the measurement is void. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -21,21 +21,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ANSWERS_MAX 64
+#define RESPONSES_MAX 64
 #define COUNTS_MAX 16
 #define CONNECTIONS_MAX 1024
 #define EVENTS_MAX 64
-/* Of a longer request only so much is looked at. */
+/* Only this many bytes of a longer request are read. */
 #define REQUEST_BYTES 16384
 #define ID_BYTES_MAX 20
 
 static const char ID[] = "{\"id\":\"";
 static const char HEAD_END[] = "\r\n\r\n";
 static const char LENGTH[] = "content-length:";
-/* Stands where the number of counted requests belongs. */
+/* Placeholder of the number of counted requests. */
 static const char COUNT[] = "####################";
 
-struct answer {
+struct response {
   char* prefix; /* of the requests that it matches; their IDs have this length in bytes */
   size_t prefix_bytes;
   size_t id_bytes;
@@ -50,13 +50,13 @@ struct answer {
 struct connection {
   char bytes[REQUEST_BYTES];
   size_t filled;
-  /* To a request that lies in the bytes as far as it fits, and what has yet to come. */
-  struct answer* answer;
+  /* The response to a request, of which the buffer holds a part, and the bytes that are missing. */
+  struct response* response;
   size_t missing;
 };
 
-static struct answer answers[ANSWERS_MAX];
-static size_t answer_count;
+static struct response responses[RESPONSES_MAX];
+static size_t response_count;
 static unsigned long long counted_requests;
 static struct connection connections[CONNECTIONS_MAX];
 
@@ -73,47 +73,47 @@ static char*
 read_bytes(FILE* file, size_t bytes)
 {
   char* text = calloc(bytes + 1, 1);
-  demand(text != NULL && fread(text, 1, bytes, file) == bytes, "answers cut short");
+  demand(text != NULL && fread(text, 1, bytes, file) == bytes, "responses cut short");
   return text;
 }
 
 static void
-find_places(struct answer* answer)
+find_places(struct response* response)
 {
-  char* from = answer->text;
-  char* end = answer->text + answer->bytes;
-  if (answer->id_bytes > 0) {
-    char* start = memmem(from, answer->bytes, ID, sizeof ID - 1);
-    demand(start != NULL, "an answer without id");
-    answer->id = start + sizeof ID - 1;
+  char* from = response->text;
+  char* end = response->text + response->bytes;
+  if (response->id_bytes > 0) {
+    char* start = memmem(from, response->bytes, ID, sizeof ID - 1);
+    demand(start != NULL, "a response without id");
+    response->id = start + sizeof ID - 1;
   }
   while ((from = memmem(from, (size_t)(end - from), COUNT, sizeof COUNT - 1)) != NULL) {
-    demand(answer->count_places < COUNTS_MAX, "too many counts");
-    answer->counts[answer->count_places++] = from;
+    demand(response->count_places < COUNTS_MAX, "too many counts");
+    response->counts[response->count_places++] = from;
     from += sizeof COUNT - 1;
   }
 }
 
 static void
-read_answers(const char* path)
+read_responses(const char* path)
 {
   FILE* file = fopen(path, "rb");
   demand(file != NULL, path);
-  struct answer next = {0};
+  struct response next = {0};
   while (fscanf(
              file, "%zu %zu %zu %d%*c", &next.prefix_bytes, &next.id_bytes, &next.bytes,
              &next.counted) == 4) {
-    demand(answer_count < ANSWERS_MAX, "too many answers");
+    demand(response_count < RESPONSES_MAX, "too many responses");
     next.prefix = read_bytes(file, next.prefix_bytes);
     next.text = read_bytes(file, next.bytes);
-    answers[answer_count] = next;
-    find_places(&answers[answer_count++]);
+    responses[response_count] = next;
+    find_places(&responses[response_count++]);
   }
-  demand(feof(file) && answer_count > 0, "answers");
+  demand(feof(file) && response_count > 0, "responses");
   fclose(file);
 }
 
-/* The length of the first request's head, or 0 while its end has yet to come. */
+/* The length of the first request's head, or 0 while it is incomplete. */
 static size_t
 head_length(const char* bytes, size_t filled)
 {
@@ -127,7 +127,7 @@ body_length(const char* head, size_t length)
   const char* end = head + length;
   const char* line = head;
   while ((line = memchr(line, '\n', (size_t)(end - line))) != NULL && ++line < end) {
-    /* The comparison ends with the line at the latest. */
+    /* The comparison ends at the end of the line. */
     if (strncasecmp(line, LENGTH, sizeof LENGTH - 1) == 0) {
       return strtoull(line + sizeof LENGTH - 1, NULL, 10);
     }
@@ -135,7 +135,7 @@ body_length(const char* head, size_t length)
   return 0;
 }
 
-/* How many bytes the id has with which a body begins; tensors make it longer than that. */
+/* The length of the id at the beginning of a body; a body with tensors is longer. */
 static size_t
 id_length(const char* body, const char* end)
 {
@@ -148,12 +148,12 @@ id_length(const char* body, const char* end)
 }
 
 /* The response to a request of the given length in bytes: the last one fits every length. */
-static struct answer*
+static struct response*
 choose(const char* request, const char* body, const char* end)
 {
   size_t id_bytes = id_length(body, end);
-  struct answer* last = &answers[answer_count - 1];
-  for (struct answer* each = answers; each < last; ++each) {
+  struct response* last = &responses[response_count - 1];
+  for (struct response* each = responses; each < last; ++each) {
     if (each->id_bytes == id_bytes && (size_t)(end - request) >= each->prefix_bytes &&
         memcmp(request, each->prefix, each->prefix_bytes) == 0) {
       if (id_bytes > 0) {
@@ -166,18 +166,18 @@ choose(const char* request, const char* body, const char* end)
 }
 
 static int
-reply(int stream, struct answer* answer)
+reply(int stream, struct response* response)
 {
-  for (size_t place = 0; place < answer->count_places; ++place) {
+  for (size_t place = 0; place < response->count_places; ++place) {
     char number[sizeof COUNT];
     snprintf(number, sizeof number, "%*llu", (int)sizeof COUNT - 1, counted_requests);
-    memcpy(answer->counts[place], number, sizeof COUNT - 1);
+    memcpy(response->counts[place], number, sizeof COUNT - 1);
   }
-  counted_requests += (unsigned long long)answer->counted;
-  return send(stream, answer->text, answer->bytes, MSG_NOSIGNAL) == (ssize_t)answer->bytes;
+  counted_requests += (unsigned long long)response->counted;
+  return send(stream, response->text, response->bytes, MSG_NOSIGNAL) == (ssize_t)response->bytes;
 }
 
-/* Looks for a whole request, or one that fills all the room; says whether it is there. */
+/* Returns whether there is a whole request, or one that fills the buffer. */
 static int
 begin(struct connection* connection, const char* bytes, size_t filled)
 {
@@ -190,18 +190,18 @@ begin(struct connection* connection, const char* bytes, size_t filled)
     return 0;
   }
   const char* end = bytes + (length < filled ? length : filled);
-  connection->answer = choose(bytes, bytes + head, end);
+  connection->response = choose(bytes, bytes + head, end);
   connection->missing = length;
   return 1;
 }
 
-/* Answers what has come whole and keeps the rest; says whether the connection stays. */
+/* Responds to whole requests and keeps the rest; returns whether the connection stays. */
 static int
-answer_requests(int stream, struct connection* connection)
+respond_to_requests(int stream, struct connection* connection)
 {
   char* from = connection->bytes;
   char* end = from + connection->filled;
-  while (connection->answer != NULL || begin(connection, from, (size_t)(end - from))) {
+  while (connection->response != NULL || begin(connection, from, (size_t)(end - from))) {
     size_t part = (size_t)(end - from);
     part = connection->missing < part ? connection->missing : part;
     from += part;
@@ -209,17 +209,17 @@ answer_requests(int stream, struct connection* connection)
     if (connection->missing > 0) {
       break;
     }
-    if (!reply(stream, connection->answer)) {
+    if (!reply(stream, connection->response)) {
       return 0;
     }
-    connection->answer = NULL;
+    connection->response = NULL;
   }
   connection->filled = (size_t)(end - from);
   memmove(connection->bytes, from, connection->filled);
   return connection->filled < REQUEST_BYTES;
 }
 
-/* Reads what is there; says whether the connection stays. */
+/* Reads the available bytes; returns whether the connection stays. */
 static int
 serve(int stream, struct connection* connection, int ends)
 {
@@ -230,10 +230,10 @@ serve(int stream, struct connection* connection, int ends)
       return got < 0 && errno == EAGAIN;
     }
     connection->filled += (size_t)got;
-    if (!answer_requests(stream, connection)) {
+    if (!respond_to_requests(stream, connection)) {
       return 0;
     }
-    /* Nothing is left, and what comes now is an event of its own: one read is enough. */
+    /* All bytes are read, and later ones cause another event: one read is enough. */
     if ((size_t)got < room && !ends) {
       return 1;
     }
@@ -252,7 +252,7 @@ admit(int epoll, int listener)
     int on = 1;
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.fd = stream};
     connections[stream].filled = 0;
-    connections[stream].answer = NULL;
+    connections[stream].response = NULL;
     setsockopt(stream, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     demand(epoll_ctl(epoll, EPOLL_CTL_ADD, stream, &event) == 0, "epoll_ctl");
   }
@@ -276,8 +276,8 @@ int
 main(int argument_count, char** arguments)
 {
   errno = EINVAL;
-  demand(argument_count == 3, "usage: bare ANSWERS PORT");
-  read_answers(arguments[1]);
+  demand(argument_count == 3, "usage: bare RESPONSES PORT");
+  read_responses(arguments[1]);
   int listener = listen_on(atoi(arguments[2]));
   int epoll = epoll_create1(0);
   struct epoll_event event = {.events = EPOLLIN, .data.fd = listener};

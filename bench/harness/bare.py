@@ -1,10 +1,10 @@
-"""The bare loop: a server in C that answers with bytes recorded from another one.
+"""The bare loop: a server in C that responds with bytes recorded from another server.
 
-What kernel and load generator take is all that is left of a request there, so it is what
-a server could reach at the most. `bare.c` is the program, and this makes its file of
-answers. Each is a line with numbers and then two pieces: how many bytes the beginning of
-a request has, how many the id in it, how many the answer, and whether such requests are
-counted. The last one is for everything else.
+Its cost of a request is that of the kernel and the load generator, so its throughput is
+an upper bound for servers. `bare.c` is the program, and this module writes its file of
+responses. Each is a line with numbers and then two texts: the bytes of the beginning of
+a request, of the id in it and of the response, and whether such requests are
+counted. The last response is for all other requests.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ SOURCE = pathlib.Path(__file__).with_suffix(".c")
 HEAD_END = b"\r\n\r\n"
 CONTENT_LENGTH = re.compile(rb"(?<=\r\ncontent-length: )\d+", re.IGNORECASE)
 TIMEOUT_SECONDS = 10.0
-# perf_analyzer numbers its requests, and drops answers without the number of theirs.
+# perf_analyzer numbers its requests, and drops responses without their number.
 ID_DIGITS_MAX = 8
 # The loop writes the number of counted requests in its place.
 COUNT = "#" * 20
-# What perf_analyzer divides by, and what the harness counts.
+# The divisor of perf_analyzer, and the counter of the harness.
 STEPS = ("success", "queue", "compute_input", "compute_infer", "compute_output")
 
 
 @dataclasses.dataclass(frozen=True)
 class RecordedResponse:
-    """The response to a request that begins like this and has an ID of this length in bytes."""
+    """The response to requests with this beginning and an ID of this length in bytes."""
 
     prefix: bytes
     text: bytes
@@ -56,7 +56,7 @@ def write(responses: list[RecordedResponse], path: pathlib.Path) -> None:
 
 
 def record(address: str, model: str, path: pathlib.Path) -> None:
-    """Asks a server what load generators and the harness ask, and writes its answers."""
+    """Sends a server the requests of load generators and harness, and writes its responses."""
     responses = [_inference(address, model, digits) for digits in range(ID_DIGITS_MAX + 1)]
     about = f"/v2/models/{model}"
     for place in ("/v2/health/live", "/v2/health/ready", "/v2", about, f"{about}/config"):
@@ -78,7 +78,7 @@ def _inference(address: str, model: str, digits: int) -> RecordedResponse:
 
 
 def _exchange(address: str, prefix: bytes, body: bytes = b"", json_bytes: int = 0) -> bytes:
-    """Sends a request that begins like this; returns the answer as it came."""
+    """Sends a request with this beginning; returns the raw response."""
     head = prefix + f"HTTP/1.1\r\nHost: {address}\r\n".encode()
     if body:
         head += b"Content-Type: application/octet-stream\r\n"
@@ -91,7 +91,7 @@ def _exchange(address: str, prefix: bytes, body: bytes = b"", json_bytes: int = 
 
 
 def receive(stream: socket.socket) -> bytes:
-    """Reads one answer."""
+    """Reads one response."""
     text = b""
     while HEAD_END not in text or len(text) < _length(text):
         part = stream.recv(1 << 16)
@@ -110,9 +110,9 @@ def _length(text: bytes) -> int:
 
 
 def counting(response: bytes) -> bytes:
-    """Lets statistics tell the number of requests wherever they count inferences.
+    """Makes statistics report the number of requests wherever they count inferences.
 
-    Times stay as they were recorded: the loop executes nothing.
+    Times stay as recorded, because the loop executes nothing.
     """
     head, _, body = response.partition(HEAD_END)
     document = json.loads(body)

@@ -1,8 +1,8 @@
-"""Runs a model in ONNX Runtime without any server, as fast as it goes.
+"""Runs a model in ONNX Runtime without a server, as fast as possible.
 
     python direct.py MODEL BATCH SECONDS
 
-Prints the inferences per second as JSON. It is a program of its own, so that it
+Prints the inferences per second as JSON. It is a separate program, so that it
 can be pinned to the server's core.
 """
 

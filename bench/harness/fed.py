@@ -1,12 +1,12 @@
-"""Runs a model in ONNX Runtime on what comes over sockets, with next to nothing beside it.
+"""Runs a model in ONNX Runtime on requests from sockets, with minimal overhead.
 
     python fed.py MODEL BATCH PORT
 
-What a server could reach on one core: one thread reads requests straight into the rows
-of the next batch, runs it when it is full, and answers. Of HTTP it knows where a head
-ends and how long a body is; of the protocol, that the only tensor is at the body's end.
-It wants more connections than rows, prints a line when it listens, and ends when it is
-told to.
+It measures what a server could reach on one core: one thread reads requests into the rows
+of the next batch, executes it when it is full, and responds. Of HTTP it knows the end of
+a head and the length of a body; of the protocol, that the only tensor ends the body.
+It needs more connections than rows, prints a line when it listens, and runs until it
+is killed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Connection:
         self._head_is_read = False
 
     def take(self, row: memoryview) -> None:
-        """Begins a request, which goes into this row."""
+        """Starts a request, which is read into this row."""
         self.row, self.filled, self._head_is_read = row, 0, False
 
     def read(self) -> bool:
-        """Reads what has come; says whether the row is full."""
+        """Reads the available bytes; returns whether the row is full."""
         assert self.row is not None
         if not self._head_is_read:
             self._read_head(self.row)
@@ -54,14 +54,14 @@ class Connection:
         return True
 
     def _read_head(self, row: memoryview) -> None:
-        """Heads come whole from the clients that are meant here."""
+        """The clients of this loop send heads in one piece."""
         received = self.stream.recv(HEAD_BYTES_MAX)
         if not received:
             raise ConnectionError
         head, _, body = received.partition(HEAD_END)
         length = CONTENT_LENGTH.search(head)
         assert length is not None, head
-        # The tensor is what the body ends with.
+        # The tensor is at the end of the body.
         described = int(length[1]) - len(row)
         while len(body) < described:
             body += self.stream.recv(HEAD_BYTES_MAX)
@@ -85,12 +85,12 @@ class Loop:
         self._parked: collections.deque[Connection] = collections.deque()
         self._selector = selectors.EpollSelector()
         self._listener = socket.create_server(("127.0.0.1", port))
-        # Clients send the next batch while this one runs, and nothing reads then.
+        # Clients send the next batch while this one executes; nothing is read meanwhile.
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * size)
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def run(self) -> None:
-        """Serves until the process is ended."""
+        """Serves until the process is killed."""
         self._session.run(None, self._feed)
         print("ready", flush=True)
         while True:
@@ -109,7 +109,7 @@ class Loop:
         self._selector.register(connection.stream, selectors.EVENT_READ, connection)
 
     def _continue(self, connection: Connection) -> None:
-        """Reads on; who finds no row waits for the next batch, unread."""
+        """Continues reading; connections without a row wait for the next batch."""
         if connection.row is None:
             if not self._free:
                 self._selector.unregister(connection.stream)

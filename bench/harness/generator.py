@@ -1,4 +1,4 @@
-"""One load generator under way, whichever it is."""
+"""A running load generator of any kind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Generator:
         )
 
     def ended(self) -> bool:
-        """Says whether it has ended by itself."""
+        """Returns whether it has ended by itself."""
         return self._child.poll() is not None
 
     def finish(self, duration: float) -> ClientView:

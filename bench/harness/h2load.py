@@ -1,6 +1,6 @@
 """How h2load is run, and how its log is read.
 
-It sends the same bytes again and again and looks at nothing but the status, so
+It repeats the same bytes and checks only the status, so
 it costs a fraction of what perf_analyzer costs: with small tensors perf_analyzer
 fills its own core before a fast server fills the other.
 """

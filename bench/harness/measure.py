@@ -56,7 +56,7 @@ def measure(
 ) -> Values:
     """Starts the server, measures the workload and stops the server.
 
-    Before that its answers are recorded, if there is a file for them and a use.
+    Its responses are recorded first, if there is a file for them and the workload needs them.
     """
     if isinstance(workload, Startup):
         return _startup(bench, program, workload)
@@ -68,7 +68,7 @@ def measure(
 
 
 def measure_bare(bench: Bench, workload: Load, recording: pathlib.Path) -> Values:
-    """Measures the workload on a loop that gives these answers."""
+    """Measures the workload on a loop that sends these responses."""
     ports = server.free_ports(2)
     command = [str(bench.bare), str(recording), str(ports[0])]
     log = bench.work / "bare.log"
@@ -108,7 +108,7 @@ def _startup(bench: Bench, program: Program, workload: Startup) -> Values:
         "threads": float(idle.threads),
     }
     if workload.copies > 1:
-        # What the program and its libraries take is no model's.
+        # The memory of the program and its libraries belongs to no model.
         one_of_each = dataclasses.replace(workload, copies=1)
         with _start(bench, program, one_of_each) as running:
             few = _idle(running)
@@ -166,9 +166,9 @@ def _snapshot(running: Server, load: Load, generator: Generator) -> Snapshot:
 
 
 def per_request(before: Snapshot, after: Snapshot, *, cached: bool = False) -> Values:
-    """Divides what the server spent between two snapshots by the requests it answered.
+    """Divides the server's usage between two snapshots by its completed requests.
 
-    A cache has to answer all of them or none.
+    A cache has to serve all of them or none.
     """
     requests = after.counts.requests - before.counts.requests
     executions = after.counts.executions - before.counts.executions

@@ -35,13 +35,13 @@ ensemble_scheduling {{
   ]
 }}
 """
-# The same in a compiled backend, which both servers host.
+# The same with a compiled backend, which both servers host.
 HOSTED = "hosted_identity"
 HOSTED_BACKEND = "example_identity"
 HOSTED_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{HOSTED}"', 1).replace(
     'backend: "identity"', f'backend: "{HOSTED_BACKEND}"'
 )
-# Answered from the response cache.
+# Served from the response cache.
 CACHED = "cached_identity"
 CACHED_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{CACHED}"', 1) + (
     "response_cache { enable: true }\n"
@@ -59,8 +59,8 @@ CONFIGS = {
     THREE_STEPS: THREE_STEPS_CONFIG,
 }
 
-# Each server has one core, so one thread: more would only take turns, and how
-# many there are by default depends on the machine.
+# Each server has one core, so one thread: more would only share it, and their
+# default number depends on the machine.
 ONE_THREAD = """\
 parameters { key: "intra_op_thread_count" value { string_value: "1" } }
 parameters { key: "inter_op_thread_count" value { string_value: "1" } }
@@ -120,7 +120,7 @@ class ModelStore:
             config.write_text(config.read_text() + ONE_THREAD)
 
     def repository(self, names: tuple[str, ...], copies: int = 1) -> pathlib.Path:
-        """Returns a repository with exactly these models, each so often.
+        """Returns a repository with exactly these models, each with its number of copies.
 
         Further copies are called NAME_2 and so on.
         """

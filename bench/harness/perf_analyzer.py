@@ -50,7 +50,7 @@ def plan(program: str, load: Load, address: str, seconds: float, work: pathlib.P
         size = 4 * max([_elements(shape) for shape in load.shapes], default=1024)
         command += ["--shared-memory", "system", "--output-shared-memory-size", str(size)]
     # Every run takes the same number of windows, however much they differ: our
-    # answer to noise is the median over rounds.
+    # remedy for noise is the median over rounds.
     command += ["-p", str(window_ms), "-r", str(WINDOWS), "-s", "999"]
     command += ["-f", str(report)]
     return Plan(tuple(command), report, parse_report, _environment())

@@ -1,4 +1,4 @@
-"""What the kernel knows of a process: CPU time, context switches, memory."""
+"""The kernel's accounts of a process: CPU time, context switches, memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def descendants(root: int) -> list[int]:
             try:
                 parents[int(entry.name)] = int(_stat_fields(int(entry.name))[1])
             except OSError:
-                continue  # It ended while we looked.
+                continue  # It ended meanwhile.
     found, wave = [], [root]
     while wave:
         wave = [pid for pid, parent in parents.items() if parent in wave]
@@ -78,7 +78,7 @@ def _listening_inodes(port: int) -> set[str]:
 def listener(root: int, port: int) -> int:
     """Returns which of `root` and its descendants listens on the port.
 
-    A server may be started by a wrapper, and the wrapper's accounts would say
+    A server may be started by a wrapper, and the wrapper's accounts would show
     nothing of the server.
     """
     wanted = {f"socket:[{inode}]" for inode in _listening_inodes(port)}

@@ -28,7 +28,7 @@ class Column:
 
     @property
     def side(self) -> str:
-        """Whose value stands beside Triton's."""
+        """The server whose value is compared with Triton's."""
         return BARE if self.of_loop else OURS
 
 
@@ -112,7 +112,7 @@ def cell(ours: Rounds, triton: Rounds, key: str, digits: int) -> str:
 
 
 def notes(rounds: dict[str, Rounds]) -> str:
-    """What a reader must know of a row: a busy client, failed requests, unsteady ratios."""
+    """Remarks on a row: a busy client, failed requests, unsteady ratios."""
     found = []
     for name, measured in rounds.items():
         if (median(measured, "client_core") or 0) > CLIENT_BOUND:
@@ -178,7 +178,7 @@ def summary(results: Results) -> dict[str, dict[str, dict[str, float | None]]]:
 
 
 def machine() -> dict[str, str]:
-    """The facts without which the figures mean nothing."""
+    """The properties of the machine that the figures depend on."""
     model = "unknown"
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

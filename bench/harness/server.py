@@ -30,7 +30,7 @@ class Program:
 
 @dataclasses.dataclass(frozen=True)
 class ModelCounts:
-    """What a server says it has done for a model."""
+    """The counters of a model in a server's statistics."""
 
     requests: int
     failures: int
@@ -93,7 +93,7 @@ class Server:
         )
 
     def stop(self) -> None:
-        """Asks the server to end, and ends it if it does not."""
+        """Asks the server to end, and kills it if it does not."""
         self._child.terminate()
         try:
             self._child.wait(STOP_DEADLINE_SECONDS)

@@ -1,4 +1,4 @@
-"""The workloads: what is asked of a server, by how many clients, over which protocol."""
+"""The workloads: requests, number of clients, and protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import enum
 from .models import CACHED, HOSTED, HOSTED_CACHE, OWN_CACHE, STEP, THREE_STEPS
 
 MEBIBYTE = 1 << 20
-# Where kernel and load generator may take more than a server does.
+# Workloads in which kernel and load generator may take more than the server.
 COMPARED_WITH_A_BARE_LOOP = (
     "identity16-http-1",
     "identity16-http-32",
@@ -37,15 +37,15 @@ class Load:
     shapes: tuple[str, ...] = ()
     shared_memory: bool = False
     compare_direct: bool = False
-    # Beside a loop that answers recorded bytes.
+    # Compared with a loop that sends recorded bytes.
     compare_bare: bool = False
-    # The model's instances have the server's core to themselves: what else the server
-    # does shares the other one with the load.
+    # The model's instances have the server's core to themselves: the rest of the server
+    # shares the other core with the load.
     apart: bool = False
-    # A model that is executed so often for each request: what it takes in ONNX
-    # Runtime alone is no server's.
+    # The number of executions of a model for each request: the time in ONNX
+    # Runtime is not the server's.
     executes: tuple[str, int] | None = None
-    # The server has this response cache, and answers everything from it.
+    # The server has this response cache, which serves all requests.
     cache: str | None = None
     # Times the duration of a measurement: slow requests need longer for a fair count.
     longer: int = 1
@@ -60,17 +60,17 @@ class Load:
         return (self.model, self.executes[0])
 
     def needs(self, client: Client) -> bool:
-        """Says whether this load generator makes the load."""
+        """Returns whether this load generator produces the load."""
         return self.client is client
 
 
 @dataclasses.dataclass(frozen=True)
 class Startup:
-    """No load: how soon several models are ready, and what the idle server holds."""
+    """No load: the time until several models are ready, and the idle server's memory."""
 
     name: str
     models: tuple[str, ...]
-    # How often each model is in the repository, under different names.
+    # The number of copies of each model in the repository, under different names.
     copies: int = 1
 
     def model_names(self) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class Startup:
         return self.models
 
     def needs(self, client: Client) -> bool:
-        """Nothing but the harness asks the idle server."""
+        """Only the harness sends requests to the idle server."""
         return False
 
 
@@ -114,7 +114,7 @@ def _hosted(protocol: str, concurrency: int) -> Load:
 
 
 def _cached(cache: str) -> list[Load]:
-    """Requests that a cache answers: after the first of each they are all the same."""
+    """Requests that a cache serves: all are equal to the first."""
     kind = {OWN_CACHE: "cached", HOSTED_CACHE: "hosted-cache"}[cache]
     small, large = "16", "-1MiB"
     loads = [_identity(small, 16, protocol, 1) for protocol in ("http", "grpc")]

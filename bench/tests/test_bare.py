@@ -1,4 +1,4 @@
-"""Tests of the bare loop, of what is recorded for it and of what is reported of it.
+"""Tests of the bare loop, of its recorded responses and of its report.
 
 python -m unittest discover bench/tests
 """
@@ -80,7 +80,7 @@ def recorded_responses(digits: int = bare.ID_DIGITS_MAX) -> list[bare.RecordedRe
 
 
 class Loop(unittest.TestCase):
-    """The program, spoken to over sockets."""
+    """The program, tested over sockets."""
 
     work: pathlib.Path
     program: pathlib.Path
@@ -116,7 +116,7 @@ class Loop(unittest.TestCase):
         return stream
 
     def send_in_parts(self, stream: socket.socket, parts: list[bytes]) -> None:
-        """The loop has read a part once a later client has a response."""
+        """Sends parts: the loop has read a part once a later client has a response."""
         other = self.connect()
         for part in parts:
             stream.sendall(part)
@@ -238,7 +238,7 @@ class Loop(unittest.TestCase):
     def test_a_request_is_answered_though_its_client_sends_no_more(self) -> None:
         stream = self.connect()
         self.counted()
-        # The loop is held up, so that request and end are one event.
+        # The loop is stopped, so that request and end are one event.
         os.kill(self.pid, signal.SIGSTOP)
         os.waitpid(self.pid, os.WUNTRACED)
         stream.sendall(request(b"x"))
@@ -275,7 +275,7 @@ class Loop(unittest.TestCase):
                         seen.append(bare.receive(stream))
                 self.assertEqual(seen[0], seen[1])
             copied = server.Server(mock.Mock(pid=0), port, port).counts("m")
-        # Recording counts on the one that is recorded, not on the copy.
+        # Recording counts on the recorded server, not on the copy.
         self.assertEqual(copied, server.ModelCounts(4, 7, 4, 4))
         self.assertEqual(self.counted(), bare.ID_DIGITS_MAX + 1 + 4)
 

@@ -1,4 +1,4 @@
-"""Tests of what the harness computes; the servers themselves are not needed.
+"""Tests of the harness's computations, without servers.
 
 python -m unittest discover bench/tests
 """

@@ -1,13 +1,13 @@
-/* A repository agent that makes a model of files that cannot be loaded as they are: each
+/* A repository agent that generates a model from files that cannot be loaded directly: each
  * byte of a file whose name ends in ".masked" is combined with the parameter "key". The
- * result goes, with all other files, to a new directory, and the model is loaded from
- * there. A mask is no cipher; one would take its place here.
+ * result is written, with all other files, to a new directory, and the model is loaded from
+ * there. A mask is not a cipher; real agents would use one.
  *
  *   model_repository_agents {
  *     agents { name: "unmask" parameters { key: "key" value: "42" } }
  *   }
  *
- * The configuration has to be readable as it is, because it names the agent. */
+ * The configuration must not be masked, because it names the agent. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -32,7 +32,7 @@ static TRITONSERVER_Error* failed(const char* path) {
   return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, text);
 }
 
-/* Copies a file; the key is 0 for one that is not masked. */
+/* Copies a file; the key is 0 if the file is not masked. */
 static TRITONSERVER_Error* copy_file(const char* from, const char* to, unsigned char key) {
   FILE* input = fopen(from, "rb");
   if (input == NULL) return failed(from);
@@ -84,7 +84,7 @@ static TRITONSERVER_Error* copy_directory(const char* from, const char* to, unsi
   return error;
 }
 
-/* Reads the one parameter that the agent has. */
+/* Reads the agent's only parameter. */
 static TRITONSERVER_Error* find_key(
     TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model, unsigned char* key) {
   uint32_t count = 0;
@@ -138,7 +138,7 @@ TRITONSERVER_Error* TRITONREPOAGENT_ModelAction(
 /* The directory is not needed any more. */
 TRITONSERVER_Error* TRITONREPOAGENT_ModelFinalize(
     TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model) {
-  /* There is none if the model was refused before; then there is nothing to say. */
+  /* There is no directory if the model was refused before; this is not an error. */
   TRITONSERVER_ErrorDelete(TRITONREPOAGENT_ModelRepositoryLocationRelease(agent, model, ""));
   return NULL;
 }

@@ -1,5 +1,5 @@
 /* A backend for sequences: OUT is the sum of all IN of the sequence so far. The sum is
-   implicit state: the server keeps it, and gives it as input SUM_IN what this backend
+   implicit state: the server keeps it, and passes as input SUM_IN the value that this backend
    wrote as state SUM_OUT. */
 #include "common.h"
 

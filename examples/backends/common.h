@@ -1,4 +1,4 @@
-/* What the example backends share. */
+/* Shared code of the example backends. */
 #ifndef EXAMPLES_COMMON_H
 #define EXAMPLES_COMMON_H
 
@@ -27,7 +27,7 @@ log_error(TRITONSERVER_Error* error)
   }
 }
 
-/* Statistics want nanoseconds of this clock. */
+/* Statistics need nanoseconds of this clock. */
 static inline uint64_t
 now_ns(void)
 {
@@ -36,7 +36,7 @@ now_ns(void)
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Answers a request with an error and deletes that; the request stays the backend's. */
+/* Sends an error for a request and deletes the error; the backend still owns the request. */
 static inline void
 refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error* why)
 {
@@ -49,7 +49,7 @@ refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error* why)
   TRITONSERVER_ErrorDelete(why);
 }
 
-/* The elements of an input of numbers with 32 bits, and how many there are. */
+/* The elements of an input of 32-bit numbers, and their count. */
 static inline TRITONSERVER_Error*
 read_words(
     TRITONBACKEND_Request* request, const char* name, TRITONSERVER_DataType wanted,
@@ -99,7 +99,7 @@ read_uint32(
   return NULL;
 }
 
-/* Adds an output to a response, and says where its bytes go. */
+/* Adds an output to a response, and returns its buffer. */
 static inline TRITONSERVER_Error*
 add_output(
     TRITONBACKEND_Response* response, const char* name, TRITONSERVER_DataType datatype,
@@ -137,7 +137,7 @@ write_uint32(
   return NULL;
 }
 
-/* Makes one number the new value of a sequence's state. */
+/* Sets a sequence's state to one number. */
 static inline TRITONSERVER_Error*
 update_state_int32(
     TRITONBACKEND_Request* request, const char* name, const int64_t* shape, uint32_t rank,

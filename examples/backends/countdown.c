@@ -1,4 +1,4 @@
-/* A backend of iterative sequences: it answers IN = 3 with 3, 2, 1 and 0, one response
+/* A backend of iterative sequences: for IN = 3 it sends 3, 2, 1 and 0, one response
    in each execution, and asks to be called again until the last. Between executions
    other requests get their turn. What is left is implicit state. */
 #include "common.h"
@@ -20,7 +20,7 @@ remaining(TRITONBACKEND_Request* request, int32_t* value)
   return NULL;
 }
 
-/* Answers once; says whether there is more to come. */
+/* Sends one response; returns whether more follow. */
 static TRITONSERVER_Error*
 step(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response, bool* more)
 {
@@ -57,7 +57,7 @@ execute(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request)
     if (failed == NULL) {
       return;
     }
-    /* Refused, so the request is still ours. */
+    /* The release failed, so the backend still owns the request. */
     log_error(failed);
   }
   log_error(TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL));

@@ -1,4 +1,4 @@
-/* What the example backends share that answer from threads of their own. */
+/* Shared code of the example backends that respond from their own threads. */
 #ifndef EXAMPLES_DECOUPLED_H
 #define EXAMPLES_DECOUPLED_H
 
@@ -6,11 +6,11 @@
 
 #include "common.h"
 
-/* Makes the factory of a request's responses and starts a thread that answers with them.
+/* Creates the factory of a request's responses and starts a thread that sends them.
    The thread gets the work, which the factory is part of; if there is an error, there is
    neither a factory nor a thread, and the work is still the caller's. */
 static inline TRITONSERVER_Error*
-answer_on_thread(
+respond_on_thread(
     TRITONBACKEND_Request* request, TRITONBACKEND_ResponseFactory** factory,
     void* (*run)(void*), void* work)
 {
@@ -34,7 +34,7 @@ send_or_fail(TRITONBACKEND_Response* response, TRITONSERVER_Error* failed)
   return unsent;
 }
 
-/* Whether the client has given up. */
+/* Whether the client has cancelled the request. */
 static inline bool
 is_cancelled(TRITONBACKEND_ResponseFactory* factory)
 {
@@ -43,7 +43,7 @@ is_cancelled(TRITONBACKEND_ResponseFactory* factory)
   return cancelled;
 }
 
-/* Says that no response follows. */
+/* Sends the final flag without a response. */
 static inline void
 end_responses(TRITONBACKEND_ResponseFactory* factory)
 {

@@ -23,7 +23,7 @@ copy_input(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response, uin
   void* to;
   TRY(add_output(response, name, datatype, shape, rank, byte_size, &to));
 
-  /* An input may lie in several pieces. */
+  /* An input may consist of several buffers. */
   char* next = (char*)to;
   for (uint32_t piece = 0; piece < buffer_count; ++piece) {
     const void* from;
@@ -53,7 +53,7 @@ copy_inputs(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response)
   return NULL;
 }
 
-/* From here on every request is ours, whatever happens: each gets a response, is
+/* From here on the backend owns every request: each gets a response, is
    reported and released. */
 TRITONSERVER_Error*
 TRITONBACKEND_ModelInstanceExecute(

@@ -1,14 +1,14 @@
-/* A backend of decoupled models whose request says when each of its responses comes, for
+/* A backend of decoupled models whose request sets the time of each of its responses, for
    tests of clients. It takes the models of Triton's repeat backend, which have no batches:
 
      IN     INT32  [ -1 ]  an element for each response
-     DELAY  UINT32 [ -1 ]  how many milliseconds to wait before each
-     WAIT   UINT32 [ 1 ]   how many milliseconds to keep the request
+     DELAY  UINT32 [ -1 ]  the milliseconds to wait before each
+     WAIT   UINT32 [ 1 ]   the milliseconds to hold the request
      OUT    INT32  [ 1 ]   the element
-     IDX    UINT32 [ 1 ]   its place in IN
+     IDX    UINT32 [ 1 ]   its index in IN
 
    The instance takes its next request after WAIT, so that with a short one and long
-   delays the responses to several requests mingle. */
+   delays the responses to several requests interleave. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -33,7 +33,7 @@ rest(uint32_t duration_ms)
   }
 }
 
-/* Waits before a response; the client may give up meanwhile. */
+/* Waits before a response; the client may cancel meanwhile. */
 static bool
 is_cancelled_in(const struct work* work, uint32_t left_ms)
 {
@@ -111,7 +111,7 @@ begin(TRITONBACKEND_Request* request, uint32_t* wait_ms)
 {
   struct work* work = NULL;
   TRY(copy(request, &work, wait_ms));
-  TRITONSERVER_Error* failed = answer_on_thread(request, &work->factory, run, work);
+  TRITONSERVER_Error* failed = respond_on_thread(request, &work->factory, run, work);
   if (failed != NULL) {
     free(work);
     *wait_ms = 0;

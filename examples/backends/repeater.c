@@ -1,4 +1,4 @@
-/* A backend of decoupled models: it answers a request with one response for each
+/* A backend of decoupled models: it sends one response for each
    element of IN, as OUT, from a thread of its own and after the request is released. */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ struct work {
   int32_t elements[];
 };
 
-/* Reports how one response came about. An end without a response has no output. */
+/* Reports the statistics of one response. An end without a response has no output. */
 static TRITONSERVER_Error*
 report(const struct work* work, uint64_t start, uint64_t output_start, TRITONSERVER_Error* failed)
 {
@@ -63,7 +63,7 @@ run(void* argument)
   return NULL;
 }
 
-/* Copies what the thread needs: the request's memory is gone when it is released. */
+/* Copies the thread's data: the request's memory is freed with its release. */
 static TRITONSERVER_Error*
 begin(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request)
 {
@@ -77,7 +77,7 @@ begin(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request)
   work->instance = instance;
   work->count = count;
   memcpy(work->elements, elements, count * sizeof *elements);
-  TRITONSERVER_Error* failed = answer_on_thread(request, &work->factory, run, work);
+  TRITONSERVER_Error* failed = respond_on_thread(request, &work->factory, run, work);
   if (failed != NULL) {
     free(work);
   }

@@ -1,4 +1,4 @@
-/* A backend of decoupled models for tests of clients: it answers a request with as many
+/* A backend of decoupled models for tests of clients: it sends as many
    responses as IN says, each of which says so in OUT. It takes the models of Triton's
    square backend: IN and OUT are INT32 [ 1 ], with batches or without, and each request
    is a batch of one. */
@@ -42,7 +42,7 @@ run(void* argument)
   return NULL;
 }
 
-/* Copies what the thread needs: the request's memory is gone when it is released. */
+/* Copies the thread's data: the request's memory is freed with its release. */
 static TRITONSERVER_Error*
 copy(TRITONBACKEND_Request* request, struct work* work)
 {
@@ -70,7 +70,7 @@ begin(TRITONBACKEND_Request* request)
   }
   TRITONSERVER_Error* failed = copy(request, work);
   if (failed == NULL) {
-    failed = answer_on_thread(request, &work->factory, run, work);
+    failed = respond_on_thread(request, &work->factory, run, work);
   }
   if (failed != NULL) {
     free(work);

@@ -1,21 +1,21 @@
-/* A batching strategy: every batch is one request, however many wait.
+/* A batching strategy: every batch is one request, even if more wait.
  *
  *   cc -shared -fPIC -I include -o batchstrategy.so \
  *      examples/batching/single_batching.c
  *
- * The server asks it while it makes batches for a model with dynamic_batching. All five
- * functions have to be there.
+ * The server calls it while it forms batches of a model with dynamic_batching. All five
+ * functions are required.
  */
 #include <stdlib.h>
 
 #include "triton/core/tritonbackend.h"
 
-/* What is kept for the batch that is being made: how many requests it has. */
+/* The state of the open batch: its number of requests. */
 struct batch {
   unsigned requests;
 };
 
-/* When the model is loaded. There is nothing to keep for it. */
+/* Called when the model is loaded. There is no state for it. */
 TRITONSERVER_Error*
 TRITONBACKEND_ModelBatcherInitialize(TRITONBACKEND_Batcher** batcher, TRITONBACKEND_Model* model)
 {
@@ -24,7 +24,7 @@ TRITONBACKEND_ModelBatcherInitialize(TRITONBACKEND_Batcher** batcher, TRITONBACK
   return NULL;
 }
 
-/* When the model is unloaded. */
+/* Called when the model is unloaded. */
 TRITONSERVER_Error*
 TRITONBACKEND_ModelBatcherFinalize(TRITONBACKEND_Batcher* batcher)
 {
@@ -32,7 +32,7 @@ TRITONBACKEND_ModelBatcherFinalize(TRITONBACKEND_Batcher* batcher)
   return NULL;
 }
 
-/* A batch begins. */
+/* Called when a batch opens. */
 TRITONSERVER_Error*
 TRITONBACKEND_ModelBatchInitialize(const TRITONBACKEND_Batcher* batcher, void** userp)
 {
@@ -44,7 +44,7 @@ TRITONBACKEND_ModelBatchInitialize(const TRITONBACKEND_Batcher* batcher, void** 
   return NULL;
 }
 
-/* May this request join it? */
+/* Decides whether this request joins the batch. */
 TRITONSERVER_Error*
 TRITONBACKEND_ModelBatchIncludeRequest(
     TRITONBACKEND_Request* request, void* userp, bool* should_include)
@@ -58,7 +58,7 @@ TRITONBACKEND_ModelBatchIncludeRequest(
   return NULL;
 }
 
-/* The batch is made. */
+/* Called when the batch is closed. */
 TRITONSERVER_Error*
 TRITONBACKEND_ModelBatchFinalize(void* userp)
 {

@@ -3,12 +3,12 @@
  *   cc -shared -fPIC -I include -o batchstrategy.so \
  *      examples/batching/volume_batching.c
  *
- * The model's configuration says how many:
+ * The model's configuration sets the limit:
  *
  *   dynamic_batching { }
  *   parameters { key: "MAX_BATCH_VOLUME_BYTES" value { string_value: "4096" } }
  *
- * A request that is larger alone is a batch of its own.
+ * A request that exceeds the limit is a batch of its own.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -28,12 +28,12 @@
 static const char PARAMETER[] = "\"MAX_BATCH_VOLUME_BYTES\"";
 static const char VALUE[] = "\"string_value\"";
 
-/* What is kept for the model. */
+/* The state of the model. */
 struct batcher {
   uint64_t volume_max;
 };
 
-/* What is kept for the batch that is being made. */
+/* The state of the open batch. */
 struct batch {
   uint64_t volume_left;
 };
@@ -68,7 +68,7 @@ find_volume(const char* json, uint64_t* volume)
       TRITONSERVER_ERROR_INVALID_ARG, "the parameter MAX_BATCH_VOLUME_BYTES must be a number");
 }
 
-/* When the model is loaded. */
+/* Called when the model is loaded. */
 TRITONSERVER_Error*
 TRITONBACKEND_ModelBatcherInitialize(TRITONBACKEND_Batcher** batcher, TRITONBACKEND_Model* model)
 {
@@ -82,7 +82,7 @@ TRITONBACKEND_ModelBatcherInitialize(TRITONBACKEND_Batcher** batcher, TRITONBACK
   TRY(TRITONBACKEND_ModelConfig(model, 1, &config));
   error = TRITONSERVER_MessageSerializeToJson(config, &json, &byte_size);
   if (error == NULL) {
-    /* The text need not end with a zero. */
+    /* The text may lack a terminating zero. */
     char* text = malloc(byte_size + 1);
     if (text == NULL) {
       error = no_memory();
@@ -106,7 +106,7 @@ TRITONBACKEND_ModelBatcherInitialize(TRITONBACKEND_Batcher** batcher, TRITONBACK
   return NULL;
 }
 
-/* When the model is unloaded. */
+/* Called when the model is unloaded. */
 TRITONSERVER_Error*
 TRITONBACKEND_ModelBatcherFinalize(TRITONBACKEND_Batcher* batcher)
 {
@@ -114,7 +114,7 @@ TRITONBACKEND_ModelBatcherFinalize(TRITONBACKEND_Batcher* batcher)
   return NULL;
 }
 
-/* A batch begins. */
+/* Called when a batch opens. */
 TRITONSERVER_Error*
 TRITONBACKEND_ModelBatchInitialize(const TRITONBACKEND_Batcher* batcher, void** userp)
 {
@@ -127,7 +127,7 @@ TRITONBACKEND_ModelBatchInitialize(const TRITONBACKEND_Batcher* batcher, void** 
   return NULL;
 }
 
-/* May this request join it? */
+/* Decides whether this request joins the batch. */
 TRITONSERVER_Error*
 TRITONBACKEND_ModelBatchIncludeRequest(
     TRITONBACKEND_Request* request, void* userp, bool* should_include)
@@ -146,12 +146,12 @@ TRITONBACKEND_ModelBatchIncludeRequest(
     volume += byte_size;
   }
   *should_include = volume <= batch->volume_left;
-  /* The first request of a batch runs in it whatever is said here. */
+  /* The first request of a batch joins it regardless of the result. */
   batch->volume_left = *should_include ? batch->volume_left - volume : 0;
   return NULL;
 }
 
-/* The batch is made. */
+/* Called when the batch is closed. */
 TRITONSERVER_Error*
 TRITONBACKEND_ModelBatchFinalize(void* userp)
 {

@@ -4,9 +4,9 @@
  *      -L target/release -ltritonserver -lpthread
  *   LD_LIBRARY_PATH=target/release ./in_process MODEL_REPOSITORY [REQUESTS]
  *
- * The repository has a model "identity" that gives its INT32 input INPUT0 back as
+ * The repository has a model "identity" that returns its INT32 input INPUT0 as
  * OUTPUT0. The program loads it, sends REQUESTS requests (1 if not said), compares
- * every answer, unloads the model and ends with 0 if all was well.
+ * every response, unloads the model and exits with 0 on success.
  */
 #include <inttypes.h>
 #include <semaphore.h>
@@ -59,10 +59,10 @@ static TRITONSERVER_Error *release(
   return NULL;
 }
 
-/* What a request waits for. Callbacks come from threads of the server. */
+/* The events of a request. The server's threads call the callbacks. */
 struct waiting {
   sem_t released;
-  sem_t answered;
+  sem_t responded;
   TRITONSERVER_InferenceResponse *response;
 };
 
@@ -77,11 +77,11 @@ static void on_response(TRITONSERVER_InferenceResponse *response, uint32_t flags
     waiting->response = response;
   }
   if ((flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0) {
-    sem_post(&waiting->answered);
+    sem_post(&waiting->responded);
   }
 }
 
-/* Compares the answer with what was sent. */
+/* Compares the response with the request. */
 static void compare(TRITONSERVER_InferenceResponse *response, const int32_t *sent) {
   check(TRITONSERVER_InferenceResponseError(response), "inference");
   const char *name;
@@ -100,7 +100,7 @@ static void compare(TRITONSERVER_InferenceResponse *response, const int32_t *sen
   if (strcmp(name, "OUTPUT0") != 0 || datatype != TRITONSERVER_TYPE_INT32 || dim_count != 2 ||
       shape[0] != 1 || shape[1] != COUNT || byte_size != COUNT * sizeof(int32_t) ||
       memcmp(base, sent, byte_size) != 0) {
-    fprintf(stderr, "the answer is not what was sent\n");
+    fprintf(stderr, "the response differs from the request\n");
     exit(EXIT_FAILURE);
   }
 }
@@ -114,7 +114,7 @@ static void infer(TRITONSERVER_Server *server, TRITONSERVER_ResponseAllocator *a
   const int64_t shape[] = {1, COUNT};
   struct waiting waiting = {.response = NULL};
   sem_init(&waiting.released, 0, 0);
-  sem_init(&waiting.answered, 0, 0);
+  sem_init(&waiting.responded, 0, 0);
 
   TRITONSERVER_InferenceRequest *request;
   check(TRITONSERVER_InferenceRequestNew(&request, server, MODEL, -1), "making a request");
@@ -132,7 +132,7 @@ static void infer(TRITONSERVER_Server *server, TRITONSERVER_ResponseAllocator *a
         "setting the response callback");
   check(TRITONSERVER_ServerInferAsync(server, request, NULL), "sending the request");
 
-  while (sem_wait(&waiting.answered) != 0) {
+  while (sem_wait(&waiting.responded) != 0) {
   }
   while (sem_wait(&waiting.released) != 0) {
   }
@@ -140,7 +140,7 @@ static void infer(TRITONSERVER_Server *server, TRITONSERVER_ResponseAllocator *a
   check(TRITONSERVER_InferenceResponseDelete(waiting.response), "deleting the response");
   check(TRITONSERVER_InferenceRequestDelete(request), "deleting the request");
   sem_destroy(&waiting.released);
-  sem_destroy(&waiting.answered);
+  sem_destroy(&waiting.responded);
 }
 
 static TRITONSERVER_Server *start(const char *repository) {
@@ -187,7 +187,7 @@ int main(int argc, char **argv) {
     infer(server, allocator, number);
   }
   print_statistics(server);
-  printf("%" PRId32 " answers are what was sent\n", requests);
+  printf("%" PRId32 " responses equal their requests\n", requests);
 
   check(TRITONSERVER_ResponseAllocatorDelete(allocator), "deleting the allocator");
   check(TRITONSERVER_ServerUnloadModel(server, MODEL), "unloading the model");

@@ -2,7 +2,7 @@
 
     python examples/c_api/in_process.py target/release/libtritonserver.so MODEL_REPOSITORY
 
-The repository has a model "identity" that gives its INT32 input INPUT0 back as
+The repository has a model "identity" that returns its INT32 input INPUT0 as
 OUTPUT0.
 """
 
@@ -112,7 +112,7 @@ class Server:
         return document
 
     def infer(self, model: str, values: list[int]) -> list[int]:
-        """Sends the values as one row and returns the row that comes back."""
+        """Sends the values as one row and returns the row of the response."""
         released, responded = threading.Event(), threading.Event()
         responses: list[int] = []
 
@@ -183,7 +183,7 @@ class Server:
 
 
 def main() -> None:
-    """Sends a row to the model and prints what comes back."""
+    """Sends a row to the model and prints the response."""
     library, repository = sys.argv[1:]
     server = Server(library, repository)
     print(server.metadata()["name"])

@@ -2,8 +2,8 @@
 
      galatea --cache-directory build --cache-config example_fifo,entries=1000 ...
 
-   The oldest entry makes room for a new one. One lock guards everything, also while
-   the server copies: the buffers must not go away meanwhile. */
+   The oldest entry is evicted for a new one. One lock guards everything, also while
+   the server copies: the buffers must not be freed meanwhile. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
     }                                      \
   } while (0)
 
-struct kept {
+struct slot {
   char* key;
   void* bytes;
   size_t byte_size;
@@ -30,9 +30,9 @@ struct kept {
 
 struct fifo {
   pthread_mutex_t lock;
-  struct kept* kept; /* a ring */
+  struct slot* slots; /* a ring */
   size_t capacity;
-  size_t next; /* where the next one goes */
+  size_t next; /* the position of the next one */
   uint64_t evicted;
 };
 
@@ -42,7 +42,7 @@ error(TRITONSERVER_Error_Code code, const char* message)
   return TRITONSERVER_ErrorNew(code, message);
 }
 
-/* Every library checks that the server has the interface that it was built for. */
+/* Every library should check that the server has a compatible interface. */
 static TRITONSERVER_Error*
 check_version(void)
 {
@@ -54,8 +54,8 @@ check_version(void)
   return error(TRITONSERVER_ERROR_UNSUPPORTED, "the server has another version of the cache API");
 }
 
-/* The configuration is JSON such as {"entries":"1000"}. A real cache has a parser for
-   it; this one looks for the only setting that it has. */
+/* The configuration is JSON such as {"entries":"1000"}. A real cache would use a parser for
+   it; this one looks for its only setting. */
 static size_t
 entries_of(const char* config)
 {
@@ -77,25 +77,25 @@ TRITONCACHE_CacheInitialize(TRITONCACHE_Cache** cache, const char* config)
     return error(TRITONSERVER_ERROR_INVALID_ARG, "the setting 'entries' must be 1 to 1000000");
   }
   struct fifo* fifo = calloc(1, sizeof *fifo);
-  struct kept* kept = calloc(capacity, sizeof *kept);
-  if (fifo == NULL || kept == NULL) {
+  struct slot* slots = calloc(capacity, sizeof *slots);
+  if (fifo == NULL || slots == NULL) {
     free(fifo);
-    free(kept);
+    free(slots);
     return error(TRITONSERVER_ERROR_UNAVAILABLE, "there is no memory for the cache");
   }
   pthread_mutex_init(&fifo->lock, NULL);
-  fifo->kept = kept;
+  fifo->slots = slots;
   fifo->capacity = capacity;
   *cache = (TRITONCACHE_Cache*)fifo;
   return NULL;
 }
 
 static void
-forget(struct kept* kept)
+clear(struct slot* slot)
 {
-  free(kept->key);
-  free(kept->bytes);
-  memset(kept, 0, sizeof *kept);
+  free(slot->key);
+  free(slot->bytes);
+  memset(slot, 0, sizeof *slot);
 }
 
 TRITONSERVER_Error*
@@ -108,22 +108,22 @@ TRITONCACHE_CacheFinalize(TRITONCACHE_Cache* cache)
   TRITONSERVER_ErrorDelete(
       TRITONSERVER_LogMessage(TRITONSERVER_LOG_INFO, __FILE__, __LINE__, line));
   for (size_t index = 0; index < fifo->capacity; ++index) {
-    forget(&fifo->kept[index]);
+    clear(&fifo->slots[index]);
   }
   pthread_mutex_destroy(&fifo->lock);
-  free(fifo->kept);
+  free(fifo->slots);
   free(fifo);
   return NULL;
 }
 
-/* Null if there is none. A real cache has a table. */
-static struct kept*
+/* Returns null if there is none. A real cache would use a table. */
+static struct slot*
 find(struct fifo* fifo, const char* key)
 {
   for (size_t index = 0; index < fifo->capacity; ++index) {
-    struct kept* kept = &fifo->kept[index];
-    if (kept->key != NULL && strcmp(kept->key, key) == 0) {
-      return kept;
+    struct slot* slot = &fifo->slots[index];
+    if (slot->key != NULL && strcmp(slot->key, key) == 0) {
+      return slot;
     }
   }
   return NULL;
@@ -132,7 +132,7 @@ find(struct fifo* fifo, const char* key)
 /* A response is one buffer. Its size is in the entry, and the server writes it where the
    cache says. */
 static TRITONSERVER_Error*
-size_wanted(TRITONCACHE_CacheEntry* entry, size_t* byte_size)
+needed_size(TRITONCACHE_CacheEntry* entry, size_t* byte_size)
 {
   size_t count;
   void* base;
@@ -156,8 +156,8 @@ TRITONCACHE_CacheInsert(
     TRITONCACHE_Allocator* allocator)
 {
   struct fifo* fifo = (struct fifo*)cache;
-  struct kept new = {0};
-  TRY(size_wanted(entry, &new.byte_size));
+  struct slot new = {0};
+  TRY(needed_size(entry, &new.byte_size));
   new.key = strdup(key);
   new.bytes = malloc(new.byte_size);
   TRITONSERVER_Error* failed = NULL;
@@ -176,15 +176,15 @@ TRITONCACHE_CacheInsert(
     failed = error(TRITONSERVER_ERROR_ALREADY_EXISTS, "the key is there");
   }
   if (failed == NULL) {
-    struct kept* place = &fifo->kept[fifo->next];
-    struct kept displaced = *place;
+    struct slot* place = &fifo->slots[fifo->next];
+    struct slot displaced = *place;
     *place = new;
     new = displaced;
     fifo->next = (fifo->next + 1) % fifo->capacity;
     fifo->evicted += displaced.key != NULL;
   }
   pthread_mutex_unlock(&fifo->lock);
-  forget(&new);
+  clear(&new);
   return failed;
 }
 
@@ -198,15 +198,15 @@ TRITONCACHE_CacheLookup(
   TRY(TRITONSERVER_BufferAttributesNew(&attributes));
   TRITONSERVER_Error* failed = NULL;
   pthread_mutex_lock(&fifo->lock);
-  struct kept* kept = find(fifo, key);
-  if (kept == NULL) {
+  struct slot* slot = find(fifo, key);
+  if (slot == NULL) {
     failed = error(TRITONSERVER_ERROR_NOT_FOUND, "the key is not there");
   }
   if (failed == NULL) {
-    failed = TRITONSERVER_BufferAttributesSetByteSize(attributes, kept->byte_size);
+    failed = TRITONSERVER_BufferAttributesSetByteSize(attributes, slot->byte_size);
   }
   if (failed == NULL) {
-    failed = TRITONCACHE_CacheEntryAddBuffer(entry, kept->bytes, attributes);
+    failed = TRITONCACHE_CacheEntryAddBuffer(entry, slot->bytes, attributes);
   }
   if (failed == NULL) {
     failed = TRITONCACHE_Copy(allocator, entry);

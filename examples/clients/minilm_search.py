@@ -1,6 +1,6 @@
 """Finds the sentences nearest in meaning to a query, with embeddings by `minilm`.
 
-Each sentence travels as a request of its own, many at a time: the server groups
+Each sentence is a separate request, many at a time: the server groups
 them into batches. Requests can share a batch only if their tensors have the same
 length, so this client pads each sentence to a multiple of sixteen tokens.
 """

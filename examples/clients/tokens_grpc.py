@@ -1,6 +1,6 @@
-"""Asks the model `token_counter` for tokens and prints them as they come.
+"""Requests tokens from the model `token_counter` and prints them as they arrive.
 
-A second request joins the first one's executions while they go on, and leaves
+A second request joins the first one's executions, and leaves
 when it has its tokens.
 """
 

@@ -9,7 +9,7 @@ from .graph import GraphBuilder
 from .repository import Example
 
 ELEMENT_COUNT = 16
-# How long a step of the token counter lasts: so that its steps can be watched.
+# The duration of a step of the token counter, long enough to watch the steps.
 STEP_MICROSECONDS = 20_000
 
 
@@ -87,7 +87,7 @@ def autocomplete() -> Example:
 
 
 def token_counter() -> Example:
-    """Answers with COUNT tokens, one in each execution of its batch, without a file."""
+    """Sends COUNT tokens, one in each execution of its batch, without a file."""
     config = f"""\
 name: "token_counter"
 backend: "token_counter"

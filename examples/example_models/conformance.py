@@ -49,7 +49,7 @@ instance_group [ {{ count: 1 kind: KIND_CPU }} ]
 
 
 def backend_identity(name: str, config_type: str) -> Example:
-    """The same by the identity backend, which needs no model file."""
+    """The same with the identity backend, which needs no model file."""
     config = f"""\
 name: "{name}"
 backend: "identity"
@@ -110,7 +110,7 @@ instance_group [ { count: 1 kind: KIND_CPU } ]
 
 
 def onnx_two_variables() -> Example:
-    """Two vectors of lengths of their own: requests must agree in both to share a batch."""
+    """Two vectors of independent lengths: requests share a batch only if both are equal."""
     graph = GraphBuilder("onnx_two_variables")
     inputs = [
         graph.input(name, TensorProto.FLOAT, ["batch", f"length_{name}"])
@@ -169,8 +169,8 @@ def matrix_loop_body() -> GraphProto:
 def onnx_slow() -> Example:
     """Multiplies matrices as many times as ROUNDS says and returns ROUNDS.
 
-    The largest number in a batch counts. A round is about a tenth of a millisecond, so a
-    test picks how long a request keeps the instance busy.
+    The largest number in a batch applies. A round is about a tenth of a millisecond, so a
+    test chooses how long a request keeps the instance busy.
     """
     graph = GraphBuilder("onnx_slow")
     random = numpy.random.default_rng(3)

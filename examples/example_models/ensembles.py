@@ -1,4 +1,4 @@
-"""Ensembles, and the models that they are made of."""
+"""Ensembles and their composing models."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .repository import Example, ExampleMaker
 from .sequences import OLDEST, Batching, accumulator
 
 CHANNELS = 3
-#: The images of the pipeline that takes them as text.
+#: The image size of the pipeline that decodes text.
 IMAGE_SIZE = 32
 CLASS_COUNT = 10
 REGION_COUNT = 4
-#: What the classes are called, in `image_classifier`'s label file.
+#: The class names, for `image_classifier`'s label file.
 CLASS_NAMES = [
     "red", "green", "blue", "cyan", "magenta", "yellow", "white", "grey", "black", "mixed",
 ]
@@ -27,7 +27,7 @@ CLASS_NAMES = [
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A step of an ensemble: which tensor is each input, and becomes each output."""
+    """A step of an ensemble: the tensors of its inputs and outputs."""
 
     model: str
     inputs: Mapping[str, str]
@@ -62,7 +62,7 @@ def ensemble(
     steps: Sequence[Step],
     more: str = "",
 ) -> Example:
-    """A model that is made of others."""
+    """An ensemble of these steps."""
     lines = ",\n".join(step.config() for step in steps)
     config = f"""\
 platform: "ensemble"
@@ -108,7 +108,7 @@ instance_group [ {{ count: 1 kind: KIND_CPU }} ]
     return Example(config, {1: graph.bytes()})
 
 
-# Arithmetic, whose results say which steps ran.
+# Arithmetic, whose results show which steps ran.
 
 
 def number_model(name: str, operands: Sequence[str], max_batch_size: int = 8) -> Example:
@@ -217,7 +217,7 @@ def _arithmetic() -> dict[str, ExampleMaker]:
     }
 
 
-# What a step may be.
+# Kinds of steps.
 
 
 def _stateful() -> dict[str, ExampleMaker]:
@@ -226,7 +226,7 @@ def _stateful() -> dict[str, ExampleMaker]:
     return {
         "sum_direct": functools.partial(accumulator, "int32", "zero"),
         "sum_oldest": functools.partial(accumulator, "int32", "zero", Batching(OLDEST)),
-        # The second adds up what the first has added up.
+        # The second model adds up the first one's sums.
         "two_sums": functools.partial(
             ensemble,
             4,
@@ -300,7 +300,7 @@ def _pipelines() -> dict[str, ExampleMaker]:
         return Step(f"convolutions_{layers}", {"input": source}, {"output": result})
 
     def pipeline(sources: Sequence[str], outputs: Sequence[str]) -> Example:
-        """Where each net gets its image from; the results are `first` to `third`."""
+        """A pipeline from each net's source of its image; the results are `first` to `third`."""
         results = ["first", "second", "third"]
         steps = [
             step(number, source, result)
@@ -385,7 +385,7 @@ def image_pipeline() -> Example:
     )
 
 
-#: For people to look at.
+#: Examples for users.
 EXAMPLES: dict[str, ExampleMaker] = {
     **_pipelines(),
     "image_decoder": image_decoder,
@@ -394,5 +394,5 @@ EXAMPLES: dict[str, ExampleMaker] = {
     "image_pipeline": image_pipeline,
 }
 
-#: For tests alone.
+#: Models for tests only.
 MODELS: dict[str, ExampleMaker] = {**_arithmetic(), **_stateful(), **_decoupled()}

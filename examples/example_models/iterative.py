@@ -21,7 +21,7 @@ def token_counter(
     delay_microseconds: int = 0,
     with_state: bool = False,
 ) -> Example:
-    """Makes as many tokens as COUNT says, one in each execution."""
+    """Produces COUNT tokens, one in each execution."""
     steps = 'output [ { name: "STEPS_NEXT" data_type: TYPE_INT32 dims: [ 1 ] } ]'
     config = f"""\
 backend: "token_counter"

@@ -1,4 +1,4 @@
-"""Models with ragged inputs and tensors that the server makes of their shapes."""
+"""Models with ragged inputs and tensors that the server generates from their shapes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCH_INPUTS = {
     "BATCH_ITEM_SHAPE_FLATTEN": ["rows_times_rank"],
 }
 
-# As long as a test waits for anything, so that only a full batch goes.
+# As long as the tests' timeouts, so that only a full batch executes.
 DELAY = "dynamic_batching { preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 60000000 }"
 
 

@@ -37,7 +37,7 @@ def write_example(root: pathlib.Path, name: str, example: Example) -> list[pathl
     """Writes one model below `root` and returns the files that changed.
 
     Unchanged files keep their modification time, because a server that polls
-    its repository takes a newer time for a new model.
+    its repository treats a newer time as a changed model.
     """
     directory = root / name
     written = []
@@ -48,7 +48,7 @@ def write_example(root: pathlib.Path, name: str, example: Example) -> list[pathl
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         written.append(path)
-    # A version directory is what makes the server see a version, files or not.
+    # The server recognizes a version by its directory, with or without files.
     if not example.versions:
         (directory / "1").mkdir(parents=True, exist_ok=True)
     return written

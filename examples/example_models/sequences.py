@@ -13,18 +13,18 @@ from .conformance import SLOW_SIZE, matrix_loop_body
 from .graph import OPSET_WITH_STRINGS, GraphBuilder
 from .repository import Example, ExampleMaker
 
-# What an accumulator with a state file starts from.
+# The initial state of an accumulator with a state file.
 INITIAL_NUMBER = 1000
 INITIAL_TEXT = "opening:"
 
-# Type in config.pbtxt, type in ONNX, and how the bytes of one element are made.
+# Type in config.pbtxt, type in ONNX, and the encoding of one element.
 NUMBERS = {
     "int32": ("TYPE_INT32", TensorProto.INT32, "<i"),
     "fp32": ("TYPE_FP32", TensorProto.FLOAT, "<f"),
 }
 STRING = ("TYPE_STRING", TensorProto.STRING)
 
-# The pairs of values that stand for no and yes, deliberately unlike.
+# The pairs of values for false and true, deliberately different.
 TRUTHS = {
     "int32": ("int32_false_true: [ -3, 7 ]", TensorProto.INT32, "TYPE_INT32"),
     "fp32": ("fp32_false_true: [ 0.5, 2.5 ]", TensorProto.FLOAT, "TYPE_FP32"),
@@ -51,7 +51,7 @@ DEFAULT_IDLE_MICROSECONDS = 30_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Batching:
-    """The settings of a sequence model that are the same for all of them."""
+    """The settings that all sequence models share."""
 
     strategy: str = DIRECT
     max_batch_size: int = 4
@@ -123,7 +123,7 @@ def accumulator(
 ) -> Example:
     """OUTPUT is the sum of the INPUTs since the sequence began; strings are joined.
 
-    Without a specified initial state the model looks at START; with one it doesn't.
+    Without a specified initial state the model uses START; with one it doesn't.
     """
     if datatype == "bytes":
         data_type, element_type = STRING
@@ -242,7 +242,7 @@ def history(batching: Batching) -> Example:
 
 
 def fragile_accumulator(batching: Batching) -> Example:
-    """Adds up numbers in strings; a string that is no number fails the execution."""
+    """Adds up numbers in strings; a string that is not a number fails the execution."""
     graph = GraphBuilder("fragile_accumulator")
     shape = [*batching.leading, 1]
     value = graph.node("Cast", graph.input("INPUT", TensorProto.STRING, shape), to=TensorProto.INT32)

@@ -1,7 +1,7 @@
-/* A backend that answers a request with what the functions of tritonbackend.h tell of
-   it, its model, its instance and the backend: a text in the output TOLD.
+/* A backend that responds with the results of the functions of tritonbackend.h for
+   the request, its model, its instance and the backend: a text in the output TOLD.
 
-   A model with a parameter "waits" answers when its request is cancelled. */
+   A model with a parameter "waits" responds when its request is cancelled. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@ struct text {
 static struct text of_backend;
 
 static void
-say(struct text* text, const char* format, ...)
+append(struct text* text, const char* format, ...)
 {
   va_list values;
   va_start(values, format);
@@ -36,9 +36,9 @@ say(struct text* text, const char* format, ...)
   }
 }
 
-/* What a call said; good until the next on this thread. */
+/* The result of a call as text; valid until the next call on this thread. */
 static const char*
-said(TRITONSERVER_Error* error)
+status(TRITONSERVER_Error* error)
 {
   static __thread char words[1000];
   if (error == NULL) {
@@ -52,16 +52,16 @@ said(TRITONSERVER_Error* error)
 }
 
 static void
-say_message(struct text* text, const char* what, TRITONSERVER_Message* message)
+append_message(struct text* text, const char* what, TRITONSERVER_Message* message)
 {
   const char* base;
   size_t byte_size;
   log_error(TRITONSERVER_MessageSerializeToJson(message, &base, &byte_size));
-  say(text, "%s %.*s", what, (int)byte_size, base);
+  append(text, "%s %.*s", what, (int)byte_size, base);
 }
 
 static void
-say_attributes(struct text* text, const char* what, TRITONSERVER_BufferAttributes* attributes)
+append_attributes(struct text* text, const char* what, TRITONSERVER_BufferAttributes* attributes)
 {
   TRITONSERVER_MemoryType memory_type;
   int64_t memory_type_id;
@@ -69,7 +69,7 @@ say_attributes(struct text* text, const char* what, TRITONSERVER_BufferAttribute
   log_error(TRITONSERVER_BufferAttributesMemoryType(attributes, &memory_type));
   log_error(TRITONSERVER_BufferAttributesMemoryTypeId(attributes, &memory_type_id));
   log_error(TRITONSERVER_BufferAttributesByteSize(attributes, &byte_size));
-  say(text, "%s %d %" PRId64 " %zu", what, (int)memory_type, memory_type_id, byte_size);
+  append(text, "%s %d %" PRId64 " %zu", what, (int)memory_type, memory_type_id, byte_size);
 }
 
 TRITONSERVER_Error*
@@ -87,8 +87,8 @@ TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend)
   TRY(TRITONBACKEND_BackendExecutionPolicy(backend, &policy));
   TRY(TRITONBACKEND_BackendArtifacts(backend, &artifact, &location));
   TRY(TRITONBACKEND_BackendMemoryManager(backend, &manager));
-  say(&of_backend, "backend %s policy %d artifact %d", name, (int)policy, (int)artifact);
-  say_message(&of_backend, "backend config", config);
+  append(&of_backend, "backend %s policy %d artifact %d", name, (int)policy, (int)artifact);
+  append_message(&of_backend, "backend config", config);
   uint32_t major;
   uint32_t minor;
   TRY(TRITONBACKEND_ApiVersion(&major, &minor));
@@ -96,11 +96,11 @@ TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend)
   TRY(TRITONBACKEND_BackendSetExecutionPolicy(backend, TRITONBACKEND_EXECUTION_DEVICE_BLOCKING));
   TRY(TRITONBACKEND_BackendExecutionPolicy(backend, &policy));
   TRY(TRITONBACKEND_BackendSetExecutionPolicy(backend, TRITONBACKEND_EXECUTION_BLOCKING));
-  say(&of_backend, "version known %d policy now %d", known, (int)policy);
+  append(&of_backend, "version known %d policy now %d", known, (int)policy);
   TRY(TRITONBACKEND_MemoryManagerAllocate(manager, &memory, TRITONSERVER_MEMORY_CPU, 0, 100));
   memset(memory, 7, 100);
-  say(&of_backend, "memory %s",
-      said(TRITONBACKEND_MemoryManagerFree(manager, memory, TRITONSERVER_MEMORY_CPU, 0)));
+  append(&of_backend, "memory %s",
+      status(TRITONBACKEND_MemoryManagerFree(manager, memory, TRITONSERVER_MEMORY_CPU, 0)));
   TRY(TRITONBACKEND_BackendSetState(backend, &of_backend));
   return NULL;
 }
@@ -114,7 +114,7 @@ TRITONBACKEND_GetBackendAttribute(
       attributes, TRITONSERVER_INSTANCEGROUPKIND_CPU, 2, NULL, 0);
 }
 
-/* Gives the model another batch size, as if it had been found in a file. */
+/* Sets another batch size of the model, as if it had been read from a file. */
 static TRITONSERVER_Error*
 set_batch_size(TRITONBACKEND_Model* model, TRITONSERVER_Message* config)
 {
@@ -157,9 +157,9 @@ TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model)
   TRY(TRITONBACKEND_ModelAutoCompleteConfig(model, &completes));
   TRY(TRITONBACKEND_ModelBackend(model, &backend));
   TRY(TRITONBACKEND_BackendState(backend, &state));
-  say(text, "model %s version %" PRIu64 " artifact %d at %s completes %d state %d", name, version,
+  append(text, "model %s version %" PRIu64 " artifact %d at %s completes %d state %d", name, version,
       (int)artifact, strrchr(repository, '/'), completes, state == &of_backend);
-  say(text, "config 2: %s", said(TRITONBACKEND_ModelConfig(model, 2, &config)));
+  append(text, "config 2: %s", status(TRITONBACKEND_ModelConfig(model, 2, &config)));
   TRY(TRITONBACKEND_ModelConfig(model, 1, &config));
   TRITONSERVER_Error* failed = completes ? set_batch_size(model, config) : NULL;
   log_error(TRITONSERVER_MessageDelete(config));
@@ -175,7 +175,7 @@ TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model)
   return NULL;
 }
 
-/* How many instances there are, each of which has a place of its own as its state. */
+/* The number of instances, and the state of each. */
 static atomic_int instances;
 
 TRITONSERVER_Error*
@@ -209,7 +209,7 @@ TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend)
 }
 
 static void
-say_instance(struct text* text, TRITONBACKEND_ModelInstance* instance)
+append_instance(struct text* text, TRITONBACKEND_ModelInstance* instance)
 {
   const char* name;
   TRITONSERVER_InstanceGroupKind kind;
@@ -227,25 +227,25 @@ say_instance(struct text* text, TRITONBACKEND_ModelInstance* instance)
   log_error(TRITONBACKEND_ModelInstanceHostPolicy(instance, &policy));
   void* state;
   log_error(TRITONBACKEND_ModelInstanceState(instance, &state));
-  say(text, "state %d", *(TRITONBACKEND_ModelInstance**)state == instance);
-  say(text, "instance %s kind %d device %d passive %d", name, (int)kind, device, passive);
+  append(text, "state %d", *(TRITONBACKEND_ModelInstance**)state == instance);
+  append(text, "instance %s kind %d device %d passive %d", name, (int)kind, device, passive);
   for (uint32_t index = 0; index <= profiles; ++index) {
     const char* profile = "";
-    const char* outcome = said(TRITONBACKEND_ModelInstanceProfileName(instance, index, &profile));
-    say(text, "profile %u %s %s", index, outcome, profile);
+    const char* outcome = status(TRITONBACKEND_ModelInstanceProfileName(instance, index, &profile));
+    append(text, "profile %u %s %s", index, outcome, profile);
   }
   for (uint32_t index = 0; index <= others; ++index) {
     const char* other = "";
     int64_t id = -1;
     const char* outcome =
-        said(TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(instance, index, &other, &id));
-    say(text, "secondary device %u %s %s %" PRId64, index, outcome, other, id);
+        status(TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(instance, index, &other, &id));
+    append(text, "secondary device %u %s %s %" PRId64, index, outcome, other, id);
   }
-  say_message(text, "host policy", policy);
+  append_message(text, "host policy", policy);
 }
 
 static void
-say_parameters(struct text* text, TRITONBACKEND_Request* request)
+append_parameters(struct text* text, TRITONBACKEND_Request* request)
 {
   uint32_t count;
   log_error(TRITONBACKEND_RequestParameterCount(request, &count));
@@ -256,27 +256,27 @@ say_parameters(struct text* text, TRITONBACKEND_Request* request)
     log_error(TRITONBACKEND_RequestParameter(request, index, &key, &type, &value));
     switch (type) {
       case TRITONSERVER_PARAMETER_STRING:
-        say(text, "parameter %s \"%s\"", key, (const char*)value);
+        append(text, "parameter %s \"%s\"", key, (const char*)value);
         break;
       case TRITONSERVER_PARAMETER_INT:
-        say(text, "parameter %s %" PRId64, key, *(const int64_t*)value);
+        append(text, "parameter %s %" PRId64, key, *(const int64_t*)value);
         break;
       case TRITONSERVER_PARAMETER_BOOL:
-        say(text, "parameter %s %s", key, *(const bool*)value ? "true" : "false");
+        append(text, "parameter %s %s", key, *(const bool*)value ? "true" : "false");
         break;
       default:
-        say(text, "parameter %s %.2f", key, *(const double*)value);
+        append(text, "parameter %s %.2f", key, *(const double*)value);
     }
   }
   const char* key;
   TRITONSERVER_ParameterType type;
   const void* value;
-  say(text, "parameter %u: %s", count,
-      said(TRITONBACKEND_RequestParameter(request, count, &key, &type, &value)));
+  append(text, "parameter %u: %s", count,
+      status(TRITONBACKEND_RequestParameter(request, count, &key, &type, &value)));
 }
 
 static void
-say_input(struct text* text, TRITONBACKEND_Input* input, const char* policy)
+append_input(struct text* text, TRITONBACKEND_Input* input, const char* policy)
 {
   const char* name;
   TRITONSERVER_DataType datatype;
@@ -292,24 +292,24 @@ say_input(struct text* text, TRITONBACKEND_Input* input, const char* policy)
   TRITONSERVER_BufferAttributes* attributes;
   log_error(TRITONBACKEND_InputProperties(
       input, &name, &datatype, &shape, &rank, &byte_size, &buffers));
-  say(text, "input %s %s rank %u last %" PRId64 " bytes %" PRIu64 " buffers %u", name,
+  append(text, "input %s %s rank %u last %" PRId64 " bytes %" PRIu64 " buffers %u", name,
       TRITONSERVER_DataTypeString(datatype), rank, shape[rank - 1], byte_size, buffers);
   log_error(TRITONBACKEND_InputPropertiesForHostPolicy(
       input, policy, &name, &datatype, &shape, &rank, &byte_size, &buffers));
-  say(text, "for the host policy: bytes %" PRIu64 " buffers %u", byte_size, buffers);
+  append(text, "for the host policy: bytes %" PRIu64 " buffers %u", byte_size, buffers);
   log_error(TRITONBACKEND_InputBuffer(
       input, 0, &buffer, &buffer_bytes, &memory_type, &memory_type_id));
-  say(text, "buffer %" PRIu64 " in %d %" PRId64 " begins with %d", buffer_bytes, (int)memory_type,
+  append(text, "buffer %" PRIu64 " in %d %" PRId64 " begins with %d", buffer_bytes, (int)memory_type,
       memory_type_id, *(const int32_t*)buffer);
   log_error(TRITONBACKEND_InputBufferForHostPolicy(
       input, policy, 0, &same, &buffer_bytes, &memory_type, &memory_type_id));
-  say(text, "for the host policy: %" PRIu64 " the same %d", buffer_bytes, same == buffer);
+  append(text, "for the host policy: %" PRIu64 " the same %d", buffer_bytes, same == buffer);
   log_error(TRITONBACKEND_InputBufferAttributes(input, 0, &same, &attributes));
-  say_attributes(text, "its attributes", attributes);
+  append_attributes(text, "its attributes", attributes);
 }
 
 static void
-say_tensors(struct text* text, TRITONBACKEND_Request* request)
+append_tensors(struct text* text, TRITONBACKEND_Request* request)
 {
   uint32_t inputs;
   uint32_t outputs;
@@ -319,24 +319,24 @@ say_tensors(struct text* text, TRITONBACKEND_Request* request)
   log_error(TRITONBACKEND_RequestOutputCount(request, &outputs));
   for (uint32_t index = 0; index < inputs; ++index) {
     log_error(TRITONBACKEND_RequestInputByIndex(request, index, &input));
-    say_input(text, input, "near");
+    append_input(text, input, "near");
     log_error(TRITONBACKEND_RequestInputName(request, index, &name));
     TRITONBACKEND_Input* same;
     log_error(TRITONBACKEND_RequestInput(request, name, &same));
-    say(text, "by name the same %d", same == input);
+    append(text, "by name the same %d", same == input);
   }
-  say(text, "input %u: %s", inputs, said(TRITONBACKEND_RequestInputName(request, inputs, &name)));
-  say(text, "no input: %s", said(TRITONBACKEND_RequestInput(request, "NONE", &input)));
+  append(text, "input %u: %s", inputs, status(TRITONBACKEND_RequestInputName(request, inputs, &name)));
+  append(text, "no input: %s", status(TRITONBACKEND_RequestInput(request, "NONE", &input)));
   for (uint32_t index = 0; index < outputs; ++index) {
     log_error(TRITONBACKEND_RequestOutputName(request, index, &name));
-    say(text, "output %s", name);
+    append(text, "output %s", name);
   }
-  say(text, "output %u: %s", outputs,
-      said(TRITONBACKEND_RequestOutputName(request, outputs, &name)));
+  append(text, "output %u: %s", outputs,
+      status(TRITONBACKEND_RequestOutputName(request, outputs, &name)));
 }
 
 static void
-say_request(struct text* text, TRITONBACKEND_Request* request)
+append_request(struct text* text, TRITONBACKEND_Request* request)
 {
   const char* id;
   uint64_t number = 0;
@@ -353,23 +353,23 @@ say_request(struct text* text, TRITONBACKEND_Request* request)
   log_error(TRITONBACKEND_InferenceRequestTimeoutMicroseconds(request, &timeout));
   log_error(TRITONBACKEND_RequestIsCancelled(request, &cancelled));
   log_error(TRITONBACKEND_RequestTrace(request, &trace));
-  say(text, "request %s flags %u timeout %" PRIu64 " cancelled %d traced %d", id, flags, timeout,
+  append(text, "request %s flags %u timeout %" PRIu64 " cancelled %d traced %d", id, flags, timeout,
       cancelled, trace != NULL);
-  const char* outcome = said(TRITONBACKEND_RequestCorrelationId(request, &number));
-  say(text, "correlation number %" PRIu64 " %s", number, outcome);
-  outcome = said(TRITONBACKEND_RequestCorrelationIdString(request, &word));
-  say(text, "correlation text '%s' %s", word, outcome);
-  say_parameters(text, request);
-  say_tensors(text, request);
-  outcome = said(TRITONBACKEND_RequestOutputBufferProperties(
+  const char* outcome = status(TRITONBACKEND_RequestCorrelationId(request, &number));
+  append(text, "correlation number %" PRIu64 " %s", number, outcome);
+  outcome = status(TRITONBACKEND_RequestCorrelationIdString(request, &word));
+  append(text, "correlation text '%s' %s", word, outcome);
+  append_parameters(text, request);
+  append_tensors(text, request);
+  outcome = status(TRITONBACKEND_RequestOutputBufferProperties(
       request, "TOLD", &byte_size, &memory_type, &memory_type_id));
-  say(text, "an output would have %zu bytes in %d %" PRId64 " %s", byte_size, (int)memory_type,
+  append(text, "an output would have %zu bytes in %d %" PRId64 " %s", byte_size, (int)memory_type,
       memory_type_id, outcome);
 }
 
-/* Its state goes up by one with each request of a sequence. */
+/* Increments the state with each request of a sequence. */
 static void
-say_state(struct text* text, TRITONBACKEND_Request* request)
+append_state(struct text* text, TRITONBACKEND_Request* request)
 {
   const int64_t shape[2] = {1, 1};
   const int32_t* before;
@@ -382,7 +382,7 @@ say_state(struct text* text, TRITONBACKEND_Request* request)
   TRITONSERVER_Error* failed =
       TRITONBACKEND_StateNew(&state, request, "NEXT", TRITONSERVER_TYPE_INT32, shape, 2);
   if (failed != NULL) {
-    say(text, "state %s", said(failed));
+    append(text, "state %s", status(failed));
     return;
   }
   log_error(read_int32(request, "PREVIOUS", &before, &count));
@@ -390,13 +390,13 @@ say_state(struct text* text, TRITONBACKEND_Request* request)
       TRITONBACKEND_StateBuffer(state, &buffer, sizeof *before, &memory_type, &memory_type_id));
   *(int32_t*)buffer = *before + 1;
   log_error(TRITONBACKEND_StateBufferAttributes(state, &attributes));
-  say_attributes(text, "its state's attributes", attributes);
-  say(text, "state %d %s", *before, said(TRITONBACKEND_StateUpdate(state)));
+  append_attributes(text, "its state's attributes", attributes);
+  append(text, "state %d %s", *before, status(TRITONBACKEND_StateUpdate(state)));
 }
 
-/* What is known of a response that is never sent. */
+/* The properties of a response that is never sent. */
 static void
-say_unsent(struct text* text, TRITONBACKEND_Request* request)
+append_unsent(struct text* text, TRITONBACKEND_Request* request)
 {
   const int64_t made[2] = {1, 7};
   TRITONBACKEND_Response* response;
@@ -410,23 +410,23 @@ say_unsent(struct text* text, TRITONBACKEND_Request* request)
       response, &output, "OTHER", TRITONSERVER_TYPE_BYTES, made, 2));
   log_error(
       TRITONBACKEND_InferenceResponseOutput(response, 0, &name, &datatype, &shape, &rank));
-  say(text, "unsent %s %s rank %" PRIu64 " last %" PRId64, name,
+  append(text, "unsent %s %s rank %" PRIu64 " last %" PRId64, name,
       TRITONSERVER_DataTypeString(datatype), rank, shape[rank - 1]);
   datatype = TRITONSERVER_TYPE_INVALID;
   log_error(TRITONBACKEND_InferenceResponseOutputByName(
       response, "OTHER", &datatype, &shape, &rank));
-  say(text, "by name %s rank %" PRIu64 " last %" PRId64, TRITONSERVER_DataTypeString(datatype),
+  append(text, "by name %s rank %" PRIu64 " last %" PRId64, TRITONSERVER_DataTypeString(datatype),
       rank, shape[rank - 1]);
-  say(text, "unsent 1: %s",
-      said(TRITONBACKEND_InferenceResponseOutput(response, 1, &name, &datatype, &shape, &rank)));
-  say(text, "no output: %s",
-      said(TRITONBACKEND_InferenceResponseOutputByName(
+  append(text, "unsent 1: %s",
+      status(TRITONBACKEND_InferenceResponseOutput(response, 1, &name, &datatype, &shape, &rank)));
+  append(text, "no output: %s",
+      status(TRITONBACKEND_InferenceResponseOutputByName(
           response, "NONE", &datatype, &shape, &rank)));
-  say(text, "deleted %s", said(TRITONBACKEND_ResponseDelete(response)));
+  append(text, "deleted %s", status(TRITONBACKEND_ResponseDelete(response)));
 }
 
 static TRITONSERVER_Error*
-wait_if_asked(TRITONBACKEND_Model* model, TRITONBACKEND_Request* request)
+wait_if_requested(TRITONBACKEND_Model* model, TRITONBACKEND_Request* request)
 {
   TRITONSERVER_Message* config;
   const char* base;
@@ -443,7 +443,7 @@ wait_if_asked(TRITONBACKEND_Model* model, TRITONBACKEND_Request* request)
   return failed;
 }
 
-/* The output, with its length before it; then what can be told of the response is lost. */
+/* The output, with its length before it. */
 static TRITONSERVER_Error*
 respond(TRITONBACKEND_Request* request, const struct text* const* texts, size_t count)
 {
@@ -494,11 +494,11 @@ TRITONBACKEND_ModelInstanceExecute(
   for (uint32_t index = 0; index < request_count; ++index) {
     struct text* own = calloc(1, sizeof *own);
     const struct text* texts[3] = {&of_backend, of_model, own};
-    say_instance(own, instance);
-    say_request(own, requests[index]);
-    say_unsent(own, requests[index]);
-    say_state(own, requests[index]);
-    log_error(wait_if_asked(model, requests[index]));
+    append_instance(own, instance);
+    append_request(own, requests[index]);
+    append_unsent(own, requests[index]);
+    append_state(own, requests[index]);
+    log_error(wait_if_requested(model, requests[index]));
     log_error(respond(requests[index], texts, 3));
     free(own);
     log_error(TRITONBACKEND_RequestRelease(requests[index], TRITONSERVER_REQUEST_RELEASE_ALL));

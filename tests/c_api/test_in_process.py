@@ -72,7 +72,7 @@ def test_the_c_program_gets_its_responses(
     ended = run(example, repository, 100)
     assert ended.returncode == 0, ended.stderr
     assert "server API 1.34" in ended.stdout
-    assert "100 answers are what was sent" in ended.stdout
+    assert "100 responses equal their requests" in ended.stdout
     assert '"inference_count":100' in ended.stdout
 
 

@@ -1,17 +1,17 @@
-/* A backend for tests of traces: what it does with a request is said by the model's name.
+/* A backend for tests of traces: the model's name selects its behaviour.
 
-   plain, and whatever else: answers OUTPUT0 with INPUT0
-   decoupled: answers twice, then ends
-   failing: answers with an error
+   plain, and any other name: returns INPUT0 as OUTPUT0
+   decoupled: sends two responses, then the final flag
+   failing: sends an error
    unanswering: refuses the batch
-   nested: reports activities of its own and asks the model `plain` before it answers */
+   nested: reports activities of its own and calls the model `plain` before it responds */
 #include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common.h"
 
-/* A response with the request's input. */
+/* Sends a response with the request's input. */
 static TRITONSERVER_Error*
 respond(TRITONBACKEND_Request* request, uint32_t flags)
 {
@@ -56,9 +56,9 @@ fail(TRITONBACKEND_Request* request)
   return unsent;
 }
 
-/* A call of another model that is under way. */
+/* A call of another model in flight. */
 struct call {
-  sem_t answered;
+  sem_t responded;
   sem_t released;
 };
 
@@ -87,7 +87,7 @@ free_buffer(
 }
 
 static void
-answered(TRITONSERVER_InferenceResponse* response, uint32_t flags, void* userp)
+responded(TRITONSERVER_InferenceResponse* response, uint32_t flags, void* userp)
 {
   struct call* call = (struct call*)userp;
   if (response != NULL) {
@@ -95,7 +95,7 @@ answered(TRITONSERVER_InferenceResponse* response, uint32_t flags, void* userp)
     log_error(TRITONSERVER_InferenceResponseDelete(response));
   }
   if ((flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0) {
-    sem_post(&call->answered);
+    sem_post(&call->responded);
   }
 }
 
@@ -108,9 +108,9 @@ released(TRITONSERVER_InferenceRequest* request, uint32_t flags, void* userp)
   sem_post(&call->released);
 }
 
-/* Sends the request's input to the model `plain` and waits for the end of that. */
+/* Sends the request's input to the model `plain` and waits for the release. */
 static TRITONSERVER_Error*
-ask_plain(
+call_plain(
     TRITONSERVER_Server* server, TRITONBACKEND_Request* request, TRITONSERVER_InferenceTrace* trace)
 {
   const int32_t* elements = NULL;
@@ -118,20 +118,20 @@ ask_plain(
   TRY(read_int32(request, "INPUT0", &elements, &count));
   const int64_t shape[2] = {1, (int64_t)count};
   TRITONSERVER_ResponseAllocator* allocator;
-  TRITONSERVER_InferenceRequest* asked;
+  TRITONSERVER_InferenceRequest* inner;
   struct call call;
-  sem_init(&call.answered, 0, 0);
+  sem_init(&call.responded, 0, 0);
   sem_init(&call.released, 0, 0);
   TRY(TRITONSERVER_ResponseAllocatorNew(&allocator, allocate, free_buffer, NULL));
-  TRY(TRITONSERVER_InferenceRequestNew(&asked, server, "plain", -1));
-  TRY(TRITONSERVER_InferenceRequestSetId(asked, "inner"));
-  TRY(TRITONSERVER_InferenceRequestAddInput(asked, "INPUT0", TRITONSERVER_TYPE_INT32, shape, 2));
+  TRY(TRITONSERVER_InferenceRequestNew(&inner, server, "plain", -1));
+  TRY(TRITONSERVER_InferenceRequestSetId(inner, "inner"));
+  TRY(TRITONSERVER_InferenceRequestAddInput(inner, "INPUT0", TRITONSERVER_TYPE_INT32, shape, 2));
   TRY(TRITONSERVER_InferenceRequestAppendInputData(
-      asked, "INPUT0", elements, count * sizeof *elements, TRITONSERVER_MEMORY_CPU, 0));
-  TRY(TRITONSERVER_InferenceRequestSetReleaseCallback(asked, released, &call));
-  TRY(TRITONSERVER_InferenceRequestSetResponseCallback(asked, allocator, NULL, answered, &call));
-  TRY(TRITONSERVER_ServerInferAsync(server, asked, trace));
-  sem_wait(&call.answered);
+      inner, "INPUT0", elements, count * sizeof *elements, TRITONSERVER_MEMORY_CPU, 0));
+  TRY(TRITONSERVER_InferenceRequestSetReleaseCallback(inner, released, &call));
+  TRY(TRITONSERVER_InferenceRequestSetResponseCallback(inner, allocator, NULL, responded, &call));
+  TRY(TRITONSERVER_ServerInferAsync(server, inner, trace));
+  sem_wait(&call.responded);
   sem_wait(&call.released);
   return TRITONSERVER_ResponseAllocatorDelete(allocator);
 }
@@ -146,7 +146,7 @@ nest(TRITONBACKEND_Model* model, TRITONBACKEND_Request* request)
   TRY(TRITONBACKEND_RequestTrace(request, &trace));
   TRY(TRITONSERVER_InferenceTraceReportActivity(trace, 1, "ask"));
   TRY(TRITONSERVER_InferenceTraceSpawnChildTrace(trace, &child));
-  TRY(ask_plain(server, request, child));
+  TRY(call_plain(server, request, child));
   TRY(TRITONSERVER_InferenceTraceReportActivity(trace, 2, "answer"));
   return respond(request, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
 }

@@ -75,7 +75,7 @@ def malformed_cases(folder: Path) -> dict[str, Path]:
 
 
 def read_with_galatea(program: Path | None, files: list[Path]) -> list[dict]:
-    """What Galatea says about each file."""
+    """Galatea's result for each file."""
     command = [str(program)] if program else ["cargo", "run", "-q", "-p", "galatea-config"]
     if not program:
         command += ["--example", "read_configs", "--"]
@@ -130,7 +130,7 @@ def same(one: object, other: object) -> bool:
 
 
 def disagreement(name: str, ours: dict, theirs: Message | str) -> str | None:
-    """What the two readers disagree about."""
+    """The difference between the two readers' results."""
     if "errors" in ours:
         if isinstance(theirs, str):
             return "both refuse it, so it is not stricter" if name in STRICTER else None
@@ -141,7 +141,7 @@ def disagreement(name: str, ours: dict, theirs: Message | str) -> str | None:
         return f"only protocol buffers refuse it: {theirs}"
     message = model_config_pb2.ModelConfig()
     message.ParseFromString(bytes.fromhex(ours["protobuf"]))
-    # Text instead of ==, by which NaN differs from itself.
+    # Compares text, because NaN differs from itself with ==.
     if text_format.MessageToString(message) != text_format.MessageToString(theirs):
         return f"read as\n{message}\ninstead of\n{theirs}"
     printed = json_format.MessageToDict(

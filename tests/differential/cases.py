@@ -1,4 +1,4 @@
-"""The requests that both servers must answer alike."""
+"""The requests to which both servers must respond alike."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 class Case:
     """One request over HTTP (`path`) or gRPC (`rpc`), or a stream of them.
 
-    A stream's requests are `messages`, and `metadata` goes before them. `ours` says why our answer differs on purpose; then only the status class
-    is compared, or what `ours_status` says.
+    A stream's requests are `messages`, sent after `metadata`. `ours` is the reason why our
+    response differs on purpose; then only the status class is compared, or `ours_status`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Outputs as classes: what both servers must answer alike."""
+"""Outputs as classes: requests to which both servers must respond alike."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ensemble_scheduling {{
 """
 
 
-#: The labelled model renames its output; then comes one without labels.
+#: The labelled model renames its output; the next one has no labels.
 BEHIND = """\
 platform: "ensemble"
 max_batch_size: 8
@@ -167,7 +167,7 @@ SIX = tensor([6, 5, 4, 3, 2, 1], [1, 6])
 
 
 def counts() -> Iterator[Case]:
-    """What may be asked for, and what may not."""
+    """Valid and invalid class counts."""
     model = "plain_fp32"
     for count in [1, 2, 4, 5, 2**32 - 1]:
         yield over_http(f"count {count}", model, [FOUR], [output(count)])
@@ -191,7 +191,7 @@ def counts() -> Iterator[Case]:
 
 
 def shapes() -> Iterator[Case]:
-    """Batches, dimensions and nothing at all."""
+    """Batches, dimensions and empty tensors."""
     yield over_http("batch", "batched", [BATCH], [output(2)])
     yield over_http("batch binary", "batched", [BATCH], [output(2, binary_data=True)])
     yield over_http("batch of more", "batched", [BATCH], [output(9)])
@@ -210,7 +210,7 @@ def shapes() -> Iterator[Case]:
 
 
 def values() -> Iterator[Case]:
-    """How values are ordered and written, in each type."""
+    """The order and the text of values, for each type."""
     for dtype in DTYPES:
         if dtype == "fp16":
             yield from_binary("fp16", dtype, sample(dtype), 3)
@@ -303,5 +303,5 @@ def over_grpc() -> Iterator[Case]:
 
 
 def classification_cases() -> list[Case]:
-    """All of them, in order."""
+    """All cases of the suite, in order."""
     return [*counts(), *shapes(), *values(), *labels(), *over_grpc()]

@@ -1,4 +1,4 @@
-"""What both servers make of configurations, and of ONNX models without one."""
+"""How both servers complete configurations, and ONNX models without one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from cases import Case
 
-#: What the servers are started with: some of the models can't be loaded.
+#: The flags of the servers, because some of the models can't be loaded.
 FLAGS = ("--exit-on-error=false", "--strict-readiness=false", "--cache-config=local,size=1000000")
 
 Dims = Sequence[int | str | None] | None
@@ -93,7 +93,7 @@ def group(text: str) -> str:
 
 
 def reshape(dims: str, shape: str, batch: str = "max_batch_size: 8") -> str:
-    """A model whose backend sees other shapes than its clients."""
+    """A model with different shapes for backend and clients."""
     return identity(f"{dims} reshape {{ shape: {shape} }}", batch)
 
 
@@ -317,10 +317,10 @@ def write_configurations(root: pathlib.Path) -> None:
 
 
 def configuration_cases() -> Iterator[Case]:
-    """Every model's configuration and metadata, or that it isn't there."""
+    """Every model's configuration and metadata, or the error that it doesn't serve."""
     for name in (*IDENTITY, *ONNX, *ENSEMBLES):
         yield Case(f"metadata {name}", path=f"/v2/models/{name}")
-    # The configurations of ensembles have a field more than the recorded ones.
+    # The configurations of ensembles have one more field than the recorded ones.
     for name in (*IDENTITY, *ONNX):
         yield Case(f"config {name}", path=f"/v2/models/{name}/config")
         yield Case(f"grpc config {name}", rpc="ModelConfig", message={"name": name})

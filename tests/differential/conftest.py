@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def responses_to(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Responses]:
-    """What our server answers to every case of a suite, asked once."""
+    """Our server's responses to every case of a suite, which runs once."""
     program = [str(request.config.getoption("--galatea"))]
     library = request.config.getoption("--onnxruntime-library")
     if library:

@@ -1,4 +1,4 @@
-"""Ensembles: what both servers must answer alike."""
+"""Ensembles: requests to which both servers must respond alike."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def documents() -> Iterator[Case]:
 
 
 def successes() -> Iterator[Case]:
-    """Requests that are answered, over each protocol."""
+    """Successful requests, over each protocol."""
     for model in ("eightfold", "fan", "in_and_out_of_batches"):
         yield over_http(f"infer {model}", model, [tensor([1, 2, 3])])
         yield over_http(f"infer {model} with id", model, [tensor([1, 2, 3])], id="an id")
@@ -105,7 +105,7 @@ def successes() -> Iterator[Case]:
 
 
 def sequences() -> Iterator[Case]:
-    """One sequence through two stateful models; what is said of it comes back."""
+    """One sequence through two stateful models; its parameters are returned."""
     steps = [{"sequence_start": True}, {}, {"sequence_end": True}]
     for number, flags in enumerate(steps):
         for identity in (40, 2**64 - 1, "a text"):
@@ -120,7 +120,7 @@ def sequences() -> Iterator[Case]:
 
 
 def refusals() -> Iterator[Case]:
-    """What the ensemble refuses itself, and what its steps refuse."""
+    """Requests that the ensemble refuses, and requests that its steps refuse."""
     yield over_http("too large a batch", "fan", [tensor(range(9), shape=[9, 1])])
     yield over_http("no batch", "fan", [tensor([1], shape=[1])])
     yield over_http("unknown input", "fan", [tensor([1], "X")])
@@ -139,5 +139,5 @@ def refusals() -> Iterator[Case]:
 
 
 def ensemble_cases() -> list[Case]:
-    """All of them, in order."""
+    """All cases of the suite, in order."""
     return [*documents(), *successes(), *sequences(), *refusals()]

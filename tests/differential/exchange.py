@@ -1,4 +1,4 @@
-"""Sends the cases to a server and writes down what it answered."""
+"""Sends the cases to a server and records its responses."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from suites import SUITES, Suite  # noqa: E402
 
 KEPT_HEADERS = ["content-type", "inference-header-content-length"]
 #: Figures that differ from run to run, and the example parameters that some releases of the
-#: triton's identity backend send with each response.
+#: Triton's identity backend send with each response.
 MASKED_KEYS = {"ns", "last_inference", "param0", "param1", "param2", "param3"}
 
 
 def masked(value: Any) -> Any:
-    """The same JSON without what is masked."""
+    """The same JSON with masked values."""
     if isinstance(value, dict):
         return {k: masked(v) for k, v in value.items() if k not in MASKED_KEYS}
     if isinstance(value, list):
@@ -59,7 +59,7 @@ def over_http(address: str, case: Case) -> dict[str, Any]:
         response = connection.getresponse()
         body = response.read()
         headers = {k.lower(): v for k, v in response.getheaders()}
-        # The type of an empty body says nothing.
+        # The type of an empty body has no meaning.
         kept = {k: headers[k] for k in KEPT_HEADERS if k in headers and body}
         return {"status": response.status, "headers": kept} | body_parts(headers, body)
     except (OSError, http.client.HTTPException) as error:
@@ -137,7 +137,7 @@ def exchange(
 def responses_of(
     program: Sequence[str], suite: Suite, folder: pathlib.Path, is_triton: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """What a server answers to a suite; Triton is spared what crashes it."""
+    """A server's responses to a suite; Triton gets no request that crashes it."""
     models = folder / "models"
     suite.write_repository(models)
     cases = [case for case in suite.cases() if not (is_triton and case.ours == CRASH)]
@@ -147,7 +147,7 @@ def responses_of(
 
 
 def record(program: pathlib.Path, suite: Suite, add: bool) -> None:
-    """Writes down what Triton answers to a suite."""
+    """Records Triton's responses to a suite."""
     with tempfile.TemporaryDirectory() as folder:
         responses = responses_of([str(program)], suite, pathlib.Path(folder), is_triton=True)
     if add and suite.golden_path.exists():

@@ -1,7 +1,7 @@
-"""Batches that the variables for tests make the same in every run.
+"""Batches that are the same in every run, because of the variables for tests.
 
 Nothing is executed before N requests wait, so the batches follow from the
-configuration alone. One instance each: Triton lets several go one by one.
+configuration alone. Each model has one instance, because Triton releases several one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODEL = "model"
 
 @dataclasses.dataclass(frozen=True)
 class HeldBatch:
-    """A model, requests on one gRPC stream, and how many must wait."""
+    """A model, requests on one gRPC stream, and the number of them that must wait."""
 
     name: str
     example: Callable[[], Example]
@@ -34,7 +34,7 @@ class HeldBatch:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that the server is started with."""
+        """The environment variables of the server."""
         variables = {"TRITONSERVER_DELAY_SCHEDULER": str(self.waiting)}
         if self.backlog:
             variables["TRITONSERVER_BACKLOG_DELAY_SCHEDULER"] = str(self.backlog)
@@ -61,7 +61,7 @@ def message(
 
 
 def interleaved(lengths: Sequence[int]) -> tuple[dict[str, Any], ...]:
-    """Whole sequences whose requests come in turns."""
+    """The interleaved requests of whole sequences."""
     turns = [(step, place) for step in range(max(lengths)) for place in range(len(lengths))]
     parts = [(step, place) for step, place in turns if step < lengths[place]]
     return tuple(

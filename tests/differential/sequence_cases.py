@@ -1,6 +1,6 @@
-"""Sequences, implicit state and ragged batches: what both servers must answer alike.
+"""Sequences, implicit state and ragged batches: requests to which both servers must respond alike.
 
-Cases run in order, so a case may go on with the sequence of an earlier one.
+Cases run in order, so a case may continue the sequence of an earlier one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STATEFUL_MODELS = [
 RAGGED_MODELS = ["ragged_int32", "ragged_fp32", "ragged_scatter"]
 SUM = "accumulate_direct_int32_zero"
 
-#: What three requests of a sequence say about it.
+#: The sequence parameters of three requests of a sequence.
 WHOLE = ({"sequence_start": True}, {}, {"sequence_end": True})
 
 
@@ -65,7 +65,7 @@ def values_of(model: str) -> list[list[Any]]:
 
 
 def over_http(name: str, model: str, values: Sequence[Any], **parameters: Any) -> Case:
-    """A request of a sequence; `outputs` and `inputs` replace what it would have."""
+    """A request of a sequence; `outputs` and `inputs` replace the defaults."""
     request = {"inputs": parameters.pop("inputs", [tensor(model, values)])}
     outputs = parameters.pop("outputs", None)
     if outputs is not None:
@@ -96,7 +96,7 @@ def whole_sequences(ids: Iterator[int]) -> Iterator[Case]:
     for model in STATEFUL_MODELS:
         identity: Any = next(ids)
         if model.endswith("_string"):
-            continue  # Triton hands the model two strings.
+            continue  # Triton passes the model two strings.
         for step, (values, flags) in enumerate(zip(values_of(model), WHOLE, strict=True)):
             yield over_http(
                 f"sequence {model} {step}", model, values, sequence_id=identity, **flags
@@ -111,7 +111,7 @@ def whole_sequences(ids: Iterator[int]) -> Iterator[Case]:
 
 
 def restarts_and_ends(ids: Iterator[int]) -> Iterator[Case]:
-    """Restarts, ends, and IDs that are alike."""
+    """Restarts, ends, and similar IDs."""
     for model in (SUM, "accumulate_oldest_int32_file", "accumulate_direct_fp32_unspecified"):
         steps = [(1, {"sequence_start": True}), (2, {}), (10, {"sequence_start": True}),
                  (5, {"sequence_end": True}), (5, {})]
@@ -133,7 +133,7 @@ def restarts_and_ends(ids: Iterator[int]) -> Iterator[Case]:
 
 
 def outputs() -> Iterator[Case]:
-    """Which outputs a client gets."""
+    """The outputs that a client gets."""
     both = {"sequence_start": True, "sequence_end": True}
     for names in (["TRACE_NEXT"], ["OUTPUT"], ["TRACE_NEXT", "OUTPUT"], ["SUM_NEXT"], ["SUM"]):
         yield over_http(f"outputs {names}", "two_states", [1], sequence_id=1, outputs=names, **both)
@@ -141,7 +141,7 @@ def outputs() -> Iterator[Case]:
 
 
 def refusals() -> Iterator[Case]:
-    """What sequences must refuse."""
+    """Requests that sequence models must refuse."""
     start = {"sequence_start": True}
     for model in (SUM, "accumulate_oldest_int32_file"):
         for name, parameters in {
@@ -215,7 +215,7 @@ def documents() -> Iterator[Case]:
 
 
 def sequence_cases() -> list[Case]:
-    """All of them, in order."""
+    """All cases of the suite, in order."""
     ids = itertools.count(5000)
     return [*documents(), *whole_sequences(ids), *restarts_and_ends(ids), *outputs(), *refusals(),
             *mixed_streams(), *ragged()]

@@ -47,7 +47,7 @@ def serving(
     environment: Mapping[str, str],
     is_triton: bool = False,
 ) -> Iterator[tuple[str, str]]:
-    """A running server's addresses for HTTP and gRPC; ours has to end well."""
+    """A running server's addresses for HTTP and gRPC; ours has to exit with 0."""
     http_port, grpc_port, metrics_port = free_ports(3)
     log = repository.with_suffix(".log")
     command = [

@@ -9,7 +9,7 @@ from typing import Any
 from cases import Case, json_infer
 from configuration_cases import identity
 
-#: For the response cache.
+#: Flags of the response cache.
 FLAGS = ("--cache-config=local,size=1000000",)
 
 CACHED = "response_cache { enable: true }"
@@ -32,7 +32,7 @@ ENSEMBLES = {
     "cached_chain": ("first", "cached_step", CACHED),
     "half_cached_chain": ("second", "cached_step", ""),
 }
-#: Requests to it wait for one another.
+#: A model that executes only full batches.
 BATCHED = {"batched": identity(more="dynamic_batching { }\ninstance_group [ { kind: KIND_CPU } ]")}
 
 
@@ -52,33 +52,33 @@ def ensemble(first: str, second: str, more: str) -> str:
 
 
 def write_texts(root: pathlib.Path, texts: dict[str, str]) -> None:
-    """Models that need no files."""
+    """Writes models that need no files."""
     for name, text in texts.items():
         (root / name / "1").mkdir(parents=True)
         (root / name / "config.pbtxt").write_text(text)
 
 
 def write_models(root: pathlib.Path) -> None:
-    """All but the one whose requests wait."""
+    """Writes all models except the batched one."""
     write_texts(root, MODELS)
     write_texts(root, {name: ensemble(*parts) for name, parts in ENSEMBLES.items()})
 
 
 def tensor(value: float, rows: int = 1) -> dict[str, Any]:
-    """This many rows of four."""
+    """A tensor of this many rows of four."""
     return {
         "name": "INPUT0", "datatype": "FP32", "shape": [rows, 4], "data": [value] * (4 * rows)
     }
 
 
 def statistics(model: str) -> Iterator[Case]:
-    """What both protocols say of a model."""
+    """The cases for a model's statistics over both protocols."""
     yield Case(f"{model}: statistics", path=f"/v2/models/{model}/stats")
     yield Case(f"{model}: grpc statistics", rpc="ModelStatistics", message={"name": model})
 
 
 def infer(model: str, number: int, inputs: Any, status: int = 200, **fields: Any) -> Case:
-    """One request, whose answer other suites are about."""
+    """One request, whose response is not compared."""
     return json_infer(f"{model}: request {number}", model, {"inputs": inputs} | fields,
                       ours="only the statistics count here", ours_status=status)
 
@@ -104,7 +104,7 @@ def statistics_cases() -> list[Case]:
 
 
 def batched_cases() -> list[Case]:
-    """Four requests that wait for each other, so that they are one batch."""
+    """Four requests that form one batch."""
     messages = tuple(
         {
             "model_name": "batched",

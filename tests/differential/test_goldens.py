@@ -1,4 +1,4 @@
-"""Our answers beside those of Triton."""
+"""Compares our responses with Triton's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVERY_CASE = [
 
 @functools.cache
 def goldens(suite: str) -> dict[str, Any]:
-    """What Triton answered."""
+    """Triton's recorded responses."""
     return json.loads(SUITES[suite].golden_path.read_text())
 
 
@@ -30,19 +30,19 @@ LACKING = {"system_shared_memory", "cuda_shared_memory", "trace", "logging"}
 
 
 def is_error(reply: dict[str, Any]) -> bool:
-    """Whether an answer reports a failure, over HTTP or gRPC."""
+    """Whether a response reports a failure, over HTTP or gRPC."""
     return reply["status"] not in (200, "OK")
 
 
 def has_message(reply: dict[str, Any]) -> bool:
-    """Whether a failure says why."""
+    """Whether a failure has a message."""
     body = reply.get("json")
     text = body.get("error") if isinstance(body, dict) else reply.get("text")
     return bool(text)
 
 
 def comparable(case: Case, reply: dict[str, Any]) -> dict[str, Any]:
-    """The answer without what names the program itself."""
+    """The response without the program's own name and version."""
     if case.path == "/v2" or case.rpc == "ServerMetadata":
         document = dict(reply.get("json") or {})
         document.pop("version", None)
@@ -69,7 +69,7 @@ def sorted_outputs(response: dict[str, Any]) -> dict[str, Any]:
 
 
 def comparable_response(response: dict[str, Any], golden: dict[str, Any]) -> dict[str, Any]:
-    """A response of a stream; where Triton names only the request's id, so does this."""
+    """A response of a stream, reduced to the request's id if Triton's has nothing else."""
     if "error_message" not in golden or "error_message" not in response:
         return response
     infer = response["infer_response"]
@@ -79,7 +79,7 @@ def comparable_response(response: dict[str, Any], golden: dict[str, Any]) -> dic
 
 
 def compare_streams(ours: dict[str, Any], golden: dict[str, Any]) -> None:
-    """Equal status; equal responses one by one, save for the texts of errors."""
+    """The status and all responses are equal, except for the texts of errors."""
     assert ours["status"] == golden["status"], (ours, golden)
     assert has_message(ours) == has_message(golden), (ours, golden)
     assert len(ours["responses"]) == len(golden["responses"]), (ours, golden)
@@ -91,7 +91,7 @@ def compare_streams(ours: dict[str, Any], golden: dict[str, Any]) -> None:
 def test_responds_like_triton(
     suite: str, case: Case, responses_to: Callable[[str], dict[str, Any]]
 ) -> None:
-    """Equal status; equal headers, JSON and bytes on success; a message on failure."""
+    """The status is equal; on success also headers, JSON and bytes; a failure has a message."""
     ours = responses_to(suite)[case.name]
     if case.ours:
         assert ours["status"] == case.ours_status, (case.ours, ours)

@@ -19,7 +19,7 @@ from tritonclient.grpc import model_config_pb2, service_pb2
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = "inference"
 
-# What Triton has in its sources and its published client has not yet:
+# Items of Triton's sources that its published client doesn't have yet:
 # the full name of each field, message, value or method that may be ours alone.
 NEWER_THAN_THE_CLIENT: set[str] = set()
 

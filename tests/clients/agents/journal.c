@@ -1,14 +1,14 @@
-/* A repository agent that keeps a journal of all that it is told, in the file that the
- * environment variable JOURNAL names, and does what the model's parameters say:
+/* A repository agent that records its calls in a journal, the file that the
+ * environment variable JOURNAL names. The model's parameters are
  *
- *   name    stands in every line
+ *   name    is in every line
  *   fail    the call that fails, such as LOAD
  *   move    the directory that the model is moved to
  *   acquire moves the model to a new directory, a copy of the directory given
- *   misuse  tries on LOAD what it must not
+ *   misuse  makes forbidden calls on LOAD
  *
- * Each model that the agent is asked about has a number, so that the journal tells
- * apart the old and the new one of a reload. */
+ * Each model that the agent is called for has a number, so that the journal distinguishes
+ * the old and the new one of a reload. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ struct model {
 static const char* const ACTIONS[] = {
     "LOAD", "LOAD_COMPLETE", "LOAD_FAIL", "UNLOAD", "UNLOAD_COMPLETE"};
 
-static void note(const char* format, ...) {
+static void record(const char* format, ...) {
   const char* path = getenv("JOURNAL");
   if (path == NULL) return;
   pthread_mutex_lock(&lock);
@@ -44,9 +44,9 @@ static void note(const char* format, ...) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Notes what a call came to and forgets its error. */
-static void outcome(const struct model* model, const char* what, TRITONSERVER_Error* error) {
-  note("%d %s %s: %s", model->number, model->name, what,
+/* Records the result of a call and deletes its error. */
+static void record_result(const struct model* model, const char* what, TRITONSERVER_Error* error) {
+  record("%d %s %s: %s", model->number, model->name, what,
        error == NULL ? "allowed" : TRITONSERVER_ErrorMessage(error));
   TRITONSERVER_ErrorDelete(error);
 }
@@ -70,7 +70,7 @@ static const char* parameter(
   return NULL;
 }
 
-/* The first line of what the configuration says of the largest batch. */
+/* The line of the configuration with the largest batch. */
 static int batch_size(TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model) {
   TRITONSERVER_Message* message = NULL;
   const char* base = NULL;
@@ -89,7 +89,7 @@ static int batch_size(TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* 
 
 TRITONSERVER_Error* TRITONREPOAGENT_Initialize(TRITONREPOAGENT_Agent* agent) {
   int* models = calloc(1, sizeof(int));
-  note("begin");
+  record("begin");
   return TRITONREPOAGENT_SetState(agent, models);
 }
 
@@ -97,7 +97,7 @@ TRITONSERVER_Error* TRITONREPOAGENT_Finalize(TRITONREPOAGENT_Agent* agent) {
   void* models = NULL;
   TRITONSERVER_ErrorDelete(TRITONREPOAGENT_State(agent, &models));
   free(models);
-  note("end");
+  record("end");
   return NULL;
 }
 
@@ -114,7 +114,7 @@ TRITONSERVER_Error* TRITONREPOAGENT_ModelInitialize(
   model->fail = parameter(agent, agent_model, "fail");
   if (model->name == NULL) model->name = "?";
   TRITONSERVER_ErrorDelete(TRITONREPOAGENT_ModelSetState(agent_model, model));
-  note("%d %s INITIALIZE", model->number, model->name);
+  record("%d %s INITIALIZE", model->number, model->name);
   return refuse(model, "INITIALIZE");
 }
 
@@ -124,7 +124,7 @@ TRITONSERVER_Error* TRITONREPOAGENT_ModelFinalize(
   (void)agent;
   TRITONSERVER_ErrorDelete(TRITONREPOAGENT_ModelState(agent_model, &state));
   struct model* model = state;
-  note("%d %s FINALIZE", model->number, model->name);
+  record("%d %s FINALIZE", model->number, model->name);
   TRITONSERVER_Error* error = refuse(model, "FINALIZE");
   free(model);
   return error;
@@ -135,23 +135,23 @@ static void misuse(
   const char *location = NULL, *again = NULL;
   const char *key = NULL, *value = NULL;
   TRITONSERVER_Message* message = NULL;
-  outcome(model, "release of nothing",
+  record_result(model, "release of nothing",
           TRITONREPOAGENT_ModelRepositoryLocationRelease(agent, agent_model, "/"));
-  outcome(model, "a remote place",
+  record_result(model, "a remote place",
           TRITONREPOAGENT_ModelRepositoryLocationAcquire(
               agent, agent_model, TRITONREPOAGENT_ARTIFACT_REMOTE_FILESYSTEM, &location));
-  outcome(model, "parameter 99",
+  record_result(model, "parameter 99",
           TRITONREPOAGENT_ModelParameter(agent, agent_model, 99, &key, &value));
-  outcome(model, "configuration 2",
+  record_result(model, "configuration 2",
           TRITONREPOAGENT_ModelConfig(agent, agent_model, 2, &message));
-  outcome(model, "acquire", TRITONREPOAGENT_ModelRepositoryLocationAcquire(
+  record_result(model, "acquire", TRITONREPOAGENT_ModelRepositoryLocationAcquire(
                                 agent, agent_model, TRITONREPOAGENT_ARTIFACT_FILESYSTEM,
                                 &location));
-  outcome(model, "acquire again", TRITONREPOAGENT_ModelRepositoryLocationAcquire(
+  record_result(model, "acquire again", TRITONREPOAGENT_ModelRepositoryLocationAcquire(
                                       agent, agent_model, TRITONREPOAGENT_ARTIFACT_FILESYSTEM,
                                       &again));
-  note("%d %s the same: %d", model->number, model->name, strcmp(location, again) == 0);
-  outcome(model, "release", TRITONREPOAGENT_ModelRepositoryLocationRelease(
+  record("%d %s the same: %d", model->number, model->name, strcmp(location, again) == 0);
+  record_result(model, "release", TRITONREPOAGENT_ModelRepositoryLocationRelease(
                                 agent, agent_model, location));
 }
 
@@ -163,7 +163,7 @@ static TRITONSERVER_Error* load(
       TRITONREPOAGENT_ModelRepositoryLocation(agent, agent_model, &type, &location);
   if (error != NULL) return error;
   const char* folder = strrchr(location, '/');
-  note("%d %s sees type %d batches of %d%s%s", model->number, model->name, (int)type,
+  record("%d %s sees type %d batches of %d%s%s", model->number, model->name, (int)type,
        batch_size(agent, agent_model), getenv("JOURNAL_FOLDERS") ? " in " : "",
        getenv("JOURNAL_FOLDERS") ? folder + 1 : "");
   if (parameter(agent, agent_model, "misuse") != NULL) misuse(agent, agent_model, model);
@@ -190,12 +190,12 @@ TRITONSERVER_Error* TRITONREPOAGENT_ModelAction(
   void* state = NULL;
   TRITONSERVER_ErrorDelete(TRITONREPOAGENT_ModelState(agent_model, &state));
   struct model* model = state;
-  note("%d %s %s", model->number, model->name, ACTIONS[action]);
+  record("%d %s %s", model->number, model->name, ACTIONS[action]);
   TRITONSERVER_Error* error = refuse(model, ACTIONS[action]);
   if (error != NULL) return error;
   if (action == TRITONREPOAGENT_ACTION_LOAD) return load(agent, agent_model, model);
   if (parameter(agent, agent_model, "misuse") != NULL) {
-    outcome(model, "a late move",
+    record_result(model, "a late move",
             TRITONREPOAGENT_ModelRepositoryUpdate(
                 agent, agent_model, TRITONREPOAGENT_ARTIFACT_FILESYSTEM, "/"));
   }

@@ -1,8 +1,8 @@
 /* A library with one operator for ONNX Runtime: `Scale` of the domain `galatea.tests`
- * gives its input times FACTOR.
+ * multiplies its input by FACTOR.
  *
- * ONNX Runtime's package has no headers, so what is needed of its C API is declared
- * here. The places of functions in its table never change, nor does the beginning of
+ * ONNX Runtime's package has no headers, so the needed parts of its C API are declared
+ * here. The positions of functions in its table never change, nor does the beginning of
  * the description of an operator.
  *
  *   -DFACTOR=2     what inputs are multiplied by
@@ -34,7 +34,7 @@ typedef struct {
   const char* (*get_version)(void);
 } ApiBase;
 
-/* What an operator of this version has: later fields are not read. */
+/* The fields of an operator of this version; later fields are not read. */
 typedef struct Operator {
   uint32_t version;
   void* (*create_kernel)(const struct Operator*, const Function* api, const void* info);
@@ -51,7 +51,7 @@ typedef struct Operator {
   void* later[16];
 } Operator;
 
-/* Functions by their place in the table. */
+/* Functions by their index in the table. */
 static const Function* api;
 #define CreateStatus ((Status * (*)(int, const char*)) api[0])
 #define CreateCustomOpDomain ((Status * (*)(const char*, Domain**)) api[26])
@@ -103,7 +103,7 @@ static int required(const Operator* op, size_t index) {
   return 0;
 }
 
-/* The operator of this version has no way to fail; what can't fail here is not looked at. */
+/* Operators of this version can't return errors; these calls can't fail. */
 static void compute(void* kernel, Context* context) {
   int64_t dims[8];
   size_t rank = 0, count = 0;
@@ -157,8 +157,8 @@ __attribute__((constructor)) static void tell(void) {
 #define RegisterCustomOps SomethingElse
 #endif
 
-/* Called for each session that is to have the operator. The domain is the library's and
- * stays: a list without a lock, as such libraries often have. */
+/* Called for each session that uses the operator. The library owns the domain,
+ * which is never freed: a list without a lock, as in many such libraries. */
 Status* RegisterCustomOps(Options* options, const ApiBase* base) {
   static Domain* domain;
   Status* failure = NULL;
