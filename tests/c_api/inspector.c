@@ -157,8 +157,8 @@ TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model)
   TRY(TRITONBACKEND_ModelAutoCompleteConfig(model, &completes));
   TRY(TRITONBACKEND_ModelBackend(model, &backend));
   TRY(TRITONBACKEND_BackendState(backend, &state));
-  append(text, "model %s version %" PRIu64 " artifact %d at %s completes %d state %d", name, version,
-      (int)artifact, strrchr(repository, '/'), completes, state == &of_backend);
+  append(text, "model %s version %" PRIu64 " artifact %d at %s completes %d state %d", name,
+      version, (int)artifact, strrchr(repository, '/'), completes, state == &of_backend);
   append(text, "config 2: %s", status(TRITONBACKEND_ModelConfig(model, 2, &config)));
   TRY(TRITONBACKEND_ModelConfig(model, 1, &config));
   TRITONSERVER_Error* failed = completes ? set_batch_size(model, config) : NULL;
@@ -299,8 +299,8 @@ append_input(struct text* text, TRITONBACKEND_Input* input, const char* policy)
   append(text, "for the host policy: bytes %" PRIu64 " buffers %u", byte_size, buffers);
   log_error(TRITONBACKEND_InputBuffer(
       input, 0, &buffer, &buffer_bytes, &memory_type, &memory_type_id));
-  append(text, "buffer %" PRIu64 " in %d %" PRId64 " begins with %d", buffer_bytes, (int)memory_type,
-      memory_type_id, *(const int32_t*)buffer);
+  append(text, "buffer %" PRIu64 " in %d %" PRId64 " begins with %d", buffer_bytes,
+      (int)memory_type, memory_type_id, *(const int32_t*)buffer);
   log_error(TRITONBACKEND_InputBufferForHostPolicy(
       input, policy, 0, &same, &buffer_bytes, &memory_type, &memory_type_id));
   append(text, "for the host policy: %" PRIu64 " the same %d", buffer_bytes, same == buffer);
@@ -325,7 +325,8 @@ append_tensors(struct text* text, TRITONBACKEND_Request* request)
     log_error(TRITONBACKEND_RequestInput(request, name, &same));
     append(text, "by name the same %d", same == input);
   }
-  append(text, "input %u: %s", inputs, status(TRITONBACKEND_RequestInputName(request, inputs, &name)));
+  append(text, "input %u: %s", inputs,
+      status(TRITONBACKEND_RequestInputName(request, inputs, &name)));
   append(text, "no input: %s", status(TRITONBACKEND_RequestInput(request, "NONE", &input)));
   for (uint32_t index = 0; index < outputs; ++index) {
     log_error(TRITONBACKEND_RequestOutputName(request, index, &name));

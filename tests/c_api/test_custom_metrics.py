@@ -55,7 +55,7 @@ def test_counters_grow_and_gauges_move(results: Results) -> None:
     ]
 
 
-def test_histograms_count_what_is_observed(results: Results) -> None:
+def test_histograms_count_observations(results: Results) -> None:
     assert results["histograms"] == [
         *[HISTOGRAM] * 2,
         *[None, *[UNSUPPORTED] * 5],

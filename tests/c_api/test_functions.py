@@ -168,7 +168,7 @@ def results(
     return json.loads(ended.stdout.replace(str(backends), "DIRECTORY"))
 
 
-def normal(lines: list[str]) -> list[str]:
+def normalized(lines: list[str]) -> list[str]:
     """Without what may differ from run to run."""
     text = re.sub(r"instance tells_0_[01] ", "instance tells_0_N ", "\n".join(lines))
     return text.replace("profiles (null)", "profiles -").split("\n")
@@ -177,13 +177,13 @@ def normal(lines: list[str]) -> list[str]:
 def test_a_backend_sees_the_whole_request(results: dict[str, Any]) -> None:
     """Removed properties are absent, and the query function places the outputs."""
     full = results["full"]
-    assert normal(full["response"]["lines"]) == (LOADED.strip() + FULL.rstrip()).split("\n")
+    assert normalized(full["response"]["lines"]) == (LOADED.strip() + FULL.rstrip()).split("\n")
     assert full["queries"] == [[42, "TOLD", 5, 2, 2]]
 
 
 def test_a_backend_sees_a_minimal_request(results: dict[str, Any]) -> None:
     """All outputs are requested, and their placement is unknown."""
-    assert normal(results["bare"]["lines"]) == (LOADED.strip() + BARE.rstrip()).split("\n")
+    assert normalized(results["bare"]["lines"]) == (LOADED.strip() + BARE.rstrip()).split("\n")
 
 
 def test_a_request_returns_what_was_set(results: dict[str, Any]) -> None:
@@ -227,7 +227,7 @@ def test_an_input_may_have_buffer_attributes_and_host_policy_data(results: dict[
     ]
 
 
-def test_raw_bytes_are_the_input_of_a_model_that_has_one(results: dict[str, Any]) -> None:
+def test_raw_input_needs_a_model_with_one_input(results: dict[str, Any]) -> None:
     """Its configuration determines name, type and shape."""
     assert results["raw"]["raw"] == ["input INPUT0 INT32 rank 2 last 2 bytes 8 buffers 1"]
     (refusal,) = results["raw"]["tells"]

@@ -35,7 +35,7 @@ def functions(text: str, specifier: str) -> list[str]:
     return re.findall(rf"^TRITON\w+_{specifier} [^(]*?(TRITON\w+)\(", text, re.MULTILINE)
 
 
-def source_of_everything() -> str:
+def source_with_all_names() -> str:
     """A program that includes each header twice and uses every declared name."""
     lines = [f'#include "triton/core/{path.name}"' for path in HEADERS] * 2
     lines += ["#include <stdio.h>", "typedef void (*any)(void);", "int main(void) {"]
@@ -71,7 +71,7 @@ def test_everything_compiles_and_links(
     options: list[str],
 ) -> None:
     source = (tmp_path / "everything").with_suffix(suffix)
-    source.write_text(source_of_everything())
+    source.write_text(source_with_all_names())
     built = compile(compiler, source, *options, library, f"-Wl,-rpath,{library.parent}")
     printed = subprocess.run([built], check=True, capture_output=True, text=True).stdout
     assert printed.splitlines()[0] == "281"
@@ -114,7 +114,7 @@ int main(int argc, char** argv) {
 @pytest.mark.skipif(
     triton_library() is None, reason="needs Triton's packages in GALATEA_TRITON_PACKAGES"
 )
-def test_values_mean_what_they_mean_in_triton(
+def test_enumeration_values_match_triton(
     compile: Callable[..., pathlib.Path], library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """The same program, compiled against our headers, runs on both libraries."""

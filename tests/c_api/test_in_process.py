@@ -147,7 +147,7 @@ def test_labels_of_classes(library: pathlib.Path, repository: pathlib.Path) -> N
     server.close()
 
 
-def test_repository_agents_are_found_where_the_option_says(
+def test_the_agent_directory_is_an_option(
     library: pathlib.Path, repository: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """Agents from this directory are called for loaded models."""

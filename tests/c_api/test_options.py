@@ -92,7 +92,7 @@ def test_server_creation_may_survive_a_failed_load(query_server: QueryServer) ->
     assert results["queries"] == [True]
 
 
-def test_a_failed_load_makes_server_creation_fail_by_default(query_server: QueryServer) -> None:
+def test_a_failed_load_fails_server_creation_by_default(query_server: QueryServer) -> None:
     assert query_server([], repository="bad")["created"] == INTERNAL
 
 

@@ -73,7 +73,7 @@ def overlap(first: dict[str, int], second: dict[str, int]) -> bool:
     )
 
 
-def drawing(times: Times, pipeline: str) -> str:
+def render(times: Times, pipeline: str) -> str:
     """The spans of one request as text, in microseconds from its start."""
     start = times[pipeline]["REQUEST_START"]
     spans = [f"{pipeline}: {(times[pipeline]['REQUEST_END'] - start) // 1000} µs"]
@@ -107,6 +107,6 @@ def test_spans(runs: dict[str, list[Times]], pipeline: str) -> None:
         runs[pipeline],
         key=lambda times: sum(overlap(times[first], times[second]) for first, second in free),
     )
-    print(drawing(most, pipeline))
+    print(render(most, pipeline))
     at_once = {(first, second) for first, second in free if overlap(most[first], most[second])}
     assert at_once == free

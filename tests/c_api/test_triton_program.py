@@ -43,7 +43,9 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def place(folder: pathlib.Path, library: pathlib.Path) -> tuple[pathlib.Path, dict[str, str]]:
+def install_program(
+    folder: pathlib.Path, library: pathlib.Path
+) -> tuple[pathlib.Path, dict[str, str]]:
     """A copy of the program away from its own library, which it would find beside itself, and
     our library under the name that it links to."""
     packages = pathlib.Path(PACKAGES or "")
@@ -79,7 +81,7 @@ def running(
     tmp_path_factory: pytest.TempPathFactory, library: pathlib.Path, repository: pathlib.Path
 ) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("triton")
-    program, environment = place(folder, library)
+    program, environment = install_program(folder, library)
     http, grpc, metrics = free_ports(3)
     log = (folder / "log").open("w+")
     process = subprocess.Popen(

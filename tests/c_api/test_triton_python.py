@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from test_triton_program import PACKAGES, place
+from test_triton_program import PACKAGES, install_program
 
 pytestmark = pytest.mark.skipif(
     not PACKAGES, reason="needs Triton's packages in GALATEA_TRITON_PACKAGES"
@@ -22,7 +22,7 @@ CLIENTS = pathlib.Path(__file__).resolve().parents[1] / "clients"
 
 @pytest.mark.parametrize("what", ["models", "calls"])
 def test_models_in_python(tmp_path: pathlib.Path, library: pathlib.Path, what: str) -> None:
-    program, environment = place(tmp_path, library)
+    program, environment = install_program(tmp_path, library)
     libraries = shlex.quote(environment["LD_LIBRARY_PATH"])
     start = tmp_path / "start"
     start.write_text(

@@ -28,7 +28,7 @@ STUB = "triton_python_backend_stub"
 END_SECONDS_MAX = 30
 
 
-def place(folder: pathlib.Path) -> pathlib.Path:
+def install_backend(folder: pathlib.Path) -> pathlib.Path:
     """The directory of backends, in a folder that has what the backend's libraries
     look for relative to their own place."""
     package = PACKAGES / "pytriton" / "tritonserver"
@@ -106,7 +106,7 @@ def start_python(
     start_server: Callable[..., object], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PythonServer]:
     """Starts servers with the backend; at the end their processes and memory must be gone."""
-    starter = PythonServer(start_server, place(tmp_path_factory.mktemp("python")))
+    starter = PythonServer(start_server, install_backend(tmp_path_factory.mktemp("python")))
     yield starter
     assert starter.regions() == []
     assert not processes(REGION, starter.prefix)

@@ -269,7 +269,7 @@ def check_element(server: Server, reply: Reply, expected: Any) -> None:
 @pytest.mark.parametrize(
     "model, datatype", [("identity_fp32", "FP32"), ("identity_int32", "INT32")]
 )
-def test_numbers_outside_of_json(server: Server, model: str, datatype: str, text: str) -> None:
+def test_number_syntax_beyond_json(server: Server, model: str, datatype: str, text: str) -> None:
     """The server accepts exactly the numbers that Triton's parser accepts."""
     body = (
         f'{{"inputs":[{{"name":"INPUT0","shape":[1,1],"datatype":"{datatype}","data":[{text}]}}]}}'

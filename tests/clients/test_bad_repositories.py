@@ -229,7 +229,7 @@ def test_check_finds_every_bad_model(program: Program, bad_repository: pathlib.P
 
 
 @pytest.mark.galatea_only
-def test_good_models_serve_beside_bad_ones(bad_server: Server) -> None:
+def test_good_models_serve_despite_bad_ones(bad_server: Server) -> None:
     """The server isn't ready, because some models failed to load."""
     assert added_value(bad_server, "good") == 7
     assert bad_server.get("/v2/health/live").status == 200
@@ -238,7 +238,7 @@ def test_good_models_serve_beside_bad_ones(bad_server: Server) -> None:
     assert [entry["name"] for entry in ready] == ["good"]
 
 
-def bound_by_permissions() -> list[str]:
+def without_root_capabilities() -> list[str]:
     """A command that starts another one without root's right to read every file.
 
     It keeps the user root but drops the capabilities that bypass permissions, so that
@@ -262,7 +262,7 @@ def test_unreadable_files(start_server: StartServer, tmp_path: pathlib.Path) -> 
     write_model(tmp_path, "closed_version", 1)
     (tmp_path / "closed_version" / "1").chmod(0)
     try:
-        launcher = bound_by_permissions()
+        launcher = without_root_capabilities()
         with start_server(tmp_path, "--exit-on-error=false", launcher=launcher) as server:
             server.wait_until_live()
             wait_until(lambda: added_value_or_none(server) == 7, 60, "the good model serves")

@@ -99,7 +99,7 @@ def test_requests_that_wait_share_batches(server: Server) -> None:
     assert sum(grown.values()) == executions
 
 
-def test_rows_of_a_batch_go_to_their_own_clients(server: Server) -> None:
+def test_each_client_gets_its_own_rows(server: Server) -> None:
     """Each client gets the response to its own request."""
     requests = [vectors((2, 3), number) for number in range(REQUEST_COUNT)]
     results = at_once(server, "onnx_two_variables", requests)

@@ -38,7 +38,7 @@ def test_connection_close_is_obeyed(server: Server) -> None:
 
 
 @pytest.mark.galatea_only
-def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
+def test_pipelined_responses_are_in_order(server: Server) -> None:
     """A slow request doesn't change the order of responses."""
     with Connection(server) as connection:
         connection.send(
@@ -92,18 +92,18 @@ def test_a_busy_model_does_not_block_other_connections(server: Server) -> None:
         others = [stack.enter_context(Connection(server)) for _ in range(8)]
         # If the machine pauses, the model may finish before all requests are sent. If
         # connections are blocked, they are blocked by a longer execution, too.
-        while not all_answer_while_it_works(server, others, rounds):
+        while not all_complete_while_busy(server, others, rounds):
             assert rounds < 10 * BUSY_ROUNDS, "no client gets a response while the model works"
             rounds *= 3
 
 
-def all_answer_while_it_works(server: Server, others: list[Connection], rounds: int) -> bool:
+def all_complete_while_busy(server: Server, others: list[Connection], rounds: int) -> bool:
     """Whether a request of this many rounds runs while all the others are sent and completed."""
     before = server.statistics("onnx_slow")["inference_count"]
     with Connection(server) as busy:
         busy.send(post("/v2/models/onnx_slow/infer", slow_request(rounds)))
         if not server.is_triton:
-            wait_until(lambda: is_begun(server, before), 60, "the model works")
+            wait_until(lambda: has_started(server, before), 60, "the model works")
         for connection in others:
             connection.send(get("/v2/health/live"))
             assert connection.read_response() == (200, b"")
@@ -112,7 +112,7 @@ def all_answer_while_it_works(server: Server, others: list[Connection], rounds: 
     return was_busy
 
 
-def is_begun(server: Server, before: int) -> bool:
+def has_started(server: Server, before: int) -> bool:
     """Whether the model executes the request, or has executed it already."""
     is_over = server.statistics("onnx_slow")["inference_count"] > before
     return is_over or server.is_executing("onnx_slow")

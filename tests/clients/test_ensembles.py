@@ -300,20 +300,20 @@ def test_decoupled_ensembles_need_a_stream(server: Server) -> None:
     assert "decoupled" in reply.error()
 
 
-def made_and_taken(server: Server) -> tuple[int, int]:
+def produced_and_consumed(server: Server) -> tuple[int, int]:
     """The number of tokens produced, and then of those that the slow step has executed."""
     made = server.statistics("tokens")["execution_count"]
     return made, server.statistics("slow_identity")["inference_count"]
 
 
 @pytest.mark.galatea_only
-def test_a_quick_step_pauses_for_a_slow_one(server: Server, stream: GrpcStream) -> None:
+def test_a_fast_step_pauses_for_a_slow_one(server: Server, stream: GrpcStream) -> None:
     """A model that would produce a million tokens never gets far ahead of the next step."""
-    made_before, taken_before = made_and_taken(server)
+    made_before, taken_before = produced_and_consumed(server)
     stream.send("slow_tokens", {"COUNT": numpy.array([[1_000_000]], numpy.int32)})
     for received in range(1, 40):
         assert stream.receive()[1]["OUT"].item() == received - 1
-        made, taken = made_and_taken(server)
+        made, taken = produced_and_consumed(server)
         assert made - made_before >= received
         # Four in the step, four before it, and what the request has in itself.
         assert (made - made_before) - (taken - taken_before) <= 4 + 4 + 8 + 2
@@ -326,11 +326,11 @@ def test_a_quick_step_pauses_for_a_slow_one(server: Server, stream: GrpcStream) 
     for model in ("tokens", "slow_identity"):
         wait_until(lambda model=model: is_idle(server, model), 60, f"{model} is done")
     # Nothing continues in the background: three tokens are three.
-    made_before, taken_before = made_and_taken(server)
+    made_before, taken_before = produced_and_consumed(server)
     with GrpcStream(server) as other:
         other.send("slow_tokens", {"COUNT": numpy.array([[3]], numpy.int32)})
         assert [other.receive()[1]["OUT"].item() for _ in range(3)] == [0, 1, 2]
-    assert made_and_taken(server) == (made_before + 3, taken_before + 3)
+    assert produced_and_consumed(server) == (made_before + 3, taken_before + 3)
 
 
 def is_idle(server: Server, model: str) -> bool:
@@ -345,7 +345,7 @@ def is_idle(server: Server, model: str) -> bool:
 
 @pytest.mark.galatea_only  # The model that makes tokens is Galatea's.
 @pytest.mark.parametrize("limit", ["max_inflight_requests: 4", ""], ids=["a_limit", "no_limit"])
-def test_memory_behind_a_quick_step_stays_flat(
+def test_memory_after_a_fast_step_stays_flat(
     start_server: StartServer, tmp_path: pathlib.Path, limit: str
 ) -> None:
     """Eight requests produce a million tokens each, 100 times as fast as they are consumed."""
@@ -607,7 +607,7 @@ def test_metadata(server: Server) -> None:
 # Repositories with mistakes.
 
 
-def wrong_ensembles() -> dict[str, tuple[Example, str]]:
+def invalid_ensembles() -> dict[str, tuple[Example, str]]:
     """Invalid ensembles and their errors."""
     number = "INT32 -1"
 
@@ -676,7 +676,7 @@ def test_errors_of_wrong_ensembles(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """Each error is in the log, and the valid models serve."""
-    wrong = wrong_ensembles()
+    wrong = invalid_ensembles()
     write_all(tmp_path, {name: example for name, (example, _) in wrong.items()})
     for name in ("double", "square", "sum", "fan"):
         write_example(tmp_path, name, ensembles.MODELS[name]())

@@ -75,7 +75,7 @@ def test_tokens_client(server: Server) -> None:
 @pytest.mark.parametrize(
     "model, input_name, shape", [("mlp", "input", [256]), ("convnet", "image", [3, 224, 224])]
 )
-def test_networks_give_what_onnxruntime_gives(
+def test_networks_match_onnxruntime(
     models: pathlib.Path,
     http_client: tritonclient.http.InferenceServerClient,
     model: str,

@@ -110,7 +110,7 @@ def test_an_installed_library_is_used(
         assert output(server, "sent", "A") == VALUES.tolist()
 
 
-def test_a_library_beside_the_model_wins(
+def test_a_library_in_the_model_directory_wins(
     start_server: StartServer, library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """It wins over a damaged one in the directory of backends."""

@@ -237,7 +237,7 @@ def test_a_broken_model_is_reported(
 
 
 @pytest.mark.parametrize("name", ["corrupt model file", "broken text"])
-def test_a_broken_model_makes_the_start_fail(
+def test_a_broken_model_fails_the_start(
     start_server: StartServer, tmp_path: pathlib.Path, name: str
 ) -> None:
     """By default a server with a model that can't load doesn't start."""

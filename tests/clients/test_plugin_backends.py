@@ -315,7 +315,7 @@ def test_single_responses_are_counted_by_their_place(server: Server) -> None:
 
 
 @pytest.mark.parametrize("model", ["accumulator", "accumulator_oldest", "accumulator_in_place"])
-def test_states_go_on_with_their_sequences(model: str, transport: Transport) -> None:
+def test_states_follow_their_sequences(model: str, transport: Transport) -> None:
     """Interleaved sequences have separate sums."""
     sequences = {11: [1, 2, 3, 4], 12: [10, 20, 30, 40], 13: [-5, 5, -5, 5]}
     sums = dict.fromkeys(sequences, 0)
@@ -404,7 +404,7 @@ def test_broken_contracts_are_logged(server: Server, transport: Transport) -> No
         wait_until(lambda line=line: line in server.log(), 60, line)
 
 
-def test_a_library_beside_the_model_wins(
+def test_a_library_in_the_model_directory_wins(
     start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
 ) -> None:
     """It wins over a built-in backend, and 'runtime' names another library."""

@@ -214,7 +214,7 @@ def test_shared_memory_grows(client: Transport) -> None:
     numpy.testing.assert_array_equal(outputs["OUTPUT0"], a + a)
 
 
-def test_what_initialize_gets(client: Transport, repository: pathlib.Path) -> None:
+def test_the_arguments_of_initialize(client: Transport, repository: pathlib.Path) -> None:
     seen = described(client)
     assert seen["args"] == {
         "model_instance_kind": "CPU",
@@ -374,7 +374,7 @@ def test_a_sender_in_a_model_that_is_not_decoupled(client: Transport) -> None:
 
 
 @pytest.mark.galatea_only
-def test_models_wait_for_clients_that_read_slowly(server: Server, tmp_path: pathlib.Path) -> None:
+def test_models_wait_for_slow_readers(server: Server, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "note"
     count = 200
 
@@ -407,7 +407,7 @@ def test_models_wait_for_clients_that_read_slowly(server: Server, tmp_path: path
             return noted
 
     assert asyncio.run(read()) not in ("done", str(count - 1))
-    wait_until(lambda: wrote(file, "done"), RESPONSE_SECONDS_MAX, "the model is done")
+    wait_until(lambda: has_written(file, "done"), RESPONSE_SECONDS_MAX, "the model is done")
 
 
 def test_async_execute(server: Server) -> None:
@@ -457,30 +457,30 @@ def test_models_see_that_a_stream_was_cancelled(
     file = tmp_path / "note"
     stream = GrpcStream(server)
     stream.send(model, {"FILE": texts(str(file))})
-    wait_until(lambda: wrote(file, "began"), RESPONSE_SECONDS_MAX, "the model began")
+    wait_until(lambda: has_written(file, "began"), RESPONSE_SECONDS_MAX, "the model began")
     stream.close(cancel=True)
-    wait_until(lambda: wrote(file, "cancelled"), RESPONSE_SECONDS_MAX, "the model saw it")
+    wait_until(lambda: has_written(file, "cancelled"), RESPONSE_SECONDS_MAX, "the model saw it")
 
 
 def test_models_see_that_a_call_was_cancelled(server: Server, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "note"
     calls = GrpcCalls(server)
     calls.send("cancelled", {"FILE": texts(str(file))})
-    wait_until(lambda: wrote(file, "began"), RESPONSE_SECONDS_MAX, "the model began")
+    wait_until(lambda: has_written(file, "began"), RESPONSE_SECONDS_MAX, "the model began")
     calls.cancel(0)
-    wait_until(lambda: wrote(file, "cancelled"), RESPONSE_SECONDS_MAX, "the model saw it")
+    wait_until(lambda: has_written(file, "cancelled"), RESPONSE_SECONDS_MAX, "the model saw it")
     calls.close()
 
 
 @pytest.mark.galatea_only
-def test_models_see_that_an_http_client_left(server: Server, tmp_path: pathlib.Path) -> None:
+def test_models_see_an_http_disconnect(server: Server, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "note"
     tensor = {"name": "FILE", "shape": [1], "datatype": "BYTES", "data": [str(file)]}
     with contextlib.closing(connect(server)) as connection:
         body = json.dumps({"inputs": [tensor]})
         connection.request("POST", "/v2/models/cancelled/infer", body)
-        wait_until(lambda: wrote(file, "began"), RESPONSE_SECONDS_MAX, "the model began")
-    wait_until(lambda: wrote(file, "cancelled"), RESPONSE_SECONDS_MAX, "the model saw it")
+        wait_until(lambda: has_written(file, "began"), RESPONSE_SECONDS_MAX, "the model began")
+    wait_until(lambda: has_written(file, "cancelled"), RESPONSE_SECONDS_MAX, "the model saw it")
 
 
 def connect(server: Server) -> Any:
@@ -490,6 +490,6 @@ def connect(server: Server) -> Any:
     return http.client.HTTPConnection(server.http_url)
 
 
-def wrote(file: pathlib.Path, text: str) -> bool:
+def has_written(file: pathlib.Path, text: str) -> bool:
     """Whether a model wrote this to its file."""
     return file.exists() and file.read_text() == text

@@ -155,7 +155,7 @@ class Workspace:
             self.server = server
             yield server
 
-    def put(self, name: str, agents: str, value: int = 1, **options: Any) -> None:
+    def add_model(self, name: str, agents: str, value: int = 1, **options: Any) -> None:
         """Writes a model with agents."""
         config = options.pop("config", CONFIG)
         (self.repository / name).mkdir(parents=True, exist_ok=True)
@@ -258,7 +258,7 @@ def test_matching_checksums_load_the_model(workspace: Workspace) -> None:
         "md5:labels": md5(b"text").upper(),
         "SHA256:1/model.onnx": hashlib.sha256(model).hexdigest(),
     }
-    workspace.put("m", agents_config(sums), 5)
+    workspace.add_model("m", agents_config(sums), 5)
     with workspace.started() as server:
         server.wait_until_ready()
         assert added_value(server, "m") == 5
@@ -282,12 +282,12 @@ def test_wrong_checksums_refuse_the_model(
     workspace: Workspace, sums: dict[str, str], reason: str
 ) -> None:
     """The error names the mismatch."""
-    workspace.put("m", agents_config({"agent": "checksum", **sums}))
+    workspace.add_model("m", agents_config({"agent": "checksum", **sums}))
     with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
         assert reason in workspace.refused("m")
         # The repaired model loads.
-        workspace.put("m", agents_config({"agent": "checksum"}))
+        workspace.add_model("m", agents_config({"agent": "checksum"}))
         assert workspace.load("m").status == 200
         assert added_value(server, "m") == 1
 
@@ -309,8 +309,8 @@ def test_wrong_checksums_refuse_the_model(
 )
 def test_unusable_agents_refuse_the_model(workspace: Workspace, agent: str, reason: str) -> None:
     """The reason names the agent's error."""
-    workspace.put("m", agents_config({"agent": agent}))
-    workspace.put("other", "")
+    workspace.add_model("m", agents_config({"agent": agent}))
+    workspace.add_model("other", "")
     with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
         assert reason in workspace.refused("m")
@@ -323,7 +323,7 @@ def test_agent_names_cannot_leave_the_agent_directory(workspace: Workspace) -> N
     shutil.copytree(workspace.agents / "journal", workspace.folder / "journal_outside")
     names = ["../journal_outside", "journal/../journal", "..", "", "/journal"]
     for index, name in enumerate(names):
-        workspace.put(f"m{index}", agents_config({"agent": name}))
+        workspace.add_model(f"m{index}", agents_config({"agent": name}))
     with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
         for index in range(5):
@@ -370,13 +370,13 @@ def test_an_agent_generates_the_model_files(workspace: Workspace) -> None:
 
 def test_the_life_cycle_of_a_model(workspace: Workspace) -> None:
     """Load, reload, unload, load, stop."""
-    workspace.put("m", TWO)
+    workspace.add_model("m", TWO)
     with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
         assert workspace.load("m").status == 200
         workspace.check_journal("begin", loads(1), loaded(1))
         assert workspace.load("m").status == 200  # nothing changed
-        workspace.put("m", TWO, 2)
+        workspace.add_model("m", TWO, 2)
         assert workspace.load("m").status == 200
         workspace.check_journal(loads(3), unloading(1), loaded(3), unloaded(1))
         assert added_value(server, "m") == 2
@@ -389,7 +389,7 @@ def test_the_life_cycle_of_a_model(workspace: Workspace) -> None:
 
 def test_a_load_that_fails(workspace: Workspace) -> None:
     """The agents are notified; the next load starts a new life cycle."""
-    workspace.put("m", TWO)
+    workspace.add_model("m", TWO)
     (workspace.repository / "m" / "1" / "model.onnx").write_bytes(b"damaged")
     with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
@@ -399,7 +399,7 @@ def test_a_load_that_fails(workspace: Workspace) -> None:
             workspace.check_journal("begin", *failed)
             return
         workspace.check_journal("begin", *failed, "1 a FINALIZE, 2 b FINALIZE", "end")
-        workspace.put("m", TWO)
+        workspace.add_model("m", TWO)
         assert workspace.load("m").status == 200
         workspace.check_journal("begin", loads(1), loaded(1))
         (workspace.repository / "m" / "1" / "model.onnx").write_bytes(b"damaged")
@@ -434,7 +434,7 @@ def test_an_agent_that_refuses_ends_the_load(
     """Agents before it are notified of the failure; those after it are not called."""
     named: list[dict[str, Any]] = [{"name": "a"}, {"name": "b"}]
     named[position]["fail"] = call
-    workspace.put("m", agents_config(*named, {"name": "c"}))
+    workspace.add_model("m", agents_config(*named, {"name": "c"}))
     with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
         text = f"the journal '{'ab'[position]}' refuses {call}"
@@ -462,7 +462,7 @@ def test_later_errors_of_agents_are_only_logged(
     """They are logged."""
     named: list[dict[str, Any]] = [{"name": "a"}, {"name": "b"}]
     named[position]["fail"] = call
-    workspace.put("m", agents_config(*named))
+    workspace.add_model("m", agents_config(*named))
     with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
         assert workspace.load("m").status == 200
@@ -482,7 +482,7 @@ def test_a_moved_model_keeps_its_configuration(workspace: Workspace) -> None:
     agents = agents_config(
         {"name": "a", "move": other}, {"name": "b", "acquire": bare}, {"name": "c"}
     )
-    workspace.put("m", agents, versions=())
+    workspace.add_model("m", agents, versions=())
     with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
         assert workspace.load("m").status == 200
@@ -497,7 +497,7 @@ def test_a_moved_model_keeps_its_configuration(workspace: Workspace) -> None:
         assert workspace.load("m").status == 200
         assert added_value(server, "m") == 6
         if not server.is_triton:  # which keeps versions whose own files did not change
-            workspace.put("m", agents, versions=())
+            workspace.add_model("m", agents, versions=())
             assert workspace.load("m").status == 200
             assert added_value(server, "m") == 7
 
@@ -505,7 +505,7 @@ def test_a_moved_model_keeps_its_configuration(workspace: Workspace) -> None:
 @pytest.mark.galatea_only
 def test_an_invalid_directory_refuses_the_model(workspace: Workspace) -> None:
     """The reason names the directory."""
-    workspace.put("m", agents_config({"name": "a", "move": "/nowhere/at/all"}))
+    workspace.add_model("m", agents_config({"name": "a", "move": "/nowhere/at/all"}))
     with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
         assert "its repository agents moved it: can't open '/nowhere/at/all'" in workspace.refused(
@@ -515,7 +515,7 @@ def test_an_invalid_directory_refuses_the_model(workspace: Workspace) -> None:
 
 def test_calls_that_agents_may_not_make(workspace: Workspace) -> None:
     """The calls are refused with Triton's messages."""
-    workspace.put("m", agents_config({"name": "a", "misuse": "1"}))
+    workspace.add_model("m", agents_config({"name": "a", "misuse": "1"}))
     late = (
         "location can only be updated during TRITONREPOAGENT_ACTION_LOAD, current action type is "
     )
@@ -550,7 +550,7 @@ def test_calls_that_agents_may_not_make(workspace: Workspace) -> None:
 
 def test_a_configuration_sent_with_a_load_names_its_own_agents(workspace: Workspace) -> None:
     """The load is sent with and without files."""
-    workspace.put("m", TWO)
+    workspace.add_model("m", TWO)
 
     def override(batches: int, name: str | None) -> str:
         config: dict[str, Any] = {"name": "m", "backend": "onnxruntime", "max_batch_size": batches}
@@ -582,12 +582,14 @@ def test_a_configuration_sent_with_a_load_names_its_own_agents(workspace: Worksp
 
 def test_polls_call_agents_when_the_model_changes(workspace: Workspace) -> None:
     """A model that they refuse keeps serving, and every poll calls them again."""
-    workspace.put("m", TWO)
+    workspace.add_model("m", TWO)
     flags = ("--model-control-mode=poll", "--repository-poll-secs=1", "--exit-on-error=false")
     with workspace.started(*flags) as server:
         server.wait_until_ready()
         workspace.check_journal("begin", loads(1), loaded(1))
-        workspace.put("n", "")  # once it serves, a poll has passed that found nothing new of m
+        workspace.add_model(
+            "n", ""
+        )  # once it serves, a poll has passed that found nothing new of m
         wait_until(
             lambda: server.get("/v2/models/n/ready").status == 200, WAIT_SECONDS_MAX, "n serves"
         )
@@ -619,8 +621,8 @@ def test_polls_call_agents_when_the_model_changes(workspace: Workspace) -> None:
 
 def test_a_model_refused_at_start_does_not_affect_others(workspace: Workspace) -> None:
     """Its reason is in the index."""
-    workspace.put("m", TWO)
-    workspace.put("n", agents_config({"name": "n", "fail": "LOAD"}))
+    workspace.add_model("m", TWO)
+    workspace.add_model("n", agents_config({"name": "n", "fail": "LOAD"}))
     with workspace.started("--exit-on-error=false") as server:
         server.wait_until_live()
         wait_until(lambda: "| server_id" in server.log(), WAIT_SECONDS_MAX, "it has begun")
@@ -636,7 +638,7 @@ def test_a_model_refused_at_start_does_not_affect_others(workspace: Workspace) -
 
 def test_the_program_ends_if_a_model_is_refused_at_start(workspace: Workspace) -> None:
     """A refused model has the effect of any other failure."""
-    workspace.put("n", agents_config({"name": "n", "fail": "LOAD"}))
+    workspace.add_model("n", agents_config({"name": "n", "fail": "LOAD"}))
     with workspace.started() as server:
         assert server.wait_for_exit() == 1
     workspace.check_journal("begin, 1 n INITIALIZE, 1 n LOAD, 1 n LOAD_FAIL, 1 n FINALIZE, end")
@@ -646,16 +648,16 @@ def test_the_program_ends_if_a_model_is_refused_at_start(workspace: Workspace) -
 def test_a_model_with_agents_is_reloaded_as_a_whole(workspace: Workspace) -> None:
     """This applies even if only its instances changed or one version was added."""
     policy = "version_policy { all { } } "
-    workspace.put("m", TWO, config=CONFIG + policy, versions=(1, 2))
+    workspace.add_model("m", TWO, config=CONFIG + policy, versions=(1, 2))
     with workspace.started(EXPLICIT) as server:
         server.wait_until_ready()
         assert workspace.load("m").status == 200
         workspace.check_journal("begin", loads(1), loaded(1))
-        workspace.put("m", TWO, config=CONFIG + policy, versions=(3,))
+        workspace.add_model("m", TWO, config=CONFIG + policy, versions=(3,))
         assert workspace.load("m").status == 200
         workspace.check_journal(loads(3), unloading(1), loaded(3), unloaded(1))
         more = "instance_group { count: 3 kind: KIND_CPU } "
-        workspace.put("m", TWO, config=CONFIG + policy + more, versions=())
+        workspace.add_model("m", TWO, config=CONFIG + policy + more, versions=())
         assert workspace.load("m").status == 200
         workspace.check_journal(loads(5), unloading(3), loaded(5), unloaded(3))
 
@@ -665,8 +667,8 @@ def test_a_check_calls_agents_and_releases_the_model(
     program: Program, workspace: Workspace, agents: pathlib.Path
 ) -> None:
     """Their refusal is an error of the model."""
-    workspace.put("good", agents_config({"name": "a"}))
-    workspace.put("bad", agents_config({"agent": "checksum", "MD5:1/model.onnx": "0"}))
+    workspace.add_model("good", agents_config({"name": "a"}))
+    workspace.add_model("bad", agents_config({"agent": "checksum", "MD5:1/model.onnx": "0"}))
     command = [str(program.path), "check", "--json", f"--repoagent-directory={agents}"]
     if program.onnxruntime_library is not None:
         command += ["--onnxruntime-library", str(program.onnxruntime_library)]

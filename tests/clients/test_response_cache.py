@@ -162,7 +162,7 @@ def test_a_response_larger_than_the_cache_is_not_stored(
 
 
 @pytest.mark.galatea_only
-def test_the_least_recently_used_response_goes_first(
+def test_the_least_recently_used_response_is_evicted(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """Frequently used entries stay."""

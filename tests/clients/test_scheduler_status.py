@@ -181,7 +181,7 @@ def test_slots_on_two_instances(server: Server) -> None:
         assert status["sequences"]["free_slots"] == 2
 
 
-def test_what_a_slot_waits_for(free_server: Server) -> None:
+def test_the_wait_reasons_of_slots(free_server: Server) -> None:
     """A slot waits for its next request, the end of an execution, or more slots."""
     with GrpcStream(free_server) as stream:
         # An execution may end a moment after its response.
@@ -199,7 +199,7 @@ def test_what_a_slot_waits_for(free_server: Server) -> None:
         assert slot["waits_for"]["remaining_us"] > 0
 
 
-def test_what_a_queue_waits_for(free_server: Server) -> None:
+def test_the_wait_reason_of_a_queue(free_server: Server) -> None:
     """A queue waits for its batch to grow; the page shows the size and the wanted size."""
     with waiting(free_server, "dynamic", number(name="INPUT0"), {}, {}) as status:
         (queue,) = status["queues"]

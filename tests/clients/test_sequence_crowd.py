@@ -226,7 +226,7 @@ def is_cancellation(error: InferenceServerException) -> bool:
     return "cancel" in f"{error.status()} {error.message()}".lower()
 
 
-async def crowd(server: Server, model: str, seed: int) -> Counter[str]:
+async def run_clients(server: Server, model: str, seed: int) -> Counter[str]:
     """Runs all clients at once."""
     counts: Counter[str] = Counter()
     ids = Ids()
@@ -263,7 +263,7 @@ def test_a_thousand_clients(
         server.wait_until_ready()
         seed = random.SystemRandom().randrange(2**32)
         print(f"seed {seed}")
-        counts = asyncio.run(crowd(server, "model", seed))
+        counts = asyncio.run(run_clients(server, "model", seed))
         print(dict(counts))
         assert counts["requests"] > CLIENT_COUNT * SEQUENCES_EACH
         wait_until(lambda: server.pending("model") == 0, 60, "nothing is queued")

@@ -89,7 +89,7 @@ def expected_sums(datatype: str, initial: str) -> list[Any]:
     return list(itertools.accumulate(values(datatype), initial=first(datatype, initial)))[1:]
 
 
-def without_what_triton_lacks(is_triton: bool, datatype: str, initial: str) -> None:
+def skip_if_triton_lacks_it(is_triton: bool, datatype: str, initial: str) -> None:
     """Skips states of strings from a file, which Triton doesn't support."""
     if is_triton and (datatype, initial) == ("bytes", "file"):
         pytest.skip("Triton fills the state with zeros, or ends")
@@ -102,7 +102,7 @@ def test_partial_sums(
     server: Server, transport: Transport, strategy: str, datatype: str, initial: str
 ) -> None:
     """Each sequence has its own state; a second one starts again, with either kind of ID."""
-    without_what_triton_lacks(server.is_triton, datatype, initial)
+    skip_if_triton_lacks_it(server.is_triton, datatype, initial)
     model = f"accumulate_{strategy}_{datatype}_{initial}"
     for sequence in (next(_ids), f"sequence {next(_ids)}"):
         received = partial_sums(transport, model, datatype, sequence)
@@ -184,7 +184,7 @@ def test_states_of_a_batch(
     held_server: Server, strategy: str, datatype: str, initial: str
 ) -> None:
     """Rows of a batch, some of them padding, have separate states."""
-    without_what_triton_lacks(held_server.is_triton, datatype, initial)
+    skip_if_triton_lacks_it(held_server.is_triton, datatype, initial)
     if held_server.is_triton and strategy == "oldest":
         pytest.skip("its variable counts only the next request of each sequence")
     model = f"accumulate_{strategy}_{datatype}_{initial}"

@@ -73,17 +73,17 @@ def interleaved(lengths: Sequence[int]) -> list[SequenceRequest]:
     ]
 
 
-def as_truth(value: Any) -> bool:
+def control_value(value: Any) -> bool:
     """A control's value."""
     assert value in (NO, YES), value
     return value == YES
 
 
-def seen_batch(outputs: dict[str, numpy.ndarray]) -> Batch:
+def observed_batch(outputs: dict[str, numpy.ndarray]) -> Batch:
     """The batch that a response describes."""
     columns = [outputs[name][0].tolist() for name in ("CORRIDS", "STARTS", "ENDS", "READYS")]
     return tuple(
-        ObservedRow(identity, as_truth(start), as_truth(end), as_truth(ready))
+        ObservedRow(identity, control_value(start), control_value(end), control_value(ready))
         for identity, start, end, ready in zip(*columns, strict=True)
     )
 
@@ -108,7 +108,7 @@ def send_all(server: Server, requests: Sequence[SequenceRequest]) -> list[Batch]
     for index, sent in enumerate(requests):
         outputs = received[str(index)]
         assert outputs["OUTPUT"].tolist() == [[index] * sent.length]
-        batch = seen_batch(outputs)
+        batch = observed_batch(outputs)
         assert batch[int(outputs["ROW"][0, 0])] == ObservedRow(sent.sequence, sent.start, sent.end)
         seen.append(batch)
     return seen
@@ -253,7 +253,7 @@ def test_direct_waits_for_slots(start_server: StartServer, tmp_path: pathlib.Pat
         "oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] }",
     ],
 )
-def test_lone_requests_are_answered(
+def test_lone_requests_complete(
     start_server: StartServer, tmp_path: pathlib.Path, strategy: str
 ) -> None:
     """One setting alone has no effect, a delay ends, and a preferred size is not required."""
@@ -262,7 +262,9 @@ def test_lone_requests_are_answered(
     check(outcome, requests, batches("1S", "1E"))
 
 
-def test_oldest_goes_at_a_preferred_size(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+def test_oldest_executes_at_a_preferred_size(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
     """A preferred size ends the delay."""
     strategy = (
         "oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] "

@@ -49,18 +49,18 @@ class Tap:
                 server = socket.create_connection(("127.0.0.1", self._port))
                 self._sockets += [client, server]
                 for way in ((client, server, self.requests), (server, client, self.responses)):
-                    threading.Thread(target=_pass_on, args=way, daemon=True).start()
+                    threading.Thread(target=_forward, args=way, daemon=True).start()
 
 
-def _pass_on(source: socket.socket, target: socket.socket, ended: list[int]) -> None:
+def _forward(source: socket.socket, target: socket.socket, ended: list[int]) -> None:
     unread = b""
     with contextlib.suppress(OSError):
         while data := source.recv(65536):
-            unread = _note(unread + data, ended)
+            unread = _record_streams(unread + data, ended)
             target.sendall(data)
 
 
-def _note(frames: bytes, ended: list[int]) -> bytes:
+def _record_streams(frames: bytes, ended: list[int]) -> bytes:
     """Reads whole frames and returns what is left."""
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     frames = frames.removeprefix(preface)

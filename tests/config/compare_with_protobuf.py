@@ -129,7 +129,7 @@ def same(one: object, other: object) -> bool:
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
-def disagreement(name: str, ours: dict, theirs: Message | str) -> str | None:
+def difference(name: str, ours: dict, theirs: Message | str) -> str | None:
     """The difference between the two readers' results."""
     if "errors" in ours:
         if isinstance(theirs, str):
@@ -170,7 +170,7 @@ def main() -> int:
         refused = 0
         for (name, file), ours in zip(files.items(), results):
             refused += "errors" in ours
-            problem = disagreement(name, ours, read_with_protobuf(file))
+            problem = difference(name, ours, read_with_protobuf(file))
             if problem:
                 wrong += 1
                 print(f"{name}: {problem}\n")

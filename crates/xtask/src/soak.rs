@@ -26,7 +26,7 @@ const LONG: [LongTest; 3] = [
         value: "1000",
     },
     LongTest {
-        test: "tests/clients/test_ensembles.py::test_memory_behind_a_quick_step_stays_flat",
+        test: "tests/clients/test_ensembles.py::test_memory_after_a_fast_step_stays_flat",
         variable: "GALATEA_TEST_SLOW_ANSWERS",
         value: "3000",
     },
