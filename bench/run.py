@@ -1,4 +1,4 @@
-"""Measures Galatea beside Triton, on the same models in one run.
+"""Compares Galatea with Triton, on the same models in one run.
 
     python bench/run.py --triton "start-triton" --triton-backends DIR
 

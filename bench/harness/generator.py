@@ -13,7 +13,7 @@ START_SECONDS_MAX = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class ClientView:
-    """What the clients measured; latencies in microseconds."""
+    """The clients' results; latencies in microseconds."""
 
     throughput: float
     p50: float
@@ -22,7 +22,7 @@ class ClientView:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to run, the file that it writes, and how to read that file."""
+    """The command to run, the file that it writes, and its parser."""
 
     command: tuple[str, ...]
     report: pathlib.Path
@@ -70,5 +70,5 @@ class Generator:
 
     @property
     def pid(self) -> int:
-        """The process whose CPU time says whether the client was the limit."""
+        """The process whose CPU time shows whether the client was the limit."""
         return self._child.pid

@@ -47,7 +47,7 @@ CACHED_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{CACHED}"', 1) + (
     "response_cache { enable: true }\n"
 )
 # The cache that each server has of its own, and a compiled one which both host. Both have
-# room for what the few clients of a load ask for.
+# room for the requests of the few clients of a load.
 OWN_CACHE = "local,size=67108864"
 HOSTED_CACHE_NAME = "example_fifo"
 HOSTED_CACHE = f"{HOSTED_CACHE_NAME},entries=4"
@@ -71,13 +71,13 @@ MAKE_MODELS = ROOT / "examples" / "make_models.py"
 
 
 def backends(target: pathlib.Path, compiler: str, others: str | None = None) -> pathlib.Path:
-    """Makes a folder with the compiled example backend, beside those that there are."""
+    """Creates a folder with the compiled example backend and the existing backends."""
     library = pathlib.Path(HOSTED_BACKEND, f"libtriton_{HOSTED_BACKEND}.so")
     return _libraries(target, compiler, others, library, "examples/backends/identity.c")
 
 
 def caches(target: pathlib.Path, compiler: str, others: str | None = None) -> pathlib.Path:
-    """Makes a folder with the compiled example cache, beside those that there are."""
+    """Creates a folder with the compiled example cache and the existing caches."""
     library = pathlib.Path(HOSTED_CACHE_NAME, f"libtritoncache_{HOSTED_CACHE_NAME}.so")
     return _libraries(target, compiler, others, library, "examples/caches/fifo.c")
 
@@ -96,7 +96,7 @@ def _libraries(
 
 
 class ModelStore:
-    """Every model once, and a repository for each set of models asked for."""
+    """Stores every model once, and builds a repository for each requested set of models."""
 
     def __init__(self, root: pathlib.Path) -> None:
         self._models = root / "models"

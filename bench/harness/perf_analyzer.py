@@ -16,7 +16,7 @@ WINDOWS = 3
 
 
 def find() -> str | None:
-    """Looks for perf_analyzer beside the Python that runs us, then on the path."""
+    """Looks for perf_analyzer next to the running Python, then on the path."""
     beside = pathlib.Path(sys.executable).parent / "perf_analyzer"
     return str(beside) if beside.is_file() else shutil.which("perf_analyzer")
 

@@ -51,7 +51,7 @@ COLUMNS = (
     Column("threads", "threads", 0),
 )
 CLIENT_BOUND = 0.9
-# Ratios of these should agree between rounds; where they spread wider, a note says so.
+# Ratios of these should agree between rounds; a note marks those that don't.
 STEADY = ("throughput", "cpu_us", "ready_ms")
 WIDE_SPREAD = 1.2
 
@@ -89,7 +89,7 @@ def share_of_loop(values: dict[str, dict[str, float]]) -> None:
 
 
 def spread(ours: Rounds, triton: Rounds) -> str:
-    """The range of ratios where rounds disagree so much that the median says little."""
+    """The range of ratios if rounds differ so much that the median is unreliable."""
     found = []
     for column in COLUMNS:
         steady = column.key in STEADY and not column.of_loop

@@ -60,7 +60,7 @@ def simple_string() -> Example:
 
 
 def string_identity() -> Example:
-    """Returns the strings it gets, whatever bytes they hold."""
+    """Returns its strings, which may hold any bytes."""
     graph = GraphBuilder("string_identity")
     text = graph.input("INPUT0", TensorProto.STRING, ["batch", "length"])
     graph.node("Identity", text, output="OUTPUT0")

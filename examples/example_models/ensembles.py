@@ -343,8 +343,8 @@ _IMAGE_DIMS = f"{CHANNELS},{IMAGE_SIZE},{IMAGE_SIZE}"
 
 
 def image_net(name: str) -> Example:
-    """`image_classifier` says how likely each class is, and has names for them;
-    `image_segmenter` says which region each pixel is in."""
+    """`image_classifier` returns the probability of each class, and has class labels;
+    `image_segmenter` returns the region of each pixel."""
     graph = GraphBuilder(name)
     random = numpy.random.default_rng(len(name))
     value = graph.input(

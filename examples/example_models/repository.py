@@ -1,4 +1,4 @@
-"""What one example model is, and how it reaches a model repository on disk."""
+"""An example model, and writing it to a model repository."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Custom metrics: the results of their functions, here and in Triton.
 
-The same program runs on Triton's own library where GALATEA_TRITON_PACKAGES says
-where that is.
+The same program runs on Triton's own library, which GALATEA_TRITON_PACKAGES
+locates.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The log of a program with the library: one for all servers, set by the last caller.
 
-The same program runs on Triton's own library where GALATEA_TRITON_PACKAGES says
-where that is.
+The same program runs on Triton's own library, which GALATEA_TRITON_PACKAGES
+locates.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Repositories that a program registers and unregisters while its server runs.
 
-The same program runs on Triton's own library where GALATEA_TRITON_PACKAGES says
-where that is; GALATEA_TRITON_BACKENDS is a directory with its identity backend then.
+The same program runs on Triton's own library, which GALATEA_TRITON_PACKAGES
+locates; GALATEA_TRITON_BACKENDS is then a directory with its identity backend.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Clients:
         return Clients(*self.ports)
 
     def post(self, path: str) -> object:
-        """Posts nothing and returns what comes back."""
+        """Sends an empty POST request and returns the response's JSON."""
         request = urllib.request.Request(f"{self.url}/v2/{path}", b"{}", method="POST")
         with urllib.request.urlopen(request, timeout=SECONDS_MAX) as response:
             return json.loads(response.read() or b"{}")

@@ -220,7 +220,7 @@ class Server:
         binary: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Sends an inference request; `document` may also be ready-made bytes."""
+        """Sends an inference request; `document` may also be encoded bytes."""
         text = document if isinstance(document, bytes) else json.dumps(document).encode()
         extra = dict(headers or {})
         if binary is not None:

@@ -227,7 +227,7 @@ def test_bodies_that_are_not_requests(server: Server, body: bytes) -> None:
 
 
 def first_element_or_error(reply: Reply) -> Any:
-    """The only element of the answer, or the status and the text of the error."""
+    """The only element of the response, or the status and the text of the error."""
     if reply.status != 200:
         return reply.status, reply.error()
     (output,) = json.loads(reply.body)["outputs"]

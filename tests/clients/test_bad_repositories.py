@@ -190,7 +190,7 @@ def bad_server(start_server: StartServer, bad_repository: pathlib.Path) -> Serve
 
 
 def added_value_or_none(server: Server) -> int | None:
-    """What the good model adds, once it serves."""
+    """The value that the good model adds, once it serves."""
     ready = server.get("/v2/models/good/ready").status == 200
     return added_value(server, "good") if ready else None
 

@@ -36,7 +36,7 @@ def rounds(number: int) -> list[client.InferInput]:
 
 
 def vectors(lengths: tuple[int, int], number: int) -> list[client.InferInput]:
-    """Two vectors filled with a number that tells requests apart."""
+    """Two vectors filled with a number that identifies the request."""
     inputs = []
     for index, length in enumerate(lengths):
         tensor = client.InferInput(f"INPUT{index}", [1, length], "FP32")

@@ -158,7 +158,7 @@ def parameter(key: str, value: str) -> str:
 
 
 def write_whole_batch(repository: pathlib.Path, settings: str) -> pathlib.Path:
-    """A model that answers with all rows of its batch."""
+    """A model that returns all rows of its batch."""
     write_example(repository, "model", conformance.onnx_whole_batch(settings))
     return repository / "model"
 
@@ -425,7 +425,7 @@ def test_a_compiled_backend_may_have_a_strategy(
 
 
 def is_loaded(server: Server) -> bool:
-    """Whether the model answers."""
+    """Whether the model responds."""
     return server.get("/v2/models/model/ready").status == 200
 
 

@@ -67,7 +67,7 @@ def write(repository: pathlib.Path, name: str, config: str) -> None:
 
 
 def repeat(values: list[int], delays: list[int], wait: int) -> dict[str, numpy.ndarray]:
-    """What repeat_int32 takes."""
+    """The inputs of repeat_int32."""
     return {
         "IN": numpy.array(values, numpy.int32),
         "DELAY": numpy.array(delays, numpy.uint32),

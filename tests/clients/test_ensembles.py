@@ -64,7 +64,7 @@ def infer(server: Server, model: str, tensors: dict[str, numpy.ndarray], **optio
         return one.infer(model, tensors, **options)
 
 
-# What comes out.
+# Results.
 
 
 def test_a_chain(transport: Transport) -> None:
@@ -218,7 +218,7 @@ def test_independent_steps_run_at_once(
                 waiting = [model for model in CONVOLUTIONS if running.pending(model)]
                 assert waiting == ready
                 assert not calls.is_finished(pending)
-                # With a second request each net goes on.
+                # With a second request each net executes.
                 for model in ready:
                     calls.wait(calls.send(model, {"input": image(4, 4)}))
                 done += ready
@@ -378,7 +378,7 @@ def test_memory_after_a_fast_step_stays_flat(
 
 
 def test_an_error_names_ensemble_and_step(server: Server) -> None:
-    """With the code that the step answered with."""
+    """The error has the step's code."""
     tensor = {"name": "IN", "shape": [2, 1], "datatype": "INT32", "data": [1, 2]}
     reply = server.infer("in_and_out_of_batches", {"inputs": [tensor]})
     assert reply.status == 400
@@ -472,7 +472,7 @@ def latched_pair(repository: pathlib.Path) -> Latch:
 ONE = {"IN": numpy.array([[1]], numpy.int32)}
 
 
-@pytest.mark.galatea_only  # There, the step that runs goes on, and then the request.
+@pytest.mark.galatea_only  # In Triton the running step continues, and then the request.
 def test_cancellation_of_an_ensemble_request(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:

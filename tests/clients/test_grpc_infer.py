@@ -1,4 +1,4 @@
-"""What is particular to inference over gRPC: contents, errors, streams."""
+"""Inference over gRPC: contents, errors, streams."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def raw_contents(*contents: bytes) -> Any:
 
 
 def both_contents(request: service_pb2.ModelInferRequest) -> None:
-    """Typed contents beside raw ones."""
+    """Typed and raw contents together."""
     request.inputs[0].contents.int_contents.extend(ROW.tolist())
 
 
@@ -223,7 +223,7 @@ BAD_REQUESTS = {
 def test_bad_requests(
     server: Server, stub: service_pb2_grpc.GRPCInferenceServiceStub, name: str
 ) -> None:
-    """Each has its status and says what is wrong; the next request is served."""
+    """Each has its status and names the error; the next request succeeds."""
     apply, code, text = BAD_REQUESTS[name]
     request = simple_request()
     apply(request)
@@ -272,7 +272,7 @@ def test_contents_of_another_type(
 def test_typed_contents_of_another_size(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, count: int
 ) -> None:
-    """As many values as the shape says."""
+    """The number of values must match the shape."""
     request = simple_request(raw=False)
     request.inputs[0].contents.int_contents[:] = [1] * count
     with pytest.raises(grpc.RpcError) as caught:
@@ -281,7 +281,7 @@ def test_typed_contents_of_another_size(
 
 
 def test_unknown_methods_are_unimplemented(server: Server) -> None:
-    """A method that does not exist is refused, and other calls go on."""
+    """A method that does not exist is refused, and other calls continue."""
     with grpc.insecure_channel(server.grpc_url) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/Nothing")
         with pytest.raises(grpc.RpcError) as caught:

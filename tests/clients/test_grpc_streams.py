@@ -157,7 +157,7 @@ def test_final_responses_are_marked(stub: Stub) -> None:
 
 
 def test_an_ended_stream_waits_for_its_responses(stub: Stub) -> None:
-    """The client says at once that it sends no more."""
+    """The client closes its sending half at once."""
     requests = [tokens(25, "a"), tokens(20, "b", "tokens_together"), tokens(15, "c")]
     call = stub.ModelStreamInfer(iter(requests))
     names = [shown(response)[0] for response in call]
@@ -306,7 +306,7 @@ def library_inputs(library: Any, count: int) -> list[Any]:
 
 
 class Callback:
-    """What a client library's stream receives."""
+    """The responses of a client library's stream."""
 
     def __init__(self, client: tritonclient.grpc.InferenceServerClient, **options: Any) -> None:
         """Starts the stream."""

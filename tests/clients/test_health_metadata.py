@@ -66,7 +66,7 @@ def test_clients_see_health(
 def test_readiness_of_an_unknown_model_over_grpc(
     grpc_client: tritonclient.grpc.InferenceServerClient, name: str, version: str
 ) -> None:
-    """Not found, as in Triton since 2026; before, it said not ready."""
+    """The status is NOT_FOUND, as in Triton since 2026; before, it was not ready."""
     with pytest.raises(InferenceServerException) as caught:
         grpc_client.is_model_ready(name, version)
     assert caught.value.status() == "StatusCode.NOT_FOUND"

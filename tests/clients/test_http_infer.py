@@ -98,7 +98,7 @@ def test_explicit_version(server: Server) -> None:
 
 
 def test_outputs_in_the_order_of_the_request(server: Server) -> None:
-    """Only what is asked for comes back."""
+    """Only requested outputs are returned."""
     reply = server.infer("simple", simple_request(outputs=[{"name": "OUTPUT1"}]))
     assert outputs(reply) == {"OUTPUT1": DIFFERENCE}
 
@@ -234,7 +234,7 @@ def test_compressed_requests(server: Server, coding: str, compress: Any) -> None
 
 
 def test_unknown_compression_is_501(server: Server) -> None:
-    """The answer names what is understood."""
+    """The response names the supported encodings."""
     reply = server.infer("simple", simple_request(), headers={"Content-Encoding": "br"})
     assert reply.status == 501
     assert reply.error() == "Unsupported compression type"

@@ -219,7 +219,7 @@ def test_secondary_devices_are_shown_and_change_nothing(
 def test_more_threads_than_processors_are_logged(
     start_server: StartServer, tmp_path: pathlib.Path, threads: str, warns: bool
 ) -> None:
-    """The model serves, and the log says what it asks for."""
+    """The model serves, and the log has the number of threads."""
     make_models.write_models(tmp_path, make_models.TEST_MODELS, ["onnx_slow"])
     with (tmp_path / "onnx_slow" / "config.pbtxt").open("a") as config:
         config.write(

@@ -1,4 +1,4 @@
-"""Requests that are executed again and again until their backend is done with them.
+"""Requests that are executed repeatedly until their backend completes them.
 
 The backend `token_counter` makes a token in each execution and says how many requests
 shared it: the batching is continuous if requests join and leave between executions.

@@ -37,7 +37,7 @@ output { name: "OUT" data_type: TYPE_FP32 dims: [ 3 ] }
 
 
 def compile_operators(library: pathlib.Path, *flags: str) -> pathlib.Path:
-    """A library whose operator multiplies by two unless a flag says otherwise."""
+    """A library whose operator multiplies by two, or by the factor of a flag."""
     return compile_library(SOURCE, library, *flags)
 
 

@@ -133,7 +133,7 @@ def texts(*values: bytes | str) -> numpy.ndarray:
 
 
 def described(client: Transport, model: str = "describe", **options: Any) -> dict[str, Any]:
-    """What the model saw of a request."""
+    """The model's description of a request."""
     values = numpy.array([1.5, 2.5], numpy.float32)
     if model != "describe":
         values = values.reshape(1, 2)

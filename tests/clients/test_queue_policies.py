@@ -41,7 +41,7 @@ def held_server(
 
 
 def tensor(value: int) -> dict[str, numpy.ndarray]:
-    """A row that tells which request it is from."""
+    """A row that identifies its request."""
     return {"INPUT0": numpy.array([[value]], numpy.int32)}
 
 

@@ -27,7 +27,7 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def elements(shape: Sequence[int], first: int) -> numpy.ndarray:
-    """Numbers that tell which request they come from."""
+    """Numbers that identify their request."""
     count = int(numpy.prod(shape))
     return numpy.arange(first, first + count, dtype=numpy.float32).reshape(shape)
 

@@ -57,7 +57,7 @@ def infer(server: Server, model: str, tokens: int = 1) -> None:
 
 
 def reasons(server: Server, model: str) -> list[str]:
-    """What the model's slots wait for."""
+    """The reasons why the model's slots wait."""
     return [slot["waits_for"]["reason"] for slot in server.scheduler(model)["sequences"]["slots"]]
 
 

@@ -1,6 +1,6 @@
 """Triton's own cache for Redis, unmodified.
 
-Left out unless GALATEA_REDIS_CACHES names a directory with it, as
+Skipped unless GALATEA_REDIS_CACHES names a directory with it, as
 `redis/libtritoncache_redis.so`, and there is a `redis-server`; docs/response_cache.md says
 how it is built.
 """

@@ -34,7 +34,7 @@ def write(repository: pathlib.Path, **configs: str) -> None:
 
 
 def infer(server: Server, model: str, data: list[float], **more: Any) -> dict[str, Any]:
-    """One request; the response with its output's shape and data beside it."""
+    """Sends one request; returns the response with its output's shape and data."""
     shape = more.pop("shape", [1, len(data)])
     tensor = {"name": "INPUT0", "shape": shape, "datatype": "FP32", "data": data}
     reply = server.infer(model, {"inputs": [tensor], **more})

@@ -409,7 +409,7 @@ def write_bad_model(repository: pathlib.Path, name: str, settings: str) -> None:
 def reasons(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, tuple[str, str]]:
-    """State and reason of each bad model; a good one is served beside them."""
+    """State and reason of each bad model; a good one serves, too."""
     repository = tmp_path_factory.mktemp("bad_models")
     (repository / "outside.bin").write_bytes(bytes(4))
     for name, (settings, _) in BAD_MODELS.items():

@@ -1,4 +1,4 @@
-"""Which requests share a batch, in which row, and what their controls say.
+"""The batches of requests, their rows, and their controls.
 
 The two variables that hold the scheduler back make the batches the same in every
 run: nothing is executed before N requests wait in slots, and in the backlog.
@@ -38,7 +38,7 @@ class SequenceRequest:
 
 @dataclasses.dataclass(frozen=True)
 class ObservedRow:
-    """What a model saw in one row of a batch."""
+    """One row of a batch, as the model received it."""
 
     sequence: int
     start: bool

@@ -72,7 +72,7 @@ def test_warmup_counts(start_server: StartServer, tmp_path: pathlib.Path) -> Non
 def test_a_failing_warmup_fails_the_load(
     start_server: StartServer, tmp_path: pathlib.Path, samples: str, reason: str
 ) -> None:
-    """The model isn't ready, and the log says why; others serve."""
+    """The model isn't ready, and the log has the reason; others serve."""
     write(tmp_path, "model", IDENTITY + samples, short=bytes(15))
     write(tmp_path, "other", IDENTITY)
     with start_server(tmp_path, "--exit-on-error=false") as server:

@@ -182,7 +182,7 @@ def number_cases() -> list[Case]:
 
 
 def bad_input_cases() -> list[Case]:
-    """What the server must refuse, and how."""
+    """Requests that the server must refuse, and the errors."""
     good = fp32([1, 2])
     cases = []
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cases import Case, json_infer
 
-#: Ensembles and the models that they are made of.
+#: Ensembles and their composing models.
 MODELS = [
     "double",
     "square",

@@ -34,7 +34,7 @@ class Suite:
 
     @property
     def golden_path(self) -> pathlib.Path:
-        """The file with Triton's answers."""
+        """The file with Triton's responses."""
         return GOLDENS / f"{self.golden}.json"
 
 
@@ -61,7 +61,7 @@ def write_sequence_models(root: pathlib.Path) -> None:
 
 
 def write_ensemble_models(root: pathlib.Path) -> None:
-    """Ensembles with the models that they are made of."""
+    """Ensembles with their composing models."""
     make_models.write_models(root, make_models.ENSEMBLE_MODELS, ensemble_cases.MODELS)
 
 
