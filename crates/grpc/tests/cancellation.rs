@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Fixture, HeldRequest, echo, finish, framed, infer_head, infer_request, request};
@@ -183,6 +184,35 @@ async fn a_stopping_door_finishes_its_calls() {
     let _: ModelInferResponse = finish(call).await.unwrap().message();
     fixture.door.drained().await;
     client.task.await.unwrap();
+}
+
+/// Until then the task of the connection has no other reason to run.
+#[tokio::test]
+async fn a_busy_connection_announces_at_once_that_the_door_stops() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    client.check_echo("inline", Bytes::new()).await;
+    client.settle().await;
+    let (started, starting) = oneshot::channel();
+    let (stopped, stopping) = std::sync::mpsc::channel::<()>();
+    *fixture.control.before_inference.lock().unwrap() = Some(Box::new(move || {
+        started.send(()).unwrap();
+        stopping.recv().unwrap();
+    }));
+    let call = client.begin(infer_head(), held_body()).await;
+    starting.await.unwrap();
+    fixture.door.stop_accepting();
+    stopped.send(()).unwrap();
+    let held = fixture.held.recv().await.unwrap();
+    let announced = async {
+        while client.send.clone().ready().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), announced).await.unwrap();
+    drop(held);
+    assert!(finish(call).await.is_ok());
+    fixture.door.drained().await;
 }
 
 /// The door stops between accepting a connection and its handshake.

@@ -253,6 +253,9 @@ impl ConnectionTask {
                 ConnectionEvent::StreamReady { call } => self.ready_streams.push(call),
                 ConnectionEvent::Drain => {
                     self.h2.graceful_shutdown();
+                    // `h2` sends GOAWAY when it is polled, and asks for no poll. In the
+                    // middle of a round, another round has to do that.
+                    self.waker.wake_by_ref();
                     self.end_idle_streams();
                 }
                 ConnectionEvent::Close => return Err(ConnectionClosed),

@@ -84,6 +84,8 @@ pub(crate) struct Control {
     /// The models that were loaded and unloaded.
     pub(crate) orders: Mutex<Vec<String>>,
     pub(crate) stopping: std::sync::atomic::AtomicBool,
+    /// Called once, by the task of a connection that starts an inference.
+    pub(crate) before_inference: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Control {
@@ -149,6 +151,8 @@ impl ServerControl for Control {
     }
 
     fn is_decoupled(&self, name: &str, _version: Option<i64>) -> Result<bool, Status> {
+        let before = self.before_inference.lock().unwrap().take();
+        before.into_iter().for_each(|before| before());
         self.check(name)?;
         Ok(name == "decoupled")
     }
