@@ -83,7 +83,7 @@ const DROPPED: &[Dropped] = &[
     dropped(Form::Word("sighting"), "scan"),
     dropped(Form::Word("survey"), "scan"),
     dropped(Form::Name("Finding"), "ModelSource"),
-    dropped(Form::Word("books"), "model host"),
+    dropped(Form::Word("books"), "host, statistics"),
     dropped(Form::Word("station"), "trace point"),
     dropped(Form::Word("whoever"), "a plain subject"),
     dropped(Form::Word("nobody"), "a plain subject"),
