@@ -36,7 +36,8 @@ pub(crate) async fn serve<E: Endpoint>(
     hyper: &http1::Builder,
     has_head_timeout: bool,
 ) {
-    let Connection { mut stream, phase, open, .. } = connection;
+    // The stream is dropped first: a connection that counts no longer is closed.
+    let Connection { open, phase, mut stream, .. } = connection;
     let mut read = Bytes::new();
     if !has_head_timeout {
         match plain::serve(&mut stream, &**endpoint, phase.clone(), open.is_some()).await {

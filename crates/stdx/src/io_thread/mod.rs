@@ -34,8 +34,8 @@ pub use self::wake_batch::WakeBatch;
 /// While this exists, its thread is an I/O thread.
 ///
 /// The runtime of the thread calls [`IoThread::refill`] and [`IoThread::flush`] from
-/// callbacks and tasks that may not hold this, because they could move to other threads;
-/// both are about the current thread and do nothing on one that isn't an I/O thread.
+/// callbacks and tasks that may not hold this, because they could move to other threads.
+/// Both are about the current thread, which must be an I/O thread.
 #[derive(Debug)]
 #[must_use = "the thread is an I/O thread until this is dropped"]
 pub struct IoThread {
