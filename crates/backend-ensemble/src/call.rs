@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use galatea_infer::{
-    CancelToken, CongestionPoint, ExecutionObserver, InferenceRequest, InputTensor, Reply,
-    ResponseSink, Status, Throttle, Trace,
+    Backpressure, CancelToken, CongestionPoint, ExecutionObserver, InferenceRequest, InputTensor,
+    Reply, ResponseSink, Status, Trace,
 };
 use galatea_policy::{StepCallKey, StepIndex};
 
@@ -72,7 +72,7 @@ impl CallTemplate {
             correlation_id: call.sequence.correlation_id.clone(),
             sequence_flags: call.sequence.flags,
             cancel: call.cancel.clone(),
-            throttle: self.throttle(ensemble, run, call.step),
+            backpressure: self.backpressure(ensemble, run, call.step),
             execution_observer: Some(observer),
             trace: self.trace.as_ref().and_then(Trace::child),
             classes: None,
@@ -81,16 +81,21 @@ impl CallTemplate {
     }
 
     /// A decoupled step pauses for the caller, for its run, and for later steps.
-    fn throttle(&self, ensemble: &Ensemble, run: &Arc<dyn RunInbox>, step: StepIndex) -> Throttle {
+    fn backpressure(
+        &self,
+        ensemble: &Ensemble,
+        run: &Arc<dyn RunInbox>,
+        step: StepIndex,
+    ) -> Backpressure {
         if !ensemble.plan.step(step).decoupled {
-            return Throttle::default();
+            return Backpressure::default();
         }
         let run: Arc<dyn CongestionPoint> = run.clone();
-        let throttle = self.request.throttle.clone().with(run);
+        let backpressure = self.request.backpressure.clone().with(run);
         match &ensemble.gates {
-            None => throttle,
+            None => backpressure,
             Some(gates) => {
-                throttle.with(Arc::new(DownstreamCongestion { gates: gates.clone(), step }))
+                backpressure.with(Arc::new(DownstreamCongestion { gates: gates.clone(), step }))
             }
         }
     }

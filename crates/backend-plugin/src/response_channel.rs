@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use galatea_c_objects::log;
 use galatea_infer::{
-    CancelToken, Finality, InferenceRequest, InferenceResponse, Reply, Responder, ResponseSink,
-    StatisticsReporter, Status, Throttle,
+    Backpressure, CancelToken, Finality, InferenceRequest, InferenceResponse, Reply, Responder,
+    ResponseSink, StatisticsReporter, Status,
 };
 use galatea_stdx::{DriverSlot, Lock};
 
@@ -37,7 +37,7 @@ pub(crate) struct ResponseChannel {
     /// `None` for padding.
     statistics: Option<StatisticsReporter>,
     cancel: CancelToken,
-    throttle: Throttle,
+    backpressure: Backpressure,
     /// The number of responses that the plug-in has reported on.
     reported: AtomicUsize,
     state: Lock<ChannelState>,
@@ -101,7 +101,7 @@ impl ResponseChannel {
             decoupled: serving.spec.decoupled,
             statistics: responder.as_ref().map(|responder| responder.statistics().clone()),
             cancel: request.cancel.clone(),
-            throttle: request.throttle.clone(),
+            backpressure: request.backpressure.clone(),
             reported: AtomicUsize::new(0),
             state: Lock::new(ChannelState {
                 sender: responder.map_or(DriverSlot::Closed, DriverSlot::Idle),
@@ -174,7 +174,7 @@ impl ResponseChannel {
     pub(crate) fn send(&self, result: ResponseResult, is_final: bool) -> Result<(), Status> {
         if self.enqueue_response(result, is_final)? {
             // A plug-in that sends many responses must not outrun a slow receiver.
-            self.throttle.wait(&self.cancel);
+            self.backpressure.wait(&self.cancel);
         }
         Ok(())
     }

@@ -397,7 +397,7 @@ async fn a_stream_with_endless_responses_ends() {
     client.check_echo("inline", Bytes::from_static(b"x")).await;
 }
 
-/// A model that makes responses until it is throttled.
+/// A model that makes responses until its reader is congested.
 struct Endless {
     request: InferenceRequest,
     sender: ResponseSender,
@@ -408,8 +408,8 @@ struct Endless {
 impl Endless {
     fn go_on(mut self) {
         while self.left > 0 {
-            if self.request.throttle.is_congested() {
-                return self.request.throttle.clone().when_free(move || self.go_on());
+            if self.request.backpressure.is_congested() {
+                return self.request.backpressure.clone().when_free(move || self.go_on());
             }
             self.left -= 1;
             self.sender.send(Ok(echo(self.request.clone())));
@@ -419,9 +419,10 @@ impl Endless {
     }
 }
 
-/// A decoupled model is throttled, and resumes when the client reads or disconnects.
+/// A decoupled model pauses for a client that does not read, and resumes when the client reads
+/// or disconnects.
 #[tokio::test]
-async fn a_decoupled_model_is_throttled_by_a_client_that_does_not_read() {
+async fn a_decoupled_model_pauses_for_a_client_that_does_not_read() {
     const RESPONSES: usize = 2_000;
     let mut options = GrpcOptions::default();
     options.stream_messages_max = 20;

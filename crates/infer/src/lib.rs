@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
+mod backpressure;
 mod cancel;
 mod classes;
 mod control;
@@ -41,9 +42,9 @@ mod sender;
 mod service;
 mod status;
 mod tensor;
-mod throttle;
 mod trace;
 
+pub use backpressure::{Backpressure, CongestionPoint, ResumeHook};
 pub use cancel::CancelToken;
 pub use classes::{ClassLabels, ClassesCell, ModelClasses};
 pub use control::{
@@ -65,5 +66,4 @@ pub use sender::{Finality, Reply, ResponseSender, ResponseSink};
 pub use service::{InferenceService, NameMapping, ServerControl};
 pub use status::{Code, Status};
 pub use tensor::{InputTensor, OutputTensor};
-pub use throttle::{CongestionPoint, ResumeHook, Throttle};
 pub use trace::{TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor};

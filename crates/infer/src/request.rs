@@ -3,7 +3,9 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use crate::{CancelToken, ClassesCell, ExecutionObserver, InputTensor, Parameter, Throttle, Trace};
+use crate::{
+    Backpressure, CancelToken, ClassesCell, ExecutionObserver, InputTensor, Parameter, Trace,
+};
 
 /// One inference request, as a door decoded it.
 ///
@@ -37,7 +39,7 @@ pub struct InferenceRequest {
     /// Set when the client cancels the request.
     pub cancel: CancelToken,
     /// The places where the responses may pile up.
-    pub throttle: Throttle,
+    pub backpressure: Backpressure,
     /// The run that made this request as a step of an ensemble; admission takes it.
     pub execution_observer: Option<Arc<dyn ExecutionObserver>>,
     /// Records the request's trace points; admission takes it.

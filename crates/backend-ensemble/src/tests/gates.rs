@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use galatea_infer::{
-    CongestionPoint, InferenceRequest, ResponseSender, ResumeHook, Status, Throttle,
+    Backpressure, CongestionPoint, InferenceRequest, ResponseSender, ResumeHook, Status,
 };
 
 use super::{TestEnsemble, request, response};
@@ -75,9 +75,10 @@ struct Producer {
 impl Producer {
     fn produce_rest(mut self, produced: &Arc<Mutex<i32>>) {
         while self.next < self.count {
-            if self.request.throttle.is_congested() {
-                let (throttle, produced) = (self.request.throttle.clone(), produced.clone());
-                return throttle.when_free(move || self.produce_rest(&produced));
+            if self.request.backpressure.is_congested() {
+                let (backpressure, produced) =
+                    (self.request.backpressure.clone(), produced.clone());
+                return backpressure.when_free(move || self.produce_rest(&produced));
             }
             self.sender.send(Ok(response(&self.request, &format!("Y={}", self.next))));
             self.next += 1;
@@ -198,8 +199,9 @@ fn a_decoupled_step_pauses_for_a_slow_client() {
         let produced = produce(&ensemble, 100);
         let reader = Arc::<SlowClient>::default();
         reader.0.lock().unwrap().0 = true;
-        let throttle = Throttle::default().with(reader.clone());
-        let client = ensemble.send_request(InferenceRequest { throttle, ..request("IN=1", false) });
+        let backpressure = Backpressure::default().with(reader.clone());
+        let client =
+            ensemble.send_request(InferenceRequest { backpressure, ..request("IN=1", false) });
         assert_eq!(*produced.lock().unwrap(), 0);
         let hooks = {
             let mut reader = reader.0.lock().unwrap();

@@ -86,8 +86,8 @@ impl TokenCounterInstance {
             return self.end(request, Err(status), times);
         }
         // Waiting here for a congested receiver would hold up the rest of the batch.
-        let (throttle, times) = (request.request().throttle.clone(), *times);
-        throttle.when_free(move || reschedule_now(request, &times));
+        let (backpressure, times) = (request.request().backpressure.clone(), *times);
+        backpressure.when_free(move || reschedule_now(request, &times));
     }
 
     fn end(

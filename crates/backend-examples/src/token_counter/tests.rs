@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{Backend, Device, ExecutionPolicy, Instance, Model};
 use galatea_infer::{
-    CancelToken, CongestionPoint, CorrelationId, InferenceRequest, InputTensor, PendingRequest,
-    Reply, RequestTimes, ResponseSender, ResumeHook, SequenceContext, SequenceFlags, SequenceOwner,
-    StateTensor, Status, Throttle,
+    Backpressure, CancelToken, CongestionPoint, CorrelationId, InferenceRequest, InputTensor,
+    PendingRequest, Reply, RequestTimes, ResponseSender, ResumeHook, SequenceContext,
+    SequenceFlags, SequenceOwner, StateTensor, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -73,8 +73,8 @@ struct TestScheduler {
     next_key: u64,
     dims: Vec<i64>,
     has_state: bool,
-    /// The throttle of the next request.
-    throttle: Throttle,
+    /// The backpressure of the next request.
+    backpressure: Backpressure,
 }
 
 impl TestScheduler {
@@ -96,7 +96,7 @@ impl TestScheduler {
             next_key: 1,
             dims: if spec.max_batch_size > 0 { vec![1, 1] } else { vec![1] },
             has_state: !spec.states().is_empty(),
-            throttle: Throttle::default(),
+            backpressure: Backpressure::default(),
         }
     }
 
@@ -111,7 +111,7 @@ impl TestScheduler {
             inputs: vec![int32("COUNT", &self.dims, count)],
             correlation_id: SAME_ID,
             cancel: cancel.clone(),
-            throttle: self.throttle.clone(),
+            backpressure: self.backpressure.clone(),
             ..InferenceRequest::default()
         };
         let (replies, name) = (self.replies.clone(), id.to_owned());
@@ -254,9 +254,9 @@ fn a_congested_request_pauses_and_others_continue() {
             TestScheduler::new(&["max_batch_size: 4", &store, COUNT, TOKEN, DECOUPLED]);
         let congestion = Arc::<TestCongestion>::default();
         congestion.0.lock().unwrap().0 = true;
-        scheduler.throttle = Throttle::default().with(congestion.clone());
+        scheduler.backpressure = Backpressure::default().with(congestion.clone());
         scheduler.add("a", 2);
-        scheduler.throttle = Throttle::default();
+        scheduler.backpressure = Backpressure::default();
         scheduler.add("b", 3);
         assert_eq!(scheduler.execute(), ["a: TOKEN [1, 1] [0]", "b: TOKEN [1, 1] [0]"]);
         assert_eq!(scheduler.execute(), ["b: TOKEN [1, 1] [1]"]);

@@ -8,7 +8,7 @@ use galatea_codec::forward::forward;
 use galatea_codec::grpc::stream::RequestTag;
 use galatea_codec::grpc::{InferMessage, parse_version};
 use galatea_door::catch_panic;
-use galatea_infer::{InferenceRequest, ResponseSender, Status, Throttle};
+use galatea_infer::{Backpressure, InferenceRequest, ResponseSender, Status};
 use h2::RecvStream;
 use tokio::time::Instant;
 
@@ -131,9 +131,9 @@ impl ConnectionTask {
         };
         let (slot, cancel) = stream.begin(parsed.mode, bytes);
         let handle = stream.handle().clone();
-        let throttle = match parsed.mode {
-            ReplyMode::Immediate => Throttle::default().with(handle.budget.clone()),
-            ReplyMode::Ordered => Throttle::default(),
+        let backpressure = match parsed.mode {
+            ReplyMode::Immediate => Backpressure::default().with(handle.budget.clone()),
+            ReplyMode::Ordered => Backpressure::default(),
         };
         let ParsedMessage { tag, mode, sends_empty_final, classification, request } = parsed;
         let charge = RequestCharge::new(self.budget.clone(), bytes, CallKind::Stream);
@@ -144,7 +144,7 @@ impl ConnectionTask {
             Err(status) => sender.fail(status),
             Ok(mut request) => {
                 request.cancel = cancel;
-                request.throttle = throttle;
+                request.backpressure = backpressure;
                 // A panic drops the sender, which then sends an error.
                 let _ = catch_panic(|| self.context.service.infer(request, sender));
             }

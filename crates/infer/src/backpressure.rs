@@ -31,7 +31,7 @@ pub trait CongestionPoint: Send + Sync {
 /// A backend that ignores it loses no responses; they only take memory. The
 /// default is never congested and costs no allocation.
 #[derive(Clone, Default)]
-pub struct Throttle {
+pub struct Backpressure {
     points: Vec<Arc<dyn CongestionPoint>>,
 }
 
@@ -42,7 +42,7 @@ const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// that wait for each other in a circle make progress again.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
-impl Throttle {
+impl Backpressure {
     /// Adds a point where responses may pile up.
     #[must_use]
     pub fn with(mut self, point: Arc<dyn CongestionPoint>) -> Self {
@@ -91,9 +91,9 @@ impl Throttle {
     }
 }
 
-impl fmt::Debug for Throttle {
+impl fmt::Debug for Backpressure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Throttle({} points, congested: {})", self.points.len(), self.is_congested())
+        write!(f, "Backpressure({} points, congested: {})", self.points.len(), self.is_congested())
     }
 }
 
@@ -138,27 +138,27 @@ mod tests {
         }
     }
 
-    fn throttle_of_two() -> (Throttle, [Arc<Buffer>; 2]) {
+    fn backpressure_of_two() -> (Backpressure, [Arc<Buffer>; 2]) {
         let points: [Arc<Buffer>; 2] = Default::default();
-        let throttle = Throttle::default().with(points[0].clone()).with(points[1].clone());
-        (throttle, points)
+        let backpressure = Backpressure::default().with(points[0].clone()).with(points[1].clone());
+        (backpressure, points)
     }
 
-    fn resumption(throttle: &Throttle) -> Receiver<()> {
+    fn resumption(backpressure: &Backpressure) -> Receiver<()> {
         let (sender, receiver) = channel();
-        throttle.clone().when_free(move || sender.send(()).unwrap());
+        backpressure.clone().when_free(move || sender.send(()).unwrap());
         receiver
     }
 
     #[test]
     fn resuming_waits_until_no_point_is_congested() {
-        let (throttle, [first, second]) = throttle_of_two();
-        assert!(!throttle.is_congested());
-        resumption(&throttle).try_recv().unwrap();
+        let (backpressure, [first, second]) = backpressure_of_two();
+        assert!(!backpressure.is_congested());
+        resumption(&backpressure).try_recv().unwrap();
         first.fill();
         second.fill();
-        assert!(throttle.is_congested());
-        let resumed = resumption(&throttle);
+        assert!(backpressure.is_congested());
+        let resumed = resumption(&backpressure);
         first.empty();
         assert!(resumed.try_recv().is_err(), "the second is full");
         first.fill();
@@ -171,10 +171,10 @@ mod tests {
 
     #[test]
     fn a_waiting_thread_resumes_when_the_point_is_free_or_the_request_cancelled() {
-        let (throttle, [point, _]) = throttle_of_two();
-        throttle.wait(&CancelToken::new());
+        let (backpressure, [point, _]) = backpressure_of_two();
+        backpressure.wait(&CancelToken::new());
         point.fill();
-        let waiting = throttle.clone();
+        let waiting = backpressure.clone();
         let thread = std::thread::spawn(move || waiting.wait(&CancelToken::new()));
         while point.0.lock().unwrap().1.is_empty() {
             std::thread::yield_now();
@@ -185,6 +185,6 @@ mod tests {
         point.fill();
         let cancelled = CancelToken::new();
         cancelled.cancel();
-        throttle.wait(&cancelled);
+        backpressure.wait(&cancelled);
     }
 }
