@@ -1,12 +1,12 @@
 //! The lease that a model's repository agents have on it.
 //!
-//! The agents of a model agree to it while it is defined. From then on they are told what
-//! happens to it, and in the end they are dropped, on the reaper's thread, behind the
-//! model, whose files may be theirs. So agents are never called under a lock of the engine,
-//! and never hear of the end before it comes.
+//! The agents of a model agree to its load while it is defined. From then on they are told what
+//! happens to the model. Last, the reaper's thread drops them after the model, because they
+//! may own its files. So agents are never called under a lock of the engine, and the end is
+//! never reported early.
 //!
 //! ```text
-//! waiting in the AgentLeaseSlot of a defined model → shared by the versions of a load
+//! unclaimed in the AgentLeaseSlot of a defined model → shared by the versions of a load
 //!     → expired, once the model is to go → ended, with the last version
 //! ```
 
@@ -54,10 +54,10 @@ impl Drop for AgentLease {
     }
 }
 
-/// Where a defined model has its agents: it owns the lease until it is loaded first, and
-/// later its versions do.
+/// The place of a defined model's lease. The slot owns the lease until the first load
+/// claims it; then the loaded versions own it.
 pub(crate) struct AgentLeaseSlot {
-    waiting: Lock<Option<Arc<AgentLease>>>,
+    unclaimed: Lock<Option<Arc<AgentLease>>>,
     /// `None` if the model has no agents.
     lease: Option<LeaseReference>,
 }
@@ -81,15 +81,15 @@ pub(crate) enum ClaimedLease {
 
 impl AgentLeaseSlot {
     pub(crate) fn new(agents: Option<Box<dyn ModelAgents>>, reaper: &Reaper) -> Self {
-        let waiting = agents.map(|agents| {
+        let unclaimed = agents.map(|agents| {
             let (is_expired, reaper) = (Arc::default(), reaper.clone());
             Arc::new(AgentLease { agents: Some(agents), is_expired, reaper })
         });
-        let lease = waiting.as_ref().map(|lease| LeaseReference {
+        let lease = unclaimed.as_ref().map(|lease| LeaseReference {
             lease: Arc::downgrade(lease),
             is_expired: lease.is_expired.clone(),
         });
-        Self { waiting: Lock::new(waiting), lease }
+        Self { unclaimed: Lock::new(unclaimed), lease }
     }
 
     /// Whether the model has no agents.
@@ -114,13 +114,13 @@ impl AgentLeaseSlot {
     /// Gives the lease to a load.
     pub(crate) fn claim(&self) -> ClaimedLease {
         let Some(reference) = &self.lease else { return ClaimedLease::None };
-        let lease = self.take_waiting().or_else(|| reference.lease.upgrade());
+        let lease = self.take_unclaimed().or_else(|| reference.lease.upgrade());
         let lease = lease.filter(|_| !reference.is_expired.load(Ordering::SeqCst));
         lease.map_or(ClaimedLease::Expired, ClaimedLease::Lease)
     }
 
-    /// Takes a lease that waits for the first load.
-    pub(crate) fn take_waiting(&self) -> Option<Arc<AgentLease>> {
-        self.waiting.lock("take a lease that waits for a load").take()
+    /// Takes the lease if no load has claimed it.
+    pub(crate) fn take_unclaimed(&self) -> Option<Arc<AgentLease>> {
+        self.unclaimed.lock("take an unclaimed lease").take()
     }
 }

@@ -35,8 +35,8 @@ impl Catalog for OneModel {
 }
 
 /// The options of a server with one model.
-pub(crate) struct Setup {
-    text: String,
+pub(crate) struct ServerSetup {
+    config_text: String,
     backend: Arc<dyn Backend>,
     versions: Vec<i64>,
     hold_until_queued: u32,
@@ -44,10 +44,10 @@ pub(crate) struct Setup {
     log: LogSink,
 }
 
-impl Setup {
-    pub(crate) fn new(text: impl Into<String>, backend: impl Backend + 'static) -> Self {
+impl ServerSetup {
+    pub(crate) fn new(config_text: impl Into<String>, backend: impl Backend + 'static) -> Self {
         Self {
-            text: text.into(),
+            config_text: config_text.into(),
             backend: Arc::new(backend),
             versions: vec![1],
             hold_until_queued: 0,
@@ -68,7 +68,7 @@ impl Setup {
 
     /// The server with its one model.
     pub(crate) fn load(self) -> (Arc<Server>, Vec<LoadFailure>) {
-        let draft = draft(&self.text);
+        let draft = draft(&self.config_text);
         let options = ServerOptions {
             name: String::from("triton"),
             version: String::from("0"),
@@ -136,13 +136,13 @@ pub(crate) fn load_version(backend: FakeBackend) -> Arc<LoadedModel> {
 
 /// A server with one model in these versions.
 pub(crate) fn serve(
-    text: &str,
+    config_text: &str,
     backend: FakeBackend,
     versions: &[i64],
     hold_until_queued: u32,
 ) -> (Arc<Server>, Vec<LoadFailure>) {
-    let setup = Setup::new(text, backend);
-    Setup { versions: versions.to_vec(), hold_until_queued, ..setup }.load()
+    let setup = ServerSetup::new(config_text, backend);
+    ServerSetup { versions: versions.to_vec(), hold_until_queued, ..setup }.load()
 }
 
 /// Sends a request and returns where its reply will arrive.

@@ -137,7 +137,7 @@ impl Manager {
     pub(crate) fn close(&self) {
         let mut plan = self.driver.lock("close");
         plan.is_closed = true;
-        let leases = plan.take_waiting_leases();
+        let leases = plan.take_unclaimed_leases();
         drop(plan);
         drop(leases);
         self.withdraw_all();

@@ -192,9 +192,9 @@ impl Plan {
     }
 
     /// The leases of repository agents whose models were not loaded yet.
-    pub(super) fn take_waiting_leases(&self) -> Vec<Arc<AgentLease>> {
+    pub(super) fn take_unclaimed_leases(&self) -> Vec<Arc<AgentLease>> {
         let desired = self.models.values().filter_map(|planned| planned.desired.as_ref());
-        desired.filter_map(|(_, model)| model.agents.take_waiting()).collect()
+        desired.filter_map(|(_, model)| model.agents.take_unclaimed()).collect()
     }
 
     /// An order begins to change a model. No other order may.

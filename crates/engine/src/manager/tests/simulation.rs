@@ -433,7 +433,7 @@ impl Simulation {
 
     fn close(&mut self) {
         self.plan.is_closed = true;
-        drop(self.plan.take_waiting_leases());
+        drop(self.plan.take_unclaimed_leases());
     }
 
     fn finish(mut self) {

@@ -8,7 +8,7 @@ use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_dispatch::LogSink;
 use galatea_infer::{InferenceRequest, Status};
 
-use crate::testing::{ECHO, FakeBackend, LONG, Setup, request, send};
+use crate::testing::{ECHO, FakeBackend, LONG, ServerSetup, request, send};
 
 /// Fails to load a number of times.
 struct Flaky {
@@ -69,7 +69,7 @@ fn a_version_is_retried_the_configured_number_of_times() {
             failures: failures.clone(),
         };
         let (log, lines) = log();
-        let (_, failed) = Setup::new(ECHO, backend).load_retries(retries).log(log).load();
+        let (_, failed) = ServerSetup::new(ECHO, backend).load_retries(retries).log(log).load();
         let warnings = of_level(&lines, LogLevel::Warning);
         match expected {
             Ok(expected) => {
@@ -95,7 +95,7 @@ fn a_version_is_retried_the_configured_number_of_times() {
 #[test]
 fn refused_requests_are_logged_with_their_reason() {
     let (log, lines) = log();
-    let server = Setup::new(ECHO, FakeBackend::new(ExecutionPolicy::Inline)).log(log).serve();
+    let server = ServerSetup::new(ECHO, FakeBackend::new(ExecutionPolicy::Inline)).log(log).serve();
     lines.lock().unwrap().clear();
     let refused = |asked: InferenceRequest| {
         send(&server, asked).recv_timeout(LONG).unwrap().unwrap_err();
