@@ -224,7 +224,7 @@ impl<S: BatchStrategy> Scheduler<S> {
             self.state = SchedulerState::Draining;
         }
         match &mut self.queue {
-            RequestQueue::Shared(shared) => shared.drain(),
+            RequestQueue::Shared(shared) => shared.release_hold(),
             RequestQueue::Sequences(sequences) => sequences.drain(self.now, out),
         }
     }

@@ -86,8 +86,8 @@ impl<S: BatchStrategy> SharedQueue<S> {
         }
     }
 
-    /// No request arrives any more, so a held one would never run.
-    pub(crate) fn drain(&mut self) {
+    /// Called when no request arrives any more, as a held request would never run.
+    pub(crate) fn release_hold(&mut self) {
         self.hold = DispatchHold::Released;
     }
 
