@@ -22,14 +22,14 @@ pub(super) struct RateLimiterClient {
 
 impl RateLimiterClient {
     pub(super) fn new(driver: Arc<RateLimiterDriver>, dispatcher: Weak<Dispatcher>) -> Self {
-        let id = driver.join(dispatcher);
+        let id = driver.add_receiver(dispatcher);
         Self { driver, id }
     }
 }
 
 impl Drop for RateLimiterClient {
     fn drop(&mut self) {
-        self.driver.leave(self.id);
+        self.driver.remove_receiver(self.id);
     }
 }
 

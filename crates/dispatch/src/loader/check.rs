@@ -56,7 +56,7 @@ impl ResourceLimitCheck {
     pub fn add(&self, spec: &ModelSpec) -> Result<(), Status> {
         let Some(driver) = &self.driver else { return Ok(()) };
         let requirements = distinct_requirements(spec)?;
-        let receiver = driver.join(Weak::<Dispatcher>::new());
+        let receiver = driver.add_receiver(Weak::<Dispatcher>::new());
         let mut added = Vec::new();
         for (instance, requirements) in (0..).map(InstanceId).zip(requirements) {
             if let Err(status) = driver.register(receiver, instance, requirements) {

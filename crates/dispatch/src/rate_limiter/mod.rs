@@ -97,7 +97,7 @@ impl RateLimiterDriver {
     }
 
     /// Adds a dispatcher.
-    pub(crate) fn join(&self, receiver: Weak<dyn PermitReceiver>) -> ReceiverId {
+    pub(crate) fn add_receiver(&self, receiver: Weak<dyn PermitReceiver>) -> ReceiverId {
         let mut state = self.state.lock("add a dispatcher");
         let number = state.next_receiver;
         state.next_receiver += 1;
@@ -106,7 +106,7 @@ impl RateLimiterDriver {
     }
 
     /// Removes a dispatcher whose instances have been unregistered.
-    pub(crate) fn leave(&self, receiver: ReceiverId) {
+    pub(crate) fn remove_receiver(&self, receiver: ReceiverId) {
         self.state.lock("remove a dispatcher").receivers.remove(&receiver.0);
     }
 

@@ -33,7 +33,7 @@ fn requirements(name: &str, scope: ResourceScope, count: u64) -> ResourceRequire
 
 #[track_caller]
 fn check(driver: &RateLimiterDriver, needed: &[(&str, ResourceScope, u64)], expected: &str) {
-    let receiver = driver.join(Weak::<Unused>::new());
+    let receiver = driver.add_receiver(Weak::<Unused>::new());
     let outcomes = (0..).map(InstanceId).zip(needed).map(|(instance, &(name, scope, count))| {
         driver.register(receiver, instance, requirements(name, scope, count))
     });
@@ -45,7 +45,7 @@ fn check(driver: &RateLimiterDriver, needed: &[(&str, ResourceScope, u64)], expe
 #[test]
 fn without_limits_the_capacity_is_the_largest_requirement() {
     let driver = driver(&[]);
-    let receiver = driver.join(Weak::<Unused>::new());
+    let receiver = driver.add_receiver(Weak::<Unused>::new());
     for (instance, count) in (0..).map(InstanceId).zip([2, 5, 3]) {
         driver
             .register(receiver, instance, requirements("R", ResourceScope::Global, count))
@@ -80,7 +80,7 @@ fn a_resource_is_either_global_or_specific_to_devices() {
 #[test]
 fn a_permit_of_a_dropped_dispatcher_goes_to_the_next_instance() {
     let driver = driver(&[]);
-    let receiver = driver.join(Weak::<Unused>::new());
+    let receiver = driver.add_receiver(Weak::<Unused>::new());
     for instance in [0, 1].map(InstanceId) {
         driver.register(receiver, instance, requirements("R", ResourceScope::Global, 1)).unwrap();
     }
