@@ -14,9 +14,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use galatea_policy::{
-    Action, Actions, Batch, BatchEntry, BatchKey, DynamicSpec, Event, FailReason, InstanceId,
-    QueuePolicy, Release, RequestInfo, RequestKey, Scheduler, SchedulingMode, SchedulingSpec,
-    SequenceKey, SequencePosition, SequenceSpec, SequenceStep, SequenceStrategy, Time,
+    Action, Actions, Batch, BatchEntry, DynamicSpec, Event, FailReason, InstanceId, QueuePolicy,
+    Release, RequestInfo, RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey,
+    SequencePosition, SequenceSpec, SequenceStep, SequenceStrategy, ShapeClassId, Time,
 };
 
 /// Events that are timed at each size.
@@ -116,9 +116,9 @@ impl Driver {
 
     fn enqueue(&mut self, sequence: Option<SequencePosition>) -> RequestKey {
         let key = RequestKey(self.requests.allocate());
-        let batch_key = BatchKey(0);
+        let shape_class = ShapeClassId(0);
         let request =
-            RequestInfo { key, batch_size: 1, batch_key, priority: 0, timeout_ns: 0, sequence };
+            RequestInfo { key, batch_size: 1, shape_class, priority: 0, timeout_ns: 0, sequence };
         self.step(Event::Enqueue(request));
         key
     }

@@ -13,7 +13,7 @@ pub enum Inclusion {
     CloseBefore,
 }
 
-/// A model's own rule for where a batch ends, in addition to size, batch key and
+/// A model's own rule for where a batch ends, in addition to size, shape class and
 /// delay. Only with the dynamic batcher.
 ///
 /// For each batch the calls are `open`, `include` for each request in the order of

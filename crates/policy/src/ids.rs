@@ -12,10 +12,10 @@ pub struct RequestKey(pub u64);
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct InstanceId(pub u32);
 
-/// The shape class of a request: requests with equal keys may share a batch. Numbered
-/// per model.
+/// The number of a shape class among those of its model. Requests with equal shape classes
+/// may share a batch.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct BatchKey(pub u32);
+pub struct ShapeClassId(pub u32);
 
 /// A sequence, numbered by the driver. A key may be used again after the action
 /// [`SequenceEnded`](crate::Action::SequenceEnded).
@@ -44,8 +44,8 @@ pub struct RequestInfo {
     pub key: RequestKey,
     /// Rows of the first dimension; 0 counts as 1.
     pub batch_size: u32,
-    /// Only requests of equal batch key share a batch.
-    pub batch_key: BatchKey,
+    /// Only requests of one shape class share a batch.
+    pub shape_class: ShapeClassId,
     /// 1 is served first; 0 or out of range means the default level.
     pub priority: u64,
     /// The request's own timeout from its arrival; 0 is none.

@@ -29,7 +29,7 @@
 //! # What it is not
 //!
 //! This crate has no clock, thread, lock, file, environment, random number or randomly
-//! ordered map, and no tensor: whether two requests may share a batch is a [`BatchKey`]
+//! ordered map, and no tensor: whether two requests may share a batch is a [`ShapeClassId`]
 //! that admission computes. The scheduler holds no requests; it identifies them by
 //! [`RequestKey`].
 //!
@@ -48,7 +48,7 @@
 //! let mut scheduler = Scheduler::new(spec);
 //! let mut actions = Actions::default();
 //! for key in 1..=3 {
-//!     let request = RequestInfo { key: RequestKey(key), batch_size: 1, batch_key: BatchKey(0), priority: 0, timeout_ns: 0, sequence: None };
+//!     let request = RequestInfo { key: RequestKey(key), batch_size: 1, shape_class: ShapeClassId(0), priority: 0, timeout_ns: 0, sequence: None };
 //!     scheduler.step(Time(key), Event::Enqueue(request), &mut actions);
 //! }
 //! assert!(actions.is_empty(), "there is no instance yet");
@@ -90,7 +90,7 @@ pub use ensemble::{
     StepGates, StepIndex, StepSpec, TensorIndex,
 };
 pub use event::{Action, Actions, Event, FailReason, Release};
-pub use ids::{BatchKey, InstanceId, RequestInfo, RequestKey, SequenceKey, SequencePosition};
+pub use ids::{InstanceId, RequestInfo, RequestKey, SequenceKey, SequencePosition, ShapeClassId};
 pub use lifecycle::{
     BlockReason, DesiredModel, Lifecycle, LifecycleAction, LifecycleEvent, LifecycleStatus,
     LoadOutcome, LoadReason, ModelName, ModelNames, ModificationTimes, Revision,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::batch_strategy::{BatchStrategy, Inclusion};
-use crate::ids::BatchKey;
+use crate::ids::ShapeClassId;
 use crate::script::{check, play};
 use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
 use crate::status::{LaneStatus, QueueStatus, QueueWaitReason};
@@ -480,7 +480,7 @@ fn a_permit_without_a_request_is_a_broken_driver() {
 const TICKET: RequestInfo = RequestInfo {
     key: RequestKey(0),
     batch_size: 1,
-    batch_key: BatchKey(0),
+    shape_class: ShapeClassId(0),
     priority: 0,
     timeout_ns: 0,
     sequence: None,

@@ -26,7 +26,7 @@ fn parse_event(words: &[&str]) -> Event {
             let mut request = RequestInfo {
                 key,
                 batch_size: 1,
-                batch_key: BatchKey(0),
+                shape_class: ShapeClassId(0),
                 priority: 0,
                 timeout_ns: 0,
                 sequence: None,
@@ -41,7 +41,7 @@ fn parse_event(words: &[&str]) -> Event {
                     ("start", _) => request.sequence.as_mut().expect("of=").start = true,
                     ("end", _) => request.sequence.as_mut().expect("of=").end = true,
                     ("rows", rows) => request.batch_size = rows.parse().expect("rows"),
-                    ("key", key) => request.batch_key = BatchKey(key.parse().expect("a key")),
+                    ("key", key) => request.shape_class = ShapeClassId(key.parse().expect("a key")),
                     ("priority", priority) => request.priority = number(priority),
                     ("timeout", timeout) => request.timeout_ns = number(timeout),
                     (name, _) => panic!("unknown setting {name}"),

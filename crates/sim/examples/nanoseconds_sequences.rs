@@ -8,9 +8,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use galatea_policy::{
-    Action, Actions, BatchEntry, BatchKey, Event, InstanceId, Release, RequestInfo, RequestKey,
-    Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec,
-    SequenceStrategy, Time,
+    Action, Actions, BatchEntry, Event, InstanceId, Release, RequestInfo, RequestKey, Scheduler,
+    SchedulingMode, SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy,
+    ShapeClassId, Time,
 };
 
 const STEPS: u64 = 1_000_000;
@@ -65,7 +65,7 @@ impl Driver {
         self.step(Event::Enqueue(RequestInfo {
             key: RequestKey(sequence.0),
             batch_size: 1,
-            batch_key: BatchKey(0),
+            shape_class: ShapeClassId(0),
             priority: 0,
             timeout_ns: 0,
             sequence: Some(SequencePosition { sequence, start, end }),

@@ -1,7 +1,7 @@
 //! The rules of dynamic batching, as checks of a batch and of waiting requests. They hold
 //! for stateless models and, per instance, for sequences with the strategy oldest.
 
-use galatea_policy::{BatchKey, RequestKey, Time};
+use galatea_policy::{RequestKey, ShapeClassId, Time};
 
 use crate::check::{Check, ensure};
 use crate::custom_batching::CustomBatching;
@@ -20,7 +20,7 @@ pub(crate) struct DynamicRules {
 pub(crate) trait QueuedRequest {
     fn key(&self) -> RequestKey;
     fn rows(&self) -> u64;
-    fn batch_key(&self) -> BatchKey;
+    fn shape_class(&self) -> ShapeClassId;
     /// When its delay begins.
     fn since(&self) -> Time;
 }
@@ -34,8 +34,8 @@ impl<W: QueuedRequest> QueuedRequest for &W {
         (*self).rows()
     }
 
-    fn batch_key(&self) -> BatchKey {
-        (*self).batch_key()
+    fn shape_class(&self) -> ShapeClassId {
+        (*self).shape_class()
     }
 
     fn since(&self) -> Time {
@@ -80,7 +80,7 @@ impl DynamicRules {
         let mut length = 0;
         for waiting in order {
             rows += waiting.rows();
-            let fits = rows <= self.max_rows && waiting.batch_key() == order[0].batch_key();
+            let fits = rows <= self.max_rows && waiting.shape_class() == order[0].shape_class();
             if length > 0 && !fits {
                 break;
             }
@@ -113,8 +113,9 @@ impl DynamicRules {
         let rows = rows_of(batch);
         let most = self.max_rows;
         ensure!(count == 1 || rows <= most, "{rows} rows in a batch, {most} is the maximum");
-        let same_key = batch.iter().all(|waiting| waiting.batch_key() == batch[0].batch_key());
-        ensure!(same_key, "two batch keys in a batch");
+        let same_class =
+            batch.iter().all(|waiting| waiting.shape_class() == batch[0].shape_class());
+        ensure!(same_class, "two shape classes in a batch");
         let candidate = self.batch_len_max(order);
         ensure!(
             count <= candidate,

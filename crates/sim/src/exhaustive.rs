@@ -1,8 +1,8 @@
 //! All orders of a few events, for specifications small enough to try them all.
 
 use galatea_policy::{
-    BatchEntry, BatchKey, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingSpec,
-    SequencePosition, Time,
+    BatchEntry, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingSpec,
+    SequencePosition, ShapeClassId, Time,
 };
 
 use crate::decision::Decision;
@@ -45,14 +45,14 @@ impl RequestTemplate {
     /// A request without a sequence.
     pub fn request(
         batch_size: u32,
-        batch_key: u32,
+        shape_class: u32,
         priority: u64,
         timeout_ns: u64,
     ) -> RequestTemplate {
         let info = RequestInfo {
             key: RequestKey(0),
             batch_size,
-            batch_key: BatchKey(batch_key),
+            shape_class: ShapeClassId(shape_class),
             priority,
             timeout_ns,
             sequence: None,
@@ -82,11 +82,11 @@ impl RequestTemplate {
         RequestTemplate { info: RequestInfo { timeout_ns, ..self.info }, ..self }
     }
 
-    /// The same with another batch key.
+    /// The same with another shape class.
     #[must_use]
-    pub fn batch_key(self, batch_key: u32) -> RequestTemplate {
+    pub fn shape_class(self, shape_class: u32) -> RequestTemplate {
         RequestTemplate {
-            info: RequestInfo { batch_key: BatchKey(batch_key), ..self.info },
+            info: RequestInfo { shape_class: ShapeClassId(shape_class), ..self.info },
             ..self
         }
     }

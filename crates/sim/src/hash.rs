@@ -27,7 +27,7 @@ impl TraceHash {
         self.number(now);
         match event {
             Event::Enqueue(info) => {
-                let small = [info.batch_size, info.batch_key.0].map(u64::from);
+                let small = [info.batch_size, info.shape_class.0].map(u64::from);
                 for number in [1, info.key.0, small[0], small[1], info.priority, info.timeout_ns] {
                     self.number(number);
                 }

@@ -42,10 +42,10 @@ impl NaiveBatcher {
         let rows = |count: usize| pending[..count].iter().map(QueuedRequest::rows).sum::<u64>();
         let fits = |count: &usize| {
             let batch = &pending[..*count];
-            let same_key = batch.iter().all(|one| one.batch_key() == first.batch_key());
+            let same_class = batch.iter().all(|one| one.shape_class() == first.shape_class());
             let keys = batch.iter().map(QueuedRequest::key);
             let accepted = self.custom.is_none_or(|custom| custom.batch_len_max(keys) == *count);
-            *count == 1 || (same_key && rows(*count) <= self.max && accepted)
+            *count == 1 || (same_class && rows(*count) <= self.max && accepted)
         };
         let len_max = (1..=pending.len()).take_while(fits).last().expect("one always fits");
         let is_preferred = |count: &usize| self.preferred.iter().any(|size| *size == rows(*count));

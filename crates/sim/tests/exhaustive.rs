@@ -30,7 +30,7 @@ fn the_default_scheduler() {
 }
 
 #[test]
-fn sizes_and_batch_keys_with_a_delay() {
+fn sizes_and_shape_classes_with_a_delay() {
     let alphabet = Alphabet {
         requests: [(1, 0), (2, 0), (3, 0), (1, 1)]
             .map(|(rows, key)| RequestTemplate::request(rows, key, 0, 0))

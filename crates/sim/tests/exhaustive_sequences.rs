@@ -52,14 +52,14 @@ fn two_sequences_share_one_slot() {
     }
 }
 
-/// Two slots, one instance and different batch keys.
+/// Two slots, one instance and different shape classes.
 #[test]
 fn two_slots_wait_for_each_other() {
     let alphabet = Alphabet {
         requests: vec![
             RequestTemplate::step(1, "^"),
             RequestTemplate::step(2, "^"),
-            RequestTemplate::step(2, "$").batch_key(1),
+            RequestTemplate::step(2, "$").shape_class(1),
             RequestTemplate::step(3, "^$"),
         ],
         instances: 1,

@@ -2,8 +2,8 @@
 //! same events a scheduler has the state that it has after ten.
 
 use galatea_policy::{
-    BatchEntry, BatchKey, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode,
-    SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy,
+    BatchEntry, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode,
+    SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy, ShapeClassId,
 };
 use galatea_sim::{Decision, Harness, Reference, Setup};
 
@@ -49,7 +49,7 @@ impl Rounds {
         let info = RequestInfo {
             key: RequestKey(self.key(index)),
             batch_size: 1,
-            batch_key: BatchKey(0),
+            shape_class: ShapeClassId(0),
             priority: 0,
             timeout_ns: 7,
             sequence: Some(mark),

@@ -2,7 +2,7 @@
 //! which gets requests.
 //!
 //! **Shape classes.** Requests share a batch only if their shape classes are equal.
-//! [`ShapeClass`] describes what must be equal; [`BatchKeys`] turns it into the small
+//! [`ShapeClass`] describes what must be equal; [`ShapeClasses`] turns it into the small
 //! integers that the scheduler compares.
 //!
 //! **Sequences.** The scheduler closes a batch of a sequence model as rows. To a backend,
@@ -18,7 +18,7 @@ use galatea_infer::{PendingRequest, SequenceFlags, StateTensor};
 use galatea_policy::RequestKey;
 
 pub(crate) use self::sequence_assembler::SequenceAssembler;
-pub(crate) use self::shape_class::{BatchKeys, ShapeClass};
+pub(crate) use self::shape_class::{ShapeClass, ShapeClasses};
 
 /// A batch as the scheduler closed it, on its way to an instance.
 #[derive(Debug)]

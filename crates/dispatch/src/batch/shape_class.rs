@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use galatea_policy::BatchKey;
+use galatea_policy::ShapeClassId;
 use slab::Slab;
 
 /// What must be equal for two requests of a model to share a batch: which inputs are
@@ -32,10 +32,10 @@ impl ShapeClass {
     }
 }
 
-/// Gives equal shape classes equal keys. It keeps a class only while a queued request
-/// has it, so that clients with ever new shapes can't make it grow.
+/// The shape classes of queued requests. Equal classes have equal IDs. A class is kept only
+/// while a queued request has it, so that clients with ever new shapes can't make it grow.
 #[derive(Debug, Default)]
-pub(crate) struct BatchKeys {
+pub(crate) struct ShapeClasses {
     by_class: HashMap<ShapeClass, usize>,
     used: Slab<UsedClass>,
 }
@@ -47,10 +47,10 @@ struct UsedClass {
 }
 
 #[expect(clippy::indexing_slicing, reason = "a class that is in use is in the slab")]
-impl BatchKeys {
-    /// The key of `class`, with one more use. Requests without a class have key 0.
-    pub(crate) fn acquire(&mut self, class: Option<ShapeClass>) -> BatchKey {
-        let Some(class) = class else { return BatchKey(0) };
+impl ShapeClasses {
+    /// The ID of `class`, with one more use. Requests without a class have ID 0.
+    pub(crate) fn acquire(&mut self, class: Option<ShapeClass>) -> ShapeClassId {
+        let Some(class) = class else { return ShapeClassId(0) };
         let index = match self.by_class.get(&class) {
             Some(&index) => {
                 self.used[index].use_count += 1;
@@ -62,12 +62,12 @@ impl BatchKeys {
                 index
             }
         };
-        BatchKey(u32::try_from(index + 1).unwrap_or(u32::MAX))
+        ShapeClassId(u32::try_from(index + 1).unwrap_or(u32::MAX))
     }
 
-    /// Ends one use of `key`.
-    pub(crate) fn release(&mut self, key: BatchKey) {
-        let Some(index) = usize::try_from(key.0).ok().and_then(|key| key.checked_sub(1)) else {
+    /// Ends one use of `id`.
+    pub(crate) fn release(&mut self, id: ShapeClassId) {
+        let Some(index) = usize::try_from(id.0).ok().and_then(|id| id.checked_sub(1)) else {
             return;
         };
         let used = &mut self.used[index];
@@ -90,18 +90,18 @@ mod tests {
     }
 
     #[test]
-    fn equal_classes_share_a_key_and_unused_ones_are_forgotten() {
-        let mut keys = BatchKeys::default();
-        let first = keys.acquire(class(&[3]));
-        assert_eq!(keys.acquire(class(&[3])), first);
-        assert_ne!(keys.acquire(class(&[4])), first);
-        assert_eq!(keys.acquire(None), BatchKey(0));
-        keys.release(BatchKey(0));
-        keys.release(first);
-        assert_eq!(keys.acquire(class(&[3])), first);
-        keys.release(first);
-        keys.release(first);
-        assert_eq!((keys.by_class.len(), keys.used.len()), (1, 1));
+    fn equal_classes_share_an_id_and_unused_ones_are_forgotten() {
+        let mut classes = ShapeClasses::default();
+        let first = classes.acquire(class(&[3]));
+        assert_eq!(classes.acquire(class(&[3])), first);
+        assert_ne!(classes.acquire(class(&[4])), first);
+        assert_eq!(classes.acquire(None), ShapeClassId(0));
+        classes.release(ShapeClassId(0));
+        classes.release(first);
+        assert_eq!(classes.acquire(class(&[3])), first);
+        classes.release(first);
+        classes.release(first);
+        assert_eq!((classes.by_class.len(), classes.used.len()), (1, 1));
     }
 
     #[test]

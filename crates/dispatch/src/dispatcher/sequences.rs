@@ -192,7 +192,7 @@ impl Sequences {
     }
 
     /// The correlation ID of a sequence that a client has started.
-    pub(super) fn started_id(&self, key: SequenceKey) -> Option<&CorrelationId> {
+    pub(super) fn correlation_id_if_started(&self, key: SequenceKey) -> Option<&CorrelationId> {
         let known = self.known.get(index_of(key.0)).filter(|sequence| sequence.key == key);
         known.filter(|sequence| sequence.is_started).map(|sequence| &sequence.correlation_id)
     }

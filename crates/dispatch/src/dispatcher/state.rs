@@ -4,8 +4,8 @@
 use galatea_backend::BatchRule;
 use galatea_infer::{CorrelationId, PendingRequest, SequenceFlags, StateTensor};
 use galatea_policy::{
-    Action, Actions, Batch, BatchEntry, BatchKey, Event, InstanceId, ReplyNumber, RequestInfo,
-    RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, Time,
+    Action, Actions, Batch, BatchEntry, Event, InstanceId, ReplyNumber, RequestInfo, RequestKey,
+    Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, ShapeClassId, Time,
 };
 use slab::Slab;
 
@@ -15,7 +15,7 @@ use super::failure;
 use super::keys::{index_of, key_of};
 use super::ordered_replies::OrderedReplies;
 use super::sequences::Sequences;
-use crate::batch::{BatchKeys, ClosedBatch, SequenceRow, ShapeClass};
+use crate::batch::{ClosedBatch, SequenceRow, ShapeClass, ShapeClasses};
 use crate::log::request_log;
 use crate::rate_limiter::PermitOperation;
 
@@ -33,7 +33,7 @@ pub(crate) struct AdmittedRequest {
 pub(super) struct DispatcherState {
     pub(super) scheduler: Scheduler<CustomBatching>,
     requests: Slab<RequestEntry>,
-    batch_keys: BatchKeys,
+    shape_classes: ShapeClasses,
     /// `None` without a sequence batcher.
     pub(super) sequences: Option<Sequences>,
     /// `None` if replies leave in any order.
@@ -70,7 +70,7 @@ struct RequestEntry {
     key: RequestKey,
     /// `None` while it is executed. Only requests of sequences keep their entry then.
     request: Option<PendingRequest>,
-    batch_key: BatchKey,
+    shape_class: ShapeClassId,
     sequence: Option<SequenceKey>,
     reply_number: ReplyNumber,
 }
@@ -98,7 +98,7 @@ impl DispatcherState {
         Self {
             scheduler,
             requests: Slab::new(),
-            batch_keys: BatchKeys::default(),
+            shape_classes: ShapeClasses::default(),
             sequences,
             replies,
             mirror,
@@ -128,7 +128,7 @@ impl DispatcherState {
     /// Inserts a request into the slab, and describes it for the scheduler.
     pub(super) fn insert(&mut self, mut admitted: AdmittedRequest) -> InsertedRequest {
         self.generation = self.generation.wrapping_add(1);
-        let batch_key = self.batch_keys.acquire(admitted.shape_class.take());
+        let shape_class = self.shape_classes.acquire(admitted.shape_class.take());
         let content = admitted.request.request();
         let assignment = self
             .sequences
@@ -139,7 +139,7 @@ impl DispatcherState {
         let info = RequestInfo {
             key,
             batch_size: admitted.request.batch_size(),
-            batch_key,
+            shape_class,
             priority: content.priority,
             timeout_ns: content.timeout_microseconds.saturating_mul(1_000),
             sequence: assignment.map(|assignment| assignment.position),
@@ -151,7 +151,7 @@ impl DispatcherState {
         }
         // The request is large, so it is moved only once.
         let request = Some(admitted.request);
-        vacant.insert(RequestEntry { key, request, batch_key, sequence, reply_number });
+        vacant.insert(RequestEntry { key, request, shape_class, sequence, reply_number });
         self.expect_reply(sequence, reply_number);
         let restarts_sequence = assignment.is_some_and(|assignment| assignment.restarts);
         InsertedRequest { info, restarts_sequence }
@@ -182,7 +182,7 @@ impl DispatcherState {
         let (Action::SequenceClosed(key) | Action::SequenceEnded(key)) = action else {
             return None;
         };
-        let id = self.sequences.as_ref()?.started_id(*key)?;
+        let id = self.sequences.as_ref()?.correlation_id_if_started(*key)?;
         let sequence = request_log::sequence_name(id, model);
         if matches!(action, Action::SequenceEnded(_)) {
             return Some(format!("{sequence} has ended; its slot is free"));
@@ -194,7 +194,7 @@ impl DispatcherState {
     /// The log line about a request that begins a sequence.
     pub(super) fn sequence_begin_line(&self, model: &str, info: &RequestInfo) -> Option<String> {
         let position = info.sequence.filter(|position| position.start)?;
-        let id = self.sequences.as_ref()?.started_id(position.sequence)?;
+        let id = self.sequences.as_ref()?.correlation_id_if_started(position.sequence)?;
         Some(format!("{} begins", request_log::sequence_name(id, model)))
     }
 
@@ -232,7 +232,7 @@ impl DispatcherState {
     /// Drops everything that waits, because the scheduler is broken. If the dispatcher is
     /// draining, it has drained.
     pub(super) fn fail_all(&mut self, effects: &mut Effects) {
-        self.batch_keys = BatchKeys::default();
+        self.shape_classes = ShapeClasses::default();
         if let Some(mirror) = &self.mirror {
             mirror.clear();
         }
@@ -327,7 +327,7 @@ impl DispatcherState {
             mirror.remove(key);
         }
         let entry = self.requests.remove(index_of(key.0));
-        self.batch_keys.release(entry.batch_key);
+        self.shape_classes.release(entry.shape_class);
         entry
     }
 

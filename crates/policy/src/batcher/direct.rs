@@ -1,14 +1,14 @@
 //! The batcher of the strategy direct: a slot of the instance is a row of the batch.
 //!
 //! A batch covers the rows from 0 to that of the highest ready slot. The rows of
-//! slots without a request are padding. Ready requests may have different batch
-//! keys. The batch then takes the key of the request that has waited longest, so
-//! that no slot starves, and the rows of the other keys are padding too.
+//! slots without a request are padding. Ready requests may have different shape
+//! classes. The batch then takes the class of the request that has waited longest, so
+//! that no slot starves, and the rows of the other classes are padding too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::batcher::decision::{BatchDecision, Intake};
-use crate::ids::BatchKey;
+use crate::ids::ShapeClassId;
 use crate::time::Time;
 
 /// Forms the batches of one instance. `R` identifies a request.
@@ -26,7 +26,7 @@ pub(crate) struct DirectBatcher<R> {
 pub(crate) struct ReadyRequest<R> {
     pub(crate) request: R,
     pub(crate) waits_since: Time,
-    pub(crate) batch_key: BatchKey,
+    pub(crate) shape_class: ShapeClassId,
 }
 
 impl<R: Copy> DirectBatcher<R> {
@@ -72,12 +72,12 @@ impl<R: Copy> DirectBatcher<R> {
     /// Removes and returns the next batch: the request of each row, none for padding.
     pub(crate) fn take(&mut self) -> Vec<Option<R>> {
         let (_, oldest) = self.by_age.first().expect("a slot is ready");
-        let batch_key = self.ready[oldest].batch_key;
+        let shape_class = self.ready[oldest].shape_class;
         let (highest, _) = self.ready.last_key_value().expect("a slot is ready");
         let rows = *highest as usize + 1;
         let mut batch = vec![None; rows];
         self.ready.retain(|slot, ready| {
-            let runs = ready.batch_key == batch_key;
+            let runs = ready.shape_class == shape_class;
             if runs {
                 batch[*slot as usize] = Some(ready.request);
                 self.by_age.remove(&(ready.waits_since, *slot));
@@ -94,10 +94,10 @@ mod tests {
 
     fn batcher(delay: u64, minimum: u32, ready: &[(u32, u64, u32)]) -> DirectBatcher<u32> {
         let mut batcher = DirectBatcher::new(delay, minimum);
-        for &(slot, waits_since, batch_key) in ready {
+        for &(slot, waits_since, shape_class) in ready {
             let waits_since = Time(waits_since);
-            let batch_key = BatchKey(batch_key);
-            batcher.insert(slot, ReadyRequest { request: slot + 100, waits_since, batch_key });
+            let shape_class = ShapeClassId(shape_class);
+            batcher.insert(slot, ReadyRequest { request: slot + 100, waits_since, shape_class });
         }
         batcher
     }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_waiting_request_chooses_the_batch_key() {
+    fn the_longest_waiting_request_chooses_the_shape_class() {
         let mut batcher = batcher(0, 0, &[(0, 5, 1), (1, 4, 2), (2, 6, 1), (3, 7, 2)]);
         assert_eq!(batcher.take(), [None, Some(101), None, Some(103)]);
         assert_eq!(batcher.take(), [Some(100), None, Some(102)]);

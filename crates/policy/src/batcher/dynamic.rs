@@ -1,7 +1,7 @@
 //! The dynamic batcher: it joins whole requests from the front of the queue.
 //!
 //! The candidate is the longest sequence of requests from the front with equal
-//! batch keys and together at most `max_batch_size` rows. These rules apply in
+//! shape classes and together at most `max_batch_size` rows. These rules apply in
 //! this order:
 //!
 //! 1. If a preferred size was reached and the oldest request of the candidate has
@@ -24,7 +24,7 @@
 
 use crate::batch_strategy::{BatchStrategy, Inclusion, NoStrategy};
 use crate::batcher::decision::{BatchDecision, Intake};
-use crate::ids::{BatchKey, RequestKey};
+use crate::ids::{RequestKey, ShapeClassId};
 use crate::queue::{PolicyQueue, SlabIndex};
 use crate::spec::DynamicSpec;
 use crate::time::Time;
@@ -67,7 +67,7 @@ struct Candidate {
     /// The queue's revision when the first request was added.
     revision: u64,
     last: Option<SlabIndex>,
-    batch_key: BatchKey,
+    shape_class: ShapeClassId,
     /// All requests of the candidate.
     whole: Prefix,
     /// The part that is dispatched at once unless the delay is over.
@@ -194,7 +194,7 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
         let candidate = &mut self.candidate;
         let rows = candidate.whole.rows + u64::from(waiting.rows);
         if candidate.whole.requests == 0 {
-            candidate.batch_key = waiting.batch_key;
+            candidate.shape_class = waiting.shape_class;
             candidate.oldest = waiting.enqueued;
             if let Some(custom) = &mut self.custom {
                 custom.open_with(waiting.key);
@@ -203,7 +203,7 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
             if rows > largest_preferred && candidate.preferred.is_none() {
                 candidate.preferred = Some(candidate.whole);
             }
-            if rows > self.max_batch_size || waiting.batch_key != candidate.batch_key {
+            if rows > self.max_batch_size || waiting.shape_class != candidate.shape_class {
                 candidate.state = CandidateState::Closed;
                 return;
             }

@@ -1,13 +1,13 @@
 use super::*;
 use crate::ids::{RequestInfo, RequestKey};
 
-/// A request as `A4@10`: batch key A, 4 rows, arrived at 10.
+/// A request as `A4@10`: shape class A, 4 rows, arrived at 10.
 fn info(index: usize, text: &str) -> (RequestInfo, Time) {
     let (what, when) = text.split_once('@').expect("key, rows, @, time");
     let info = RequestInfo {
         key: RequestKey(u64::try_from(index).unwrap()),
         batch_size: what[1..].parse().unwrap(),
-        batch_key: BatchKey(u32::from(what.as_bytes()[0])),
+        shape_class: ShapeClassId(u32::from(what.as_bytes()[0])),
         priority: 0,
         timeout_ns: 0,
         sequence: None,

@@ -156,7 +156,7 @@ impl PolicyQueue {
         let index = self.slab.insert(QueuedRequest {
             key: request.key,
             rows: request.rows(),
-            batch_key: request.batch_key,
+            shape_class: request.shape_class,
             enqueued: now,
             level: level_id,
             list: LevelList::InTime,

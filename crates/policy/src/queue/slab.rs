@@ -2,7 +2,7 @@
 //! length does not allocate.
 
 use super::deadlines::DenseIndex;
-use crate::ids::{BatchKey, RequestKey};
+use crate::ids::{RequestKey, ShapeClassId};
 use crate::time::Time;
 
 /// The index of an entry of the slab.
@@ -27,7 +27,7 @@ impl SlabIndex {
 pub(crate) struct QueuedRequest {
     pub(crate) key: RequestKey,
     pub(crate) rows: u32,
-    pub(crate) batch_key: BatchKey,
+    pub(crate) shape_class: ShapeClassId,
     pub(crate) enqueued: Time,
     /// Its effective priority level.
     pub(super) level: u64,

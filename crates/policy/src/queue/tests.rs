@@ -1,11 +1,11 @@
 use super::*;
-use crate::ids::BatchKey;
+use crate::ids::ShapeClassId;
 
 fn request(key: u64, priority: u64, timeout_ns: u64) -> RequestInfo {
     RequestInfo {
         key: RequestKey(key),
         batch_size: 1,
-        batch_key: BatchKey(0),
+        shape_class: ShapeClassId(0),
         priority,
         timeout_ns,
         sequence: None,

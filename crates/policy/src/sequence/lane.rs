@@ -55,15 +55,15 @@ impl SequenceLane {
     pub(super) fn insert(&mut self, slot: Slot, index: RequestIndex, request: &Request, now: Time) {
         match &mut self.eligible {
             Eligible::Direct(batcher) => {
-                let Request { waits_since, batch_key, .. } = *request;
+                let Request { waits_since, shape_class, .. } = *request;
                 batcher
-                    .insert(slot.number, ReadyRequest { request: index, waits_since, batch_key });
+                    .insert(slot.number, ReadyRequest { request: index, waits_since, shape_class });
             }
             Eligible::Oldest { queue, .. } => {
                 let info = RequestInfo {
                     key: request.key,
                     batch_size: 1,
-                    batch_key: request.batch_key,
+                    shape_class: request.shape_class,
                     priority: 0,
                     timeout_ns: 0,
                     sequence: None,

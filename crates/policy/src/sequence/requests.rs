@@ -5,7 +5,7 @@
 //! dense, so the table is as small as the driver's slab and a look-up takes constant
 //! time.
 
-use crate::ids::{BatchKey, RequestKey};
+use crate::ids::{RequestKey, ShapeClassId};
 use crate::sequence::index::SequenceIndex;
 use crate::time::Time;
 
@@ -16,7 +16,7 @@ pub(super) struct RequestIndex(u32);
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) key: RequestKey,
-    pub(super) batch_key: BatchKey,
+    pub(super) shape_class: ShapeClassId,
     /// When it arrived, or was rescheduled.
     pub(super) waits_since: Time,
     /// When it fails if its sequence waits for a slot.

@@ -1,8 +1,8 @@
 use crate::script::{check, play};
 use crate::{
-    Actions, BacklogStatus, BatchKey, DynamicSpec, Event, InstanceId, RequestInfo, RequestKey,
-    Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec,
-    SequenceStrategy, SlotStatus, SlotWaitReason, Time,
+    Actions, BacklogStatus, DynamicSpec, Event, InstanceId, RequestInfo, RequestKey, Scheduler,
+    SchedulingMode, SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy,
+    ShapeClassId, SlotStatus, SlotWaitReason, Time,
 };
 
 fn spec(max_batch_size: u32, strategy: SequenceStrategy) -> SchedulingSpec {
@@ -374,7 +374,7 @@ fn the_status_lists_rows_up_to_the_maximum_and_counts_the_others() {
         let request = RequestInfo {
             key: RequestKey(index),
             batch_size: 1,
-            batch_key: BatchKey(0),
+            shape_class: ShapeClassId(0),
             priority: 0,
             timeout_ns: 0,
             sequence: Some(position),

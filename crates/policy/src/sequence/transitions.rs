@@ -36,7 +36,7 @@ impl SequenceBatcher {
         let timeout_ns = Some(info.timeout_ns).filter(|timeout_ns| *timeout_ns != 0);
         let request = self.requests.insert(Request {
             key: info.key,
-            batch_key: info.batch_key,
+            shape_class: info.shape_class,
             waits_since: now,
             fails_at: timeout_ns.and_then(|timeout_ns| now.deadline_after(timeout_ns)),
             start: position.start,

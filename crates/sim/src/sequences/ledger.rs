@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 
 use galatea_policy::{
-    BatchKey, FailReason, InstanceId, Release, RequestInfo, RequestKey, SequenceKey,
-    SequencePosition, Time,
+    FailReason, InstanceId, Release, RequestInfo, RequestKey, SequenceKey, SequencePosition,
+    ShapeClassId, Time,
 };
 
 use super::rules::{Rules, later};
@@ -86,7 +86,7 @@ pub(crate) struct Eligibility {
 #[derive(Clone, Debug)]
 pub(crate) struct WaitingRequest {
     pub(crate) key: RequestKey,
-    pub(crate) batch_key: BatchKey,
+    pub(crate) shape_class: ShapeClassId,
     /// When it arrived, or was rescheduled.
     pub(crate) waits_since: Time,
     pub(crate) start: bool,
@@ -188,7 +188,7 @@ impl Ledger {
         assert_eq!(sequence.closing, ClosingState::Open, "the driver forgets closed sequences");
         sequence.queue.push_back(WaitingRequest {
             key: info.key,
-            batch_key: info.batch_key,
+            shape_class: info.shape_class,
             waits_since: now,
             start: mark.start,
             end: mark.end,

@@ -1,7 +1,7 @@
 //! Queries of the ledger. Each searches the whole ledger: simple, not fast.
 
 use galatea_policy::{
-    BatchKey, Event, InstanceId, Release, RequestKey, SequenceKey, SequencePosition, Time,
+    Event, InstanceId, Release, RequestKey, SequenceKey, SequencePosition, ShapeClassId, Time,
 };
 
 use super::ledger::{ClosingState, Eligibility, Lane, Ledger, Placement, Sequence, WaitingRequest};
@@ -23,8 +23,8 @@ impl QueuedRequest for ReadySequence<'_> {
         1
     }
 
-    fn batch_key(&self) -> BatchKey {
-        self.request.batch_key
+    fn shape_class(&self) -> ShapeClassId {
+        self.request.shape_class
     }
 
     /// When it became eligible, for the strategy oldest.

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use galatea_policy::{
-    Action, Actions, BatchEntry, BatchKey, Event, InstanceId, PermitEvent, PermitHolder, PermitUse,
-    RateLimiter, Release, RequestInfo, RequestKey, ResourceId, SequenceKey, SequencePosition, Time,
+    Action, Actions, BatchEntry, Event, InstanceId, PermitEvent, PermitHolder, PermitUse,
+    RateLimiter, Release, RequestInfo, RequestKey, ResourceId, SequenceKey, SequencePosition,
+    ShapeClassId, Time,
 };
 
 use super::checks::check_permit_requests;
@@ -299,7 +300,7 @@ impl SharingWorld {
         let info = RequestInfo {
             key: RequestKey(key),
             batch_size: 1,
-            batch_key: BatchKey(self.random.between_u32(0, 1)),
+            shape_class: ShapeClassId(self.random.between_u32(0, 1)),
             priority: 0,
             timeout_ns: 0,
             sequence: is_sequential.then_some(sequence),

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use galatea_policy::{
-    BatchKey, DynamicSpec, Event, InstanceId, QueuePolicy, RequestInfo, RequestKey, SchedulingMode,
-    Time, TimeoutAction,
+    DynamicSpec, Event, InstanceId, QueuePolicy, RequestInfo, RequestKey, SchedulingMode,
+    ShapeClassId, Time, TimeoutAction,
 };
 
 use crate::dynamic_rules::{BatchContext, DynamicRules, QueuedRequest};
@@ -37,7 +37,7 @@ pub(crate) struct Rules {
 pub(crate) struct WaitingRequest {
     pub(crate) key: RequestKey,
     pub(crate) rows: u64,
-    pub(crate) batch_key: BatchKey,
+    pub(crate) shape_class: ShapeClassId,
     pub(crate) level: u64,
     pub(crate) arrival: u64,
     pub(crate) enqueued: Time,
@@ -69,8 +69,8 @@ impl QueuedRequest for WaitingRequest {
         self.rows
     }
 
-    fn batch_key(&self) -> BatchKey {
-        self.batch_key
+    fn shape_class(&self) -> ShapeClassId {
+        self.shape_class
     }
 
     fn since(&self) -> Time {
@@ -122,11 +122,11 @@ impl WaitingRequest {
             TimeoutAction::Delay => (None, deadline),
         };
         let rows = u64::from(info.batch_size.max(1));
-        let (key, batch_key) = (info.key, info.batch_key);
+        let (key, shape_class) = (info.key, info.shape_class);
         WaitingRequest {
             key,
             rows,
-            batch_key,
+            shape_class,
             level,
             arrival,
             enqueued: now,

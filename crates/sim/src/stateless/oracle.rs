@@ -2,8 +2,8 @@
 //! no code with the real scheduler and recalculates everything in each step.
 
 use galatea_policy::{
-    BatchEntry, BatchKey, DynamicSpec, Event, FailReason, InstanceId, QueuePolicy, RequestInfo,
-    RequestKey, SchedulingMode, Time, TimeoutAction,
+    BatchEntry, DynamicSpec, Event, FailReason, InstanceId, QueuePolicy, RequestInfo, RequestKey,
+    SchedulingMode, ShapeClassId, Time, TimeoutAction,
 };
 
 use crate::decision::Decision;
@@ -31,7 +31,7 @@ pub(crate) struct Oracle {
 struct Pending {
     key: RequestKey,
     rows: u64,
-    batch_key: BatchKey,
+    shape_class: ShapeClassId,
     level: u64,
     arrival: u64,
     enqueued: Time,
@@ -48,8 +48,8 @@ impl QueuedRequest for Pending {
         self.rows
     }
 
-    fn batch_key(&self) -> BatchKey {
-        self.batch_key
+    fn shape_class(&self) -> ShapeClassId {
+        self.shape_class
     }
 
     fn since(&self) -> Time {
@@ -160,7 +160,7 @@ impl Oracle {
         self.pending.push(Pending {
             key: info.key,
             rows: u64::from(info.batch_size).max(1),
-            batch_key: info.batch_key,
+            shape_class: info.shape_class,
             level,
             arrival: self.arrivals,
             enqueued: self.now,

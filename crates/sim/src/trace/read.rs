@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use galatea_policy::{
-    BatchKey, DynamicSpec, Event, InstanceId, QueuePolicy, Release, RequestInfo, RequestKey,
-    SchedulingMode, SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy,
+    DynamicSpec, Event, InstanceId, QueuePolicy, Release, RequestInfo, RequestKey, SchedulingMode,
+    SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy, ShapeClassId,
     Time, TimeoutAction,
 };
 
@@ -187,7 +187,7 @@ fn read_request(fields: &Fields<'_>) -> Result<RequestInfo, String> {
     Ok(RequestInfo {
         key: read_key(fields)?,
         batch_size: fields.one("rows")?,
-        batch_key: BatchKey(fields.one("key")?),
+        shape_class: ShapeClassId(fields.one("key")?),
         priority: fields.one("priority")?,
         timeout_ns: fields.one("timeout")?,
         sequence,

@@ -114,12 +114,12 @@ fn write_step(formatter: &mut Formatter<'_>, now: Time, event: &Event) -> fmt::R
 }
 
 fn write_request(formatter: &mut Formatter<'_>, info: &RequestInfo) -> fmt::Result {
-    let RequestInfo { key, batch_size, batch_key, priority, timeout_ns, sequence } = info;
+    let RequestInfo { key, batch_size, shape_class, priority, timeout_ns, sequence } = info;
     write!(
         formatter,
         "request id={} rows={batch_size} key={} priority={priority} timeout={timeout_ns}",
         Key(key.0),
-        batch_key.0
+        shape_class.0
     )?;
     if let Some(SequencePosition { sequence, start, end }) = sequence {
         let (start, end) = (u8::from(*start), u8::from(*end));

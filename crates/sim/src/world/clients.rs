@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use galatea_policy::{
-    BatchKey, Event, FailReason, RequestInfo, RequestKey, SchedulingSpec, SequencePosition, Time,
+    Event, FailReason, RequestInfo, RequestKey, SchedulingSpec, SequencePosition, ShapeClassId,
+    Time,
 };
 
 use super::behavior::ClientBehavior;
@@ -20,7 +21,7 @@ pub(super) struct Client {
     open_max: usize,
     pause_max: u64,
     rows_max: u32,
-    batch_keys: u32,
+    shape_classes: u32,
     priority_max: u64,
     timeout_chance: u64,
     cancel_chance: u64,
@@ -69,7 +70,7 @@ impl World {
             } else {
                 random.between_u32(least_rows, client.rows_max)
             },
-            batch_key: BatchKey(random.between_u32(0, client.batch_keys)),
+            shape_class: ShapeClassId(random.between_u32(0, client.shape_classes)),
             priority: random.between(0, client.priority_max),
             timeout_ns: if random.percent(client.timeout_chance) {
                 random.between(1, 60)
@@ -154,7 +155,7 @@ pub(super) fn random_client(random: &mut Random, spec: &SchedulingSpec, number: 
         open_max: random.pick(&[1, 4, 12, 30]),
         pause_max: random.pick(&[0, 1, 5, 20, 60]),
         rows_max,
-        batch_keys: random.pick(&[0, 0, 1, 2]),
+        shape_classes: random.pick(&[0, 0, 1, 2]),
         priority_max: random.pick(&[0, 2, 4]),
         timeout_chance: chance(random),
         cancel_chance: chance(random),

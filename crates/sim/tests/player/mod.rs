@@ -15,8 +15,8 @@
 use std::collections::BTreeMap;
 
 use galatea_policy::{
-    BatchEntry, BatchKey, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode,
-    SchedulingSpec, SequenceKey, SequencePosition, Time,
+    BatchEntry, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode,
+    SchedulingSpec, SequenceKey, SequencePosition, ShapeClassId, Time,
 };
 use galatea_sim::{Decision, Harness, Reference, Setup};
 
@@ -124,7 +124,7 @@ impl Player {
         let info = RequestInfo {
             key,
             batch_size: 1,
-            batch_key: BatchKey(0),
+            shape_class: ShapeClassId(0),
             priority: 0,
             timeout_ns: 0,
             sequence: Some(position),

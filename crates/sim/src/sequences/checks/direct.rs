@@ -1,7 +1,7 @@
 //! Batches by slot: rows up to the highest ready slot, with padding exactly where a slot has
-//! no request or one with another batch key.
+//! no request or one with another shape class.
 
-use galatea_policy::{BatchEntry, BatchKey, InstanceId, Time};
+use galatea_policy::{BatchEntry, InstanceId, ShapeClassId, Time};
 
 use super::super::ledger::Ledger;
 use super::super::lookups::ReadySequence;
@@ -18,7 +18,7 @@ pub(super) fn check_batch(ledger: &Ledger, instance: InstanceId, entries: &[Batc
     let rows = entries.len();
     ensure!(rows == highest + 1, "{rows} rows, but slot {highest} is the highest that is ready");
     for (row, entry) in entries.iter().enumerate() {
-        let fits = fits_in_row(&ready, row, longest.batch_key());
+        let fits = fits_in_row(&ready, row, longest.shape_class());
         match entry {
             BatchEntry::Step(step) => ensure!(fits, "{:?} does not fit in row {row}", step.key),
             BatchEntry::Padding => ensure!(!fits, "padding in row {row}, whose slot is ready"),
@@ -33,8 +33,8 @@ pub(super) fn check_batch(ledger: &Ledger, instance: InstanceId, entries: &[Batc
     Ok(())
 }
 
-fn fits_in_row(ready: &[ReadySequence<'_>], row: usize, batch_key: BatchKey) -> bool {
-    ready.iter().any(|ready| ready.slot == row && ready.batch_key() == batch_key)
+fn fits_in_row(ready: &[ReadySequence<'_>], row: usize, shape_class: ShapeClassId) -> bool {
+    ready.iter().any(|ready| ready.slot == row && ready.shape_class() == shape_class)
 }
 
 fn longest_waiting<'ready, 'ledger>(

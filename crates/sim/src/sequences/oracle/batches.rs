@@ -1,6 +1,6 @@
 //! The batches of the naive sequence batcher.
 
-use galatea_policy::{BatchEntry, BatchKey, InstanceId, RequestKey, SequenceStep, Time};
+use galatea_policy::{BatchEntry, InstanceId, RequestKey, SequenceStep, ShapeClassId, Time};
 
 use super::{LiveSequence, Oracle, Strategy};
 use crate::decision::Decision;
@@ -12,7 +12,7 @@ struct Candidate {
     sequence: usize,
     slot: usize,
     key: RequestKey,
-    batch_key: BatchKey,
+    shape_class: ShapeClassId,
     /// Its order, and when it became eligible.
     ready: (u64, Time),
     /// When its request arrived or was rescheduled.
@@ -28,8 +28,8 @@ impl QueuedRequest for Candidate {
         1
     }
 
-    fn batch_key(&self) -> BatchKey {
-        self.batch_key
+    fn shape_class(&self) -> ShapeClassId {
+        self.shape_class
     }
 
     fn since(&self) -> Time {
@@ -73,7 +73,7 @@ impl Oracle {
                 sequence: index,
                 slot: usize::try_from(slot).expect("few slots"),
                 key: first.key,
-                batch_key: first.batch_key,
+                shape_class: first.shape_class,
                 ready: sequence.ready.filter(|_| at == instance)?,
                 waits_since: first.since,
             })
@@ -93,7 +93,7 @@ impl Oracle {
                 }
                 let highest = candidates.iter().map(|one| one.slot).max()?;
                 let runs = |row: usize, one: &&Candidate| {
-                    one.slot == row && one.batch_key == longest.batch_key
+                    one.slot == row && one.shape_class == longest.shape_class
                 };
                 let in_row = |row: usize| {
                     candidates.iter().find(|one| runs(row, one)).map(|one| one.sequence)

@@ -7,8 +7,8 @@
 mod batches;
 
 use galatea_policy::{
-    BatchKey, Event, FailReason, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode,
-    SequenceKey, SequenceSpec, SequenceStrategy, Time,
+    Event, FailReason, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode, SequenceKey,
+    SequenceSpec, SequenceStrategy, ShapeClassId, Time,
 };
 
 use crate::decision::Decision;
@@ -58,7 +58,7 @@ struct LiveSequence {
 #[derive(Clone, Debug)]
 struct Pending {
     key: RequestKey,
-    batch_key: BatchKey,
+    shape_class: ShapeClassId,
     since: Time,
     fails_at: Option<Time>,
     start: bool,
@@ -207,7 +207,7 @@ impl Oracle {
         let fails_at = if info.timeout_ns == 0 { None } else { sum(self.now, info.timeout_ns) };
         self.sequences[index].waiting.push(Pending {
             key: info.key,
-            batch_key: info.batch_key,
+            shape_class: info.shape_class,
             since: self.now,
             fails_at,
             start: mark.start,
