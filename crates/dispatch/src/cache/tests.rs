@@ -8,13 +8,13 @@ use galatea_tensor::Shape;
 
 use super::LocalCache;
 use crate::testing::TestServer;
-use crate::testing::{ECHO, FakeBackend, Files, Setup, request, send};
+use crate::testing::{ECHO, FakeBackend, Files, ServerSetup, request, send};
 
 const CACHED: &str = "response_cache { enable: true }";
 
 fn serve(more: &str, backend: FakeBackend) -> Arc<TestServer> {
     let cache = Arc::new(LocalCache::new(1 << 20));
-    Setup::new(format!("{ECHO} {more}"), backend).cache(cache).serve()
+    ServerSetup::new(format!("{ECHO} {more}"), backend).cache(cache).serve()
 }
 
 fn statistics(server: &TestServer) -> (InferenceStatistics, u64, u64) {
@@ -52,10 +52,11 @@ fn a_cache_that_outlives_the_server_has_responses_only_of_the_same_backend() {
         let fingerprint = version.map(BackendFingerprint::of_version);
         let backend = FakeBackend::new(ExecutionPolicy::Inline);
         let files = Files { version: 1, marks: Some(Vec::new()), ..Files::default() };
-        let server = Setup::new(format!("{ECHO} {CACHED}"), FakeBackend { fingerprint, ..backend })
-            .files(vec![files])
-            .cache(cache.clone())
-            .serve();
+        let server =
+            ServerSetup::new(format!("{ECHO} {CACHED}"), FakeBackend { fingerprint, ..backend })
+                .files(vec![files])
+                .cache(cache.clone())
+                .serve();
         send(&server, request(&[2, 3])).recv().unwrap().unwrap();
         statistics(&server).0.cache_hit.count
     };
@@ -66,7 +67,7 @@ fn a_cache_that_outlives_the_server_has_responses_only_of_the_same_backend() {
 #[test]
 fn errors_are_not_cached() {
     let backend =
-        FakeBackend::acting(ExecutionPolicy::Inline, |_| Err(Status::internal("not today")));
+        FakeBackend::with_action(ExecutionPolicy::Inline, |_| Err(Status::internal("not today")));
     let server = serve(CACHED, backend);
     for _ in 0..2 {
         send(&server, request(&[1, 1])).recv().unwrap().unwrap_err();
@@ -79,7 +80,8 @@ fn errors_are_not_cached() {
 fn the_cache_needs_both_server_and_model_settings() {
     let without_model = serve("", FakeBackend::new(ExecutionPolicy::Inline));
     let without_server =
-        Setup::new(format!("{ECHO} {CACHED}"), FakeBackend::new(ExecutionPolicy::Inline)).serve();
+        ServerSetup::new(format!("{ECHO} {CACHED}"), FakeBackend::new(ExecutionPolicy::Inline))
+            .serve();
     for server in [without_model, without_server] {
         for _ in 0..2 {
             send(&server, request(&[1, 1])).recv().unwrap().unwrap();

@@ -6,7 +6,7 @@ use galatea_backend::ExecutionPolicy;
 use galatea_infer::{ClassesCell, Code, InferenceRequest};
 
 use crate::LocalCache;
-use crate::testing::{ECHO, FakeBackend, Files, Setup, request, send};
+use crate::testing::{ECHO, FakeBackend, Files, ServerSetup, request, send};
 
 const LABELLED: &str = r#"
     name: "echo" backend: "fake" max_batch_size: 8
@@ -14,10 +14,10 @@ const LABELLED: &str = r#"
     output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] label_filename: "labels.txt" }
 "#;
 
-fn setup(text: &str, labels: &str) -> Setup {
+fn setup(text: &str, labels: &str) -> ServerSetup {
     let beside_versions = vec![("labels.txt", labels.as_bytes().to_vec())];
     let files = Files { version: 1, beside_versions, ..Files::default() };
-    Setup::new(text, FakeBackend::new(ExecutionPolicy::Inline)).files(vec![files])
+    ServerSetup::new(text, FakeBackend::new(ExecutionPolicy::Inline)).files(vec![files])
 }
 
 fn request_with_classes() -> (InferenceRequest, ClassesCell) {
@@ -66,7 +66,7 @@ fn a_cached_response_serves_requests_with_and_without_classes() {
     let backend = FakeBackend::new(ExecutionPolicy::Inline);
     let batches = backend.batches.clone();
     let cache = Arc::new(LocalCache::new(1 << 20));
-    let server = Setup::new(format!("{ECHO} response_cache {{ enable: true }}"), backend)
+    let server = ServerSetup::new(format!("{ECHO} response_cache {{ enable: true }}"), backend)
         .cache(cache)
         .serve();
     send(&server, request(&[1, 2])).recv().unwrap().unwrap();

@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::HostPolicies;
 use crate::testing::LONG;
-use crate::testing::{ECHO, FakeBackend, Setup, request, send};
+use crate::testing::{ECHO, FakeBackend, ServerSetup, request, send};
 
 /// Where executions meet: each waits until the expected number is present.
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl Meeting {
 
     fn backend(self: &Arc<Self>) -> FakeBackend {
         let meeting = self.clone();
-        FakeBackend::acting(ExecutionPolicy::Blocking, move |_| {
+        FakeBackend::with_action(ExecutionPolicy::Blocking, move |_| {
             assert!(meeting.attend(), "nobody ended the meeting");
             Ok(())
         })
@@ -69,7 +69,7 @@ impl Meeting {
 fn each_instance_executes_a_request_concurrently() {
     let meeting = Arc::new(Meeting::default());
     let text = format!("{ECHO} instance_group {{ count: 3 }}");
-    let server = Setup::new(text, meeting.backend()).serve();
+    let server = ServerSetup::new(text, meeting.backend()).serve();
     let inboxes: Vec<_> = (0..4).map(|_| send(&server, request(&[1, 1]))).collect();
     meeting.wait_for(3);
     // The fourth request waits until one of the three is done.
@@ -85,7 +85,7 @@ fn each_instance_executes_a_request_concurrently() {
 #[test]
 fn one_instance_executes_one_request_after_another() {
     let meeting = Arc::new(Meeting::default());
-    let server = Setup::new(ECHO, meeting.backend()).serve();
+    let server = ServerSetup::new(ECHO, meeting.backend()).serve();
     let inboxes: Vec<_> = (0..3).map(|_| send(&server, request(&[1, 1]))).collect();
     meeting.wait_for(1);
     meeting.end();
@@ -99,7 +99,7 @@ fn one_instance_executes_one_request_after_another() {
 fn groups_add_up_without_passive_ones() {
     let meeting = Arc::new(Meeting::default());
     let groups = "instance_group [ { count: 2 }, { count: 3 passive: true }, { count: 1 } ]";
-    let server = Setup::new(format!("{ECHO} {groups}"), meeting.backend()).serve();
+    let server = ServerSetup::new(format!("{ECHO} {groups}"), meeting.backend()).serve();
     let inboxes: Vec<_> = (0..6).map(|_| send(&server, request(&[1, 1]))).collect();
     meeting.wait_for(3);
     let status = server.scheduler_status("echo", None).unwrap();
@@ -127,14 +127,14 @@ fn executes_on(policy: ExecutionPolicy, name: &str, groups: &str) -> Vec<usize> 
     policies.set_cores(name, &format!("{first}-{first}")).unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = seen.clone();
-    let backend = FakeBackend::acting(policy, move |_| {
+    let backend = FakeBackend::with_action(policy, move |_| {
         noted.lock().unwrap().push(affinity());
         Ok(())
     });
     let sample = "model_warmup { name: 's' batch_size: 1
         inputs { key: 'IN' value { data_type: TYPE_FP32 dims: 1 zero_data: true } } }";
     let text = format!("{ECHO} {sample} {groups}");
-    let server = Setup::new(text, backend).host_policies(policies).serve();
+    let server = ServerSetup::new(text, backend).host_policies(policies).serve();
     send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
     let mut seen = seen.lock().unwrap().clone();
     assert_eq!(seen.len(), 2);
@@ -160,7 +160,7 @@ fn a_missing_processor_fails_the_load() {
     let mut policies = HostPolicies::default();
     policies.set_cores("cpu", "1023-1023").unwrap();
     let backend = FakeBackend::new(ExecutionPolicy::Blocking);
-    let (_, failures) = Setup::new(ECHO, backend).host_policies(policies).load();
+    let (_, failures) = ServerSetup::new(ECHO, backend).host_policies(policies).load();
     let reason = failures[0].status.message();
     assert!(reason.starts_with("unable to bind a thread to the CPU cores 1023"), "{reason}");
 }
@@ -226,7 +226,7 @@ fn instances_are_created_in_parallel_if_the_backend_allows_it() {
         Ok(())
     });
     let groups = "instance_group [ { count: 3 }, { count: 1 passive: true } ]";
-    let setup = Setup::new(format!("{ECHO} {groups}"), backend);
+    let setup = ServerSetup::new(format!("{ECHO} {groups}"), backend);
     let loading = std::thread::spawn(move || setup.serve());
     meeting.wait_for(4);
     meeting.end();
@@ -245,7 +245,7 @@ fn instances_are_created_sequentially_by_default() {
         noted.lock().unwrap().push((name.to_owned(), std::thread::current().id()));
         Ok(())
     });
-    Setup::new(format!("{ECHO} instance_group {{ count: 3 }}"), backend).serve();
+    ServerSetup::new(format!("{ECHO} instance_group {{ count: 3 }}"), backend).serve();
     let made = made.lock().unwrap();
     let names: Vec<&str> = made.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["echo_0_0", "echo_0_1", "echo_0_2"]);
@@ -262,7 +262,7 @@ fn no_instance_is_begun_after_a_failed_one() {
         Err(Status::unavailable(format!("no room for {name}")))
     });
     let text = format!("{ECHO} instance_group {{ count: {COUNT} }}");
-    let (_, failures) = Setup::new(text, backend).load();
+    let (_, failures) = ServerSetup::new(text, backend).load();
     let reason = failures[0].status.message();
     assert!(reason.starts_with("no room for echo_0_"), "{reason}");
     let begun = *begun.lock().unwrap();
@@ -276,7 +276,7 @@ fn a_panic_of_an_instance_fails_the_load() {
         Ok(())
     });
     let text = format!("{ECHO} instance_group {{ count: 3 }}");
-    let (_, failures) = Setup::new(text, backend).load();
+    let (_, failures) = ServerSetup::new(text, backend).load();
     let reason = failures[0].status.message();
     assert_eq!(reason, "the backend failed while it loaded the model");
 }

@@ -14,8 +14,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::predictor::SHORT_EXECUTION_MAX;
 use crate::testing::TestServer;
-use crate::testing::sequences::{Scripted, answer, int, step, value, wait_until};
-use crate::testing::{LONG, Setup, send};
+use crate::testing::sequences::{ScriptedBackend, int, reply_with, step, value, wait_until};
+use crate::testing::{LONG, ServerSetup, send};
 use crate::{HostPolicies, RateLimit};
 
 fn model(more: &str) -> String {
@@ -54,12 +54,12 @@ impl Stage {
     fn with(
         text: &str,
         guarantee: ExecutionGuarantee,
-        change: impl FnOnce(Setup) -> Setup,
+        change: impl FnOnce(ServerSetup) -> ServerSetup,
     ) -> Self {
         let ran = Arc::<Mutex<Vec<ThreadId>>>::default();
         let later = Arc::<OnceLock<Weak<TestServer>>>::default();
         let (note, known) = (ran.clone(), later.clone());
-        let backend = Scripted::new(ExecutionPolicy::Blocking, move |batch| {
+        let backend = ScriptedBackend::new(ExecutionPolicy::Blocking, move |batch| {
             for request in batch {
                 note.lock().unwrap().push(std::thread::current().id());
                 let task = int(&request, "IN");
@@ -70,11 +70,11 @@ impl Stage {
                     let server = known.get().unwrap().upgrade().unwrap();
                     let _answer = send(&server, step(0, "", SHORT_TASK));
                 }
-                answer(request, task);
+                reply_with(request, task);
             }
             Ok(())
         });
-        let server = change(Setup::new(text, backend.promising(guarantee))).serve();
+        let server = change(ServerSetup::new(text, backend.with_guarantee(guarantee))).serve();
         later.set(Arc::downgrade(&server)).unwrap();
         Self { server, ran }
     }
@@ -251,7 +251,7 @@ fn a_bound_instance_is_executed_by_its_thread() {
         let allowed = sched_getaffinity(None).unwrap();
         let core = (0..CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).unwrap();
         policies.set_cores("cpu", &format!("{core}-{core}")).unwrap();
-        let change = |setup: Setup| setup.host_policies(policies);
+        let change = |setup: ServerSetup| setup.host_policies(policies);
         Stage::with(&model(ONE), ExecutionGuarantee::Predictable, change).check_never();
     });
 }

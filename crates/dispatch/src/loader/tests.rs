@@ -7,7 +7,7 @@ use galatea_infer::InferenceRequest;
 
 use crate::LogSink;
 use crate::testing::LONG;
-use crate::testing::{ECHO, FakeBackend, Setup, request, send};
+use crate::testing::{ECHO, FakeBackend, ServerSetup, request, send};
 
 type Lines = Arc<Mutex<Vec<(LogLevel, String)>>>;
 
@@ -30,7 +30,7 @@ fn requests_that_the_scheduler_refuses_are_logged() {
     let (log, lines) = log();
     let queue = "dynamic_batching { default_queue_policy { max_queue_size: 1 } }";
     let backend = FakeBackend::new(ExecutionPolicy::Inline);
-    let server = Setup::new(format!("{ECHO} {queue}"), backend).hold(5, 0).log(log).serve();
+    let server = ServerSetup::new(format!("{ECHO} {queue}"), backend).hold(5, 0).log(log).serve();
     lines.lock().unwrap().clear();
     let _waits = send(&server, request(&[1, 1]));
     send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
@@ -46,7 +46,7 @@ fn the_log_names_the_refused_request_even_if_the_error_does_not() {
     let backend = FakeBackend::new(ExecutionPolicy::Inline);
     let policy = "default_queue_policy { default_timeout_microseconds: 1 }";
     let text = format!("{ECHO} dynamic_batching {{ {policy} }}");
-    let server = Setup::new(text, backend).hold(5, 0).log(log).serve();
+    let server = ServerSetup::new(text, backend).hold(5, 0).log(log).serve();
     lines.lock().unwrap().clear();
     let late = InferenceRequest { id: "late".into(), ..request(&[1, 1]) };
     let status = send(&server, late).recv_timeout(LONG).unwrap().unwrap_err();
@@ -61,7 +61,7 @@ fn the_log_names_the_refused_request_even_if_the_error_does_not() {
 fn the_steps_of_loading_are_logged() {
     let (log, lines) = log();
     let backend = FakeBackend::new(ExecutionPolicy::Inline);
-    let server = Setup::new(ECHO, backend).log(log).serve();
+    let server = ServerSetup::new(ECHO, backend).log(log).serve();
     let steps = of_level(&lines, LogLevel::Verbose(1));
     let expected = [
         "'echo' version 1: completing the configuration",

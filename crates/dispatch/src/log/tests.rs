@@ -6,10 +6,10 @@ use galatea_backend::ExecutionPolicy;
 use galatea_infer::{InferenceRequest, Status};
 
 use crate::testing::sequences::{
-    DIRECT, OLDEST, ONE_INSTANCE, Scripted, TWO_INSTANCES, config, error, step, value, verbose_log,
-    wait_until, wait_until_empty,
+    DIRECT, OLDEST, ONE_INSTANCE, ScriptedBackend, TWO_INSTANCES, config, error, step, value,
+    verbose_log, wait_until, wait_until_empty,
 };
-use crate::testing::{ECHO, FakeBackend, LONG, Setup, request, send};
+use crate::testing::{ECHO, FakeBackend, LONG, ServerSetup, request, send};
 
 const INLINE: ExecutionPolicy = ExecutionPolicy::Inline;
 
@@ -26,7 +26,7 @@ fn take_lines(lines: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
 #[test]
 fn a_request_is_logged_from_its_arrival_to_its_response() {
     let (log, lines) = verbose_log(1);
-    let server = Setup::new(ECHO, FakeBackend::new(INLINE)).log(log).serve();
+    let server = ServerSetup::new(ECHO, FakeBackend::new(INLINE)).log(log).serve();
     take_lines(&lines);
     let asked = InferenceRequest {
         id: "a\nb".into(),
@@ -48,8 +48,8 @@ fn a_request_is_logged_from_its_arrival_to_its_response() {
 #[test]
 fn an_error_is_logged_as_a_reply() {
     let (log, lines) = verbose_log(1);
-    let backend = FakeBackend::acting(INLINE, |_| Err(Status::internal("no\nluck")));
-    let server = Setup::new(ECHO, backend).log(log).serve();
+    let backend = FakeBackend::with_action(INLINE, |_| Err(Status::internal("no\nluck")));
+    let server = ServerSetup::new(ECHO, backend).log(log).serve();
     take_lines(&lines);
     send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
     let about = "[request id: <id_unknown>] model 'echo' version 1";
@@ -66,13 +66,13 @@ fn an_error_is_logged_as_a_reply() {
 #[test]
 fn requests_are_not_logged_at_lower_levels() {
     let (log, lines) = verbose_log(0);
-    let server = Setup::new(ECHO, FakeBackend::new(INLINE)).log(log).serve();
+    let server = ServerSetup::new(ECHO, FakeBackend::new(INLINE)).log(log).serve();
     take_lines(&lines);
     send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
     assert_eq!(take_lines(&lines), [""; 0]);
     let (log, lines) = verbose_log(0);
     let text = config(4, DIRECT, ONE_INSTANCE);
-    let server = Setup::new(text, Scripted::adding(INLINE)).log(log).serve();
+    let server = ServerSetup::new(text, ScriptedBackend::summing(INLINE)).log(log).serve();
     take_lines(&lines);
     assert_eq!(value(&send(&server, step(5, "+.", 1))), 1);
     wait_until_empty(&server);
@@ -93,7 +93,7 @@ fn the_begin_and_end_of_a_sequence_are_logged() {
     for batching in [DIRECT, OLDEST] {
         let (log, lines) = verbose_log(1);
         let text = config(1, batching, ONE_INSTANCE);
-        let server = Setup::new(text, Scripted::adding(INLINE)).log(log).serve();
+        let server = ServerSetup::new(text, ScriptedBackend::summing(INLINE)).log(log).serve();
         take_lines(&lines);
         assert_eq!(value(&send(&server, step(5, "+", 1))), 1);
         let about = "[request id: <id_unknown>] model 'seq' version 1";
@@ -121,7 +121,7 @@ fn the_idle_timeout_of_a_sequence_is_logged() {
     // notice the timeout too.
     let batching = "direct { } max_sequence_idle_microseconds: 200000";
     let text = config(2, batching, TWO_INSTANCES);
-    let server = Setup::new(text, Scripted::adding(INLINE)).log(log).serve();
+    let server = ServerSetup::new(text, ScriptedBackend::summing(INLINE)).log(log).serve();
     assert_eq!(value(&send(&server, step(7, "+", 1))), 1);
     // The timer's thread logs it after it has happened.
     let is_logged = || lines.lock().unwrap().iter().any(|line: &String| line.ends_with("is free"));

@@ -23,7 +23,7 @@ use galatea_infer::{
 use galatea_tensor::{Buffer, DataType, Shape};
 
 #[cfg(test)]
-pub(crate) use self::server::{Failure, Setup, TestServer, send, serve};
+pub(crate) use self::server::{Failure, ServerSetup, TestServer, send, serve};
 
 /// The model that most tests use: one FP32 input and output of any length.
 pub const ECHO: &str = r#"
@@ -33,7 +33,7 @@ pub const ECHO: &str = r#"
 "#;
 
 /// What an instance does with a batch.
-pub type Act = dyn Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync;
+pub type BatchAction = dyn Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync;
 
 /// Replies to each request with its own input. The test decides what an instance does before
 /// that.
@@ -41,7 +41,7 @@ pub struct FakeBackend {
     /// The threads that execute it.
     pub policy: ExecutionPolicy,
     /// What an instance does before it replies.
-    pub act: Arc<Act>,
+    pub act: Arc<BatchAction>,
     /// The batch sizes executed, in order.
     pub batches: Arc<Mutex<Vec<u32>>>,
     /// The fingerprint of the backend.
@@ -51,11 +51,11 @@ pub struct FakeBackend {
 impl FakeBackend {
     /// A backend that only replies.
     pub fn new(policy: ExecutionPolicy) -> Self {
-        Self::acting(policy, |_| Ok(()))
+        Self::with_action(policy, |_| Ok(()))
     }
 
     /// A backend that does this with each batch before it replies.
-    pub fn acting(
+    pub fn with_action(
         policy: ExecutionPolicy,
         act: impl Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync + 'static,
     ) -> Self {
@@ -90,7 +90,7 @@ impl Backend for FakeBackend {
 struct FakeModel {
     spec: Arc<ModelSpec>,
     host: Arc<dyn Host>,
-    act: Arc<Act>,
+    act: Arc<BatchAction>,
     batches: Arc<Mutex<Vec<u32>>>,
 }
 

@@ -55,13 +55,13 @@ type Script = dyn Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + S
 
 /// Runs a script on each batch.
 #[derive(Clone)]
-pub(crate) struct Scripted {
+pub(crate) struct ScriptedBackend {
     policy: ExecutionPolicy,
     guarantee: ExecutionGuarantee,
     script: Arc<Script>,
 }
 
-impl Scripted {
+impl ScriptedBackend {
     pub(crate) fn new(
         policy: ExecutionPolicy,
         script: impl Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + Sync + 'static,
@@ -69,12 +69,12 @@ impl Scripted {
         Self { policy, guarantee: ExecutionGuarantee::Unspecified, script: Arc::new(script) }
     }
 
-    pub(crate) fn promising(self, guarantee: ExecutionGuarantee) -> Self {
+    pub(crate) fn with_guarantee(self, guarantee: ExecutionGuarantee) -> Self {
         Self { guarantee, ..self }
     }
 
     /// Adds each request's input to its sequence's sum.
-    pub(crate) fn adding(policy: ExecutionPolicy) -> Self {
+    pub(crate) fn summing(policy: ExecutionPolicy) -> Self {
         Self::new(policy, |batch| {
             batch.into_iter().for_each(add);
             Ok(())
@@ -82,7 +82,7 @@ impl Scripted {
     }
 }
 
-impl Backend for Scripted {
+impl Backend for ScriptedBackend {
     fn execution_policy(&self, _spec: &ModelSpec) -> ExecutionPolicy {
         self.policy
     }
@@ -97,13 +97,13 @@ impl Backend for Scripted {
     }
 }
 
-impl Model for Scripted {
+impl Model for ScriptedBackend {
     fn create_instance(&self, _at: &Placement) -> Result<Box<dyn Instance>, Status> {
         Ok(Box::new(self.clone()))
     }
 }
 
-impl Instance for Scripted {
+impl Instance for ScriptedBackend {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         (self.script)(requests)
     }
@@ -124,12 +124,12 @@ pub(crate) fn add(mut request: PendingRequest) {
     let sum = int(&request, "SUM_IN") + int(&request, "IN");
     let shape = request.request().input("SUM_IN").unwrap().shape.clone();
     request.update_state("SUM_OUT", shape, bytes(sum)).unwrap();
-    answer(request, sum);
+    reply_with(request, sum);
 }
 
-pub(crate) fn answer(request: PendingRequest, value: i32) {
+pub(crate) fn reply_with(request: PendingRequest, value: i32) {
     let response = response(&request, value);
-    request.complete(Ok(response), &no_time());
+    request.complete(Ok(response), &zero_times());
 }
 
 pub(crate) fn response(request: &PendingRequest, value: i32) -> InferenceResponse {
@@ -147,7 +147,7 @@ pub(crate) fn response(request: &PendingRequest, value: i32) -> InferenceRespons
     }
 }
 
-pub(crate) fn no_time() -> ExecutionTimes {
+pub(crate) fn zero_times() -> ExecutionTimes {
     let now = Instant::now();
     ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now }
 }
@@ -207,13 +207,13 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// A gate, and the backend behind it, which does `then` with each batch.
-    pub(crate) fn before(
+    pub(crate) fn with_backend(
         then: impl Fn(PendingRequest) + Send + Sync + 'static,
-    ) -> (Self, Scripted) {
+    ) -> (Self, ScriptedBackend) {
         let (enter, entered) = mpsc::channel();
         let (go, gone) = mpsc::channel();
         let gone = Mutex::new(gone);
-        let backend = Scripted::new(ExecutionPolicy::Blocking, move |batch| {
+        let backend = ScriptedBackend::new(ExecutionPolicy::Blocking, move |batch| {
             let _ = enter.send(batch.iter().map(row).collect());
             let _ = gone.lock().unwrap().recv_timeout(LONG);
             batch.into_iter().for_each(&then);
@@ -234,7 +234,7 @@ impl Gate {
 
     /// Compares the rows of the batch, and lets it pass.
     #[track_caller]
-    pub(crate) fn pass(&self, expected: &[&str]) {
+    pub(crate) fn check_and_open(&self, expected: &[&str]) {
         assert_eq!(self.batch(), expected);
         self.open();
     }

@@ -171,7 +171,7 @@ impl InferenceService for TestServer {
 }
 
 /// The settings of a server with one model.
-pub(crate) struct Setup {
+pub(crate) struct ServerSetup {
     text: String,
     backend: Arc<dyn Backend>,
     files: Vec<Files>,
@@ -184,7 +184,7 @@ pub(crate) struct Setup {
     rate_limit: RateLimit,
 }
 
-impl Setup {
+impl ServerSetup {
     pub(crate) fn new(text: impl Into<String>, backend: impl Backend + 'static) -> Self {
         Self {
             text: text.into(),
@@ -274,7 +274,7 @@ impl Setup {
 
 /// A server with one version of a model, which loads.
 pub(crate) fn serve(text: &str, backend: FakeBackend, hold_until_queued: u32) -> Arc<TestServer> {
-    Setup::new(text, backend).hold(hold_until_queued, 0).serve()
+    ServerSetup::new(text, backend).hold(hold_until_queued, 0).serve()
 }
 
 /// Sends a request, and returns the receiver of its reply.

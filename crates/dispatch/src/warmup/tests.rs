@@ -7,8 +7,8 @@ use galatea_infer::{PendingRequest, Status};
 use galatea_tensor::DataType;
 
 use crate::LogSink;
-use crate::testing::sequences::{BLOCKING, OLDEST, Scripted, add, answer, config, row};
-use crate::testing::{ECHO, FakeBackend, Files, Setup, request, send};
+use crate::testing::sequences::{BLOCKING, OLDEST, ScriptedBackend, add, config, reply_with, row};
+use crate::testing::{ECHO, FakeBackend, Files, ServerSetup, request, send};
 
 const INLINE: ExecutionPolicy = ExecutionPolicy::Inline;
 
@@ -18,7 +18,7 @@ type Seen = Arc<Mutex<Vec<String>>>;
 fn recording() -> (FakeBackend, Seen) {
     let seen = Seen::default();
     let notes = seen.clone();
-    let backend = FakeBackend::acting(INLINE, move |batch| {
+    let backend = FakeBackend::with_action(INLINE, move |batch| {
         let batch: Vec<String> = batch.iter().map(inputs).collect();
         notes.lock().unwrap().push(batch.join(" | "));
         Ok(())
@@ -43,7 +43,7 @@ fn files(warmup: &[(&'static str, &[u8])]) -> Vec<Files> {
 #[track_caller]
 fn executed(text: &str, warmup: &[(&'static str, &[u8])]) -> Vec<String> {
     let (backend, seen) = recording();
-    let _server = Setup::new(text, backend).files(files(warmup)).serve();
+    let _server = ServerSetup::new(text, backend).files(files(warmup)).serve();
     let seen = seen.lock().unwrap();
     seen.clone()
 }
@@ -133,7 +133,7 @@ fn a_reshaped_input_is_reshaped_as_for_clients() {
 /// The error of loading a model with this sample.
 #[track_caller]
 fn refused(text: &str, backend: FakeBackend, warmup: &[(&'static str, &[u8])]) -> String {
-    let (server, failures) = Setup::new(text, backend).files(files(warmup)).load();
+    let (server, failures) = ServerSetup::new(text, backend).files(files(warmup)).load();
     assert!(server.find("echo", Some(1)).is_err());
     let [failure] = &failures[..] else { panic!("{failures:?}") };
     String::from(failure.status.message())
@@ -177,14 +177,14 @@ fn an_error_of_the_backend_fails_the_load() {
     let text = format!("{ECHO} {SAMPLE}");
     let calls = Arc::new(Mutex::new(0));
     let counted = calls.clone();
-    let backend = FakeBackend::acting(INLINE, move |_| {
+    let backend = FakeBackend::with_action(INLINE, move |_| {
         *counted.lock().unwrap() += 1;
         Err(Status::internal("no luck"))
     });
     let reason = refused(&text, backend, &[]);
     assert_eq!(reason, "failed to run warmup sample 's': no luck; no luck");
     assert_eq!(*calls.lock().unwrap(), 1, "the first failure is the last");
-    let backend = FakeBackend::acting(INLINE, |_| panic!("a planted panic"));
+    let backend = FakeBackend::with_action(INLINE, |_| panic!("a planted panic"));
     let reason = refused(&text, backend, &[]);
     assert_eq!(reason, "the instance panicked while it was warmed up");
 }
@@ -199,7 +199,7 @@ fn warmup_is_counted_and_logged() {
         }
     });
     let text = format!("{ECHO} {SAMPLE} model_warmup {{ name: 'none' }}");
-    let server = Setup::new(text, FakeBackend::new(INLINE)).log(log).serve();
+    let server = ServerSetup::new(text, FakeBackend::new(INLINE)).log(log).serve();
     let statistics = || server.statistics(Some("echo"), None).unwrap().remove(0);
     assert_eq!((statistics().inference_count, statistics().execution_count), (6, 3));
     assert_eq!(statistics().inference.success.count, 6);
@@ -220,14 +220,14 @@ fn warmup_is_counted_and_logged() {
 fn rows(batching: &str, samples: &str) -> Vec<String> {
     let seen = Seen::default();
     let notes = seen.clone();
-    let backend = Scripted::new(BLOCKING, move |batch| {
+    let backend = ScriptedBackend::new(BLOCKING, move |batch| {
         let rows: Vec<String> = batch.iter().map(row).collect();
         notes.lock().unwrap().push(rows.join(" | "));
         batch.into_iter().for_each(add);
         Ok(())
     });
     let text = format!("{} {samples}", config(2, batching, "instance_group { count: 1 }"));
-    let _server = Setup::new(text, backend).serve();
+    let _server = ServerSetup::new(text, backend).serve();
     let seen = seen.lock().unwrap();
     seen.clone()
 }
@@ -261,7 +261,7 @@ fn controls_and_states_are_those_of_a_new_sequence_unless_the_sample_replaces_th
 fn a_sample_may_replace_a_state() {
     let seen = Seen::default();
     let notes = seen.clone();
-    let backend = Scripted::new(BLOCKING, move |batch| {
+    let backend = ScriptedBackend::new(BLOCKING, move |batch| {
         notes.lock().unwrap().extend(batch.iter().map(row));
         batch.into_iter().for_each(add);
         Ok(())
@@ -270,7 +270,7 @@ fn a_sample_may_replace_a_state() {
         format!("model_warmup {{ name: 's' batch_size: 1 {} {} }}", int32("IN"), int32("SUM_IN"));
     let text = format!("{} {samples}", config(2, OLDEST, "instance_group { count: 1 }"));
     let files = files(&[("seven", &[7, 0, 0, 0])]);
-    let _server = Setup::new(text, backend).files(files).serve();
+    let _server = ServerSetup::new(text, backend).files(files).serve();
     assert_eq!(*seen.lock().unwrap(), ["1 1 1 0 7 7"]);
 }
 
@@ -286,7 +286,7 @@ fn a_control_of_another_type_or_shape_fails_the_load() {
             "{} model_warmup {{ name: 's' batch_size: 1 {zero} {start} }}",
             config(2, OLDEST, "")
         );
-        let (_, failures) = Setup::new(text, Scripted::adding(BLOCKING)).load();
+        let (_, failures) = ServerSetup::new(text, ScriptedBackend::summing(BLOCKING)).load();
         let reason = failures[0].status.message();
         assert!(reason.contains(expected), "{reason}");
     }
@@ -296,13 +296,13 @@ fn a_control_of_another_type_or_shape_fails_the_load() {
 fn rescheduled_requests_are_executed_again() {
     let seen = Seen::default();
     let notes = seen.clone();
-    let backend = Scripted::new(BLOCKING, move |batch| {
+    let backend = ScriptedBackend::new(BLOCKING, move |batch| {
         let rows: Vec<String> = batch.iter().map(row).collect();
         notes.lock().unwrap().push(rows.join(" | "));
         let alone = batch.len() == 1;
         for (index, mut request) in batch.into_iter().enumerate() {
             if index == 0 && alone {
-                answer(request, 0);
+                reply_with(request, 0);
                 continue;
             }
             let next = i32::try_from(index).unwrap() + 5;
@@ -312,7 +312,7 @@ fn rescheduled_requests_are_executed_again() {
             let data = crate::testing::sequences::bytes(next);
             request.update_state("SUM_OUT", shape, data).unwrap();
             if index == 0 {
-                answer(request, 0);
+                reply_with(request, 0);
             } else {
                 request.reschedule().unwrap();
             }
@@ -325,6 +325,6 @@ fn rescheduled_requests_are_executed_again() {
         input("IN", "data_type: TYPE_INT32 dims: 1 zero_data: true")
     );
     let text = format!("{} {sample}", config(2, iterative, "instance_group { count: 1 }"));
-    let _server = Setup::new(text, backend).serve();
+    let _server = ServerSetup::new(text, backend).serve();
     assert_eq!(*seen.lock().unwrap(), ["1 1 0 1 0 0 | 1 1 0 1 0 0", "0 1 0 1 0 6"]);
 }

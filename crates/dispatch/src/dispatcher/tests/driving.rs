@@ -13,9 +13,10 @@ use crate::dispatcher::{Dispatcher, DispatcherOptions, INLINE_BATCHES_MAX, Reply
 use crate::lane::Lane;
 use crate::testing::TestServer;
 use crate::testing::sequences::{
-    DIRECT, Scripted, TWO_INSTANCES, answer, config, int, step, value, wait_until, wait_until_empty,
+    DIRECT, ScriptedBackend, TWO_INSTANCES, config, int, reply_with, step, value, wait_until,
+    wait_until_empty,
 };
-use crate::testing::{LONG, Setup, send};
+use crate::testing::{LONG, ServerSetup, send};
 use crate::timer::Timer;
 
 /// An instance that counts the instances that exist.
@@ -107,18 +108,18 @@ fn a_thread_executes_a_limited_number_of_batches_of_others() {
     let (server, told, ran) = (later.clone(), answers.clone(), threads.clone());
     // Each request sends another one while it is executed: the queue is never empty, as if
     // other clients kept filling it.
-    let backend = Scripted::new(ExecutionPolicy::Inline, move |batch| {
+    let backend = ScriptedBackend::new(ExecutionPolicy::Inline, move |batch| {
         for request in batch {
             ran.lock().unwrap().push(std::thread::current().id());
             let number = int(&request, "IN");
             if number < COUNT {
                 send_to(&server, number + 1, &told);
             }
-            answer(request, number);
+            reply_with(request, number);
         }
         Ok(())
     });
-    let server = Setup::new(INLINE, backend).serve();
+    let server = ServerSetup::new(INLINE, backend).serve();
     later.set(Arc::downgrade(&server)).unwrap();
     send_to(&later, 1, &answers);
     let own = threads.lock().unwrap().len();
@@ -137,17 +138,17 @@ fn the_next_request_takes_over_parked_batches() {
     let later = Later::default();
     let (answers, inbox) = mpsc::channel();
     let (server, told) = (later.clone(), answers.clone());
-    let backend = Scripted::new(ExecutionPolicy::Inline, move |batch| {
+    let backend = ScriptedBackend::new(ExecutionPolicy::Inline, move |batch| {
         for request in batch {
             let number = int(&request, "IN");
             if number > 0 {
                 send_to(&server, number - 1, &told);
             }
-            answer(request, number);
+            reply_with(request, number);
         }
         Ok(())
     });
-    let server = Setup::new(INLINE, backend).without_timer().serve();
+    let server = ServerSetup::new(INLINE, backend).without_timer().serve();
     later.set(Arc::downgrade(&server)).unwrap();
     let rounds = i32::try_from(INLINE_BATCHES_MAX).unwrap();
     send_to(&later, rounds + 9, &answers);
@@ -169,24 +170,24 @@ fn a_thread_takes_over_batches_that_became_possible_while_it_executed() {
     let (unblock, unblocked) = mpsc::channel::<()>();
     let unblocked = Mutex::new(unblocked);
     let (keep, ran) = (kept.clone(), others.clone());
-    let backend = Scripted::new(ExecutionPolicy::Inline, move |batch| {
+    let backend = ScriptedBackend::new(ExecutionPolicy::Inline, move |batch| {
         for request in batch {
             match int(&request, "IN") {
                 1 => keep.lock().unwrap().push(request),
                 2 => {
                     blocked.send(()).unwrap();
                     let _ = unblocked.lock().unwrap().recv_timeout(LONG);
-                    answer(request, 2);
+                    reply_with(request, 2);
                 }
                 number => {
                     ran.fetch_add(1, Ordering::Relaxed);
-                    answer(request, number);
+                    reply_with(request, number);
                 }
             }
         }
         Ok(())
     });
-    let server = Setup::new(config(1, DIRECT, TWO_INSTANCES), backend).serve();
+    let server = ServerSetup::new(config(1, DIRECT, TWO_INSTANCES), backend).serve();
     let held = send(&server, step(1, "+", 1));
     let waits = send(&server, step(1, ".", 3));
     std::thread::scope(|scope| {
@@ -194,7 +195,7 @@ fn a_thread_takes_over_batches_that_became_possible_while_it_executed() {
         let inside = scope.spawn(move || value(&send(server, step(2, "+.", 2))));
         is_blocked.recv_timeout(LONG).unwrap();
         let first = kept.lock().unwrap().remove(0);
-        answer(first, 1);
+        reply_with(first, 1);
         assert_eq!(value(&held), 1);
         assert_eq!(others.load(Ordering::Relaxed), 0, "the thread that released executed");
         unblock.send(()).unwrap();
@@ -212,7 +213,7 @@ fn an_instance_may_wait_for_another_one_after_any_number_of_short_batches() {
     const FAILED: i32 = -2;
     let later = Later::default();
     let server = later.clone();
-    let backend = Scripted::new(ExecutionPolicy::Blocking, move |batch| {
+    let backend = ScriptedBackend::new(ExecutionPolicy::Blocking, move |batch| {
         for request in batch {
             let mut number = int(&request, "IN");
             if number == WAITS {
@@ -220,11 +221,11 @@ fn an_instance_may_wait_for_another_one_after_any_number_of_short_batches() {
                 send_to(&server, 1, &told);
                 number = inbox.recv_timeout(LONG).unwrap_or(FAILED);
             }
-            answer(request, number);
+            reply_with(request, number);
         }
         Ok(())
     });
-    let server = Setup::new(INLINE.replace("count: 1", "count: 2"), backend).serve();
+    let server = ServerSetup::new(INLINE.replace("count: 1", "count: 2"), backend).serve();
     later.set(Arc::downgrade(&server)).unwrap();
     // Often enough for the other instance's thread to sleep at least once.
     for _ in 0..32 {

@@ -11,10 +11,10 @@ use galatea_infer::{
 
 use crate::testing::TestServer;
 use crate::testing::sequences::{
-    BLOCKING, ONE_INSTANCE, Scripted, TWO_INSTANCES, add, answer, config, int, no_time, response,
-    step, wait_until, wait_until_empty,
+    BLOCKING, ONE_INSTANCE, ScriptedBackend, TWO_INSTANCES, add, config, int, reply_with, response,
+    step, wait_until, wait_until_empty, zero_times,
 };
-use crate::testing::{LONG, Setup};
+use crate::testing::{LONG, ServerSetup};
 
 /// A model whose instances take one request at a time.
 fn dynamic(more: &str) -> String {
@@ -77,10 +77,10 @@ impl Rooms {
 fn rooms(
     journal: &Arc<Journal>,
     act: impl Fn(PendingRequest) + Send + Sync + 'static,
-) -> (Arc<Rooms>, Scripted) {
+) -> (Arc<Rooms>, ScriptedBackend) {
     let rooms = Arc::new(Rooms::default());
     let (journal, inside) = (journal.clone(), rooms.clone());
-    let backend = Scripted::new(BLOCKING, move |batch| {
+    let backend = ScriptedBackend::new(BLOCKING, move |batch| {
         for request in batch {
             let number = int(&request, "IN");
             journal.write(format!("{number} runs"));
@@ -122,14 +122,14 @@ fn replies(journal: &Journal) -> Vec<String> {
 
 fn done(request: PendingRequest) {
     let number = int(&request, "IN");
-    answer(request, number);
+    reply_with(request, number);
 }
 
 #[test]
 fn a_reply_waits_for_the_replies_of_earlier_requests() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, done);
-    let server = Setup::new(dynamic(""), backend).serve();
+    let server = ServerSetup::new(dynamic(""), backend).serve();
     for number in 1..=3 {
         send(&server, &journal, step(0, "", number));
     }
@@ -151,7 +151,7 @@ fn a_request_that_fails_in_the_queue_fails_at_once_and_holds_up_no_reply() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, done);
     let policy = "default_queue_policy { max_queue_size: 2 }";
-    let server = Setup::new(dynamic(policy), backend).serve();
+    let server = ServerSetup::new(dynamic(policy), backend).serve();
     for number in 1..=2 {
         send(&server, &journal, step(0, "", number));
         journal.wait_for(&format!("{number} runs"));
@@ -180,7 +180,7 @@ fn errors_and_dropped_requests_keep_the_order() {
         3 => panic!("planned"),
         _ => done(request),
     });
-    let server = Setup::new(dynamic(""), backend).serve();
+    let server = ServerSetup::new(dynamic(""), backend).serve();
     for number in 1..=4 {
         send(&server, &journal, step(0, "", number));
     }
@@ -207,10 +207,10 @@ fn a_decoupled_request_streams_while_it_is_first_in_order() {
         request.respond(Ok(partial.clone()));
         inside.wait(number);
         request.respond(Ok(partial));
-        request.finish(&no_time());
+        request.finish(&zero_times());
     });
     let text = format!("{} model_transaction_policy {{ decoupled: true }}", dynamic(""));
-    let server = Setup::new(text, backend).serve();
+    let server = ServerSetup::new(text, backend).serve();
     send(&server, &journal, step(0, "", 1));
     send(&server, &journal, step(0, "", 2));
     rooms.open(2);
@@ -239,7 +239,7 @@ fn a_waiting_reply_leaves_at_the_latest_when_the_model_is_destroyed() {
         }
     });
     let text = format!("{} model_transaction_policy {{ decoupled: true }}", dynamic(""));
-    let server = Setup::new(text, backend).serve();
+    let server = ServerSetup::new(text, backend).serve();
     for number in [1, 2] {
         rooms.open(number);
         send(&server, &journal, step(0, "", number));
@@ -257,7 +257,7 @@ fn a_waiting_reply_leaves_at_the_latest_when_the_model_is_destroyed() {
 fn a_sink_that_panics_loses_only_its_own_reply() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, done);
-    let server = Setup::new(dynamic(""), backend).serve();
+    let server = ServerSetup::new(dynamic(""), backend).serve();
     let sender = ResponseSender::new(Box::new(|_: Reply| panic!("planned")));
     server.infer(step(0, "", 1), sender);
     send(&server, &journal, step(0, "", 2));
@@ -275,7 +275,7 @@ fn a_sink_that_panics_loses_only_its_own_reply() {
 fn a_broken_scheduler_fails_queued_requests_while_earlier_ones_execute() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, done);
-    let server = Setup::new(dynamic(""), backend).serve();
+    let server = ServerSetup::new(dynamic(""), backend).serve();
     for number in 1..=3 {
         send(&server, &journal, step(0, "", number));
     }
@@ -296,7 +296,7 @@ const ORDERED_OLDEST: &str = "oldest { max_candidate_sequences: 1 preserve_order
 fn replies_of_sequences_leave_in_the_order_of_requests() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, add);
-    let server = Setup::new(config(1, ORDERED_OLDEST, TWO_INSTANCES), backend).serve();
+    let server = ServerSetup::new(config(1, ORDERED_OLDEST, TWO_INSTANCES), backend).serve();
     send(&server, &journal, step(1, "+", 1));
     send(&server, &journal, step(2, "+", 2));
     journal.wait_for("1 runs");
@@ -320,7 +320,7 @@ fn replies_of_sequences_leave_in_the_order_of_requests() {
 fn a_sequence_without_a_slot_holds_up_no_reply() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, add);
-    let server = Setup::new(config(1, ORDERED_OLDEST, ONE_INSTANCE), backend).serve();
+    let server = ServerSetup::new(config(1, ORDERED_OLDEST, ONE_INSTANCE), backend).serve();
     for number in [1, 2, 3, 4, 5] {
         rooms.open(number);
     }
@@ -342,7 +342,7 @@ fn a_sequence_without_a_slot_holds_up_no_reply() {
 fn a_cancelled_request_of_a_sequence_with_a_slot_holds_up_no_reply() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, add);
-    let server = Setup::new(config(1, ORDERED_OLDEST, TWO_INSTANCES), backend).serve();
+    let server = ServerSetup::new(config(1, ORDERED_OLDEST, TWO_INSTANCES), backend).serve();
     send(&server, &journal, step(1, "+", 1));
     journal.wait_for("1 runs");
     let token = CancelToken::new();
@@ -369,12 +369,12 @@ fn stuck(cancel: &CancelToken) -> (Arc<Journal>, Arc<TestServer>, Arc<Mutex<Vec<
         if int(&request, "IN") != 1 {
             return add(request);
         }
-        let answer = Ok(response(&request, 1));
+        let result = Ok(response(&request, 1));
         let responder = request.take_responder().unwrap();
         keep.lock().unwrap().push(request);
-        responder.complete(answer, &no_time());
+        responder.complete(result, &zero_times());
     });
-    let server = Setup::new(config(1, ORDERED_OLDEST, TWO_INSTANCES), backend).serve();
+    let server = ServerSetup::new(config(1, ORDERED_OLDEST, TWO_INSTANCES), backend).serve();
     rooms.open(1);
     send(&server, &journal, step(1, "+", 1));
     journal.wait_for("1 answered");
@@ -413,7 +413,7 @@ fn a_reply_that_waits_for_a_dropped_request_leaves() {
 fn replies_of_many_concurrent_instances_are_in_order() {
     let instances = "instance_group { kind: KIND_CPU count: 8 }";
     let text = dynamic("").replace(TWO_INSTANCES, instances);
-    let backend = Scripted::new(BLOCKING, |batch| {
+    let backend = ScriptedBackend::new(BLOCKING, |batch| {
         for request in batch {
             for _ in 0..int(&request, "IN") % 7 {
                 thread::yield_now();
@@ -422,7 +422,7 @@ fn replies_of_many_concurrent_instances_are_in_order() {
         }
         Ok(())
     });
-    let server = Setup::new(text, backend).serve();
+    let server = ServerSetup::new(text, backend).serve();
     let journal = Arc::new(Journal::default());
     const COUNT: i32 = 2000;
     for number in 0..COUNT {

@@ -11,7 +11,9 @@ use galatea_policy::InstanceId;
 
 use crate::lane::LaneOwner;
 use crate::testing::LONG;
-use crate::testing::{Failure, FakeBackend, Files, Inbox, Setup, TestServer, draft, request, send};
+use crate::testing::{
+    Failure, FakeBackend, Files, Inbox, ServerSetup, TestServer, draft, request, send,
+};
 use crate::{ModelDefinition, RateLimit, ResourceLimit};
 
 /// A server, and the executions of its instances.
@@ -39,7 +41,7 @@ fn backend(policy: ExecutionPolicy) -> (FakeBackend, mpsc::Receiver<String>, mps
     let (begins, begun) = mpsc::channel();
     let (end, may_end) = mpsc::channel();
     let (begins, may_end) = (Mutex::new(begins), Mutex::new(may_end));
-    let backend = FakeBackend::acting(policy, move |batch| {
+    let backend = FakeBackend::with_action(policy, move |batch| {
         let name = batch[0].request().model_name.clone();
         let _ = begins.lock().unwrap().send(name);
         let _ = may_end.lock().unwrap().recv_timeout(LONG);
@@ -58,7 +60,8 @@ impl Stage {
         let (fake, begun, end) = backend(policy);
         let backend = Arc::new(fake);
         let none = FakeBackend::new(policy);
-        let (server, mut failures) = Setup::new(model("echo", ""), none).rate_limit(limit).load();
+        let (server, mut failures) =
+            ServerSetup::new(model("echo", ""), none).rate_limit(limit).load();
         let definitions = models.iter().map(|(name, limiter)| ModelDefinition {
             namespace: None,
             name: String::from(*name),

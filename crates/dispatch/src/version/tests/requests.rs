@@ -78,7 +78,7 @@ fn data_for_a_host_policy_must_fit_the_shape() {
 fn requests_that_a_backend_refuses_or_panics_on_fail_and_others_continue() {
     for policy in [Inline, Blocking] {
         let backend =
-            FakeBackend::acting(policy, |requests| match requests[0].request().id.as_str() {
+            FakeBackend::with_action(policy, |requests| match requests[0].request().id.as_str() {
                 "refuse" => Err(Status::unavailable("not today")),
                 "panic" => panic!("planned"),
                 _ => Ok(()),
@@ -101,7 +101,7 @@ fn gated() -> (FakeBackend, mpsc::Receiver<()>, mpsc::Sender<()>) {
     let (entered, entries) = mpsc::channel();
     let (release, releases) = mpsc::channel();
     let releases = Mutex::new(releases);
-    let backend = FakeBackend::acting(Blocking, move |_| {
+    let backend = FakeBackend::with_action(Blocking, move |_| {
         let _ = entered.send(());
         let _ = releases.lock().unwrap().recv_timeout(LONG);
         Ok(())
@@ -154,7 +154,7 @@ fn clients_use_the_configured_dims_and_backends_the_reshaped_ones() {
     "#;
     let seen = Arc::new(Mutex::new(None));
     let shape = seen.clone();
-    let backend = FakeBackend::acting(Inline, move |requests| {
+    let backend = FakeBackend::with_action(Inline, move |requests| {
         *shape.lock().unwrap() = Some(requests[0].request().inputs[0].shape.clone());
         Ok(())
     });

@@ -11,7 +11,7 @@ use galatea_infer::{
 
 use crate::cache::LocalCache;
 use crate::testing::TestServer;
-use crate::testing::{ECHO, FakeBackend, Setup, request, send};
+use crate::testing::{ECHO, FakeBackend, ServerSetup, request, send};
 
 /// The records, and the latest time among them.
 type Log = Arc<Mutex<(Vec<String>, Option<Instant>)>>;
@@ -65,8 +65,8 @@ fn recorded(log: &Log) -> Vec<String> {
     log.lock().unwrap().0.clone()
 }
 
-fn serve(more: &str) -> Setup {
-    Setup::new(format!("{ECHO} {more}"), FakeBackend::new(ExecutionPolicy::Inline))
+fn serve(more: &str) -> ServerSetup {
+    ServerSetup::new(format!("{ECHO} {more}"), FakeBackend::new(ExecutionPolicy::Inline))
 }
 
 const QUEUED: [&str; 4] = ["echo/1 id", "RequestStart", "QueueStart", "QueueInput IN [2, 3]"];
@@ -97,7 +97,7 @@ fn outputs_are_recorded_in_the_shape_of_clients() {
         input { name: "IN" data_type: TYPE_FP32 dims: [ 3 ] }
         output { name: "OUT" data_type: TYPE_FP32 dims: [ 3, 1 ] reshape { shape: [ 3 ] } }
     "#;
-    let server = Setup::new(text, FakeBackend::new(ExecutionPolicy::Inline)).serve();
+    let server = ServerSetup::new(text, FakeBackend::new(ExecutionPolicy::Inline)).serve();
     let expected = all_of(&[&QUEUED, &["BackendOutput OUT [2, 3, 1]"], &COMPUTED, &ENDED]);
     assert_eq!(trace_of(&server, &[2, 3]), expected);
 }
@@ -140,8 +140,11 @@ fn a_request_for_an_unknown_model_never_begins_its_trace() {
 #[test]
 fn an_error_of_the_backend_ends_the_trace() {
     let refuse = |_: &[_]| Err(Status::internal("not today"));
-    let backend = FakeBackend::acting(ExecutionPolicy::Inline, refuse);
-    assert_eq!(trace_of(&Setup::new(ECHO, backend).serve(), &[2, 3]), all_of(&[&QUEUED, &ENDED]));
+    let backend = FakeBackend::with_action(ExecutionPolicy::Inline, refuse);
+    assert_eq!(
+        trace_of(&ServerSetup::new(ECHO, backend).serve(), &[2, 3]),
+        all_of(&[&QUEUED, &ENDED])
+    );
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn gated() -> (FakeBackend, mpsc::Receiver<()>, mpsc::Sender<()>) {
     let (entered, entries) = mpsc::channel();
     let (release, releases) = mpsc::channel();
     let releases = Mutex::new(releases);
-    let backend = FakeBackend::acting(Blocking, move |_| {
+    let backend = FakeBackend::with_action(Blocking, move |_| {
         let _ = entered.send(());
         let _ = releases.lock().unwrap().recv_timeout(LONG);
         Ok(())

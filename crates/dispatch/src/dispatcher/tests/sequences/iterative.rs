@@ -9,10 +9,10 @@ use galatea_infer::{
 };
 
 use crate::testing::sequences::{
-    BLOCKING, Gate, ONE_INSTANCE, Scripted, answer, bytes, config, error, int, response, row, step,
-    value, wait_until_empty,
+    BLOCKING, Gate, ONE_INSTANCE, ScriptedBackend, bytes, config, error, int, reply_with, response,
+    row, step, value, wait_until_empty,
 };
-use crate::testing::{LONG, Setup, send};
+use crate::testing::{LONG, ServerSetup, send};
 
 const ITERATIVE_DIRECT: &str =
     "direct { } iterative_sequence: true max_sequence_idle_microseconds: 600000000";
@@ -31,14 +31,14 @@ fn count_and(mut request: PendingRequest, each: impl Fn(&mut PendingRequest, i32
     request.update_state("SUM_OUT", shape, bytes(count)).unwrap();
     each(&mut request, count);
     if count == int(&request, "IN") {
-        answer(request, count);
+        reply_with(request, count);
     } else {
         request.reschedule().unwrap();
     }
 }
 
-fn counting(policy: ExecutionPolicy) -> Scripted {
-    Scripted::new(policy, |batch| {
+fn counting(policy: ExecutionPolicy) -> ScriptedBackend {
+    ScriptedBackend::new(policy, |batch| {
         batch.into_iter().filter(|request| !request.is_padding()).for_each(count);
         Ok(())
     })
@@ -49,7 +49,7 @@ fn a_request_is_rescheduled_until_its_backend_is_done() {
     for policy in [ExecutionPolicy::Inline, BLOCKING] {
         for batching in [ITERATIVE_DIRECT, ITERATIVE_OLDEST] {
             let text = config(4, batching, ONE_INSTANCE);
-            let server = Setup::new(text, counting(policy)).serve();
+            let server = ServerSetup::new(text, counting(policy)).serve();
             let inboxes: Vec<_> = (1..=20).map(|count| send(&server, step(0, "", count))).collect();
             let counts: Vec<i32> = inboxes.iter().map(value).collect();
             assert_eq!(counts, (1..=20).collect::<Vec<_>>());
@@ -60,14 +60,14 @@ fn a_request_is_rescheduled_until_its_backend_is_done() {
 
 #[test]
 fn new_requests_join_the_batch_and_finished_ones_leave() {
-    let (gate, backend) = Gate::before(count);
-    let server = Setup::new(config(4, ITERATIVE_OLDEST, ONE_INSTANCE), backend).serve();
+    let (gate, backend) = Gate::with_backend(count);
+    let server = ServerSetup::new(config(4, ITERATIVE_OLDEST, ONE_INSTANCE), backend).serve();
     let long = send(&server, step(0, "", 3));
     assert_eq!(gate.batch(), ["1 1 0 1 3 0"]);
     let short = send(&server, step(0, "", 2));
     gate.open();
     // In the order in which they became eligible: the new request has waited longer.
-    gate.pass(&["1 1 0 2 2 0", "0 1 0 1 3 1"]);
+    gate.check_and_open(&["1 1 0 2 2 0", "0 1 0 1 3 1"]);
     let mut rows = gate.batch();
     rows.sort();
     assert_eq!(rows, ["0 1 0 1 3 2", "0 1 0 2 2 1"]);
@@ -79,7 +79,7 @@ fn new_requests_join_the_batch_and_finished_ones_leave() {
 #[test]
 fn equal_correlation_ids_of_clients_are_separate_sequences() {
     let (seen, sees) = mpsc::channel();
-    let backend = Scripted::new(BLOCKING, move |batch| {
+    let backend = ScriptedBackend::new(BLOCKING, move |batch| {
         for request in batch.into_iter().filter(|request| !request.is_padding()) {
             seen.send(row(&request)).unwrap();
             assert_eq!(request.sequence().unwrap().correlation_id, CorrelationId::Number(77));
@@ -87,7 +87,7 @@ fn equal_correlation_ids_of_clients_are_separate_sequences() {
         }
         Ok(())
     });
-    let server = Setup::new(config(1, ITERATIVE_DIRECT, ONE_INSTANCE), backend).serve();
+    let server = ServerSetup::new(config(1, ITERATIVE_DIRECT, ONE_INSTANCE), backend).serve();
     // Neither request continues or ends the sequence of the other, whatever its flags are.
     let first = send(&server, step(77, "", 2));
     let second = send(&server, step(77, "+.", 1));
@@ -99,7 +99,7 @@ fn equal_correlation_ids_of_clients_are_separate_sequences() {
 
 #[test]
 fn decoupled_responses_come_from_every_iteration() {
-    let backend = Scripted::new(BLOCKING, |batch| {
+    let backend = ScriptedBackend::new(BLOCKING, |batch| {
         for request in batch.into_iter().filter(|request| !request.is_padding()) {
             count_and(request, |request, count| {
                 let partial = response(request, -count);
@@ -110,7 +110,7 @@ fn decoupled_responses_come_from_every_iteration() {
     });
     let text = config(4, ITERATIVE_DIRECT, ONE_INSTANCE);
     let text = format!("{text} model_transaction_policy {{ decoupled: true }}");
-    let server = Setup::new(text, backend).serve();
+    let server = ServerSetup::new(text, backend).serve();
     let (replies, inbox) = mpsc::channel();
     let sender = ResponseSender::new(Box::new(move |reply: Reply| {
         let Reply::Response { result, finality } = reply else { return };
@@ -126,8 +126,8 @@ fn decoupled_responses_come_from_every_iteration() {
 
 #[test]
 fn a_cancellation_takes_effect_between_two_iterations() {
-    let (gate, backend) = Gate::before(count);
-    let server = Setup::new(config(4, ITERATIVE_DIRECT, ONE_INSTANCE), backend).serve();
+    let (gate, backend) = Gate::with_backend(count);
+    let server = ServerSetup::new(config(4, ITERATIVE_DIRECT, ONE_INSTANCE), backend).serve();
     let token = CancelToken::new();
     let cancelled = send(&server, InferenceRequest { cancel: token.clone(), ..step(0, "", 9) });
     let other = send(&server, step(0, "", 3));
@@ -138,8 +138,8 @@ fn a_cancellation_takes_effect_between_two_iterations() {
     assert!(cancelled.try_recv().is_err(), "it runs still");
     gate.open();
     assert_eq!(error(&cancelled).code(), Code::Cancelled);
-    gate.pass(&["padding", "0 1 0 2 3 1"]);
-    gate.pass(&["padding", "0 1 0 2 3 2"]);
+    gate.check_and_open(&["padding", "0 1 0 2 3 1"]);
+    gate.check_and_open(&["padding", "0 1 0 2 3 2"]);
     assert_eq!(value(&other), 3);
     wait_until_empty(&server);
 }
@@ -148,16 +148,16 @@ fn a_cancellation_takes_effect_between_two_iterations() {
 fn only_iterative_sequences_are_rescheduled() {
     let refused = Arc::new(Mutex::new(Vec::new()));
     let told = refused.clone();
-    let backend = Scripted::new(BLOCKING, move |batch| {
+    let backend = ScriptedBackend::new(BLOCKING, move |batch| {
         for request in batch {
             let (request, status) = request.reschedule().unwrap_err();
             told.lock().unwrap().push(status.code());
-            answer(*request, 1);
+            reply_with(*request, 1);
         }
         Ok(())
     });
     let text = config(4, crate::testing::sequences::DIRECT, ONE_INSTANCE);
-    let server = Setup::new(text, backend).serve();
+    let server = ServerSetup::new(text, backend).serve();
     assert_eq!(value(&send(&server, step(1, "+.", 1))), 1);
     assert_eq!(*refused.lock().unwrap(), [Code::InvalidArgument]);
     wait_until_empty(&server);
@@ -165,8 +165,8 @@ fn only_iterative_sequences_are_rescheduled() {
 
 #[test]
 fn a_drain_lets_requests_finish_their_iterations() {
-    let (gate, backend) = Gate::before(count);
-    let server = Setup::new(config(4, ITERATIVE_DIRECT, ONE_INSTANCE), backend).serve();
+    let (gate, backend) = Gate::with_backend(count);
+    let server = ServerSetup::new(config(4, ITERATIVE_DIRECT, ONE_INSTANCE), backend).serve();
     let request = send(&server, step(0, "", 3));
     gate.batch();
     let dispatcher = server.model("seq").dispatcher.clone();

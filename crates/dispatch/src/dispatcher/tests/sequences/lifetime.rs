@@ -8,17 +8,17 @@ use galatea_policy::LaneStatus;
 use serde_json::Value;
 
 use crate::testing::sequences::{
-    BLOCKING, DIRECT, Gate, OLDEST, ONE_INSTANCE, Scripted, TWO_INSTANCES, add, bytes, config,
-    error, int, log, no_time, response, step, value, wait_until, wait_until_empty,
+    BLOCKING, DIRECT, Gate, OLDEST, ONE_INSTANCE, ScriptedBackend, TWO_INSTANCES, add, bytes,
+    config, error, int, log, response, step, value, wait_until, wait_until_empty, zero_times,
 };
-use crate::testing::{LONG, Setup, send};
+use crate::testing::{LONG, ServerSetup, send};
 
 #[test]
 fn states_pass_from_request_to_request_within_a_sequence() {
     for policy in [ExecutionPolicy::Inline, ExecutionPolicy::Blocking] {
         for batching in [DIRECT, OLDEST] {
             let text = config(4, batching, ONE_INSTANCE);
-            let server = Setup::new(text, Scripted::adding(policy)).serve();
+            let server = ServerSetup::new(text, ScriptedBackend::summing(policy)).serve();
             for round in 0..3 {
                 let sums = [(1, "+"), (2, ""), (3, "."), (4, "+.")]
                     .map(|(number, flags)| value(&send(&server, step(5, flags, number))));
@@ -31,16 +31,16 @@ fn states_pass_from_request_to_request_within_a_sequence() {
 
 #[test]
 fn queued_requests_of_a_sequence_are_executed_in_order() {
-    let (gate, backend) = Gate::before(add);
-    let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
+    let (gate, backend) = Gate::with_backend(add);
+    let server = ServerSetup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
     let inboxes: Vec<_> = [(1, "+"), (2, ""), (3, ""), (4, ".")]
         .into_iter()
         .map(|(number, flags)| send(&server, step(5, flags, number)))
         .collect();
-    gate.pass(&["1 1 0 5 1 0"]);
-    gate.pass(&["0 1 0 5 2 1"]);
-    gate.pass(&["0 1 0 5 3 3"]);
-    gate.pass(&["0 1 1 5 4 6"]);
+    gate.check_and_open(&["1 1 0 5 1 0"]);
+    gate.check_and_open(&["0 1 0 5 2 1"]);
+    gate.check_and_open(&["0 1 0 5 3 3"]);
+    gate.check_and_open(&["0 1 1 5 4 6"]);
     assert_eq!(inboxes.iter().map(value).collect::<Vec<_>>(), [1, 3, 6, 10]);
     wait_until_empty(&server);
 }
@@ -49,7 +49,7 @@ fn queued_requests_of_a_sequence_are_executed_in_order() {
 fn a_start_on_an_open_sequence_begins_a_new_one_and_is_logged() {
     let (log, lines) = log();
     let text = config(4, DIRECT, ONE_INSTANCE);
-    let server = Setup::new(text, Scripted::adding(BLOCKING)).log(log).serve();
+    let server = ServerSetup::new(text, ScriptedBackend::summing(BLOCKING)).log(log).serve();
     let sum = |flags, number| value(&send(&server, step(5, flags, number)));
     assert_eq!([sum("+", 1), sum("", 2), sum("+", 10), sum(".", 5)], [1, 3, 10, 15]);
     let lines = lines.lock().unwrap();
@@ -59,17 +59,17 @@ fn a_start_on_an_open_sequence_begins_a_new_one_and_is_logged() {
 
 #[test]
 fn a_correlation_id_may_be_reused_before_its_sequence_was_executed() {
-    let (gate, backend) = Gate::before(add);
+    let (gate, backend) = Gate::with_backend(add);
     let (log, lines) = log();
-    let server = Setup::new(config(1, DIRECT, ONE_INSTANCE), backend).log(log).serve();
+    let server = ServerSetup::new(config(1, DIRECT, ONE_INSTANCE), backend).log(log).serve();
     let inboxes: Vec<_> = [("+", 1), (".", 2), ("+", 10), (".", 20)]
         .into_iter()
         .map(|(flags, number)| send(&server, step(5, flags, number)))
         .collect();
-    gate.pass(&["1 1 0 5 1 0"]);
-    gate.pass(&["0 1 1 5 2 1"]);
-    gate.pass(&["1 1 0 5 10 0"]);
-    gate.pass(&["0 1 1 5 20 10"]);
+    gate.check_and_open(&["1 1 0 5 1 0"]);
+    gate.check_and_open(&["0 1 1 5 2 1"]);
+    gate.check_and_open(&["1 1 0 5 10 0"]);
+    gate.check_and_open(&["0 1 1 5 20 10"]);
     assert_eq!(inboxes.iter().map(value).collect::<Vec<_>>(), [1, 3, 10, 30]);
     assert!(lines.lock().unwrap().is_empty(), "that is no conflict");
     wait_until_empty(&server);
@@ -79,7 +79,7 @@ fn a_correlation_id_may_be_reused_before_its_sequence_was_executed() {
 fn an_idle_sequence_ends() {
     let batching = "direct { } max_sequence_idle_microseconds: 1000";
     let text = config(4, batching, ONE_INSTANCE);
-    let server = Setup::new(text, Scripted::adding(BLOCKING)).serve();
+    let server = ServerSetup::new(text, ScriptedBackend::summing(BLOCKING)).serve();
     assert_eq!(value(&send(&server, step(5, "+", 1))), 1);
     wait_until_empty(&server);
     let status = error(&send(&server, step(5, "", 2)));
@@ -89,18 +89,18 @@ fn an_idle_sequence_ends() {
 }
 
 /// Replies to each request and keeps it.
-fn keeping() -> (Scripted, Arc<Mutex<Vec<PendingRequest>>>) {
+fn keeping() -> (ScriptedBackend, Arc<Mutex<Vec<PendingRequest>>>) {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let keep = kept.clone();
-    let backend = Scripted::new(BLOCKING, move |batch| {
+    let backend = ScriptedBackend::new(BLOCKING, move |batch| {
         for mut request in batch.into_iter().filter(|request| !request.is_padding()) {
             let sum = int(&request, "SUM_IN") + int(&request, "IN");
             let shape = request.request().input("SUM_IN").unwrap().shape.clone();
             request.update_state("SUM_OUT", shape, bytes(sum)).unwrap();
-            let answer = Ok(response(&request, sum));
+            let result = Ok(response(&request, sum));
             let responder = request.take_responder().unwrap();
             keep.lock().unwrap().push(request);
-            responder.complete(answer, &no_time());
+            responder.complete(result, &zero_times());
         }
         Ok(())
     });
@@ -111,7 +111,7 @@ fn keeping() -> (Scripted, Arc<Mutex<Vec<PendingRequest>>>) {
 fn a_late_release_delays_only_its_own_sequence() {
     for batching in [DIRECT, OLDEST] {
         let (backend, kept) = keeping();
-        let server = Setup::new(config(4, batching, ONE_INSTANCE), backend).serve();
+        let server = ServerSetup::new(config(4, batching, ONE_INSTANCE), backend).serve();
         assert_eq!(value(&send(&server, step(1, "+", 1))), 1);
         let waits = send(&server, step(1, ".", 2));
         // The instance is free: another sequence is executed.
@@ -131,7 +131,8 @@ fn a_late_release_delays_only_its_own_sequence() {
 fn a_request_may_arrive_before_the_idle_timeout_of_its_sequence_is_noticed() {
     let batching = "direct { } max_sequence_idle_microseconds: 1";
     let (backend, kept) = keeping();
-    let server = Setup::new(config(4, batching, ONE_INSTANCE), backend).without_timer().serve();
+    let server =
+        ServerSetup::new(config(4, batching, ONE_INSTANCE), backend).without_timer().serve();
     let instance_is_free = || {
         wait_until(&server, "a free instance", |dispatcher| {
             let lanes = dispatcher.report().status.lanes;
@@ -160,7 +161,7 @@ fn a_request_may_arrive_before_the_idle_timeout_of_its_sequence_is_noticed() {
 #[test]
 fn the_last_request_of_a_sequence_may_be_released_after_the_next_sequence_has_begun() {
     let (backend, kept) = keeping();
-    let server = Setup::new(config(1, DIRECT, ONE_INSTANCE), backend).serve();
+    let server = ServerSetup::new(config(1, DIRECT, ONE_INSTANCE), backend).serve();
     assert_eq!(value(&send(&server, step(1, "+.", 1))), 1);
     // The same correlation ID, in the same slot, while the first request is not released.
     assert_eq!(value(&send(&server, step(1, "+", 10))), 10);
@@ -174,7 +175,7 @@ fn the_last_request_of_a_sequence_may_be_released_after_the_next_sequence_has_be
 
 #[test]
 fn a_refusing_or_panicking_backend_leaves_the_state_unchanged() {
-    let backend = Scripted::new(BLOCKING, |batch| {
+    let backend = ScriptedBackend::new(BLOCKING, |batch| {
         match batch[0].request().id.as_str() {
             "refuse" => {
                 let status = Status::unavailable("not today");
@@ -185,7 +186,7 @@ fn a_refusing_or_panicking_backend_leaves_the_state_unchanged() {
         }
         Ok(())
     });
-    let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
+    let server = ServerSetup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
     let ask = |id: &str, flags, number| {
         let request = InferenceRequest { id: id.into(), ..step(5, flags, number) };
         send(&server, request)
@@ -199,8 +200,8 @@ fn a_refusing_or_panicking_backend_leaves_the_state_unchanged() {
 
 #[test]
 fn a_cancelled_request_fails_the_later_requests_of_its_sequence() {
-    let (gate, backend) = Gate::before(add);
-    let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
+    let (gate, backend) = Gate::with_backend(add);
+    let server = ServerSetup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
     let running = send(&server, step(5, "+", 1));
     assert_eq!(gate.batch(), ["1 1 0 5 1 0"]);
     let token = CancelToken::new();
@@ -213,15 +214,15 @@ fn a_cancelled_request_fails_the_later_requests_of_its_sequence() {
     let unknown = error(&send(&server, step(5, ".", 5)));
     assert!(unknown.message().contains("must specify the START flag"), "{unknown}");
     gate.open();
-    gate.pass(&["0 1 0 5 2 1"]);
+    gate.check_and_open(&["0 1 0 5 2 1"]);
     assert_eq!((value(&running), value(&waits)), (1, 3));
     wait_until_empty(&server);
 }
 
 #[test]
 fn cancelling_an_executing_request_changes_nothing() {
-    let (gate, backend) = Gate::before(add);
-    let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
+    let (gate, backend) = Gate::with_backend(add);
+    let server = ServerSetup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
     let token = CancelToken::new();
     let running = send(&server, InferenceRequest { cancel: token.clone(), ..step(5, "+", 1) });
     gate.batch();
@@ -229,15 +230,15 @@ fn cancelling_an_executing_request_changes_nothing() {
     gate.open();
     assert_eq!(value(&running), 1);
     let next = send(&server, step(5, ".", 2));
-    gate.pass(&["0 1 1 5 2 1"]);
+    gate.check_and_open(&["0 1 1 5 2 1"]);
     assert_eq!(value(&next), 3);
     wait_until_empty(&server);
 }
 
 #[test]
 fn a_sequence_in_the_backlog_times_out_as_a_whole() {
-    let (gate, backend) = Gate::before(add);
-    let server = Setup::new(config(1, DIRECT, ONE_INSTANCE), backend).serve();
+    let (gate, backend) = Gate::with_backend(add);
+    let server = ServerSetup::new(config(1, DIRECT, ONE_INSTANCE), backend).serve();
     let first = send(&server, step(1, "+", 1));
     gate.batch();
     let waits = send(&server, step(2, "+", 1));
@@ -253,7 +254,7 @@ fn a_sequence_in_the_backlog_times_out_as_a_whole() {
     // A timeout applies only in the backlog.
     let hurries = InferenceRequest { timeout_microseconds: 1, ..step(1, ".", 2) };
     let hurries = send(&server, hurries);
-    gate.pass(&["0 1 1 1 2 1"]);
+    gate.check_and_open(&["0 1 1 1 2 1"]);
     assert_eq!(value(&hurries), 3);
     assert_eq!(server.statistics(None, None).unwrap()[0].failures, [2, 0, 0, 0]);
     wait_until_empty(&server);
@@ -261,8 +262,8 @@ fn a_sequence_in_the_backlog_times_out_as_a_whole() {
 
 #[test]
 fn a_drain_ends_open_sequences_behind_their_queued_requests() {
-    let (gate, backend) = Gate::before(add);
-    let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
+    let (gate, backend) = Gate::with_backend(add);
+    let server = ServerSetup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
     let dispatcher = server.model("seq").dispatcher.clone();
     let first = send(&server, step(5, "+", 1));
     gate.batch();
@@ -284,9 +285,9 @@ fn a_drain_ends_open_sequences_behind_their_queued_requests() {
 
 #[test]
 fn a_drain_does_not_wait_for_idle_sequences() {
-    let (gate, backend) = Gate::before(add);
+    let (gate, backend) = Gate::with_backend(add);
     let settings = "max_sequence_idle_microseconds: 3600000000 direct { }";
-    let server = Setup::new(config(1, settings, ONE_INSTANCE), backend).serve();
+    let server = ServerSetup::new(config(1, settings, ONE_INSTANCE), backend).serve();
     let silent = send(&server, step(5, "+", 1));
     gate.batch();
     gate.open();
@@ -301,8 +302,8 @@ fn a_drain_does_not_wait_for_idle_sequences() {
 
 #[test]
 fn a_broken_scheduler_fails_queued_requests_and_takes_executing_ones_back() {
-    let (gate, backend) = Gate::before(add);
-    let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
+    let (gate, backend) = Gate::with_backend(add);
+    let server = ServerSetup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
     let running = send(&server, step(5, "+", 1));
     gate.batch();
     let waits = send(&server, step(5, "", 2));
@@ -318,11 +319,11 @@ fn a_broken_scheduler_fails_queued_requests_and_takes_executing_ones_back() {
 
 #[test]
 fn the_status_says_what_slots_and_backlog_wait_for() {
-    let (gate, backend) = Gate::before(add);
+    let (gate, backend) = Gate::with_backend(add);
     let text = config(1, DIRECT, TWO_INSTANCES);
-    let server = Setup::new(text, backend).serve();
+    let server = ServerSetup::new(text, backend).serve();
     let rests = send(&server, step(1, "+", 1));
-    gate.pass(&["1 1 0 1 1 0"]);
+    gate.check_and_open(&["1 1 0 1 1 0"]);
     value(&rests);
     let runs = send(&server, step(2, "+", 1));
     gate.batch();
@@ -349,7 +350,7 @@ fn the_status_says_what_slots_and_backlog_wait_for() {
     let states: Vec<_> = instances.iter().map(|one| one["state"].as_str().unwrap()).collect();
     assert_eq!(states, ["free", "busy"]);
     gate.open();
-    gate.pass(&["0 1 0 2 1 1"]);
+    gate.check_and_open(&["0 1 0 2 1 1"]);
     assert_eq!((value(&runs), value(&waits)), (1, 2));
     drop(backlogged);
 }
@@ -367,17 +368,17 @@ fn brief(slot: &Value) -> String {
 
 #[test]
 fn requests_can_be_held_until_slots_and_backlog_are_filled() {
-    let (gate, backend) = Gate::before(add);
+    let (gate, backend) = Gate::with_backend(add);
     let text = config(2, DIRECT, ONE_INSTANCE);
-    let server = Setup::new(text, backend).hold(2, 2).serve();
+    let server = ServerSetup::new(text, backend).hold(2, 2).serve();
     let held =
         [(1, "+."), (2, "+."), (3, "+")].map(|(id, flags)| send(&server, step(id, flags, 1)));
     let model = server.model("seq");
     assert!(matches!(model.dispatcher.report().status.lanes[0], LaneStatus::Free { .. }));
     let last = send(&server, step(3, ".", 1));
-    gate.pass(&["1 1 1 1 1 0", "1 1 1 2 1 0"]);
-    gate.pass(&["1 1 0 3 1 0"]);
-    gate.pass(&["0 1 1 3 1 1"]);
+    gate.check_and_open(&["1 1 1 1 1 0", "1 1 1 2 1 0"]);
+    gate.check_and_open(&["1 1 0 3 1 0"]);
+    gate.check_and_open(&["0 1 1 3 1 1"]);
     assert_eq!(held.iter().chain([&last]).map(value).collect::<Vec<_>>(), [1, 1, 1, 2]);
     wait_until_empty(&server);
 }

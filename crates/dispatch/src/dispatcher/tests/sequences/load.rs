@@ -10,9 +10,9 @@ use galatea_infer::{CancelToken, Code, InferenceRequest, PendingRequest};
 
 use crate::testing::TestServer;
 use crate::testing::sequences::{
-    DIRECT, OLDEST, Scripted, TWO_INSTANCES, add, config, step, value, wait_until_empty,
+    DIRECT, OLDEST, ScriptedBackend, TWO_INSTANCES, add, config, step, value, wait_until_empty,
 };
-use crate::testing::{LONG, Setup, send};
+use crate::testing::{LONG, ServerSetup, send};
 
 const CLIENTS: u64 = 8;
 const ROUNDS: u64 = 60;
@@ -80,7 +80,7 @@ fn client(server: &TestServer, number: u64, sequences: &AtomicU64) {
 fn crowd(policy: ExecutionPolicy, batching: &str) {
     let idle = batching.replace("600000000", "50000");
     let text = config(3, &idle, TWO_INSTANCES);
-    let server = Setup::new(text, Scripted::adding(policy)).serve();
+    let server = ServerSetup::new(text, ScriptedBackend::summing(policy)).serve();
     let sequences = Arc::new(AtomicU64::new(0));
     thread::scope(|scope| {
         for number in 0..CLIENTS {
@@ -128,11 +128,11 @@ fn requests_may_be_released_by_other_threads() {
             let others = others.into_iter();
             others.filter(|request: &PendingRequest| !request.is_padding()).for_each(add);
         });
-        let backend = Scripted::new(policy, move |batch| {
+        let backend = ScriptedBackend::new(policy, move |batch| {
             batch.into_iter().for_each(|request| hand_over.send(request).unwrap());
             Ok(())
         });
-        let server = Setup::new(config(3, DIRECT, TWO_INSTANCES), backend).serve();
+        let server = ServerSetup::new(config(3, DIRECT, TWO_INSTANCES), backend).serve();
         let sum = |id: u64| {
             let flags = |place| match place {
                 0 => "+",

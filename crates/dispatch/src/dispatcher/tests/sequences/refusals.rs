@@ -4,14 +4,14 @@ use galatea_infer::{Code, CorrelationId, InferenceRequest};
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::testing::sequences::{
-    BLOCKING, DIRECT, ONE_INSTANCE, Scripted, config, error, step, value, wait_until_empty,
+    BLOCKING, DIRECT, ONE_INSTANCE, ScriptedBackend, config, error, step, value, wait_until_empty,
 };
-use crate::testing::{Files, Setup, send};
+use crate::testing::{Files, ServerSetup, send};
 
 #[test]
 fn requests_that_belong_to_no_sequence_are_refused() {
     let text = config(4, DIRECT, ONE_INSTANCE);
-    let server = Setup::new(text, Scripted::adding(BLOCKING)).serve();
+    let server = ServerSetup::new(text, ScriptedBackend::summing(BLOCKING)).serve();
     let disturbed = |number, flags| value(&send(&server, step(9, flags, number)));
     assert_eq!(disturbed(1, "+"), 1);
     let check = |request: InferenceRequest, message: &str| {
@@ -64,7 +64,7 @@ fn with_input(mut request: InferenceRequest, dims: &[i64], byte_size: usize) -> 
 #[test]
 fn the_correlation_id_must_have_the_type_of_the_control() {
     let text = config(4, DIRECT, ONE_INSTANCE).replace("TYPE_UINT64", "TYPE_STRING");
-    let server = Setup::new(text, Scripted::adding(BLOCKING)).serve();
+    let server = ServerSetup::new(text, ScriptedBackend::summing(BLOCKING)).serve();
     let status = error(&send(&server, step(5, "+", 1)));
     let expected = "control 'CORRID' data-type is 'UINT64', but model 'seq' expects 'BYTES'";
     assert!(status.message().ends_with(expected), "{status}");
@@ -80,7 +80,7 @@ fn clients_must_not_send_controls_and_states() {
         "TYPE_INT32 dims: [ 1 ] }\n         sequence",
         1,
     );
-    let server = Setup::new(text, Scripted::adding(BLOCKING)).serve();
+    let server = ServerSetup::new(text, ScriptedBackend::summing(BLOCKING)).serve();
     for name in ["START", "READY", "END", "CORRID", "SUM_IN"] {
         let mut request = step(5, "+", 1);
         request.inputs[0].name = String::from(name);
@@ -112,7 +112,8 @@ fn load(datatype: DataType, dims: &str, content: Option<&[u8]>) -> Result<(), St
     assert!(text.contains("data_file"), "{text}");
     let initial_states = content.map(|content| ("begin", content.to_vec())).into_iter().collect();
     let files = Files { version: 1, initial_states, ..Files::default() };
-    let (_, failures) = Setup::new(text, Scripted::adding(BLOCKING)).files(vec![files]).load();
+    let (_, failures) =
+        ServerSetup::new(text, ScriptedBackend::summing(BLOCKING)).files(vec![files]).load();
     failures
         .into_iter()
         .next()
@@ -149,7 +150,7 @@ fn a_state_larger_than_memory_is_refused() {
         huge,
     );
     assert!(text.contains(huge), "{text}");
-    let (_, failures) = Setup::new(text, Scripted::adding(BLOCKING)).load();
+    let (_, failures) = ServerSetup::new(text, ScriptedBackend::summing(BLOCKING)).load();
     let message = failures[0].status.message();
     assert!(message.contains("shape [1,1000000000000000] is larger than memory"), "{message}");
 }

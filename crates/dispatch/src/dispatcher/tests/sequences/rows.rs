@@ -5,54 +5,54 @@ use galatea_infer::CorrelationId;
 use galatea_tensor::{Buffer, Shape};
 
 use crate::testing::sequences::{
-    BLOCKING, DIRECT, Gate, OLDEST, ONE_INSTANCE, Scripted, TWO_INSTANCES, add, answer, config,
-    step, value, wait_until_empty,
+    BLOCKING, DIRECT, Gate, OLDEST, ONE_INSTANCE, ScriptedBackend, TWO_INSTANCES, add, config,
+    reply_with, step, value, wait_until_empty,
 };
-use crate::testing::{Setup, send};
+use crate::testing::{ServerSetup, send};
 
 #[test]
 fn slots_keep_their_rows_and_idle_ones_are_padding() {
-    let (gate, backend) = Gate::before(add);
-    let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).hold(3, 0).serve();
+    let (gate, backend) = Gate::with_backend(add);
+    let server = ServerSetup::new(config(4, DIRECT, ONE_INSTANCE), backend).hold(3, 0).serve();
     let first: Vec<_> = [(7, 1), (8, 2), (9, 3)]
         .map(|(id, value)| send(&server, step(id, "+", value)))
         .into_iter()
         .collect();
-    gate.pass(&["1 1 0 7 1 0", "1 1 0 8 2 0", "1 1 0 9 3 0"]);
+    gate.check_and_open(&["1 1 0 7 1 0", "1 1 0 8 2 0", "1 1 0 9 3 0"]);
     assert_eq!(first.iter().map(value).collect::<Vec<_>>(), [1, 2, 3]);
 
     let last = send(&server, step(9, "", 30));
-    gate.pass(&["padding", "padding", "0 1 0 9 30 3"]);
+    gate.check_and_open(&["padding", "padding", "0 1 0 9 30 3"]);
     assert_eq!(value(&last), 33);
 
     // The next sequence gets the free slot, with its own state.
     let ends = send(&server, step(8, ".", 20));
-    gate.pass(&["padding", "0 1 1 8 20 2"]);
+    gate.check_and_open(&["padding", "0 1 1 8 20 2"]);
     assert_eq!(value(&ends), 22);
     let begins = send(&server, step(10, "+.", 5));
-    gate.pass(&["padding", "1 1 1 10 5 0"]);
+    gate.check_and_open(&["padding", "1 1 1 10 5 0"]);
     assert_eq!(value(&begins), 5);
     let goes_on = send(&server, step(7, ".", 10));
-    gate.pass(&["0 1 1 7 10 1"]);
+    gate.check_and_open(&["0 1 1 7 10 1"]);
     assert_eq!(value(&goes_on), 11);
 }
 
 #[test]
 fn oldest_needs_no_padding() {
-    let (gate, backend) = Gate::before(add);
-    let server = Setup::new(config(4, OLDEST, ONE_INSTANCE), backend).hold(2, 0).serve();
+    let (gate, backend) = Gate::with_backend(add);
+    let server = ServerSetup::new(config(4, OLDEST, ONE_INSTANCE), backend).hold(2, 0).serve();
     let first = [(7, 1), (8, 2)].map(|(id, value)| send(&server, step(id, "+", value)));
-    gate.pass(&["1 1 0 7 1 0", "1 1 0 8 2 0"]);
+    gate.check_and_open(&["1 1 0 7 1 0", "1 1 0 8 2 0"]);
     assert_eq!(first.iter().map(value).collect::<Vec<_>>(), [1, 2]);
     let ends = send(&server, step(8, ".", 20));
-    gate.pass(&["0 1 1 8 20 2"]);
+    gate.check_and_open(&["0 1 1 8 20 2"]);
     assert_eq!(value(&ends), 22);
 }
 
 #[test]
 fn a_sequence_stays_with_its_instance() {
-    let (gate, backend) = Gate::before(add);
-    let server = Setup::new(config(1, DIRECT, TWO_INSTANCES), backend).serve();
+    let (gate, backend) = Gate::with_backend(add);
+    let server = ServerSetup::new(config(1, DIRECT, TWO_INSTANCES), backend).serve();
     let first = send(&server, step(1, "+", 1));
     assert_eq!(gate.batch(), ["1 1 0 1 1 0"]);
     let second = send(&server, step(2, "+", 2));
@@ -77,17 +77,17 @@ fn a_sequence_stays_with_its_instance() {
 
 #[test]
 fn a_model_without_batches_gets_controls_without_a_batch_dimension() {
-    let backend = Scripted::new(ExecutionPolicy::Blocking, |batch| {
+    let backend = ScriptedBackend::new(ExecutionPolicy::Blocking, |batch| {
         for request in batch {
             let content = request.request();
             for name in ["START", "READY", "END", "CORRID", "SUM_IN"] {
                 assert_eq!(content.input(name).unwrap().shape.dims(), [1], "{name}");
             }
-            answer(request, 1);
+            reply_with(request, 1);
         }
         Ok(())
     });
-    let server = Setup::new(config(0, DIRECT, ONE_INSTANCE), backend).serve();
+    let server = ServerSetup::new(config(0, DIRECT, ONE_INSTANCE), backend).serve();
     let mut request = step(1, "+.", 1);
     request.inputs[0].shape = Shape::new(&[1]).unwrap();
     assert_eq!(value(&send(&server, request)), 1);
@@ -97,17 +97,17 @@ fn a_model_without_batches_gets_controls_without_a_batch_dimension() {
 fn correlation_id(datatype: &'static str, id: CorrelationId) -> Vec<u8> {
     let text = config(4, DIRECT, ONE_INSTANCE).replace("TYPE_UINT64", datatype);
     let (seen, sees) = std::sync::mpsc::channel();
-    let backend = Scripted::new(ExecutionPolicy::Inline, move |batch| {
+    let backend = ScriptedBackend::new(ExecutionPolicy::Inline, move |batch| {
         for request in batch {
             let input = request.request().input("CORRID").unwrap();
             assert_eq!(input.datatype.config_name(), datatype);
             assert_eq!(input.shape.dims(), [1, 1]);
             seen.send(input.data.host().unwrap().to_vec()).unwrap();
-            answer(request, 1);
+            reply_with(request, 1);
         }
         Ok(())
     });
-    let server = Setup::new(text, backend).serve();
+    let server = ServerSetup::new(text, backend).serve();
     let mut request = step(1, "+.", 1);
     request.correlation_id = id;
     value(&send(&server, request));
@@ -131,7 +131,7 @@ fn correlation_ids_have_the_type_of_the_control() {
 #[test]
 fn padding_has_an_empty_string_as_correlation_id() {
     let (seen, sees) = std::sync::mpsc::channel();
-    let backend = Scripted::new(ExecutionPolicy::Blocking, move |batch| {
+    let backend = ScriptedBackend::new(ExecutionPolicy::Blocking, move |batch| {
         let ids = batch.iter().map(|request| {
             request.request().input("CORRID").unwrap().data.host().unwrap().to_vec()
         });
@@ -140,7 +140,7 @@ fn padding_has_an_empty_string_as_correlation_id() {
         Ok(())
     });
     let text = config(4, DIRECT, ONE_INSTANCE).replace("TYPE_UINT64", "TYPE_STRING");
-    let server = Setup::new(text, backend).hold(2, 0).serve();
+    let server = ServerSetup::new(text, backend).hold(2, 0).serve();
     let named = |id: &str, flags, value| {
         let mut request = step(1, flags, value);
         request.correlation_id = CorrelationId::Text(String::from(id));
@@ -160,8 +160,8 @@ fn a_slot_whose_request_has_another_shape_is_padding() {
         "name: \"IN\" data_type: TYPE_INT32 dims: [ 1 ]",
         "name: \"IN\" data_type: TYPE_INT32 dims: [ -1 ]",
     );
-    let (gate, backend) = Gate::before(add);
-    let server = Setup::new(text.clone(), backend).hold(3, 0).serve();
+    let (gate, backend) = Gate::with_backend(add);
+    let server = ServerSetup::new(text.clone(), backend).hold(3, 0).serve();
     let wide = |id, value: i32| {
         let mut request = step(id, "+.", value);
         request.inputs[0].shape = Shape::new(&[1, 2]).unwrap();
@@ -170,23 +170,23 @@ fn a_slot_whose_request_has_another_shape_is_padding() {
     };
     let all =
         [step(1, "+.", 1), wide(2, 2), step(3, "+.", 3)].map(|request| send(&server, request));
-    gate.pass(&["1 1 1 1 1 0", "padding", "1 1 1 3 3 0"]);
-    gate.pass(&["padding", "1 1 1 2 2 0"]);
+    gate.check_and_open(&["1 1 1 1 1 0", "padding", "1 1 1 3 3 0"]);
+    gate.check_and_open(&["padding", "1 1 1 2 2 0"]);
     assert_eq!(all.iter().map(value).collect::<Vec<_>>(), [1, 2, 3]);
 
     // Unless the model accepts different shapes in a batch.
     let ragged = text.replace("dims: [ -1 ]", "dims: [ -1 ] allow_ragged_batch: true");
-    let (gate, backend) = Gate::before(add);
-    let server = Setup::new(ragged, backend).hold(2, 0).serve();
+    let (gate, backend) = Gate::with_backend(add);
+    let server = ServerSetup::new(ragged, backend).hold(2, 0).serve();
     let all = [step(1, "+.", 1), wide(2, 2)].map(|request| send(&server, request));
-    gate.pass(&["1 1 1 1 1 0", "1 1 1 2 2 0"]);
+    gate.check_and_open(&["1 1 1 1 1 0", "1 1 1 2 2 0"]);
     assert_eq!(all.iter().map(value).collect::<Vec<_>>(), [1, 2]);
 }
 
 #[test]
 fn padding_is_not_counted_as_a_request() {
     let text = config(4, DIRECT, ONE_INSTANCE);
-    let server = Setup::new(text, Scripted::adding(BLOCKING)).hold(2, 0).serve();
+    let server = ServerSetup::new(text, ScriptedBackend::summing(BLOCKING)).hold(2, 0).serve();
     let first = [send(&server, step(1, "+", 1)), send(&server, step(2, "+", 2))];
     assert_eq!(first.iter().map(value).collect::<Vec<_>>(), [1, 2]);
     value(&send(&server, step(2, ".", 3)));

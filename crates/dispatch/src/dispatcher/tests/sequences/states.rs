@@ -6,9 +6,10 @@ use galatea_infer::PendingRequest;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::testing::sequences::{
-    BLOCKING, DIRECT, ONE_INSTANCE, Scripted, answer, config, int, step, value, wait_until_empty,
+    BLOCKING, DIRECT, ONE_INSTANCE, ScriptedBackend, config, int, reply_with, step, value,
+    wait_until_empty,
 };
-use crate::testing::{Files, Setup, send};
+use crate::testing::{Files, ServerSetup, send};
 
 /// The model's one state with other settings.
 fn with_state(state: &str) -> String {
@@ -22,16 +23,16 @@ fn with_state(state: &str) -> String {
 /// The state that the first request of a sequence gets.
 fn first_state(state: &str, files: Files) -> (DataType, Vec<i64>, Vec<u8>) {
     let (seen, sees) = mpsc::channel();
-    let backend = Scripted::new(BLOCKING, move |batch| {
+    let backend = ScriptedBackend::new(BLOCKING, move |batch| {
         for request in batch {
             let input = request.request().input("SUM_IN").unwrap();
             let data = input.data.host().unwrap().to_vec();
             seen.send((input.datatype, input.shape.dims().to_vec(), data)).unwrap();
-            answer(request, 0);
+            reply_with(request, 0);
         }
         Ok(())
     });
-    let server = Setup::new(with_state(state), backend).files(vec![files]).serve();
+    let server = ServerSetup::new(with_state(state), backend).files(vec![files]).serve();
     value(&send(&server, step(1, "+.", 1)));
     sees.recv().unwrap()
 }
@@ -86,13 +87,13 @@ fn append(mut request: PendingRequest) {
     let sum = data.chunks(4).map(|chunk| i32::from_le_bytes(chunk.try_into().unwrap())).sum();
     let shape = Shape::new(&[1, length + 1]).unwrap();
     request.update_state("SUM_OUT", shape, Buffer::from_vec(data)).unwrap();
-    answer(request, sum);
+    reply_with(request, sum);
 }
 
 #[test]
 fn a_state_may_grow_and_padding_grows_with_it() {
     let (seen, sees) = mpsc::channel();
-    let backend = Scripted::new(BLOCKING, move |batch| {
+    let backend = ScriptedBackend::new(BLOCKING, move |batch| {
         let lengths = batch.iter().map(|request| {
             let length = request.request().input("SUM_IN").unwrap().shape.dims()[1];
             if request.is_padding() { format!("({length})") } else { length.to_string() }
@@ -102,7 +103,7 @@ fn a_state_may_grow_and_padding_grows_with_it() {
         Ok(())
     });
     let text = with_state("data_type: TYPE_INT32 dims: [ -1 ]");
-    let server = Setup::new(text, backend).hold(2, 0).serve();
+    let server = ServerSetup::new(text, backend).hold(2, 0).serve();
     let first = [(1, 1), (2, 2)].map(|(id, number)| send(&server, step(id, "+", number)));
     assert_eq!(first.iter().map(value).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(sees.recv().unwrap(), ["1", "1"]);
