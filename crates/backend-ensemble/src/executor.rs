@@ -79,7 +79,7 @@ impl Executor {
 
     fn push_overflow(&self, task: Arc<dyn Task>) {
         // Only dropping the executor closes the inbox.
-        let _is_open = self.overflow.push_now(task);
+        let _is_open = self.overflow.push_and_wake(task);
     }
 }
 

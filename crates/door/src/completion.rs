@@ -69,7 +69,7 @@ impl<T: Send + 'static> CompletionQueue<T> {
             let mut completions = VecDeque::new();
             self.inbox.take(&mut completions);
             completions.into_iter().for_each(Completion::deliver);
-            if !self.inbox.rest() {
+            if !self.inbox.try_sleep() {
                 context.waker().wake_by_ref();
             }
             Poll::<()>::Pending

@@ -107,7 +107,7 @@ impl Reaper {
 impl ReaperQueue {
     fn send(&self, message: ReaperMessage) {
         // The inbox is never closed: what drains may end after the last handle.
-        let _ = self.inbox.push_now(message);
+        let _ = self.inbox.push_and_wake(message);
     }
 
     fn begin(&self) {

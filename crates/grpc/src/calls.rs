@@ -44,7 +44,7 @@ pub(crate) struct IncomingMessage {
 }
 
 /// The result of reading an incoming message.
-pub(crate) enum Received {
+pub(crate) enum ReceiveResult {
     /// More is to arrive.
     Part,
     /// The complete message of a call of this method.

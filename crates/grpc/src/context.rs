@@ -36,7 +36,7 @@ pub(crate) struct RegisteredConnection {
 
 /// The phase in which a connection was accepted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum AcceptedIn {
+pub(crate) enum AcceptPhase {
     /// The connection is counted, and ends when the door drains.
     Serving,
     /// The connection may stay until the door is closed.
@@ -92,15 +92,15 @@ impl DoorContext {
     pub(crate) fn register(
         self: &Arc<Self>,
         connection: RegisteredConnection,
-        accepted_in: AcceptedIn,
+        accept_phase: AcceptPhase,
     ) -> Registration {
         let inbox = connection.inbox.clone();
         let key = self.connections.lock("register a connection").insert(connection);
         // A phase that was announced before did not reach this connection.
-        let missed = match (self.phase.phase(), accepted_in) {
+        let missed = match (self.phase.phase(), accept_phase) {
             (Phase::Closed, _) => Some(ConnectionEvent::Close),
-            (Phase::Draining, AcceptedIn::Serving) => Some(ConnectionEvent::Drain),
-            (Phase::Draining, AcceptedIn::Draining) | (Phase::Serving, _) => None,
+            (Phase::Draining, AcceptPhase::Serving) => Some(ConnectionEvent::Drain),
+            (Phase::Draining, AcceptPhase::Draining) | (Phase::Serving, _) => None,
         };
         if let Some(missed) = missed {
             let _ = inbox.push(missed);
@@ -109,7 +109,7 @@ impl DoorContext {
     }
 
     /// The sum of `bytes` over all connections.
-    pub(crate) fn sum(&self, bytes: impl Fn(&MemoryBudget) -> usize) -> usize {
+    pub(crate) fn sum_over_connections(&self, bytes: impl Fn(&MemoryBudget) -> usize) -> usize {
         let connections = self.connections.lock("sum up memory");
         let bytes = connections.iter().map(|(_, connection)| bytes(&connection.budget));
         bytes.fold(0, usize::saturating_add)

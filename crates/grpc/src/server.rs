@@ -31,13 +31,13 @@ impl RunningDoor {
     /// The bytes of responses that are not yet written to their clients.
     #[must_use]
     pub fn unwritten_bytes(&self) -> usize {
-        self.context.sum(MemoryBudget::unwritten_bytes)
+        self.context.sum_over_connections(MemoryBudget::unwritten_bytes)
     }
 
     /// The bytes of requests that are arriving or in progress.
     #[must_use]
     pub fn request_bytes(&self) -> usize {
-        self.context.sum(MemoryBudget::request_bytes)
+        self.context.sum_over_connections(MemoryBudget::request_bytes)
     }
 }
 

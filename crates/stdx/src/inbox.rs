@@ -1,14 +1,14 @@
 //! A queue that wakes its single reader once, however much is added.
 //!
 //! Waking a sleeping reader costs a system call, and items often arrive in bursts: the
-//! responses of a batch arrive together. So an inbox knows whether its reader rests. The
+//! responses of a batch arrive together. So an inbox knows whether its reader sleeps. The
 //! item that finds it resting wakes it; further items don't, until the reader has taken
-//! all of them and rests again.
+//! all of them and sleeps again.
 //!
 //! The reader is a task or a thread:
 //!
 //! - A task calls [`Inbox::begin`] at the beginning of its poll, [`Inbox::take`] for the
-//!   items, and [`Inbox::rest`] at the end, which refuses if something arrived meanwhile.
+//!   items, and [`Inbox::try_sleep`] at the end, which refuses if something arrived meanwhile.
 //! - A thread calls [`Inbox::recv`], which waits.
 //!
 //! [`Inbox::push`] defers the wake-up to the end of the thread's
@@ -30,7 +30,7 @@ pub struct Inbox<T> {
 
 /// The inbox is closed; the item comes back.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Closed<T>(pub T);
+pub struct InboxClosed<T>(pub T);
 
 struct InboxState<T> {
     items: VecDeque<T>,
@@ -80,12 +80,12 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Adds an item. A reader that rests is woken at the end of this thread's wake batch.
+    /// Adds an item. A reader that sleeps is woken at the end of this thread's wake batch.
     ///
     /// # Errors
     ///
     /// The item if the inbox is closed.
-    pub fn push(self: &Arc<Self>, item: T) -> Result<(), Closed<T>>
+    pub fn push(self: &Arc<Self>, item: T) -> Result<(), InboxClosed<T>>
     where
         T: Send + 'static,
     {
@@ -98,27 +98,27 @@ impl<T> Inbox<T> {
         Ok(())
     }
 
-    /// Adds an item and wakes a reader that rests at once.
+    /// Adds an item and wakes a reader that sleeps at once.
     ///
     /// # Errors
     ///
     /// The item if the inbox is closed.
-    pub fn push_now(&self, item: T) -> Result<(), Closed<T>> {
+    pub fn push_and_wake(&self, item: T) -> Result<(), InboxClosed<T>> {
         wake(self.add(item)?);
         Ok(())
     }
 
-    fn add(&self, item: T) -> Result<Guard<'_, InboxState<T>>, Closed<T>> {
+    fn add(&self, item: T) -> Result<Guard<'_, InboxState<T>>, InboxClosed<T>> {
         let mut state = self.state.lock("add an item");
         if state.is_closed {
-            return Err(Closed(item));
+            return Err(InboxClosed(item));
         }
         state.items.push_back(item);
         Ok(state)
     }
 
-    /// Wakes the reader at once, without an item. A reader that runs does not rest
-    /// before it has called [`Inbox::settle`].
+    /// Wakes the reader at once, without an item. A reader that runs does not sleep
+    /// before it has called [`Inbox::clear_notifications`].
     pub fn notify(&self) {
         let mut state = self.state.lock("notify the reader");
         state.is_notified = true;
@@ -155,17 +155,17 @@ impl<T> Inbox<T> {
         std::mem::swap(&mut self.state.lock("take all items").items, into);
     }
 
-    /// Forgets notifications up to here, because the reader is about to look at what
-    /// they announced. Items are not forgotten.
-    pub fn settle(&self) {
+    /// Forgets the notifications so far, because the reader is about to look at what they
+    /// announced. Items stay.
+    pub fn clear_notifications(&self) {
         self.state.lock("forget notifications").is_notified = false;
     }
 
-    /// Whether the reader may rest until it is woken. If not, there is an item or a
-    /// notification.
+    /// Marks the reader as asleep, so that the next item or notification wakes it. Returns
+    /// false if there already is one: then the reader must go on.
     #[must_use]
-    pub fn rest(&self) -> bool {
-        let mut state = self.state.lock("rest");
+    pub fn try_sleep(&self) -> bool {
+        let mut state = self.state.lock("sleep");
         state.is_awake = state.is_notified || !state.items.is_empty();
         !state.is_awake
     }
@@ -254,11 +254,11 @@ mod tests {
         }
     }
 
-    /// An inbox whose task rests, and the number of times that it was woken.
+    /// An inbox whose task sleeps, and the number of times that it was woken.
     fn resting() -> (Arc<Inbox<u32>>, Arc<Count>) {
         let (inbox, woken) = (Arc::new(Inbox::new()), Arc::<Count>::default());
         inbox.begin(&Waker::from(woken.clone()));
-        assert!(inbox.rest());
+        assert!(inbox.try_sleep());
         (inbox, woken)
     }
 
@@ -280,9 +280,9 @@ mod tests {
         }
         check_woken(&woken, 1);
         assert_eq!(taken(&inbox), Vec::from_iter(0..32));
-        assert!(inbox.rest());
-        inbox.push_now(32).unwrap();
-        inbox.push_now(33).unwrap();
+        assert!(inbox.try_sleep());
+        inbox.push_and_wake(32).unwrap();
+        inbox.push_and_wake(33).unwrap();
         check_woken(&woken, 2);
     }
 
@@ -308,7 +308,7 @@ mod tests {
         std::thread::spawn(move || other.push(2)).join().unwrap().unwrap();
         check_woken(&woken, 1);
         assert_eq!(taken(&inbox), [1, 2]);
-        assert!(inbox.rest());
+        assert!(inbox.try_sleep());
         // What the deferred wake-up announces has been taken.
         drop(batch);
         check_woken(&woken, 1);
@@ -322,9 +322,9 @@ mod tests {
         check_woken(&woken, 1);
         inbox.begin(&Waker::from(woken.clone()));
         inbox.notify();
-        assert!(!inbox.rest());
-        inbox.settle();
-        assert!(inbox.rest());
+        assert!(!inbox.try_sleep());
+        inbox.clear_notifications();
+        assert!(inbox.try_sleep());
         check_woken(&woken, 1);
     }
 
@@ -333,8 +333,8 @@ mod tests {
         let (inbox, _woken) = resting();
         inbox.begin(Waker::noop());
         inbox.push(1).unwrap();
-        inbox.settle();
-        assert!(!inbox.rest());
+        inbox.clear_notifications();
+        assert!(!inbox.try_sleep());
         assert_eq!(taken(&inbox), [1]);
     }
 
@@ -343,7 +343,7 @@ mod tests {
         let (inbox, old) = resting();
         let new = Arc::<Count>::default();
         inbox.begin(&Waker::from(new.clone()));
-        assert!(inbox.rest());
+        assert!(inbox.try_sleep());
         inbox.push(1).unwrap();
         check_woken(&old, 0);
         check_woken(&new, 1);
@@ -354,8 +354,8 @@ mod tests {
         let (inbox, woken) = resting();
         inbox.push(1).unwrap();
         inbox.close();
-        assert_eq!(inbox.push(2), Err(Closed(2)));
-        assert_eq!(inbox.push_now(3), Err(Closed(3)));
+        assert_eq!(inbox.push(2), Err(InboxClosed(2)));
+        assert_eq!(inbox.push_and_wake(3), Err(InboxClosed(3)));
         assert_eq!((inbox.recv(), inbox.recv()), (Some(1), None));
         check_woken(&woken, 1);
     }

@@ -29,7 +29,7 @@ pub mod lock;
 mod numbers;
 
 pub use driver_slot::DriverSlot;
-pub use inbox::{Closed, Inbox};
+pub use inbox::{Inbox, InboxClosed};
 pub use io_thread::{InlineBudget, IoThread, WakeBatch, run_foreign, wake_batch};
 pub use lock::{Condvar, Guard, Lock};
 pub use numbers::len64;

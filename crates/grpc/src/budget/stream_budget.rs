@@ -88,7 +88,7 @@ impl StreamBudget {
     }
 
     /// Less of the stream is unwritten or in progress: it is served if it waits for that.
-    pub(crate) fn relieve(&self) {
+    pub(crate) fn wake_if_waiting(&self) {
         if self.is_waiting.swap(false, Ordering::AcqRel) {
             self.waker.wake_by_ref();
         }
@@ -139,7 +139,7 @@ impl StreamBudget {
         // A waiter sets its flag first and reads the counts after a fence of its own, so
         // one of the two threads sees the other's write.
         fence(Ordering::SeqCst);
-        self.relieve();
+        self.wake_if_waiting();
     }
 }
 

@@ -18,7 +18,7 @@ use crate::budget::{
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
 use crate::call_sink::CallSink;
-use crate::calls::{CallState, IncomingMessage, Received};
+use crate::calls::{CallState, IncomingMessage, ReceiveResult};
 use crate::context::{DoorContext, ForwardedParameters};
 use crate::control;
 use crate::event::ConnectionEvent;
@@ -67,8 +67,8 @@ impl ConnectionTask {
             return !is_reset;
         }
         match message.receive() {
-            Some(Ok(Received::Part)) => true,
-            Some(Ok(Received::Message(method, message))) => {
+            Some(Ok(ReceiveResult::Part)) => true,
+            Some(Ok(ReceiveResult::Message(method, message))) => {
                 self.start_call(key, method, message);
                 false
             }
@@ -199,11 +199,11 @@ impl IncomingMessage {
     ///
     /// No waker is registered for more: more arrives when the task of the connection polls
     /// `h2`, and the task comes here right after.
-    fn receive(&mut self) -> Option<Result<Received, Failure>> {
+    fn receive(&mut self) -> Option<Result<ReceiveResult, Failure>> {
         let mut cx = Context::from_waker(Waker::noop());
         while !self.body.is_end_stream() {
             match self.body.poll_data(&mut cx) {
-                Poll::Pending => return Some(Ok(Received::Part)),
+                Poll::Pending => return Some(Ok(ReceiveResult::Part)),
                 Poll::Ready(Some(Ok(bytes))) => {
                     // The client may send as much again: the reader limits the message, and
                     // the charge limits all messages together.
@@ -217,6 +217,6 @@ impl IncomingMessage {
                 Poll::Ready(None) => break,
             }
         }
-        Some(self.reader.finish().map(|message| Received::Message(self.method, message)))
+        Some(self.reader.finish().map(|message| ReceiveResult::Message(self.method, message)))
     }
 }

@@ -23,7 +23,7 @@ use crate::buffers::{Flusher, GatheringSocket, StagingPool, gather};
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
 use crate::calls::{CallState, Calls};
-use crate::context::{AcceptedIn, DoorContext, RegisteredConnection};
+use crate::context::{AcceptPhase, DoorContext, RegisteredConnection};
 use crate::deadline::{DeadlineTimer, Timeout};
 use crate::event::ConnectionEvent;
 use crate::failure::Failure;
@@ -60,7 +60,7 @@ pub(crate) async fn serve(
     pool: Arc<StagingPool>,
 ) {
     let galatea_door::Connection { stream, mut phase, mut open, .. } = connection;
-    let accepted_in = if open.is_some() { AcceptedIn::Serving } else { AcceptedIn::Draining };
+    let accept_phase = if open.is_some() { AcceptPhase::Serving } else { AcceptPhase::Draining };
     let (socket, flusher) = gather(stream, &pool);
     let handshake = handshake(&context.options, socket);
     let shaken = {
@@ -82,7 +82,7 @@ pub(crate) async fn serve(
     let waker = inbox.waker();
     let budget = Arc::new(MemoryBudget::new(limits(&context.options), waker.clone()));
     let registered = RegisteredConnection { inbox: inbox.clone(), budget: budget.clone() };
-    let _registration = context.register(registered, accepted_in);
+    let _registration = context.register(registered, accept_phase);
     ConnectionTask::new(context, inbox, budget, waker, h2, flusher).await;
 }
 
@@ -167,7 +167,7 @@ impl Future for ConnectionTask {
             if let Err(ConnectionClosed) = task.round() {
                 return Poll::Ready(());
             }
-            if task.inbox.rest() {
+            if task.inbox.try_sleep() {
                 return Poll::Pending;
             }
         }
@@ -211,7 +211,7 @@ impl ConnectionTask {
         self.handle_events()?;
         // Responses made `h2` want to run, and it runs below. Other notifications that are
         // forgotten here are answered below as well.
-        self.inbox.settle();
+        self.inbox.clear_notifications();
         self.resets.0.store(false, Ordering::Release);
         self.flusher.set_read_quota(READ_BYTES_MAX);
         self.accept()?;

@@ -74,7 +74,7 @@ impl StreamHandle {
 impl StreamWaker {
     fn notify(&self) {
         if !self.is_awake.swap(true, Ordering::AcqRel) {
-            let _ = self.inbox.push_now(ConnectionEvent::StreamReady { call: self.call });
+            let _ = self.inbox.push_and_wake(ConnectionEvent::StreamReady { call: self.call });
         }
     }
 }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     /// `h2` reports a ready stream while the task polls it; the task then serves the stream
-    /// before it rests.
+    /// before it sleeps.
     #[test]
     fn a_ready_stream_keeps_the_task_from_resting() {
         let (inbox, budget) = connection();
@@ -140,14 +140,14 @@ mod tests {
             StreamHandle::new(CALL, StreamErrors::AsMessages, limits, budget, inbox.clone());
         let woken = Arc::<Count>::default();
         inbox.begin(&Waker::from(woken.clone()));
-        assert!(inbox.rest());
+        assert!(inbox.try_sleep());
         stream.wake();
         stream.waker().wake_by_ref();
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
         inbox.begin(&Waker::from(woken.clone()));
         stream.begin();
         stream.waker().wake_by_ref();
-        assert!(!inbox.rest());
+        assert!(!inbox.try_sleep());
         let mut events = VecDeque::new();
         inbox.take(&mut events);
         let ready = |event: &ConnectionEvent| match event {
@@ -155,7 +155,7 @@ mod tests {
             _ => false,
         };
         assert_eq!((events.len(), events.iter().all(ready)), (2, true));
-        assert!(inbox.rest());
+        assert!(inbox.try_sleep());
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     }
 

@@ -157,7 +157,7 @@ impl Stream {
                 ReplySlot::Immediate(_) => None,
             };
         }
-        self.handle.budget.relieve();
+        self.handle.budget.wake_if_waiting();
         Ok(())
     }
 
