@@ -5,7 +5,7 @@ use galatea_infer::Status;
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{Buffer, DataType};
 
-use super::wire::{Malformed, WireReader, WireValue};
+use super::wire::{MalformedMessage, WireReader, WireValue};
 
 /// The lists of an `InferTensorContents` as little-endian bytes. Each `BYTES` element
 /// follows its length.
@@ -26,7 +26,7 @@ pub(super) struct TypedContents {
 impl TypedContents {
     /// Appends the lists of one wire message. The lists of a repeated field are
     /// concatenated.
-    pub(super) fn merge(&mut self, message: &[u8]) -> Result<(), Malformed> {
+    pub(super) fn merge(&mut self, message: &[u8]) -> Result<(), MalformedMessage> {
         let mut reader = WireReader::new(message);
         while let Some((number, value)) = reader.field()? {
             match number {
@@ -43,7 +43,8 @@ impl TypedContents {
                     WireValue::Bytes(packed) => push_fixed::<8>(&mut self.fp64s, packed)?,
                     single => self.fp64s.extend_from_slice(&single.fixed64()?),
                 },
-                8 => push_bytes_element(&mut self.bytes, value.bytes()?).map_err(|_| Malformed)?,
+                8 => push_bytes_element(&mut self.bytes, value.bytes()?)
+                    .map_err(|_| MalformedMessage)?,
                 _ => {}
             }
         }
@@ -157,10 +158,10 @@ fn push_low_half(into: &mut Vec<u8>, number: u64) {
     into.extend_from_slice(&[a, b, c, d]);
 }
 
-fn push_fixed<const N: usize>(into: &mut Vec<u8>, packed: &[u8]) -> Result<(), Malformed> {
+fn push_fixed<const N: usize>(into: &mut Vec<u8>, packed: &[u8]) -> Result<(), MalformedMessage> {
     let (_, rest) = packed.as_chunks::<N>();
     if !rest.is_empty() {
-        return Err(Malformed);
+        return Err(MalformedMessage);
     }
     into.extend_from_slice(packed);
     Ok(())

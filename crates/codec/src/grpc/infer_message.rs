@@ -13,7 +13,7 @@ use galatea_infer::Status;
 use smallvec::SmallVec;
 
 use super::contents::TypedContents;
-use super::wire::{Malformed, WireReader, WireValue};
+use super::wire::{MalformedMessage, WireReader, WireValue};
 use crate::limits::Limits;
 
 /// The only parameter with the reserved prefix that clients may set. It concerns
@@ -69,8 +69,8 @@ enum ParseError {
     TooMany(&'static str),
 }
 
-impl From<Malformed> for ParseError {
-    fn from(Malformed: Malformed) -> Self {
+impl From<MalformedMessage> for ParseError {
+    fn from(MalformedMessage: MalformedMessage) -> Self {
         Self::Malformed
     }
 }
@@ -164,7 +164,7 @@ const fn check_count(count: usize, what: &'static str) -> Result<(), ParseError>
     if count < Limits::TENSORS_MAX { Ok(()) } else { Err(ParseError::TooMany(what)) }
 }
 
-fn read_input(value: WireValue<'_>) -> Result<WireInput<'_>, Malformed> {
+fn read_input(value: WireValue<'_>) -> Result<WireInput<'_>, MalformedMessage> {
     let mut input = WireInput::default();
     let mut reader = WireReader::new(value.bytes()?);
     while let Some((number, value)) = reader.field()? {
@@ -180,7 +180,7 @@ fn read_input(value: WireValue<'_>) -> Result<WireInput<'_>, Malformed> {
     Ok(input)
 }
 
-fn read_output(value: WireValue<'_>) -> Result<WireOutput<'_>, Malformed> {
+fn read_output(value: WireValue<'_>) -> Result<WireOutput<'_>, MalformedMessage> {
     let mut output = WireOutput::default();
     let mut reader = WireReader::new(value.bytes()?);
     while let Some((number, value)) = reader.field()? {
@@ -201,7 +201,7 @@ fn insert_parameter<'a>(into: &mut Parameters<'a>, value: WireValue<'a>) -> Resu
 fn insert_parameter_inner<'a>(
     into: &mut Parameters<'a>,
     value: WireValue<'a>,
-) -> Result<(), Malformed> {
+) -> Result<(), MalformedMessage> {
     let (mut name, mut choice) = ("", WireParameter::Unset);
     let mut reader = WireReader::new(value.bytes()?);
     while let Some((number, value)) = reader.field()? {
@@ -215,7 +215,10 @@ fn insert_parameter_inner<'a>(
     Ok(())
 }
 
-fn read_choice<'a>(choice: &mut WireParameter<'a>, message: &'a [u8]) -> Result<(), Malformed> {
+fn read_choice<'a>(
+    choice: &mut WireParameter<'a>,
+    message: &'a [u8],
+) -> Result<(), MalformedMessage> {
     let mut reader = WireReader::new(message);
     while let Some((number, value)) = reader.field()? {
         match number {

@@ -2,7 +2,7 @@
 
 /// The bytes are not a message of the expected type.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedMessage;
 
 /// The value of a message field in wire form.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -38,7 +38,7 @@ impl<'a> WireReader<'a> {
     }
 
     /// Reads the next field's number and value; `None` at the end.
-    pub(super) fn field(&mut self) -> Result<Option<(u32, WireValue<'a>)>, Malformed> {
+    pub(super) fn field(&mut self) -> Result<Option<(u32, WireValue<'a>)>, MalformedMessage> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -46,10 +46,10 @@ impl<'a> WireReader<'a> {
         Ok(Some((number, self.value(number, wire_type, 0)?)))
     }
 
-    fn key(&mut self) -> Result<(u32, u32), Malformed> {
-        let key = u32::try_from(self.varint()?).map_err(|_| Malformed)?;
+    fn key(&mut self) -> Result<(u32, u32), MalformedMessage> {
+        let key = u32::try_from(self.varint()?).map_err(|_| MalformedMessage)?;
         let number = key >> 3;
-        if number == 0 { Err(Malformed) } else { Ok((number, key & 7)) }
+        if number == 0 { Err(MalformedMessage) } else { Ok((number, key & 7)) }
     }
 
     fn value(
@@ -57,18 +57,18 @@ impl<'a> WireReader<'a> {
         number: u32,
         wire_type: u32,
         depth: u32,
-    ) -> Result<WireValue<'a>, Malformed> {
+    ) -> Result<WireValue<'a>, MalformedMessage> {
         match wire_type {
             0 => self.varint().map(WireValue::Varint),
             1 => self.fixed().map(WireValue::Fixed64),
             2 => self.bytes().map(WireValue::Bytes),
             3 => self.skip_group(number, depth).map(|()| WireValue::Group),
             5 => self.fixed().map(WireValue::Fixed32),
-            _ => Err(Malformed),
+            _ => Err(MalformedMessage),
         }
     }
 
-    pub(super) fn varint(&mut self) -> Result<u64, Malformed> {
+    pub(super) fn varint(&mut self) -> Result<u64, MalformedMessage> {
         // Nearly every varint of a request is one byte: keys and lengths.
         if let Some((&byte, rest)) = self.rest.split_first()
             && byte < 0x80
@@ -79,42 +79,43 @@ impl<'a> WireReader<'a> {
         self.long_varint()
     }
 
-    fn long_varint(&mut self) -> Result<u64, Malformed> {
+    fn long_varint(&mut self) -> Result<u64, MalformedMessage> {
         let mut value = 0_u64;
         for shift in (0..64_u32).step_by(7) {
-            let (&byte, rest) = self.rest.split_first().ok_or(Malformed)?;
+            let (&byte, rest) = self.rest.split_first().ok_or(MalformedMessage)?;
             self.rest = rest;
             // Only one bit of the tenth byte fits.
             if shift == 63 && byte > 1 {
-                return Err(Malformed);
+                return Err(MalformedMessage);
             }
             value |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 return Ok(value);
             }
         }
-        Err(Malformed)
+        Err(MalformedMessage)
     }
 
-    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
-        let length = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
-        let (bytes, rest) = self.rest.split_at_checked(length).ok_or(Malformed)?;
+    fn bytes(&mut self) -> Result<&'a [u8], MalformedMessage> {
+        let length = usize::try_from(self.varint()?).map_err(|_| MalformedMessage)?;
+        let (bytes, rest) = self.rest.split_at_checked(length).ok_or(MalformedMessage)?;
         self.rest = rest;
         Ok(bytes)
     }
 
-    pub(super) fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (bytes, rest) = self.rest.split_first_chunk::<N>().ok_or(Malformed)?;
+    pub(super) fn fixed<const N: usize>(&mut self) -> Result<[u8; N], MalformedMessage> {
+        let (bytes, rest) = self.rest.split_first_chunk::<N>().ok_or(MalformedMessage)?;
         self.rest = rest;
         Ok(*bytes)
     }
 
-    fn skip_group(&mut self, group: u32, depth: u32) -> Result<(), Malformed> {
-        let depth = depth.checked_add(1).filter(|&d| d <= GROUP_DEPTH_MAX).ok_or(Malformed)?;
+    fn skip_group(&mut self, group: u32, depth: u32) -> Result<(), MalformedMessage> {
+        let depth =
+            depth.checked_add(1).filter(|&d| d <= GROUP_DEPTH_MAX).ok_or(MalformedMessage)?;
         loop {
             match self.key()? {
                 (number, 4) if number == group => return Ok(()),
-                (_, 4) => return Err(Malformed),
+                (_, 4) => return Err(MalformedMessage),
                 (number, wire_type) => {
                     self.value(number, wire_type, depth)?;
                 }
@@ -124,41 +125,49 @@ impl<'a> WireReader<'a> {
 }
 
 impl<'a> WireValue<'a> {
-    pub(super) const fn bytes(self) -> Result<&'a [u8], Malformed> {
+    pub(super) const fn bytes(self) -> Result<&'a [u8], MalformedMessage> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
-            Self::Varint(_) | Self::Fixed64(_) | Self::Fixed32(_) | Self::Group => Err(Malformed),
+            Self::Varint(_) | Self::Fixed64(_) | Self::Fixed32(_) | Self::Group => {
+                Err(MalformedMessage)
+            }
         }
     }
 
     /// The value as a string, which proto3 requires to be UTF-8.
-    pub(super) fn text(self) -> Result<&'a str, Malformed> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
+    pub(super) fn text(self) -> Result<&'a str, MalformedMessage> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| MalformedMessage)
     }
 
-    pub(super) const fn varint(self) -> Result<u64, Malformed> {
+    pub(super) const fn varint(self) -> Result<u64, MalformedMessage> {
         match self {
             Self::Varint(value) => Ok(value),
-            Self::Bytes(_) | Self::Fixed64(_) | Self::Fixed32(_) | Self::Group => Err(Malformed),
+            Self::Bytes(_) | Self::Fixed64(_) | Self::Fixed32(_) | Self::Group => {
+                Err(MalformedMessage)
+            }
         }
     }
 
-    pub(super) const fn fixed64(self) -> Result<[u8; 8], Malformed> {
+    pub(super) const fn fixed64(self) -> Result<[u8; 8], MalformedMessage> {
         match self {
             Self::Fixed64(value) => Ok(value),
-            Self::Bytes(_) | Self::Varint(_) | Self::Fixed32(_) | Self::Group => Err(Malformed),
+            Self::Bytes(_) | Self::Varint(_) | Self::Fixed32(_) | Self::Group => {
+                Err(MalformedMessage)
+            }
         }
     }
 
-    pub(super) const fn fixed32(self) -> Result<[u8; 4], Malformed> {
+    pub(super) const fn fixed32(self) -> Result<[u8; 4], MalformedMessage> {
         match self {
             Self::Fixed32(value) => Ok(value),
-            Self::Bytes(_) | Self::Varint(_) | Self::Fixed64(_) | Self::Group => Err(Malformed),
+            Self::Bytes(_) | Self::Varint(_) | Self::Fixed64(_) | Self::Group => {
+                Err(MalformedMessage)
+            }
         }
     }
 
     /// Calls `each` for every number of a repeated field, packed or not.
-    pub(super) fn varints(self, mut each: impl FnMut(u64)) -> Result<(), Malformed> {
+    pub(super) fn varints(self, mut each: impl FnMut(u64)) -> Result<(), MalformedMessage> {
         let packed = match self {
             Self::Varint(value) => {
                 each(value);

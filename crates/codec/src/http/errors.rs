@@ -46,7 +46,7 @@ pub(super) fn no_shared_memory(tensor: &str) -> Status {
 }
 
 /// A request names too many tensors.
-pub(super) fn too_many(field: &str) -> Status {
+pub(super) fn too_many_tensors(field: &str) -> Status {
     Status::invalid_argument(format!(
         "'{field}' has more than the allowed {} entries",
         Limits::TENSORS_MAX

@@ -59,7 +59,7 @@ pub(super) fn read_inputs(
     let mut progress = reader.open();
     while reader.next_element(&mut progress)? {
         if inputs.len() >= Limits::TENSORS_MAX {
-            return Err(super::errors::too_many("inputs"));
+            return Err(super::errors::too_many_tensors("inputs"));
         }
         let input = read_input(reader, limits)?;
         inputs.push(input.finish(tail, model_name, limits)?);

@@ -87,7 +87,7 @@ pub(super) fn read_outputs(reader: &mut JsonReader<'_>) -> Result<RequestedOutpu
     let mut progress = reader.open();
     while reader.next_element(&mut progress)? {
         if outputs.names.len() >= Limits::TENSORS_MAX {
-            return Err(super::errors::too_many("outputs"));
+            return Err(super::errors::too_many_tensors("outputs"));
         }
         let RequestedOutput { name, form, classes } = read_output(reader)?;
         if classes > 0 {

@@ -24,7 +24,7 @@ pub(super) struct PlainBody<'c, 'stream> {
     /// Set when nothing is missing.
     is_whole: &'c AtomicBool,
     /// The first byte behind the body, if it was received with it.
-    surplus: Option<u8>,
+    byte_after_body: Option<u8>,
 }
 
 /// What is read at once of a body that is drained.
@@ -42,12 +42,12 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
         let missing = length.saturating_sub(len64(early.len()));
         is_whole.store(missing == 0, Ordering::Relaxed);
         let waits_for_continue = waits_for_continue && length > 0;
-        Self { stream, early, length, missing, waits_for_continue, is_whole, surplus: None }
+        Self { stream, early, length, missing, waits_for_continue, is_whole, byte_after_body: None }
     }
 
     /// The first byte behind the body, if it was received with it.
-    pub(super) const fn surplus(&self) -> Option<u8> {
-        self.surplus
+    pub(super) const fn byte_after_body(&self) -> Option<u8> {
+        self.byte_after_body
     }
 
     /// Receives a part of what is missing into `buffer`; `None` at the end of the stream.
@@ -59,7 +59,7 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
         let wanted = usize::try_from(self.missing).unwrap_or(usize::MAX).saturating_add(1);
         let count = self.stream.read_buf(&mut buffer.limit(spare.min(wanted))).await?;
         if count == wanted {
-            self.surplus = buffer.pop();
+            self.byte_after_body = buffer.pop();
         }
         self.missing = self.missing.saturating_sub(len64(count));
         self.is_whole.store(self.missing == 0, Ordering::Relaxed);

@@ -111,7 +111,7 @@ struct Exchange {
     /// How much of the body was not received.
     missing: u64,
     /// The first byte behind the body, if it was received with it.
-    surplus: Option<u8>,
+    byte_after_body: Option<u8>,
     /// Whether the client wants to keep the connection.
     keeps_alive: bool,
 }
@@ -184,10 +184,10 @@ impl<E: Endpoint> Session<'_, E> {
 
     /// Leaves the request behind and writes its response.
     async fn settle(&mut self, exchange: Exchange) -> Next {
-        let Exchange { response, consumed, missing, surplus, keeps_alive } = exchange;
+        let Exchange { response, consumed, missing, byte_after_body, keeps_alive } = exchange;
         self.buffer.consume(consumed);
-        if let Some(surplus) = surplus {
-            self.buffer.push(surplus);
+        if let Some(byte_after_body) = byte_after_body {
+            self.buffer.push(byte_after_body);
         }
         self.in_a_row = self.in_a_row.saturating_add(1);
         let is_body_gone = missing == 0 || self.drain(missing).await;
@@ -238,7 +238,7 @@ async fn respond<E: Endpoint>(
         response,
         consumed: length.saturating_add(early.len()),
         missing: body.missing_min(),
-        surplus: body.surplus(),
+        byte_after_body: body.byte_after_body(),
         keeps_alive,
     })
 }

@@ -72,7 +72,7 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    pub(super) fn word(&mut self, word: &[u8]) -> Result<(), Status> {
+    pub(super) fn expect_word(&mut self, word: &[u8]) -> Result<(), Status> {
         self.rest = self.rest.strip_prefix(word).ok_or_else(|| self.invalid_value())?;
         Ok(())
     }

@@ -164,12 +164,12 @@ fn double(
 /// them.
 fn non_finite(reader: &mut JsonReader<'_>, negative: bool) -> Result<Number, Status> {
     let value = if reader.rest.starts_with(b"NaN") {
-        reader.word(b"NaN")?;
+        reader.expect_word(b"NaN")?;
         f64::NAN
     } else {
-        reader.word(b"Inf")?;
+        reader.expect_word(b"Inf")?;
         if reader.rest.starts_with(b"inity") {
-            reader.word(b"inity")?;
+            reader.expect_word(b"inity")?;
         }
         f64::INFINITY
     };

@@ -23,7 +23,7 @@ pub(crate) enum JsonType {
 
 /// The position in an array or object.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum ContainerPosition {
     /// After the opening bracket.
     Opened,
     /// After the first value was returned.
@@ -56,18 +56,21 @@ impl<'a> JsonReader<'a> {
     }
 
     /// Consumes the opening bracket of an array or object.
-    pub(crate) fn open(&mut self) -> Progress {
+    pub(crate) fn open(&mut self) -> ContainerPosition {
         self.consume();
-        Progress::Opened
+        ContainerPosition::Opened
     }
 
     /// Moves to the array's next element; false after the last.
     #[inline]
-    pub(crate) fn next_element(&mut self, progress: &mut Progress) -> Result<bool, Status> {
-        if *progress == Progress::Inside {
+    pub(crate) fn next_element(
+        &mut self,
+        position: &mut ContainerPosition,
+    ) -> Result<bool, Status> {
+        if *position == ContainerPosition::Inside {
             return self.following_element();
         }
-        *progress = Progress::Inside;
+        *position = ContainerPosition::Inside;
         let empty = self.peek() == Some(b']');
         if empty {
             self.consume();
@@ -79,40 +82,43 @@ impl<'a> JsonReader<'a> {
     /// unless it has escapes; `None` after the last.
     pub(crate) fn next_member(
         &mut self,
-        progress: &mut Progress,
+        position: &mut ContainerPosition,
     ) -> Result<Option<Cow<'a, [u8]>>, Status> {
-        match self.compact_member(progress) {
+        match self.compact_member(position) {
             Some(name) => Ok(Some(Cow::Borrowed(name))),
-            None => self.any_member(progress),
+            None => self.any_member(position),
         }
     }
 
     /// The fast path for the usual case: a name without white space around it and
     /// without escapes.
     #[inline]
-    fn compact_member(&mut self, progress: &mut Progress) -> Option<&'a [u8]> {
-        let rest = match (*progress, self.rest) {
-            (Progress::Opened, [b'"', rest @ ..]) => rest,
-            (Progress::Inside, [b',', b'"', rest @ ..]) => rest,
+    fn compact_member(&mut self, position: &mut ContainerPosition) -> Option<&'a [u8]> {
+        let rest = match (*position, self.rest) {
+            (ContainerPosition::Opened, [b'"', rest @ ..]) => rest,
+            (ContainerPosition::Inside, [b',', b'"', rest @ ..]) => rest,
             _ => return None,
         };
         let (name, rest) = rest.split_at_checked(plain_length(rest))?;
         let [b'"', b':', rest @ ..] = rest else { return None };
         self.rest = rest;
-        *progress = Progress::Inside;
+        *position = ContainerPosition::Inside;
         Some(name)
     }
 
-    fn any_member(&mut self, progress: &mut Progress) -> Result<Option<Cow<'a, [u8]>>, Status> {
+    fn any_member(
+        &mut self,
+        position: &mut ContainerPosition,
+    ) -> Result<Option<Cow<'a, [u8]>>, Status> {
         let next = self.peek();
-        match (*progress, next) {
+        match (*position, next) {
             (_, Some(b'}')) => {
                 self.consume();
                 return Ok(None);
             }
-            (Progress::Opened, _) => *progress = Progress::Inside,
-            (Progress::Inside, Some(b',')) => self.consume(),
-            (Progress::Inside, _) => {
+            (ContainerPosition::Opened, _) => *position = ContainerPosition::Inside,
+            (ContainerPosition::Inside, Some(b',')) => self.consume(),
+            (ContainerPosition::Inside, _) => {
                 return Err(self.error("Missing a comma or } after an object member."));
             }
         }
@@ -157,7 +163,7 @@ impl<'a> JsonReader<'a> {
     /// Reads `true` or `false`.
     pub(crate) fn boolean(&mut self) -> Result<bool, Status> {
         let word: &[u8] = if self.peek() == Some(b't') { b"true" } else { b"false" };
-        self.word(word)?;
+        self.expect_word(word)?;
         Ok(word.len() == 4)
     }
 
@@ -169,20 +175,20 @@ impl<'a> JsonReader<'a> {
 
     /// Skips a value of any type and checks its syntax.
     pub(crate) fn skip_value(&mut self) -> Result<(), Status> {
-        let mut open: Vec<(JsonType, Progress)> = Vec::new();
+        let mut open: Vec<(JsonType, ContainerPosition)> = Vec::new();
         loop {
             match self.value_type()? {
                 kind @ (JsonType::Object | JsonType::Array) => {
                     if open.len() >= Limits::JSON_DEPTH_MAX {
                         return Err(depth_exceeded());
                     }
-                    let progress = self.open();
-                    open.push((kind, progress));
+                    let position = self.open();
+                    open.push((kind, position));
                 }
                 JsonType::String => self.skip_string()?,
                 JsonType::Number => drop(self.number()?),
                 JsonType::Bool => drop(self.boolean()?),
-                JsonType::Null => self.word(b"null")?,
+                JsonType::Null => self.expect_word(b"null")?,
             }
             if !self.advance(&mut open)? {
                 return Ok(());
@@ -191,12 +197,12 @@ impl<'a> JsonReader<'a> {
     }
 
     /// Closes finished arrays and objects; false when none is left open.
-    fn advance(&mut self, open: &mut Vec<(JsonType, Progress)>) -> Result<bool, Status> {
-        while let Some((kind, progress)) = open.last_mut() {
+    fn advance(&mut self, open: &mut Vec<(JsonType, ContainerPosition)>) -> Result<bool, Status> {
+        while let Some((kind, position)) = open.last_mut() {
             let more = if *kind == JsonType::Array {
-                self.next_element(progress)?
+                self.next_element(position)?
             } else {
-                self.next_member(progress)?.is_some()
+                self.next_member(position)?.is_some()
             };
             if more {
                 return Ok(true);
