@@ -60,7 +60,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         };
         let queue = match &spec.mode {
             SchedulingMode::Default => {
-                shared(PolicyQueue::unlimited(), DynamicBatcher::one_by_one())
+                shared(PolicyQueue::unlimited(), DynamicBatcher::one_request_per_batch())
             }
             SchedulingMode::Dynamic(dynamic) => shared(
                 PolicyQueue::new(dynamic),

@@ -90,7 +90,7 @@ pub(crate) enum ValueType {
 
 impl ValueType {
     /// A kind other than a tensor.
-    pub(super) fn other(onnx_type: i32) -> Self {
+    pub(super) fn non_tensor(onnx_type: i32) -> Self {
         const KINDS: [(ONNXType, &str); 5] = [
             (ONNXType::ONNX_TYPE_SEQUENCE, "ONNX_TYPE_SEQUENCE"),
             (ONNXType::ONNX_TYPE_MAP, "ONNX_TYPE_MAP"),
@@ -115,7 +115,7 @@ mod tests {
             assert_eq!(ElementType(onnx as i32).datatype(), Some(datatype));
         }
         assert_eq!(ElementType(14).datatype(), None);
-        assert_eq!(ValueType::other(2), ValueType::Other("ONNX_TYPE_SEQUENCE"));
-        assert_eq!(ValueType::other(99), ValueType::Other("ONNX_TYPE_UNKNOWN"));
+        assert_eq!(ValueType::non_tensor(2), ValueType::Other("ONNX_TYPE_SEQUENCE"));
+        assert_eq!(ValueType::non_tensor(99), ValueType::Other("ONNX_TYPE_UNKNOWN"));
     }
 }

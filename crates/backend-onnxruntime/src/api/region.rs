@@ -25,7 +25,7 @@ impl<'data> ByteRegion<'data> {
     /// The parts may be of several allocations. All of them are borrowed, so every byte is
     /// in memory that stays and doesn't change. Only the library reads them as a whole: a
     /// slice over them would need one allocation.
-    pub(crate) fn adjacent(parts: &[&'data [u8]]) -> Option<Self> {
+    pub(crate) fn from_adjacent(parts: &[&'data [u8]]) -> Option<Self> {
         let mut parts = parts.iter().filter(|part| !part.is_empty());
         let Some(first) = parts.next() else { return Some(Self::from(&[][..])) };
         // The library may read every part through this address.
@@ -70,7 +70,7 @@ mod tests {
         let bytes = [1_u8, 2, 3, 4, 5, 6];
         let of = |ranges: &[Range<usize>]| {
             let parts: Vec<&[u8]> = ranges.iter().map(|range| &bytes[range.clone()]).collect();
-            let region = ByteRegion::adjacent(&parts)?;
+            let region = ByteRegion::from_adjacent(&parts)?;
             Some((region.start().addr() - bytes.as_ptr().addr(), region.byte_size()))
         };
         assert_eq!(of(&[0..2, 2..3, 3..6]), Some((0, 6)));
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn no_bytes_are_a_region_too() {
         for parts in [&[][..], &[&[][..], &[][..]]] {
-            let region = ByteRegion::adjacent(parts).unwrap();
+            let region = ByteRegion::from_adjacent(parts).unwrap();
             assert_eq!(region.byte_size(), 0);
             assert!(region.is_aligned(8));
             assert!(region.addresses().is_empty());

@@ -238,7 +238,7 @@ impl SessionReader {
             self.api.check((table.GetOnnxTypeFromTypeInfo)(info.as_ptr(), kind))?;
         }
         if kind != ONNXType::ONNX_TYPE_TENSOR as i32 {
-            return Ok((ValueType::other(kind), Vec::new()));
+            return Ok((ValueType::non_tensor(kind), Vec::new()));
         }
         // SAFETY: the description is alive and that of a tensor, the out pointer valid. The
         // tensor's description belongs to `info`.

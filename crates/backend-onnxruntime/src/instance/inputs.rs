@@ -188,7 +188,7 @@ fn contiguous<'data>(
             }
         }
     }
-    if let Some(region) = ByteRegion::adjacent(&host)
+    if let Some(region) = ByteRegion::from_adjacent(&host)
         && region.is_aligned(element_size)
     {
         return Ok(region);

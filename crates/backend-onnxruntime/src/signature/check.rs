@@ -129,7 +129,7 @@ impl SignatureCheck<'_> {
         if full.len() == tensor.dims.len() && tensor.dims.iter().zip(&full).all(fits) {
             return Ok(());
         }
-        Err(self.other_dims(name, &full, tensor))
+        Err(self.dims_mismatch(name, &full, tensor))
     }
 
     /// The dimensions of a tensor, with the batch dimension.
@@ -147,7 +147,7 @@ impl SignatureCheck<'_> {
         ))
     }
 
-    pub(super) fn other_dims(&self, name: &str, full: &[i64], tensor: &TensorInfo) -> Status {
+    pub(super) fn dims_mismatch(&self, name: &str, full: &[i64], tensor: &TensorInfo) -> Status {
         let reason = if self.batched() {
             "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor \
              shape, making complete shape"

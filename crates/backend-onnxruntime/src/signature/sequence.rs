@@ -79,7 +79,7 @@ impl SignatureCheck<'_> {
         if model.len() == dims.len() && model.iter().zip(dims).all(fits) {
             return Ok(());
         }
-        Err(self.other_dims(name, &self.full_dims(dims), tensor))
+        Err(self.dims_mismatch(name, &self.full_dims(dims), tensor))
     }
 
     /// The model must accept every batch size that the configuration allows.

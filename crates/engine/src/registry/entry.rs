@@ -102,7 +102,7 @@ impl ModelEntry {
     }
 
     /// Why no version could be tried the last time, if none serves from before.
-    pub(super) fn outage(&self) -> Option<&str> {
+    pub(super) fn unavailable_reason(&self) -> Option<&str> {
         self.failure.as_deref().filter(|_| self.ready().next().is_none())
     }
 
@@ -110,16 +110,18 @@ impl ModelEntry {
     /// is ready unless it was taken out of service.
     pub(super) fn is_ready(&self) -> bool {
         let is_fine = |entry: &VersionEntry| entry.model.is_some() || entry.reason == UNLOADED;
-        self.outage().is_none() && !self.versions.is_empty() && self.versions.values().all(is_fine)
+        self.unavailable_reason().is_none()
+            && !self.versions.is_empty()
+            && self.versions.values().all(is_fine)
     }
 
     /// Adds the model's lines of the repository index.
     pub(super) fn list(&self, name: &str, only_ready: bool, lines: &mut Vec<RepositoryEntry>) {
-        let outage = self.outage().filter(|_| !only_ready);
-        lines.extend(outage.map(|reason| failure_line(name, reason)));
+        let unavailable_reason = self.unavailable_reason().filter(|_| !only_ready);
+        lines.extend(unavailable_reason.map(|reason| failure_line(name, reason)));
         for (version, entry) in &self.versions {
             // The reasons of such versions are of earlier loads.
-            let is_past = entry.state == ModelState::Unavailable && outage.is_some();
+            let is_past = entry.state == ModelState::Unavailable && unavailable_reason.is_some();
             if is_past || only_ready && entry.state != ModelState::Ready {
                 continue;
             }

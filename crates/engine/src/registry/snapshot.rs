@@ -113,7 +113,10 @@ impl Snapshot {
 
     /// The ids of models of which no version could be tried, and none serves.
     pub(crate) fn failed_ids(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.models.iter().filter(|(_, model)| model.outage().is_some()).map(|(id, _)| id)
+        self.models
+            .iter()
+            .filter(|(_, model)| model.unavailable_reason().is_some())
+            .map(|(id, _)| id)
     }
 
     /// Every ready version of every model.

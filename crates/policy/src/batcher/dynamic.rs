@@ -126,7 +126,7 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
     }
 
     /// Each request is a batch of its own.
-    pub(crate) fn one_by_one() -> Self {
+    pub(crate) fn one_request_per_batch() -> Self {
         Self::new(1, &DynamicSpec::default())
     }
 
@@ -180,7 +180,7 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
         while self.candidate.state == CandidateState::Open {
             let next = match self.candidate.last {
                 None => queue.first(),
-                Some(last) => queue.after(last),
+                Some(last) => queue.next_after(last),
             };
             let Some(next) = next else { return };
             self.consider(queue, next);

@@ -279,7 +279,7 @@ impl PolicyQueue {
     }
 
     /// The request that is served after this one.
-    pub(crate) fn after(&self, index: SlabIndex) -> Option<SlabIndex> {
+    pub(crate) fn next_after(&self, index: SlabIndex) -> Option<SlabIndex> {
         let waiting = self.slab.get(index);
         if waiting.next.is_some() {
             return waiting.next;

@@ -36,7 +36,7 @@ fn order(queue: &PolicyQueue) -> Vec<u64> {
     let mut next = queue.first();
     while let Some(index) = next {
         keys.push(queue.get(index).key.0);
-        next = queue.after(index);
+        next = queue.next_after(index);
     }
     assert_eq!(keys.len(), queue.len());
     keys

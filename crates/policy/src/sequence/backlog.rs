@@ -56,13 +56,13 @@ impl Backlog {
     }
 
     /// Makes the sequence fail at the deadline, unless it fails earlier.
-    pub(super) fn bring_failure_forward(&mut self, index: SequenceIndex, deadline: Time) {
-        if self.failure_of(index).is_none_or(|earlier| deadline < earlier) {
+    pub(super) fn fail_no_later_than(&mut self, index: SequenceIndex, deadline: Time) {
+        if self.failure_time(index).is_none_or(|earlier| deadline < earlier) {
             self.set_failure(index, Some(deadline));
         }
     }
 
-    pub(super) fn failure_of(&self, index: SequenceIndex) -> Option<Time> {
+    pub(super) fn failure_time(&self, index: SequenceIndex) -> Option<Time> {
         self.failure_of.get(&index).copied()
     }
 

@@ -14,7 +14,7 @@ impl SequenceBatcher {
             self.backlog.iter().take(SchedulerStatus::ROWS_MAX).map(|index| BacklogStatus {
                 sequence: self.get(index).key,
                 waiting: self.get(index).queue.len,
-                fails_at: self.backlog.failure_of(index),
+                fails_at: self.backlog.failure_time(index),
             });
         SequencesStatus {
             slots: occupied.map(describe).collect(),

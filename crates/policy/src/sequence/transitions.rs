@@ -52,7 +52,7 @@ impl SequenceBatcher {
             Placement::Backlog(_) => {
                 self.counts.queued_in_backlog += 1;
                 if let Some(fails_at) = self.requests.get(request).fails_at {
-                    self.backlog.bring_failure_forward(index, fails_at);
+                    self.backlog.fail_no_later_than(index, fails_at);
                 }
             }
             Placement::Slot(_) => {
