@@ -220,7 +220,7 @@ impl RunDriver {
                     (Err(status), Finality::More) => {
                         self.record_failure(call, status);
                         let graph = &self.ensemble.plan.graph;
-                        self.machine.error_before_end(graph, call, &mut self.actions);
+                        self.machine.responded_with_error(graph, call, &mut self.actions);
                     }
                     (Err(status), Finality::Final) => self.call_failed(call, status),
                 }

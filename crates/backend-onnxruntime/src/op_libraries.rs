@@ -176,7 +176,7 @@ fn find(
         return Err(Status::invalid_argument("it is not a path"));
     }
     if let Some(inside) = descending_path(name) {
-        match files.resolve_beside_versions(&inside) {
+        match files.resolve_in_model_directory(&inside) {
             Err(status) if status.code() == Code::NotFound => {}
             found => return check_file(absolute(&found?)?, name, files),
         }
@@ -278,10 +278,10 @@ mod tests {
         }
 
         fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
-            self.resolve_beside_versions(name)
+            self.resolve_in_model_directory(name)
         }
 
-        fn resolve_beside_versions(&self, name: &str) -> Result<PathBuf, Status> {
+        fn resolve_in_model_directory(&self, name: &str) -> Result<PathBuf, Status> {
             let path = self.directory.join(name);
             if name == "leak" {
                 return Err(Status::invalid_argument("leads out"));

@@ -29,7 +29,7 @@ pub trait ModelFiles: Send + Sync {
     /// # Errors
     ///
     /// As with [`ModelFiles::resolve`].
-    fn resolve_beside_versions(&self, name: &str) -> Result<PathBuf, Status> {
+    fn resolve_in_model_directory(&self, name: &str) -> Result<PathBuf, Status> {
         Err(Status::not_found(format!("there is no '{name}': the model has no files")))
     }
 
@@ -39,7 +39,11 @@ pub trait ModelFiles: Send + Sync {
     /// # Errors
     ///
     /// As with [`ModelFiles::read_initial_state`].
-    fn read_beside_versions(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+    fn read_in_model_directory(
+        &self,
+        name: &str,
+        size: ExpectedFileSize,
+    ) -> Result<Vec<u8>, Status> {
         let _ = size;
         Err(Status::not_found(format!("there is no '{name}': the model has no files")))
     }

@@ -79,7 +79,7 @@ impl LanePool {
     }
 
     /// Returns the permit that no batch used, at the end of a step.
-    pub(crate) fn return_unused(&mut self, out: &mut Actions) {
+    pub(crate) fn return_unused_permit(&mut self, out: &mut Actions) {
         if let Some(instance) = self.permits.as_mut().and_then(PermitRequests::take_granted) {
             out.push(Action::ReturnPermit { instance, used: false });
         }

@@ -104,7 +104,7 @@ pub use spec::{
     TimeoutAction,
 };
 pub use status::{
-    BacklogStatus, LaneStatus, QueueStatus, QueueWaitReason, SchedulerStatus, SequencesStatus,
-    SlotStatus, SlotWaitReason,
+    LaneStatus, QueueStatus, QueueWaitReason, SchedulerStatus, SequencesStatus, SlotStatus,
+    SlotWaitReason, WaitingSequenceStatus,
 };
 pub use time::Time;

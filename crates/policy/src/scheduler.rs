@@ -126,7 +126,7 @@ impl<S: BatchStrategy> Scheduler<S> {
             Event::Tick => {}
         }
         self.dispatch(out);
-        self.lanes.return_unused(out);
+        self.lanes.return_unused_permit(out);
         self.report_drained(out);
         if let RequestQueue::Sequences(sequences) = &mut self.queue {
             sequences.finish_removals(&mut self.lanes, out);

@@ -11,6 +11,7 @@ use crate::queue::{LevelSummary, PolicyQueue, QueueFull};
 use crate::status::{QueueStatus, QueueWaitReason, SchedulerStatus};
 use crate::time::Time;
 
+/// The queue, its batcher, and the hold of the test hook.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedQueue<S> {
     queue: PolicyQueue,

@@ -99,7 +99,7 @@ pub struct SequencesStatus {
     /// Number of slots that hold none.
     pub free_slots: u64,
     /// Sequences that wait for a slot, in order: the first [`SchedulerStatus::ROWS_MAX`].
-    pub backlog: Vec<BacklogStatus>,
+    pub backlog: Vec<WaitingSequenceStatus>,
     /// Number of sequences in the backlog.
     pub backlogged: usize,
 }
@@ -144,7 +144,7 @@ pub enum SlotWaitReason {
 
 /// A sequence that waits for a slot.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct BacklogStatus {
+pub struct WaitingSequenceStatus {
     /// The sequence.
     pub sequence: SequenceKey,
     /// Number of its requests so far.

@@ -51,11 +51,15 @@ impl ModelFiles for VersionDirectory {
         self.model.resolve_in(&self.name, name)
     }
 
-    fn resolve_beside_versions(&self, name: &str) -> Result<PathBuf, Status> {
+    fn resolve_in_model_directory(&self, name: &str) -> Result<PathBuf, Status> {
         self.model.resolve(name)
     }
 
-    fn read_beside_versions(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+    fn read_in_model_directory(
+        &self,
+        name: &str,
+        size: ExpectedFileSize,
+    ) -> Result<Vec<u8>, Status> {
         self.model.read_in(Path::new(""), name, size)
     }
 
@@ -147,8 +151,8 @@ mod tests {
         let code = directory.resolve("../b/labels.txt").unwrap_err().code();
         assert_eq!(code, Code::InvalidArgument);
         let version = directory.version(1);
-        assert_eq!(version.resolve_beside_versions("labels.txt"), Ok(expected));
-        let code = version.resolve_beside_versions("../b/labels.txt").unwrap_err().code();
+        assert_eq!(version.resolve_in_model_directory("labels.txt"), Ok(expected));
+        let code = version.resolve_in_model_directory("../b/labels.txt").unwrap_err().code();
         assert_eq!(code, Code::InvalidArgument);
     }
 
@@ -165,7 +169,8 @@ mod tests {
         std::fs::create_dir(states.join("folder")).unwrap();
         let version = model(&scratch, "a").version(1);
         let read = |name: &str, size| version.read_initial_state(name, size);
-        let beside = |name: &str| version.read_beside_versions(name, ExpectedFileSize::AtMost(9));
+        let beside =
+            |name: &str| version.read_in_model_directory(name, ExpectedFileSize::AtMost(9));
         assert_eq!(beside("config.pbtxt").unwrap(), b"");
         assert_eq!(beside("initial_state/zeros").unwrap(), b"0123");
         for leading_out in ["../b", "/etc/passwd", "initial_state/leak", ""] {

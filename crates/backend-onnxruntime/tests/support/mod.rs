@@ -129,7 +129,7 @@ impl ModelFiles for Files {
         if path.exists() { Ok(path) } else { Err(Status::not_found("no such file")) }
     }
 
-    fn resolve_beside_versions(&self, name: &str) -> Result<PathBuf, Status> {
+    fn resolve_in_model_directory(&self, name: &str) -> Result<PathBuf, Status> {
         let path = self.root.join(name);
         if path.exists() { Ok(path) } else { Err(Status::not_found("no such file")) }
     }

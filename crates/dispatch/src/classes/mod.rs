@@ -44,7 +44,7 @@ pub(crate) fn read_classes(
 
 fn read(output: &OutputSpec, files: &dyn ModelFiles) -> Result<ClassLabels, Status> {
     let size = ExpectedFileSize::AtMost(ClassLabels::BYTES_MAX);
-    let text = files.read_beside_versions(&output.label_filename, size)?;
+    let text = files.read_in_model_directory(&output.label_filename, size)?;
     ClassLabels::from_lines(text)
         .ok_or_else(|| Status::invalid_argument(format!("'{}' is too long", output.label_filename)))
 }

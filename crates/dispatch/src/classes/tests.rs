@@ -15,8 +15,8 @@ const LABELLED: &str = r#"
 "#;
 
 fn setup(text: &str, labels: &str) -> ServerSetup {
-    let beside_versions = vec![("labels.txt", labels.as_bytes().to_vec())];
-    let files = Files { version: 1, beside_versions, ..Files::default() };
+    let in_model_directory = vec![("labels.txt", labels.as_bytes().to_vec())];
+    let files = Files { version: 1, in_model_directory, ..Files::default() };
     ServerSetup::new(text, FakeBackend::new(ExecutionPolicy::Inline)).files(vec![files])
 }
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use galatea_infer::CorrelationId;
 use galatea_policy::{
-    BacklogStatus, InstanceId, LaneStatus, QueueStatus, QueueWaitReason, SequenceKey,
-    SequencesStatus, SlotStatus, SlotWaitReason, Time,
+    InstanceId, LaneStatus, QueueStatus, QueueWaitReason, SequenceKey, SequencesStatus, SlotStatus,
+    SlotWaitReason, Time, WaitingSequenceStatus,
 };
 use serde_json::{Value, json};
 
@@ -142,7 +142,7 @@ impl DispatcherReport {
         }
     }
 
-    fn backlog(&self, waiting: &BacklogStatus) -> Value {
+    fn backlog(&self, waiting: &WaitingSequenceStatus) -> Value {
         json!({
             "correlation_id": self.correlation_id(waiting.sequence),
             "waiting": waiting.waiting,

@@ -140,7 +140,7 @@ pub struct Files {
     /// Files of warmup data, by name.
     pub warmup: Vec<(&'static str, Vec<u8>)>,
     /// Files beside the directories of versions, by name.
-    pub beside_versions: Vec<(&'static str, Vec<u8>)>,
+    pub in_model_directory: Vec<(&'static str, Vec<u8>)>,
     /// The fingerprints of the files.
     pub marks: Option<Vec<FileFingerprint>>,
 }
@@ -186,8 +186,12 @@ impl ModelFiles for Files {
         self.marks.clone()
     }
 
-    fn read_beside_versions(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
-        Self::read(&self.beside_versions, name, size)
+    fn read_in_model_directory(
+        &self,
+        name: &str,
+        size: ExpectedFileSize,
+    ) -> Result<Vec<u8>, Status> {
+        Self::read(&self.in_model_directory, name, size)
     }
 
     fn read_initial_state(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {

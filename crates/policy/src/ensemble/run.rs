@@ -171,7 +171,7 @@ impl<T: Clone> EnsembleRun<T> {
     }
 
     /// The call sent an error, and its end follows later.
-    pub fn error_before_end(
+    pub fn responded_with_error(
         &mut self,
         graph: &EnsembleGraph,
         call: StepCallKey,

@@ -67,7 +67,9 @@ fn check(ensemble: &str, script: &str) {
                 run = Some(EnsembleRun::begin(&graph, inputs, tensors(wanted), &mut out));
             }
             ["end", text] => run.as_mut().unwrap().finished(&graph, call(text), &mut out),
-            ["fault", text] => run.as_mut().unwrap().error_before_end(&graph, call(text), &mut out),
+            ["fault", text] => {
+                run.as_mut().unwrap().responded_with_error(&graph, call(text), &mut out)
+            }
             ["pending", count] => {
                 assert_eq!(run.as_ref().unwrap().pending_waves().to_string(), *count, "{line}");
             }

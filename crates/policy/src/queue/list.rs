@@ -1,7 +1,7 @@
 //! A first-in, first-out list, linked through the slab, with removal from the
 //! middle in constant time.
 
-use super::slab::{Slab, SlabIndex};
+use super::slab::{RequestSlab, SlabIndex};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueList {
@@ -23,7 +23,7 @@ impl QueueList {
         self.len == 0
     }
 
-    pub(super) fn push_back(&mut self, slab: &mut Slab, index: SlabIndex) {
+    pub(super) fn push_back(&mut self, slab: &mut RequestSlab, index: SlabIndex) {
         let waiting = slab.get_mut(index);
         assert!(waiting.previous.is_none() && waiting.next.is_none(), "a request is in one list");
         waiting.previous = self.tail;
@@ -35,7 +35,7 @@ impl QueueList {
         self.len += 1;
     }
 
-    pub(super) fn unlink(&mut self, slab: &mut Slab, index: SlabIndex) {
+    pub(super) fn unlink(&mut self, slab: &mut RequestSlab, index: SlabIndex) {
         let waiting = slab.get_mut(index);
         let (previous, next) = (waiting.previous.take(), waiting.next.take());
         match previous {

@@ -17,7 +17,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 pub(crate) use self::deadlines::{Deadlines, DenseIndex};
 use self::list::QueueList;
-use self::slab::{LevelList, Slab};
+use self::slab::{LevelList, RequestSlab};
 pub(crate) use self::slab::{QueuedRequest, SlabIndex};
 use crate::ids::{RequestInfo, RequestKey};
 use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
@@ -27,7 +27,7 @@ use crate::time::Time;
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyQueue {
     policies: LevelPolicies,
-    slab: Slab,
+    slab: RequestSlab,
     indices: BTreeMap<RequestKey, SlabIndex>,
     /// Levels where requests wait, and the default level once it was used: it is
     /// kept because each request of an idle model would create and remove it.
@@ -122,7 +122,7 @@ impl PolicyQueue {
     fn with_policies(policies: LevelPolicies) -> Self {
         PolicyQueue {
             policies,
-            slab: Slab::default(),
+            slab: RequestSlab::default(),
             indices: BTreeMap::new(),
             levels: BTreeMap::new(),
             rejections: Deadlines::default(),

@@ -45,13 +45,14 @@ pub(super) enum LevelList {
     Delayed,
 }
 
+/// The queued requests of all levels, by index.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Slab {
+pub(super) struct RequestSlab {
     slots: Vec<Option<QueuedRequest>>,
     vacant: Vec<SlabIndex>,
 }
 
-impl Slab {
+impl RequestSlab {
     pub(super) fn insert(&mut self, waiting: QueuedRequest) -> SlabIndex {
         if let Some(index) = self.vacant.pop() {
             assert!(self.slots[index.index()].is_none(), "a vacant entry is empty");

@@ -62,6 +62,7 @@ impl Backlog {
         }
     }
 
+    /// When the sequence fails; none is never.
     pub(super) fn failure_time(&self, index: SequenceIndex) -> Option<Time> {
         self.failure_of.get(&index).copied()
     }

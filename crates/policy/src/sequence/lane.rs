@@ -8,6 +8,7 @@ use crate::sequence::slots::Slot;
 use crate::spec::{DynamicSpec, SequenceStrategy};
 use crate::time::Time;
 
+/// The eligible requests of one instance, and what its next batch waits for.
 #[derive(Clone, Debug)]
 pub(super) struct SequenceLane {
     eligible: Eligible,

@@ -3,19 +3,22 @@
 use crate::ids::InstanceId;
 use crate::lane_pool::LanePool;
 use crate::sequence::{Sequence, SequenceBatcher, SequenceIndex, Slot};
-use crate::status::{BacklogStatus, SchedulerStatus, SequencesStatus, SlotStatus, SlotWaitReason};
+use crate::status::{
+    SchedulerStatus, SequencesStatus, SlotStatus, SlotWaitReason, WaitingSequenceStatus,
+};
 
 impl SequenceBatcher {
     /// The cost is O(instances + reported rows). Not for the hot path.
     pub(crate) fn status(&self, lanes: &LanePool) -> SequencesStatus {
         let occupied = self.slots.sequences().take(SchedulerStatus::ROWS_MAX);
         let describe = |(slot, index)| self.slot_status(index, self.get(index), slot, lanes);
-        let backlog =
-            self.backlog.iter().take(SchedulerStatus::ROWS_MAX).map(|index| BacklogStatus {
+        let backlog = self.backlog.iter().take(SchedulerStatus::ROWS_MAX).map(|index| {
+            WaitingSequenceStatus {
                 sequence: self.get(index).key,
                 waiting: self.get(index).queue.len,
                 fails_at: self.backlog.failure_time(index),
-            });
+            }
+        });
         SequencesStatus {
             slots: occupied.map(describe).collect(),
             taken_slots: self.slots.taken_count(),

@@ -1,8 +1,8 @@
 use crate::script::{check, play};
 use crate::{
-    Actions, BacklogStatus, DynamicSpec, Event, InstanceId, RequestInfo, RequestKey, Scheduler,
-    SchedulingMode, SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy,
-    ShapeClassId, SlotStatus, SlotWaitReason, Time,
+    Actions, DynamicSpec, Event, InstanceId, RequestInfo, RequestKey, Scheduler, SchedulingMode,
+    SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy, ShapeClassId,
+    SlotStatus, SlotWaitReason, Time, WaitingSequenceStatus,
 };
 
 fn spec(max_batch_size: u32, strategy: SequenceStrategy) -> SchedulingSpec {
@@ -333,7 +333,10 @@ fn the_status_shows_what_each_slot_waits_for() {
     };
     assert_eq!(status.slots, [slot(0, 1, SlotWaitReason::Lane), slot(1, 2, SlotWaitReason::Lane)]);
     let fails_at = Some(Time(10));
-    assert_eq!(status.backlog, [BacklogStatus { sequence: SequenceKey(4), waiting: 1, fails_at }]);
+    assert_eq!(
+        status.backlog,
+        [WaitingSequenceStatus { sequence: SequenceKey(4), waiting: 1, fails_at }]
+    );
     assert_eq!(status.free_slots, 0);
     assert_eq!(scheduler.queued(), 3);
 }

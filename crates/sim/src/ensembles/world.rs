@@ -251,7 +251,7 @@ impl World<'_> {
         let mut out = Vec::new();
         let one = &mut self.runs[run];
         one.calls.get_mut(&key).expect("it runs").has_error = true;
-        one.machine.error_before_end(&self.graph, key, &mut out);
+        one.machine.responded_with_error(&self.graph, key, &mut out);
         self.follow(run, out, Some(RunFailure::Step(key)))
     }
 

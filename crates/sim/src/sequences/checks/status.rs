@@ -1,6 +1,6 @@
 //! Checks the scheduler's status.
 
-use galatea_policy::{BacklogStatus, InstanceId, LaneStatus, SlotStatus, SlotWaitReason};
+use galatea_policy::{InstanceId, LaneStatus, SlotStatus, SlotWaitReason, WaitingSequenceStatus};
 
 use super::super::ledger::{Lane, Ledger, Sequence};
 use super::wakeups;
@@ -61,11 +61,11 @@ fn expected_wait(ledger: &Ledger, lane: &Lane, sequence: &Sequence) -> SlotWaitR
     }
 }
 
-fn expected_backlog(ledger: &Ledger) -> Vec<BacklogStatus> {
+fn expected_backlog(ledger: &Ledger) -> Vec<WaitingSequenceStatus> {
     let describe = |key| {
         let sequence = &ledger.sequences[key];
         let (waiting, fails_at) = (sequence.queue.len(), ledger.ends_at(sequence));
-        BacklogStatus { sequence: *key, waiting, fails_at }
+        WaitingSequenceStatus { sequence: *key, waiting, fails_at }
     };
     ledger.backlog.iter().map(describe).collect()
 }
