@@ -74,7 +74,7 @@ impl LanePool {
             out.push(Action::ReturnPermit { instance: id, used: false });
             return;
         }
-        let is_requested = self.permits.as_mut().is_some_and(|permits| permits.grant(id));
+        let is_requested = self.permits.as_mut().is_some_and(|permits| permits.mark_granted(id));
         assert!(is_requested, "{id:?} asked for no permit");
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct PermitRequests {
 
 impl PermitRequests {
     /// The permit was granted; returns whether it had been requested.
-    pub(crate) fn grant(&mut self, id: InstanceId) -> bool {
+    pub(crate) fn mark_granted(&mut self, id: InstanceId) -> bool {
         self.granted = Some(id);
         self.requested.remove(&id) || self.delayed.remove(&id) || self.withdrawn.remove(&id)
     }

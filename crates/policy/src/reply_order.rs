@@ -37,12 +37,12 @@ pub enum ReplyKind {
 /// let mut order = ReplyOrder::default();
 /// order.start(ReplyNumber(1));
 /// order.start(ReplyNumber(2));
-/// assert_eq!(order.reply(ReplyNumber(2), "second", ReplyKind::Last), None);
+/// assert_eq!(order.add_reply(ReplyNumber(2), "second", ReplyKind::Last), None);
 /// assert_eq!(order.next_reply(), None);
-/// assert_eq!(order.reply(ReplyNumber(1), "first", ReplyKind::Last), None);
+/// assert_eq!(order.add_reply(ReplyNumber(1), "first", ReplyKind::Last), None);
 /// assert_eq!(order.next_reply(), Some("first"));
 /// assert_eq!(order.next_reply(), Some("second"));
-/// assert_eq!(order.reply(ReplyNumber(3), "refused", ReplyKind::Last), Some("refused"));
+/// assert_eq!(order.add_reply(ReplyNumber(3), "refused", ReplyKind::Last), Some("refused"));
 /// ```
 #[derive(Clone, Debug)]
 pub struct ReplyOrder<T> {
@@ -100,7 +100,7 @@ impl<T> ReplyOrder<T> {
     ///
     /// If it follows its request's last reply.
     #[must_use = "a returned reply is sent at once"]
-    pub fn reply(&mut self, number: ReplyNumber, reply: T, kind: ReplyKind) -> Option<T> {
+    pub fn add_reply(&mut self, number: ReplyNumber, reply: T, kind: ReplyKind) -> Option<T> {
         let Some(replies) = self.started.get_mut(&number) else { return Some(reply) };
         assert!(replies.progress != Progress::Ended, "{number:?} was answered after its end");
         replies.progress = match kind {
@@ -158,8 +158,8 @@ mod tests {
                     order.withdraw(number);
                     Vec::new()
                 }
-                "r" => order.reply(number, operation, ReplyKind::More).into_iter().collect(),
-                _ => order.reply(number, operation, ReplyKind::Last).into_iter().collect(),
+                "r" => order.add_reply(number, operation, ReplyKind::More).into_iter().collect(),
+                _ => order.add_reply(number, operation, ReplyKind::Last).into_iter().collect(),
             };
             now.extend(std::iter::from_fn(|| order.next_reply()));
             passed.push(if now.is_empty() { String::from("-") } else { now.join(",") });
@@ -206,10 +206,10 @@ mod tests {
             order.start(ReplyNumber(number));
         }
         for (number, reply) in [(2, "d"), (1, "a"), (1, "b"), (1, "c")] {
-            assert_eq!(order.reply(ReplyNumber(number), reply, ReplyKind::More), None);
+            assert_eq!(order.add_reply(ReplyNumber(number), reply, ReplyKind::More), None);
         }
         assert_eq!(order.take_all(), ["a", "b", "c", "d"]);
-        assert_eq!(order.reply(ReplyNumber(0), "late", ReplyKind::Last), Some("late"));
+        assert_eq!(order.add_reply(ReplyNumber(0), "late", ReplyKind::Last), Some("late"));
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
             order.start(ReplyNumber(number));
         }
         for number in (0..4).rev() {
-            assert_eq!(order.reply(ReplyNumber(number), number, ReplyKind::Last), None);
+            assert_eq!(order.add_reply(ReplyNumber(number), number, ReplyKind::Last), None);
         }
         assert_eq!(std::iter::from_fn(|| order.next_reply()).collect::<Vec<_>>(), [0, 1, 2, 3]);
         assert_eq!(order.waiting(), 0);
@@ -231,7 +231,7 @@ mod tests {
         let mut order = ReplyOrder::default();
         order.start(ReplyNumber(0));
         order.start(ReplyNumber(1));
-        let _ = order.reply(ReplyNumber(1), (), ReplyKind::Last);
-        let _ = order.reply(ReplyNumber(1), (), ReplyKind::Last);
+        let _ = order.add_reply(ReplyNumber(1), (), ReplyKind::Last);
+        let _ = order.add_reply(ReplyNumber(1), (), ReplyKind::Last);
     }
 }

@@ -98,7 +98,7 @@ impl Replies {
         request.sent += 1;
         request.ended = kind == ReplyKind::Last;
         let passes = !request.started;
-        let returned = self.order.reply(ReplyNumber(number), reply, kind);
+        let returned = self.order.add_reply(ReplyNumber(number), reply, kind);
         ensure!(returned.is_some() == passes, "{returned:?} was returned at once");
         if passes {
             self.request(number).passed += 1;

@@ -39,21 +39,21 @@ struct StateCounters {
 #[derive(Debug)]
 pub(super) enum StateRows {
     /// Sequences get slices.
-    Shared(Arc<StateTensorMemory>),
+    Shared(Arc<SharedTensor>),
     /// Sequences get copies.
     Copied(Bytes),
 }
 
-/// A tensor that lives as long as any of its rows.
+/// A tensor with the states of a batch. It lives as long as any of its rows.
 #[derive(Debug)]
-pub(super) struct StateTensorMemory {
+pub(super) struct SharedTensor {
     bytes: Bytes,
     counters: Arc<StateCounters>,
 }
 
 /// A row that a sequence keeps.
 struct SharedRow {
-    tensor: Arc<StateTensorMemory>,
+    tensor: Arc<SharedTensor>,
     range: Range<usize>,
 }
 
@@ -65,7 +65,7 @@ impl StateMemory {
         }
         let counters = self.counters.clone();
         counters.tensor_bytes.fetch_add(tensor.len(), Ordering::Relaxed);
-        StateRows::Shared(Arc::new(StateTensorMemory { bytes: tensor, counters }))
+        StateRows::Shared(Arc::new(SharedTensor { bytes: tensor, counters }))
     }
 
     /// Whether too much memory would be unused, with `unused` bytes more.
@@ -102,7 +102,7 @@ impl Drop for SharedRow {
     }
 }
 
-impl Drop for StateTensorMemory {
+impl Drop for SharedTensor {
     fn drop(&mut self) {
         self.counters.tensor_bytes.fetch_sub(self.bytes.len(), Ordering::Relaxed);
     }

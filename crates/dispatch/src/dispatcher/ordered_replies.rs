@@ -112,7 +112,7 @@ impl Dispatcher {
         let kind = if addressed.reply.is_final() { ReplyKind::Last } else { ReplyKind::More };
         let mut state = self.lock("add a reply");
         let passed = match &mut state.replies {
-            Some(replies) => replies.order.reply(number, addressed, kind),
+            Some(replies) => replies.order.add_reply(number, addressed, kind),
             None => Some(addressed),
         };
         drop(state);

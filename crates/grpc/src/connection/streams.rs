@@ -86,7 +86,7 @@ impl ConnectionTask {
         stream.handle().clone().budget.resume_models();
         self.begin_requests(key);
         if let Some(stream) = self.calls.stream(key) {
-            stream.release();
+            stream.release_capacity();
         }
         self.end_if_done(key);
     }

@@ -124,7 +124,7 @@ impl Stream {
     }
 
     /// Lets the client send as many bytes again as were taken out.
-    pub(crate) fn release(&mut self) {
+    pub(crate) fn release_capacity(&mut self) {
         let consumed = self.messages.take_consumed();
         if consumed > 0 {
             let _ = self.body.flow_control().release_capacity(consumed);
