@@ -186,15 +186,7 @@ impl ServerControl for OneModel {
                 compute_output: counted,
                 ..Default::default()
             },
-            batches: Vec::new(),
-            responses: Vec::new(),
-            memory: Vec::new(),
-            failures: [0; 4],
-            is_cached: false,
-            pending: 0,
-            load_duration: std::time::Duration::ZERO,
-            metric_tags: Arc::new([]),
-            namespace: None,
+            ..ModelStatistics::default()
         }])
     }
 

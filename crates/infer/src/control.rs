@@ -173,7 +173,7 @@ pub struct CacheStatistics {
 }
 
 /// The statistics of one version of a model.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ModelStatistics {
     /// The model's namespace, if the server uses namespaces.
     pub namespace: Option<Arc<str>>,

@@ -180,14 +180,7 @@ impl ServerControl for Control {
             execution_count: 12,
             inference,
             batches: vec![batch],
-            responses: Vec::new(),
-            memory: Vec::new(),
-            failures: [0; 4],
-            is_cached: false,
-            pending: 0,
-            load_duration: std::time::Duration::ZERO,
-            metric_tags: Arc::new([]),
-            namespace: None,
+            ..ModelStatistics::default()
         }])
     }
 

@@ -2,12 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
 
 use galatea_infer::{
-    InferenceRequest, InferenceResponse, InferenceService, InferenceStatistics, LoadParameters,
-    ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics, OutputTensor, RepositoryEntry,
-    ResponseSender, ServerControl, ServerMetadata, Status, TensorMetadata,
+    InferenceRequest, InferenceResponse, InferenceService, LoadParameters, ModelConfigDocument,
+    ModelMetadata, ModelState, ModelStatistics, OutputTensor, RepositoryEntry, ResponseSender,
+    ServerControl, ServerMetadata, Status, TensorMetadata,
 };
 use galatea_tensor::DataType;
 
@@ -153,23 +152,7 @@ impl ServerControl for FakeControl {
         if name.is_some_and(|name| name != "echo") {
             return Err(Status::invalid_argument("requested model is not available"));
         }
-        Ok(vec![ModelStatistics {
-            name: "echo".into(),
-            version: 1,
-            last_inference_ms: 0,
-            inference_count: 0,
-            execution_count: 0,
-            inference: InferenceStatistics::default(),
-            batches: Vec::new(),
-            responses: Vec::new(),
-            memory: Vec::new(),
-            failures: [0; 4],
-            is_cached: false,
-            pending: 0,
-            load_duration: Duration::ZERO,
-            metric_tags: [].into(),
-            namespace: None,
-        }])
+        Ok(vec![ModelStatistics { name: "echo".into(), version: 1, ..ModelStatistics::default() }])
     }
 
     fn repository_index(&self, only_ready: bool) -> Vec<RepositoryEntry> {

@@ -108,12 +108,7 @@ fn statistics_are_encoded() {
             MemoryUsage { kind: MemoryUsageKind::Cpu, id: 0, byte_size: 9 },
             MemoryUsage { kind: MemoryUsageKind::Gpu, id: -1, byte_size: u64::MAX },
         ],
-        failures: [0; 4],
-        is_cached: false,
-        pending: 0,
-        load_duration: std::time::Duration::ZERO,
-        metric_tags: [].into(),
-        namespace: None,
+        ..ModelStatistics::default()
     };
     check(
         encode_statistics(&[model]),

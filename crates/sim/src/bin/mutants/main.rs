@@ -56,6 +56,9 @@ fn main() -> ExitCode {
 fn examine(options: &Options) -> Result<usize, String> {
     let mut mutants = list::parse_all()?;
     mutants.retain(|mutant| mutant.name.contains(&options.words));
+    if mutants.is_empty() {
+        return Err(format!("no planted bug has a name with '{}'", options.words));
+    }
     let copy = WorkspaceCopy::new(options.folder.as_deref())?;
     println!("{:<58} {:<8} {:<8} {:<8}", "planted bug", "oracle", "checks", "tests");
     if let Some(size) = options.sample {
