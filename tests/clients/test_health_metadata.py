@@ -58,18 +58,18 @@ def test_clients_see_health(
         assert client.is_server_ready()
         assert client.is_model_ready("simple")
         assert client.is_model_ready("simple", "1")
-    assert not http_client.is_model_ready("simple", "7")
 
 
-@pytest.mark.galatea_only
 @pytest.mark.parametrize("name, version", [("absent", ""), ("simple", "7")])
-def test_readiness_of_an_unknown_model_over_grpc(
-    grpc_client: tritonclient.grpc.InferenceServerClient, name: str, version: str
+def test_unknown_models_are_not_ready_for_clients(
+    http_client: tritonclient.http.InferenceServerClient,
+    grpc_client: tritonclient.grpc.InferenceServerClient,
+    name: str,
+    version: str,
 ) -> None:
-    """The status is NOT_FOUND, as in Triton since 2026; before, it was not ready."""
-    with pytest.raises(InferenceServerException) as caught:
-        grpc_client.is_model_ready(name, version)
-    assert caught.value.status() == "StatusCode.NOT_FOUND"
+    """Both client libraries say no, without an exception."""
+    assert http_client.is_model_ready(name, version) is False
+    assert grpc_client.is_model_ready(name, version) is False
 
 
 def test_grpc_health_service(server: Server) -> None:
@@ -147,9 +147,10 @@ def test_model_readiness(server: Server, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["absent", "simple/versions/7"])
 def test_unknown_models_are_not_ready(server: Server, path: str) -> None:
-    """A model that is not ready gives 400 or the error of an unknown model, never 200."""
-    unready = (400, 404) if server.is_triton else (404,)
-    assert server.get(f"/v2/models/{path}/ready").status in unready
+    """A model that is not ready gives 400, whether or not it exists."""
+    reply = server.get(f"/v2/models/{path}/ready")
+    assert (reply.status, reply.error()) == (400, "Model version not ready")
+    assert reply.headers["Content-Type"] == "text/plain"
 
 
 def test_config_prints_every_default(server: Server) -> None:

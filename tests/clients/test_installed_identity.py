@@ -78,7 +78,7 @@ def test_the_built_in_backend_is_the_default(
     with start_server(tmp_path / "models", *flags) as server:
         server.wait_until_live()
         assert output(server, "usual", "INPUT0") == VALUES.tolist()
-        assert server.get("/v2/models/any_name/ready").status == 404
+        assert server.get("/v2/models/any_name/ready").status == 400
         assert "--backend-config=identity,key=value changes nothing" in server.log()
         assert "not the built-in one" not in server.log()
 
@@ -124,7 +124,7 @@ def test_a_library_in_the_model_directory_wins(
         server.wait_until_live()
         assert output(server, "beside", "A") == VALUES.tolist()
         # The built-in backend doesn't hide a damaged library.
-        assert server.get("/v2/models/usual/ready").status == 404
+        assert server.get("/v2/models/usual/ready").status == 400
         assert "unable to load shared library" in server.log()
 
 
@@ -187,5 +187,5 @@ def test_requests_that_tritons_library_refuses(
     write_model(tmp_path / "models", "any_name", ANY_NAME)
     with start_server(tmp_path / "models", triton, "--exit-on-error=false") as server:
         server.wait_until_live()
-        assert server.get("/v2/models/any_name/ready").status == 404
+        assert server.get("/v2/models/any_name/ready").status == 400
         assert "expected input name to follow INPUT<index> pattern, got 'A'" in server.log()

@@ -77,8 +77,7 @@ def test_a_failing_warmup_fails_the_load(
     write(tmp_path, "other", IDENTITY)
     with start_server(tmp_path, "--exit-on-error=false") as server:
         server.wait_until_live()
-        allowed = (400, 404) if server.is_triton else (404,)
-        assert server.get("/v2/models/model/ready").status in allowed
+        assert server.get("/v2/models/model/ready").status == 400
         assert server.get("/v2/models/other/ready").status == 200
         assert reason in server.log()
 
@@ -92,7 +91,7 @@ def test_a_file_outside_the_model_is_not_read(
     with start_server(tmp_path, "--exit-on-error=false") as server:
         server.wait_until_live()
         if not server.is_triton:
-            assert server.get("/v2/models/model/ready").status == 404
+            assert server.get("/v2/models/model/ready").status == 400
             assert "must stay inside the model's directory" in server.log()
 
 

@@ -127,6 +127,12 @@ pub(crate) fn error(code: StatusCode, message: &str) -> HttpResponse {
     HttpResponse::new(code, Some(JSON), encode_error(message).into())
 }
 
+/// The error object of a model that is not ready. Triton sends it without a JSON type.
+pub(crate) fn model_not_ready() -> HttpResponse {
+    let body = encode_error("Model version not ready").into();
+    HttpResponse::new(StatusCode::BAD_REQUEST, Some("text/plain"), body)
+}
+
 /// The error object for a status.
 pub(crate) fn failure(status: &Status) -> HttpResponse {
     error(http_code(status.code()), status.message())

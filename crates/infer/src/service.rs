@@ -37,11 +37,12 @@ pub trait ServerControl: Send + Sync {
     ///
     /// `Unavailable` while the server shuts down.
     fn ready(&self) -> Result<bool, Status>;
-    /// Whether a version of a model accepts inference requests.
+    /// Whether a version of a model accepts inference requests. False for one that does not
+    /// exist or is not loaded.
     ///
     /// # Errors
     ///
-    /// As in the trait's description.
+    /// `Unavailable` while the server shuts down, and others of the trait's description.
     fn model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status>;
     /// Whether [`ServerControl::model_ready`] of this model may block, or
     /// [`ServerControl::ready`] if `model` is `None`. Both may ask a backend, whose

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use galatea_backend::LogLevel;
 use galatea_dispatch::LoadedModel;
 use galatea_infer::{
-    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
+    Code, LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
     RepositoryEntry, ServerControl, ServerMetadata, Status,
 };
 
@@ -66,7 +66,11 @@ impl ServerControl for Server {
         if self.is_exiting() {
             return Err(Status::unavailable("Server not ready"));
         }
-        self.find(name, version).map(|model| self.can_serve(&model))
+        match self.find(name, version) {
+            Ok(model) => Ok(self.can_serve(&model)),
+            Err(status) if matches!(status.code(), Code::NotFound | Code::Unavailable) => Ok(false),
+            Err(status) => Err(status),
+        }
     }
 
     fn readiness_may_block(&self, model: Option<(&str, Option<i64>)>) -> bool {

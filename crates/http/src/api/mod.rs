@@ -170,7 +170,7 @@ impl Api {
         if self.check_readiness(Some((name, version)), is_ready).await? {
             return Ok(http_response::empty(StatusCode::OK));
         }
-        Ok(http_response::error(StatusCode::BAD_REQUEST, "Model version not ready"))
+        Ok(http_response::model_not_ready())
     }
 
     /// Checks whether the server or a model is ready: on this thread, unless that calls a

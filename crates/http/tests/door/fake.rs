@@ -98,7 +98,7 @@ impl ServerControl for FakeControl {
     }
 
     fn model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
-        self.find(name, version).map(|()| !self.unready.load(Ordering::SeqCst))
+        Ok(self.find(name, version).is_ok() && !self.unready.load(Ordering::SeqCst))
     }
 
     fn server_metadata(&self) -> ServerMetadata {
