@@ -36,7 +36,7 @@ pub(crate) struct RunDriver {
     /// The latest response. It is held back because it may be the last.
     held_response: Option<InferenceResponse>,
     /// The error of a call that failed.
-    failure: Option<(StepIndex, Status)>,
+    failure: Option<Status>,
     /// The step of a call that has ended and still has its place in the gate.
     ended_step: Option<StepIndex>,
     start: Instant,
@@ -84,7 +84,7 @@ impl RunDriver {
         let request = pending.request().clone();
         if request.cancel.is_cancelled() {
             let status = prefixed(ensemble, &request.log_prefix(), cancelled());
-            responder.fail(status, FailureReason::Other);
+            fail_twice(responder, status);
             return None;
         }
         let batch = plan.batches.then_some(batch_size);
@@ -185,8 +185,8 @@ impl RunDriver {
                 "inputs of step {} (model '{}') of ensemble '{}' belong to different sequences, or \
                  to different places in one; the first one counts",
                 step.0,
-                plan.step(step).model.escape_debug(),
-                plan.name.escape_debug()
+                plan.step(step).model,
+                plan.name
             );
             self.ensemble.host.log(LogLevel::Error, &line);
             first
@@ -276,7 +276,16 @@ impl RunDriver {
     /// Keeps the first failure, which becomes the request's.
     fn record_failure(&mut self, call: StepCallKey, status: Status) {
         if let Some(call) = self.calls.get(&call) {
-            self.failure.get_or_insert((call.step, status));
+            let step = call.step.0;
+            let model = &self.ensemble.plan.step(call.step).model;
+            let line = format!(
+                "step {step} (model '{}') of ensemble '{}' failed: {}",
+                model,
+                self.ensemble.plan.name,
+                status.message()
+            );
+            self.ensemble.host.log(LogLevel::Verbose(1), &line);
+            self.failure.get_or_insert(status);
         }
     }
 
@@ -342,8 +351,13 @@ impl RunDriver {
         };
         for output in &plan.outputs {
             let found = outputs.iter().find(|(tensor, _)| *tensor == output.tensor);
+            let Some((_, tensor)) = found else { continue };
             // As in Triton, an output that a model left out is left out.
-            let Some((_, Some(tensor))) = found else { continue };
+            let Some(tensor) = tensor else {
+                let line = format!("Composing models did not output tensor {}", output.name);
+                self.ensemble.host.log(LogLevel::Verbose(1), &line);
+                continue;
+            };
             if let Some(sequence) = &tensor.sequence {
                 response.parameters = sequence.parameters();
             }
@@ -366,13 +380,13 @@ impl RunDriver {
     }
 
     fn fail(&mut self, failure: RunFailure) {
-        let plan = &self.ensemble.plan;
         let prefix = self.template.request.log_prefix();
         let status = match failure {
-            RunFailure::Step(_) => match self.failure.take() {
-                Some((step, status)) => plan.failure(step, status),
-                None => prefixed(&self.ensemble, "", Status::internal("a step failed")),
-            },
+            RunFailure::Step(_) => {
+                let status =
+                    self.failure.take().unwrap_or_else(|| Status::internal("a step failed"));
+                prefixed(&self.ensemble, "", status)
+            }
             RunFailure::Cancelled => prefixed(&self.ensemble, &prefix, cancelled()),
             RunFailure::Deadlock => {
                 let text = "unexpected deadlock, at least one output is not set while no more \
@@ -386,7 +400,7 @@ impl RunDriver {
     fn send_failure(&mut self, status: Status) {
         self.send_held_response();
         if let Some(responder) = self.responder.take() {
-            responder.fail(status, FailureReason::Other);
+            fail_twice(responder, status);
         }
     }
 
@@ -418,9 +432,16 @@ impl Drop for RunDriver {
     }
 }
 
-/// A status of the ensemble itself, and of no step.
+/// A status as the ensemble's, with the prefix of Triton.
 fn prefixed(ensemble: &Ensemble, prefix: &str, status: Status) -> Status {
     status.prefixed(format!("in ensemble '{}', {prefix}", ensemble.plan.name))
+}
+
+/// Fails a request. Triton counts an ensemble's failure twice: when the request ends, and when
+/// its error is sent.
+fn fail_twice(responder: Responder, status: Status) {
+    responder.statistics().report_failure(FailureReason::Other);
+    responder.fail(status, FailureReason::Other);
 }
 
 fn cancelled() -> Status {

@@ -142,13 +142,6 @@ impl EnsemblePlan {
         };
         self.graph.is_decoupled().then_some(load_max)
     }
-
-    /// The error of a step as the ensemble's error.
-    pub(crate) fn failure(&self, index: StepIndex, status: Status) -> Status {
-        let model = &self.step(index).model;
-        let prefix = format!("in ensemble '{}', step {} (model '{model}'): ", self.name, index.0);
-        status.prefixed(prefix)
-    }
 }
 
 fn plan_step<'a>(

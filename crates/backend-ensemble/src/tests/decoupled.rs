@@ -92,7 +92,7 @@ fn an_error_between_responses_ends_the_request() {
     let mut stream = ensemble.take("stream");
     stream.respond("Y=10");
     stream.sender.send(Err(Status::internal("no more")));
-    let expected = "Internal: in ensemble 'E', step 0 (model 'stream'): no more end";
+    let expected = "Internal: in ensemble 'E', no more end";
     assert_eq!(client.replies(), [expected]);
     assert!(stream.request.cancel.is_cancelled());
     assert!(ensemble.take("net").request.cancel.is_cancelled());
@@ -111,7 +111,7 @@ fn an_error_of_a_later_step_ends_the_request_after_earlier_responses() {
     stream.respond("Y=20");
     ensemble.complete("net", "Y=11");
     ensemble.take("net").sender.fail(Status::invalid_argument("not this"));
-    let expected = "InvalidArgument: in ensemble 'E', step 1 (model 'net'): not this end";
+    let expected = "InvalidArgument: in ensemble 'E', not this end";
     assert_eq!(client.replies(), ["OUT=11", expected]);
     assert!(stream.request.cancel.is_cancelled());
 }

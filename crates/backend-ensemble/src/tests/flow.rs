@@ -256,6 +256,17 @@ fn a_step_may_change_the_sequence_of_the_next_steps() {
 }
 
 #[test]
+fn an_output_that_no_step_made_is_left_out_and_logged() {
+    let ensemble =
+        TestEnsemble::new("4 IN > OUT MORE", &["net 4 X > Y Z"], &["net X=IN > Y=OUT Z=MORE"], 0);
+    let client = ensemble.send("IN=1");
+    ensemble.complete("net", "Y=2");
+    assert_eq!(client.replies(), ["OUT=2 end"]);
+    let log = ensemble.host.log.lock().unwrap();
+    assert_eq!(*log, ["Composing models did not output tensor MORE"]);
+}
+
+#[test]
 fn inputs_of_different_sequences_are_logged_and_the_first_one_counts() {
     let ensemble = TestEnsemble::new(
         "4 IN > OUT",
