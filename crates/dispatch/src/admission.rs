@@ -77,6 +77,32 @@ struct InputRule {
     is_variable: bool,
 }
 
+/// Why a request is refused.
+#[derive(Debug)]
+enum Refusal {
+    /// An input or output that the model does not have. The error has no request identifier.
+    UnknownName(String),
+    /// Anything else.
+    Other(String),
+}
+
+impl From<String> for Refusal {
+    fn from(message: String) -> Self {
+        Self::Other(message)
+    }
+}
+
+impl Refusal {
+    fn status(self, request: &InferenceRequest) -> Status {
+        match self {
+            Self::UnknownName(message) => Status::invalid_argument(message),
+            Self::Other(message) => {
+                Status::invalid_argument(message).prefixed(request.log_prefix())
+            }
+        }
+    }
+}
+
 /// A request that passed the checks.
 #[derive(Debug)]
 pub(crate) struct NormalizedRequest {
@@ -117,12 +143,11 @@ impl Admission {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`. The message begins with the request's identifier, except for a
-    /// batch that is sent to a sequence batcher.
+    /// `InvalidArgument`. The message begins with the request's identifier, except for an
+    /// unknown name and for a batch that is sent to a sequence batcher. Of several mistakes it
+    /// names the one that Triton names.
     pub(crate) fn admit(&self, mut request: InferenceRequest) -> Result<NormalizedRequest, Status> {
-        let batch_size = self
-            .check(&mut request)
-            .map_err(|message| Status::invalid_argument(message).prefixed(request.log_prefix()))?;
+        let batch_size = self.check(&mut request).map_err(|refusal| refusal.status(&request))?;
         if let Some(rule) = &self.sequences {
             // As in Triton, without the identifier.
             if batch_size > 1 {
@@ -138,13 +163,29 @@ impl Admission {
         Ok(NormalizedRequest { request, batch_size, shape_class })
     }
 
-    fn check(&self, request: &mut InferenceRequest) -> Result<u32, String> {
+    /// Checks the request, and sorts its inputs into the configuration's order.
+    ///
+    /// Triton keeps the inputs in a hash table, which it reads from the last to the first
+    /// unless names collide. So do the checks here, and of several mistakes they name the
+    /// same one.
+    fn check(&self, request: &mut InferenceRequest) -> Result<u32, Refusal> {
         self.check_outputs(&request.outputs)?;
-        self.order_inputs(&mut request.inputs)?;
-        let batch_size = self.batch_size(&request.inputs)?;
-        for input in &mut request.inputs {
-            let rule = self.rule(&input.name)?;
-            self.check_input(rule, input)?;
+        let inputs = &mut request.inputs;
+        let in_order = inputs.len() == self.inputs.len()
+            && inputs.iter().zip(&self.inputs).all(|(input, rule)| input.name == rule.spec.name);
+        if !in_order {
+            self.check_input_count(inputs)?;
+            for input in inputs.iter().rev() {
+                self.rule(&input.name)?;
+            }
+        }
+        let batch_size = self.batch_size(inputs)?;
+        for input in inputs.iter_mut().rev() {
+            self.check_input(self.rule(&input.name)?, input)?;
+        }
+        if !in_order {
+            self.check_presence(inputs)?;
+            inputs.sort_by_key(|input| self.inputs.iter().position(|r| r.spec.name == input.name));
         }
         if let Some(rule) = &self.sequences {
             rule.check_correlation_id(&request.correlation_id, &self.model_name)?;
@@ -152,30 +193,24 @@ impl Admission {
         Ok(batch_size)
     }
 
-    fn check_outputs(&self, wanted: &[String]) -> Result<(), String> {
+    fn check_outputs(&self, wanted: &[String]) -> Result<(), Refusal> {
+        // Triton keeps the names in a sorted set.
+        let unknown = wanted.iter().filter(|name| !self.output_names.contains(name)).min();
+        if let Some(name) = unknown {
+            let model = &self.model_name;
+            let text = format!("unexpected inference output '{name}' for model '{model}'");
+            return Err(Refusal::UnknownName(text));
+        }
         for (index, name) in wanted.iter().enumerate() {
-            if !self.output_names.contains(name) {
-                return Err(format!(
-                    "unexpected inference output '{name}' for model '{}', expecting one of {}",
-                    self.model_name,
-                    quoted(self.output_names.iter())
-                ));
-            }
             if wanted.iter().take(index).any(|earlier| earlier == name) {
-                return Err(format!("output '{name}' already exists in request"));
+                return Err(format!("output '{name}' already exists in request").into());
             }
         }
         Ok(())
     }
 
-    /// Sorts the inputs into the configuration's order. Refuses duplicates, unknown names
-    /// and missing inputs.
-    fn order_inputs(&self, inputs: &mut [InputTensor]) -> Result<(), String> {
-        let in_order = inputs.len() == self.inputs.len()
-            && inputs.iter().zip(&self.inputs).all(|(input, rule)| input.name == rule.spec.name);
-        if in_order {
-            return Ok(());
-        }
+    /// Refuses duplicates and too many or too few inputs.
+    fn check_input_count(&self, inputs: &[InputTensor]) -> Result<(), String> {
         for (index, input) in inputs.iter().enumerate() {
             if inputs.iter().take(index).any(|earlier| earlier.name == input.name) {
                 return Err(format!("input '{}' already exists in request", input.name));
@@ -184,16 +219,16 @@ impl Admission {
         if inputs.len() > self.inputs.len() || inputs.len() < self.required_inputs {
             return Err(self.wrong_input_count(inputs));
         }
-        for input in inputs.iter() {
-            self.rule(&input.name)?;
-        }
-        for rule in &self.inputs {
-            if !rule.spec.optional && !inputs.iter().any(|input| input.name == rule.spec.name) {
-                return Err(self.wrong_input_count(inputs));
-            }
-        }
-        inputs.sort_by_key(|input| self.inputs.iter().position(|r| r.spec.name == input.name));
         Ok(())
+    }
+
+    /// Refuses a request without a required input.
+    fn check_presence(&self, inputs: &[InputTensor]) -> Result<(), String> {
+        let mut required = self.inputs.iter().filter(|rule| !rule.spec.optional);
+        if required.all(|rule| inputs.iter().any(|input| input.name == rule.spec.name)) {
+            return Ok(());
+        }
+        Err(self.wrong_input_count(inputs))
     }
 
     fn wrong_input_count(&self, inputs: &[InputTensor]) -> String {
@@ -203,27 +238,24 @@ impl Admission {
         } else {
             format!("expected number of inputs between {} and {all}", self.required_inputs)
         };
-        let missing =
-            self.inputs.iter().map(|rule| &rule.spec).filter(|spec| {
-                !spec.optional && !inputs.iter().any(|input| input.name == spec.name)
-            });
+        let specs = self.inputs.iter().map(|rule| &rule.spec).filter(|spec| !spec.optional);
+        let names = specs.map(|spec| &spec.name);
+        let missing: Vec<&String> =
+            names.filter(|name| !inputs.iter().any(|input| input.name == **name)).collect();
         format!(
             "{expected} but got {} inputs for model '{}'. Got input(s) {}, but missing required \
              input(s) {}. Please provide all required input(s).",
             inputs.len(),
             self.model_name,
-            quoted(inputs.iter().map(|input| &input.name)),
-            quoted(missing.map(|spec| &spec.name)),
+            quoted(inputs.iter().rev().map(|input| &input.name)),
+            if missing.is_empty() { String::from("]") } else { quoted(missing.into_iter()) },
         )
     }
 
-    fn rule(&self, name: &str) -> Result<&InputRule, String> {
+    fn rule(&self, name: &str) -> Result<&InputRule, Refusal> {
         self.inputs.iter().find(|rule| rule.spec.name == name).ok_or_else(|| {
-            format!(
-                "unexpected inference input '{name}' for model '{}', expecting one of {}",
-                self.model_name,
-                quoted(self.inputs.iter().map(|rule| &rule.spec.name))
-            )
+            let model = &self.model_name;
+            Refusal::UnknownName(format!("unexpected inference input '{name}' for model '{model}'"))
         })
     }
 
@@ -232,7 +264,7 @@ impl Admission {
             return Ok(1);
         }
         let mut batch_size: Option<i64> = None;
-        for input in inputs {
+        for input in inputs.iter().rev() {
             let Some(&first) = input.shape.dims().first() else {
                 return Err(format!(
                     "input '{}' has no shape but model requires batch dimension for '{}'",
@@ -301,9 +333,10 @@ impl Admission {
         expected.pop();
         expected.push(']');
         let note = if self.max_batch_size > 0 {
-            "NOTE: max_batch_size is not zero in the model configuration, so every input shape \
-             begins with the batch dimension, which dims in the configuration leaves out. To give \
-             full shapes in dims, set max_batch_size to zero."
+            "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension \
+             to be prepended to each input shape. If you want to specify the full shape including \
+             the batch dim in your input dims config, try setting max_batch_size to zero. See the \
+             model configuration docs for more info on max_batch_size."
         } else {
             ""
         };
