@@ -82,11 +82,9 @@ impl Manager {
         if self.mode == ControlMode::Explicit {
             return Ok(());
         }
-        Err(Status::unavailable(format!(
-            "explicit model load / unload is not allowed if polling is enabled; this server was \
-             started with --model-control-mode={}",
-            self.mode.name()
-        )))
+        Err(Status::unavailable(
+            "explicit model load / unload is not allowed if polling is enabled",
+        ))
     }
 
     /// Adds a repository.
