@@ -34,7 +34,7 @@ impl RequestLog {
         if !(self.is_on)() {
             return;
         }
-        let (method, path, code) = (&head.method, head.path.escape_debug(), response.code);
+        let (method, path, code) = (&head.method, head.path, response.code);
         if code.is_success() {
             return (self.write)(&format_args!("HTTP {method} {path}: {code}"));
         }

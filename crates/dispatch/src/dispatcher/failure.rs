@@ -73,7 +73,7 @@ pub(super) fn restart_warning(request: &PendingRequest) -> String {
     format!(
         "sequence {} of model '{}' starts anew although it has not ended; what it was before ends \
          here",
-        id_text(&content.correlation_id).escape_debug(),
-        content.model_name.escape_debug()
+        id_text(&content.correlation_id),
+        content.model_name
     )
 }

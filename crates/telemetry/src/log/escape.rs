@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn without_quotes_control_characters_are_still_escaped() {
+    fn control_characters_are_escaped_without_quotes_for_tables() {
         assert_eq!(escape_controls("a\"b\\c\nd"), "a\"b\\c\\nd");
     }
 }

@@ -34,8 +34,11 @@ impl Line {
 
     /// The whole record with a message that may hold anything.
     pub(super) fn message(mut self, message: &str, quote: bool) -> String {
-        let safe = if quote { escape::quoted(message) } else { escape::escape_controls(message) };
-        self.text.push_str(&safe);
+        if quote {
+            self.text.push_str(&escape::quoted(message));
+        } else {
+            self.text.push_str(message);
+        }
         self.text.push('\n');
         self.text
     }

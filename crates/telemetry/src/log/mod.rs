@@ -63,8 +63,8 @@ pub struct LogOptions {
     pub format: LogFormat,
     /// A file that receives everything instead of the console; appended to.
     pub file: Option<PathBuf>,
-    /// Whether messages are quoted as JSON strings. Control characters are
-    /// escaped either way: a message can't pretend to be two lines.
+    /// Whether messages are quoted as JSON strings. Without it they are written as they
+    /// are, with line breaks and control characters, as Triton does.
     pub quote: bool,
     /// Whether information is logged.
     pub info: bool,
