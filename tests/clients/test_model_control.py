@@ -103,6 +103,47 @@ def test_grpc_loads_and_unloads_too(start_server: StartServer, tmp_path: pathlib
             assert not client.is_model_ready("m")
 
 
+@pytest.mark.parametrize(
+    "backend, reason",
+    [
+        (
+            'backend: "nothing"',
+            "unable to find backend library for backend 'nothing', try specifying runtime on the "
+            "model configuration.",
+        ),
+        (
+            'backend: "nothing" runtime: "libtriton_other.so"',
+            "unable to find backend library 'libtriton_other.so' for model 'm', searched: ",
+        ),
+        (
+            'platform: "onnxruntim" default_model_filename: "model.onnx"',
+            "unexpected 'platform' and 'backend' pair, got:onnxruntim, onnxruntime",
+        ),
+    ],
+)
+def test_a_load_without_a_backend(
+    start_server: StartServer, tmp_path: pathlib.Path, backend: str, reason: str
+) -> None:
+    """The client reads why, or the operator if the configuration is wrong."""
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    tensors = "".join(
+        f'{kind} {{ name: "{kind}" data_type: TYPE_FP32 dims: [ 1 ] }}\n'
+        for kind in ("input", "output")
+    )
+    group = "instance_group { kind: KIND_CPU }\n"
+    (tmp_path / "m" / "config.pbtxt").write_text(f"{backend}\n{tensors}{group}")
+    with start_server(tmp_path, EXPLICIT) as server:
+        server.wait_until_live()
+        reply = load(server, "m")
+        if "pair" in reason:
+            assert reason in server.log()
+            return
+        assert reply.status == 400
+        begin = "load failed for model 'm': version 1 is at UNAVAILABLE state: Invalid argument: "
+        assert reply.error().startswith(begin + reason)
+        assert reply.error().endswith(("nothing' ;\n", "configuration.;\n"))
+
+
 def test_a_star_loads_all_models(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """--load-model=* loads all models, and must be the only --load-model."""
     write_model(tmp_path, "one", 1)

@@ -64,7 +64,15 @@ impl BackendSearch<'_> {
         }
         let usual = library_name(self.backend);
         let name = if self.runtime.is_empty() { &usual } else { self.runtime };
-        check_component("runtime", name)?;
+        if check_component("runtime", name).is_err() {
+            return Err(Status::invalid_argument(format!(
+                "backend library name '{}' escapes backend directory '{}', for model '{}', check \
+                 model config runtime field",
+                name.escape_debug(),
+                self.backend_directory.join(self.backend).display(),
+                self.model
+            )));
+        }
         if let Some(found) = self.library(name)? {
             return Ok(found);
         }
@@ -72,18 +80,18 @@ impl BackendSearch<'_> {
         if self.runtime.is_empty() && own.join(PYTHON_BACKEND_FILE).is_file() {
             return self.python_based();
         }
-        let searched: Vec<String> =
-            self.directories().iter().map(|(place, _)| format!("'{}'", place.display())).collect();
-        let hint = if self.runtime.is_empty() {
-            "; is --backend-directory right, or is another library meant by 'runtime' in the \
-             configuration?"
-        } else {
-            ""
-        };
+        if self.runtime.is_empty() {
+            return Err(Status::invalid_argument(format!(
+                "unable to find backend library for backend '{}', try specifying runtime on the \
+                 model configuration.",
+                self.backend
+            )));
+        }
+        let searched: String =
+            self.directories().iter().map(|(place, _)| format!("'{}' ", place.display())).collect();
         Err(Status::invalid_argument(format!(
-            "unable to find backend library '{name}' for model '{}', searched: {}{hint}",
-            self.model,
-            searched.join(" ")
+            "unable to find backend library '{name}' for model '{}', searched: {searched}",
+            self.model
         )))
     }
 
@@ -241,8 +249,15 @@ mod tests {
         folder.file("backends/b/libother.so");
         check(&folder, "b", "libother.so", "backends/b/libother.so");
         let error = found(&folder, "c", "").unwrap_err();
-        assert!(error.starts_with("unable to find backend library 'libtriton_c.so' for model 'm'"));
-        assert!(error.contains(&folder.path().join("backends/c").display().to_string()), "{error}");
+        assert_eq!(
+            error,
+            "unable to find backend library for backend 'c', try specifying runtime on the model \
+             configuration."
+        );
+        let error = found(&folder, "c", "libx.so").unwrap_err();
+        assert!(error.starts_with("unable to find backend library 'libx.so' for model 'm'"));
+        let last = folder.path().join("backends/c");
+        assert!(error.ends_with(&format!(" '{}' ", last.display())), "{error}");
     }
 
     #[test]
@@ -251,7 +266,8 @@ mod tests {
         folder.directory("models/m/1");
         folder.file("models/m/libtriton_b.so");
         folder.file("models/m/1/libtriton_b.so");
-        let error = found_in(&folder, "b", "", SearchScope::BackendDirectory).unwrap_err();
+        let scope = SearchScope::BackendDirectory;
+        let error = found_in(&folder, "b", "libtriton_b.so", scope).unwrap_err();
         assert!(!error.contains("models"), "{error}");
         folder.file("backends/b/libtriton_b.so");
         let found = found_in(&folder, "b", "", SearchScope::BackendDirectory).unwrap();
@@ -272,7 +288,9 @@ mod tests {
             (".", ""),
         ] {
             let error = found(&folder, backend, runtime).unwrap_err();
-            assert!(error.ends_with("must not lead to another directory"), "{error}");
+            let is_refused = error.ends_with("must not lead to another directory")
+                || error.ends_with("', for model 'm', check model config runtime field");
+            assert!(is_refused, "{error}");
         }
         let link = folder.path().join("models/m/1/libtriton_b.so");
         symlink(folder.path().join("elsewhere/libtriton_b.so"), link).unwrap();
