@@ -113,9 +113,48 @@ def test_a_port_in_use(start_server: StartServer, tmp_path: pathlib.Path) -> Non
         first.wait_until_ready()
         with start_server(tmp_path, f"--http-port={first.http_port}") as second:
             assert second.wait_for_exit() == 1
-            message = f"can't listen at 127.0.0.1:{first.http_port}: Address already in use"
-            assert message in second.log() or second.is_triton
+            reason = f"Unavailable - Socket '127.0.0.1:{first.http_port}' already in use "
+            assert second.log().splitlines()[-1].startswith("E")
+            assert second.log().endswith(f'] "failed to start HTTP service: {reason}"\n')
         assert first.is_ready()
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_overridden"),
+    [
+        (["--strict-model-config=true"], False),
+        (["--strict-model-config=false"], False),
+        (["--strict-model-config=false", "--disable-auto-complete-config"], True),
+        (["--disable-auto-complete-config", "--strict-model-config=false"], True),
+        (["--strict-model-config=true", "--disable-auto-complete-config"], False),
+    ],
+)
+def test_the_deprecated_flag_for_complete_configurations(
+    start_server: StartServer, tmp_path: pathlib.Path, flags: list[str], is_overridden: bool
+) -> None:
+    """Its warnings come before the log, without a log line's head."""
+    deprecated = (
+        "Warning: '--strict-model-config' has been deprecated! Please use "
+        "'--disable-auto-complete-config' instead."
+    )
+    overriding = (
+        "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of "
+        "'--disable-auto-complete-config'!"
+    )
+    with start_server(tmp_path, *flags) as server:
+        server.wait_until_ready()
+        warnings = [line for line in server.log().splitlines() if line.startswith("Warning: ")]
+    assert warnings == [deprecated, overriding][: 2 if is_overridden else 1]
+
+
+def test_raw_log_messages(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """TRITON_SERVER_ESCAPE_LOG_MESSAGES=0 leaves out the quotes."""
+    raw = {"TRITON_SERVER_ESCAPE_LOG_MESSAGES": "0"}
+    with start_server(tmp_path, environment=raw) as server:
+        server.wait_until_ready()
+        lines = server.log().splitlines()
+        (line,) = (line for line in lines if "Started HTTPService at" in line)
+        assert line.endswith(f"] Started HTTPService at 127.0.0.1:{server.http_port}")
 
 
 def test_equal_ports_are_refused(program: Program, tmp_path: pathlib.Path) -> None:

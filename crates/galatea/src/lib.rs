@@ -56,15 +56,20 @@ pub fn program() -> ExitCode {
     let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
     match flags::parse(arguments) {
         Ok(Request::Serve(settings)) => {
+            for warning in settings.warnings() {
+                print_line(&mut io::stderr(), warning);
+            }
             match startup::run(*settings, Environment::read(), allocator) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(failure) => {
-                    print_line(&mut io::stderr(), &failure.to_string());
+                    if !matches!(failure, Failure::Logged) {
+                        print_line(&mut io::stderr(), &failure.to_string());
+                    }
                     // Threads may still work on unfinished requests, so the server's parts
                     // are not destroyed. Models may still execute after a failed stop, so
                     // their libraries are not destroyed either.
                     match failure {
-                        Failure::Start(_) => end(1),
+                        Failure::Start(_) | Failure::Logged => end(1),
                         Failure::Stop(_) => end_process(1),
                     }
                 }

@@ -25,6 +25,10 @@ use crate::{backends, banner, c_log, cache};
 /// The value of `--load-model` that means all models.
 const ALL_MODELS: &str = "*";
 
+/// The version that the server reports: the release of Triton that it is compatible with, and
+/// Galatea's own as build metadata. Tools that compare versions see Triton's.
+const SERVER_VERSION: &str = concat!("2.73.0+galatea.", env!("CARGO_PKG_VERSION"));
+
 /// The parts that a server is made of.
 pub(crate) struct ServerParts<'a> {
     /// The settings of the command line.
@@ -93,7 +97,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     });
     let server = Server::new(ServerOptions {
         name: settings.id.clone(),
-        version: String::from(env!("CARGO_PKG_VERSION")),
+        version: String::from(SERVER_VERSION),
         strict_readiness: settings.strict_readiness,
         hold_until_queued: delay,
         hold_until_backlogged: backlog_delay,

@@ -24,14 +24,18 @@ use crate::workers::Workers;
 pub(crate) enum Failure {
     /// The server didn't start.
     Start(String),
+    /// The server didn't start, and the log says why.
+    Logged,
     /// It didn't stop: models may still be executed.
     Stop(String),
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Start(reason) | Self::Stop(reason)) = self;
-        write!(f, "error: {reason}")
+        match self {
+            Self::Start(reason) | Self::Stop(reason) => write!(f, "error: {reason}"),
+            Self::Logged => f.write_str("error: the log says why"),
+        }
     }
 }
 
@@ -85,7 +89,10 @@ pub(crate) fn run(
         metrics: exporter,
         logger: &logger,
     };
-    let doors = doors.open().map_err(Failure::Start)?;
+    let doors = doors.open().map_err(|reason| {
+        logger.error(reason);
+        Failure::Logged
+    })?;
     let outcome = runtime.block_on(async {
         let signal = tokio::select! {
             signal = signals.next() => signal,

@@ -369,8 +369,9 @@ fn a_port_that_is_taken_ends_the_start() {
         "--grpc-port=0",
     ]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(errors.contains("failed to start HTTP service"), "{errors}");
-    assert!(errors.contains(&format!("127.0.0.1:{port}")), "{errors}");
+    let reason = format!("Unavailable - Socket '127.0.0.1:{port}' already in use ");
+    let line = format!("] \"failed to start HTTP service: {reason}\"\n");
+    assert!(errors.ends_with(&line), "{errors}");
 }
 
 #[test]

@@ -70,6 +70,7 @@ const DISABLE_AUTO_COMPLETE_CONFIG: Flag = Flag {
     help: "Demand complete model configurations: backends don't fill in what one leaves out.",
     apply: |settings, _| {
         settings.auto_complete_config = false;
+        settings.disables_auto_complete = true;
         Ok(())
     },
 };

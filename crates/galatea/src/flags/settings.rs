@@ -74,6 +74,10 @@ pub(crate) struct Settings {
     pub(crate) backend_settings: Vec<BackendSetting>,
     /// Where ONNX Runtime's library is.
     pub(crate) onnxruntime_library: Option<PathBuf>,
+    /// The value of the deprecated `--strict-model-config`.
+    pub(crate) strict_model_config: Option<bool>,
+    /// Whether `--disable-auto-complete-config` was given.
+    pub(crate) disables_auto_complete: bool,
     /// Remarks about flags, for the log.
     pub(crate) notes: Vec<String>,
 }
@@ -169,6 +173,8 @@ impl Default for Settings {
             repoagent_directory: PathBuf::from("/opt/tritonserver/repoagents"),
             backend_settings: Vec::new(),
             onnxruntime_library: None,
+            strict_model_config: None,
+            disables_auto_complete: false,
             notes: Vec::new(),
         }
     }
@@ -181,6 +187,20 @@ impl Settings {
         if !self.notes.contains(&text) {
             self.notes.push(text);
         }
+    }
+
+    /// Triton's warnings about deprecated flags, for the standard error output.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = &'static str> {
+        let deprecated = self.strict_model_config.map(|_| {
+            "Warning: '--strict-model-config' has been deprecated! Please use \
+             '--disable-auto-complete-config' instead."
+        });
+        let is_overridden = self.disables_auto_complete && self.strict_model_config == Some(false);
+        let overridden = is_overridden.then_some(
+            "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of \
+             '--disable-auto-complete-config'!",
+        );
+        deprecated.into_iter().chain(overridden)
     }
 
     /// Adds a remark that an accepted flag has no effect.

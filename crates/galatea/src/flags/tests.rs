@@ -66,7 +66,10 @@ fn a_flag_changes_its_setting_alone() {
     check(&["--strict-readiness=FALSE"], &["strict_readiness: false"]);
     check(&["--backend-directory=/a"], &["backend_directory: \"/a\""]);
     check(&["--repoagent-directory=/a"], &["repoagent_directory: \"/a\""]);
-    check(&["--disable-auto-complete-config"], &["auto_complete_config: false"]);
+    check(
+        &["--disable-auto-complete-config"],
+        &["auto_complete_config: false", "disables_auto_complete: true"],
+    );
     check(&["--model-config-name=h100"], &["model_config_name: Some(", "\"h100\""]);
     check(&["--model-load-thread-count=0"], &["model_load_threads: 1"]);
     check(&["--model-load-retry-count=3"], &["load_retries: 3"]);
@@ -146,6 +149,7 @@ fn a_default_in_the_help_is_the_default() {
         let mut settings = Settings::default();
         (flag.apply)(&mut settings, flag.default).unwrap();
         settings.notes.clear();
+        settings.strict_model_config = None;
         assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::default()), "{}", flag.name);
     }
 }
@@ -351,14 +355,26 @@ fn the_metrics_address_follows_the_http_address() {
 
 #[test]
 fn remarks_wait_for_the_log() {
-    let notes = settings(&["--strict-model-config=true", "--metrics-config=colour=red"]).notes;
-    assert_eq!(
-        notes,
-        [
-            "'--strict-model-config' has been deprecated: use '--disable-auto-complete-config'",
-            "the metrics setting 'colour=red' is unknown and changes nothing",
-        ]
-    );
+    let notes = settings(&["--metrics-config=colour=red"]).notes;
+    assert_eq!(notes, ["the metrics setting 'colour=red' is unknown and changes nothing"]);
+}
+
+#[test]
+fn a_deprecated_flag_gets_warnings_of_triton() {
+    let warnings = |arguments: &[&str]| settings(arguments).warnings().collect::<Vec<_>>();
+    let deprecated = "Warning: '--strict-model-config' has been deprecated! Please use \
+                      '--disable-auto-complete-config' instead.";
+    let overridden = "Warning: Overriding deprecated '--strict-model-config' from False to True in \
+                      favor of '--disable-auto-complete-config'!";
+    let (disable, strict, lax) =
+        ("--disable-auto-complete-config", "--strict-model-config=true", "--strict-model-config=0");
+    assert!(warnings(&[disable]).is_empty());
+    assert_eq!(warnings(&[strict]), [deprecated]);
+    assert_eq!(warnings(&[lax]), [deprecated]);
+    assert_eq!(warnings(&[strict, disable]), [deprecated]);
+    assert_eq!(warnings(&[lax, disable]), [deprecated, overridden]);
+    assert_eq!(warnings(&[disable, lax]), [deprecated, overridden]);
+    assert!(!settings(&[disable, lax]).auto_complete_config);
     assert!(!settings(&["--strict-model-config=true"]).auto_complete_config);
     assert!(settings(&["--strict-model-config=false"]).auto_complete_config);
 }

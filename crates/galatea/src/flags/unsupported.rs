@@ -156,12 +156,11 @@ const STRICT_MODEL_CONFIG: Flag = Flag {
     default: "false",
     help: "True is the same as --disable-auto-complete-config.",
     apply: |settings, value| {
-        if value::boolean(value)? {
+        let is_strict = value::boolean(value)?;
+        if is_strict {
             settings.auto_complete_config = false;
         }
-        settings.note(
-            "'--strict-model-config' has been deprecated: use '--disable-auto-complete-config'",
-        );
+        settings.strict_model_config = Some(is_strict);
         Ok(())
     },
 };
