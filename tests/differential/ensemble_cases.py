@@ -42,7 +42,6 @@ ENSEMBLES = [
 ]
 
 #: The reason where an error of a step is passed on.
-NAMED = "our texts also name the step"
 #: The reason of every configuration.
 NEWER = "max_inflight_requests came after the version that was recorded"
 #: The reason where steps are left out.
@@ -128,14 +127,12 @@ def refusals() -> Iterator[Case]:
     yield over_http("two inputs", "fan", [tensor([1]), tensor([1], "X")])
     yield over_http("unknown output", "fan", [tensor([1])], outputs=[{"name": "doubled"}])
     yield over_http("wrong type", "fan", [tensor([1]) | {"datatype": "FP32"}])
-    yield over_http("step refuses", "in_and_out_of_batches", [tensor([1, 2], shape=[2, 1])],
-                    ours=NAMED, ours_status=400)
-    yield over_http("no sequence", "two_sums", [tensor([1])], ours=NAMED, ours_status=400)
-    yield over_http("no start", "two_sums", [tensor([1])], parameters={"sequence_id": 5},
-                    ours=NAMED, ours_status=400)
+    yield over_http("step refuses", "in_and_out_of_batches", [tensor([1, 2], shape=[2, 1])])
+    yield over_http("no sequence", "two_sums", [tensor([1])])
+    yield over_http("no start", "two_sums", [tensor([1])], parameters={"sequence_id": 5})
     yield Case("unknown version", "POST", "/v2/models/fan/versions/2/infer", (), b'{"inputs":[]}')
     yield Case("grpc step refuses", rpc="ModelInfer",
-               message=grpc_message("two_sums", [1]), ours=NAMED, ours_status="INVALID_ARGUMENT")
+               message=grpc_message("two_sums", [1]))
 
 
 def ensemble_cases() -> list[Case]:

@@ -70,7 +70,8 @@ def over_http(name: str, model: str, values: Sequence[Any], **parameters: Any) -
     outputs = parameters.pop("outputs", None)
     if outputs is not None:
         request["outputs"] = [{"name": output} for output in outputs]
-    ours = {key: parameters.pop(key) for key in ("ours", "ours_status") if key in parameters}
+    own = ("ours", "ours_status", "ours_text")
+    ours = {key: parameters.pop(key) for key in own if key in parameters}
     return json_infer(name, model, request | {"parameters": parameters}, **ours)
 
 
@@ -171,7 +172,7 @@ def refusals() -> Iterator[Case]:
     yield over_http("refused: text for a number", model, [1], sequence_id="text", **start,
                     ours="a text is no number", ours_status=400)
     yield over_http("refused: number for a text", "controls_direct_fp32_string", [1],
-                    sequence_id=5, **start)
+                    sequence_id=5, **start, ours_text="it names the control")
     fault = {"ours": "a wrong type in JSON is the client's mistake: 400", "ours_status": 400}
     for value in (-5, 1.5, True, 2**64, None, [1]):
         yield over_http(f"refused: ID {value}", SUM, [1], sequence_id=value, **start, **fault)

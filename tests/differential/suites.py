@@ -14,6 +14,7 @@ import configuration_cases  # noqa: E402
 import ensemble_cases  # noqa: E402
 import held_cases  # noqa: E402
 import make_models  # noqa: E402
+import refusal_cases  # noqa: E402
 import sequence_cases  # noqa: E402
 import statistics_cases  # noqa: E402
 from cases import DTYPES, Case, all_cases  # noqa: E402
@@ -76,6 +77,9 @@ SUITES = {
     ),
     "ensembles": Suite(
         "triton-2.51-ensembles", write_ensemble_models, ensemble_cases.ensemble_cases
+    ),
+    "refusals": Suite(
+        "triton-2.51-refusals", refusal_cases.write_models, refusal_cases.refusal_cases
     ),
     "classification": Suite(
         "triton-2.51-classification",

@@ -1,0 +1,111 @@
+"""Requests that are refused before they reach a model, and questions about models that do not
+exist. Several mistakes in one request show which one a server names.
+
+Nothing is executed, so for Triton any backend library called `identity` will do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from cases import Case, infer_path
+
+NAMES = ["INPUT0", "INPUT1"]
+
+
+def write_models(root: pathlib.Path) -> None:
+    """Models with two inputs, with and without batches."""
+    for model, batch in [("batches", "max_batch_size: 8"), ("plain", "")]:
+        (root / model / "1").mkdir(parents=True)
+        text = f'backend: "identity"\n{batch}\ninstance_group {{ kind: KIND_CPU }}\n'
+        for index in range(2):
+            for kind in ["input", "output"]:
+                name = f"{kind.upper()}{index}"
+                text += f'{kind} {{ name: "{name}" data_type: TYPE_FP32 dims: [ 2 ] }}\n'
+        (root / model / "config.pbtxt").write_text(text)
+
+
+#: Mistakes in one input: its shape, its type, its batch size, its rank.
+MISTAKES: dict[str, tuple[str, list[int]]] = {
+    "good": ("FP32", [1, 2]),
+    "shape": ("FP32", [1, 3]),
+    "type": ("INT32", [1, 2]),
+    "batch": ("FP32", [2, 2]),
+    "rank": ("FP32", []),
+}
+
+
+def tensor(name: str, mistake: str, with_batches: bool) -> dict[str, Any]:
+    """An input with a mistake."""
+    datatype, shape = MISTAKES[mistake]
+    count = 1
+    for size in shape:
+        count *= size
+    if not with_batches:
+        shape = shape[1:]
+        count = 1 if not shape else shape[0]
+    return {"name": name, "datatype": datatype, "shape": shape, "data": [1] * count}
+
+
+def infer(name: str, model: str, inputs: list[dict[str, Any]], *outputs: str) -> Case:
+    """An inference request as JSON."""
+    request: dict[str, Any] = {"inputs": inputs}
+    if outputs:
+        request["outputs"] = [{"name": output} for output in outputs]
+    return Case(f"{model}: {name}", "POST", infer_path(model), (), json.dumps(request).encode())
+
+
+def wrong_inputs() -> Iterator[Case]:
+    """Two inputs of which at least one is wrong, in both orders."""
+    for model, (first, second), names in itertools.product(
+        ["batches", "plain"],
+        itertools.product(MISTAKES, repeat=2),
+        [NAMES, NAMES[::-1]],
+    ):
+        if (first, second) == ("good", "good") or (model == "plain" and "batch" in (first, second)):
+            continue
+        if first == second == "batch":
+            continue
+        batches = model == "batches"
+        inputs = [tensor(names[0], first, batches), tensor(names[1], second, batches)]
+        yield infer(f"{names[0]} {first}, {names[1]} {second}", model, inputs)
+
+
+def names_and_counts() -> Iterator[Case]:
+    """Unknown names, and too many or too few inputs."""
+    for model in ["batches", "plain"]:
+        good = [tensor(name, "good", model == "batches") for name in NAMES]
+        other = [tensor(name, "good", model == "batches") for name in ["X", "Y"]]
+        wrong = [tensor(name, "shape", model == "batches") for name in NAMES]
+        yield infer("unknown X, Y", model, other)
+        yield infer("unknown Y, X", model, other[::-1])
+        yield infer("unknown X behind INPUT0", model, [good[0], other[0]])
+        yield infer("unknown X before INPUT0", model, [other[0], good[0]])
+        yield infer("unknown X before a wrong INPUT0", model, [other[0], wrong[0]])
+        yield infer("one unknown", model, other[:1])
+        yield infer("three inputs", model, [*good, other[0]])
+        yield infer("three inputs, one unknown first", model, [other[0], *good])
+        yield infer("one input", model, good[1:])
+        yield infer("no inputs", model, [])
+        yield infer("twice", model, [good[0], good[0]])
+        yield infer("unknown outputs", model, good, "P", "Q")
+        yield infer("unknown outputs and inputs", model, other, "OUTPUT0", "Q", "P")
+        yield infer("unknown output of a wrong request", model, wrong, "P")
+
+
+def readiness() -> Iterator[Case]:
+    """Whether models and versions are ready that do not exist."""
+    for path in ["nope", "nope/versions/1", "plain", "plain/versions/1", "plain/versions/9"]:
+        yield Case(f"ready {path}", path=f"/v2/models/{path}/ready")
+    for name, version in [("nope", ""), ("nope", "1"), ("plain", ""), ("plain", "1"), ("plain", "9")]:
+        message = {"name": name, "version": version}
+        yield Case(f"grpc ready {name} {version}", rpc="ModelReady", message=message)
+
+
+def refusal_cases() -> list[Case]:
+    """Every case, in order."""
+    return [*readiness(), *names_and_counts(), *wrong_inputs()]
