@@ -97,12 +97,17 @@ fn find_backend(message: &ModelConfig, version_files: &[String]) -> Option<&'sta
             message.default_model_filename == one.filename
         }
     };
+    // As in Triton, the usual file of a backend stands for it even beside a platform. The pair
+    // is refused later if they do not fit.
+    let has_usual_filename = |one: &&KnownBackend| {
+        one.backend != TENSORFLOW && message.default_model_filename == one.filename
+    };
     let mut backends = KNOWN_BACKENDS.iter();
     if message.backend.is_empty() {
         return if message.platform.is_empty() {
             backends.find(by_file)
         } else {
-            backends.find(by_platform)
+            backends.find(|one| by_platform(one) || has_usual_filename(one))
         };
     }
     let mut same = backends.filter(|one| one.backend == message.backend);
@@ -227,6 +232,16 @@ mod tests {
         check("m", "identity - -", &["model.onnx"], "identity - -");
         check("m", "tensorflow - -", &[], "tensorflow - -");
         check("m", "- ensemble -", &[], "- ensemble -");
+    }
+
+    #[test]
+    fn the_usual_file_of_a_backend_stands_for_it_beside_any_platform() {
+        check("m", "- onnxruntim model.onnx", &[], "onnxruntime onnxruntim model.onnx");
+        check("m", "- onnxruntim other.onnx", &["model.onnx"], "- onnxruntim other.onnx");
+        check("m", "- onnxruntime_onnx model.plan", &[], "tensorrt onnxruntime_onnx model.plan");
+        check("m", "- tensorrt_plan model.onnx", &[], "tensorrt tensorrt_plan model.onnx");
+        check("m", "- custom model.graphdef", &[], "- custom model.graphdef");
+        check("m", "- ensemble model.onnx", &[], "onnxruntime ensemble model.onnx");
     }
 
     #[test]
