@@ -109,7 +109,7 @@ def test_syntax_errors_come_with_suggestions(program: Program, tmp_path: pathlib
     ("config", "version", "reason"),
     [
         ('backend: "onnxruntime"', "1", "unable to find 'model.onnx'"),
-        ('backend: "nonsense"', "1", "libtriton_nonsense.so"),
+        ('backend: "nonsense"', "1", "unable to find backend library for backend 'nonsense'"),
         (IDENTITY, None, "at least one version must be available"),
         (IDENTITY + 'name: "other"', "1", "unexpected directory name 'model'"),
         ("max_batch_size: 1", "1", "backend"),
