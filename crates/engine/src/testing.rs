@@ -5,7 +5,9 @@ use std::sync::Arc;
 use galatea_backend::{Backend, ModelFiles};
 use galatea_config::Support;
 use galatea_dispatch::testing::send_to;
-pub(crate) use galatea_dispatch::testing::{ECHO, FakeBackend, Files, Inbox, LONG, draft, request};
+pub(crate) use galatea_dispatch::testing::{
+    ECHO, FakeBackend, Files, Inbox, LONG, LogLines, draft, request,
+};
 use galatea_dispatch::{
     HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition, RateLimit,
 };

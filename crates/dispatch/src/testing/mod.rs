@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{
     Backend, BackendFingerprint, ExecutionPolicy, ExpectedFileSize, FileFingerprint, Host,
-    Instance, LoadedVersion, Model, ModelFiles, Placement, RefusedBatch,
+    Instance, LoadedVersion, LogLevel, Model, ModelFiles, Placement, RefusedBatch,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{
@@ -21,6 +21,8 @@ use galatea_infer::{
     OutputTensor, PendingRequest, Reply, ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
+
+use crate::LogSink;
 
 #[cfg(test)]
 pub(crate) use self::server::{Failure, ServerSetup, TestServer, send, serve};
@@ -34,6 +36,33 @@ pub const ECHO: &str = r#"
 
 /// What an instance does with a batch.
 pub type BatchAction = dyn Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync;
+
+/// The lines of a log, with their levels.
+#[derive(Clone, Debug, Default)]
+pub struct LogLines(Arc<Mutex<Vec<(LogLevel, String)>>>);
+
+impl LogLines {
+    /// A log, and the lines that are written to it.
+    pub fn record() -> (LogSink, Self) {
+        let lines = Self::default();
+        let written = lines.clone();
+        let log = LogSink::new(move |level, _, line| {
+            written.0.lock().unwrap().push((level, line.to_string()));
+        });
+        (log, lines)
+    }
+
+    /// Forgets the lines so far.
+    pub fn clear(&self) {
+        self.0.lock().unwrap().clear();
+    }
+
+    /// The lines of this level, in order.
+    pub fn of_level(&self, level: LogLevel) -> Vec<String> {
+        let lines = self.0.lock().unwrap();
+        lines.iter().filter(|(one, _)| *one == level).map(|(_, line)| line.clone()).collect()
+    }
+}
 
 /// Replies to each request with its own input. The test decides what an instance does before
 /// that.
@@ -60,6 +89,20 @@ impl FakeBackend {
         act: impl Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync + 'static,
     ) -> Self {
         Self { policy, act: Arc::new(act), batches: Arc::default(), fingerprint: None }
+    }
+
+    /// A backend whose batches wait until the test releases each of them: it announces a
+    /// batch through the receiver, and the sender releases one.
+    pub fn gated() -> (Self, mpsc::Receiver<()>, mpsc::Sender<()>) {
+        let (entered, entries) = mpsc::channel();
+        let (release, releases) = mpsc::channel();
+        let releases = Mutex::new(releases);
+        let backend = Self::with_action(ExecutionPolicy::Blocking, move |_| {
+            let _ = entered.send(());
+            let _ = releases.lock().unwrap().recv_timeout(LONG);
+            Ok(())
+        });
+        (backend, entries, release)
     }
 }
 

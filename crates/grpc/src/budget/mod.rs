@@ -43,4 +43,4 @@ pub(crate) use outgoing::{Outgoing, ResponseBudget};
 pub(crate) use stream_budget::{StreamBudget, StreamLimits};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

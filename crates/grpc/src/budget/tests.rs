@@ -4,7 +4,8 @@ use std::task::{Wake, Waker};
 
 use super::*;
 
-const LIMITS: BudgetLimits = BudgetLimits {
+/// Limits that small tests reach.
+pub(crate) const LIMITS: BudgetLimits = BudgetLimits {
     call_unwritten_bytes_max: 2000,
     unwritten_bytes_max: 3000,
     unwritten_bytes_dropped: 5000,
@@ -13,8 +14,9 @@ const LIMITS: BudgetLimits = BudgetLimits {
     arriving_bytes_max: 500,
 };
 
+/// Counts wake-ups.
 #[derive(Default)]
-struct Count(AtomicU32);
+pub(crate) struct Count(pub(crate) AtomicU32);
 
 impl Wake for Count {
     fn wake(self: Arc<Self>) {

@@ -98,31 +98,13 @@ impl std::fmt::Debug for StreamHandle {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
-    use std::sync::atomic::AtomicU32;
 
     use super::*;
-    use crate::budget::{BudgetLimits, Outgoing, ResponseBudget};
+    use crate::budget::tests::{Count, LIMITS};
+    use crate::budget::{Outgoing, ResponseBudget};
     use crate::failure::Failure;
 
     const CALL: CallKey = CallKey { index: 3, serial: 4 };
-
-    const LIMITS: BudgetLimits = BudgetLimits {
-        call_unwritten_bytes_max: 2000,
-        unwritten_bytes_max: 3000,
-        unwritten_bytes_dropped: 5000,
-        retained_bytes_max: 1000,
-        request_bytes_max: 1000,
-        arriving_bytes_max: 500,
-    };
-
-    #[derive(Default)]
-    struct Count(AtomicU32);
-
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 
     fn connection() -> (Arc<Inbox<ConnectionEvent>>, Arc<MemoryBudget>) {
         let inbox = Arc::new(Inbox::new());

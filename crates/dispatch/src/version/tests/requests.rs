@@ -1,6 +1,5 @@
 //! Requests to a loaded version and their replies.
 
-use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
 use galatea_backend::ExecutionPolicy::{Blocking, Inline};
@@ -96,24 +95,11 @@ fn requests_that_a_backend_refuses_or_panics_on_fail_and_others_continue() {
     }
 }
 
-/// A backend whose batches wait until the test releases each of them.
-fn gated() -> (FakeBackend, mpsc::Receiver<()>, mpsc::Sender<()>) {
-    let (entered, entries) = mpsc::channel();
-    let (release, releases) = mpsc::channel();
-    let releases = Mutex::new(releases);
-    let backend = FakeBackend::with_action(Blocking, move |_| {
-        let _ = entered.send(());
-        let _ = releases.lock().unwrap().recv_timeout(LONG);
-        Ok(())
-    });
-    (backend, entries, release)
-}
-
 const ONE_INSTANCE: &str = "instance_group { kind: KIND_CPU count: 1 }";
 
 #[test]
 fn a_cancelled_request_leaves_the_queue_at_once() {
-    let (backend, entries, release) = gated();
+    let (backend, entries, release) = FakeBackend::gated();
     let server = serve(&with(ONE_INSTANCE), backend, 0);
     let first = send(&server, request(&[1, 1]));
     entries.recv_timeout(LONG).unwrap();
@@ -129,7 +115,7 @@ fn a_cancelled_request_leaves_the_queue_at_once() {
 
 #[test]
 fn a_request_whose_timeout_expires_is_rejected_while_the_instance_is_busy() {
-    let (backend, entries, release) = gated();
+    let (backend, entries, release) = FakeBackend::gated();
     let text = with(&format!(
         "{ONE_INSTANCE} dynamic_batching {{ default_queue_policy {{ \
          default_timeout_microseconds: 1000 }} }}"
@@ -166,7 +152,7 @@ fn clients_use_the_configured_dims_and_backends_the_reshaped_ones() {
 
 #[test]
 fn a_broken_scheduler_fails_the_requests_of_its_model() {
-    let (backend, entries, release) = gated();
+    let (backend, entries, release) = FakeBackend::gated();
     let server = serve(&with(ONE_INSTANCE), backend, 0);
     let running = send(&server, request(&[1, 1]));
     entries.recv_timeout(LONG).unwrap();
@@ -182,7 +168,7 @@ fn a_broken_scheduler_fails_the_requests_of_its_model() {
 
 #[test]
 fn a_scheduler_that_breaks_during_a_drain_has_drained() {
-    let (backend, entries, release) = gated();
+    let (backend, entries, release) = FakeBackend::gated();
     let server = serve(&with(ONE_INSTANCE), backend, 0);
     let running = send(&server, request(&[1, 1]));
     entries.recv_timeout(LONG).unwrap();
@@ -201,7 +187,7 @@ fn a_scheduler_that_breaks_during_a_drain_has_drained() {
 
 #[test]
 fn a_lane_whose_removal_breaks_the_scheduler_is_stopped() {
-    let (backend, _entries, _release) = gated();
+    let (backend, _entries, _release) = FakeBackend::gated();
     let server = serve(&with(ONE_INSTANCE), backend, 0);
     let model = server.model("echo");
     let dispatcher = &model.dispatcher;

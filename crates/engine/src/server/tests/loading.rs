@@ -1,14 +1,13 @@
 //! Loads that fail at first, and requests that are refused.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
 use galatea_config::{ConfigDraft, ModelSpec};
-use galatea_dispatch::LogSink;
 use galatea_infer::{InferenceRequest, Status};
 
-use crate::testing::{ECHO, FakeBackend, LONG, ServerSetup, request, send};
+use crate::testing::{ECHO, FakeBackend, LONG, LogLines, ServerSetup, request, send};
 
 /// Fails to load a number of times.
 struct Flaky {
@@ -44,22 +43,6 @@ impl Backend for Flaky {
     }
 }
 
-type Lines = Arc<Mutex<Vec<(LogLevel, String)>>>;
-
-fn log() -> (LogSink, Lines) {
-    let lines = Lines::default();
-    let written = lines.clone();
-    let log = LogSink::new(move |level, _, line| {
-        written.lock().unwrap().push((level, line.to_string()));
-    });
-    (log, lines)
-}
-
-fn of_level(lines: &Lines, level: LogLevel) -> Vec<String> {
-    let lines = lines.lock().unwrap();
-    lines.iter().filter(|(one, _)| *one == level).map(|(_, line)| line.clone()).collect()
-}
-
 #[test]
 fn a_version_is_retried_the_configured_number_of_times() {
     let check = |failures: u32, retries: u32, expected: Result<&[&str], &str>| {
@@ -68,9 +51,9 @@ fn a_version_is_retried_the_configured_number_of_times() {
             backend: FakeBackend::new(ExecutionPolicy::Inline),
             failures: failures.clone(),
         };
-        let (log, lines) = log();
+        let (log, lines) = LogLines::record();
         let (_, failed) = ServerSetup::new(ECHO, backend).load_retries(retries).log(log).load();
-        let warnings = of_level(&lines, LogLevel::Warning);
+        let warnings = lines.of_level(LogLevel::Warning);
         match expected {
             Ok(expected) => {
                 assert_eq!(failed, []);
@@ -94,14 +77,14 @@ fn a_version_is_retried_the_configured_number_of_times() {
 
 #[test]
 fn refused_requests_are_logged_with_their_reason() {
-    let (log, lines) = log();
+    let (log, lines) = LogLines::record();
     let server = ServerSetup::new(ECHO, FakeBackend::new(ExecutionPolicy::Inline)).log(log).serve();
-    lines.lock().unwrap().clear();
+    lines.clear();
     let refused = |asked: InferenceRequest| {
         send(&server, asked).recv_timeout(LONG).unwrap().unwrap_err();
         // The line that the model is loaded may be written only now, at another level.
-        let told = of_level(&lines, LogLevel::Verbose(1));
-        lines.lock().unwrap().clear();
+        let told = lines.of_level(LogLevel::Verbose(1));
+        lines.clear();
         let [line] = &told[..] else { panic!("{told:?}") };
         line.clone()
     };

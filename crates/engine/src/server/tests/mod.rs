@@ -2,8 +2,6 @@
 
 mod loading;
 
-use std::sync::Mutex;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use galatea_backend::ExecutionPolicy::{Blocking, Inline};
@@ -100,24 +98,11 @@ fn a_version_that_fails_to_load_is_listed_with_its_reason() {
     assert_eq!(server.model_ready("absent", None), Ok(false));
 }
 
-/// A backend whose batches wait until the test releases each of them.
-fn gated() -> (FakeBackend, mpsc::Receiver<()>, mpsc::Sender<()>) {
-    let (entered, entries) = mpsc::channel();
-    let (release, releases) = mpsc::channel();
-    let releases = Mutex::new(releases);
-    let backend = FakeBackend::with_action(Blocking, move |_| {
-        let _ = entered.send(());
-        let _ = releases.lock().unwrap().recv_timeout(LONG);
-        Ok(())
-    });
-    (backend, entries, release)
-}
-
 const ONE_INSTANCE: &str = "instance_group { kind: KIND_CPU count: 1 }";
 
 #[test]
 fn unloading_executes_queued_requests_and_refuses_later_ones() {
-    let (backend, entries, release) = gated();
+    let (backend, entries, release) = FakeBackend::gated();
     let (server, _) = serve(&with(ONE_INSTANCE), backend, &[1], 0);
     let early: Vec<_> = (0..3).map(|_| send(&server, request(&[1, 1]))).collect();
     entries.recv_timeout(LONG).unwrap();
