@@ -5,7 +5,7 @@
 //! Every item is a function from bytes to values or back. The crate has no
 //! socket, runtime, clock or thread. A number that a client sent never decides
 //! an allocation: sizes are compared with the received bytes and with
-//! [`limits::Limits`] first. Binary tensors of a request stay slices of its body.
+//! [`Limits`](galatea_gate::limits::Limits) first. Binary tensors of a request stay slices of its body.
 //! Binary tensors of a response are sent without a copy.
 //!
 //! The crate does not know models. Admission, behind the doors, checks whether a
@@ -25,4 +25,3 @@ pub mod classification;
 pub mod forward;
 pub mod grpc;
 pub mod http;
-pub mod limits;

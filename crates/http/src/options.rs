@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
-use galatea_codec::limits::Limits;
+use galatea_gate::limits::Limits;
 
 use crate::request_log::RequestLog;
 

@@ -25,10 +25,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tensor", &[]),
     ("protocol", &[]),
     ("config", &["tensor", "protocol"]),
-    ("infer", &["tensor"]),
+    ("infer", &["tensor", "gate"]),
     ("backend", &["infer", "config"]),
     ("policy", &[]),
-    ("codec", &["tensor", "infer", "protocol"]),
+    ("gate", &[]),
+    ("codec", &["tensor", "infer", "protocol", "gate"]),
     ("dispatch", &["tensor", "config", "infer", "backend", "policy", "numa"]),
     ("engine", &["tensor", "config", "infer", "backend", "policy", "repository", "dispatch"]),
     ("repository", &["config", "infer", "backend", "policy"]),
@@ -38,10 +39,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("backend-onnxruntime", &GROUND),
     ("c-objects", &["abi", "tensor", "infer"]),
     ("backend-plugin", &["abi", "c-objects", "tensor", "config", "infer", "backend"]),
-    ("capi", &["abi", "c-objects", "tensor", "infer", "codec"]),
-    ("door", &[]),
-    ("http", &["tensor", "infer", "codec", "door"]),
-    ("grpc", &["tensor", "infer", "codec", "protocol", "door"]),
+    ("capi", &["abi", "c-objects", "tensor", "infer", "codec", "gate"]),
+    ("door", &["gate"]),
+    ("http", &["tensor", "infer", "codec", "door", "gate"]),
+    ("grpc", &["tensor", "infer", "codec", "protocol", "door", "gate"]),
     (
         "galatea",
         &[
@@ -50,6 +51,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "infer",
             "backend",
             "policy",
+            "gate",
             "codec",
             "dispatch",
             "engine",
@@ -74,7 +76,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// The crates that decide. They use no thread, socket, clock, file or randomness, neither
 /// directly nor through a library.
-const PURE: [&str; 2] = ["policy", "codec"];
+const PURE: [&str; 3] = ["policy", "gate", "codec"];
 
 const IMPURE_LIBRARIES: [&str; 16] = [
     "async-std",

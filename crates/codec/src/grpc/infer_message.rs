@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::contents::TypedContents;
 use super::wire::{MalformedMessage, WireReader, WireValue};
-use crate::limits::Limits;
+use galatea_gate::limits::Limits;
 
 /// The only parameter with the reserved prefix that clients may set. It concerns
 /// streams, so that only its type is checked here.

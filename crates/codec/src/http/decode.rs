@@ -4,7 +4,7 @@ use bytes::Bytes;
 use galatea_infer::{InferenceRequest, Status};
 
 use crate::classification::Classification;
-use crate::limits::Limits;
+use galatea_gate::limits::Limits;
 
 use super::fields;
 use super::input::{BinaryTail, read_inputs};

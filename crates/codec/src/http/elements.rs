@@ -5,7 +5,7 @@ use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{DataType, Shape};
 
 use super::json::{JsonReader, Number, depth_exceeded};
-use crate::limits::Limits;
+use galatea_gate::limits::Limits;
 
 /// Reads the array `data` into the bytes of a tensor in row-major order. The array is
 /// flat or nested like the shape.

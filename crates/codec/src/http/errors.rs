@@ -2,7 +2,7 @@
 
 use galatea_infer::Status;
 
-use crate::limits::Limits;
+use galatea_gate::limits::Limits;
 
 /// The JSON text, or a body that would be JSON, exceeds the limit.
 pub(super) fn json_too_large(length: u64, limits: &Limits) -> Status {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use galatea_infer::{InputTensor, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use crate::limits::Limits;
+use galatea_gate::limits::Limits;
 
 use super::elements::read_elements;
 use super::fields;

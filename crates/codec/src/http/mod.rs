@@ -10,7 +10,7 @@
 //! ```
 //! use bytes::Bytes;
 //! use galatea_codec::http::{TargetModel, decode_infer};
-//! use galatea_codec::limits::Limits;
+//! use galatea_gate::limits::Limits;
 //!
 //! let body = Bytes::from_static(
 //!     br#"{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[1,2]}]}"#,

@@ -3,7 +3,7 @@
 use galatea_infer::Status;
 
 use crate::classification::Classification;
-use crate::limits::Limits;
+use galatea_gate::limits::Limits;
 
 use super::fields;
 use super::json::{JsonReader, JsonType};

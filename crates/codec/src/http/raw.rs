@@ -6,7 +6,7 @@ use galatea_protocol::inference::ModelConfig;
 use galatea_tensor::{Buffer, DataType, Shape};
 use prost::Message;
 
-use crate::limits::Limits;
+use galatea_gate::limits::Limits;
 
 use super::decode::TargetModel;
 use super::output::{OutputEncoding, OutputForm};

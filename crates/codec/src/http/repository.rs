@@ -2,7 +2,7 @@
 
 use galatea_infer::{LoadParameters, Status};
 
-use crate::limits::Limits;
+use galatea_gate::limits::Limits;
 
 use super::json::{JsonReader, JsonType};
 use super::{base64, fields};

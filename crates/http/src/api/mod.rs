@@ -10,8 +10,8 @@ use galatea_codec::http::{
     IndexRequest, UnloadRequest, body_too_large, decode_load_request, encode_model_metadata,
     encode_repository_index, encode_server_metadata, encode_statistics, parse_version,
 };
-use galatea_codec::limits::Limits;
 use galatea_door::{BlockingPermits, CompletionQueues, PhaseWatch};
+use galatea_gate::limits::Limits;
 use galatea_infer::{InferenceService, ServerControl, Status};
 use hyper::StatusCode;
 

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use galatea_infer::{Code, InferenceRequest, Status};
 
 use super::{OutputEncoding, TargetModel, decode_infer};
-use crate::limits::Limits;
+use galatea_gate::limits::Limits;
 
 fn target() -> TargetModel {
     TargetModel { model_name: "m".into(), model_version: None }

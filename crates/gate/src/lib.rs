@@ -1,0 +1,19 @@
+//! What a caller may do, how much of it, and what it costs: the decisions that every door
+//! asks for before it collects, decodes or forwards anything.
+//!
+//! This crate decides. It reads no socket, knows no protocol, and has no thread, clock or
+//! I/O.
+//!
+//! Start with [`limits::Limits`] (`limits.rs`), the sizes and counts that hold at every
+//! door.
+
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::arithmetic_side_effects
+)]
+
+pub mod limits;
