@@ -5,7 +5,8 @@
 //! I/O.
 //!
 //! Start with [`limits::Limits`] (`limits.rs`), the sizes and counts that hold at every
-//! door.
+//! door, and [`ledger::Ledger`] (`ledger/`), the bytes that requests and responses hold
+//! together.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -15,5 +16,7 @@
     clippy::cast_possible_truncation,
     clippy::arithmetic_side_effects
 )]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
+pub mod ledger;
 pub mod limits;

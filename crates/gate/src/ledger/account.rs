@@ -1,0 +1,122 @@
+//! The share of the ledger that one holder has, such as a connection.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{Exhausted, Ledger};
+
+/// The bytes that one holder has taken from the ledger. What is taken and not charged is
+/// its credit, from which small charges are served.
+///
+/// Dropping an account gives everything back. Charges keep their account alive.
+#[derive(Debug)]
+pub struct Account {
+    ledger: Arc<Ledger>,
+    /// What was taken from the ledger.
+    taken: AtomicUsize,
+    /// What was taken and is not charged.
+    credit: AtomicUsize,
+}
+
+impl Account {
+    /// What an open connection holds by itself, in bytes: its receive buffer and its state.
+    pub const BASE_BYTES: usize = 16 << 10;
+
+    /// Charges below this are served from the account's credit, which is taken from the
+    /// ledger in steps of this many bytes. An account never has twice as much credit.
+    pub const STEP_BYTES: usize = 16 << 10;
+
+    /// The account of a holder that holds nothing by itself.
+    #[must_use]
+    pub const fn new(ledger: Arc<Ledger>) -> Self {
+        Self { ledger, taken: AtomicUsize::new(0), credit: AtomicUsize::new(0) }
+    }
+
+    /// The account of a connection, which holds [`Account::BASE_BYTES`] while it is open,
+    /// whatever the limit is.
+    #[must_use]
+    pub fn of_connection(ledger: Arc<Ledger>) -> Self {
+        ledger.force(Self::BASE_BYTES);
+        Self { ledger, taken: AtomicUsize::new(Self::BASE_BYTES), credit: AtomicUsize::new(0) }
+    }
+
+    /// An account of a ledger of its own without a limit.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self::new(Arc::default())
+    }
+
+    /// The ledger.
+    #[must_use]
+    pub const fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// The bytes that the holder has: its base, and its charges.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        let credit = self.credit.load(Ordering::Relaxed);
+        self.taken.load(Ordering::Relaxed).saturating_sub(credit)
+    }
+
+    /// Charges bytes, which [`Account::release`] gives back. A [`Charge`](super::Charge)
+    /// does both by itself; these two are for holders that count their bytes anyway.
+    ///
+    /// # Errors
+    ///
+    /// [`Exhausted`] if that is too much. Nothing is charged then.
+    pub fn charge(&self, bytes: usize) -> Result<(), Exhausted> {
+        if bytes < Self::STEP_BYTES {
+            let without = |credit: usize| credit.checked_sub(bytes);
+            if self.credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, without).is_ok() {
+                return Ok(());
+            }
+            if self.take(bytes.saturating_add(Self::STEP_BYTES)) {
+                self.credit.fetch_add(Self::STEP_BYTES, Ordering::Relaxed);
+                return Ok(());
+            }
+        }
+        if self.take(bytes) { Ok(()) } else { Err(self.ledger.refuse(bytes)) }
+    }
+
+    /// Gives bytes back that were charged.
+    pub fn release(&self, bytes: usize) {
+        if bytes >= Self::STEP_BYTES {
+            return self.give(bytes);
+        }
+        let credit = self.credit.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        if credit >= Self::STEP_BYTES.saturating_mul(2) {
+            self.give_surplus();
+        }
+    }
+
+    /// Gives back credit beyond one step.
+    fn give_surplus(&self) {
+        let enough = |credit: usize| (credit > Self::STEP_BYTES).then_some(Self::STEP_BYTES);
+        let before = self.credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough);
+        if let Ok(before) = before {
+            self.give(before.saturating_sub(Self::STEP_BYTES));
+        }
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let is_taken = self.ledger.take(bytes);
+        if is_taken {
+            let before = self.taken.fetch_add(bytes, Ordering::Relaxed);
+            self.ledger.raise_account_peak(before.saturating_add(bytes));
+        }
+        is_taken
+    }
+
+    fn give(&self, bytes: usize) {
+        let before = self.taken.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "{bytes} bytes are released of {before}");
+        self.ledger.give(bytes);
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.ledger.give(*self.taken.get_mut());
+    }
+}

@@ -1,0 +1,108 @@
+//! Charged bytes, and memory that is charged.
+
+use std::sync::Arc;
+
+use super::{Account, Exhausted};
+
+/// Bytes that are charged to an account until this is dropped.
+#[derive(Debug)]
+#[must_use = "a charge that is dropped is released"]
+pub struct Charge {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+impl Charge {
+    /// Charges nothing yet.
+    pub const fn nothing(account: Arc<Account>) -> Self {
+        Self { account, bytes: 0 }
+    }
+
+    /// Charges bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Exhausted`] if that is too much.
+    pub fn new(account: &Arc<Account>, bytes: usize) -> Result<Self, Exhausted> {
+        account.charge(bytes)?;
+        Ok(Self { account: account.clone(), bytes })
+    }
+
+    /// How many bytes are charged.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The account that is charged.
+    #[must_use]
+    pub const fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// Charges `bytes` in total.
+    ///
+    /// # Errors
+    ///
+    /// [`Exhausted`] if that is more than now, and too much. The charge stays as it was
+    /// then.
+    pub fn set(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) if more > 0 => self.account.charge(more)?,
+            Some(_) => return Ok(()),
+            None => self.account.release(self.bytes.saturating_sub(bytes)),
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Charges at least `bytes` in total.
+    ///
+    /// # Errors
+    ///
+    /// As [`Charge::set`].
+    pub fn reach(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        self.set(bytes.max(self.bytes))
+    }
+
+    /// Charges at most `bytes` in total.
+    pub fn shrink(&mut self, bytes: usize) {
+        // A smaller charge is never refused.
+        let _ = self.set(bytes.min(self.bytes));
+    }
+
+    /// Binds the charge to the memory that it was made for.
+    pub const fn hold<T>(self, memory: T) -> Held<T> {
+        Held { memory, _charge: self }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.account.release(self.bytes);
+        }
+    }
+}
+
+/// Memory with its charge: what is freed with it is released with it. As the owner of
+/// reference-counted bytes it stays charged until the last slice is gone.
+#[derive(Debug)]
+pub struct Held<T> {
+    // Freed before it is released.
+    memory: T,
+    _charge: Charge,
+}
+
+impl<T> Held<T> {
+    /// The memory.
+    pub const fn memory(&self) -> &T {
+        &self.memory
+    }
+}
+
+impl<T: AsRef<[u8]>> AsRef<[u8]> for Held<T> {
+    fn as_ref(&self) -> &[u8] {
+        self.memory.as_ref()
+    }
+}

@@ -1,0 +1,227 @@
+//! The ledger: how many bytes requests and responses hold, over all connections of all
+//! doors, against one limit (`--memory-limit`).
+//!
+//! Memory is charged *before* it is allocated, and given back when it is freed: a
+//! [`Charge`] lives in the same value as the memory ([`Held`]) and releases its bytes when
+//! it is dropped, on every way out of the server. A charge beyond the limit is refused at once
+//! ([`Exhausted`]). Nothing waits for memory, so nothing can wait for ever.
+//!
+//! ```text
+//! Ledger   one per server: the limit, and what is held of it
+//!   ▲ steps of 16 KiB, and whatever is larger
+//! Account  one per connection: small charges come out of its credit
+//!   ▲
+//! Charge   one per buffer, or per request
+//! ```
+//!
+//! Small requests pay little. A charge below [`Account::STEP_BYTES`] is one atomic
+//! operation on the connection's own account. Only one charge in many reaches the counters
+//! that all connections share.
+//!
+//! What is held may exceed the limit by [`Account::BASE_BYTES`] for each open connection,
+//! because a connection is not refused for memory: its health checks must be answered. The
+//! doors bound the number of connections.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use galatea_gate::ledger::{Account, Charge, Ledger};
+//!
+//! let ledger = Arc::new(Ledger::new(Some(1 << 20)));
+//! let connection = Arc::new(Account::new(ledger.clone()));
+//! let body = Charge::new(&connection, 600_000).unwrap().hold(vec![7_u8; 600_000]);
+//! let refused = Charge::new(&connection, 600_000).unwrap_err();
+//! assert!(refused.to_string().contains("--memory-limit"));
+//! drop(body);
+//! assert!(Charge::new(&connection, 600_000).is_ok());
+//! ```
+
+mod account;
+mod charge;
+mod trim;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub use account::Account;
+pub use charge::{Charge, Held};
+pub use trim::{TrimDecision, TrimRule};
+
+/// How long a client should wait before it repeats a refused request, in seconds: a hint
+/// for `Retry-After` and its like. Requests hold memory for milliseconds to seconds.
+pub const RETRY_AFTER_SECS: u32 = 1;
+
+/// The bytes that requests and responses hold, and their limit.
+#[derive(Debug)]
+pub struct Ledger {
+    limit: usize,
+    held: AtomicUsize,
+    /// The most that was held since the last [`Ledger::sample`].
+    peak: AtomicUsize,
+    /// The most that a single account has held.
+    account_peak: AtomicUsize,
+    /// How many charges were refused.
+    refusals: AtomicUsize,
+}
+
+/// What a ledger holds, read by [`Ledger::sample`].
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// The bytes that are held now.
+    pub held: usize,
+    /// The most that was held since the sample before.
+    pub peak: usize,
+}
+
+impl Ledger {
+    /// A ledger with a limit in bytes. Without one it counts and refuses nothing.
+    #[must_use]
+    pub const fn new(limit: Option<usize>) -> Self {
+        Self {
+            limit: match limit {
+                Some(limit) => limit,
+                None => usize::MAX,
+            },
+            held: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            account_peak: AtomicUsize::new(0),
+            refusals: AtomicUsize::new(0),
+        }
+    }
+
+    /// The limit in bytes, if there is one.
+    #[must_use]
+    pub fn limit(&self) -> Option<usize> {
+        Some(self.limit).filter(|&limit| limit != usize::MAX)
+    }
+
+    /// The bytes that are held, with the base and the credit of every open account.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// The most that a single account has held since the start.
+    #[must_use]
+    pub fn account_peak(&self) -> usize {
+        self.account_peak.load(Ordering::Relaxed)
+    }
+
+    /// How many charges were refused since the start.
+    #[must_use]
+    pub fn refusals(&self) -> usize {
+        self.refusals.load(Ordering::Relaxed)
+    }
+
+    /// Reads what is held, and begins a new period for [`Sample::peak`]. For one reader
+    /// alone: the driver of a [`TrimRule`].
+    pub fn sample(&self) -> Sample {
+        let held = self.held();
+        Sample { held, peak: self.peak.swap(held, Ordering::Relaxed).max(held) }
+    }
+
+    /// Notes that memory of this size was freed that no charge counted, such as a pool's,
+    /// so that a [`TrimRule`] learns of it.
+    pub fn note_freed(&self, bytes: usize) {
+        self.raise_peak(self.held().saturating_add(bytes));
+    }
+
+    /// Checks whether a charge would be refused now, without making it.
+    ///
+    /// # Errors
+    ///
+    /// [`Exhausted`] if it would be.
+    pub fn check(&self, bytes: usize) -> Result<(), Exhausted> {
+        let after = self.held().checked_add(bytes);
+        if after.is_some_and(|after| after <= self.limit) {
+            return Ok(());
+        }
+        Err(self.refuse(bytes))
+    }
+
+    /// Takes bytes, if they are within the limit.
+    fn take(&self, bytes: usize) -> bool {
+        let within = |held: usize| held.checked_add(bytes).filter(|after| *after <= self.limit);
+        let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within);
+        if let Ok(before) = taken {
+            self.raise_peak(before.saturating_add(bytes));
+        }
+        taken.is_ok()
+    }
+
+    /// Takes bytes whatever the limit is.
+    fn force(&self, bytes: usize) {
+        let before = self.held.fetch_add(bytes, Ordering::Relaxed);
+        self.raise_peak(before.saturating_add(bytes));
+    }
+
+    /// Gives bytes back that were taken.
+    fn give(&self, bytes: usize) {
+        let before = self.held.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "{bytes} bytes are given back of {before}");
+    }
+
+    fn raise_peak(&self, held: usize) {
+        if self.peak.load(Ordering::Relaxed) < held {
+            self.peak.fetch_max(held, Ordering::Relaxed);
+        }
+    }
+
+    fn raise_account_peak(&self, taken: usize) {
+        if self.account_peak.load(Ordering::Relaxed) < taken {
+            self.account_peak.fetch_max(taken, Ordering::Relaxed);
+        }
+    }
+
+    fn refuse(&self, bytes: usize) -> Exhausted {
+        self.refusals.fetch_add(1, Ordering::Relaxed);
+        Exhausted { wanted: bytes, limit: self.limit }
+    }
+}
+
+impl Default for Ledger {
+    /// A ledger without a limit.
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+/// A charge is refused, because requests and responses hold too much already.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Exhausted {
+    /// How many bytes were to be held in addition.
+    pub wanted: usize,
+    /// The limit of what may be held.
+    pub limit: usize,
+}
+
+impl Exhausted {
+    /// Whether the same charge is refused even when nothing else is held.
+    #[must_use]
+    pub const fn is_lasting(&self) -> bool {
+        self.wanted > self.limit
+    }
+}
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { wanted, limit } = self;
+        if self.is_lasting() {
+            return write!(
+                f,
+                "{wanted} bytes are more than requests and responses may hold together ({limit} \
+                 bytes). Use --memory-limit to increase the limit."
+            );
+        }
+        write!(
+            f,
+            "requests and responses hold too much memory to take {wanted} more bytes now (the \
+             limit is {limit} bytes). Try again later, or use --memory-limit to increase the \
+             limit."
+        )
+    }
+}
+
+impl std::error::Error for Exhausted {}

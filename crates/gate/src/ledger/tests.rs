@@ -1,0 +1,240 @@
+use std::sync::Arc;
+
+use super::*;
+
+const LIMIT: usize = 1 << 20;
+
+/// A generator of pseudo-random numbers (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 1).unwrap() % bound.max(1)
+    }
+
+    /// Mostly small sizes, and some that fill the ledger.
+    fn size(&mut self) -> usize {
+        match self.below(8) {
+            0 => 0,
+            1..=4 => self.below(2 * Account::STEP_BYTES),
+            5 | 6 => self.below(LIMIT / 4),
+            _ => self.below(2 * LIMIT),
+        }
+    }
+}
+
+/// A mistake that a driver of the ledger could make.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum PlantedBug {
+    None,
+    /// A charge is lost and never released.
+    Leak,
+    /// A charge is released twice.
+    ReleasedTwice,
+    /// Memory is taken without a look at the limit.
+    Unchecked,
+}
+
+/// What was found wrong.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Violation {
+    /// An account's sum isn't that of its charges.
+    WrongSum,
+    /// More is held than the limit and the connections' bases.
+    BeyondLimit,
+    /// The ledger has counted below zero.
+    BelowZero,
+    /// Bytes are held though nothing is left.
+    NotEmpty,
+}
+
+/// Connections come and go, and their charges are made, changed and dropped in a random
+/// order. Every sum is checked after every step.
+fn run(seed: u64, bug: PlantedBug) -> Result<(), Violation> {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let ledger = Arc::new(Ledger::new(Some(LIMIT)));
+    let mut accounts: Vec<(Arc<Account>, Vec<Charge>)> = Vec::new();
+    for step in 0..600 {
+        if accounts.is_empty() || (accounts.len() < 6 && random.below(20) == 0) {
+            accounts.push((Arc::new(Account::of_connection(ledger.clone())), Vec::new()));
+        }
+        let chosen = random.below(accounts.len());
+        let (account, charges) = &mut accounts[chosen];
+        let buggy = step == 300;
+        match random.below(10) {
+            0..=3 => charges.extend(Charge::new(account, random.size())),
+            4..=5 if !charges.is_empty() => {
+                let charge = random.below(charges.len());
+                let _ = charges[charge].set(random.size());
+            }
+            6 if random.below(4) == 0 => drop(accounts.swap_remove(chosen)),
+            _ if !charges.is_empty() => drop(charges.swap_remove(random.below(charges.len()))),
+            _ => {}
+        }
+        if buggy {
+            plant(bug, &ledger, &mut accounts);
+        }
+        check(&ledger, &accounts)?;
+    }
+    drop(accounts);
+    if ledger.held() == 0 { Ok(()) } else { Err(Violation::NotEmpty) }
+}
+
+fn plant(bug: PlantedBug, ledger: &Arc<Ledger>, accounts: &mut Vec<(Arc<Account>, Vec<Charge>)>) {
+    let account = Arc::new(Account::new(ledger.clone()));
+    let small = Charge::new(&account, 1).unwrap_or_else(|_| Charge::nothing(account.clone()));
+    match bug {
+        PlantedBug::None => {}
+        PlantedBug::Leak => std::mem::forget(small),
+        PlantedBug::ReleasedTwice => {
+            account.release(small.bytes());
+            accounts.push((account, vec![small]));
+        }
+        PlantedBug::Unchecked => ledger.force(LIMIT),
+    }
+}
+
+fn check(ledger: &Ledger, accounts: &[(Arc<Account>, Vec<Charge>)]) -> Result<(), Violation> {
+    if ledger.held() > usize::MAX / 2 {
+        return Err(Violation::BelowZero);
+    }
+    let bases = accounts.len() * Account::BASE_BYTES;
+    if ledger.held() > LIMIT + bases {
+        return Err(Violation::BeyondLimit);
+    }
+    let mut shared = ledger.held();
+    for (account, charges) in accounts {
+        let charged: usize = charges.iter().map(Charge::bytes).sum();
+        let base = account.held().checked_sub(charged).ok_or(Violation::WrongSum)?;
+        if base != 0 && base != Account::BASE_BYTES {
+            return Err(Violation::WrongSum);
+        }
+        let most = account.held() + 2 * Account::STEP_BYTES;
+        shared = shared.saturating_sub(most);
+    }
+    // What is left belongs to no account.
+    if shared > 0 { Err(Violation::WrongSum) } else { Ok(()) }
+}
+
+#[test]
+fn sums_hold_in_any_order_of_events() {
+    for seed in 0..300 {
+        assert_eq!(run(seed, PlantedBug::None), Ok(()), "seed {seed}");
+    }
+}
+
+/// The check above would find mistakes.
+#[test]
+fn planted_bugs_are_found() {
+    for bug in [PlantedBug::Leak, PlantedBug::ReleasedTwice, PlantedBug::Unchecked] {
+        let found = (0..50).filter(|&seed| run(seed, bug).is_err()).count();
+        assert!(found > 40, "{bug:?} was found with {found} of 50 seeds");
+    }
+}
+
+/// Threads charge and release at the same time: what is held never exceeds the limit, and
+/// nothing is left in the end.
+#[test]
+fn threads_never_exceed_the_limit_together() {
+    let ledger = Arc::new(Ledger::new(Some(LIMIT)));
+    let shared = Arc::new(Account::new(ledger.clone()));
+    std::thread::scope(|scope| {
+        for seed in 1..=4 {
+            let (ledger, shared) = (ledger.clone(), shared.clone());
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                let own = Arc::new(Account::new(ledger.clone()));
+                let mut charges = Vec::new();
+                for _ in 0..20_000 {
+                    let account = if random.below(2) == 0 { &own } else { &shared };
+                    charges.extend(Charge::new(account, random.size()));
+                    assert!(ledger.held() <= LIMIT);
+                    if charges.len() > 8 {
+                        drop(charges.swap_remove(random.below(charges.len())));
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(shared.held(), 0);
+    drop(shared);
+    assert_eq!(ledger.held(), 0);
+}
+
+#[test]
+fn a_charge_beyond_the_limit_is_refused_and_counted() {
+    let ledger = Arc::new(Ledger::new(Some(LIMIT)));
+    let account = Arc::new(Account::new(ledger.clone()));
+    let mut first = Charge::new(&account, LIMIT - 100).unwrap();
+    let refused = Charge::new(&account, 101).unwrap_err();
+    assert_eq!(refused, Exhausted { wanted: 101, limit: LIMIT });
+    assert!(!refused.is_lasting());
+    assert_eq!((ledger.refusals(), first.bytes()), (1, LIMIT - 100));
+    assert!(first.set(LIMIT + 1).is_err());
+    assert_eq!((first.bytes(), account.held()), (LIMIT - 100, LIMIT - 100));
+    let rest = Charge::new(&account, 100).unwrap();
+    first.shrink(LIMIT);
+    assert_eq!(first.bytes(), LIMIT - 100);
+    drop((first, rest));
+    let lasting = Charge::new(&account, LIMIT + 1).unwrap_err();
+    assert!(lasting.is_lasting() && lasting.to_string().contains("--memory-limit"));
+    assert_eq!(ledger.check(LIMIT + 1), Err(lasting));
+}
+
+#[test]
+fn a_ledger_without_a_limit_counts() {
+    let account = Arc::new(Account::unlimited());
+    let charge = Charge::new(&account, 1 << 40).unwrap();
+    assert_eq!((account.ledger().held(), account.ledger().limit()), (1 << 40, None));
+    drop(charge);
+    assert_eq!(account.ledger().held(), 0);
+}
+
+/// A small request touches the counters that all connections share only when its
+/// connection's credit is used up.
+#[test]
+fn small_charges_come_out_of_the_credit() {
+    let ledger = Arc::new(Ledger::new(Some(LIMIT)));
+    let account = Arc::new(Account::of_connection(ledger.clone()));
+    assert_eq!(ledger.held(), Account::BASE_BYTES);
+    drop(Charge::new(&account, 100));
+    let held = ledger.held();
+    for _ in 0..1000 {
+        let charge = Charge::new(&account, Account::STEP_BYTES - 1).unwrap();
+        assert_eq!(ledger.held(), held);
+        drop(charge);
+    }
+    assert_eq!(account.held(), Account::BASE_BYTES);
+    drop(account);
+    assert_eq!(ledger.held(), 0);
+}
+
+#[test]
+fn memory_stays_charged_as_long_as_it_lives() {
+    let ledger = Arc::new(Ledger::new(Some(LIMIT)));
+    let account = Arc::new(Account::new(ledger.clone()));
+    let held = Charge::new(&account, 100_000).unwrap().hold(vec![7_u8; 100_000]);
+    // The account is kept alive by its charges.
+    drop(account);
+    assert_eq!((ledger.held(), held.as_ref().len()), (100_000, 100_000));
+    assert_eq!(held.memory().first(), Some(&7));
+    drop(held);
+    assert_eq!((ledger.held(), ledger.account_peak()), (0, 100_000));
+}
+
+#[test]
+fn a_sample_has_the_peak_of_its_period() {
+    let ledger = Arc::new(Ledger::new(None));
+    let account = Arc::new(Account::new(ledger.clone()));
+    drop(Charge::new(&account, 5 << 20));
+    let kept = Charge::new(&account, 1 << 20);
+    assert_eq!(ledger.sample(), Sample { held: 1 << 20, peak: 5 << 20 });
+    assert_eq!(ledger.sample(), Sample { held: 1 << 20, peak: 1 << 20 });
+    ledger.note_freed(9 << 20);
+    assert_eq!(ledger.sample().peak, 10 << 20);
+    drop(kept);
+    assert_eq!(ledger.sample(), Sample { held: 0, peak: 1 << 20 });
+}
