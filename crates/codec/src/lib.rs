@@ -22,6 +22,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation))]
 
 pub mod classification;
+pub mod compression;
 pub mod forward;
 pub mod grpc;
 pub mod http;

@@ -1,0 +1,114 @@
+//! Compression.
+
+use bytes::Bytes;
+use flate2::{Compress, Compression, FlushCompress};
+
+use super::Coding;
+
+/// How hard compression tries.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Level(u32);
+
+impl Level {
+    /// zlib's default.
+    pub const DEFAULT: Self = Self(6);
+
+    /// One of zlib's levels, from 0, which stores, to 9.
+    #[must_use]
+    pub const fn new(level: u32) -> Self {
+        Self(if level > 9 { 9 } else { level })
+    }
+}
+
+/// zlib's largest window, in bits.
+const WINDOW_BITS: u8 = 15;
+
+/// The smallest and the largest step in which the output grows, in bytes.
+const GROWTH_BYTES: [usize; 2] = [512, 1 << 20];
+
+/// Compresses the parts of one body.
+#[must_use]
+pub fn deflate(parts: &[Bytes], coding: Coding, level: Level) -> Vec<u8> {
+    let level = Compression::new(level.0);
+    let mut stream = match coding {
+        Coding::Gzip => Compress::new_gzip(level, WINDOW_BITS),
+        Coding::Deflate => Compress::new_with_window_bits(level, true, WINDOW_BITS),
+    };
+    let length = parts.iter().map(Bytes::len).fold(0, usize::saturating_add);
+    let [step_min, step_max] = GROWTH_BYTES;
+    let mut output = Vec::with_capacity((length / 2).clamp(step_min, step_max));
+    for part in parts {
+        run(&mut stream, part, FlushCompress::None, &mut output);
+    }
+    run(&mut stream, &[], FlushCompress::Finish, &mut output);
+    output
+}
+
+/// Compresses all of `input`, and with [`FlushCompress::Finish`] ends the stream.
+fn run(stream: &mut Compress, mut input: &[u8], flush: FlushCompress, output: &mut Vec<u8>) {
+    let [step_min, step_max] = GROWTH_BYTES;
+    loop {
+        if output.capacity() == output.len() {
+            output.reserve(output.len().clamp(step_min, step_max));
+        }
+        let read = stream.total_in();
+        let status = stream.compress_vec(input, output, flush);
+        let read = stream.total_in().saturating_sub(read);
+        input = usize::try_from(read).ok().and_then(|read| input.get(read..)).unwrap_or_default();
+        // More output waits only if there was no room for it. An error would mean that a
+        // stream was used after its end, which `deflate` does not.
+        let is_full = output.capacity() == output.len();
+        if status.is_err() || (input.is_empty() && !is_full) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Format, Inflater, Progress, StreamEnd};
+    use super::*;
+
+    #[track_caller]
+    fn check(parts: &[Bytes], coding: Coding, level: Level) -> usize {
+        let whole = parts.concat();
+        let compressed = Bytes::from(deflate(parts, coding, level));
+        let length = compressed.len();
+        let mut inflater = Inflater::new(compressed, Format::Either, u64::MAX);
+        assert_eq!(inflater.advance(usize::MAX), Progress::Ended(StreamEnd::Complete));
+        assert_eq!(inflater.unread(), 0);
+        assert_eq!(inflater.into_output(), whole);
+        length
+    }
+
+    /// Bytes that cannot be compressed.
+    fn noise(length: usize) -> Bytes {
+        let mut state: u32 = 1;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        (0..length).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn what_is_deflated_can_be_inflated() {
+        let zeros = Bytes::from(vec![0; 3 << 20]);
+        let text = Bytes::from_static(b"{\"outputs\":[]}");
+        for coding in [Coding::Gzip, Coding::Deflate] {
+            for level in [Level::new(0), Level::new(1), Level::DEFAULT, Level::new(99)] {
+                check(&[], coding, level);
+                check(&[Bytes::new(), text.clone(), Bytes::new()], coding, level);
+                check(&[text.clone(), noise(3 << 20), zeros.clone()], coding, level);
+            }
+        }
+        assert!(check(&[zeros], Coding::Gzip, Level::DEFAULT) < 5000);
+    }
+
+    #[test]
+    fn the_formats_are_those_of_the_protocols() {
+        let text = [Bytes::from_static(b"x")];
+        assert_eq!(deflate(&text, Coding::Gzip, Level::DEFAULT).get(..2), Some(&b"\x1f\x8b"[..]));
+        assert_eq!(deflate(&text, Coding::Deflate, Level::DEFAULT).first(), Some(&0x78));
+    }
+}

@@ -1,0 +1,254 @@
+//! Decompression in slices, within a limit.
+
+use bytes::Bytes;
+use flate2::{Decompress, FlushDecompress};
+
+/// What an [`Inflater`] expects.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A gzip member.
+    Gzip,
+    /// A zlib stream.
+    Zlib,
+    /// Either of them, recognized by its first bytes.
+    Either,
+}
+
+/// How a stream ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// With its checksum, which is right.
+    Complete,
+    /// The input ended first.
+    Truncated,
+    /// Something in it is wrong, or it needs a preset dictionary. The output is what came
+    /// before.
+    Damaged,
+}
+
+/// What [`Inflater::advance`] arrived at.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The budget is used up; there is more.
+    Paused,
+    /// Nothing follows.
+    Ended(StreamEnd),
+    /// The output would exceed its limit.
+    TooLong,
+}
+
+/// Inflates one stream. What follows the stream in the input is not read.
+///
+/// The output grows with what was inflated, and never beyond its limit: a number in the input
+/// decides nothing.
+pub struct Inflater {
+    input: Bytes,
+    read: usize,
+    stream: Decompress,
+    output: Vec<u8>,
+    bytes_max: usize,
+}
+
+/// zlib's largest window, in bits.
+const WINDOW_BITS: u8 = 15;
+
+/// How the gzip format begins.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// This much input is taken at once. It inflates to at most a thousand times as much, which
+/// bounds by how much a budget is exceeded.
+const INPUT_BYTES: usize = 512;
+
+/// The first size of the output, in bytes.
+const OUTPUT_BYTES: usize = 4 << 10;
+
+impl Inflater {
+    /// Inflates `input` to at most `bytes_max` bytes.
+    #[must_use]
+    pub fn new(input: Bytes, format: Format, bytes_max: u64) -> Self {
+        let is_gzip = match format {
+            Format::Gzip => true,
+            Format::Zlib => false,
+            Format::Either => input.starts_with(&GZIP_MAGIC),
+        };
+        let stream = if is_gzip {
+            Decompress::new_gzip(WINDOW_BITS)
+        } else {
+            Decompress::new_with_window_bits(true, WINDOW_BITS)
+        };
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        Self { input, read: 0, stream, output: Vec::new(), bytes_max }
+    }
+
+    /// Inflates until about `budget` further bytes were read or written.
+    pub fn advance(&mut self, budget: usize) -> Progress {
+        let done = |inflater: &Self| inflater.read.saturating_add(inflater.output.len());
+        let end = done(self).saturating_add(budget);
+        while done(self) < end {
+            let (read, length) = (self.read, self.output.len());
+            match self.step() {
+                Ok(None) if read != self.read || length != self.output.len() => {}
+                // Nothing moves although there is room: the input is too short.
+                Ok(None) if self.is_all_read() => return Progress::Ended(StreamEnd::Truncated),
+                Ok(None) => return Progress::Ended(StreamEnd::Damaged),
+                Ok(Some(end)) => return Progress::Ended(end),
+                Err(TooLong) => return Progress::TooLong,
+            }
+        }
+        Progress::Paused
+    }
+
+    /// How much of the input was not read.
+    #[must_use]
+    pub fn unread(&self) -> usize {
+        self.input.len().saturating_sub(self.read)
+    }
+
+    /// What was inflated.
+    #[must_use]
+    pub fn into_output(mut self) -> Vec<u8> {
+        // The rest of a buffer that has just grown may be as large as its content.
+        if self.output.capacity() / 4 > self.output.len() / 3 {
+            self.output.shrink_to_fit();
+        }
+        self.output
+    }
+
+    fn is_all_read(&self) -> bool {
+        self.read >= self.input.len()
+    }
+
+    /// Inflates a piece of the input, as far as there is room.
+    fn step(&mut self) -> Result<Option<StreamEnd>, TooLong> {
+        if self.output.len() == self.output.capacity() {
+            self.grow();
+        }
+        let piece = self.input.get(self.read..).unwrap_or_default();
+        let piece = piece.get(..INPUT_BYTES).unwrap_or(piece);
+        let (read, written) = (self.stream.total_in(), self.stream.total_out());
+        // The capacity may exceed the limit by what an allocator adds to a request.
+        let has_room = self.output.len() < self.output.capacity().min(self.bytes_max);
+        let status = if has_room {
+            self.stream.decompress_vec(piece, &mut self.output, FlushDecompress::None)
+        } else {
+            self.stream.decompress(piece, &mut [0], FlushDecompress::None)
+        };
+        let written = self.stream.total_out() != written;
+        if (written && !has_room) || self.output.len() > self.bytes_max {
+            return Err(TooLong);
+        }
+        let read = self.stream.total_in().saturating_sub(read);
+        self.read = self.read.saturating_add(usize::try_from(read).unwrap_or(usize::MAX));
+        match status {
+            Ok(flate2::Status::StreamEnd) => Ok(Some(StreamEnd::Complete)),
+            Ok(flate2::Status::Ok | flate2::Status::BufError) => Ok(None),
+            Err(_) => Ok(Some(StreamEnd::Damaged)),
+        }
+    }
+
+    /// Doubles the output's memory, up to its limit.
+    fn grow(&mut self) {
+        let capacity = self.output.len().saturating_mul(2).max(OUTPUT_BYTES).min(self.bytes_max);
+        self.output.reserve_exact(capacity.saturating_sub(self.output.len()));
+    }
+}
+
+struct TooLong;
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Coding, Level, deflate};
+    use super::*;
+
+    fn zeros(length: usize, coding: Coding) -> Vec<u8> {
+        deflate(&[Bytes::from(vec![0; length])], coding, Level::DEFAULT)
+    }
+
+    /// How inflating ends, and what was inflated.
+    fn inflate(input: &[u8], bytes_max: u64) -> (Progress, Vec<u8>) {
+        let mut inflater = Inflater::new(Bytes::copy_from_slice(input), Format::Either, bytes_max);
+        let progress = inflater.advance(usize::MAX);
+        assert_eq!(inflater.advance(0), Progress::Paused);
+        (progress, inflater.into_output())
+    }
+
+    #[test]
+    fn the_limit_is_exact_and_bounds_the_memory() {
+        for coding in [Coding::Gzip, Coding::Deflate] {
+            for length in [1, OUTPUT_BYTES - 1, OUTPUT_BYTES, OUTPUT_BYTES + 1, 100_000] {
+                let input = zeros(length, coding);
+                let limit = length as u64;
+                let (progress, output) = inflate(&input, limit);
+                assert_eq!(progress, Progress::Ended(StreamEnd::Complete), "{length}");
+                assert_eq!(output, vec![0; length]);
+                assert_eq!(inflate(&input, limit - 1).0, Progress::TooLong, "{length}");
+            }
+            let bomb = Bytes::from(zeros(64 << 20, coding));
+            assert!(bomb.len() < 70_000);
+            let mut inflater = Inflater::new(bomb, Format::Either, 1 << 20);
+            assert_eq!(inflater.advance(usize::MAX), Progress::TooLong);
+            assert!(inflater.output.capacity() <= 1 << 20);
+        }
+    }
+
+    #[test]
+    fn nothing_may_be_inflated_to_nothing() {
+        let (progress, output) = inflate(&zeros(0, Coding::Gzip), 0);
+        assert_eq!((progress, output), (Progress::Ended(StreamEnd::Complete), Vec::new()));
+        assert_eq!(inflate(&zeros(1, Coding::Gzip), 0).0, Progress::TooLong);
+    }
+
+    #[test]
+    fn slices_lead_to_the_same_end() {
+        let input = Bytes::from(zeros(10 << 20, Coding::Gzip));
+        let mut inflater = Inflater::new(input, Format::Gzip, u64::MAX);
+        let mut slices = 0;
+        while inflater.advance(1 << 20) == Progress::Paused {
+            slices += 1;
+        }
+        assert!((5..=10).contains(&slices), "{slices}");
+        assert_eq!(inflater.into_output().len(), 10 << 20);
+    }
+
+    /// Many empty blocks inflate to nothing, and still use up budgets.
+    #[test]
+    fn input_without_output_is_work_too() {
+        let empty_block = [0, 0, 0, 0xff, 0xff];
+        let input = [b"\x78\x9c", empty_block.repeat(1 << 18).as_slice()].concat();
+        let mut inflater = Inflater::new(Bytes::from(input), Format::Zlib, 1);
+        assert_eq!(inflater.advance(1000), Progress::Paused);
+        assert!(inflater.read < 2000, "{}", inflater.read);
+        assert_eq!(inflater.advance(usize::MAX), Progress::Ended(StreamEnd::Truncated));
+    }
+
+    #[test]
+    fn damage_ends_the_output() {
+        let text = b"some text, some text, some text";
+        let sound = deflate(&[Bytes::from_static(text)], Coding::Gzip, Level::DEFAULT);
+        let is = |input: &[u8], end, output: &[u8]| {
+            assert_eq!(inflate(input, 1000), (Progress::Ended(end), output.to_vec()));
+        };
+        is(&sound, StreamEnd::Complete, text);
+        for length in 0..sound.len() {
+            let (progress, output) = inflate(&sound[..length], 1000);
+            assert_eq!(progress, Progress::Ended(StreamEnd::Truncated), "{length}");
+            assert!(text.starts_with(&output));
+        }
+        let mut wrong = sound.clone();
+        *wrong.iter_mut().rev().nth(5).unwrap() ^= 1;
+        is(&wrong, StreamEnd::Damaged, text);
+        is(b"{\"inputs\": []}", StreamEnd::Damaged, b"");
+        is(b"\x78\xbb\x00\x00\x00\x01", StreamEnd::Damaged, b"");
+        is(b"", StreamEnd::Truncated, b"");
+    }
+
+    #[test]
+    fn what_follows_the_stream_is_not_read() {
+        let first = deflate(&[Bytes::from_static(b"a")], Coding::Gzip, Level::DEFAULT);
+        let input = [first.as_slice(), &first, b"rest"].concat();
+        let mut inflater = Inflater::new(Bytes::from(input), Format::Gzip, 100);
+        assert_eq!(inflater.advance(usize::MAX), Progress::Ended(StreamEnd::Complete));
+        assert_eq!(inflater.unread(), first.len() + 4);
+        assert_eq!(inflater.into_output(), b"a");
+    }
+}

@@ -1,0 +1,39 @@
+//! Compressed bodies and messages: gzip and deflate, which is zlib's format in HTTP and gRPC.
+//!
+//! [`Inflater`] works in slices, so that a caller decides how long a thread is occupied, and
+//! never holds more output than its limit. [`deflate`] compresses a body of several parts.
+
+mod accepted;
+mod deflate;
+mod inflater;
+mod weight;
+
+pub use accepted::accepted_coding;
+pub use deflate::{Level, deflate};
+pub use inflater::{Format, Inflater, Progress, StreamEnd};
+
+/// A coding of bodies and messages.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// A gzip member.
+    Gzip,
+    /// A zlib stream, which the protocols call deflate.
+    Deflate,
+}
+
+impl Coding {
+    /// Its name in headers.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Deflate => "deflate",
+        }
+    }
+
+    /// The coding of this name. Triton compares names with their case.
+    #[must_use]
+    pub fn named(name: &[u8]) -> Option<Self> {
+        [Self::Gzip, Self::Deflate].into_iter().find(|coding| coding.name().as_bytes() == name)
+    }
+}
