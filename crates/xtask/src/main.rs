@@ -8,6 +8,7 @@
 //! | `fetch-onnxruntime` | a pinned ONNX Runtime from PyPI; prints its path |
 //! | `arrows` | which crate may use what |
 //! | `headers` | the C headers, from the crate `abi` |
+//! | `fuzz` | the fuzz targets, each for half an hour |
 //! | `mutants` | planted bugs that the simulator must find |
 //! | `tidy` | words, names of types, links, and circles of modules |
 //!
@@ -20,6 +21,7 @@
 
 mod arrows;
 mod count;
+mod fuzz;
 mod headers;
 mod left_out;
 mod mutants;
@@ -41,7 +43,7 @@ usage: cargo xtask TASK
 
   test                 format, lints, arrows, tests in Rust and Python, simulation
     --only STEP        one step alone: fmt, clippy, arrows, headers, tidy, rust, doc, python,
-                       readme, descriptors, simulation or mutants
+                       readme, descriptors, simulation, mutants or fuzz
   soak                 reloads and slow answers by the hundreds: minutes, not seconds
   serve                make example models and serve them on ports 8000 to 8002
     --with-minilm      also a sentence embedding model (downloads 90 MB once)
@@ -56,6 +58,8 @@ usage: cargo xtask TASK
     --sample N         only N bugs, for a minute or two instead of more than an hour
     --seed N           that this seed draws
     WORDS              only bugs whose name contains this text
+  fuzz [TARGET...]     run the fuzz targets, each for half an hour
+    --seconds N        for N seconds each; comes before the targets
   tidy                 check words, names of types, links, and circles of modules
     --crate NAME       in one crate, or one folder at the root, such as docs
 ";
@@ -83,6 +87,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         }
         ["arrows"] => arrows::run(),
         ["headers"] => headers::run(),
+        ["fuzz", options @ ..] => fuzz::run(options),
         ["mutants", options @ ..] => mutants::run(options),
         ["tidy", options @ ..] => tidy::run(options),
         [] | ["help" | "--help"] => {

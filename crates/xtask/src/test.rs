@@ -7,7 +7,8 @@ use crate::count::Count;
 use crate::left_out::LeftOut;
 use crate::process::{Recorded, cargo, command, record, run as run_command};
 use crate::{
-    arrows, headers, mutants as planted, onnxruntime, programs, python, readme, tidy, workspace,
+    arrows, fuzz, headers, mutants as planted, onnxruntime, programs, python, readme, tidy,
+    workspace,
 };
 
 /// One step with its name for `--only`.
@@ -28,7 +29,7 @@ enum StepResult {
     LeftOut(LeftOut),
 }
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step { name: "fmt", run: format },
     Step { name: "clippy", run: lints },
     Step { name: "arrows", run: check_arrows },
@@ -41,6 +42,7 @@ const STEPS: [Step; 12] = [
     Step { name: "descriptors", run: descriptors },
     Step { name: "simulation", run: simulation },
     Step { name: "mutants", run: mutants },
+    Step { name: "fuzz", run: fuzz_targets },
 ];
 
 /// The task: runs all steps, even if one fails, and adds up their tests.
@@ -236,6 +238,16 @@ fn simulation() -> Result<StepResult, String> {
 /// Whether the simulator finds a few planted bugs.
 fn mutants() -> Result<StepResult, String> {
     planted::run_sample(seconds_since_epoch()).map(StepResult::Check)
+}
+
+/// Some seconds of every fuzz target. Their runtime is written in C++.
+fn fuzz_targets() -> Result<StepResult, String> {
+    const SECONDS: &str = "10";
+    if !programs::has("c++") {
+        let reason = "there is no C++ compiler for the runtime of the fuzz targets";
+        return Ok(StepResult::LeftOut(LeftOut::because(reason, fuzz::count()?)));
+    }
+    fuzz::run_all(SECONDS, programs::path_with(&["c++"])).map(StepResult::Counted)
 }
 
 fn seconds_since_epoch() -> u64 {

@@ -1,0 +1,19 @@
+//! A configuration in JSON, as clients send it with a load.
+
+#![no_main]
+
+use galatea_config::{ConfigDraft, Support};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let Ok(mut draft) = ConfigDraft::from_json("config", text) else { return };
+    if draft.resolve_identity("model", &[String::from("model.onnx")]).is_err() {
+        return;
+    }
+    let Ok(spec) = draft.finish(&Support::default()) else { return };
+    // What the server shows of a model can be sent with a load.
+    let shown = spec.to_json();
+    let again = ConfigDraft::from_json("config", &shown).expect("a configuration that was shown");
+    let again = again.finish(&Support::default()).expect("a configuration that was accepted");
+    assert_eq!(again.to_json(), shown);
+});

@@ -1,0 +1,18 @@
+//! `config.pbtxt`: parsed, checked, and printed as JSON, which must mean the same.
+
+#![no_main]
+
+use galatea_config::{ConfigDraft, Support};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let Ok(draft) = ConfigDraft::from_pbtxt("config.pbtxt", text) else { return };
+    // Numbers that JSON has no text for, such as NaN, are not read back.
+    if let Ok(read) = ConfigDraft::from_json("config.json", &draft.to_json()) {
+        assert_eq!(read.to_json(), draft.to_json());
+    }
+    if let Ok(spec) = draft.finish(&Support::default()) {
+        let _ = spec.to_protobuf();
+        let _ = spec.to_json();
+    }
+});

@@ -1,0 +1,42 @@
+//! Messages of gRPC calls. The parser of inference requests must accept what `prost` does.
+
+#![no_main]
+
+use bytes::Bytes;
+use galatea_codec::grpc::control::{load_parameters, unload_dependents};
+use galatea_codec::grpc::{InferMessage, parse_version};
+use galatea_protocol::inference::{
+    ModelInferRequest, RepositoryModelLoadRequest, RepositoryModelUnloadRequest,
+};
+use libfuzzer_sys::fuzz_target;
+use prost::Message;
+
+fuzz_target!(|data: &[u8]| {
+    let body = Bytes::copy_from_slice(data);
+    infer(&body);
+    if let Ok(request) = RepositoryModelLoadRequest::decode(data) {
+        let _ = load_parameters(request);
+    }
+    if let Ok(request) = RepositoryModelUnloadRequest::decode(data) {
+        let _ = unload_dependents(&request);
+    }
+});
+
+fn infer(body: &Bytes) {
+    let reference = ModelInferRequest::decode(body.clone());
+    match InferMessage::parse(body) {
+        Ok(message) => {
+            let reference = reference.expect("prost accepts it too");
+            assert_eq!(message.id(), reference.id);
+            let Ok(version) = parse_version(message.model_version()) else { return };
+            let Ok((request, _)) = message.into_request(version) else { return };
+            assert_eq!(request.model_name, reference.model_name);
+            assert_eq!(request.inputs.len(), reference.inputs.len());
+        }
+        // A message may be well-formed and exceed a limit.
+        Err(status) if status.message() == "Unable to parse request" => {
+            assert!(reference.is_err(), "prost accepts what is refused");
+        }
+        Err(_) => {}
+    }
+}

@@ -1,0 +1,17 @@
+//! The bodies of requests to the repository over HTTP.
+
+#![no_main]
+
+use galatea_codec::http::{IndexRequest, UnloadRequest, decode_load_request};
+use galatea_gate::limits::Limits;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|body: &[u8]| {
+    let limits = Limits::default();
+    let _ = IndexRequest::decode(body, &limits);
+    let _ = UnloadRequest::decode(body, &limits);
+    if let Ok(parameters) = decode_load_request(body, &limits) {
+        let decoded: usize = parameters.files.iter().map(|(_, content)| content.len()).sum();
+        assert!(decoded <= body.len(), "base64 never grows when it is decoded");
+    }
+});
