@@ -3,7 +3,8 @@
 //! A door listens on a port and hands each connection to one of the I/O threads that it
 //! is given, where the connection stays. This crate has the parts that don't depend on
 //! what the bytes mean: the accept loop, the phases in which a door stops, the count of
-//! connections that a drain waits for, and small tools for protocols.
+//! connections that a drain waits for, and small tools for protocols: threads for work that
+//! blocks, and for documents that take long to render.
 //!
 //! What this is not: it reads and writes no byte, knows no request and owns no thread.
 //!
@@ -59,6 +60,7 @@ mod connections;
 mod door;
 mod panic;
 mod phase;
+mod rendering;
 
 pub use blocking::{BlockingPermit, BlockingPermits};
 pub use completion::{CompletionQueue, CompletionQueues};
@@ -66,3 +68,4 @@ pub use connections::OpenConnection;
 pub use door::{Connection, Door, Protocol, RunningDoor};
 pub use panic::{Panicked, catch_panic};
 pub use phase::{Phase, PhaseWatch};
+pub use rendering::Renderer;

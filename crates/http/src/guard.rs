@@ -10,7 +10,10 @@ pub(crate) fn exiting() -> Status {
 
 /// Runs `work` for one request; a panic becomes its error.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Status>) -> Result<T, Status> {
-    catch_panic(work).unwrap_or_else(|Panicked| {
-        Err(Status::internal("the server failed while it handled the request"))
-    })
+    catch_panic(work).unwrap_or_else(|Panicked| Err(failed()))
+}
+
+/// The status of a request whose handling panicked.
+pub(crate) fn failed() -> Status {
+    Status::internal("the server failed while it handled the request")
 }

@@ -118,8 +118,8 @@ pub(crate) fn json(document: impl Into<Bytes>) -> HttpResponse {
 }
 
 /// Text of another type.
-pub(crate) fn text(content_type: &'static str, body: String) -> HttpResponse {
-    HttpResponse::new(StatusCode::OK, Some(content_type), body.into())
+pub(crate) fn text(content_type: &'static str, body: Bytes) -> HttpResponse {
+    HttpResponse::new(StatusCode::OK, Some(content_type), body)
 }
 
 /// The error object with this code.

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_door::PhaseWatch;
+use bytes::Bytes;
+use galatea_door::{PhaseWatch, Renderer};
 use hyper::{Method, StatusCode};
 
 use crate::body_drain::BodyDrain;
 use crate::endpoint::{Disconnected, Endpoint};
+use crate::guard::failed;
 use crate::http_response::{self, HttpResponse};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
@@ -21,24 +23,26 @@ const DRAIN_SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Responds with what a function renders.
 pub(crate) struct Metrics {
-    render: Arc<dyn Fn() -> String + Send + Sync>,
+    renderer: Renderer<(), Bytes>,
     body_drain: BodyDrain,
 }
 
 impl Metrics {
     pub(crate) fn new(render: Arc<dyn Fn() -> String + Send + Sync>, phase: PhaseWatch) -> Self {
-        Self { render, body_drain: BodyDrain::new(DRAIN_BYTES_MAX, DRAIN_SILENCE_MAX, phase) }
+        let renderer = Renderer::new(move |()| Bytes::from(render()));
+        Self { renderer, body_drain: BodyDrain::new(DRAIN_BYTES_MAX, DRAIN_SILENCE_MAX, phase) }
     }
 
-    fn response(&self, head: &RequestHead<'_>) -> HttpResponse {
+    async fn response(&self, head: &RequestHead<'_>) -> HttpResponse {
         if head.method != Method::GET {
             return http_response::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
         }
-        let body = match head.path {
-            "/metrics" | "/metrics/" => (self.render)(),
-            _ => String::new(),
-        };
-        http_response::text(TEXT, body)
+        let is_wanted = matches!(head.path, "/metrics" | "/metrics/");
+        let body = if is_wanted { self.renderer.render(()).await } else { Some(Bytes::new()) };
+        match body {
+            Some(body) => http_response::text(TEXT, body),
+            None => http_response::failure(&failed()),
+        }
     }
 }
 
@@ -48,7 +52,7 @@ impl Endpoint for Metrics {
         head: &RequestHead<'_>,
         body: &mut B,
     ) -> Result<HttpResponse, Disconnected> {
-        let response = self.response(head);
+        let response = self.response(head).await;
         self.body_drain.drain_rest(head, &response, body).await;
         Ok(response)
     }

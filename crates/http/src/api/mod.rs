@@ -1,5 +1,6 @@
 //! The endpoints of the inference door.
 
+mod document;
 mod inference;
 
 use std::sync::Arc;
@@ -10,14 +11,15 @@ use galatea_codec::http::{
     IndexRequest, UnloadRequest, body_too_large, decode_load_request, encode_model_metadata,
     encode_repository_index, encode_server_metadata, encode_statistics, parse_version,
 };
-use galatea_door::{BlockingPermits, CompletionQueues, PhaseWatch};
+use galatea_door::{BlockingPermits, CompletionQueues, PhaseWatch, Renderer};
 use galatea_gate::limits::Limits;
 use galatea_infer::{InferenceService, ServerControl, Status};
 use hyper::StatusCode;
 
+use self::document::Document;
 use crate::body_drain::BodyDrain;
 use crate::endpoint::{Disconnected, Endpoint};
-use crate::guard::{exiting, guarded};
+use crate::guard::{exiting, failed, guarded};
 use crate::http_response::{self, HttpResponse};
 use crate::request_body::{BodyError, BodyLimits, RequestBody};
 use crate::request_head::RequestHead;
@@ -33,6 +35,7 @@ pub(crate) struct Api {
     pub(crate) header_forward: Option<HeaderForward>,
     pub(crate) completions: CompletionQueues<InferenceResult>,
     chunks_max: u32,
+    documents: Renderer<Document, Result<Bytes, Status>>,
     /// For readiness checks that call a backend.
     blocking_permits: BlockingPermits,
     body_drain: BodyDrain,
@@ -69,6 +72,9 @@ impl Api {
     ) -> Self {
         let limits = options.limits();
         let drain_bytes_max = limits.input_bytes_max.saturating_mul(4);
+        let shown = control.clone();
+        let documents =
+            Renderer::new(move |document: &Document| guarded(|| document.render(&*shown)));
         Self {
             service,
             control,
@@ -76,6 +82,7 @@ impl Api {
             header_forward: options.header_forward.clone(),
             completions,
             chunks_max: options.chunks_max,
+            documents,
             blocking_permits: BlockingPermits::default(),
             body_drain: BodyDrain::new(drain_bytes_max, options.drain_silence_max, phase.clone()),
             phase,
@@ -109,10 +116,13 @@ impl Api {
             Route::Model { name, version, action: ModelAction::Ready } => {
                 Ok(or_error(self.model_ready(name, version).await))
             }
+            Route::AllStatistics => Ok(or_error(self.render_document(Document::Statistics).await)),
+            Route::Model { name, version, action: ModelAction::Scheduler } => {
+                Ok(or_error(self.scheduler(name, version).await))
+            }
             Route::Live
             | Route::ServerMetadata
             | Route::Model { .. }
-            | Route::AllStatistics
             | Route::SharedMemory { .. }
             | Route::Logging
             | Route::TraceSetting => Ok(or_error(guarded(|| self.render(&route)))),
@@ -138,9 +148,6 @@ impl Api {
             Route::Model { name, version, action } => {
                 self.render_model(name, parse_version(version)?, action)
             }
-            Route::AllStatistics => {
-                Ok(http_response::json(encode_statistics(&self.control.statistics(None, None)?)))
-            }
             Route::SharedMemory { kind, region, action } => shared_memory(kind, region, action),
             Route::Logging => Err(Status::unsupported(
                 "the logging extension is not available in this server: logging is set when the \
@@ -149,11 +156,23 @@ impl Api {
             Route::TraceSetting => {
                 Err(Status::unsupported("the trace extension is not available in this server"))
             }
-            Route::Ready => Err(Status::internal("a question was taken for another")),
+            Route::Ready | Route::AllStatistics => {
+                Err(Status::internal("a question was taken for another"))
+            }
             Route::RepositoryIndex { .. } | Route::Load { .. } | Route::Unload { .. } => {
                 Err(Status::internal("a repository request was taken for another"))
             }
         }
+    }
+
+    async fn scheduler(&self, name: &str, version: &str) -> Result<HttpResponse, Status> {
+        let version = parse_version(version)?;
+        self.render_document(Document::Scheduler { model: name.to_owned(), version }).await
+    }
+
+    async fn render_document(&self, document: Document) -> Result<HttpResponse, Status> {
+        let rendered = self.documents.render(document).await;
+        rendered.unwrap_or_else(|| Err(failed())).map(http_response::json)
     }
 
     async fn ready(&self) -> Result<HttpResponse, Status> {
@@ -210,13 +229,10 @@ impl Api {
                 let statistics = self.control.statistics(Some(name), version)?;
                 Ok(http_response::json(encode_statistics(&statistics)))
             }
-            ModelAction::Scheduler => {
-                Ok(http_response::json(self.control.scheduler_status(name, version)?))
-            }
             ModelAction::Generate => {
                 Err(Status::unsupported("the generate extension is not available in this server"))
             }
-            ModelAction::Ready | ModelAction::Infer => {
+            ModelAction::Ready | ModelAction::Scheduler | ModelAction::Infer => {
                 Err(Status::internal("a model's request was taken for another"))
             }
         }

@@ -13,6 +13,7 @@
 //! - `receive_buffer.rs`: bytes that were received and not served
 //! - `head.rs`, `body.rs`: the parts of a request
 //! - `client_watch.rs`: notices a client that disconnects before it has its response
+//! - `time_slice.rs`: how long a connection may keep its thread
 //! - `writer.rs`: writes responses
 
 mod body;
@@ -20,6 +21,7 @@ mod client_watch;
 mod head;
 mod receive_buffer;
 mod session;
+mod time_slice;
 mod writer;
 
 pub(crate) use self::session::{SessionEnd, serve};

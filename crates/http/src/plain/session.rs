@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::AtomicBool;
 use std::task::Poll;
+use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_door::PhaseWatch;
@@ -15,13 +16,11 @@ use super::body::PlainBody;
 use super::client_watch::ClientWatch;
 use super::head::{self, PlainHead};
 use super::receive_buffer::{RECEIVE_BYTES, ReceiveBuffer};
+use super::time_slice::TimeSlice;
 use super::writer::ResponseWriter;
 use crate::endpoint::Endpoint;
 use crate::http_response::HttpResponse;
 use crate::request_body::RequestBody;
-
-/// After this many requests without a wait, other connections of the thread are served.
-const REQUESTS_IN_A_ROW_MAX: u32 = 16;
 
 /// How a session ended.
 pub(crate) enum SessionEnd {
@@ -45,7 +44,7 @@ pub(crate) async fn serve<E: Endpoint>(
         read,
         write,
         buffer: ReceiveBuffer::new(),
-        in_a_row: 0,
+        time_slice: TimeSlice::default(),
         writer: ResponseWriter::default(),
         ends_idle,
         phase: &phase,
@@ -85,8 +84,7 @@ struct Session<'s, E> {
     read: ReadHalf<'s>,
     write: WriteHalf<'s>,
     buffer: ReceiveBuffer,
-    /// Requests since the last wait.
-    in_a_row: u32,
+    time_slice: TimeSlice,
     writer: ResponseWriter,
     /// Whether the session ends when the door begins to stop while it waits for a request.
     ends_idle: bool,
@@ -123,6 +121,9 @@ impl<E: Endpoint> Session<'_, E> {
             if self.buffer.unread().len() <= 1 && !self.wait().await {
                 return SessionEnd::Closed;
             }
+            if self.time_slice.is_over(Instant::now) {
+                tokio::task::yield_now().await;
+            }
             match self.serve_next().await {
                 Next::KeepAlive => {}
                 Next::NotPlain => {
@@ -134,22 +135,18 @@ impl<E: Endpoint> Session<'_, E> {
                     return SessionEnd::Closed;
                 }
             }
-            if self.in_a_row >= REQUESTS_IN_A_ROW_MAX {
-                self.in_a_row = 0;
-                tokio::task::yield_now().await;
-            }
         }
     }
 
     /// Waits for the first bytes of the next request; returns whether there are some.
     async fn wait(&mut self) -> bool {
         let (phase, ends_idle) = (self.phase, self.ends_idle);
-        let in_a_row = &mut self.in_a_row;
+        let time_slice = &mut self.time_slice;
         let mut receiving = pin!(self.buffer.receive(&mut self.read));
         let received = poll_fn(|context| match receiving.as_mut().poll(context) {
             Poll::Ready(received) => Poll::Ready(Some(received)),
             Poll::Pending => {
-                *in_a_row = 0;
+                time_slice.end();
                 let ends = ends_idle && phase.is_stopping();
                 if ends { Poll::Ready(None) } else { Poll::Pending }
             }
@@ -189,7 +186,6 @@ impl<E: Endpoint> Session<'_, E> {
         if let Some(byte_after_body) = byte_after_body {
             self.buffer.push(byte_after_body);
         }
-        self.in_a_row = self.in_a_row.saturating_add(1);
         let is_body_gone = missing == 0 || self.drain(missing).await;
         let keeps_alive = keeps_alive && is_body_gone && !self.phase.is_stopping();
         let closes = response.closes || !keeps_alive;
@@ -286,7 +282,7 @@ mod tests {
             read,
             write,
             buffer: ReceiveBuffer::new(),
-            in_a_row: 0,
+            time_slice: TimeSlice::default(),
             writer: ResponseWriter::default(),
             ends_idle: true,
             phase: &Door::new().phase(),

@@ -1,7 +1,7 @@
 //! A service that echoes and a control that knows one model.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 
 use galatea_infer::{
     InferenceRequest, InferenceResponse, InferenceService, LoadParameters, ModelConfigDocument,
@@ -74,6 +74,10 @@ pub(crate) fn echo(request: InferenceRequest) -> InferenceResponse {
 pub(crate) struct FakeControl {
     pub(crate) unready: AtomicBool,
     pub(crate) changes: Mutex<Vec<String>>,
+    /// If there is a barrier, statistics of all models wait for the test at it, twice.
+    pub(crate) held_statistics: Mutex<Option<Arc<Barrier>>>,
+    /// How often the statistics of all models were read.
+    pub(crate) statistics_reads: AtomicU32,
 }
 
 impl FakeControl {
@@ -151,6 +155,14 @@ impl ServerControl for FakeControl {
     ) -> Result<Vec<ModelStatistics>, Status> {
         if name.is_some_and(|name| name != "echo") {
             return Err(Status::invalid_argument("requested model is not available"));
+        }
+        if name.is_none() {
+            self.statistics_reads.fetch_add(1, Ordering::SeqCst);
+            let held = self.held_statistics.lock().unwrap().take();
+            held.iter().for_each(|barrier| {
+                barrier.wait();
+                barrier.wait();
+            });
         }
         Ok(vec![ModelStatistics { name: "echo".into(), version: 1, ..ModelStatistics::default() }])
     }

@@ -66,7 +66,10 @@ impl Server {
     }
 
     pub(crate) fn at(listener: TcpListener, options: HttpOptions) -> Self {
-        let workers = Workers::start(2);
+        Self::on(Workers::start(2), listener, options)
+    }
+
+    pub(crate) fn on(workers: Workers, listener: TcpListener, options: HttpOptions) -> Self {
         let (service, held) = FakeService::new();
         let control = Arc::<FakeControl>::default();
         let door =

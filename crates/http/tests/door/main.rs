@@ -11,4 +11,5 @@ mod hostile;
 mod inference;
 mod metrics;
 mod plain;
+mod scraping;
 mod stopping;

@@ -1,0 +1,181 @@
+//! Documents that take long to render, such as metrics and statistics.
+//!
+//! Rendering on an I/O thread would hold up every connection of that thread, so it happens
+//! on another one: one for all documents of a [`Renderer`], however many clients ask.
+//! Clients that ask for the same document while the thread is busy share one rendering.
+//!
+//! A document is never older than the request for it: a rendering that has begun is not
+//! given to a client that asks afterwards. So a client that infers and then reads
+//! statistics sees its inference.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use galatea_stdx::Lock;
+use tokio::sync::oneshot;
+
+use crate::panic::catch_panic;
+
+/// Renders documents that are named by `K`, on a thread of its own.
+pub struct Renderer<K, T> {
+    shared: Arc<Shared<K, T>>,
+}
+
+struct Shared<K, T> {
+    render: Box<dyn Fn(&K) -> T + Send + Sync>,
+    queue: Lock<Queue<K, T>>,
+}
+
+/// The documents to render. Its length is bounded by the number of requests that wait.
+struct Queue<K, T> {
+    documents: VecDeque<Wanted<K, T>>,
+    /// Whether a thread works on the queue.
+    is_active: bool,
+}
+
+/// A document with the clients that wait for it.
+struct Wanted<K, T> {
+    key: K,
+    waiters: Vec<oneshot::Sender<T>>,
+}
+
+impl<K, T> Renderer<K, T>
+where
+    K: PartialEq + Send + 'static,
+    T: Clone + Send + 'static,
+{
+    /// Renders documents with `render`.
+    pub fn new(render: impl Fn(&K) -> T + Send + Sync + 'static) -> Self {
+        let queue = Lock::new(Queue { documents: VecDeque::new(), is_active: false });
+        Self { shared: Arc::new(Shared { render: Box::new(render), queue }) }
+    }
+
+    /// The document as it is after this was called. `None` if rendering it panics.
+    pub async fn render(&self, key: K) -> Option<T> {
+        let (waiter, document) = oneshot::channel();
+        if self.shared.push(key, waiter) {
+            let shared = self.shared.clone();
+            drop(tokio::task::spawn_blocking(move || shared.work()));
+        }
+        document.await.ok()
+    }
+}
+
+impl<K: PartialEq, T: Clone> Shared<K, T> {
+    /// Adds a client that waits; returns whether a thread must be started.
+    fn push(&self, key: K, waiter: oneshot::Sender<T>) -> bool {
+        let mut queue = self.queue.lock("want a document");
+        match queue.documents.iter_mut().find(|wanted| wanted.key == key) {
+            Some(wanted) => wanted.waiters.push(waiter),
+            None => queue.documents.push_back(Wanted { key, waiters: vec![waiter] }),
+        }
+        !std::mem::replace(&mut queue.is_active, true)
+    }
+
+    /// Renders until no document is wanted.
+    fn work(&self) {
+        while let Some(Wanted { key, mut waiters }) = self.next() {
+            waiters.retain(|waiter| !waiter.is_closed());
+            if waiters.is_empty() {
+                continue;
+            }
+            // Without a document the waiters are dropped, which tells the clients.
+            let Ok(document) = catch_panic(|| (self.render)(&key)) else { continue };
+            for waiter in waiters {
+                // The receiver is gone if the client is.
+                let _ = waiter.send(document.clone());
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Wanted<K, T>> {
+        let mut queue = self.queue.lock("take a wanted document");
+        let next = queue.documents.pop_front();
+        queue.is_active = next.is_some();
+        next
+    }
+}
+
+impl<K, T> std::fmt::Debug for Renderer<K, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Renderer")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    /// A renderer of numbers that counts up, each after a word of the test. The receiver
+    /// tells that a rendering has begun.
+    struct Counter {
+        renderer: Renderer<&'static str, u32>,
+        begun: mpsc::Receiver<()>,
+        go: mpsc::Sender<()>,
+    }
+
+    fn counter() -> Counter {
+        let ((begin, begun), (go, going)) = (mpsc::channel(), mpsc::channel());
+        let (begin, going) = (Lock::new(begin), Lock::new(going));
+        let count = AtomicU32::new(0);
+        let renderer = Renderer::new(move |key: &&str| {
+            begin.lock("test").send(()).unwrap();
+            going.lock("test").recv().unwrap();
+            assert_ne!(*key, "panic");
+            count.fetch_add(1, Ordering::SeqCst)
+        });
+        Counter { renderer, begun, go }
+    }
+
+    #[tokio::test]
+    async fn clients_that_wait_share_one_rendering_and_no_earlier_one() {
+        let Counter { renderer, begun, go } = counter();
+        let context = &mut Context::from_waker(Waker::noop());
+        let mut first = pin!(renderer.render("a"));
+        assert!(first.as_mut().poll(context).is_pending());
+        begun.recv().unwrap();
+        // The first rendering has begun, so it is too old for these.
+        let mut others: Vec<_> = (0..9).map(|_| Box::pin(renderer.render("a"))).collect();
+        for other in &mut others {
+            assert!(other.as_mut().poll(context).is_pending());
+        }
+        go.send(()).unwrap();
+        go.send(()).unwrap();
+        assert_eq!(first.await, Some(0));
+        for other in others {
+            assert_eq!(other.await, Some(1));
+        }
+    }
+
+    #[tokio::test]
+    async fn documents_without_waiting_clients_are_not_rendered() {
+        let Counter { renderer, begun, go } = counter();
+        let context = &mut Context::from_waker(Waker::noop());
+        let mut first = pin!(renderer.render("a"));
+        assert!(first.as_mut().poll(context).is_pending());
+        begun.recv().unwrap();
+        {
+            let mut gone = pin!(renderer.render("b"));
+            assert!(gone.as_mut().poll(context).is_pending());
+        }
+        let mut last = pin!(renderer.render("c"));
+        assert!(last.as_mut().poll(context).is_pending());
+        go.send(()).unwrap();
+        go.send(()).unwrap();
+        assert_eq!((first.await, last.await), (Some(0), Some(1)));
+    }
+
+    #[tokio::test]
+    async fn a_panic_concerns_one_document() {
+        let Counter { renderer, begun: _begun, go } = counter();
+        go.send(()).unwrap();
+        go.send(()).unwrap();
+        assert_eq!(renderer.render("panic").await, None);
+        assert_eq!(renderer.render("a").await, Some(0));
+    }
+}
