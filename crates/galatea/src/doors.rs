@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_engine::Server;
+use galatea_gate::ledger::Ledger;
 use galatea_grpc::GrpcOptions;
 use galatea_http::{HttpOptions, RequestLog};
 use galatea_infer::LogLevel;
@@ -14,6 +15,7 @@ use galatea_telemetry::{Logger, MetricsExporter};
 use crate::flags::{DoorSettings, Settings};
 use crate::listeners::bind;
 use crate::make::metrics_text;
+use crate::memory;
 use crate::workers::Workers;
 
 /// What opening endpoints needs.
@@ -24,6 +26,8 @@ pub(crate) struct Doors<'a> {
     pub(crate) workers: &'a Workers,
     /// The server that requests go to.
     pub(crate) server: &'a Arc<Server>,
+    /// The memory of requests and responses.
+    pub(crate) ledger: &'a Arc<Ledger>,
     /// The source of the metrics.
     pub(crate) metrics: Arc<MetricsExporter>,
     /// The log, which tells that they are open.
@@ -55,6 +59,7 @@ impl Doors<'_> {
         let start = |socket| {
             let (service, control) = (self.server.clone(), self.server.clone());
             let mut options = GrpcOptions::default();
+            options.ledger = self.ledger.clone();
             options.header_forward.clone_from(&self.settings.grpc_header_forward);
             galatea_grpc::start(self.workers.handles(), socket, service, control, options)
         };
@@ -70,6 +75,7 @@ impl Doors<'_> {
             let options = HttpOptions {
                 input_bytes_max,
                 header_forward,
+                ledger: self.ledger.clone(),
                 request_log,
                 ..HttpOptions::default()
             };
@@ -80,7 +86,8 @@ impl Doors<'_> {
 
     fn metrics(&self, door: &DoorSettings) -> Result<Option<galatea_http::RunningDoor>, String> {
         let (server, exporter) = (self.server.clone(), self.metrics.clone());
-        let render = Arc::new(move || metrics_text(&server, &exporter));
+        let ledger = self.ledger.clone();
+        let render = Arc::new(move || metrics_text(&server, &exporter, memory::metrics(&ledger)));
         let start = |socket| galatea_http::start_metrics(self.workers.handles(), socket, render);
         let address = self.settings.metrics_address();
         self.start("Metrics service", "Metrics Service", address, door, start)

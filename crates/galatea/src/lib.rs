@@ -29,6 +29,7 @@ mod flags;
 mod in_process;
 mod listeners;
 mod make;
+mod memory;
 mod onnxruntime_library;
 mod op_libraries;
 mod shutdown;

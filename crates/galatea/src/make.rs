@@ -175,7 +175,7 @@ fn running(
     RunningServer {
         service: server.clone(),
         control: server.clone(),
-        metrics: Box::new(move || allowed.then(|| metrics_text(&shown, &exporter))),
+        metrics: Box::new(move || allowed.then(|| metrics_text(&shown, &exporter, Vec::new()))),
         poll: Box::new(move || {
             if !polls {
                 return Err(Status::unavailable("the server's control mode is not poll"));
@@ -202,9 +202,14 @@ fn running(
     }
 }
 
-/// The metrics of a server, with those that C code made.
-pub(crate) fn metrics_text(server: &Server, exporter: &MetricsExporter) -> String {
-    let custom: Vec<CustomFamily> = metric::snapshot().into_iter().map(custom_family).collect();
+/// The metrics of a server, with those of its doors and those that C code made.
+pub(crate) fn metrics_text(
+    server: &Server,
+    exporter: &MetricsExporter,
+    doors: Vec<CustomFamily>,
+) -> String {
+    let made_in_c = metric::snapshot().into_iter().map(custom_family);
+    let custom: Vec<CustomFamily> = doors.into_iter().chain(made_in_c).collect();
     // All models' statistics can always be had.
     let models = server.statistics(None, None).unwrap_or_default();
     exporter.render(&models, server.cache_statistics().as_ref(), &custom)

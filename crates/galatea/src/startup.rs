@@ -16,6 +16,7 @@ use crate::doors::{Doors, OpenDoors};
 use crate::environment::Environment;
 use crate::flags::Settings;
 use crate::make;
+use crate::memory;
 use crate::shutdown::{StopSignals, count_down};
 use crate::workers::Workers;
 
@@ -82,8 +83,10 @@ pub(crate) fn run(
     };
     let workers = Workers::start(settings.http_threads)
         .map_err(|error| Failure::start("starting worker threads", "Internal", error))?;
+    let ledger = memory::ledger(settings.memory_limit, &logger);
     let doors = Doors {
         settings: &settings,
+        ledger: &ledger,
         workers: &workers,
         server: &server,
         metrics: exporter,
@@ -97,6 +100,7 @@ pub(crate) fn run(
         let signal = tokio::select! {
             signal = signals.next() => signal,
             never = follow_repositories(&server, &settings) => match never {},
+            never = memory::trim_after_bursts(ledger.clone(), logger.clone()) => match never {},
         };
         print_line(&mut std::io::stdout(), &format!("Signal ({signal}) received."));
         tokio::select! {

@@ -13,6 +13,8 @@ use crate::failure::{Failure, Refusal};
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+/// Clients with a retry policy wait as long before they repeat the call.
+const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 const APPLICATION_GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
 /// The longest message of a failure, encoded. Clients accept eight kilobytes of trailers, and
@@ -93,6 +95,10 @@ fn put_failure(headers: &mut HeaderMap, failure: &Failure) {
         && !message.is_empty()
     {
         headers.insert(GRPC_MESSAGE, message);
+    }
+    if let Some(seconds) = failure.retry_after_secs {
+        let milliseconds = u64::from(seconds).saturating_mul(1000);
+        headers.insert(GRPC_RETRY_PUSHBACK_MS, HeaderValue::from(milliseconds));
     }
 }
 

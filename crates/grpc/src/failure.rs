@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use galatea_codec::grpc::{GrpcCode, grpc_code};
-use galatea_infer::Status;
+use galatea_gate::ledger::{Exhausted, RETRY_AFTER_SECS};
+use galatea_infer::{Code, Status};
 use http::StatusCode;
 
 /// The reason why a call fails.
@@ -11,11 +12,13 @@ use http::StatusCode;
 pub(crate) struct Failure {
     pub(crate) code: GrpcCode,
     pub(crate) message: Cow<'static, str>,
+    /// After how many seconds the client may try again.
+    pub(crate) retry_after_secs: Option<u32>,
 }
 
 impl Failure {
     pub(crate) fn new(code: GrpcCode, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), retry_after_secs: None }
     }
 
     /// The failure of a call whose response is dropped, because too many responses before
@@ -33,7 +36,15 @@ impl Failure {
 
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
-        Self::new(grpc_code(status.code()), status.message().to_owned())
+        let retry_after_secs = (status.code() == Code::Exhausted).then_some(RETRY_AFTER_SECS);
+        let failure = Self::new(grpc_code(status.code()), status.message().to_owned());
+        Self { retry_after_secs, ..failure }
+    }
+}
+
+impl From<Exhausted> for Failure {
+    fn from(exhausted: Exhausted) -> Self {
+        Status::from(exhausted).into()
     }
 }
 

@@ -1,9 +1,11 @@
 //! The settings of the gRPC door.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::grpc::MESSAGE_BYTES_MAX;
+use galatea_gate::ledger::Ledger;
 
 /// The settings of the gRPC door.
 #[derive(Clone, Debug)]
@@ -40,6 +42,8 @@ pub struct GrpcOptions {
     pub stream_messages_max: usize,
     /// The same in bytes of their messages.
     pub stream_bytes_max: usize,
+    /// Counts and limits the memory of requests and responses over all connections.
+    pub ledger: Arc<Ledger>,
     /// The metadata of inference calls that becomes parameters of their requests.
     pub header_forward: Option<HeaderForward>,
 }
@@ -58,6 +62,7 @@ impl Default for GrpcOptions {
             arriving_bytes_max: 1 << 30,
             stream_messages_max: 4096,
             stream_bytes_max: 32 << 20,
+            ledger: Arc::default(),
             header_forward: None,
         }
     }

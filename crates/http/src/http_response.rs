@@ -6,10 +6,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use galatea_codec::http::{EncodedResponse, encode_error};
+use galatea_gate::ledger::RETRY_AFTER_SECS;
 use galatea_infer::{Code, Status};
 use galatea_stdx::len64;
 use http_body::{Body, Frame, SizeHint};
-use hyper::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
+};
 use hyper::{Response, StatusCode};
 use smallvec::SmallVec;
 
@@ -66,6 +69,8 @@ pub(crate) struct HttpResponse {
     pub(crate) header_length: Option<usize>,
     /// The header with the accepted compressions.
     pub(crate) accept_encoding: Option<&'static str>,
+    /// After how many seconds the client may try again, in the header `Retry-After`.
+    pub(crate) retry_after_secs: Option<u32>,
     /// Whether the connection is closed after this response.
     pub(crate) closes: bool,
     /// The body, in order.
@@ -81,6 +86,7 @@ impl HttpResponse {
             content_type,
             header_length: None,
             accept_encoding: None,
+            retry_after_secs: None,
             closes: false,
             chunks,
         }
@@ -99,6 +105,9 @@ impl HttpResponse {
         }
         if let Some(accepted) = self.accept_encoding {
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
+        }
+        if let Some(seconds) = self.retry_after_secs {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.closes {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -135,7 +144,9 @@ pub(crate) fn model_not_ready() -> HttpResponse {
 
 /// The error object for a status.
 pub(crate) fn failure(status: &Status) -> HttpResponse {
-    error(http_code(status.code()), status.message())
+    let response = error(http_code(status.code()), status.message());
+    let retry_after_secs = (status.code() == Code::Exhausted).then_some(RETRY_AFTER_SECS);
+    HttpResponse { retry_after_secs, ..response }
 }
 
 /// The same response, after which the connection is closed.
@@ -156,6 +167,7 @@ pub(crate) fn inference(encoded: EncodedResponse) -> HttpResponse {
         content_type: Some(if encoded.header_length.is_some() { OCTETS } else { JSON }),
         header_length: encoded.header_length,
         accept_encoding: None,
+        retry_after_secs: None,
         closes: false,
         chunks: encoded.chunks,
     }
@@ -166,7 +178,7 @@ fn http_code(code: Code) -> StatusCode {
     match code {
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         Code::NotFound => StatusCode::NOT_FOUND,
-        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Unavailable | Code::Exhausted => StatusCode::SERVICE_UNAVAILABLE,
         Code::Unsupported => StatusCode::NOT_IMPLEMENTED,
         Code::Unknown | Code::InvalidArgument | Code::AlreadyExists | Code::Cancelled => {
             StatusCode::BAD_REQUEST

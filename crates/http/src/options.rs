@@ -1,8 +1,10 @@
 //! The settings of the inference door.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
+use galatea_gate::ledger::Ledger;
 use galatea_gate::limits::Limits;
 
 use crate::request_log::RequestLog;
@@ -23,6 +25,8 @@ pub struct HttpOptions {
     /// How long a client may stop sending the body of a refused request before the
     /// response is sent.
     pub drain_silence_max: Duration,
+    /// Counts and limits the memory of requests and responses.
+    pub ledger: Arc<Ledger>,
     /// Logs each request.
     pub request_log: Option<RequestLog>,
 }
@@ -35,6 +39,7 @@ impl Default for HttpOptions {
             header_read_timeout: None,
             header_forward: None,
             drain_silence_max: Duration::from_secs(1),
+            ledger: Arc::default(),
             request_log: None,
         }
     }

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use galatea_gate::ledger::Exhausted;
+
 /// The kind of failure that a [`Status`] reports, named as in Triton's C API.
 ///
 /// Each door maps these to its protocol in one function.
@@ -24,6 +26,9 @@ pub enum Code {
     AlreadyExists,
     /// The client cancelled the request.
     Cancelled,
+    /// Requests and responses hold too much memory; a later retry may help. In C it is
+    /// [`Unavailable`](Self::Unavailable).
+    Exhausted,
 }
 
 impl Code {
@@ -39,6 +44,7 @@ impl Code {
             Self::Unsupported => "Unsupported",
             Self::AlreadyExists => "Already exists",
             Self::Cancelled => "Cancelled",
+            Self::Exhausted => "Unavailable",
         }
     }
 }
@@ -112,3 +118,9 @@ impl fmt::Display for Status {
 }
 
 impl std::error::Error for Status {}
+
+impl From<Exhausted> for Status {
+    fn from(exhausted: Exhausted) -> Self {
+        Self::new(Code::Exhausted, exhausted.to_string())
+    }
+}

@@ -19,7 +19,7 @@ pub enum GrpcCode {
     NotFound,
     /// The item to be created exists already.
     AlreadyExists,
-    /// A message is longer than the receiver accepts.
+    /// A message is longer than the receiver accepts, or there is no memory for it.
     ResourceExhausted,
     /// The server does not implement the method or operation.
     Unimplemented,
@@ -61,6 +61,7 @@ pub const fn grpc_code(code: Code) -> GrpcCode {
         Code::Unsupported => GrpcCode::Unimplemented,
         Code::AlreadyExists => GrpcCode::AlreadyExists,
         Code::Cancelled => GrpcCode::Cancelled,
+        Code::Exhausted => GrpcCode::ResourceExhausted,
     }
 }
 
@@ -79,6 +80,7 @@ mod tests {
             (Code::Unsupported, 12),
             (Code::AlreadyExists, 6),
             (Code::Cancelled, 1),
+            (Code::Exhausted, 8),
         ];
         for (code, number) in expected {
             assert_eq!(grpc_code(code).number(), number, "{code:?}");

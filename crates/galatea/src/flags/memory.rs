@@ -2,10 +2,12 @@
 
 use super::value::{self, Refusal};
 use super::{Flag, Group};
+use crate::memory::MemoryLimit;
 
 pub(super) const GROUP: Group = Group {
     title: "Memory/Device Management",
     flags: &[
+        MEMORY_LIMIT,
         PINNED_MEMORY_POOL_BYTE_SIZE,
         CUDA_MEMORY_POOL_BYTE_SIZE,
         CUDA_VIRTUAL_ADDRESS_SIZE,
@@ -14,6 +16,26 @@ pub(super) const GROUP: Group = Group {
         HOST_POLICY,
         MODEL_LOAD_GPU_LIMIT,
     ],
+};
+
+const MEMORY_LIMIT: Flag = Flag {
+    name: "memory-limit",
+    argument: Some("bytes"),
+    default: "",
+    help: "How much memory requests and responses may hold together, in bytes or with a unit: \
+           512M, 16G. A request that would exceed it is refused at once (HTTP 503, gRPC \
+           RESOURCE_EXHAUSTED). 0 or none is no limit. Default: three quarters of the memory of \
+           the machine or of the control group.",
+    apply: |settings, value| {
+        settings.memory_limit = match value {
+            "none" => MemoryLimit::Off,
+            value => match value::byte_size(value)? {
+                0 => MemoryLimit::Off,
+                bytes => MemoryLimit::Bytes(bytes),
+            },
+        };
+        Ok(())
+    },
 };
 
 const PINNED_MEMORY_POOL_BYTE_SIZE: Flag = Flag {

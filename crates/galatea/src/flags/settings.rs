@@ -8,6 +8,8 @@ use galatea_dispatch::{HostPolicies, RateLimit, ResourceLimit};
 use galatea_engine::{ControlMode, Namespaces};
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
+use crate::memory::MemoryLimit;
+
 /// Everything that flags set, with the defaults that Triton has.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -36,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) model_load_threads: usize,
     /// How often a version that fails to load is tried again.
     pub(crate) load_retries: u32,
+    /// How much memory requests and responses may hold.
+    pub(crate) memory_limit: MemoryLimit,
     /// The response cache, if there is one.
     pub(crate) cache: Option<CacheSettings>,
     /// Where the libraries of caches are.
@@ -154,6 +158,7 @@ impl Default for Settings {
             repository_poll_secs: 15,
             model_load_threads: 4,
             load_retries: 0,
+            memory_limit: MemoryLimit::Default,
             cache: None,
             cache_directory: PathBuf::from("/opt/tritonserver/caches"),
             host_policies: HostPolicies::default(),

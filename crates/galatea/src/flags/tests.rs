@@ -99,6 +99,9 @@ fn a_flag_changes_its_setting_alone() {
             "]",
         ],
     );
+    check(&["--memory-limit=0"], &["memory_limit: Off"]);
+    check(&["--memory-limit=none"], &["memory_limit: Off"]);
+    check(&["--memory-limit=64K"], &["memory_limit: Bytes(", "65536"]);
     check(&["--onnxruntime-library=x"], &["onnxruntime_library: Some(", "\"x\""]);
 }
 
@@ -427,6 +430,7 @@ fn every_flag_of_triton_is_known_and_one_is_new() {
     let known: BTreeSet<&str> = flags().map(|flag| flag.name).collect();
     let mut expected: BTreeSet<&str> = TRITON_FLAGS.split_whitespace().collect();
     expected.insert("onnxruntime-library");
+    expected.insert("memory-limit");
     assert_eq!(known, expected);
     assert_eq!(flags().count(), known.len());
 }

@@ -38,6 +38,24 @@ pub(super) fn number<T: FromStr>(value: &str) -> Result<T, Refusal> {
     })
 }
 
+/// A size in bytes: a number, in units of 1024 bytes with `K`, of 1024 of these with `M`,
+/// and so on with `G` and `T`.
+pub(super) fn byte_size(value: &str) -> Result<usize, Refusal> {
+    let (digits, shift) = match value.as_bytes().last() {
+        Some(b'K' | b'k') => (&value[..value.len() - 1], 10),
+        Some(b'M' | b'm') => (&value[..value.len() - 1], 20),
+        Some(b'G' | b'g') => (&value[..value.len() - 1], 30),
+        Some(b'T' | b't') => (&value[..value.len() - 1], 40),
+        _ => (value, 0),
+    };
+    let count: usize = number(digits).map_err(|_| {
+        Refusal(format!("expected a number of bytes, such as 1000, 512M or 16G. Got {value}"))
+    })?;
+    count
+        .checked_mul(1 << shift)
+        .ok_or_else(|| Refusal(format!("Provided option value is out of bound. Got {value}")))
+}
+
 /// A number. Triton takes a negative one as 0.
 pub(super) fn not_negative(value: &str) -> Result<u32, Refusal> {
     let number: i64 = number(value)?;
@@ -119,6 +137,23 @@ mod tests {
         }
         assert_eq!(not_negative("-5"), Ok(0));
         assert!(not_negative("4294967296").is_err());
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (value, bytes) in [
+            ("0", 0),
+            ("70", 70),
+            ("3K", 3072),
+            ("256M", 1 << 28),
+            ("2g", 2 << 30),
+            ("1T", 1 << 40),
+        ] {
+            assert_eq!(byte_size(value), Ok(bytes), "{value}");
+        }
+        for value in ["", "K", "-1M", "1.5G", "1KB", "1 M", "ü", "99999999T"] {
+            assert!(byte_size(value).is_err(), "{value}");
+        }
     }
 
     #[test]

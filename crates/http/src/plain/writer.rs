@@ -69,6 +69,9 @@ impl ResponseWriter {
         if let Some(accepted) = response.accept_encoding {
             push(&["Accept-Encoding: ", accepted, "\r\n"]);
         }
+        if let Some(seconds) = response.retry_after_secs {
+            push(&["Retry-After: ", digits.format(seconds), "\r\n"]);
+        }
         if closes {
             push(&["Connection: close\r\n"]);
         }

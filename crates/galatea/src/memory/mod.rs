@@ -1,0 +1,86 @@
+//! The memory that requests and responses may hold, and its way back to the system.
+//!
+//! - this file: the limit, and what it is by default
+//! - `machine.rs`: how much memory the process may use
+//! - `trim.rs`: gives free memory back after a burst
+
+mod machine;
+mod trim;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use galatea_gate::ledger::Ledger;
+use galatea_telemetry::{CustomFamily, CustomValue, Logger, MetricKind};
+
+pub(crate) use trim::trim_after_bursts;
+
+/// The value of `--memory-limit`.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MemoryLimit {
+    /// Three quarters of what the process may use.
+    #[default]
+    Default,
+    /// No limit.
+    Off,
+    /// So many bytes.
+    Bytes(usize),
+}
+
+/// The ledger of the server's doors.
+pub(crate) fn ledger(limit: MemoryLimit, logger: &Logger) -> Arc<Ledger> {
+    let limit = match limit {
+        MemoryLimit::Off => None,
+        MemoryLimit::Bytes(bytes) => Some(bytes),
+        MemoryLimit::Default => machine::usable_bytes(Path::new("/")).map(three_quarters),
+    };
+    match limit {
+        Some(bytes) => {
+            let mib = bytes >> 20;
+            logger.info(format_args!("Requests and responses may hold {mib} MiB of memory"));
+        }
+        None => logger.info("The memory of requests and responses is not limited"),
+    }
+    Arc::new(Ledger::new(limit))
+}
+
+const fn three_quarters(bytes: usize) -> usize {
+    bytes.saturating_sub(bytes / 4)
+}
+
+/// What the ledger counts, as metrics.
+pub(crate) fn metrics(ledger: &Ledger) -> Vec<CustomFamily> {
+    let family = |name: &str, help: &str, kind, value: usize| CustomFamily {
+        name: name.to_owned(),
+        help: help.to_owned(),
+        kind,
+        // Exact below 2^53 bytes.
+        series: vec![(Vec::new(), CustomValue::Number(value as f64))],
+    };
+    let gauge = MetricKind::Gauge;
+    let mut families = vec![
+        family(
+            "galatea_memory_held_bytes",
+            "Bytes that requests, responses and connections hold",
+            gauge,
+            ledger.held(),
+        ),
+        family(
+            "galatea_memory_connection_peak_bytes",
+            "The most bytes that a single connection has held",
+            gauge,
+            ledger.account_peak(),
+        ),
+        family(
+            "galatea_memory_refusals_total",
+            "Requests and responses that were refused because of the memory limit",
+            MetricKind::Counter,
+            ledger.refusals(),
+        ),
+    ];
+    if let Some(limit) = ledger.limit() {
+        let help = "Bytes that requests, responses and connections may hold";
+        families.push(family("galatea_memory_limit_bytes", help, gauge, limit));
+    }
+    families
+}
