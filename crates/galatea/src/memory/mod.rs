@@ -23,7 +23,7 @@ pub(crate) enum MemoryLimit {
     Default,
     /// No limit.
     Off,
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(usize),
 }
 
