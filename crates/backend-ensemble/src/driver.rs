@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use galatea_backend::LogLevel;
 use galatea_infer::{
-    CancelToken, FailureReason, Finality, InferenceResponse, InputTensor, OutputTensor,
+    CancelToken, FailureReason, Finality, InferenceResponse, InputTensor, OutputTensor, Pass,
     PendingRequest, Reply, Responder, ResponseSender, Status,
 };
 use galatea_policy::{
@@ -203,7 +203,9 @@ impl RunDriver {
         let sent = SentCall { cancel, sequence, batch_size, has_responded: false };
         call.phase = CallPhase::Sent(sent);
         let sink = CallSink { run: run.clone(), call: key };
-        self.ensemble.models.infer(request, ResponseSender::new(Box::new(sink)));
+        // The caller of the ensemble was let in.
+        let (pass, sender) = (Pass::in_process(), ResponseSender::new(Box::new(sink)));
+        self.ensemble.models.infer(pass, request, sender);
     }
 
     fn handle_reply(&mut self, call: StepCallKey, reply: Reply) {

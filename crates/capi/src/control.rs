@@ -7,7 +7,7 @@ use galatea_abi::*;
 use galatea_c_objects::parameter::{ParameterContents, ParameterObject};
 use galatea_c_objects::{guard, handle, message, pointer};
 use galatea_codec::http;
-use galatea_infer::{LoadParameters, NameMapping, ParameterValue, Status};
+use galatea_infer::{LoadParameters, NameMapping, ParameterValue, Pass, Status};
 
 use crate::server::{ServerRef, model_name, running, version};
 
@@ -51,27 +51,27 @@ fn document(json: Vec<u8>) -> Result<*mut TRITONSERVER_Message, Status> {
 }
 
 getters! {
-    TRITONSERVER_ServerIsLive() -> live: bool { |server| Ok(server.check_live()?.control.live()) }
+    TRITONSERVER_ServerIsLive() -> live: bool { |server| Ok(server.check_live()?.control.live(Pass::in_process())) }
     TRITONSERVER_ServerIsReady() -> ready: bool {
-        |server| Ok(server.check_live()?.control.ready().unwrap_or(false))
+        |server| Ok(server.check_live()?.control.ready(Pass::in_process()).unwrap_or(false))
     }
     TRITONSERVER_ServerModelIsReady(name: *const c_char, number: i64) -> ready: bool {
         |server, name, number| {
             // SAFETY: the caller of the exported function promises a text.
             let name = unsafe { model_name(name)? };
             let server = server.check_ready()?;
-            Ok(server.control.model_ready(name, version(number)).unwrap_or(false))
+            Ok(server.control.model_ready(Pass::in_process(), name, version(number)).unwrap_or(false))
         }
     }
     TRITONSERVER_ServerMetadata() -> server_metadata: *mut TRITONSERVER_Message {
-        |server| document(http::encode_server_metadata(&server.control.server_metadata()))
+        |server| document(http::encode_server_metadata(&server.control.server_metadata(Pass::in_process())))
     }
     TRITONSERVER_ServerModelMetadata(name: *const c_char, number: i64)
         -> model_metadata: *mut TRITONSERVER_Message {
         |server, name, number| {
             // SAFETY: the caller of the exported function promises a text.
             let name = unsafe { model_name(name)? };
-            let metadata = server.control.model_metadata(name, version(number))?;
+            let metadata = server.control.model_metadata(Pass::in_process(), name, version(number))?;
             document(http::encode_model_metadata(&metadata))
         }
     }
@@ -81,7 +81,7 @@ getters! {
             // SAFETY: the caller of the exported function promises a text.
             let name = unsafe { model_name(name)? };
             let name = Some(name).filter(|name| !name.is_empty());
-            let statistics = server.check_ready()?.control.statistics(name, version(number))?;
+            let statistics = server.check_ready()?.control.statistics(Pass::in_process(), name, version(number))?;
             document(http::encode_statistics(&statistics))
         }
     }
@@ -95,14 +95,14 @@ getters! {
             }
             // SAFETY: the caller of the exported function promises a text.
             let name = unsafe { model_name(name)? };
-            let config = server.control.model_config(name, version(number))?;
+            let config = server.control.model_config(Pass::in_process(), name, version(number))?;
             Ok(message::into_c(config.json.clone()))
         }
     }
     TRITONSERVER_ServerModelIndex(flags: u32) -> model_index: *mut TRITONSERVER_Message {
         |server, flags| {
             let only_ready = flags & TRITONSERVER_INDEX_FLAG_READY.0 != 0;
-            let index = server.check_ready()?.control.repository_index(only_ready);
+            let index = server.check_ready()?.control.repository_index(Pass::in_process(), only_ready);
             document(http::encode_repository_index(&index))
         }
     }
@@ -156,7 +156,7 @@ macro_rules! properties {
 properties! {
     TRITONSERVER_ServerModelBatchProperties {
         |server, name, number| {
-            let config = server.control.model_config(name, number)?;
+            let config = server.control.model_config(Pass::in_process(), name, number)?;
             let config: serde_json::Value = serde_json::from_str(&config.json)
                 .map_err(|error| Status::internal(error.to_string()))?;
             let max_batch_size = config.get("max_batch_size").and_then(serde_json::Value::as_i64);
@@ -168,7 +168,7 @@ properties! {
     }
     TRITONSERVER_ServerModelTransactionProperties {
         |server, name, number| {
-            let decoupled = server.control.is_decoupled(name, number)?;
+            let decoupled = server.control.is_decoupled(Pass::in_process(), name, number)?;
             let flag =
                 if decoupled { TRITONSERVER_TXN_DECOUPLED } else { TRITONSERVER_TXN_ONE_TO_ONE };
             Ok(flag.0)
@@ -204,16 +204,16 @@ macro_rules! commands {
 
 commands! {
     TRITONSERVER_ServerLoadModel {
-        |server, name| server.check_ready()?.control.load_model(name, LoadParameters::default())
+        |server, name| server.check_ready()?.control.load_model(Pass::in_process(), name, LoadParameters::default())
     }
     TRITONSERVER_ServerUnloadModel {
-        |server, name| server.check_ready()?.control.unload_model(name, false)
+        |server, name| server.check_ready()?.control.unload_model(Pass::in_process(), name, false)
     }
     TRITONSERVER_ServerUnloadModelAndDependents {
-        |server, name| server.check_ready()?.control.unload_model(name, true)
+        |server, name| server.check_ready()?.control.unload_model(Pass::in_process(), name, true)
     }
     TRITONSERVER_ServerUnregisterModelRepository {
-        |server, path| server.control.unregister_repository(path)
+        |server, path| server.control.unregister_repository(Pass::in_process(), path)
     }
 }
 
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
             };
             add(&mut load, parameter)?;
         }
-        server.check_ready()?.control.load_model(name, load)
+        server.check_ready()?.control.load_model(Pass::in_process(), name, load)
     })
 }
 
@@ -316,7 +316,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
             }
             names.push(mapping);
         }
-        server.control.register_repository(path, &names)
+        server.control.register_repository(Pass::in_process(), path, &names)
     })
 }
 

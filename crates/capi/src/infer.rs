@@ -9,7 +9,7 @@ use galatea_abi::*;
 use galatea_c_objects::{guard, handle, log};
 use galatea_codec::http::raw_input;
 use galatea_infer::{
-    CancelToken, ClassesCell, CorrelationId, Finality, InferenceRequest, InputTensor, Reply,
+    CancelToken, ClassesCell, CorrelationId, Finality, InferenceRequest, InputTensor, Pass, Reply,
     ResponseSender, ResponseSink, SequenceFlags, ServerControl, Status,
 };
 use galatea_stdx::{Lock, run_foreign};
@@ -74,7 +74,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         infer.classes = Some(classes.clone());
         let caller = Arc::new(Caller { identity, classes, response, call: HandoverCall::begin() });
         let sink = CallbackSink(caller.clone());
-        server.service.infer(infer, ResponseSender::new(Box::new(sink)));
+        let sender = ResponseSender::new(Box::new(sink));
+        server.service.infer(Pass::in_process(), infer, sender);
         match caller.call.end() {
             Some(status) => refuse(borrowed, &caller, status),
             None => Ok(()),
@@ -161,7 +162,7 @@ fn raw_tensor(
     control: &dyn ServerControl,
 ) -> Result<InputTensor, Status> {
     let name = &object.model_name;
-    let config = control.model_config(name, object.model_version)?;
+    let config = control.config_for_inference(Pass::in_process(), name, object.model_version)?;
     raw_input(data, object.inputs.len(), name, &config)
 }
 

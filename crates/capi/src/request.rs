@@ -10,7 +10,7 @@ use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_from_c;
 use galatea_c_objects::pointer::OutPointer;
 use galatea_c_objects::{guard, handle, pointer};
-use galatea_infer::{Parameter, ParameterValue, Status};
+use galatea_infer::{Parameter, ParameterValue, Pass, Status};
 use galatea_tensor::DataType;
 
 use crate::allocator::Allocator;
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
         // SAFETY: the caller's promises are passed on.
         let (server, name) = unsafe { (running(server)?, model_name(name)?) };
         // As in Triton, a request for a missing model is refused here.
-        server.control.is_decoupled(name, version(number))?;
+        server.control.is_decoupled(Pass::in_process(), name, version(number))?;
         pointer::check_not_null(request, "inference_request")?;
         let made = handle::into_raw(RequestObject {
             model_name: name.to_owned(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use galatea_backend::ComposingModels;
 use galatea_config::ModelSpec;
 use galatea_dispatch::{ComposingVersions, LoadedModel, NeededModel};
-use galatea_infer::{InferenceRequest, InferenceService, ResponseSender, Status};
+use galatea_infer::{InferenceRequest, InferenceService, Pass, ResponseSender, Status, api};
 use galatea_policy::ModelName;
 
 use crate::handle::ModelHandle;
@@ -69,7 +69,7 @@ pub fn version_not_loaded(ensemble: &str, model: &str, version: i64) -> Status {
 }
 
 impl InferenceService for PinnedModels {
-    fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+    fn infer(&self, _: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender) {
         match self.find(&request.model_name, request.model_version) {
             Some(model) => model.infer(request, sender),
             None => {

@@ -42,7 +42,7 @@
 //! use galatea_engine::{
 //!     Catalog, CatalogModel, ControlMode, Namespaces, Server, ServerOptions,
 //! };
-//! use galatea_infer::{LoadParameters, ServerControl};
+//! use galatea_infer::{LoadParameters, Pass, ServerControl};
 //! use galatea_repository::{ListedModel, Lookup, Scan};
 //!
 //! struct EmptyCatalog;
@@ -79,8 +79,8 @@
 //! })
 //! .unwrap();
 //! assert!(server.follow_repositories());
-//! assert_eq!(server.ready(), Ok(true));
-//! assert!(server.load_model("net", LoadParameters::default()).is_err());
+//! assert_eq!(server.ready(Pass::in_process()), Ok(true));
+//! assert!(server.load_model(Pass::in_process(), "net", LoadParameters::default()).is_err());
 //! ```
 
 #![forbid(unsafe_code)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use galatea_infer::{RepositoryEntry, ServerControl, ServerMetadata};
+use galatea_infer::{Pass, RepositoryEntry, ServerControl, ServerMetadata};
 use galatea_telemetry::{Logger, Table};
 
 use crate::backends::BackendInUse;
@@ -22,8 +22,8 @@ pub(crate) fn log_summary(
         logger.table(&agents_table(agents));
     }
     logger.table(&backends_table(backends));
-    logger.table(&models(&control.repository_index(false)));
-    logger.table(&options(&control.server_metadata(), settings));
+    logger.table(&models(&control.repository_index(Pass::in_process(), false)));
+    logger.table(&options(&control.server_metadata(Pass::in_process()), settings));
 }
 
 fn agents_table(agents: &BTreeSet<(String, PathBuf)>) -> Table {

@@ -7,7 +7,7 @@ use galatea_backend_plugin::Agents;
 use galatea_capi::{ReservedAddress, RunningServer, metric};
 use galatea_dispatch::LogSink;
 use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
-use galatea_infer::{Code, ServerControl, Status};
+use galatea_infer::{Code, Pass, ServerControl, Status};
 use galatea_repository::{Overlays, Repository, RepositoryError, ScanOptions};
 use galatea_stdx::Lock;
 use galatea_telemetry::{
@@ -211,7 +211,7 @@ pub(crate) fn metrics_text(
     let made_in_c = metric::snapshot().into_iter().map(custom_family);
     let custom: Vec<CustomFamily> = doors.into_iter().chain(made_in_c).collect();
     // All models' statistics can always be had.
-    let models = server.statistics(None, None).unwrap_or_default();
+    let models = server.statistics(Pass::in_process(), None, None).unwrap_or_default();
     exporter.render(&models, server.cache_statistics().as_ref(), &custom)
 }
 

@@ -4,9 +4,9 @@
 //! This crate decides. It reads no socket, knows no protocol, and has no thread, clock or
 //! I/O.
 //!
-//! Start with [`limits::Limits`] (`limits.rs`), the sizes and counts that hold at every
-//! door, and [`ledger::Ledger`] (`ledger/`), the bytes that requests and responses hold
-//! together.
+//! - [`access`]: who may call which API
+//! - [`limits`]: the sizes and counts that hold at every door
+//! - [`ledger`]: the bytes that requests and responses hold together
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -18,5 +18,6 @@
 )]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
+pub mod access;
 pub mod ledger;
 pub mod limits;

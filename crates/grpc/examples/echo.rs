@@ -8,8 +8,8 @@ use std::sync::{Arc, mpsc};
 
 use galatea_infer::{
     DurationStatistic, InferenceRequest, InferenceResponse, InferenceService, InferenceStatistics,
-    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, OutputTensor,
-    RepositoryEntry, ResponseSender, ServerControl, ServerMetadata, Status, TensorMetadata,
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, OutputTensor, Pass,
+    RepositoryEntry, ResponseSender, ServerControl, ServerMetadata, Status, TensorMetadata, api,
 };
 use galatea_protocol::inference::{ModelConfig, ModelInput, ModelOutput};
 use galatea_tensor::DataType;
@@ -61,7 +61,7 @@ struct Inline {
 }
 
 impl InferenceService for Inline {
-    fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+    fn infer(&self, _: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender) {
         self.count.fetch_add(1, Ordering::Relaxed);
         echo(request, sender);
     }
@@ -77,7 +77,7 @@ impl OtherThread {
         let (work, inbox) = mpsc::channel();
         std::thread::spawn(move || {
             for (request, sender) in inbox {
-                service.infer(request, sender);
+                service.infer(Pass::in_process(), request, sender);
             }
         });
         Self { work }
@@ -85,7 +85,7 @@ impl OtherThread {
 }
 
 impl InferenceService for OtherThread {
-    fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+    fn infer(&self, _: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender) {
         // The sender of a request that can't be sent is dropped, and then sends an error.
         let _ = self.work.send((request, sender));
     }
@@ -107,24 +107,34 @@ fn tensor(name: &str) -> TensorMetadata {
 }
 
 impl ServerControl for OneModel {
-    fn live(&self) -> bool {
+    fn live(&self, _: Pass<api::Health>) -> bool {
         true
     }
 
-    fn ready(&self) -> Result<bool, Status> {
+    fn ready(&self, _: Pass<api::Health>) -> Result<bool, Status> {
         Ok(true)
     }
 
-    fn model_ready(&self, name: &str, _version: Option<i64>) -> Result<bool, Status> {
+    fn model_ready(
+        &self,
+        _: Pass<api::Health>,
+        name: &str,
+        _version: Option<i64>,
+    ) -> Result<bool, Status> {
         known(name).map(|()| true)
     }
 
-    fn server_metadata(&self) -> ServerMetadata {
+    fn server_metadata(&self, _: Pass<api::Metadata>) -> ServerMetadata {
         let version = String::from(env!("CARGO_PKG_VERSION"));
         ServerMetadata { name: String::from("echo"), version, extensions: vec!["statistics"] }
     }
 
-    fn model_metadata(&self, name: &str, _version: Option<i64>) -> Result<ModelMetadata, Status> {
+    fn model_metadata(
+        &self,
+        _: Pass<api::Metadata>,
+        name: &str,
+        _version: Option<i64>,
+    ) -> Result<ModelMetadata, Status> {
         known(name)?;
         Ok(ModelMetadata {
             name: name.into(),
@@ -137,6 +147,7 @@ impl ServerControl for OneModel {
 
     fn model_config(
         &self,
+        _: Pass<api::ModelConfig>,
         name: &str,
         _version: Option<i64>,
     ) -> Result<Arc<ModelConfigDocument>, Status> {
@@ -157,16 +168,36 @@ impl ServerControl for OneModel {
         Ok(Arc::new(ModelConfigDocument { json: String::from("{}"), protobuf }))
     }
 
-    fn is_decoupled(&self, name: &str, _version: Option<i64>) -> Result<bool, Status> {
+    fn config_for_inference(
+        &self,
+        _: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status> {
+        self.model_config(Pass::in_process(), name, version)
+    }
+
+    fn is_decoupled(
+        &self,
+        _: Pass<api::Inference>,
+        name: &str,
+        _version: Option<i64>,
+    ) -> Result<bool, Status> {
         known(name).map(|()| false)
     }
 
-    fn scheduler_status(&self, name: &str, _version: Option<i64>) -> Result<String, Status> {
+    fn scheduler_status(
+        &self,
+        _: Pass<api::Statistics>,
+        name: &str,
+        _version: Option<i64>,
+    ) -> Result<String, Status> {
         known(name).map(|()| String::from("{}"))
     }
 
     fn statistics(
         &self,
+        _: Pass<api::Statistics>,
         _name: Option<&str>,
         _version: Option<i64>,
     ) -> Result<Vec<ModelStatistics>, Status> {
@@ -190,15 +221,29 @@ impl ServerControl for OneModel {
         }])
     }
 
-    fn repository_index(&self, _only_ready: bool) -> Vec<RepositoryEntry> {
+    fn repository_index(
+        &self,
+        _: Pass<api::ModelRepository>,
+        _only_ready: bool,
+    ) -> Vec<RepositoryEntry> {
         Vec::new()
     }
 
-    fn load_model(&self, _name: &str, _parameters: LoadParameters) -> Result<(), Status> {
+    fn load_model(
+        &self,
+        _: Pass<api::ModelRepository>,
+        _name: &str,
+        _parameters: LoadParameters,
+    ) -> Result<(), Status> {
         Err(Status::unavailable("explicit model load / unload is not allowed"))
     }
 
-    fn unload_model(&self, _name: &str, _unload_dependents: bool) -> Result<(), Status> {
+    fn unload_model(
+        &self,
+        _: Pass<api::ModelRepository>,
+        _name: &str,
+        _unload_dependents: bool,
+    ) -> Result<(), Status> {
         Err(Status::unavailable("explicit model load / unload is not allowed"))
     }
 }

@@ -71,6 +71,12 @@ pub(crate) fn send_refusal(responder: &mut CallResponder, refusal: &Refusal) {
             response
         }
         Refusal::Grpc(failure) => failure_response(failure),
+        Refusal::Stream(failure) => {
+            if let Some(mut stream) = send_head(responder) {
+                let _ = stream.send_trailers(failure_trailers(failure));
+            }
+            return;
+        }
         Refusal::Compressed(failure) => {
             let mut response = failure_response(failure);
             let identity = HeaderValue::from_static("identity");

@@ -1,6 +1,7 @@
 //! The calls of a connection that are not finished.
 
 use bytes::Bytes;
+use galatea_gate::access::Admission;
 use galatea_infer::CancelToken;
 use h2::RecvStream;
 use slab::Slab;
@@ -17,11 +18,18 @@ use crate::stream::Stream;
 /// A call that is not finished.
 pub(crate) struct Call {
     pub(crate) responder: CallResponder,
-    pub(crate) deadline: Option<Instant>,
+    pub(crate) head: CallHead,
     pub(crate) state: CallState,
+    serial: u64,
+}
+
+/// What the head of a call says about it.
+pub(crate) struct CallHead {
+    pub(crate) deadline: Option<Instant>,
+    /// For all of its requests.
+    pub(crate) admission: Admission,
     /// Parameters that the metadata of the call adds to its requests.
     pub(crate) forwarded: ForwardedParameters,
-    serial: u64,
 }
 
 /// The state of a call. A unary call goes from `Receiving` to `Executing`; a stream is
@@ -62,15 +70,14 @@ impl Calls {
     pub(crate) fn insert(
         &mut self,
         responder: CallResponder,
-        deadline: Option<Instant>,
-        forwarded: ForwardedParameters,
+        head: CallHead,
         state: impl FnOnce(CallKey) -> CallState,
     ) -> CallKey {
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
         let entry = self.calls.vacant_entry();
         let key = CallKey { index: entry.key(), serial };
-        entry.insert(Call { responder, deadline, state: state(key), forwarded, serial });
+        entry.insert(Call { responder, head, state: state(key), serial });
         key
     }
 
@@ -105,7 +112,7 @@ impl Calls {
 
     /// The earliest deadline.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.calls.iter().filter_map(|(_, call)| call.deadline).min()
+        self.calls.iter().filter_map(|(_, call)| call.head.deadline).min()
     }
 }
 

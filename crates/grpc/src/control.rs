@@ -1,6 +1,7 @@
 //! Responding to calls other than inference: health, metadata, statistics, repository.
 
 use galatea_codec::grpc::{MessageChunks, control as codec, frame_message, parse_version};
+use galatea_gate::access::Admission;
 use galatea_infer::{Code, Status};
 use galatea_protocol::{health, inference};
 use health::health_check_response::ServingStatus;
@@ -36,14 +37,22 @@ pub(crate) const fn may_block(method: Method) -> bool {
 }
 
 /// Whether the call is a readiness check that calls a backend, which may block.
-pub(crate) fn calls_backend(context: &DoorContext, method: Method, body: &Bytes) -> bool {
+pub(crate) fn calls_backend(
+    context: &DoorContext,
+    admission: Admission,
+    method: Method,
+    body: &Bytes,
+) -> bool {
+    let Ok(pass) = admission.pass() else { return false };
     match method {
-        Method::HealthCheck | Method::ServerReady => context.control.readiness_may_block(None),
+        Method::HealthCheck | Method::ServerReady => {
+            context.control.readiness_may_block(pass, None)
+        }
         Method::ModelReady => {
             let request = decode::<inference::ModelReadyRequest>(body.clone());
             let version = request.as_ref().map(|request| parse_version(&request.version));
             let (Ok(request), Ok(Ok(version))) = (&request, version) else { return false };
-            context.control.readiness_may_block(Some((&request.name, version)))
+            context.control.readiness_may_block(pass, Some((&request.name, version)))
         }
         Method::CudaSharedMemoryStatus
         | Method::ModelConfig
@@ -61,47 +70,58 @@ pub(crate) fn calls_backend(context: &DoorContext, method: Method, body: &Bytes)
 }
 
 /// Responds to a call.
-pub(crate) fn respond(context: &DoorContext, method: Method, body: Bytes) -> ControlResponse {
+pub(crate) fn respond(
+    context: &DoorContext,
+    admission: Admission,
+    method: Method,
+    body: Bytes,
+) -> ControlResponse {
     match method {
-        Method::HealthCheck => health_check(context, body),
+        Method::HealthCheck => health_check(context, admission, body),
         Method::ServerLive => {
             decode::<inference::ServerLiveRequest>(body)?;
             if context.is_stopping() {
                 return Err(Status::unavailable("Server exiting"));
             }
-            frame_message(&inference::ServerLiveResponse { live: context.control.live() })
+            frame_message(&inference::ServerLiveResponse {
+                live: context.control.live(admission.pass()?),
+            })
         }
         Method::ServerReady => {
             decode::<inference::ServerReadyRequest>(body)?;
-            let ready = context.control.ready()? && !context.is_stopping();
+            let ready = context.control.ready(admission.pass()?)? && !context.is_stopping();
             frame_message(&inference::ServerReadyResponse { ready })
         }
         Method::ServerMetadata => {
             decode::<inference::ServerMetadataRequest>(body)?;
-            frame_message(&codec::server_metadata(context.control.server_metadata()))
+            frame_message(&codec::server_metadata(
+                context.control.server_metadata(admission.pass()?),
+            ))
         }
         Method::ModelReady => {
             let request: inference::ModelReadyRequest = decode(body)?;
             let version = parse_version(&request.version)?;
-            let ready = context.control.model_ready(&request.name, version)?;
+            let ready = context.control.model_ready(admission.pass()?, &request.name, version)?;
             frame_message(&inference::ModelReadyResponse { ready })
         }
         Method::ModelMetadata => {
             let request: inference::ModelMetadataRequest = decode(body)?;
             let version = parse_version(&request.version)?;
-            let metadata = context.control.model_metadata(&request.name, version)?;
+            let metadata =
+                context.control.model_metadata(admission.pass()?, &request.name, version)?;
             frame_message(&codec::model_metadata(metadata))
         }
         Method::ModelConfig => {
             let request: inference::ModelConfigRequest = decode(body)?;
             let version = parse_version(&request.version)?;
-            let document = context.control.model_config(&request.name, version)?;
+            let document =
+                context.control.model_config(admission.pass()?, &request.name, version)?;
             codec::encode_config_response(&document.protobuf)
         }
-        Method::ModelStatistics => statistics(context, body),
-        Method::RepositoryIndex => repository_index(context, body),
-        Method::RepositoryModelLoad => load(context, body),
-        Method::RepositoryModelUnload => unload(context, body),
+        Method::ModelStatistics => statistics(context, admission, body),
+        Method::RepositoryIndex => repository_index(context, admission, body),
+        Method::RepositoryModelLoad => load(context, admission, body),
+        Method::RepositoryModelUnload => unload(context, admission, body),
         Method::SystemSharedMemoryStatus => {
             let request: inference::SystemSharedMemoryStatusRequest = decode(body)?;
             refuse_region("system", &request.name)?;
@@ -134,9 +154,9 @@ fn refuse_region(kind: &str, name: &str) -> Result<(), Status> {
 
 /// The standard health check. It is about the whole server, whatever service the client
 /// names.
-fn health_check(context: &DoorContext, body: Bytes) -> ControlResponse {
+fn health_check(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
     decode::<health::HealthCheckRequest>(body)?;
-    let ready = match context.control.ready() {
+    let ready = match context.control.ready(admission.pass()?) {
         Ok(ready) => ready && !context.is_stopping(),
         Err(status) if status.code() == Code::Unavailable => false,
         Err(status) => return Err(status),
@@ -145,32 +165,34 @@ fn health_check(context: &DoorContext, body: Bytes) -> ControlResponse {
     frame_message(&health::HealthCheckResponse { status: i32::from(status) })
 }
 
-fn statistics(context: &DoorContext, body: Bytes) -> ControlResponse {
+fn statistics(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
     let request: inference::ModelStatisticsRequest = decode(body)?;
     let version = parse_version(&request.version)?;
     let name = (!request.name.is_empty()).then_some(request.name.as_str());
-    let models = context.control.statistics(name, version)?;
+    let models = context.control.statistics(admission.pass()?, name, version)?;
     frame_message(&codec::statistics(&models))
 }
 
-fn repository_index(context: &DoorContext, body: Bytes) -> ControlResponse {
+fn repository_index(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
     let request: inference::RepositoryIndexRequest = decode(body)?;
     codec::refuse_repository_name(&request.repository_name)?;
-    frame_message(&codec::repository_index(context.control.repository_index(request.ready)))
+    frame_message(&codec::repository_index(
+        context.control.repository_index(admission.pass()?, request.ready),
+    ))
 }
 
-fn load(context: &DoorContext, body: Bytes) -> ControlResponse {
+fn load(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
     let mut request: inference::RepositoryModelLoadRequest = decode(body)?;
     codec::refuse_repository_name(&request.repository_name)?;
     let name = std::mem::take(&mut request.model_name);
-    context.control.load_model(&name, codec::load_parameters(request)?)?;
+    context.control.load_model(admission.pass()?, &name, codec::load_parameters(request)?)?;
     frame_message(&inference::RepositoryModelLoadResponse {})
 }
 
-fn unload(context: &DoorContext, body: Bytes) -> ControlResponse {
+fn unload(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
     let request: inference::RepositoryModelUnloadRequest = decode(body)?;
     codec::refuse_repository_name(&request.repository_name)?;
     let unload_dependents = codec::unload_dependents(&request)?;
-    context.control.unload_model(&request.model_name, unload_dependents)?;
+    context.control.unload_model(admission.pass()?, &request.model_name, unload_dependents)?;
     frame_message(&inference::RepositoryModelUnloadResponse {})
 }

@@ -55,6 +55,8 @@ pub(crate) enum Refusal {
     Http(StatusCode),
     /// It is one, and fails.
     Grpc(Failure),
+    /// It is a stream, which is opened and fails.
+    Stream(Failure),
     /// Its messages are compressed.
     Compressed(Failure),
 }

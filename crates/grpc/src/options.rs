@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::grpc::MESSAGE_BYTES_MAX;
+use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 
 /// The settings of the gRPC door.
@@ -46,6 +47,8 @@ pub struct GrpcOptions {
     pub ledger: Arc<Ledger>,
     /// The metadata of inference calls that becomes parameters of their requests.
     pub header_forward: Option<HeaderForward>,
+    /// Who may use which API.
+    pub gate: Gate,
 }
 
 impl Default for GrpcOptions {
@@ -64,6 +67,7 @@ impl Default for GrpcOptions {
             stream_bytes_max: 32 << 20,
             ledger: Arc::default(),
             header_forward: None,
+            gate: Gate::default(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use galatea_codec::grpc::GrpcCode;
+use galatea_gate::access::{Admission, Category, Gate};
 use http::header::{CONTENT_TYPE, HeaderMap};
 use http::request::Parts;
 use http::{Method as HttpMethod, StatusCode};
@@ -37,19 +38,54 @@ impl Method {
     pub(crate) const fn has_short_response(self) -> bool {
         matches!(self, Self::HealthCheck | Self::ModelReady | Self::ServerLive | Self::ServerReady)
     }
+
+    /// The category of APIs that it belongs to.
+    const fn category(self) -> Category {
+        match self {
+            Self::HealthCheck | Self::ModelReady | Self::ServerLive | Self::ServerReady => {
+                Category::Health
+            }
+            Self::ModelMetadata | Self::ServerMetadata => Category::Metadata,
+            Self::ModelInfer | Self::ModelStreamInfer => Category::Inference,
+            Self::CudaSharedMemoryStatus | Self::SystemSharedMemoryStatus => Category::SharedMemory,
+            Self::ModelConfig => Category::ModelConfig,
+            Self::RepositoryIndex | Self::RepositoryModelLoad | Self::RepositoryModelUnload => {
+                Category::ModelRepository
+            }
+            Self::ModelStatistics => Category::Statistics,
+        }
+    }
+}
+
+/// A method of the protocol.
+enum KnownMethod {
+    Offered(Method),
+    /// The server doesn't offer it, for this reason. Who may not use its category must not
+    /// learn that.
+    NotOffered(Category, &'static str),
+}
+
+impl KnownMethod {
+    const fn category(&self) -> Category {
+        match self {
+            Self::Offered(method) => method.category(),
+            Self::NotOffered(category, _) => *category,
+        }
+    }
 }
 
 /// A call that may be read.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) method: Method,
+    pub(crate) admission: Admission,
     pub(crate) timeout: Option<Timeout>,
     /// For streams only.
     pub(crate) errors: StreamErrors,
 }
 
 /// The route of a call, by its head.
-pub(crate) fn route(head: &Parts) -> Result<Route, Refusal> {
+pub(crate) fn route(head: &Parts, gate: &Gate) -> Result<Route, Refusal> {
     if head.method != HttpMethod::POST {
         return Err(Refusal::Http(StatusCode::METHOD_NOT_ALLOWED));
     }
@@ -57,9 +93,32 @@ pub(crate) fn route(head: &Parts) -> Result<Route, Refusal> {
         return Err(Refusal::Http(StatusCode::UNSUPPORTED_MEDIA_TYPE));
     }
     let method = method(head.uri.path()).map_err(Refusal::Grpc)?;
+    let admission = admit(gate, &method, &head.headers)?;
+    let method = match method {
+        KnownMethod::Offered(method) => method,
+        KnownMethod::NotOffered(_, reason) => return Err(Refusal::Grpc(unimplemented(reason))),
+    };
     refuse_compression(&head.headers)?;
     let timeout = timeout(&head.headers).map_err(Refusal::Grpc)?;
-    Ok(Route { method, timeout, errors: errors(&head.headers) })
+    Ok(Route { method, admission, timeout, errors: errors(&head.headers) })
+}
+
+/// Asks the gate. As in Triton, the key is compared with the names of headers as it is, so
+/// that a key with a capital letter lets no caller in: HTTP/2 knows no such names.
+fn admit(gate: &Gate, method: &KnownMethod, headers: &HeaderMap) -> Result<Admission, Refusal> {
+    let header = |name: &str| {
+        let mut all = headers.iter();
+        all.find(|(known, _)| known.as_str() == name).map(|(_, value)| value.as_bytes())
+    };
+    gate.admit(method.category(), header).map_err(|refusal| {
+        let header = refusal.header();
+        let text = format!("This protocol is restricted, expecting header '{header}'");
+        let failure = Failure::new(GrpcCode::Unavailable, text);
+        match method {
+            KnownMethod::Offered(Method::ModelStreamInfer) => Refusal::Stream(failure),
+            KnownMethod::Offered(_) | KnownMethod::NotOffered(..) => Refusal::Grpc(failure),
+        }
+    })
 }
 
 /// How long the call may take. A call without any time left is refused.
@@ -100,47 +159,59 @@ fn refuse_compression(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-fn method(path: &str) -> Result<Method, Failure> {
-    match path {
-        "/inference.GRPCInferenceService/ModelInfer" => Ok(Method::ModelInfer),
-        "/inference.GRPCInferenceService/ModelStreamInfer" => Ok(Method::ModelStreamInfer),
-        "/inference.GRPCInferenceService/ServerLive" => Ok(Method::ServerLive),
-        "/inference.GRPCInferenceService/ServerReady" => Ok(Method::ServerReady),
-        "/inference.GRPCInferenceService/ModelReady" => Ok(Method::ModelReady),
-        "/inference.GRPCInferenceService/ServerMetadata" => Ok(Method::ServerMetadata),
-        "/inference.GRPCInferenceService/ModelMetadata" => Ok(Method::ModelMetadata),
-        "/inference.GRPCInferenceService/ModelConfig" => Ok(Method::ModelConfig),
-        "/inference.GRPCInferenceService/ModelStatistics" => Ok(Method::ModelStatistics),
-        "/inference.GRPCInferenceService/RepositoryIndex" => Ok(Method::RepositoryIndex),
-        "/inference.GRPCInferenceService/RepositoryModelLoad" => Ok(Method::RepositoryModelLoad),
-        "/inference.GRPCInferenceService/RepositoryModelUnload" => {
-            Ok(Method::RepositoryModelUnload)
-        }
-        "/inference.GRPCInferenceService/SystemSharedMemoryStatus" => {
-            Ok(Method::SystemSharedMemoryStatus)
-        }
-        "/inference.GRPCInferenceService/CudaSharedMemoryStatus" => {
-            Ok(Method::CudaSharedMemoryStatus)
-        }
-        "/grpc.health.v1.Health/Check" => Ok(Method::HealthCheck),
-        _ => Err(not_offered(path)),
-    }
+fn method(path: &str) -> Result<KnownMethod, Failure> {
+    let found = match path.strip_prefix("/inference.GRPCInferenceService/") {
+        Some(name) => inference_method(name),
+        None => health_method(path),
+    };
+    found.ok_or_else(|| Failure::new(GrpcCode::Unimplemented, format!("unknown method {path}")))
 }
 
-/// The failure of a method that is not offered.
-fn not_offered(path: &str) -> Failure {
-    unimplemented(match path {
-        "/inference.GRPCInferenceService/SystemSharedMemoryRegister"
-        | "/inference.GRPCInferenceService/SystemSharedMemoryUnregister"
-        | "/inference.GRPCInferenceService/CudaSharedMemoryRegister"
-        | "/inference.GRPCInferenceService/CudaSharedMemoryUnregister" => {
-            "client shared memory is not available in this server"
+fn inference_method(name: &str) -> Option<KnownMethod> {
+    let method = match name {
+        "CudaSharedMemoryStatus" => Method::CudaSharedMemoryStatus,
+        "ModelConfig" => Method::ModelConfig,
+        "ModelInfer" => Method::ModelInfer,
+        "ModelMetadata" => Method::ModelMetadata,
+        "ModelReady" => Method::ModelReady,
+        "ModelStatistics" => Method::ModelStatistics,
+        "ModelStreamInfer" => Method::ModelStreamInfer,
+        "RepositoryIndex" => Method::RepositoryIndex,
+        "RepositoryModelLoad" => Method::RepositoryModelLoad,
+        "RepositoryModelUnload" => Method::RepositoryModelUnload,
+        "ServerLive" => Method::ServerLive,
+        "ServerMetadata" => Method::ServerMetadata,
+        "ServerReady" => Method::ServerReady,
+        "SystemSharedMemoryStatus" => Method::SystemSharedMemoryStatus,
+        "SystemSharedMemoryRegister"
+        | "SystemSharedMemoryUnregister"
+        | "CudaSharedMemoryRegister"
+        | "CudaSharedMemoryUnregister" => {
+            let reason = "client shared memory is not available in this server";
+            return Some(KnownMethod::NotOffered(Category::SharedMemory, reason));
         }
-        "/inference.GRPCInferenceService/TraceSetting" => "trace settings are not supported",
-        "/inference.GRPCInferenceService/LogSettings" => "log settings are not supported",
-        "/grpc.health.v1.Health/Watch" => "watching the health status is not supported",
-        _ => return Failure::new(GrpcCode::Unimplemented, format!("unknown method {path}")),
-    })
+        "TraceSetting" => {
+            let reason = "trace settings are not supported";
+            return Some(KnownMethod::NotOffered(Category::Trace, reason));
+        }
+        "LogSettings" => {
+            let reason = "log settings are not supported";
+            return Some(KnownMethod::NotOffered(Category::Logging, reason));
+        }
+        _ => return None,
+    };
+    Some(KnownMethod::Offered(method))
+}
+
+fn health_method(path: &str) -> Option<KnownMethod> {
+    match path.strip_prefix("/grpc.health.v1.Health/")? {
+        "Check" => Some(KnownMethod::Offered(Method::HealthCheck)),
+        "Watch" => {
+            let reason = "watching the health status is not supported";
+            Some(KnownMethod::NotOffered(Category::Health, reason))
+        }
+        _ => None,
+    }
 }
 
 fn unimplemented(message: &'static str) -> Failure {
@@ -158,7 +229,7 @@ mod tests {
     fn check(path: &str, content_type: &str, header: (&str, &str), expected: &str) {
         let request = Request::post(path).header("content-type", content_type);
         let request = request.header(header.0, header.1).body(()).unwrap();
-        let found = match route(&request.into_parts().0) {
+        let found = match route(&request.into_parts().0, &Gate::default()) {
             Ok(route) => format!("{route:?}"),
             Err(refusal) => format!("{refusal:?}"),
         };
@@ -179,7 +250,7 @@ mod tests {
         }
         let get = Request::get(INFER).header("content-type", "application/grpc").body(()).unwrap();
         let expected = Err(Refusal::Http(StatusCode::METHOD_NOT_ALLOWED));
-        assert_eq!(route(&get.into_parts().0), expected);
+        assert_eq!(route(&get.into_parts().0, &Gate::default()), expected);
     }
 
     #[test]
@@ -189,10 +260,9 @@ mod tests {
         for service in descriptors.services() {
             for rpc in service.methods() {
                 match method(&format!("/{}/{}", service.full_name(), rpc.name())) {
-                    Ok(_) => offered += 1,
-                    Err(failure) => {
-                        let (code, message) = failure.into_parts();
-                        assert_eq!(code, GrpcCode::Unimplemented);
+                    Err(failure) => panic!("{}: {failure:?}", rpc.name()),
+                    Ok(KnownMethod::Offered(_)) => offered += 1,
+                    Ok(KnownMethod::NotOffered(_, message)) => {
                         let endings = ["not supported", "not available in this server"];
                         let is_named = endings.iter().any(|end| message.ends_with(end));
                         assert!(is_named, "{}: {message}", rpc.name());

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use galatea_codec::http::{EncodedResponse, encode_error};
+use galatea_gate::access::Refusal;
 use galatea_gate::ledger::RETRY_AFTER_SECS;
 use galatea_infer::{Code, Status};
 use galatea_stdx::len64;
@@ -140,6 +141,13 @@ pub(crate) fn error(code: StatusCode, message: &str) -> HttpResponse {
 pub(crate) fn model_not_ready() -> HttpResponse {
     let body = encode_error("Model version not ready").into();
     HttpResponse::new(StatusCode::BAD_REQUEST, Some("text/plain"), body)
+}
+
+/// The error object of a restricted API. Triton sends it without a JSON type.
+pub(crate) fn restricted(refusal: Refusal<'_>) -> HttpResponse {
+    let header = refusal.header();
+    let text = format!("This API is restricted, expecting header '{header}'");
+    HttpResponse::new(StatusCode::FORBIDDEN, Some("text/plain"), encode_error(&text).into())
 }
 
 /// The error object for a status.

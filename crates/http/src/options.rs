@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
+use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_gate::limits::Limits;
 
@@ -27,6 +28,8 @@ pub struct HttpOptions {
     pub drain_silence_max: Duration,
     /// Counts and limits the memory of requests and responses.
     pub ledger: Arc<Ledger>,
+    /// Who may use which API.
+    pub gate: Gate,
     /// Logs each request.
     pub request_log: Option<RequestLog>,
 }
@@ -40,6 +43,7 @@ impl Default for HttpOptions {
             header_forward: None,
             drain_silence_max: Duration::from_secs(1),
             ledger: Arc::default(),
+            gate: Gate::default(),
             request_log: None,
         }
     }

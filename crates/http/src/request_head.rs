@@ -42,6 +42,12 @@ impl<'a> RequestHead<'a> {
         }
     }
 
+    /// The first value of a header that [`RequestHead`] doesn't name, if the headers are there.
+    pub(crate) fn header(&self, name: &str) -> Option<&'a [u8]> {
+        let header = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        header.map(|(_, value)| *value)
+    }
+
     /// Whether the body is compressed.
     pub(crate) fn is_compressed(&self) -> bool {
         self.encoding.is_some_and(|encoding| !encoding.is_empty() && encoding != b"identity")

@@ -3,6 +3,7 @@
 //! Paths are not percent-decoded, as in Triton: a model whose name would need encoding
 //! can't be reached. Every path is matched as a whole.
 
+use galatea_gate::access::Category;
 use hyper::Method;
 
 /// An endpoint with the names in its path.
@@ -32,6 +33,18 @@ pub(crate) enum ModelAction {
     Statistics,
     /// The state of its queues, slots and instances.
     Scheduler,
+}
+
+impl ModelAction {
+    const fn category(self) -> Category {
+        match self {
+            Self::Metadata => Category::Metadata,
+            Self::Infer | Self::Generate => Category::Inference,
+            Self::Ready => Category::Health,
+            Self::Config => Category::ModelConfig,
+            Self::Statistics | Self::Scheduler => Category::Statistics,
+        }
+    }
 }
 
 /// A kind of shared memory, displayed as in messages to clients.
@@ -83,6 +96,22 @@ impl<'a> Route<'a> {
             return shared_memory(SharedMemoryKind::System, rest);
         }
         shared_memory(SharedMemoryKind::Cuda, rest.strip_prefix("cudasharedmemory/")?)
+    }
+
+    /// The category of APIs that it belongs to.
+    pub(crate) const fn category(&self) -> Category {
+        match self {
+            Self::Live | Self::Ready => Category::Health,
+            Self::ServerMetadata => Category::Metadata,
+            Self::Model { action, .. } => action.category(),
+            Self::AllStatistics => Category::Statistics,
+            Self::RepositoryIndex { .. } | Self::Load { .. } | Self::Unload { .. } => {
+                Category::ModelRepository
+            }
+            Self::SharedMemory { .. } => Category::SharedMemory,
+            Self::Logging => Category::Logging,
+            Self::TraceSetting => Category::Trace,
+        }
     }
 
     /// Whether the endpoint has this method.

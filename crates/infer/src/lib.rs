@@ -55,6 +55,7 @@ pub use control::{
 pub use execution::{
     ExecutionObserver, ExecutionSummary, ExecutionTimes, RequestObserver, RequestTimes,
 };
+pub use galatea_gate::access::{Pass, api};
 pub use log_level::LogLevel;
 pub use parameter::{Parameter, ParameterValue};
 pub use pending::{

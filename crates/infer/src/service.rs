@@ -1,4 +1,8 @@
 //! The two traits through which doors reach the server.
+//!
+//! Every method demands the pass of its category, which a door gets from its gate alone.
+
+use galatea_gate::access::{Pass, WrongCategory, api};
 
 use crate::{
     InferenceRequest, LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics,
@@ -10,7 +14,7 @@ pub trait InferenceService: Send + Sync {
     /// Replies to `request` through `sender`, now or later, on any thread.
     ///
     /// It never blocks and never fails: errors are sent through the sender.
-    fn infer(&self, request: InferenceRequest, sender: ResponseSender);
+    fn infer(&self, pass: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender);
 }
 
 /// Gives a model a name that differs from that of its directory.
@@ -30,34 +34,48 @@ pub struct NameMapping {
 /// but is not ready is [`Unavailable`](crate::Code::Unavailable).
 pub trait ServerControl: Send + Sync {
     /// Whether the server runs.
-    fn live(&self) -> bool;
+    fn live(&self, pass: Pass<api::Health>) -> bool;
     /// Whether the server accepts inference requests.
     ///
     /// # Errors
     ///
     /// `Unavailable` while the server shuts down.
-    fn ready(&self) -> Result<bool, Status>;
+    fn ready(&self, pass: Pass<api::Health>) -> Result<bool, Status>;
     /// Whether a version of a model accepts inference requests. False for one that does not
     /// exist or is not loaded.
     ///
     /// # Errors
     ///
     /// `Unavailable` while the server shuts down, and others of the trait's description.
-    fn model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status>;
+    fn model_ready(
+        &self,
+        pass: Pass<api::Health>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<bool, Status>;
     /// Whether [`ServerControl::model_ready`] of this model may block, or
     /// [`ServerControl::ready`] if `model` is `None`. Both may ask a backend, whose
     /// check has no time limit.
-    fn readiness_may_block(&self, _model: Option<(&str, Option<i64>)>) -> bool {
+    fn readiness_may_block(
+        &self,
+        _: Pass<api::Health>,
+        _model: Option<(&str, Option<i64>)>,
+    ) -> bool {
         false
     }
     /// The server's name, version and extensions.
-    fn server_metadata(&self) -> ServerMetadata;
+    fn server_metadata(&self, pass: Pass<api::Metadata>) -> ServerMetadata;
     /// A model's interface.
     ///
     /// # Errors
     ///
     /// As in the trait's description.
-    fn model_metadata(&self, name: &str, version: Option<i64>) -> Result<ModelMetadata, Status>;
+    fn model_metadata(
+        &self,
+        pass: Pass<api::Metadata>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<ModelMetadata, Status>;
     /// A model's normalized configuration.
     ///
     /// # Errors
@@ -65,6 +83,18 @@ pub trait ServerControl: Send + Sync {
     /// As in the trait's description.
     fn model_config(
         &self,
+        pass: Pass<api::ModelConfig>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<std::sync::Arc<ModelConfigDocument>, Status>;
+    /// A model's configuration, for the interpretation of an inference request.
+    ///
+    /// # Errors
+    ///
+    /// As in the trait's description.
+    fn config_for_inference(
+        &self,
+        pass: Pass<api::Inference>,
         name: &str,
         version: Option<i64>,
     ) -> Result<std::sync::Arc<ModelConfigDocument>, Status>;
@@ -73,14 +103,24 @@ pub trait ServerControl: Send + Sync {
     /// # Errors
     ///
     /// As in the trait's description.
-    fn is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status>;
+    fn is_decoupled(
+        &self,
+        pass: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<bool, Status>;
     /// A JSON document that says what each queue, slot and instance of a model
     /// waits for.
     ///
     /// # Errors
     ///
     /// As in the trait's description.
-    fn scheduler_status(&self, name: &str, version: Option<i64>) -> Result<String, Status>;
+    fn scheduler_status(
+        &self,
+        pass: Pass<api::Statistics>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<String, Status>;
     /// Statistics of every ready version, of those of one model, or of one version.
     ///
     /// # Errors
@@ -88,11 +128,16 @@ pub trait ServerControl: Send + Sync {
     /// `InvalidArgument` for an unknown model or version.
     fn statistics(
         &self,
+        pass: Pass<api::Statistics>,
         name: Option<&str>,
         version: Option<i64>,
     ) -> Result<Vec<ModelStatistics>, Status>;
     /// Every model of the repositories, or only those with a ready version.
-    fn repository_index(&self, only_ready: bool) -> Vec<RepositoryEntry>;
+    fn repository_index(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        only_ready: bool,
+    ) -> Vec<RepositoryEntry>;
     /// Loads a model, or reloads it if it changed. Blocks until the load is over,
     /// without a time limit.
     ///
@@ -101,7 +146,12 @@ pub trait ServerControl: Send + Sync {
     /// `Unavailable` unless the server runs in explicit control mode; `Internal`
     /// if the model does not exist or its configuration can't be read;
     /// `InvalidArgument` for an invalid name and for a model that fails to load.
-    fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status>;
+    fn load_model(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        name: &str,
+        parameters: LoadParameters,
+    ) -> Result<(), Status>;
     /// Takes a model out of service. `unload_dependents`: also the models that only
     /// this one needs. Requests that it has admitted are served. Unloading an
     /// unknown model changes nothing.
@@ -109,7 +159,12 @@ pub trait ServerControl: Send + Sync {
     /// # Errors
     ///
     /// `Unavailable` unless the server runs in explicit control mode.
-    fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status>;
+    fn unload_model(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        name: &str,
+        unload_dependents: bool,
+    ) -> Result<(), Status>;
     /// Adds a model repository. The default refuses: the server has no
     /// repositories.
     ///
@@ -118,8 +173,13 @@ pub trait ServerControl: Send + Sync {
     /// `Unsupported` unless the server runs in explicit control mode;
     /// `InvalidArgument` if the directory does not exist or a name is invalid;
     /// `AlreadyExists` for a registered repository or name.
-    fn register_repository(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
-        let _ = names;
+    fn register_repository(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        path: &str,
+        names: &[NameMapping],
+    ) -> Result<(), Status> {
+        let _ = (pass, names);
         Err(Status::unsupported(format!("repository '{path}' can't be registered here")))
     }
     /// Removes a model repository. Models that were loaded from it keep serving.
@@ -128,7 +188,19 @@ pub trait ServerControl: Send + Sync {
     ///
     /// `Unsupported` unless the server runs in explicit control mode;
     /// `InvalidArgument` for an unknown repository.
-    fn unregister_repository(&self, path: &str) -> Result<(), Status> {
+    fn unregister_repository(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        path: &str,
+    ) -> Result<(), Status> {
+        let _ = pass;
         Err(Status::unsupported(format!("repository '{path}' can't be unregistered here")))
+    }
+}
+
+/// A door asked for another pass than its gate gave it.
+impl From<WrongCategory> for Status {
+    fn from(mistake: WrongCategory) -> Self {
+        Self::internal(mistake.to_string())
     }
 }

@@ -117,6 +117,9 @@ const STATICS_ALLOWED: [&str; 3] = ["c-objects", "capi", "stdx"];
 /// Only these read the environment; all others get what they need passed in.
 const ENVIRONMENT_ALLOWED: [&str; 2] = ["galatea", "xtask"];
 
+/// These serve callers from the network, whose passes come from the gate alone.
+const NETWORK_DOORS: [&str; 3] = ["door", "grpc", "http"];
+
 /// The words that the deciding crates never contain.
 const IMPURE_WORDS: [&str; 10] = [
     "std::fs",

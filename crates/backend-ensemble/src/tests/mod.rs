@@ -19,8 +19,8 @@ use galatea_backend::{
 use galatea_config::{ConfigDraft, ModelSpec, Support, validate_ensemble};
 use galatea_infer::{
     CancelToken, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
-    InferenceResponse, InferenceService, InputTensor, OutputTensor, Parameter, PendingRequest,
-    Reply, RequestObserver, RequestTimes, ResponseSender, Status,
+    InferenceResponse, InferenceService, InputTensor, OutputTensor, Parameter, Pass,
+    PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status, api,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -44,7 +44,7 @@ pub(super) struct Models {
 }
 
 impl InferenceService for Models {
-    fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+    fn infer(&self, _: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender) {
         let handler = self.handlers.lock().unwrap().get(&request.model_name).cloned();
         match handler {
             Some(handle) => handle(request, sender),

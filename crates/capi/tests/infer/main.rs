@@ -34,7 +34,7 @@ struct Echo {
 }
 
 impl InferenceService for Echo {
-    fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+    fn infer(&self, _: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender) {
         if let Some(pending) = self.pending.lock().unwrap().as_mut() {
             pending.push((request, sender));
             return;
@@ -66,24 +66,35 @@ fn echo(request: &InferenceRequest) -> InferenceResponse {
 struct Control;
 
 impl ServerControl for Control {
-    fn live(&self) -> bool {
+    fn live(&self, _: Pass<api::Health>) -> bool {
         true
     }
-    fn ready(&self) -> Result<bool, Status> {
+    fn ready(&self, _: Pass<api::Health>) -> Result<bool, Status> {
         Ok(true)
     }
-    fn model_ready(&self, name: &str, _: Option<i64>) -> Result<bool, Status> {
-        self.is_decoupled(name, None).map(|_| true)
+    fn model_ready(
+        &self,
+        _: Pass<api::Health>,
+        name: &str,
+        _: Option<i64>,
+    ) -> Result<bool, Status> {
+        self.is_decoupled(Pass::in_process(), name, None).map(|_| true)
     }
-    fn server_metadata(&self) -> ServerMetadata {
+    fn server_metadata(&self, _: Pass<api::Metadata>) -> ServerMetadata {
         let extensions = vec!["one"];
         ServerMetadata { name: String::from("s"), version: String::from("1"), extensions }
     }
-    fn model_metadata(&self, _: &str, _: Option<i64>) -> Result<ModelMetadata, Status> {
+    fn model_metadata(
+        &self,
+        _: Pass<api::Metadata>,
+        _: &str,
+        _: Option<i64>,
+    ) -> Result<ModelMetadata, Status> {
         Err(Status::not_found("no metadata"))
     }
     fn model_config(
         &self,
+        _: Pass<api::ModelConfig>,
         _: &str,
         version: Option<i64>,
     ) -> Result<Arc<ModelConfigDocument>, Status> {
@@ -93,22 +104,51 @@ impl ServerControl for Control {
         let json = String::from("{\"max_batch_size\": 4}");
         Ok(Arc::new(ModelConfigDocument { json, protobuf: raw::config(version) }))
     }
-    fn is_decoupled(&self, name: &str, _: Option<i64>) -> Result<bool, Status> {
+    fn config_for_inference(
+        &self,
+        _: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status> {
+        self.model_config(Pass::in_process(), name, version)
+    }
+
+    fn is_decoupled(
+        &self,
+        _: Pass<api::Inference>,
+        name: &str,
+        _: Option<i64>,
+    ) -> Result<bool, Status> {
         if name == "echo" { Ok(false) } else { Err(Status::not_found("no such model")) }
     }
-    fn scheduler_status(&self, _: &str, _: Option<i64>) -> Result<String, Status> {
+    fn scheduler_status(
+        &self,
+        _: Pass<api::Statistics>,
+        _: &str,
+        _: Option<i64>,
+    ) -> Result<String, Status> {
         Ok(String::new())
     }
-    fn statistics(&self, _: Option<&str>, _: Option<i64>) -> Result<Vec<ModelStatistics>, Status> {
+    fn statistics(
+        &self,
+        _: Pass<api::Statistics>,
+        _: Option<&str>,
+        _: Option<i64>,
+    ) -> Result<Vec<ModelStatistics>, Status> {
         Ok(Vec::new())
     }
-    fn repository_index(&self, _: bool) -> Vec<RepositoryEntry> {
+    fn repository_index(&self, _: Pass<api::ModelRepository>, _: bool) -> Vec<RepositoryEntry> {
         Vec::new()
     }
-    fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
+    fn load_model(
+        &self,
+        _: Pass<api::ModelRepository>,
+        name: &str,
+        parameters: LoadParameters,
+    ) -> Result<(), Status> {
         Err(Status::invalid_argument(format!("{name} {parameters:?}")))
     }
-    fn unload_model(&self, _: &str, _: bool) -> Result<(), Status> {
+    fn unload_model(&self, _: Pass<api::ModelRepository>, _: &str, _: bool) -> Result<(), Status> {
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ use galatea_backend::{
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{
     ExecutionTimes, InferenceRequest, InferenceResponse, InferenceService, InputTensor,
-    OutputTensor, PendingRequest, Reply, ResponseSender, Status,
+    OutputTensor, Pass, PendingRequest, Reply, ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -284,6 +284,6 @@ pub fn send_to(service: &dyn InferenceService, request: InferenceRequest) -> Inb
             let _ = replies.send(result);
         }
     }));
-    service.infer(request, sender);
+    service.infer(Pass::in_process(), request, sender);
     inbox
 }

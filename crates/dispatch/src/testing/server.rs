@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{Backend, ModelFiles, ResponseCache};
 use galatea_config::Support;
-use galatea_infer::{InferenceRequest, InferenceService, ModelStatistics, ResponseSender, Status};
+use galatea_infer::{
+    InferenceRequest, InferenceService, ModelStatistics, Pass, ResponseSender, Status, api,
+};
 use galatea_stdx::Lock;
 
 use super::{FakeBackend, Files, Inbox, draft, send_to};
@@ -162,7 +164,7 @@ impl Drop for TestServer {
 }
 
 impl InferenceService for TestServer {
-    fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+    fn infer(&self, _: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender) {
         match self.find(&request.model_name, request.model_version) {
             Ok(model) => model.infer(request, sender),
             Err(status) => refuse(sender, status, &self.log),

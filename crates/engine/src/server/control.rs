@@ -5,8 +5,8 @@ use std::sync::Arc;
 use galatea_backend::LogLevel;
 use galatea_dispatch::LoadedModel;
 use galatea_infer::{
-    Code, LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
-    RepositoryEntry, ServerControl, ServerMetadata, Status,
+    Code, LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping, Pass,
+    RepositoryEntry, ServerControl, ServerMetadata, Status, api,
 };
 
 use super::Server;
@@ -47,11 +47,11 @@ impl Server {
 }
 
 impl ServerControl for Server {
-    fn live(&self) -> bool {
+    fn live(&self, _: Pass<api::Health>) -> bool {
         true
     }
 
-    fn ready(&self) -> Result<bool, Status> {
+    fn ready(&self, _: Pass<api::Health>) -> Result<bool, Status> {
         if self.is_exiting() {
             return Err(Status::unavailable("Server exiting"));
         }
@@ -62,7 +62,12 @@ impl ServerControl for Server {
         Ok(snapshot.all_ready() && snapshot.ready().all(|model| self.can_serve(model)))
     }
 
-    fn model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
+    fn model_ready(
+        &self,
+        _: Pass<api::Health>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<bool, Status> {
         if self.is_exiting() {
             return Err(Status::unavailable("Server not ready"));
         }
@@ -73,7 +78,11 @@ impl ServerControl for Server {
         }
     }
 
-    fn readiness_may_block(&self, model: Option<(&str, Option<i64>)>) -> bool {
+    fn readiness_may_block(
+        &self,
+        _: Pass<api::Health>,
+        model: Option<(&str, Option<i64>)>,
+    ) -> bool {
         let Some((name, version)) = model else {
             return self.options.strict_readiness
                 && self.registry.snapshot().ready().any(|model| model.readiness_may_block());
@@ -81,7 +90,7 @@ impl ServerControl for Server {
         self.find(name, version).is_ok_and(|model| model.readiness_may_block())
     }
 
-    fn server_metadata(&self) -> ServerMetadata {
+    fn server_metadata(&self, _: Pass<api::Metadata>) -> ServerMetadata {
         ServerMetadata {
             name: self.options.name.clone(),
             version: self.options.version.clone(),
@@ -89,7 +98,12 @@ impl ServerControl for Server {
         }
     }
 
-    fn model_metadata(&self, name: &str, version: Option<i64>) -> Result<ModelMetadata, Status> {
+    fn model_metadata(
+        &self,
+        _: Pass<api::Metadata>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<ModelMetadata, Status> {
         let snapshot = self.registry.snapshot();
         let model = snapshot.find(name, version)?;
         let versions = match version {
@@ -101,22 +115,43 @@ impl ServerControl for Server {
 
     fn model_config(
         &self,
+        _: Pass<api::ModelConfig>,
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<ModelConfigDocument>, Status> {
         Ok(self.find(name, version)?.config())
     }
 
-    fn is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
+    fn config_for_inference(
+        &self,
+        _: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status> {
+        Ok(self.find(name, version)?.config())
+    }
+
+    fn is_decoupled(
+        &self,
+        _: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<bool, Status> {
         Ok(self.find(name, version)?.spec().decoupled)
     }
 
-    fn scheduler_status(&self, name: &str, version: Option<i64>) -> Result<String, Status> {
+    fn scheduler_status(
+        &self,
+        _: Pass<api::Statistics>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<String, Status> {
         Ok(self.find(name, version)?.scheduler_status())
     }
 
     fn statistics(
         &self,
+        _: Pass<api::Statistics>,
         name: Option<&str>,
         version: Option<i64>,
     ) -> Result<Vec<ModelStatistics>, Status> {
@@ -147,24 +182,47 @@ impl ServerControl for Server {
         Ok(statistics)
     }
 
-    fn repository_index(&self, only_ready: bool) -> Vec<RepositoryEntry> {
+    fn repository_index(
+        &self,
+        _: Pass<api::ModelRepository>,
+        only_ready: bool,
+    ) -> Vec<RepositoryEntry> {
         let listed = self.manager.names();
         self.registry.snapshot().index(&listed, only_ready)
     }
 
-    fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
+    fn load_model(
+        &self,
+        _: Pass<api::ModelRepository>,
+        name: &str,
+        parameters: LoadParameters,
+    ) -> Result<(), Status> {
         self.manager.load(name, parameters)
     }
 
-    fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
+    fn unload_model(
+        &self,
+        _: Pass<api::ModelRepository>,
+        name: &str,
+        unload_dependents: bool,
+    ) -> Result<(), Status> {
         self.manager.unload(name, unload_dependents)
     }
 
-    fn register_repository(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
+    fn register_repository(
+        &self,
+        _: Pass<api::ModelRepository>,
+        path: &str,
+        names: &[NameMapping],
+    ) -> Result<(), Status> {
         self.manager.register(path, names)
     }
 
-    fn unregister_repository(&self, path: &str) -> Result<(), Status> {
+    fn unregister_repository(
+        &self,
+        _: Pass<api::ModelRepository>,
+        path: &str,
+    ) -> Result<(), Status> {
         self.manager.unregister(path)
     }
 }

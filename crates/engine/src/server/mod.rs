@@ -12,7 +12,9 @@ use galatea_backend::ResponseCache;
 use galatea_dispatch::{
     HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition, RateLimit, refuse,
 };
-use galatea_infer::{CacheStatistics, InferenceRequest, InferenceService, ResponseSender, Status};
+use galatea_infer::{
+    CacheStatistics, InferenceRequest, InferenceService, Pass, ResponseSender, Status, api,
+};
 
 use crate::LoadFailure;
 use crate::catalog::Catalog;
@@ -157,7 +159,7 @@ impl Server {
 const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 
 impl InferenceService for Server {
-    fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+    fn infer(&self, _: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender) {
         if self.is_exiting() {
             let status = Status::unavailable("Server is stopping: no new requests are accepted");
             return refuse(sender, status, &self.options.log);

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use galatea_codec::forward::forward;
 use galatea_codec::grpc::{InferMessage, parse_version};
 use galatea_door::{Panicked, catch_panic};
-use galatea_infer::{CancelToken, ResponseSender, Status};
+use galatea_gate::access::Admission;
+use galatea_infer::{CancelToken, Pass, ResponseSender, Status, api};
 use h2::RecvStream;
-use tokio::time::Instant;
 
 use super::{ConnectionTask, panicked, panicked_status};
 use crate::budget::{
@@ -18,7 +18,7 @@ use crate::budget::{
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
 use crate::call_sink::CallSink;
-use crate::calls::{CallState, IncomingMessage, ReceiveResult};
+use crate::calls::{CallHead, CallState, IncomingMessage, ReceiveResult};
 use crate::context::{DoorContext, ForwardedParameters};
 use crate::control;
 use crate::event::ConnectionEvent;
@@ -32,17 +32,15 @@ impl ConnectionTask {
         &mut self,
         responder: CallResponder,
         body: RecvStream,
-        deadline: Option<Instant>,
+        head: CallHead,
         method: Method,
-        forwarded: ForwardedParameters,
     ) {
         let context = &self.context;
         let reader =
             MessageReader::new(context.options.message_bytes_max, context.message_pool.clone());
         let charge = ArrivalCharge::new(self.budget.clone());
         let message = IncomingMessage { method, body, reader, charge };
-        let key =
-            self.calls.insert(responder, deadline, forwarded, |_| CallState::Receiving(message));
+        let key = self.calls.insert(responder, head, |_| CallState::Receiving(message));
         self.receiving.push(key);
     }
 
@@ -92,28 +90,36 @@ impl ConnectionTask {
             self.calls.remove(key);
             return;
         }
+        let admission = call.head.admission;
         if method == Method::ModelInfer {
-            let forwarded = std::mem::replace(&mut call.forwarded, Ok(Vec::new()));
-            match catch_panic(|| self.infer(key, &message, cancel, forwarded)) {
+            let forwarded = std::mem::replace(&mut call.head.forwarded, Ok(Vec::new()));
+            match catch_panic(|| self.infer(key, admission.pass()?, &message, cancel, forwarded)) {
                 Ok(Ok(())) => {}
                 Ok(Err(status)) => self.fail(key, &status.into()),
                 Err(Panicked) => self.fail(key, &panicked()),
             }
         } else if control::may_block(method) {
-            let blocking = self.control_call(key, method, message);
+            let blocking = self.control_call(key, admission, method, message);
             tokio::task::spawn_blocking(blocking);
-        } else if control::calls_backend(&self.context, method, &message) {
-            self.check_backend(key, method, message, cancel);
+        } else if control::calls_backend(&self.context, admission, method, &message) {
+            self.check_backend(key, admission, method, message, cancel);
         } else {
-            let result = control_response(&self.context, &self.budget, method, message);
+            let result = control_response(&self.context, &self.budget, admission, method, message);
             self.finish_call(key, result);
         }
     }
 
     /// Responds to a control call on a thread that may block, when there is a permit.
-    fn check_backend(&self, key: CallKey, method: Method, message: Bytes, cancel: CancelToken) {
+    fn check_backend(
+        &self,
+        key: CallKey,
+        admission: Admission,
+        method: Method,
+        message: Bytes,
+        cancel: CancelToken,
+    ) {
         let permits = self.context.blocking_permits.clone();
-        let blocking = self.control_call(key, method, message);
+        let blocking = self.control_call(key, admission, method, message);
         tokio::spawn(async move {
             let permit = permits.acquire().await;
             if cancel.is_cancelled() {
@@ -130,6 +136,7 @@ impl ConnectionTask {
     fn control_call(
         &self,
         key: CallKey,
+        admission: Admission,
         method: Method,
         message: Bytes,
     ) -> impl FnOnce() + Send + 'static {
@@ -138,7 +145,7 @@ impl ConnectionTask {
         let charge = RequestCharge::new(budget.clone(), message.len(), CallKind::Unary);
         move || {
             let _charge = charge;
-            let result = control_response(&context, &budget, method, message);
+            let result = control_response(&context, &budget, admission, method, message);
             // A closed inbox drops the event: the connection is gone.
             let _ = inbox.push(ConnectionEvent::CallFinished { call: key, result });
         }
@@ -147,6 +154,7 @@ impl ConnectionTask {
     fn infer(
         &self,
         key: CallKey,
+        pass: Pass<api::Inference>,
         message: &Bytes,
         cancel: CancelToken,
         forwarded: ForwardedParameters,
@@ -155,7 +163,7 @@ impl ConnectionTask {
         let message_bytes = message.len();
         let message = InferMessage::parse(message)?;
         let version = parse_version(message.model_version())?;
-        if self.context.control.is_decoupled(message.model_name(), version)? {
+        if self.context.control.is_decoupled(pass, message.model_name(), version)? {
             return Err(Status::unsupported(
                 "ModelInfer RPC doesn't support models with decoupled transaction policy",
             ));
@@ -166,7 +174,7 @@ impl ConnectionTask {
         let bytes = request_bytes(message_bytes, &request);
         let charge = RequestCharge::new(self.budget.clone(), bytes, CallKind::Unary);
         let sink = CallSink::new(charge, self.inbox.clone(), key, classification);
-        self.context.service.infer(request, ResponseSender::new(Box::new(sink)));
+        self.context.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(())
     }
 
@@ -186,10 +194,11 @@ impl ConnectionTask {
 fn control_response(
     context: &DoorContext,
     budget: &Arc<MemoryBudget>,
+    admission: Admission,
     method: Method,
     message: Bytes,
 ) -> Result<Outgoing, Failure> {
-    let response = catch_panic(|| control::respond(context, method, message))
+    let response = catch_panic(|| control::respond(context, admission, method, message))
         .unwrap_or_else(|Panicked| Err(panicked_status()))?;
     Outgoing::new(response, ResponseBudget::Call(budget.clone())).ok_or_else(Failure::overrun)
 }

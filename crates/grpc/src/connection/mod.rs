@@ -22,7 +22,7 @@ use crate::budget::{BudgetLimits, CallKind, MemoryBudget, Outgoing};
 use crate::buffers::{Flusher, GatheringSocket, StagingPool, gather};
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
-use crate::calls::{CallState, Calls};
+use crate::calls::{CallHead, CallState, Calls};
 use crate::context::{AcceptPhase, DoorContext, RegisteredConnection};
 use crate::deadline::{DeadlineTimer, Timeout};
 use crate::event::ConnectionEvent;
@@ -278,7 +278,7 @@ impl ConnectionTask {
     /// Opens a call, or refuses it by its head.
     fn open(&mut self, request: Request<RecvStream>, mut responder: CallResponder) {
         let (head, body) = request.into_parts();
-        let route = match route(&head) {
+        let route = match route(&head, &self.context.options.gate) {
             Ok(route) => route,
             Err(refusal) => {
                 call_response::send_refusal(&mut responder, &refusal);
@@ -290,10 +290,11 @@ impl ConnectionTask {
             self.timer.set(deadline);
         }
         let forwarded = self.context.forwarded(&head.headers);
+        let head = CallHead { deadline, admission: route.admission, forwarded };
         if route.method == Method::ModelStreamInfer {
-            self.open_stream(responder, body, deadline, route.errors, forwarded);
+            self.open_stream(responder, body, head, route.errors);
         } else {
-            self.open_call(responder, body, deadline, route.method, forwarded);
+            self.open_call(responder, body, head, route.method);
         }
     }
 
@@ -329,7 +330,7 @@ impl ConnectionTask {
         }
         let now = Instant::now();
         let expired =
-            self.calls.select(|call| call.deadline.is_some_and(|deadline| deadline <= now));
+            self.calls.select(|call| call.head.deadline.is_some_and(|deadline| deadline <= now));
         for key in expired {
             if let Some(call) = self.calls.get_mut(key) {
                 call.cancel();

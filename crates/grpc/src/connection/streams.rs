@@ -8,9 +8,8 @@ use galatea_codec::forward::forward;
 use galatea_codec::grpc::stream::RequestTag;
 use galatea_codec::grpc::{InferMessage, parse_version};
 use galatea_door::catch_panic;
-use galatea_infer::{Backpressure, InferenceRequest, ResponseSender, Status};
+use galatea_infer::{Backpressure, InferenceRequest, Pass, ResponseSender, Status, api};
 use h2::RecvStream;
-use tokio::time::Instant;
 
 use super::{ConnectionTask, panicked_status};
 use crate::budget::{
@@ -18,7 +17,7 @@ use crate::budget::{
 };
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
-use crate::calls::CallState;
+use crate::calls::{CallHead, CallState};
 use crate::context::{DoorContext, ForwardedParameters};
 use crate::failure::Failure;
 use crate::reorder::{ReplyMode, ReplySlot};
@@ -35,9 +34,8 @@ impl ConnectionTask {
         &mut self,
         mut responder: CallResponder,
         body: RecvStream,
-        deadline: Option<Instant>,
+        head: CallHead,
         errors: StreamErrors,
-        forwarded: ForwardedParameters,
     ) {
         let Some(send) = call_response::send_head(&mut responder) else { return };
         let options = &self.context.options;
@@ -45,7 +43,7 @@ impl ConnectionTask {
             messages_max: options.stream_messages_max,
             bytes_max: options.stream_bytes_max,
         };
-        let key = self.calls.insert(responder, deadline, forwarded, |key| {
+        let key = self.calls.insert(responder, head, |key| {
             let (budget, inbox) = (self.budget.clone(), self.inbox.clone());
             let handle = Arc::new(StreamHandle::new(key, errors, limits, budget, inbox));
             let charge = ArrivalCharge::new(self.budget.clone());
@@ -120,10 +118,13 @@ impl ConnectionTask {
     /// Begins a request. Its failures take the way of its replies, so that they keep their
     /// place in the order.
     fn begin_request(&mut self, key: CallKey, message: &Bytes) {
-        let mut parsed = ParsedMessage::new(&self.context, message);
-        if let Some(call) = self.calls.get_mut(key) {
-            parsed.forward(&call.forwarded);
-        }
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let pass = match call.head.admission.pass() {
+            Ok(pass) => pass,
+            Err(mistake) => return self.fail(key, &Status::from(mistake).into()),
+        };
+        let mut parsed = ParsedMessage::new(pass, &self.context, message);
+        parsed.forward(&call.head.forwarded);
         let Some(stream) = self.calls.stream(key) else { return };
         let bytes = match &parsed.request {
             Ok(request) => request_bytes(message.len(), request),
@@ -146,7 +147,7 @@ impl ConnectionTask {
                 request.cancel = cancel;
                 request.backpressure = backpressure;
                 // A panic drops the sender, which then sends an error.
-                let _ = catch_panic(|| self.context.service.infer(request, sender));
+                let _ = catch_panic(|| self.context.service.infer(pass, request, sender));
             }
         }
     }
@@ -206,7 +207,7 @@ struct ParsedMessage {
 }
 
 impl ParsedMessage {
-    fn new(context: &DoorContext, message: &Bytes) -> Self {
+    fn new(pass: Pass<api::Inference>, context: &DoorContext, message: &Bytes) -> Self {
         let mut parsed = Self {
             tag: RequestTag::default(),
             mode: ReplyMode::Ordered,
@@ -215,7 +216,7 @@ impl ParsedMessage {
             request: Err(panicked_status()),
         };
         // After a panic the fields have what was parsed before.
-        if let Ok(request) = catch_panic(|| parsed.parse(context, message)) {
+        if let Ok(request) = catch_panic(|| parsed.parse(pass, context, message)) {
             parsed.request = request;
         }
         parsed
@@ -232,6 +233,7 @@ impl ParsedMessage {
 
     fn parse(
         &mut self,
+        pass: Pass<api::Inference>,
         context: &DoorContext,
         message: &Bytes,
     ) -> Result<InferenceRequest, Status> {
@@ -239,7 +241,7 @@ impl ParsedMessage {
         self.tag = RequestTag::new(&message);
         context.refuse_while_stopping()?;
         let version = parse_version(message.model_version())?;
-        if context.control.is_decoupled(message.model_name(), version)? {
+        if context.control.is_decoupled(pass, message.model_name(), version)? {
             self.mode = ReplyMode::Immediate;
         }
         self.sends_empty_final = message.enables_empty_final_response();

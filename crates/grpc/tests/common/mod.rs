@@ -12,8 +12,8 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use galatea_grpc::{GrpcOptions, RunningDoor, start};
 use galatea_infer::{
     Code, InferenceRequest, InferenceResponse, InferenceService, LoadParameters,
-    ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics, OutputTensor, RepositoryEntry,
-    ResponseSender, ServerControl, ServerMetadata, Status, TensorMetadata,
+    ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics, OutputTensor, Pass,
+    RepositoryEntry, ResponseSender, ServerControl, ServerMetadata, Status, TensorMetadata, api,
 };
 use galatea_protocol::inference::model_infer_request::InferInputTensor;
 use galatea_protocol::inference::{ModelInferRequest, ModelInferResponse};
@@ -35,7 +35,12 @@ pub(crate) struct Models {
 }
 
 impl InferenceService for Models {
-    fn infer(&self, request: InferenceRequest, mut sender: ResponseSender) {
+    fn infer(
+        &self,
+        _: Pass<api::Inference>,
+        request: InferenceRequest,
+        mut sender: ResponseSender,
+    ) {
         match request.model_name.as_str() {
             "inline" => sender.send_final(Ok(echo(request))),
             "thread" => {
@@ -99,27 +104,37 @@ impl Control {
 }
 
 impl ServerControl for Control {
-    fn live(&self) -> bool {
+    fn live(&self, _: Pass<api::Health>) -> bool {
         true
     }
 
-    fn ready(&self) -> Result<bool, Status> {
+    fn ready(&self, _: Pass<api::Health>) -> Result<bool, Status> {
         if self.stopping.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(Status::unavailable("Server is stopping."));
         }
         Ok(true)
     }
 
-    fn model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
+    fn model_ready(
+        &self,
+        _: Pass<api::Health>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<bool, Status> {
         self.check(name)?;
         Ok(version != Some(9))
     }
 
-    fn server_metadata(&self) -> ServerMetadata {
+    fn server_metadata(&self, _: Pass<api::Metadata>) -> ServerMetadata {
         ServerMetadata { name: "s".into(), version: "2".into(), extensions: vec!["a", "b"] }
     }
 
-    fn model_metadata(&self, name: &str, version: Option<i64>) -> Result<ModelMetadata, Status> {
+    fn model_metadata(
+        &self,
+        _: Pass<api::Metadata>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<ModelMetadata, Status> {
         self.check(name)?;
         let tensor = |name: &str| TensorMetadata {
             name: name.into(),
@@ -137,6 +152,7 @@ impl ServerControl for Control {
 
     fn model_config(
         &self,
+        _: Pass<api::ModelConfig>,
         name: &str,
         _version: Option<i64>,
     ) -> Result<Arc<ModelConfigDocument>, Status> {
@@ -150,20 +166,40 @@ impl ServerControl for Control {
         Ok(Arc::new(ModelConfigDocument { json: String::new(), protobuf }))
     }
 
-    fn is_decoupled(&self, name: &str, _version: Option<i64>) -> Result<bool, Status> {
+    fn config_for_inference(
+        &self,
+        _: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status> {
+        self.model_config(Pass::in_process(), name, version)
+    }
+
+    fn is_decoupled(
+        &self,
+        _: Pass<api::Inference>,
+        name: &str,
+        _version: Option<i64>,
+    ) -> Result<bool, Status> {
         let before = self.before_inference.lock().unwrap().take();
         before.into_iter().for_each(|before| before());
         self.check(name)?;
         Ok(name == "decoupled")
     }
 
-    fn scheduler_status(&self, name: &str, _version: Option<i64>) -> Result<String, Status> {
+    fn scheduler_status(
+        &self,
+        _: Pass<api::Statistics>,
+        name: &str,
+        _version: Option<i64>,
+    ) -> Result<String, Status> {
         self.check(name)?;
         Ok(String::from("{}"))
     }
 
     fn statistics(
         &self,
+        _: Pass<api::Statistics>,
         name: Option<&str>,
         version: Option<i64>,
     ) -> Result<Vec<ModelStatistics>, Status> {
@@ -184,7 +220,11 @@ impl ServerControl for Control {
         }])
     }
 
-    fn repository_index(&self, only_ready: bool) -> Vec<RepositoryEntry> {
+    fn repository_index(
+        &self,
+        _: Pass<api::ModelRepository>,
+        only_ready: bool,
+    ) -> Vec<RepositoryEntry> {
         let entry = |name: &str, version, state, reason: &str| RepositoryEntry {
             name: name.into(),
             version,
@@ -199,7 +239,12 @@ impl ServerControl for Control {
         entries
     }
 
-    fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
+    fn load_model(
+        &self,
+        _: Pass<api::ModelRepository>,
+        name: &str,
+        parameters: LoadParameters,
+    ) -> Result<(), Status> {
         self.check(name)?;
         let LoadParameters { config, files } = parameters;
         let with = config.map(|config| format!(" config {config}")).unwrap_or_default();
@@ -209,7 +254,12 @@ impl ServerControl for Control {
         Ok(())
     }
 
-    fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
+    fn unload_model(
+        &self,
+        _: Pass<api::ModelRepository>,
+        name: &str,
+        unload_dependents: bool,
+    ) -> Result<(), Status> {
         self.check(name)?;
         self.orders.lock().unwrap().push(format!("unload {name} {unload_dependents}"));
         Ok(())

@@ -6,7 +6,7 @@ use galatea_codec::http::{
     OutputEncoding, TargetModel, decode_infer, decode_raw_infer, encode_infer_response,
     parse_header_length, parse_version,
 };
-use galatea_infer::{CancelToken, ResponseSender, Status};
+use galatea_infer::{CancelToken, Pass, ResponseSender, Status, api};
 use tokio::sync::oneshot;
 
 use super::Api;
@@ -29,6 +29,7 @@ impl Api {
     /// dropped, which cancels the request.
     pub(crate) async fn infer<B: RequestBody>(
         &self,
+        pass: Pass<api::Inference>,
         head: &RequestHead<'_>,
         body: &mut B,
         name: &str,
@@ -44,7 +45,7 @@ impl Api {
             Ok(body) => body,
             Err(refusal) => return Ok(refusal),
         };
-        let started = match guarded(|| self.start_inference(head, body, name, version)) {
+        let started = match guarded(|| self.start_inference(pass, head, body, name, version)) {
             Ok(started) => started,
             Err(status) => return Ok(http_response::failure(&status)),
         };
@@ -59,6 +60,7 @@ impl Api {
 
     fn start_inference(
         &self,
+        pass: Pass<api::Inference>,
         head: &RequestHead<'_>,
         body: Bytes,
         name: &str,
@@ -67,7 +69,7 @@ impl Api {
         let target =
             TargetModel { model_name: name.to_owned(), model_version: parse_version(version)? };
         // An unknown model is reported before any error in the body.
-        if self.control.is_decoupled(name, target.model_version)? {
+        if self.control.is_decoupled(pass, name, target.model_version)? {
             return Err(Status::unsupported(
                 "HTTP end point doesn't support models with decoupled transaction policy",
             ));
@@ -77,7 +79,7 @@ impl Api {
             None => body.len(),
         };
         let (mut request, encoding) = if header_length == 0 {
-            let config = self.control.model_config(name, target.model_version)?;
+            let config = self.control.config_for_inference(pass, name, target.model_version)?;
             decode_raw_infer(&body, target, &config, &self.limits)?
         } else {
             decode_infer(&body, header_length, target, &self.limits)?
@@ -90,7 +92,7 @@ impl Api {
         request.cancel = token.clone();
         let cancel = CancelOnDrop::new(token);
         let (sink, result) = SingleResponse::new(self.completions.current());
-        self.service.infer(request, ResponseSender::new(Box::new(sink)));
+        self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(StartedInference { encoding, result, cancel })
     }
 }

@@ -12,8 +12,9 @@ use galatea_codec::http::{
     encode_repository_index, encode_server_metadata, encode_statistics, parse_version,
 };
 use galatea_door::{BlockingPermits, CompletionQueues, PhaseWatch, Renderer};
+use galatea_gate::access::{Admission, Gate};
 use galatea_gate::limits::Limits;
-use galatea_infer::{InferenceService, ServerControl, Status};
+use galatea_infer::{InferenceService, Pass, ServerControl, Status, api};
 use hyper::StatusCode;
 
 use self::document::Document;
@@ -33,6 +34,7 @@ pub(crate) struct Api {
     pub(crate) control: Arc<dyn ServerControl>,
     pub(crate) limits: Limits,
     pub(crate) header_forward: Option<HeaderForward>,
+    gate: Gate,
     pub(crate) completions: CompletionQueues<InferenceResult>,
     chunks_max: u32,
     documents: Renderer<Document, Result<Bytes, Status>>,
@@ -58,7 +60,7 @@ impl Endpoint for Api {
     }
 
     fn wants_headers(&self) -> bool {
-        self.header_forward.is_some()
+        self.header_forward.is_some() || !self.gate.is_open()
     }
 }
 
@@ -80,6 +82,7 @@ impl Api {
             control,
             limits,
             header_forward: options.header_forward.clone(),
+            gate: options.gate.clone(),
             completions,
             chunks_max: options.chunks_max,
             documents,
@@ -99,33 +102,38 @@ impl Api {
         let Some(route) = Route::of(head.path) else {
             return Ok(http_response::error(StatusCode::NOT_FOUND, "Not Found"));
         };
+        let admission = match self.gate.admit(route.category(), |name| head.header(name)) {
+            Ok(admission) => admission,
+            Err(refusal) => return Ok(http_response::restricted(refusal)),
+        };
         if !route.allows(&head.method) {
             return Ok(http_response::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"));
         }
         match route {
-            Route::Model { name, version, action: ModelAction::Infer } => {
-                self.infer(head, body, name, version).await
-            }
+            Route::Model { name, version, action: ModelAction::Infer } => match admission.pass() {
+                Ok(pass) => self.infer(pass, head, body, name, version).await,
+                Err(mistake) => Ok(http_response::failure(&mistake.into())),
+            },
             Route::RepositoryIndex { .. } | Route::Load { .. } | Route::Unload { .. } => {
                 match self.read_body(head, body).await? {
-                    Ok(body) => Ok(or_error(self.repository(route, body).await)),
+                    Ok(body) => Ok(or_error(self.repository(admission, route, body).await)),
                     Err(refusal) => Ok(refusal),
                 }
             }
-            Route::Ready => Ok(or_error(self.ready().await)),
+            Route::Ready => Ok(or_error(self.ready(admission).await)),
             Route::Model { name, version, action: ModelAction::Ready } => {
-                Ok(or_error(self.model_ready(name, version).await))
+                Ok(or_error(self.model_ready(admission, name, version).await))
             }
-            Route::AllStatistics => Ok(or_error(self.render_document(Document::Statistics).await)),
+            Route::AllStatistics => Ok(or_error(self.all_statistics(admission).await)),
             Route::Model { name, version, action: ModelAction::Scheduler } => {
-                Ok(or_error(self.scheduler(name, version).await))
+                Ok(or_error(self.scheduler(admission, name, version).await))
             }
             Route::Live
             | Route::ServerMetadata
             | Route::Model { .. }
             | Route::SharedMemory { .. }
             | Route::Logging
-            | Route::TraceSetting => Ok(or_error(guarded(|| self.render(&route)))),
+            | Route::TraceSetting => Ok(or_error(guarded(|| self.render(admission, &route)))),
         }
     }
 
@@ -138,15 +146,16 @@ impl Api {
     }
 
     /// Responds to a request that needs no body and does not wait.
-    fn render(&self, route: &Route<'_>) -> Result<HttpResponse, Status> {
+    fn render(&self, admission: Admission, route: &Route<'_>) -> Result<HttpResponse, Status> {
         match *route {
             Route::Live if self.is_stopping() => Err(exiting()),
-            Route::Live => Ok(health(self.control.live())),
+            Route::Live => Ok(health(self.control.live(admission.pass()?))),
             Route::ServerMetadata => {
-                Ok(http_response::json(encode_server_metadata(&self.control.server_metadata())))
+                let metadata = self.control.server_metadata(admission.pass()?);
+                Ok(http_response::json(encode_server_metadata(&metadata)))
             }
             Route::Model { name, version, action } => {
-                self.render_model(name, parse_version(version)?, action)
+                self.render_model(admission, name, parse_version(version)?, action)
             }
             Route::SharedMemory { kind, region, action } => shared_memory(kind, region, action),
             Route::Logging => Err(Status::unsupported(
@@ -165,9 +174,18 @@ impl Api {
         }
     }
 
-    async fn scheduler(&self, name: &str, version: &str) -> Result<HttpResponse, Status> {
-        let version = parse_version(version)?;
-        self.render_document(Document::Scheduler { model: name.to_owned(), version }).await
+    async fn scheduler(
+        &self,
+        admission: Admission,
+        name: &str,
+        version: &str,
+    ) -> Result<HttpResponse, Status> {
+        let (pass, version) = (admission.pass()?, parse_version(version)?);
+        self.render_document(Document::Scheduler { pass, model: name.to_owned(), version }).await
+    }
+
+    async fn all_statistics(&self, admission: Admission) -> Result<HttpResponse, Status> {
+        self.render_document(Document::Statistics { pass: admission.pass()? }).await
     }
 
     async fn render_document(&self, document: Document) -> Result<HttpResponse, Status> {
@@ -175,18 +193,25 @@ impl Api {
         rendered.unwrap_or_else(|| Err(failed())).map(http_response::json)
     }
 
-    async fn ready(&self) -> Result<HttpResponse, Status> {
+    async fn ready(&self, admission: Admission) -> Result<HttpResponse, Status> {
         if self.is_stopping() {
             return Err(exiting());
         }
-        self.check_readiness(None, |control| control.ready()).await.map(health)
+        let pass = admission.pass()?;
+        self.check_readiness(pass, None, move |control| control.ready(pass)).await.map(health)
     }
 
-    async fn model_ready(&self, name: &str, version: &str) -> Result<HttpResponse, Status> {
-        let version = parse_version(version)?;
+    async fn model_ready(
+        &self,
+        admission: Admission,
+        name: &str,
+        version: &str,
+    ) -> Result<HttpResponse, Status> {
+        let (pass, version) = (admission.pass()?, parse_version(version)?);
         let owned = name.to_owned();
-        let is_ready = move |control: &dyn ServerControl| control.model_ready(&owned, version);
-        if self.check_readiness(Some((name, version)), is_ready).await? {
+        let is_ready =
+            move |control: &dyn ServerControl| control.model_ready(pass, &owned, version);
+        if self.check_readiness(pass, Some((name, version)), is_ready).await? {
             return Ok(http_response::empty(StatusCode::OK));
         }
         Ok(http_response::model_not_ready())
@@ -196,10 +221,11 @@ impl Api {
     /// backend, which may block.
     async fn check_readiness(
         &self,
+        pass: Pass<api::Health>,
         model: Option<(&str, Option<i64>)>,
         is_ready: impl FnOnce(&dyn ServerControl) -> Result<bool, Status> + Send + 'static,
     ) -> Result<bool, Status> {
-        if !guarded(|| Ok(self.control.readiness_may_block(model)))? {
+        if !guarded(|| Ok(self.control.readiness_may_block(pass, model)))? {
             return guarded(|| is_ready(&*self.control));
         }
         let permit = self.blocking_permits.acquire().await;
@@ -212,21 +238,22 @@ impl Api {
 
     fn render_model(
         &self,
+        admission: Admission,
         name: &str,
         version: Option<i64>,
         action: ModelAction,
     ) -> Result<HttpResponse, Status> {
         match action {
             ModelAction::Metadata => {
-                let metadata = self.control.model_metadata(name, version)?;
+                let metadata = self.control.model_metadata(admission.pass()?, name, version)?;
                 Ok(http_response::json(encode_model_metadata(&metadata)))
             }
             ModelAction::Config => {
-                let config = self.control.model_config(name, version)?;
+                let config = self.control.model_config(admission.pass()?, name, version)?;
                 Ok(http_response::json(config.json.clone()))
             }
             ModelAction::Statistics => {
-                let statistics = self.control.statistics(Some(name), version)?;
+                let statistics = self.control.statistics(admission.pass()?, Some(name), version)?;
                 Ok(http_response::json(encode_statistics(&statistics)))
             }
             ModelAction::Generate => {
@@ -238,22 +265,30 @@ impl Api {
         }
     }
 
-    async fn repository(&self, route: Route<'_>, body: Bytes) -> Result<HttpResponse, Status> {
+    async fn repository(
+        &self,
+        admission: Admission,
+        route: Route<'_>,
+        body: Bytes,
+    ) -> Result<HttpResponse, Status> {
+        let pass = admission.pass()?;
         match route {
             Route::RepositoryIndex { repository } => {
                 let request = guarded(|| {
                     refuse_repository_name(repository)?;
                     IndexRequest::decode(&body, &self.limits)
                 })?;
-                self.index(request.only_ready).await
+                self.index(pass, request.only_ready).await
             }
             Route::Load { repository, model } => {
                 let parameters = guarded(|| {
                     refuse_repository_name(repository)?;
                     decode_load_request(&body, &self.limits)
                 })?;
-                self.change_model(model, |control, model| control.load_model(model, parameters))
-                    .await
+                self.change_model(model, move |control, model| {
+                    control.load_model(pass, model, parameters)
+                })
+                .await
             }
             Route::Unload { repository, model } => {
                 let request = guarded(|| {
@@ -262,7 +297,7 @@ impl Api {
                 })?;
                 let dependents = request.unload_dependents;
                 self.change_model(model, move |control, model| {
-                    control.unload_model(model, dependents)
+                    control.unload_model(pass, model, dependents)
                 })
                 .await
             }
@@ -291,9 +326,14 @@ impl Api {
     }
 
     /// The repository index. Reading the repositories may block.
-    async fn index(&self, only_ready: bool) -> Result<HttpResponse, Status> {
-        let index =
-            self.run_blocking(move |control| Ok(control.repository_index(only_ready))).await?;
+    async fn index(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        only_ready: bool,
+    ) -> Result<HttpResponse, Status> {
+        let index = self
+            .run_blocking(move |control| Ok(control.repository_index(pass, only_ready)))
+            .await?;
         Ok(http_response::json(encode_repository_index(&index)))
     }
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 
 use galatea_infer::{
     InferenceRequest, InferenceResponse, InferenceService, LoadParameters, ModelConfigDocument,
-    ModelMetadata, ModelState, ModelStatistics, OutputTensor, RepositoryEntry, ResponseSender,
-    ServerControl, ServerMetadata, Status, TensorMetadata,
+    ModelMetadata, ModelState, ModelStatistics, OutputTensor, Pass, RepositoryEntry,
+    ResponseSender, ServerControl, ServerMetadata, Status, TensorMetadata, api,
 };
 use galatea_tensor::DataType;
 
@@ -27,7 +27,12 @@ impl FakeService {
 }
 
 impl InferenceService for FakeService {
-    fn infer(&self, request: InferenceRequest, mut sender: ResponseSender) {
+    fn infer(
+        &self,
+        _: Pass<api::Inference>,
+        request: InferenceRequest,
+        mut sender: ResponseSender,
+    ) {
         self.requests.fetch_add(1, Ordering::SeqCst);
         match request.model_name.as_str() {
             "echo" => sender.send_final(Ok(echo(request))),
@@ -93,23 +98,33 @@ impl FakeControl {
 }
 
 impl ServerControl for FakeControl {
-    fn live(&self) -> bool {
+    fn live(&self, _: Pass<api::Health>) -> bool {
         true
     }
 
-    fn ready(&self) -> Result<bool, Status> {
+    fn ready(&self, _: Pass<api::Health>) -> Result<bool, Status> {
         Ok(!self.unready.load(Ordering::SeqCst))
     }
 
-    fn model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
+    fn model_ready(
+        &self,
+        _: Pass<api::Health>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<bool, Status> {
         Ok(self.find(name, version).is_ok() && !self.unready.load(Ordering::SeqCst))
     }
 
-    fn server_metadata(&self) -> ServerMetadata {
+    fn server_metadata(&self, _: Pass<api::Metadata>) -> ServerMetadata {
         ServerMetadata { name: "n".into(), version: "v".into(), extensions: vec!["statistics"] }
     }
 
-    fn model_metadata(&self, name: &str, version: Option<i64>) -> Result<ModelMetadata, Status> {
+    fn model_metadata(
+        &self,
+        _: Pass<api::Metadata>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<ModelMetadata, Status> {
         self.find(name, version)?;
         Ok(ModelMetadata {
             name: name.into(),
@@ -126,6 +141,7 @@ impl ServerControl for FakeControl {
 
     fn model_config(
         &self,
+        _: Pass<api::ModelConfig>,
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<ModelConfigDocument>, Status> {
@@ -136,20 +152,40 @@ impl ServerControl for FakeControl {
         Ok(Arc::new(ModelConfigDocument { json: r#"{"name":"echo"}"#.into(), protobuf }))
     }
 
+    fn config_for_inference(
+        &self,
+        _: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status> {
+        self.model_config(Pass::in_process(), name, version)
+    }
+
     /// Every name selects a behaviour of the service, except that of the missing model.
-    fn is_decoupled(&self, name: &str, _version: Option<i64>) -> Result<bool, Status> {
+    fn is_decoupled(
+        &self,
+        _: Pass<api::Inference>,
+        name: &str,
+        _version: Option<i64>,
+    ) -> Result<bool, Status> {
         match name {
             "missing" => Err(Status::not_found("Request for unknown model: 'missing'")),
             _ => Ok(name == "decoupled"),
         }
     }
 
-    fn scheduler_status(&self, name: &str, version: Option<i64>) -> Result<String, Status> {
+    fn scheduler_status(
+        &self,
+        _: Pass<api::Statistics>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<String, Status> {
         self.find(name, version).map(|()| String::from(r#"{"queues":[]}"#))
     }
 
     fn statistics(
         &self,
+        _: Pass<api::Statistics>,
         name: Option<&str>,
         _version: Option<i64>,
     ) -> Result<Vec<ModelStatistics>, Status> {
@@ -167,7 +203,11 @@ impl ServerControl for FakeControl {
         Ok(vec![ModelStatistics { name: "echo".into(), version: 1, ..ModelStatistics::default() }])
     }
 
-    fn repository_index(&self, only_ready: bool) -> Vec<RepositoryEntry> {
+    fn repository_index(
+        &self,
+        _: Pass<api::ModelRepository>,
+        only_ready: bool,
+    ) -> Vec<RepositoryEntry> {
         let entry = |name: &str, state| RepositoryEntry {
             name: name.into(),
             version: None,
@@ -181,7 +221,12 @@ impl ServerControl for FakeControl {
         entries
     }
 
-    fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
+    fn load_model(
+        &self,
+        _: Pass<api::ModelRepository>,
+        name: &str,
+        parameters: LoadParameters,
+    ) -> Result<(), Status> {
         let LoadParameters { config, files } = parameters;
         let with = config.map(|config| format!(" config {config}")).unwrap_or_default();
         let files: String =
@@ -190,7 +235,12 @@ impl ServerControl for FakeControl {
         if name == "broken" { Err(Status::internal("failed to load 'broken'")) } else { Ok(()) }
     }
 
-    fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
+    fn unload_model(
+        &self,
+        _: Pass<api::ModelRepository>,
+        name: &str,
+        unload_dependents: bool,
+    ) -> Result<(), Status> {
         self.changes.lock().unwrap().push(format!("unload {name} {unload_dependents}"));
         Ok(())
     }

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::graph::Package;
-use super::{ENVIRONMENT_ALLOWED, IMPURE_WORDS, PURE, STATICS_ALLOWED, UNSAFE_ALLOWED};
+use super::{
+    ENVIRONMENT_ALLOWED, IMPURE_WORDS, NETWORK_DOORS, PURE, STATICS_ALLOWED, UNSAFE_ALLOWED,
+};
 
 /// Every broken rule in a package's sources.
 pub(super) fn check(package: &Package) -> Result<Vec<String>, String> {
@@ -43,6 +45,9 @@ fn broken_rule(name: &str, line: &str) -> Option<&'static str> {
     }
     if is_mutable_static(line) && !STATICS_ALLOWED.contains(&name) {
         return Some("no state in statics");
+    }
+    if line.contains("in_process()") && NETWORK_DOORS.contains(&name) {
+        return Some("a caller from the network gets its pass from the gate");
     }
     let impure = IMPURE_WORDS.iter().any(|word| line.contains(word));
     (impure && PURE.contains(&name)).then_some("this crate is pure")
@@ -143,6 +148,15 @@ mod tests {
         check("policy", "a.rs", line, &[&format!("policy: a.rs:1: this crate is pure: {line}")]);
         check("http", "a.rs", line, &[]);
         check("policy", "a.rs", "/// Unlike a HashMap.", &[]);
+    }
+
+    #[test]
+    fn network_doors_make_no_passes() {
+        let line = "self.control.load_model(Pass::in_process(), name);";
+        let reason = "a caller from the network gets its pass from the gate";
+        check("http", "a.rs", line, &[&format!("http: a.rs:1: {reason}: {line}")]);
+        check("grpc", "a.rs", line, &[&format!("grpc: a.rs:1: {reason}: {line}")]);
+        check("capi", "a.rs", line, &[]);
     }
 
     #[test]

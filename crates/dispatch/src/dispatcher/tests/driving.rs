@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::thread::ThreadId;
 
 use galatea_backend::{ExecutionPolicy, Instance, RefusedBatch};
-use galatea_infer::{InferenceService, PendingRequest, Reply, ResponseSender};
+use galatea_infer::{InferenceService, Pass, PendingRequest, Reply, ResponseSender};
 use galatea_policy::{LaneStatus, SchedulingMode, SchedulingSpec};
 
 use crate::LogSink;
@@ -96,7 +96,7 @@ fn send_to(server: &Later, number: i32, answers: &mpsc::Sender<i32>) {
     let sender = ResponseSender::new(Box::new(move |_: Reply| {
         let _ = answers.send(number);
     }));
-    server.infer(step(0, "", number), sender);
+    server.infer(Pass::in_process(), step(0, "", number), sender);
 }
 
 #[test]

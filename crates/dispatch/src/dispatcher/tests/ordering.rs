@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use galatea_infer::{
-    CancelToken, Finality, InferenceRequest, InferenceService, PendingRequest, Reply,
+    CancelToken, Finality, InferenceRequest, InferenceService, Pass, PendingRequest, Reply,
     ResponseSender,
 };
 
@@ -111,7 +111,7 @@ fn send(server: &TestServer, journal: &Arc<Journal>, request: InferenceRequest) 
             }
         });
     }));
-    server.infer(request, sender);
+    server.infer(Pass::in_process(), request, sender);
 }
 
 /// The lines about replies.
@@ -259,7 +259,7 @@ fn a_sink_that_panics_loses_only_its_own_reply() {
     let (rooms, backend) = rooms(&journal, done);
     let server = ServerSetup::new(dynamic(""), backend).serve();
     let sender = ResponseSender::new(Box::new(|_: Reply| panic!("planned")));
-    server.infer(step(0, "", 1), sender);
+    server.infer(Pass::in_process(), step(0, "", 1), sender);
     send(&server, &journal, step(0, "", 2));
     rooms.open(2);
     journal.wait_for("2 is done");

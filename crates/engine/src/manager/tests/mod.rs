@@ -23,12 +23,13 @@ use galatea_backend::{
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_dispatch::{HostPolicies, LogSink, ModelDefinition, RateLimit};
 use galatea_infer::{
-    Code, ExecutionTimes, InferenceRequest, InferenceResponse, LoadParameters, ModelState,
-    PendingRequest, Reply, ResponseSender, ServerControl, Status,
+    Code, ExecutionTimes, InferenceRequest, InferenceResponse, LoadParameters, ModelState, Pass,
+    PendingRequest, Reply, ResponseSender, Status,
 };
 use galatea_policy::ModificationTimes;
 use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
 
+pub(super) use crate::testing::TrustedControl;
 use crate::testing::{ECHO, Files, LONG, request, send};
 use crate::{Catalog, CatalogModel, ControlMode, LoadOverride, Namespaces, Server, ServerOptions};
 
@@ -244,7 +245,7 @@ fn forward(models: &dyn ComposingModels, pending: PendingRequest) {
             pending.complete(result, &times);
         }
     }));
-    models.infer(asked, sender);
+    models.infer(Pass::in_process(), asked, sender);
 }
 
 /// A model in the catalog.

@@ -5,10 +5,10 @@ mod loading;
 use std::time::Duration;
 
 use galatea_backend::ExecutionPolicy::{Blocking, Inline};
-use galatea_infer::{Code, InferenceRequest, ModelState, ServerControl};
+use galatea_infer::{Code, InferenceRequest, ModelState};
 use galatea_tensor::{DataType, Shape};
 
-use crate::testing::{ECHO, FakeBackend, LONG, request, send, serve};
+use crate::testing::{ECHO, FakeBackend, LONG, TrustedControl, request, send, serve};
 
 fn with(extra: &str) -> String {
     format!("{ECHO} {extra}")

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use galatea_backend::ExecutionPolicy;
 use galatea_infer::{
-    CancelToken, Code, CorrelationId, InferenceRequest, InferenceService, PendingRequest, Reply,
-    ResponseSender,
+    CancelToken, Code, CorrelationId, InferenceRequest, InferenceService, Pass, PendingRequest,
+    Reply, ResponseSender,
 };
 
 use crate::testing::sequences::{
@@ -118,7 +118,7 @@ fn decoupled_responses_come_from_every_iteration() {
         let value = i32::from_le_bytes(*data.first_chunk().unwrap());
         replies.send(format!("{value} {finality:?}")).unwrap();
     }));
-    server.infer(step(0, "", 3), sender);
+    server.infer(Pass::in_process(), step(0, "", 3), sender);
     let got: Vec<String> = inbox.iter().collect();
     assert_eq!(got, ["-1 More", "-2 More", "-3 More", "3 Final"]);
     wait_until_empty(&server);

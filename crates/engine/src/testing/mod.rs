@@ -1,5 +1,7 @@
 //! Servers over backends under the test's control.
 
+mod trusted_control;
+
 use std::sync::Arc;
 
 use galatea_backend::{Backend, ModelFiles};
@@ -13,6 +15,7 @@ use galatea_dispatch::{
 };
 use galatea_infer::{InferenceRequest, LoadParameters};
 use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
+pub(crate) use trusted_control::TrustedControl;
 
 use crate::{Catalog, CatalogModel, ControlMode, LoadFailure, Namespaces, Server, ServerOptions};
 

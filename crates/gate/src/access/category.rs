@@ -1,0 +1,117 @@
+//! The categories of APIs, as values and as types.
+
+use std::fmt;
+
+/// A category of APIs that can be restricted, named as in Triton.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Category {
+    /// Whether the server and its models are live and ready.
+    Health,
+    /// What the server and its models are.
+    Metadata,
+    /// Inference and generation.
+    Inference,
+    /// Registering shared memory.
+    SharedMemory,
+    /// The configurations of models.
+    ModelConfig,
+    /// Listing, loading and unloading models.
+    ModelRepository,
+    /// What was counted of models, and what their schedulers wait for.
+    Statistics,
+    /// The settings of traces.
+    Trace,
+    /// The settings of the log.
+    Logging,
+}
+
+impl Category {
+    /// Every category, in the order in which Triton lists them.
+    pub const ALL: [Self; 9] = [
+        Self::Health,
+        Self::Metadata,
+        Self::Inference,
+        Self::SharedMemory,
+        Self::ModelConfig,
+        Self::ModelRepository,
+        Self::Statistics,
+        Self::Trace,
+        Self::Logging,
+    ];
+
+    /// Its name in a rule.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Health => "health",
+            Self::Metadata => "metadata",
+            Self::Inference => "inference",
+            Self::SharedMemory => "shared-memory",
+            Self::ModelConfig => "model-config",
+            Self::ModelRepository => "model-repository",
+            Self::Statistics => "statistics",
+            Self::Trace => "trace",
+            Self::Logging => "logging",
+        }
+    }
+
+    /// The category of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|category| category.name() == name)
+    }
+}
+
+impl fmt::Display for Category {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A category as a type, for [`Pass`](super::Pass). The types are in [`api`].
+pub trait Api: sealed::Sealed {
+    /// The category.
+    const CATEGORY: Category;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// The categories as types. They have no values.
+pub mod api {
+    use super::{Api, Category, sealed::Sealed};
+
+    macro_rules! categories {
+        ($($name:ident)*) => {
+            $(
+                #[doc = concat!("[`Category::", stringify!($name), "`].")]
+                #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+                pub enum $name {}
+
+                impl Sealed for $name {}
+
+                impl Api for $name {
+                    const CATEGORY: Category = Category::$name;
+                }
+            )*
+        };
+    }
+
+    categories! {
+        Health Metadata Inference SharedMemory ModelConfig ModelRepository Statistics Trace Logging
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_categories_belong_together() {
+        for category in Category::ALL {
+            assert_eq!(Category::named(category.name()), Some(category));
+        }
+        for unknown in ["", "Health", "health ", "model_config", "metrics"] {
+            assert_eq!(Category::named(unknown), None, "{unknown}");
+        }
+    }
+}

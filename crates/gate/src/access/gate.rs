@@ -1,0 +1,139 @@
+//! The gate of a door.
+
+use std::hint::black_box;
+
+use super::category::Category;
+use super::pass::Admission;
+use super::rules::Rules;
+
+/// Lets callers in, by the rules of a door's protocol.
+#[derive(Clone, Debug, Default)]
+pub struct Gate {
+    /// `None` if nothing is restricted, so that such a gate costs one comparison.
+    rules: Option<Box<Rules>>,
+}
+
+/// A caller was not let in.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Refusal<'g> {
+    header: &'g str,
+}
+
+impl Refusal<'_> {
+    /// The name of the header that the caller must send.
+    pub const fn header(&self) -> &str {
+        self.header
+    }
+}
+
+impl Gate {
+    /// A gate with these rules.
+    pub fn new(rules: Rules) -> Self {
+        Self { rules: (!rules.is_empty()).then(|| Box::new(rules)) }
+    }
+
+    /// Whether it lets all callers in, so that no headers need to be collected for it.
+    pub const fn is_open(&self) -> bool {
+        self.rules.is_none()
+    }
+
+    /// Lets a caller use the APIs of a category if `header` finds the value that its rule
+    /// demands, or it has no rule. `header` is called only if it has one.
+    ///
+    /// How long this takes does not depend on how much of a wrong value is right.
+    ///
+    /// # Errors
+    ///
+    /// A refusal that names the header.
+    #[inline]
+    pub fn admit<'h>(
+        &self,
+        category: Category,
+        header: impl FnOnce(&str) -> Option<&'h [u8]>,
+    ) -> Result<Admission, Refusal<'_>> {
+        let rule = self.rules.as_ref().and_then(|rules| rules.get(category));
+        let Some(rule) = rule else { return Ok(Admission::new(category)) };
+        match header(&rule.header) {
+            Some(value) if are_equal(value, rule.value.as_bytes()) => Ok(Admission::new(category)),
+            Some(_) | None => Err(Refusal { header: &rule.header }),
+        }
+    }
+}
+
+/// Compares a secret with what a caller sent. The time depends on the lengths alone.
+fn are_equal(sent: &[u8], secret: &[u8]) -> bool {
+    let mut difference = u8::from(sent.len() != secret.len());
+    for (index, expected) in secret.iter().enumerate() {
+        let byte = sent.get(index).copied().unwrap_or_default();
+        // Without the barrier the compiler may leave the loop at the first difference.
+        difference = black_box(difference | (byte ^ expected));
+    }
+    difference == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(groups: &[&str]) -> Gate {
+        let mut rules = Rules::default();
+        for group in groups {
+            rules.add(group, "").unwrap();
+        }
+        Gate::new(rules)
+    }
+
+    #[test]
+    fn an_open_gate_reads_no_header() {
+        let gate = gate(&[]);
+        assert!(gate.is_open());
+        for category in Category::ALL {
+            assert!(gate.admit(category, |_| panic!("a header was read")).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_rule_concerns_its_own_category() {
+        for restricted in Category::ALL {
+            let gate = gate(&[&format!("{restricted}:key=value")]);
+            assert!(!gate.is_open());
+            for category in Category::ALL {
+                let is_admitted = |value: Option<&'static [u8]>| {
+                    gate.admit(category, |name| {
+                        assert_eq!(name, "key");
+                        value
+                    })
+                };
+                assert_eq!(is_admitted(None).is_ok(), category != restricted);
+                assert_eq!(is_admitted(Some(b"other")).is_ok(), category != restricted);
+                assert!(is_admitted(Some(b"value")).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_header_and_not_the_value() {
+        let gate = gate(&["health:key=value"]);
+        let refusal = gate.admit(Category::Health, |_| None).unwrap_err();
+        assert_eq!(refusal.header(), "key");
+        assert!(!format!("{refusal:?}").contains("value"));
+    }
+
+    #[test]
+    fn values_are_equal_in_every_byte() {
+        let secret = b"secret";
+        assert!(are_equal(secret, secret));
+        for wrong in [&b""[..], b"s", b"secre", b"secret ", b"Secret", b"secreT", b"secretsecret"] {
+            assert!(!are_equal(wrong, secret), "{wrong:?}");
+        }
+        for index in 0..secret.len() {
+            for bit in 0..8 {
+                let mut wrong = *secret;
+                wrong[index] ^= 1 << bit;
+                assert!(!are_equal(&wrong, secret));
+            }
+        }
+        assert!(!are_equal(b"secre\0", secret));
+        assert!(!are_equal(b"secret\0", secret));
+    }
+}

@@ -1,0 +1,54 @@
+//! Who may call which API: the restricted APIs of Triton.
+//!
+//! The APIs are divided into nine [categories](Category). A [`Rule`] restricts a category to
+//! callers that know a header with a value. Each door has a [`Gate`] with the rules of its
+//! protocol and asks it before it reads the body of a request.
+//!
+//! A caller that is let in gets a [`Pass`]. The methods of the server demand one for their
+//! category, and only the gate makes one: a door that forgets the gate doesn't compile, and
+//! a pass for the health API can't load a model.
+//!
+//! ```
+//! use galatea_gate::access::{Category, Gate, Pass, Rules, api};
+//!
+//! /// A method of the server.
+//! fn load_model(_: Pass<api::ModelRepository>) {}
+//!
+//! let mut rules = Rules::default();
+//! rules.add("model-repository:admin-key=secret", "").unwrap();
+//! let gate = Gate::new(rules);
+//!
+//! let refusal = gate.admit(Category::ModelRepository, |_| None).unwrap_err();
+//! assert_eq!(refusal.header(), "admin-key");
+//!
+//! let admission = gate.admit(Category::ModelRepository, |_| Some(b"secret")).unwrap();
+//! load_model(admission.pass().unwrap());
+//!
+//! let health = gate.admit(Category::Health, |_| None).unwrap();
+//! assert!(health.pass::<api::ModelRepository>().is_err());
+//! ```
+//!
+//! A pass can't be made in another way:
+//!
+//! ```compile_fail
+//! use galatea_gate::access::{Pass, api};
+//! let pass = Pass::<api::ModelRepository> { category: Default::default() };
+//! ```
+//!
+//! A pass for another category is another type:
+//!
+//! ```compile_fail
+//! use galatea_gate::access::{Pass, api};
+//! fn load_model(_: Pass<api::ModelRepository>) {}
+//! load_model(Pass::<api::Health>::in_process());
+//! ```
+
+mod category;
+mod gate;
+mod pass;
+mod rules;
+
+pub use category::{Api, Category, api};
+pub use gate::{Gate, Refusal};
+pub use pass::{Admission, Pass, WrongCategory};
+pub use rules::{Rule, RuleError, Rules};

@@ -1,0 +1,119 @@
+//! The proof that a caller was let in.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::category::{Api, Category};
+
+/// The proof that the gate let a caller use the APIs of a category.
+///
+/// It has no size. A stream keeps the pass of its call for all of its requests.
+pub struct Pass<A> {
+    category: PhantomData<fn() -> A>,
+}
+
+impl<A: Api> Pass<A> {
+    /// The pass of a caller inside the process, whom no rule concerns: a C program, an
+    /// ensemble, the server itself.
+    ///
+    /// Doors must not use it for a request from the network (`cargo xtask arrows` checks
+    /// that).
+    pub const fn in_process() -> Self {
+        Self { category: PhantomData }
+    }
+}
+
+impl<A> Clone for Pass<A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A> Copy for Pass<A> {}
+
+/// All passes for a category are equal.
+impl<A> PartialEq for Pass<A> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<A> Eq for Pass<A> {}
+
+impl<A: Api> fmt::Debug for Pass<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pass({})", A::CATEGORY)
+    }
+}
+
+/// The gate let a caller use the APIs of this category. It becomes a [`Pass`] when the door
+/// knows which method it calls.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Admission {
+    category: Category,
+}
+
+impl Admission {
+    pub(super) const fn new(category: Category) -> Self {
+        Self { category }
+    }
+
+    /// The pass.
+    ///
+    /// # Errors
+    ///
+    /// If the caller was let in for another category, which is a mistake of the door.
+    pub fn pass<A: Api>(self) -> Result<Pass<A>, WrongCategory> {
+        if self.category == A::CATEGORY {
+            return Ok(Pass { category: PhantomData });
+        }
+        Err(WrongCategory { admitted: self.category, demanded: A::CATEGORY })
+    }
+}
+
+/// A door admitted a caller for one category and called a method of another.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct WrongCategory {
+    admitted: Category,
+    demanded: Category,
+}
+
+impl fmt::Display for WrongCategory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a request that was admitted to the API '{}' needs '{}'",
+            self.admitted, self.demanded
+        )
+    }
+}
+
+impl std::error::Error for WrongCategory {}
+
+#[cfg(test)]
+mod tests {
+    use super::super::api;
+    use super::*;
+
+    #[test]
+    fn an_admission_is_a_pass_for_its_own_category_alone() {
+        for category in Category::ALL {
+            let admission = Admission::new(category);
+            let passes = [
+                admission.pass::<api::Health>().is_ok(),
+                admission.pass::<api::Metadata>().is_ok(),
+                admission.pass::<api::Inference>().is_ok(),
+                admission.pass::<api::SharedMemory>().is_ok(),
+                admission.pass::<api::ModelConfig>().is_ok(),
+                admission.pass::<api::ModelRepository>().is_ok(),
+                admission.pass::<api::Statistics>().is_ok(),
+                admission.pass::<api::Trace>().is_ok(),
+                admission.pass::<api::Logging>().is_ok(),
+            ];
+            assert_eq!(passes, Category::ALL.map(|other| other == category));
+        }
+        let wrong = Admission::new(Category::Health).pass::<api::ModelRepository>().unwrap_err();
+        let text = "a request that was admitted to the API 'health' needs 'model-repository'";
+        assert_eq!(wrong.to_string(), text);
+    }
+}

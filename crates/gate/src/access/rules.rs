@@ -1,0 +1,170 @@
+//! The rules of a protocol, as they are given at start.
+
+use std::fmt;
+
+use super::category::Category;
+
+/// A category is restricted to callers that send this header with this value.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Rule {
+    pub(super) header: String,
+    pub(super) value: String,
+}
+
+/// The value is a secret, which must not get into a log.
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rule").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+/// The rules of a protocol: at most one for each category.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    health: Option<Rule>,
+    metadata: Option<Rule>,
+    inference: Option<Rule>,
+    shared_memory: Option<Rule>,
+    model_config: Option<Rule>,
+    model_repository: Option<Rule>,
+    statistics: Option<Rule>,
+    trace: Option<Rule>,
+    logging: Option<Rule>,
+}
+
+/// A group of rules that can't be understood, or contradicts another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RuleError {
+    /// It is not of the form `CATEGORY[,CATEGORY…]:KEY=VALUE`.
+    Malformed,
+    /// There is no category of this name.
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The category has a rule already.
+    Repeated {
+        /// The category.
+        category: Category,
+    },
+}
+
+impl Rules {
+    /// Adds the rules of a group `CATEGORY[,CATEGORY…]:KEY=VALUE`. The header's name is the
+    /// key behind `prefix`.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake in the text.
+    pub fn add(&mut self, group: &str, prefix: &str) -> Result<(), RuleError> {
+        let (names, rest) = group.split_once(':').ok_or(RuleError::Malformed)?;
+        let (key, value) = rest.split_once('=').ok_or(RuleError::Malformed)?;
+        if names.is_empty() || key.is_empty() || value.is_empty() {
+            return Err(RuleError::Malformed);
+        }
+        for name in names.split(',') {
+            let Some(category) = Category::named(name) else {
+                return Err(RuleError::Unknown { name: name.to_owned() });
+            };
+            let rule = self.place(category);
+            if rule.is_some() {
+                return Err(RuleError::Repeated { category });
+            }
+            *rule = Some(Rule { header: format!("{prefix}{key}"), value: value.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is restricted.
+    pub fn is_empty(&self) -> bool {
+        Category::ALL.into_iter().all(|category| self.get(category).is_none())
+    }
+
+    pub(super) const fn get(&self, category: Category) -> Option<&Rule> {
+        match category {
+            Category::Health => self.health.as_ref(),
+            Category::Metadata => self.metadata.as_ref(),
+            Category::Inference => self.inference.as_ref(),
+            Category::SharedMemory => self.shared_memory.as_ref(),
+            Category::ModelConfig => self.model_config.as_ref(),
+            Category::ModelRepository => self.model_repository.as_ref(),
+            Category::Statistics => self.statistics.as_ref(),
+            Category::Trace => self.trace.as_ref(),
+            Category::Logging => self.logging.as_ref(),
+        }
+    }
+
+    const fn place(&mut self, category: Category) -> &mut Option<Rule> {
+        match category {
+            Category::Health => &mut self.health,
+            Category::Metadata => &mut self.metadata,
+            Category::Inference => &mut self.inference,
+            Category::SharedMemory => &mut self.shared_memory,
+            Category::ModelConfig => &mut self.model_config,
+            Category::ModelRepository => &mut self.model_repository,
+            Category::Statistics => &mut self.statistics,
+            Category::Trace => &mut self.trace,
+            Category::Logging => &mut self.logging,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds groups, and shows the rules or the error.
+    #[track_caller]
+    fn check(groups: &[&str], expected: &str) {
+        let mut rules = Rules::default();
+        let added = groups.iter().try_for_each(|group| rules.add(group, "p-"));
+        let found = match added {
+            Ok(()) => {
+                let rule = |category| Some((category, rules.get(category)?));
+                let shown = Category::ALL.into_iter().filter_map(rule);
+                let shown =
+                    shown.map(|(name, rule)| format!("{name}: {}={}", rule.header, rule.value));
+                shown.collect::<Vec<_>>().join("; ")
+            }
+            Err(error) => format!("{error:?}"),
+        };
+        assert_eq!(found, expected, "{groups:?}");
+    }
+
+    #[test]
+    fn groups_are_parsed() {
+        check(&[], "");
+        check(&["health:k=v"], "health: p-k=v");
+        check(&["logging,trace:k=v"], "trace: p-k=v; logging: p-k=v");
+        check(&["health:a=b", "metadata:c=d"], "health: p-a=b; metadata: p-c=d");
+        // The first delimiters count.
+        check(&["health:k:l=v=w:x,y"], "health: p-k:l=v=w:x,y");
+    }
+
+    #[test]
+    fn malformed_groups_are_refused() {
+        for group in ["", "health", "health:", "health:k", "health:k=", "health:=v", ":k=v"] {
+            check(&[group], "Malformed");
+        }
+        check(&["health=k:v"], "Malformed");
+        check(&["health:k=v", "x"], "Malformed");
+    }
+
+    #[test]
+    fn unknown_and_repeated_categories_are_refused() {
+        check(&["model-reposit:k=v"], "Unknown { name: \"model-reposit\" }");
+        check(&["health,:k=v"], "Unknown { name: \"\" }");
+        check(&["health, trace:k=v"], "Unknown { name: \" trace\" }");
+        check(&["Health:k=v"], "Unknown { name: \"Health\" }");
+        check(&["health:k=v", "trace,health:k=v"], "Repeated { category: Health }");
+        check(&["trace,trace:k=v"], "Repeated { category: Trace }");
+    }
+
+    #[test]
+    fn values_are_not_shown() {
+        let mut rules = Rules::default();
+        rules.add("health:key=secret", "").unwrap();
+        let shown = format!("{rules:?}");
+        assert!(shown.contains("key") && !shown.contains("secret"), "{shown}");
+    }
+}
