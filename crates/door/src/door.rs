@@ -10,6 +10,8 @@ use tokio::runtime::Handle;
 
 use crate::connections::{Connections, OpenConnection};
 use crate::phase::{Phase, PhaseSender, PhaseWatch};
+use crate::stream::Stream;
+use crate::tls::Tls;
 
 /// How long accepting pauses when the system refuses. It does when there are no file
 /// descriptors left, and then only connections that close help.
@@ -27,13 +29,19 @@ pub trait Protocol: Send + Sync + 'static {
     fn phase_changed(&self, phase: Phase) {
         let _ = phase;
     }
+
+    /// What a client is sent that speaks plain text to a door with TLS, before its
+    /// connection is closed.
+    fn reply_to_plain_text(&self) -> &[u8] {
+        &[]
+    }
 }
 
 /// A connection that was accepted.
 #[derive(Debug)]
 pub struct Connection {
-    /// The socket, which sends without delay.
-    pub stream: TcpStream,
+    /// Its bytes. The socket sends without delay.
+    pub stream: Stream,
     /// The index of the I/O thread that serves the connection.
     pub worker: usize,
     /// The phase of the door.
@@ -47,6 +55,7 @@ pub struct Connection {
 pub struct Door {
     phase: PhaseSender,
     connections: Arc<Connections>,
+    tls: Option<Tls>,
 }
 
 impl Default for Door {
@@ -59,7 +68,13 @@ impl Door {
     /// A door that is about to serve.
     #[must_use]
     pub fn new() -> Self {
-        Self { phase: PhaseSender::new(), connections: Arc::default() }
+        Self { phase: PhaseSender::new(), connections: Arc::default(), tls: None }
+    }
+
+    /// A door whose connections are encrypted, if there is TLS.
+    #[must_use]
+    pub fn with_tls(tls: Option<Tls>) -> Self {
+        Self { tls, ..Self::new() }
     }
 
     /// Shows the phase of this door.
@@ -94,6 +109,7 @@ impl Door {
             protocol: protocol.clone(),
             phase: self.phase.watch(),
             connections: self.connections.clone(),
+            tls: self.tls.clone(),
         };
         first.spawn(acceptor.run(listener));
         let phase_changed = Box::new(move |phase| protocol.phase_changed(phase));
@@ -164,6 +180,7 @@ struct Acceptor<P> {
     protocol: Arc<P>,
     phase: PhaseWatch,
     connections: Arc<Connections>,
+    tls: Option<Tls>,
 }
 
 impl<P: Protocol> Acceptor<P> {
@@ -194,12 +211,22 @@ impl<P: Protocol> Acceptor<P> {
         // A socket belongs to the runtime that it was made in, so it leaves this one
         // before it enters the other.
         let Ok(stream) = stream.into_std() else { return };
-        let (protocol, phase) = (self.protocol.clone(), self.phase.clone());
-        let open = (!phase.is_stopping()).then(|| self.connections.open());
+        let (protocol, tls) = (self.protocol.clone(), self.tls.clone());
+        let mut phase = self.phase.clone();
+        let mut open = (!phase.is_stopping()).then(|| self.connections.open());
         worker.spawn(async move {
-            if let Ok(stream) = TcpStream::from_std(stream) {
-                protocol.serve(Connection { stream, worker: number, phase, open }).await;
-            }
+            let Ok(stream) = TcpStream::from_std(stream) else { return };
+            let stream = match tls {
+                None => Stream::Tcp(stream),
+                Some(tls) => {
+                    let reply = protocol.reply_to_plain_text();
+                    // The state of a handshake is large, and gone when it is done.
+                    let accepting = Box::pin(tls.accept(stream, &mut phase, &mut open, reply));
+                    let Some(stream) = accepting.await else { return };
+                    Stream::Tls(stream)
+                }
+            };
+            protocol.serve(Connection { stream, worker: number, phase, open }).await;
         });
     }
 }

@@ -3,10 +3,11 @@
 //! A door listens on a port and hands each connection to one of the I/O threads that it
 //! is given, where the connection stays. This crate has the parts that don't depend on
 //! what the bytes mean: the accept loop, the phases in which a door stops, the count of
-//! connections that a drain waits for, and small tools for protocols: threads for work that
-//! blocks, and for documents that take long to render.
+//! connections that a drain waits for, TLS ([`tls`]), and small tools for protocols: threads
+//! for work that blocks, and for documents that take long to render.
 //!
-//! What this is not: it reads and writes no byte, knows no request and owns no thread.
+//! What this is not: it reads and writes no byte of a protocol, knows no request and owns no
+//! thread.
 //!
 //! Start with [`Door`] (`door.rs`). A front end implements [`Protocol`]:
 //!
@@ -61,6 +62,8 @@ mod door;
 mod panic;
 mod phase;
 mod rendering;
+mod stream;
+pub mod tls;
 
 pub use blocking::{BlockingPermit, BlockingPermits};
 pub use completion::{CompletionQueue, CompletionQueues};
@@ -69,3 +72,4 @@ pub use door::{Connection, Door, Protocol, RunningDoor};
 pub use panic::{Panicked, catch_panic};
 pub use phase::{Phase, PhaseWatch};
 pub use rendering::Renderer;
+pub use stream::{Stream, StreamReadHalf, StreamWriteHalf};

@@ -14,7 +14,7 @@
 //! What this is not: it knows no model, queue or backend, only the two traits of
 //! `galatea-infer`. It translates nothing itself; that is the work of `galatea-codec`.
 //! Accepting and stopping are the work of [`galatea_door`]. Client shared memory, trace and
-//! log settings, compression and TLS are not offered; a client that asks for them gets an
+//! log settings and compression are not offered; a client that asks for them gets an
 //! error that says so.
 //!
 //! Start with `server.rs`, then `ConnectionTask::round` in `connection/mod.rs`.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::grpc::MESSAGE_BYTES_MAX;
+use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 
@@ -49,6 +50,8 @@ pub struct GrpcOptions {
     pub header_forward: Option<HeaderForward>,
     /// Who may use which API.
     pub gate: Gate,
+    /// TLS, with the protocol `h2`.
+    pub tls: Option<Tls>,
 }
 
 impl Default for GrpcOptions {
@@ -68,6 +71,7 @@ impl Default for GrpcOptions {
             ledger: Arc::default(),
             header_forward: None,
             gate: Gate::default(),
+            tls: None,
         }
     }
 }

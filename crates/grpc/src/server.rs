@@ -70,7 +70,7 @@ pub fn start(
     control: Arc<dyn ServerControl>,
     options: GrpcOptions,
 ) -> io::Result<RunningDoor> {
-    let door = Door::new();
+    let door = Door::with_tls(options.tls.clone());
     let context = Arc::new(DoorContext {
         service,
         control,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
+use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_gate::limits::Limits;
@@ -30,6 +31,8 @@ pub struct HttpOptions {
     pub ledger: Arc<Ledger>,
     /// Who may use which API.
     pub gate: Gate,
+    /// TLS, with the protocol `http/1.1`.
+    pub tls: Option<Tls>,
     /// Logs each request.
     pub request_log: Option<RequestLog>,
 }
@@ -44,6 +47,7 @@ impl Default for HttpOptions {
             drain_silence_max: Duration::from_secs(1),
             ledger: Arc::default(),
             gate: Gate::default(),
+            tls: None,
             request_log: None,
         }
     }

@@ -30,7 +30,7 @@ pub fn start(
     control: Arc<dyn ServerControl>,
     options: HttpOptions,
 ) -> io::Result<RunningDoor> {
-    let door = Door::new();
+    let door = Door::with_tls(options.tls.clone());
     let completions = CompletionQueues::start(workers);
     let api = Api::new(service, control, completions, door.phase(), &options);
     door.listen(workers, listener, Http1::new(api, options.header_read_timeout))
@@ -50,6 +50,11 @@ pub fn start_metrics(
     let metrics = Metrics::new(render, door.phase());
     door.listen(workers, listener, Http1::new(metrics, None))
 }
+
+/// What a client gets that speaks HTTP to a door with TLS.
+const HTTP_TO_HTTPS: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
+    Content-Type: application/json\r\nConnection: close\r\nContent-Length: 48\r\n\r\n\
+    {\"error\":\"this port speaks HTTPS, and not HTTP\"}";
 
 /// HTTP/1.1 in front of an endpoint.
 struct Http1<E> {
@@ -78,5 +83,21 @@ impl<E: Endpoint> Protocol for Http1<E> {
     async fn serve(self: Arc<Self>, connection: Connection) {
         let Self { endpoint, hyper, has_head_timeout } = &*self;
         connection::serve(connection, endpoint, hyper, *has_head_timeout).await;
+    }
+
+    fn reply_to_plain_text(&self) -> &[u8] {
+        HTTP_TO_HTTPS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reply_to_plain_text_has_the_length_that_it_says() {
+        let reply = std::str::from_utf8(HTTP_TO_HTTPS).unwrap();
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+        assert!(head.ends_with(&format!("Content-Length: {}", body.len())));
     }
 }

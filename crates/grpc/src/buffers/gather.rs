@@ -9,10 +9,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use galatea_door::{Stream, StreamWriteHalf};
 use galatea_stdx::Lock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedWriteHalf;
 
 use super::read_ahead::{ReadAhead, ReadQuota};
 use super::staging::{STAGING_BYTES, StagingBuffer, StagingPool};
@@ -39,14 +38,14 @@ pub(crate) struct Flusher {
 }
 
 struct Output {
-    write: OwnedWriteHalf,
+    write: StreamWriteHalf,
     gathered: StagingBuffer,
     /// Whether the flushes of `h2` do nothing.
     is_gathering: bool,
 }
 
-/// Splits a socket.
-pub(crate) fn gather(stream: TcpStream, pool: &Arc<StagingPool>) -> (GatheringSocket, Flusher) {
+/// Splits a stream.
+pub(crate) fn gather(stream: Stream, pool: &Arc<StagingPool>) -> (GatheringSocket, Flusher) {
     let (read, write) = stream.into_split();
     let output = Output { write, gathered: StagingBuffer::new(pool.clone()), is_gathering: false };
     let output = Arc::new(Lock::new(output));
@@ -79,7 +78,8 @@ impl Output {
             self.advance(written)?;
         }
         self.gathered.release_if_empty();
-        Poll::Ready(Ok(()))
+        // TLS may hold encrypted bytes back, a socket doesn't.
+        Pin::new(&mut self.write).poll_flush(cx)
     }
 
     fn advance(&mut self, written: usize) -> io::Result<()> {
@@ -160,14 +160,14 @@ impl AsyncWrite for GatheringSocket {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
     async fn pair() -> (GatheringSocket, Flusher, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (socket, flusher) = gather(listener.accept().await.unwrap().0, &Arc::default());
+        let (socket, flusher) = gather(listener.accept().await.unwrap().0.into(), &Arc::default());
         (socket, flusher, client)
     }
 

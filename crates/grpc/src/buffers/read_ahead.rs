@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
+use galatea_door::StreamReadHalf;
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::tcp::OwnedReadHalf;
 
 use super::staging::{STAGING_BYTES, StagingBuffer, StagingPool};
 
@@ -49,9 +49,9 @@ impl ReadQuota {
     }
 }
 
-/// The read half of a socket.
+/// The read half of a stream.
 #[derive(Debug)]
-pub(crate) struct ReadAhead<R = OwnedReadHalf> {
+pub(crate) struct ReadAhead<R = StreamReadHalf> {
     read: R,
     quota: ReadQuota,
     /// Bytes that were read ahead.

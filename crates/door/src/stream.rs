@@ -1,0 +1,139 @@
+//! The stream of bytes of a connection: plain, or inside TLS.
+//!
+//! The two kinds are told apart by one branch for each call of the system, which is
+//! not to be measured beside it. Nothing else of TLS lies on the way of a plain connection.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::tls::TlsStream;
+
+/// The stream of a connection.
+#[derive(Debug)]
+pub enum Stream {
+    /// The bytes of the socket.
+    Tcp(TcpStream),
+    /// The bytes inside TLS, whose handshake is done.
+    Tls(Box<TlsStream>),
+}
+
+/// The reading half of a [`Stream`].
+#[derive(Debug)]
+pub enum StreamReadHalf {
+    /// Of a plain one.
+    Tcp(OwnedReadHalf),
+    /// Of one inside TLS.
+    Tls(ReadHalf<TlsStream>),
+}
+
+/// The writing half of a [`Stream`].
+///
+/// What was written through TLS has left only after a flush.
+#[derive(Debug)]
+pub enum StreamWriteHalf {
+    /// Of a plain one.
+    Tcp(OwnedWriteHalf),
+    /// Of one inside TLS.
+    Tls(WriteHalf<TlsStream>),
+}
+
+impl Stream {
+    /// Splits the stream into halves that live apart.
+    #[must_use]
+    pub fn into_split(self) -> (StreamReadHalf, StreamWriteHalf) {
+        match self {
+            Self::Tcp(stream) => {
+                let (read, write) = stream.into_split();
+                (StreamReadHalf::Tcp(read), StreamWriteHalf::Tcp(write))
+            }
+            Self::Tls(stream) => {
+                let (read, write) = tokio::io::split(*stream);
+                (StreamReadHalf::Tls(read), StreamWriteHalf::Tls(write))
+            }
+        }
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Self {
+        Self::Tcp(stream)
+    }
+}
+
+/// Hands reads on to whichever kind of stream it is.
+macro_rules! read_through {
+    ($type:ty) => {
+        impl AsyncRead for $type {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                buffer: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                match self.get_mut() {
+                    Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+                    Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+                }
+            }
+        }
+    };
+}
+
+/// Hands writes on to whichever kind of stream it is.
+macro_rules! write_through {
+    ($type:ty) => {
+        impl AsyncWrite for $type {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                data: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                match self.get_mut() {
+                    Self::Tcp(stream) => Pin::new(stream).poll_write(context, data),
+                    Self::Tls(stream) => Pin::new(stream).poll_write(context, data),
+                }
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                parts: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                match self.get_mut() {
+                    Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, parts),
+                    Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, parts),
+                }
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+                match self.get_mut() {
+                    Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
+                    Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+                }
+            }
+
+            fn poll_shutdown(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+            ) -> Poll<io::Result<()>> {
+                match self.get_mut() {
+                    Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+                    Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+                }
+            }
+        }
+    };
+}
+
+read_through!(Stream);
+read_through!(StreamReadHalf);
+write_through!(Stream);
+write_through!(StreamWriteHalf);

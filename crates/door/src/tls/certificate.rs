@@ -1,0 +1,228 @@
+//! The few fields of a certificate that are needed here.
+//!
+//! rustls verifies certificates of version 3. What else is in use, such as the certificates of
+//! version 1 that `openssl x509 -req` makes, is read with this.
+
+use std::time::Duration;
+
+/// The parts of a certificate, as they are encoded.
+#[derive(Debug)]
+pub(super) struct Certificate<'d> {
+    /// Whether it is of version 1, which has no extensions.
+    pub(super) is_version_1: bool,
+    pub(super) issuer: &'d [u8],
+    pub(super) subject: &'d [u8],
+    pub(super) validity: Validity,
+    /// The public key with its algorithm: a `SubjectPublicKeyInfo`.
+    pub(super) public_key: &'d [u8],
+    /// What the issuer signed.
+    pub(super) signed: &'d [u8],
+    /// The algorithm of the signature, without the tag of its sequence.
+    pub(super) signature_algorithm: &'d [u8],
+    pub(super) signature: &'d [u8],
+}
+
+/// When a certificate is valid, in seconds since 1970.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Validity {
+    pub(super) not_before: i64,
+    pub(super) not_after: i64,
+}
+
+impl Validity {
+    /// Whether the certificate is valid at this time.
+    pub(super) fn contains(self, now: Duration) -> bool {
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        (self.not_before..=self.not_after).contains(&now)
+    }
+}
+
+impl<'d> Certificate<'d> {
+    /// Reads a certificate; `None` if it isn't one.
+    pub(super) fn parse(der: &'d [u8]) -> Option<Self> {
+        let mut whole = Reader(Reader(der).value(SEQUENCE)?.content);
+        let signed = whole.value(SEQUENCE)?;
+        let signature_algorithm = whole.value(SEQUENCE)?.content;
+        let signature = bits(&whole.value(BIT_STRING)?)?;
+        let mut fields = Reader(signed.content);
+        let is_version_1 = fields.value(VERSION).is_none();
+        let _serial = fields.value(INTEGER)?;
+        let _algorithm = fields.value(SEQUENCE)?;
+        let issuer = fields.value(SEQUENCE)?.encoded;
+        let validity = validity(&fields.value(SEQUENCE)?)?;
+        let subject = fields.value(SEQUENCE)?.encoded;
+        let public_key = fields.value(SEQUENCE)?.encoded;
+        Some(Self {
+            is_version_1,
+            issuer,
+            subject,
+            validity,
+            public_key,
+            signed: signed.encoded,
+            signature_algorithm,
+            signature,
+        })
+    }
+}
+
+/// The algorithm and the bits of a `SubjectPublicKeyInfo`.
+pub(super) fn key_parts(public_key: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut parts = Reader(Reader(public_key).value(SEQUENCE)?.content);
+    let algorithm = parts.value(SEQUENCE)?.content;
+    Some((algorithm, bits(&parts.value(BIT_STRING)?)?))
+}
+
+const INTEGER: u8 = 0x02;
+const BIT_STRING: u8 = 0x03;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+const SEQUENCE: u8 = 0x30;
+const VERSION: u8 = 0xa0;
+
+/// Reads values in the distinguished encoding rules (DER), one after the other.
+struct Reader<'d>(&'d [u8]);
+
+struct Value<'d> {
+    content: &'d [u8],
+    /// With its tag and length.
+    encoded: &'d [u8],
+}
+
+impl<'d> Reader<'d> {
+    /// The next value, if it has this tag.
+    fn value(&mut self, tag: u8) -> Option<Value<'d>> {
+        let (&found, rest) = self.0.split_first()?;
+        if found != tag {
+            return None;
+        }
+        let (length, rest) = length(rest)?;
+        let (content, rest) = rest.split_at_checked(length)?;
+        let encoded = self.0.get(..self.0.len().checked_sub(rest.len())?)?;
+        self.0 = rest;
+        Some(Value { content, encoded })
+    }
+}
+
+/// A length, and what is behind it.
+fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (&first, rest) = bytes.split_first()?;
+    if first < 0x80 {
+        return Some((usize::from(first), rest));
+    }
+    // Four bytes are enough for any certificate.
+    let count = usize::from(first & 0x7f);
+    if !(1..=4).contains(&count) {
+        return None;
+    }
+    let (digits, rest) = rest.split_at_checked(count)?;
+    let length = digits.iter().fold(0_usize, |length, digit| (length << 8) | usize::from(*digit));
+    Some((length, rest))
+}
+
+/// The bits of a bit string of whole bytes.
+fn bits<'d>(value: &Value<'d>) -> Option<&'d [u8]> {
+    let (&unused, bits) = value.content.split_first()?;
+    (unused == 0).then_some(bits)
+}
+
+fn validity(value: &Value<'_>) -> Option<Validity> {
+    let mut times = Reader(value.content);
+    Some(Validity { not_before: time(&mut times)?, not_after: time(&mut times)? })
+}
+
+/// A time in seconds since 1970, in one of its two forms, which differ in the digits of the year.
+fn time(times: &mut Reader<'_>) -> Option<i64> {
+    if let Some(short) = times.value(UTC_TIME) {
+        let (year, rest) = number(short.content, 2)?;
+        let century = if year < 50 { 2000 } else { 1900 };
+        return seconds(year.checked_add(century)?, rest);
+    }
+    let long = times.value(GENERALIZED_TIME)?;
+    let (year, rest) = number(long.content, 4)?;
+    seconds(year, rest)
+}
+
+/// A number with this many digits, and what is behind it.
+fn number(text: &[u8], digits: usize) -> Option<(i64, &[u8])> {
+    let (number, rest) = text.split_at_checked(digits)?;
+    if !number.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some((std::str::from_utf8(number).ok()?.parse().ok()?, rest))
+}
+
+/// The seconds from 1970 to a time of this year, which is given as `MMDDhhmmssZ`.
+#[expect(clippy::arithmetic_side_effects, reason = "a year has at most four digits")]
+fn seconds(year: i64, rest: &[u8]) -> Option<i64> {
+    let (month, rest) = number(rest, 2)?;
+    let (day, rest) = number(rest, 2)?;
+    let (hour, rest) = number(rest, 2)?;
+    let (minute, rest) = number(rest, 2)?;
+    let (second, rest) = number(rest, 2)?;
+    if rest != b"Z" || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // Years begin in March here, so that the leap day is the last one.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    let day_of_year = (153 * month + 2) / 5 + day - 1;
+    // From the first of March of the year 0 to 1970 there are 719,468 days.
+    let days = year * 365 + leap_days + day_of_year - 719_468;
+    Some(((days * 24 + hour) * 60 + minute) * 60 + second)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
+    use super::super::test_certificates as files;
+    use super::*;
+
+    #[test]
+    fn fields_are_read() {
+        let roots = CertificateDer::from_pem_slice(files::ROOTS).unwrap();
+        let root = Certificate::parse(&roots).unwrap();
+        assert!(!root.is_version_1);
+        assert_eq!(root.issuer, root.subject);
+        let client = CertificateDer::from_pem_slice(files::CLIENT_VERSION_1).unwrap();
+        let client = Certificate::parse(&client).unwrap();
+        assert!(client.is_version_1);
+        assert_eq!(client.issuer, root.subject);
+        assert_ne!(client.subject, root.subject);
+        let (_, key) = key_parts(client.public_key).unwrap();
+        // An uncompressed point of P-256.
+        assert_eq!((key.len(), key[0]), (65, 4));
+    }
+
+    #[test]
+    fn what_is_cut_or_has_wrong_lengths_is_no_certificate() {
+        let whole = CertificateDer::from_pem_slice(files::CLIENT_VERSION_1).unwrap();
+        for end in 0..whole.len() {
+            assert!(Certificate::parse(&whole[..end]).is_none(), "{end}");
+        }
+        for length in [&[0x80][..], &[0x85, 1, 1, 1, 1, 1], &[0x84, 0xff, 0xff, 0xff, 0xff]] {
+            assert!(Reader(&[&[SEQUENCE], length].concat()).value(SEQUENCE).is_none());
+        }
+    }
+
+    #[test]
+    fn times_are_seconds_since_1970() {
+        let time = |tag: u8, text: &str| {
+            let length = u8::try_from(text.len()).unwrap();
+            time(&mut Reader(&[&[tag, length], text.as_bytes()].concat()))
+        };
+        assert_eq!(time(UTC_TIME, "700101000000Z"), Some(0));
+        assert_eq!(time(UTC_TIME, "000229123456Z"), Some(951_827_696));
+        assert_eq!(time(UTC_TIME, "491231235959Z"), Some(2_524_607_999));
+        assert_eq!(time(UTC_TIME, "500101000000Z"), Some(-631_152_000));
+        assert_eq!(time(GENERALIZED_TIME, "20500101000000Z"), Some(2_524_608_000));
+        assert_eq!(time(GENERALIZED_TIME, "99991231235959Z"), Some(253_402_300_799));
+        for text in ["", "7001010000Z", "701301000000Z", "70010100000xZ", "700101000000+0100"] {
+            assert_eq!(time(UTC_TIME, text), None, "{text}");
+        }
+        let validity = Validity { not_before: 10, not_after: 20 };
+        let is_valid = |now| validity.contains(Duration::from_secs(now));
+        assert_eq!([9, 10, 20, 21].map(is_valid), [false, true, true, false]);
+    }
+}
