@@ -61,6 +61,7 @@ impl Doors<'_> {
             let mut options = GrpcOptions::default();
             options.ledger = self.ledger.clone();
             options.header_forward.clone_from(&self.settings.grpc_header_forward);
+            options.keepalive.clone_from(&self.settings.grpc_keepalive);
             galatea_grpc::start(self.workers.handles(), socket, service, control, options)
         };
         self.start("GRPC service", "GRPCInferenceService", &door.address, door, start)

@@ -99,6 +99,11 @@ impl Calls {
         self.calls.try_remove(key.index)
     }
 
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
     /// The calls for which `predicate` holds.
     pub(crate) fn select(&mut self, mut predicate: impl FnMut(&mut Call) -> bool) -> Vec<CallKey> {
         let mut selected = Vec::new();

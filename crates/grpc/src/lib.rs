@@ -61,6 +61,7 @@ mod reorder;
 mod route;
 mod server;
 mod stream;
+mod upkeep;
 
-pub use options::GrpcOptions;
+pub use options::{GrpcOptions, KeepaliveOptions};
 pub use server::{RunningDoor, start};

@@ -20,6 +20,8 @@ pub struct GrpcOptions {
     pub concurrent_calls_max: u32,
     /// How long a new connection may take for the handshake of HTTP/2.
     pub handshake_timeout: Duration,
+    /// Pings, and how long connections last.
+    pub keepalive: KeepaliveOptions,
     /// How many bytes of responses to unary calls a connection may have unwritten before no
     /// further calls are read from it.
     pub call_unwritten_bytes_max: usize,
@@ -54,12 +56,56 @@ pub struct GrpcOptions {
     pub tls: Option<Tls>,
 }
 
+/// Pings, and how long connections last; defaults and meanings are those of gRPC's own
+/// servers where they have the setting.
+#[derive(Clone, Debug)]
+pub struct KeepaliveOptions {
+    /// The client is pinged when it has sent nothing for this long; `None` is never.
+    pub time: Option<Duration>,
+    /// The connection is closed if the client sends nothing for this long after a ping; `None`
+    /// is never.
+    pub timeout: Option<Duration>,
+    /// Whether clients without calls are pinged, and may ping as often as others.
+    pub permit_without_calls: bool,
+    /// How long a client must leave between two pings while it is sent nothing.
+    pub ping_interval_min: Duration,
+    /// How many pings may come earlier before the connection is closed; 0 is any number.
+    pub ping_strikes_max: u32,
+    /// How old a connection may become, a tenth more or less, before its client is told to
+    /// begin no more calls; `None` is any age.
+    pub connection_age_max: Option<Duration>,
+    /// How long calls may go on after that; `None` is any time.
+    pub connection_age_grace: Option<Duration>,
+    /// How long a client may take until it begins its first call.
+    pub first_call_timeout: Duration,
+    /// How long a client that is told to begin no more calls may take to acknowledge that.
+    /// After that the connection ends as soon as it has no call.
+    pub goaway_timeout: Duration,
+}
+
+impl Default for KeepaliveOptions {
+    fn default() -> Self {
+        Self {
+            time: Some(Duration::from_hours(2)),
+            timeout: Some(Duration::from_secs(20)),
+            permit_without_calls: false,
+            ping_interval_min: Duration::from_mins(5),
+            ping_strikes_max: 2,
+            connection_age_max: None,
+            connection_age_grace: None,
+            first_call_timeout: Duration::from_mins(10),
+            goaway_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
 impl Default for GrpcOptions {
     fn default() -> Self {
         Self {
             message_bytes_max: MESSAGE_BYTES_MAX,
             concurrent_calls_max: 4096,
             handshake_timeout: Duration::from_secs(120),
+            keepalive: KeepaliveOptions::default(),
             call_unwritten_bytes_max: 64 << 20,
             unwritten_bytes_max: 512 << 20,
             unwritten_bytes_dropped: 2 << 30,

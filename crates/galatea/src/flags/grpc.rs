@@ -1,5 +1,11 @@
 //! The gRPC endpoint.
 
+use super::grpc_connections::{
+    GRPC_HTTP2_MAX_PING_STRIKES, GRPC_HTTP2_MAX_PINGS_WITHOUT_DATA,
+    GRPC_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA, GRPC_KEEPALIVE_PERMIT_WITHOUT_CALLS,
+    GRPC_KEEPALIVE_TIME, GRPC_KEEPALIVE_TIMEOUT, GRPC_MAX_CONNECTION_AGE,
+    GRPC_MAX_CONNECTION_AGE_GRACE,
+};
 use super::value::{self, Refusal};
 use super::{Flag, Group};
 
@@ -197,72 +203,6 @@ const GRPC_INFER_RESPONSE_COMPRESSION_LEVEL: Flag = Flag {
             "invalid argument for --grpc_infer_response_compression_level",
         ))),
     },
-};
-
-const GRPC_KEEPALIVE_TIME: Flag = Flag {
-    name: "grpc-keepalive-time",
-    argument: Some("integer"),
-    default: "7200000",
-    help: "Milliseconds between two keepalive pings. Only the default is supported yet.",
-    apply: |_, value| value::must_be(value, &7_200_000_i32, "a keepalive time"),
-};
-
-const GRPC_KEEPALIVE_TIMEOUT: Flag = Flag {
-    name: "grpc-keepalive-timeout",
-    argument: Some("integer"),
-    default: "20000",
-    help: "Milliseconds to wait for the answer to a ping. Only the default is supported yet.",
-    apply: |_, value| value::must_be(value, &20_000_i32, "a keepalive timeout"),
-};
-
-const GRPC_KEEPALIVE_PERMIT_WITHOUT_CALLS: Flag = Flag {
-    name: "grpc-keepalive-permit-without-calls",
-    argument: Some("boolean"),
-    default: "false",
-    help: "Whether pings are sent while there is no call. Only false is supported yet.",
-    apply: |_, value| value::must_be_false(value, "sending pings without calls"),
-};
-
-const GRPC_HTTP2_MAX_PINGS_WITHOUT_DATA: Flag = Flag {
-    name: "grpc-http2-max-pings-without-data",
-    argument: Some("integer"),
-    default: "2",
-    help: "How many pings may be sent without data between them. Only the default is supported \
-           yet.",
-    apply: |_, value| value::must_be(value, &2_i32, "a number of pings"),
-};
-
-const GRPC_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA: Flag = Flag {
-    name: "grpc-http2-min-recv-ping-interval-without-data",
-    argument: Some("integer"),
-    default: "300000",
-    help: "Milliseconds that a client must leave between two pings. Only the default is \
-           supported yet.",
-    apply: |_, value| value::must_be(value, &300_000_i32, "an interval"),
-};
-
-const GRPC_HTTP2_MAX_PING_STRIKES: Flag = Flag {
-    name: "grpc-http2-max-ping-strikes",
-    argument: Some("integer"),
-    default: "2",
-    help: "How many early pings of a client are tolerated. Only the default is supported yet.",
-    apply: |_, value| value::must_be(value, &2_i32, "a number of strikes"),
-};
-
-const GRPC_MAX_CONNECTION_AGE: Flag = Flag {
-    name: "grpc-max-connection-age",
-    argument: Some("integer"),
-    default: "",
-    help: "Milliseconds that a connection may last. Not supported yet.",
-    apply: |_, _| Err(Refusal::unsupported("a limit on a connection's age")),
-};
-
-const GRPC_MAX_CONNECTION_AGE_GRACE: Flag = Flag {
-    name: "grpc-max-connection-age-grace",
-    argument: Some("integer"),
-    default: "",
-    help: "Milliseconds that calls may go on after that. Not supported yet.",
-    apply: |_, _| Err(Refusal::unsupported("a limit on a connection's age")),
 };
 
 const GRPC_RESTRICTED_PROTOCOL: Flag = Flag {

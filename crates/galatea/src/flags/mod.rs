@@ -8,6 +8,7 @@
 mod backend;
 mod cache;
 mod grpc;
+mod grpc_connections;
 mod http;
 mod logging;
 mod memory;

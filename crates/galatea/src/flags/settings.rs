@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use galatea_codec::forward::HeaderForward;
 use galatea_dispatch::{HostPolicies, RateLimit, ResourceLimit};
 use galatea_engine::{ControlMode, Namespaces};
+use galatea_grpc::KeepaliveOptions;
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
 use crate::memory::MemoryLimit;
@@ -66,6 +67,8 @@ pub(crate) struct Settings {
     pub(crate) grpc_header_forward: Option<HeaderForward>,
     /// The gRPC endpoint.
     pub(crate) grpc: DoorSettings,
+    /// Pings on gRPC connections, and how long these last.
+    pub(crate) grpc_keepalive: KeepaliveOptions,
     /// The metrics endpoint; an empty address is the HTTP endpoint's.
     pub(crate) metrics: DoorSettings,
     /// What the metrics show.
@@ -172,6 +175,7 @@ impl Default for Settings {
             http_header_forward: None,
             grpc_header_forward: None,
             grpc: door("0.0.0.0", 8001),
+            grpc_keepalive: KeepaliveOptions::default(),
             metrics: door("", 8002),
             metrics_options: MetricsOptions::default(),
             backend_directory: PathBuf::from("/opt/tritonserver/backends"),

@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use galatea_dispatch::{RateLimit, ResourceLimit};
 
 use super::settings::CacheSettings;
+use std::time::Duration;
+
 use super::*;
 
 fn settings(arguments: &[&str]) -> Settings {
@@ -201,9 +203,6 @@ fn an_unsupported_flag_is_refused_by_name() {
         "--grpc-use-ssl=true",
         "--grpc-use-ssl-mutual=true",
         "--grpc-infer-response-compression-level=low",
-        "--grpc-keepalive-time=1",
-        "--grpc-keepalive-permit-without-calls=1",
-        "--grpc-max-connection-age=1",
         "--grpc-max-response-pool-size=1",
         "--metrics-config=summary_latencies=true",
         "--metrics-config=histogram_latencies=true",
@@ -235,10 +234,11 @@ fn a_value_that_leaves_a_missing_feature_off_is_accepted() {
 }
 
 /// Flags that are taken and change nothing.
-const WITHOUT_EFFECT: [&str; 21] = [
+const WITHOUT_EFFECT: [&str; 22] = [
     "--enable-peer-access=false",
     "--grpc-infer-thread-count=16",
     "--grpc-infer-allocation-pool-size=64",
+    "--grpc-http2-max-pings-without-data=5",
     "--grpc-server-cert=x",
     "--grpc-server-key=x",
     "--grpc-root-cert=x",
@@ -495,6 +495,44 @@ fn a_cache_is_asked_for_by_one_of_two_flags() {
     ] {
         let error = error(flags);
         assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn keepalive_flags_have_the_meaning_of_grpc() {
+    let keepalive = |flag: &str| settings(&[flag]).grpc_keepalive;
+    let milliseconds = |number| Some(Duration::from_millis(number));
+    for (value, expected) in
+        [("500", milliseconds(500)), ("0", milliseconds(1)), ("-5", milliseconds(1))]
+    {
+        assert_eq!(keepalive(&format!("--grpc-keepalive-time={value}")).time, expected);
+    }
+    for (value, expected) in [("500", 500), ("0", 0), ("-5", 0)] {
+        let timeout = keepalive(&format!("--grpc-keepalive-timeout={value}")).timeout;
+        assert_eq!(timeout, milliseconds(expected));
+        let flag = format!("--grpc-http2-min-recv-ping-interval-without-data={value}");
+        assert_eq!(Some(keepalive(&flag).ping_interval_min), milliseconds(expected));
+    }
+    for value in [i32::MAX, 0] {
+        let never = keepalive(&format!("--grpc-max-connection-age={value}"));
+        assert_eq!(never.connection_age_max, None);
+        let never = keepalive(&format!("--grpc-max-connection-age-grace={value}"));
+        assert_eq!(never.connection_age_grace, None);
+    }
+    assert_eq!(keepalive("--grpc-keepalive-time=2147483647").time, None);
+    assert_eq!(keepalive("--grpc-keepalive-timeout=2147483647").timeout, None);
+    assert!(keepalive("--grpc-keepalive-permit-without-calls=on").permit_without_calls);
+    let age = keepalive("--grpc-max-connection-age=60000").connection_age_max;
+    assert_eq!(age, milliseconds(60_000));
+    let grace = keepalive("--grpc-max-connection-age-grace=7").connection_age_grace;
+    assert_eq!(grace, milliseconds(7));
+    for (value, expected) in [("5", 5), ("0", 0), ("-1", 0)] {
+        let flag = format!("--grpc-http2-max-ping-strikes={value}");
+        assert_eq!(keepalive(&flag).ping_strikes_max, expected);
+    }
+    for flag in ["--grpc-keepalive-time=1s", "--grpc-max-connection-age=2147483648"] {
+        let error = error(&[flag]);
+        assert!(error.contains("ption value"), "{error}");
     }
 }
 

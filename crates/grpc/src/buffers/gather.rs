@@ -11,8 +11,10 @@ use std::task::{Context, Poll, ready};
 
 use galatea_door::{Stream, StreamWriteHalf};
 use galatea_stdx::Lock;
+use h2::Reason;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::frames::{FrameCounts, ReceivedFrames, SentFrames};
 use super::read_ahead::{ReadAhead, ReadQuota};
 use super::staging::{STAGING_BYTES, StagingBuffer, StagingPool};
 
@@ -27,6 +29,7 @@ const COPY_BYTES_MAX: usize = 32 * 1024;
 /// The part of the socket that `h2` holds.
 pub(crate) struct GatheringSocket {
     input: ReadAhead,
+    received: ReceivedFrames,
     output: Arc<Lock<Output>>,
 }
 
@@ -35,11 +38,13 @@ pub(crate) struct GatheringSocket {
 pub(crate) struct Flusher {
     output: Arc<Lock<Output>>,
     quota: ReadQuota,
+    frames: FrameCounts,
 }
 
 struct Output {
     write: StreamWriteHalf,
     gathered: StagingBuffer,
+    sent: SentFrames,
     /// Whether the flushes of `h2` do nothing.
     is_gathering: bool,
 }
@@ -47,11 +52,15 @@ struct Output {
 /// Splits a stream.
 pub(crate) fn gather(stream: Stream, pool: &Arc<StagingPool>) -> (GatheringSocket, Flusher) {
     let (read, write) = stream.into_split();
-    let output = Output { write, gathered: StagingBuffer::new(pool.clone()), is_gathering: false };
+    let frames = FrameCounts::default();
+    let gathered = StagingBuffer::new(pool.clone());
+    let sent = SentFrames::new(frames.clone());
+    let output = Output { write, gathered, sent, is_gathering: false };
     let output = Arc::new(Lock::new(output));
     let quota = ReadQuota::unlimited();
     let input = ReadAhead::new(read, quota.clone(), pool.clone());
-    (GatheringSocket { input, output: output.clone() }, Flusher { output, quota })
+    let received = ReceivedFrames::new(frames.clone());
+    (GatheringSocket { input, received, output: output.clone() }, Flusher { output, quota, frames })
 }
 
 impl Flusher {
@@ -63,6 +72,22 @@ impl Flusher {
     /// Sets how much may be read from now on.
     pub(crate) fn set_read_quota(&self, bytes: usize) {
         self.quota.set(bytes);
+    }
+
+    /// The frames that have passed.
+    pub(crate) const fn frames(&self) -> &FrameCounts {
+        &self.frames
+    }
+
+    /// Puts a last frame behind what `h2` has written: the connection ends for this reason.
+    /// A client that reads so little that `h2` is in the middle of a frame gets none.
+    pub(crate) fn push_goaway(&self, reason: Reason, text: &[u8]) {
+        let mut output = self.output.lock("end a connection");
+        if let Some(frame) = output.sent.goaway(reason, text)
+            && output.has_room(frame.len())
+        {
+            output.gathered.push(&frame);
+        }
     }
 
     /// Writes everything that was gathered.
@@ -104,23 +129,39 @@ impl Output {
         if !self.has_room(length) {
             ready!(self.poll_write_out(cx))?;
         }
-        if self.has_room(length) {
+        let written = if self.has_room(length) {
             for slice in slices {
                 self.gathered.push(slice);
             }
-            return Poll::Ready(Ok(length));
+            length
+        } else {
+            ready!(Pin::new(&mut self.write).poll_write_vectored(cx, slices))?
+        };
+        self.scan(slices, written);
+        Poll::Ready(Ok(written))
+    }
+
+    /// Notices the frames of the first `length` bytes.
+    fn scan(&mut self, slices: &[IoSlice<'_>], mut length: usize) {
+        for slice in slices {
+            let part = slice.len().min(length);
+            self.sent.scan(slice.get(..part).unwrap_or_default());
+            length = length.saturating_sub(part);
         }
-        Pin::new(&mut self.write).poll_write_vectored(cx, slices)
     }
 }
 
 impl AsyncRead for GatheringSocket {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.input.poll_read(cx, buffer)
+        let socket = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(socket.input.poll_read(cx, buffer))?;
+        socket.received.scan(buffer.filled().get(before..).unwrap_or_default());
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -15,6 +15,8 @@
 //!   of the connection flushes ([`Flusher`]), and reads ahead when frames are short. Both use
 //!   a [`StagingBuffer`](staging), one of a few that the connections of a worker share
 //!   ([`StagingPool`]).
+//! - The frames that pass are followed by their heads ([`FrameCounts`]), because `h2` does not
+//!   report pings.
 //! - A message in a single frame is not copied. A message in several frames is assembled in a
 //!   [`PartialMessage`], whose memory follows the bytes that have arrived. The memory of long
 //!   messages is kept for the next ones ([`MessagePool`]).
@@ -22,11 +24,13 @@
 //! The bytes of tensors are slices of their message; large outputs are written from the
 //! memory of the batch.
 
+mod frames;
 mod gather;
 mod message_pool;
 mod read_ahead;
 mod staging;
 
+pub(crate) use frames::FrameCounts;
 pub(crate) use gather::{Flusher, GatheringSocket, gather};
 pub(crate) use message_pool::{MessagePool, PartialMessage};
 pub(crate) use staging::StagingPool;

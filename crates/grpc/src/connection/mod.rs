@@ -3,6 +3,7 @@
 //! - this file: the task and its rounds
 //! - `calls.rs`: unary calls
 //! - `streams.rs`: streams
+//! - `upkeep.rs`: pings, and the end of the connection
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -18,6 +19,7 @@ use h2::server::{Connection, Handshake};
 use http::Request;
 use tokio::time::Instant;
 
+use self::upkeep::UpkeepState;
 use crate::budget::{BudgetLimits, CallKind, MemoryBudget, Outgoing};
 use crate::buffers::{Flusher, GatheringSocket, StagingPool, gather};
 use crate::call_key::CallKey;
@@ -32,6 +34,7 @@ use crate::route::{Method, Route, route};
 
 mod calls;
 mod streams;
+mod upkeep;
 
 /// How much a client may send of one call before the task reads it.
 const CALL_WINDOW_BYTES: u32 = 16 << 20;
@@ -83,7 +86,9 @@ pub(crate) async fn serve(
     let budget = Arc::new(MemoryBudget::new(limits(&context.options), waker.clone()));
     let registered = RegisteredConnection { inbox: inbox.clone(), budget: budget.clone() };
     let _registration = context.register(registered, accept_phase);
-    ConnectionTask::new(context, inbox, budget, waker, h2, flusher).await;
+    let mut task = ConnectionTask::new(context, inbox, budget, waker, h2, flusher);
+    task.plan_upkeep();
+    task.await;
 }
 
 fn handshake(
@@ -133,6 +138,7 @@ struct ConnectionTask {
     resets: Arc<ResetFlag>,
     resets_waker: Waker,
     timer: DeadlineTimer,
+    state: UpkeepState,
     /// Empty between rounds; kept for its memory.
     events: VecDeque<ConnectionEvent>,
 }
@@ -186,6 +192,7 @@ impl ConnectionTask {
         flusher: Flusher,
     ) -> Self {
         let resets = Arc::<ResetFlag>::default();
+        let state = UpkeepState::new(&context.options.keepalive, flusher.frames().clone());
         Self {
             context,
             inbox,
@@ -201,6 +208,7 @@ impl ConnectionTask {
             resets_waker: Waker::from(resets.clone()),
             resets,
             timer: DeadlineTimer::default(),
+            state,
             events: VecDeque::new(),
         }
     }
@@ -215,6 +223,7 @@ impl ConnectionTask {
         self.resets.0.store(false, Ordering::Release);
         self.flusher.set_read_quota(READ_BYTES_MAX);
         self.accept()?;
+        self.police_pings()?;
         self.are_calls_paused = false;
         self.receive_messages();
         // Streams that `h2` found ready meanwhile are served in this round.
@@ -223,15 +232,20 @@ impl ConnectionTask {
         if self.resets.0.load(Ordering::Acquire) {
             self.drop_reset_calls();
         }
-        self.expire_calls();
+        let is_due = self.timer.poll(&mut Context::from_waker(&self.waker));
+        if is_due {
+            self.expire_calls();
+        }
         if self.can_resume() {
             // Calls that ended took their responses with them.
             self.waker.wake_by_ref();
         }
-        match self.flusher.poll_flush(&mut Context::from_waker(&self.waker)) {
-            Poll::Ready(Err(_)) => Err(ConnectionClosed),
-            Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
-        }
+        let is_flushed = match self.flusher.poll_flush(&mut Context::from_waker(&self.waker)) {
+            Poll::Ready(Err(_)) => return Err(ConnectionClosed),
+            Poll::Ready(Ok(())) => true,
+            Poll::Pending => false,
+        };
+        self.keep_up(is_due, is_flushed)
     }
 
     /// Whether calls or streams wait for room that is there.
@@ -252,10 +266,7 @@ impl ConnectionTask {
                 ConnectionEvent::StreamOverrun { call } => self.reset_stream(call),
                 ConnectionEvent::StreamReady { call } => self.ready_streams.push(call),
                 ConnectionEvent::Drain => {
-                    self.h2.graceful_shutdown();
-                    // `h2` sends GOAWAY when it is polled, and asks for no poll. In the
-                    // middle of a round, another round has to do that.
-                    self.waker.wake_by_ref();
+                    self.begin_goaway();
                     self.end_idle_streams();
                 }
                 ConnectionEvent::Close => return Err(ConnectionClosed),
@@ -277,6 +288,7 @@ impl ConnectionTask {
 
     /// Opens a call, or refuses it by its head.
     fn open(&mut self, request: Request<RecvStream>, mut responder: CallResponder) {
+        self.state.upkeep.call_begun();
         let (head, body) = request.into_parts();
         let route = match route(&head, &self.context.options.gate) {
             Ok(route) => route,
@@ -323,11 +335,8 @@ impl ConnectionTask {
         }
     }
 
-    /// Fails the calls whose deadline has passed.
+    /// Fails the calls whose deadline has passed, when the timer has expired.
     fn expire_calls(&mut self) {
-        if !self.timer.poll(&mut Context::from_waker(&self.waker)) {
-            return;
-        }
         let now = Instant::now();
         let expired =
             self.calls.select(|call| call.head.deadline.is_some_and(|deadline| deadline <= now));
@@ -339,9 +348,9 @@ impl ConnectionTask {
         }
         if let Some(deadline) = self.calls.next_deadline() {
             self.timer.set(deadline);
-            // The timer is polled once more, so that it has the waker.
-            self.waker.wake_by_ref();
         }
+        // The timer is polled once more, so that it has the waker.
+        self.waker.wake_by_ref();
     }
 }
 

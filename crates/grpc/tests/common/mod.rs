@@ -279,7 +279,9 @@ impl Fixture {
         Self::with(GrpcOptions::default())
     }
 
-    pub(crate) fn with(options: GrpcOptions) -> Self {
+    pub(crate) fn with(mut options: GrpcOptions) -> Self {
+        // Tests ping to learn that the server has taken what they sent.
+        options.keepalive.ping_strikes_max = 0;
         let (held_sender, held) = mpsc::unbounded_channel();
         let (mut workers, mut ends) = (Vec::new(), Vec::new());
         for _ in 0..2 {

@@ -1,0 +1,256 @@
+//! Follows the frames of a connection in both directions.
+//!
+//! `h2` answers the pings of a client by itself, and does not report them. Whether a client
+//! pings too often, and whether anything was read at all, is seen in the bytes that pass
+//! between socket and `h2`. Of each frame only its head is looked at.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+const HEAD_BYTES: usize = 9;
+/// The bytes that a client sends before its first frame.
+const PREFACE_BYTES: usize = 24;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const ACK: u8 = 1;
+
+/// What has passed since it was taken last. Only the task of the connection changes it, and
+/// `h2` on behalf of that task.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FrameCounts(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    has_read: AtomicBool,
+    has_sent_data: AtomicBool,
+    pings: AtomicU32,
+    last_stream: AtomicU32,
+}
+
+impl FrameCounts {
+    /// Whether anything was read.
+    pub(crate) fn take_read(&self) -> bool {
+        self.0.has_read.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether the client was sent headers, data or a larger window.
+    pub(crate) fn take_sent_data(&self) -> bool {
+        self.0.has_sent_data.swap(false, Ordering::Relaxed)
+    }
+
+    /// How many pings of the client were read.
+    pub(crate) fn take_pings(&self) -> u32 {
+        // This is called in each round, and pings are rare.
+        if self.0.pings.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.0.pings.swap(0, Ordering::Relaxed)
+    }
+
+    /// The last stream that the client opened.
+    fn last_stream(&self) -> u32 {
+        self.0.last_stream.load(Ordering::Relaxed)
+    }
+
+    fn received(&self, head: FrameHead) {
+        match head.kind {
+            PING if head.flags & ACK == 0 => {
+                self.0.pings.store(
+                    self.0.pings.load(Ordering::Relaxed).saturating_add(1),
+                    Ordering::Relaxed,
+                );
+            }
+            HEADERS => {
+                let last = self.last_stream().max(head.stream);
+                self.0.last_stream.store(last, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    fn sent(&self, head: FrameHead) {
+        if matches!(head.kind, DATA | HEADERS | WINDOW_UPDATE) {
+            self.0.has_sent_data.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The head of a frame, without its length.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct FrameHead {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+}
+
+/// Finds the frames in what is read.
+#[derive(Debug)]
+pub(super) struct ReceivedFrames {
+    scanner: FrameScanner,
+    counts: FrameCounts,
+}
+
+impl ReceivedFrames {
+    pub(super) const fn new(counts: FrameCounts) -> Self {
+        Self { scanner: FrameScanner::behind(PREFACE_BYTES), counts }
+    }
+
+    pub(super) fn scan(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.counts.0.has_read.store(true, Ordering::Relaxed);
+        }
+        self.scanner.scan(bytes, |head| self.counts.received(head));
+    }
+}
+
+/// Finds the frames in what is written.
+#[derive(Debug)]
+pub(super) struct SentFrames {
+    scanner: FrameScanner,
+    counts: FrameCounts,
+}
+
+impl SentFrames {
+    pub(super) const fn new(counts: FrameCounts) -> Self {
+        Self { scanner: FrameScanner::behind(0), counts }
+    }
+
+    pub(super) fn scan(&mut self, bytes: &[u8]) {
+        self.scanner.scan(bytes, |head| self.counts.sent(head));
+    }
+
+    /// A frame that ends the connection with this reason and text; `None` in the middle of
+    /// another frame.
+    pub(super) fn goaway(&self, reason: h2::Reason, text: &[u8]) -> Option<Vec<u8>> {
+        if !self.scanner.is_between_frames() {
+            return None;
+        }
+        let length = u32::try_from(text.len().saturating_add(8)).ok()?;
+        let [_, length @ ..] = length.to_be_bytes();
+        let mut frame = length.to_vec();
+        frame.extend([GOAWAY, 0, 0, 0, 0, 0]);
+        frame.extend(self.counts.last_stream().to_be_bytes());
+        frame.extend(u32::from(reason).to_be_bytes());
+        frame.extend(text);
+        Some(frame)
+    }
+}
+
+/// Finds the heads of frames in bytes that arrive in pieces.
+#[derive(Debug)]
+struct FrameScanner {
+    head: [u8; HEAD_BYTES],
+    filled: usize,
+    /// The bytes until the next head.
+    skip: usize,
+}
+
+impl FrameScanner {
+    /// Begins behind the first `skip` bytes.
+    const fn behind(skip: usize) -> Self {
+        Self { head: [0; HEAD_BYTES], filled: 0, skip }
+    }
+
+    const fn is_between_frames(&self) -> bool {
+        self.filled == 0 && self.skip == 0
+    }
+
+    fn scan(&mut self, mut bytes: &[u8], mut found: impl FnMut(FrameHead)) {
+        loop {
+            let skipped = self.skip.min(bytes.len());
+            self.skip = self.skip.saturating_sub(skipped);
+            bytes = bytes.get(skipped..).unwrap_or_default();
+            if bytes.is_empty() {
+                return;
+            }
+            let missing = self.head.iter_mut().skip(self.filled);
+            let copied = missing.zip(bytes).map(|(to, from)| *to = *from).count();
+            self.filled = self.filled.saturating_add(copied);
+            bytes = bytes.get(copied..).unwrap_or_default();
+            if self.filled == HEAD_BYTES {
+                let [a, b, c, kind, flags, stream @ ..] = self.head;
+                self.filled = 0;
+                self.skip = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
+                // The first bit of a stream's number has no meaning.
+                let stream = u32::from_be_bytes(stream) & !(1 << 31);
+                found(FrameHead { kind, flags, stream });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, stream: u32, length: u8) -> Vec<u8> {
+        let mut frame = vec![0, 0, length, kind, flags];
+        frame.extend(stream.to_be_bytes());
+        // The payload looks like heads of pings.
+        frame.extend([0, 0, 0, PING].iter().cycle().take(length.into()));
+        frame
+    }
+
+    fn received() -> Vec<u8> {
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        for (kind, flags, stream, length) in [
+            (4, 0, 0, 0),
+            (PING, 0, 0, 8),
+            (HEADERS, 5, 0x8000_0007, 200),
+            (DATA, 1, 7, 255),
+            (PING, ACK, 0, 8),
+            (HEADERS, 5, 5, 1),
+            (PING, 0, 0, 8),
+        ] {
+            bytes.extend(frame(kind, flags, stream, length));
+        }
+        bytes
+    }
+
+    #[test]
+    fn frames_are_found_however_they_are_split() {
+        for size in 1..600 {
+            let counts = FrameCounts::default();
+            let mut frames = ReceivedFrames::new(counts.clone());
+            frames.scan(&[]);
+            assert!(!counts.take_read());
+            for piece in received().chunks(size) {
+                frames.scan(piece);
+            }
+            assert_eq!((counts.take_pings(), counts.last_stream()), (2, 7), "{size}");
+            assert!(counts.take_read() && !counts.take_read());
+            assert_eq!(counts.take_pings(), 0);
+        }
+    }
+
+    #[test]
+    fn data_headers_and_windows_count_as_sent_data() {
+        for (kind, expected) in
+            [(0, true), (1, true), (3, false), (4, false), (6, false), (7, false), (8, true)]
+        {
+            let counts = FrameCounts::default();
+            SentFrames::new(counts.clone()).scan(&frame(kind, 0, 1, 4));
+            assert_eq!(counts.take_sent_data(), expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_connection_ends_between_frames() {
+        let counts = FrameCounts::default();
+        ReceivedFrames::new(counts.clone()).scan(&received());
+        let mut sent = SentFrames::new(counts);
+        let frame = frame(DATA, 0, 7, 100);
+        let goaway = |sent: &SentFrames| sent.goaway(h2::Reason::ENHANCE_YOUR_CALM, b"text");
+        for end in 1..frame.len() {
+            sent.scan(&frame[end - 1..end]);
+            assert_eq!(goaway(&sent), None, "{end}");
+        }
+        sent.scan(&frame[frame.len() - 1..]);
+        let expected = b"\0\0\x0c\x07\0\0\0\0\0\0\0\0\x07\0\0\0\x0btext";
+        assert_eq!(goaway(&sent).as_deref(), Some(&expected[..]));
+    }
+}

@@ -1,0 +1,235 @@
+"""Connections of gRPC clients: pings in both directions, age, and the end of the server."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+
+import make_models
+import pytest
+import tritonclient.grpc
+from tritonclient.grpc import service_pb2
+
+from conftest import StartServer
+from latch import Latch
+from raw_http2 import (
+    ACK,
+    DATA,
+    ENHANCE_YOUR_CALM,
+    GOAWAY,
+    NO_ERROR,
+    PING,
+    Http2Connection,
+    frame,
+    is_end_of,
+    is_goaway,
+    is_ping,
+    ping,
+)
+from server import Server
+
+SERVICE = "/inference.GRPCInferenceService/"
+#: Longer than any test may take: what ends before has ended for another reason.
+FOREVER_SECONDS = 10_000
+#: Milliseconds that pass while a test waits for frames.
+SOON = 200
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A repository with one model, which is fast."""
+    path = tmp_path_factory.mktemp("grpc_connections")
+    make_models.write_models(path, make_models.TEST_MODELS, ["identity_int32"])
+    return path
+
+
+@pytest.fixture
+def strict_server(start_server: StartServer, repository: pathlib.Path) -> Iterator[Server]:
+    """A server with the default limits of pings."""
+    with start_server(repository) as server:
+        yield server.wait_until_ready()
+
+
+def live(connection: Http2Connection) -> None:
+    """Makes a call whose response is sent, and reads it."""
+    connection.read_until(is_end_of(connection.call(SERVICE + "ServerLive", b"")))
+
+
+def acknowledged(connection: Http2Connection, pings: int) -> None:
+    """Reads the answers to pings."""
+    for _ in range(pings):
+        connection.read_until(lambda one: one.kind == PING and one.flags == ACK)
+
+
+def test_too_many_pings_end_the_connection(strict_server: Server) -> None:
+    """The first ping and two strikes are tolerated, the fourth ping is not."""
+    with Http2Connection(strict_server) as connection:
+        stream = connection.call(SERVICE + "ServerLive", b"")
+        connection.read_until(is_end_of(stream))
+        connection.send(ping(), ping(), ping())
+        acknowledged(connection, 3)
+        connection.send(ping())
+        goaway = connection.read_until(is_goaway)
+        assert goaway.reason == ENHANCE_YOUR_CALM
+        assert goaway.payload[8:] == b"too_many_pings"
+        assert connection.read_end() == []
+    with tritonclient.grpc.InferenceServerClient(strict_server.grpc_url) as client:
+        assert client.is_server_live()
+
+
+def test_a_flood_of_pings_ends_the_connection(strict_server: Server) -> None:
+    """Two hundred pings at once are too many as well."""
+    with Http2Connection(strict_server) as connection:
+        connection.send(ping() * 200)
+        goaway = connection.read_until(is_goaway)
+        assert (goaway.reason, goaway.payload[8:]) == (ENHANCE_YOUR_CALM, b"too_many_pings")
+
+
+def test_data_for_the_client_forgives_pings(strict_server: Server) -> None:
+    """Clients ping to measure how fast data arrives."""
+    with Http2Connection(strict_server) as connection:
+        for _ in range(5):
+            connection.send(ping(), ping(), ping())
+            acknowledged(connection, 3)
+            live(connection)
+
+
+def test_any_number_of_pings_may_be_allowed(
+    start_server: StartServer, repository: pathlib.Path
+) -> None:
+    """Without a limit of strikes, pings are answered."""
+    with (
+        start_server(repository, "--grpc-http2-max-ping-strikes=0") as server,
+        Http2Connection(server.wait_until_ready()) as connection,
+    ):
+        connection.send(ping() * 100)
+        acknowledged(connection, 100)
+        live(connection)
+
+
+def test_an_interval_may_be_allowed(start_server: StartServer, repository: pathlib.Path) -> None:
+    """A client with a call may ping at the interval of the flag; without, in two hours."""
+    flag = "--grpc-http2-min-recv-ping-interval-without-data=0"
+    with (
+        start_server(repository, flag) as server,
+        Http2Connection(server.wait_until_ready()) as connection,
+    ):
+        connection.call(SERVICE + "ModelStreamInfer", None)
+        connection.send(ping() * 20)
+        acknowledged(connection, 20)
+        with Http2Connection(server) as idle:
+            idle.send(ping() * 4)
+            assert idle.read_until(is_goaway).reason == ENHANCE_YOUR_CALM
+
+
+def test_a_silent_client_is_pinged_and_closed(
+    start_server: StartServer, repository: pathlib.Path
+) -> None:
+    """A client with a call that doesn't answer the server's ping loses its connection."""
+    flags = (f"--grpc-keepalive-time={SOON}", f"--grpc-keepalive-timeout={SOON}")
+    with (
+        start_server(repository, *flags) as server,
+        Http2Connection(server.wait_until_ready()) as connection,
+        Http2Connection(server) as idle,
+    ):
+        live(idle)
+        connection.call(SERVICE + "ModelStreamInfer", None)
+        connection.read_until(is_ping)
+        connection.read_end()
+        # The other one has no call, and was not even pinged.
+        live(idle)
+        idle.send(frame(PING, payload=b"87654321"))
+        skipped = idle.read_until(lambda one: one.kind == PING)
+        assert (skipped.flags, skipped.payload) == (ACK, b"87654321")
+
+
+def test_answers_keep_a_connection(start_server: StartServer, repository: pathlib.Path) -> None:
+    """A client that answers is pinged again and again."""
+    flags = (f"--grpc-keepalive-time={SOON}", "--grpc-keepalive-permit-without-calls=true")
+    with (
+        start_server(repository, *flags, "--grpc-keepalive-timeout=30000") as server,
+        Http2Connection(server.wait_until_ready()) as connection,
+    ):
+        for _ in range(3):
+            payload = connection.read_until(is_ping).payload
+            connection.send(frame(PING, ACK, payload=payload))
+        live(connection)
+
+
+@pytest.mark.parametrize("grace", [(), (f"--grpc-max-connection-age-grace={SOON}",)])
+def test_an_old_connection_ends(
+    start_server: StartServer, repository: pathlib.Path, grace: tuple[str, ...]
+) -> None:
+    """At its age a connection is announced to end; calls may go on within the grace."""
+    with (
+        start_server(repository, f"--grpc-max-connection-age={SOON}", *grace) as server,
+        Http2Connection(server.wait_until_ready()) as connection,
+    ):
+        stream = connection.call(SERVICE + "ModelStreamInfer", None)
+        goaway = connection.read_until(is_goaway)
+        assert goaway.reason == NO_ERROR
+        if not grace:
+            # The client acknowledges by a ping that comes with the first announcement.
+            connection.send(frame(PING, ACK, payload=connection.read_until(is_ping).payload))
+            assert connection.read_until(is_goaway).last_stream == stream
+            connection.send(frame(DATA, 1, stream))
+            connection.read_until(is_end_of(stream))
+        assert all(one.kind in (GOAWAY, PING) for one in connection.read_end())
+
+
+def test_clients_reconnect_when_their_connection_is_old(
+    start_server: StartServer, repository: pathlib.Path
+) -> None:
+    """A client of gRPC notices nothing."""
+    with (
+        start_server(repository, "--grpc-max-connection-age=50") as server,
+        tritonclient.grpc.InferenceServerClient(server.wait_until_ready().grpc_url) as client,
+    ):
+        for _ in range(300):
+            assert client.is_server_live()
+
+
+@pytest.mark.galatea_only
+def test_a_silent_client_does_not_hold_the_end(
+    start_server: StartServer, repository: pathlib.Path
+) -> None:
+    """The server ends although a client without calls acknowledges nothing."""
+    with (
+        start_server(repository, f"--exit-timeout-secs={FOREVER_SECONDS}") as server,
+        Http2Connection(server.wait_until_ready()) as connection,
+        Http2Connection(server) as unused,
+    ):
+        live(connection)
+        unused.send(ping())
+        acknowledged(unused, 1)
+        server.terminate()
+        assert server.wait_for_exit() == 0
+        assert connection.read_until(is_goaway).reason == NO_ERROR
+
+
+def test_a_call_of_a_silent_client_is_finished(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """A response is sent, however long it takes, and the connection ends behind it."""
+    latch = Latch(tmp_path, "busy")
+    request = service_pb2.ModelInferRequest(model_name="busy", id="silent")
+    tensor = request.inputs.add(name="INPUT0", datatype="INT32", shape=[1])
+    tensor.contents.int_contents.append(7)
+    with (
+        start_server(tmp_path, f"--exit-timeout-secs={FOREVER_SECONDS}") as server,
+        latch,
+        Http2Connection(server.wait_until_ready()) as connection,
+        # Its end shows that those without calls have been closed meanwhile.
+        Http2Connection(server) as idle,
+    ):
+        stream = connection.call(SERVICE + "ModelInfer", request.SerializeToString())
+        live(idle)
+        server.terminate()
+        if not server.is_triton:
+            idle.read_end()
+        latch.open()
+        data = connection.read_until(lambda one: one.kind == DATA and one.stream == stream)
+        assert service_pb2.ModelInferResponse.FromString(data.payload[5:]).id == "silent"
+        connection.read_until(is_end_of(stream))
+        idle.close()
+        assert server.wait_for_exit() == 0
