@@ -455,7 +455,6 @@ def test_declared_length_over_the_limit(server: Server) -> None:
 
 
 @pytest.mark.galatea_only
-@pytest.mark.not_yet
 @pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
 def test_compressed_bodies_that_inflate(server: Server, compress: Any) -> None:
     """The limit applies to the inflated size."""
@@ -465,7 +464,6 @@ def test_compressed_bodies_that_inflate(server: Server, compress: Any) -> None:
     assert reply.status in (400, 413)
 
 
-@pytest.mark.not_yet
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 @pytest.mark.parametrize(
     "body", [b"", b"nonsense", gzip.compress(b"{}")[:-9], zlib.compress(b"{}")[:-4]]

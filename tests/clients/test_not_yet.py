@@ -6,8 +6,6 @@ that feature.
 
 from __future__ import annotations
 
-import gzip
-import json
 import pathlib
 from typing import Any
 
@@ -39,16 +37,6 @@ def test_generate(server: Server, path: str) -> None:
     reply = server.request("POST", path, b'{"INPUT0":[1]}')
     assert reply.status == 501
     assert "generate" in reply.error()
-
-
-def test_compression(server: Server) -> None:
-    """Compressed bodies are refused; requesting a compressed response is not, as it is optional."""
-    body = gzip.compress(json.dumps({"inputs": [VECTOR]}).encode())
-    reply = server.infer("identity_fp32", body, headers={"Content-Encoding": "gzip"})
-    assert reply.status == 501
-    reply = server.infer("identity_fp32", {"inputs": [VECTOR]}, headers={"Accept-Encoding": "gzip"})
-    assert reply.status == 200
-    assert reply.json()["outputs"][0]["data"] == [1, 2]
 
 
 @pytest.mark.parametrize("field", ["input", "output"])

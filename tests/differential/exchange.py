@@ -9,6 +9,7 @@ import json
 import pathlib
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,7 +23,12 @@ from cases import CRASH, Case  # noqa: E402
 from serving import serving  # noqa: E402
 from suites import SUITES, Suite  # noqa: E402
 
-KEPT_HEADERS = ["content-type", "inference-header-content-length"]
+KEPT_HEADERS = [
+    "content-type",
+    "content-encoding",
+    "accept-encoding",
+    "inference-header-content-length",
+]
 #: Figures that differ from run to run, and the example parameters that some releases of the
 #: Triton's identity backend send with each response.
 MASKED_KEYS = {"ns", "last_inference", "param0", "param1", "param2", "param3"}
@@ -51,14 +57,34 @@ def body_parts(headers: dict[str, str], body: bytes) -> dict[str, Any]:
     return parts
 
 
+def inflated(coding: str, body: bytes) -> bytes:
+    """A compressed body's content; the coding must be what it is called."""
+    return zlib.decompress(body, wbits={"gzip": 31, "deflate": 15}[coding])
+
+
+def send_request(connection: http.client.HTTPConnection, case: Case) -> None:
+    """Sends a request with the case's headers, also if one has several values."""
+    names = {name.lower() for name, _ in case.headers}
+    connection.putrequest(
+        case.method, case.path, skip_accept_encoding="accept-encoding" in names
+    )
+    if case.body or case.method == "POST":
+        connection.putheader("Content-Length", str(len(case.body)))
+    for name, value in case.headers:
+        connection.putheader(name, value)
+    connection.endheaders(case.body or None)
+
+
 def over_http(address: str, case: Case) -> dict[str, Any]:
     """Sends one case over HTTP."""
     connection = http.client.HTTPConnection(address, timeout=60)
     try:
-        connection.request(case.method, case.path, case.body or None, dict(case.headers))
+        send_request(connection, case)
         response = connection.getresponse()
         body = response.read()
         headers = {k.lower(): v for k, v in response.getheaders()}
+        if "content-encoding" in headers:
+            body = inflated(headers["content-encoding"], body)
         # The type of an empty body has no meaning.
         kept = {k: headers[k] for k in KEPT_HEADERS if k in headers and body}
         return {"status": response.status, "headers": kept} | body_parts(headers, body)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
 
 import classification_cases  # noqa: E402
+import compression_cases  # noqa: E402
 import configuration_cases  # noqa: E402
 import ensemble_cases  # noqa: E402
 import held_cases  # noqa: E402
@@ -91,6 +92,11 @@ SUITES = {
         configuration_cases.write_configurations,
         lambda: list(configuration_cases.configuration_cases()),
         flags=configuration_cases.FLAGS,
+    ),
+    "compression": Suite(
+        "triton-2.51-compression",
+        compression_cases.write_models,
+        compression_cases.compression_cases,
     ),
     "statistics": Suite(
         "triton-2.51-statistics",

@@ -1,9 +1,10 @@
-//! A bound on the threads that wait for backends.
+//! A bound on the threads that wait for backends, or compute for long.
 //!
 //! Some requests of clients, such as readiness checks of models, call a backend, which may
 //! block. That happens on threads for blocking work, of which a door uses a bounded number:
 //! a backend that hangs holds up further requests of the kind, and nothing else.
 
+use std::num::NonZero;
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -12,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// permit; each connection bounds how many of its calls do.
 const THREADS_MAX: usize = 16;
 
-/// Permits to wait for a backend.
+/// Permits to wait for a backend, or to compute.
 #[derive(Clone, Debug)]
 pub struct BlockingPermits(Arc<Semaphore>);
 
@@ -31,6 +32,13 @@ impl Default for BlockingPermits {
 }
 
 impl BlockingPermits {
+    /// Permits for work that computes: one for each processor.
+    #[must_use]
+    pub fn per_processor() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Self(Arc::new(Semaphore::new(processors)))
+    }
+
     /// Waits for a permit. It moves to the thread that blocks, because that outlasts a
     /// client that goes away.
     pub async fn acquire(&self) -> BlockingPermit {

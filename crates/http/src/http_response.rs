@@ -12,7 +12,8 @@ use galatea_infer::{Code, Status};
 use galatea_stdx::len64;
 use http_body::{Body, Frame, SizeHint};
 use hyper::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue,
+    RETRY_AFTER,
 };
 use hyper::{Response, StatusCode};
 use smallvec::SmallVec;
@@ -68,6 +69,8 @@ pub(crate) struct HttpResponse {
     pub(crate) content_type: Option<&'static str>,
     /// The header [`HEADER_LENGTH`].
     pub(crate) header_length: Option<usize>,
+    /// The compression of the body.
+    pub(crate) content_encoding: Option<&'static str>,
     /// The header with the accepted compressions.
     pub(crate) accept_encoding: Option<&'static str>,
     /// After how many seconds the client may try again, in the header `Retry-After`.
@@ -86,6 +89,7 @@ impl HttpResponse {
             code,
             content_type,
             header_length: None,
+            content_encoding: None,
             accept_encoding: None,
             retry_after_secs: None,
             closes: false,
@@ -103,6 +107,9 @@ impl HttpResponse {
         }
         if let Some(length) = self.header_length {
             headers.insert(HEADER_LENGTH, HeaderValue::from(length));
+        }
+        if let Some(coding) = self.content_encoding {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding));
         }
         if let Some(accepted) = self.accept_encoding {
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
@@ -162,10 +169,10 @@ pub(crate) fn closing(response: HttpResponse) -> HttpResponse {
     HttpResponse { closes: true, ..response }
 }
 
-/// The refusal of a compressed body, with what is accepted instead.
+/// The refusal of a body in an unknown coding, with what is accepted instead.
 pub(crate) fn unsupported_encoding() -> HttpResponse {
     let response = error(StatusCode::NOT_IMPLEMENTED, "Unsupported compression type");
-    HttpResponse { accept_encoding: Some("identity"), ..response }
+    HttpResponse { accept_encoding: Some("gzip, deflate"), ..response }
 }
 
 /// The response to an inference request.
@@ -174,6 +181,7 @@ pub(crate) fn inference(encoded: EncodedResponse) -> HttpResponse {
         code: StatusCode::OK,
         content_type: Some(if encoded.header_length.is_some() { OCTETS } else { JSON }),
         header_length: encoded.header_length,
+        content_encoding: None,
         accept_encoding: None,
         retry_after_secs: None,
         closes: false,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use hyper::Method;
-use hyper::header::{CONTENT_ENCODING, EXPECT, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, EXPECT, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 
 use crate::http_response::HEADER_LENGTH;
@@ -17,6 +17,7 @@ pub(crate) struct RequestHead<'a> {
     /// Of repeated headers, the first counts.
     pub(crate) header_length: Option<&'a [u8]>,
     pub(crate) encoding: Option<&'a [u8]>,
+    pub(crate) accept_encoding: Option<&'a [u8]>,
     /// The client may wait for an interim response before it sends the body.
     pub(crate) expects_continue: bool,
     /// Every header with its name in lower case, for an endpoint that wants them.
@@ -37,6 +38,7 @@ impl<'a> RequestHead<'a> {
             path: parts.uri.path(),
             header_length: value(HEADER_LENGTH),
             encoding: value(CONTENT_ENCODING),
+            accept_encoding: value(ACCEPT_ENCODING),
             expects_continue: parts.headers.contains_key(EXPECT),
             headers: headers.unwrap_or_default(),
         }
@@ -46,10 +48,5 @@ impl<'a> RequestHead<'a> {
     pub(crate) fn header(&self, name: &str) -> Option<&'a [u8]> {
         let header = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         header.map(|(_, value)| *value)
-    }
-
-    /// Whether the body is compressed.
-    pub(crate) fn is_compressed(&self) -> bool {
-        self.encoding.is_some_and(|encoding| !encoding.is_empty() && encoding != b"identity")
     }
 }

@@ -4,6 +4,8 @@ use galatea_infer::Status;
 
 use galatea_gate::limits::Limits;
 
+use crate::compression::StreamEnd;
+
 /// The JSON text, or a body that would be JSON, exceeds the limit.
 pub(super) fn json_too_large(length: u64, limits: &Limits) -> Status {
     Status::invalid_argument(format!(
@@ -35,6 +37,43 @@ pub fn body_too_large(length: u64, header_length: Option<u64>, limits: &Limits) 
             limits.input_bytes_max
         )),
     }
+}
+
+/// A compressed body exceeds the limit, when it is inflated or before.
+#[must_use]
+pub fn inflated_body_too_large(limits: &Limits) -> Status {
+    Status::invalid_argument(format!(
+        "Decompressed data size exceeds the maximum allowed value of {} bytes. Use \
+         --http-max-input-size to increase the limit.",
+        limits.input_bytes_max
+    ))
+}
+
+/// A body is compressed, and empty.
+#[must_use]
+pub fn nothing_to_inflate() -> Status {
+    Status::invalid_argument("nothing to be decompressed")
+}
+
+/// Checks whether a request is all that was sent: its compressed body, which has this end,
+/// may have been damaged or cut on the way.
+///
+/// JSON shows by itself whether it is whole, and it says how long the tensors are. So only a
+/// raw body needs the end of its compressed data.
+///
+/// # Errors
+///
+/// `InvalidArgument` if it isn't. Triton executes what was inflated before.
+pub fn check_stream_end(end: StreamEnd, is_raw: bool) -> Result<(), Status> {
+    let mistake = match end {
+        StreamEnd::Complete => return Ok(()),
+        StreamEnd::Truncated if !is_raw => return Ok(()),
+        StreamEnd::Truncated => "request body is truncated: its compressed data has no end",
+        StreamEnd::Damaged => {
+            "request body is damaged: its compressed data or their checksum are wrong"
+        }
+    };
+    Err(Status::invalid_argument(mistake))
 }
 
 /// A tensor in the client's shared memory.

@@ -45,7 +45,7 @@ pub use documents::{
     encode_error, encode_model_metadata, encode_repository_index, encode_server_metadata,
 };
 pub use encode::{EncodedResponse, encode_infer_response};
-pub use errors::body_too_large;
+pub use errors::{body_too_large, check_stream_end, inflated_body_too_large, nothing_to_inflate};
 pub use header::{parse_header_length, parse_version};
 pub use output::{OutputEncoding, OutputForm};
 pub use raw::{decode_raw_infer, raw_input};

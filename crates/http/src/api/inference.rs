@@ -1,15 +1,16 @@
 //! The inference endpoint.
 
-use bytes::Bytes;
+use galatea_codec::compression::StreamEnd;
 use galatea_codec::forward::forward;
 use galatea_codec::http::{
-    OutputEncoding, TargetModel, decode_infer, decode_raw_infer, encode_infer_response,
-    parse_header_length, parse_version,
+    OutputEncoding, TargetModel, check_stream_end, decode_infer, decode_raw_infer,
+    encode_infer_response, parse_header_length, parse_version,
 };
 use galatea_infer::{CancelToken, Pass, ResponseSender, Status, api};
 use tokio::sync::oneshot;
 
 use super::Api;
+use crate::compression::{BodyCoding, InflatedBody};
 use crate::endpoint::Disconnected;
 use crate::guard::{exiting, guarded};
 use crate::http_response::{self, HttpResponse};
@@ -38,52 +39,79 @@ impl Api {
         if self.is_stopping() {
             return Ok(http_response::failure(&exiting()));
         }
-        if head.is_compressed() {
-            return Ok(http_response::unsupported_encoding());
-        }
         let body = match self.read_body(head, body).await? {
             Ok(body) => body,
             Err(refusal) => return Ok(refusal),
         };
-        let started = match guarded(|| self.start_inference(pass, head, body, name, version)) {
+        // An unknown model is reported before any error in the body.
+        let target = match guarded(|| self.target(pass, name, version)) {
+            Ok(target) => target,
+            Err(status) => return Ok(http_response::failure(&status)),
+        };
+        let inflated = match BodyCoding::of(head) {
+            BodyCoding::Identity => Ok(InflatedBody { bytes: body, end: StreamEnd::Complete }),
+            BodyCoding::Compressed => self.compression.inflate(body, &self.limits).await,
+            BodyCoding::Unknown => return Ok(http_response::unsupported_encoding()),
+        };
+        let started =
+            inflated.and_then(|body| guarded(|| self.start_inference(pass, head, body, target)));
+        let StartedInference { encoding, result, cancel } = match started {
             Ok(started) => started,
             Err(status) => return Ok(http_response::failure(&status)),
         };
-        let StartedInference { encoding, result, cancel } = started;
         let result = result.await.unwrap_or_else(|_| {
             Err(Status::internal("the request was dropped without a final response"))
         });
         cancel.disarm();
         let encoded = guarded(|| encode_infer_response(&result?, &encoding));
-        Ok(encoded.map_or_else(|status| http_response::failure(&status), http_response::inference))
+        let response = match encoded.map(http_response::inference) {
+            Ok(response) => self.compression.deflate(head, response).await,
+            Err(status) => Err(status),
+        };
+        Ok(response.unwrap_or_else(|status| http_response::failure(&status)))
+    }
+
+    /// The model that a request is for, which must be one for single responses.
+    fn target(
+        &self,
+        pass: Pass<api::Inference>,
+        name: &str,
+        version: &str,
+    ) -> Result<TargetModel, Status> {
+        let target =
+            TargetModel { model_name: name.to_owned(), model_version: parse_version(version)? };
+        if self.control.is_decoupled(pass, name, target.model_version)? {
+            return Err(Status::unsupported(
+                "HTTP end point doesn't support models with decoupled transaction policy",
+            ));
+        }
+        Ok(target)
     }
 
     fn start_inference(
         &self,
         pass: Pass<api::Inference>,
         head: &RequestHead<'_>,
-        body: Bytes,
-        name: &str,
-        version: &str,
+        body: InflatedBody,
+        target: TargetModel,
     ) -> Result<StartedInference, Status> {
-        let target =
-            TargetModel { model_name: name.to_owned(), model_version: parse_version(version)? };
-        // An unknown model is reported before any error in the body.
-        if self.control.is_decoupled(pass, name, target.model_version)? {
-            return Err(Status::unsupported(
-                "HTTP end point doesn't support models with decoupled transaction policy",
-            ));
-        }
+        let InflatedBody { bytes: body, end } = body;
         let header_length = match head.header_length {
             Some(value) => parse_header_length(value, body.len())?,
             None => body.len(),
         };
-        let (mut request, encoding) = if header_length == 0 {
-            let config = self.control.config_for_inference(pass, name, target.model_version)?;
+        let is_raw = header_length == 0;
+        let (mut request, encoding) = if is_raw {
+            let config = self.control.config_for_inference(
+                pass,
+                &target.model_name,
+                target.model_version,
+            )?;
             decode_raw_infer(&body, target, &config, &self.limits)?
         } else {
             decode_infer(&body, header_length, target, &self.limits)?
         };
+        check_stream_end(end, is_raw)?;
         if let Some(forwarding) = &self.header_forward {
             let headers = head.headers.iter().map(|(name, value)| (name.as_ref(), *value));
             forward(&mut request.parameters, forwarding.parameters(headers)?);

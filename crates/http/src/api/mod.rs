@@ -9,7 +9,8 @@ use bytes::Bytes;
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::http::{
     IndexRequest, UnloadRequest, body_too_large, decode_load_request, encode_model_metadata,
-    encode_repository_index, encode_server_metadata, encode_statistics, parse_version,
+    encode_repository_index, encode_server_metadata, encode_statistics, inflated_body_too_large,
+    parse_version,
 };
 use galatea_door::{BlockingPermits, CompletionQueues, PhaseWatch, Renderer};
 use galatea_gate::access::{Admission, Gate};
@@ -19,6 +20,7 @@ use hyper::StatusCode;
 
 use self::document::Document;
 use crate::body_drain::BodyDrain;
+use crate::compression::{BodyCoding, Compression};
 use crate::endpoint::{Disconnected, Endpoint};
 use crate::guard::{exiting, failed, guarded};
 use crate::http_response::{self, HttpResponse};
@@ -41,6 +43,7 @@ pub(crate) struct Api {
     /// For readiness checks that call a backend.
     blocking_permits: BlockingPermits,
     body_drain: BodyDrain,
+    compression: Compression,
     phase: PhaseWatch,
     request_log: Option<RequestLog>,
 }
@@ -88,6 +91,7 @@ impl Api {
             documents,
             blocking_permits: BlockingPermits::default(),
             body_drain: BodyDrain::new(drain_bytes_max, options.drain_silence_max, phase.clone()),
+            compression: Compression::new(),
             phase,
             request_log: options.request_log.clone(),
         }
@@ -382,6 +386,10 @@ impl Api {
         match error {
             BodyError::Truncated => Err(Disconnected),
             BodyError::Stopping => Ok(http_response::failure(&exiting())),
+            // Compressed data of this length inflate to more than the limit.
+            BodyError::TooLarge { .. } if BodyCoding::of(head) == BodyCoding::Compressed => {
+                Ok(http_response::failure(&inflated_body_too_large(&self.limits)))
+            }
             BodyError::TooLarge { length } => {
                 let header_length = head.header_length.map(|value| {
                     let text = std::str::from_utf8(value).ok();

@@ -44,6 +44,7 @@ pub(super) fn parse(bytes: &[u8], with_headers: bool) -> Option<PlainHead<'_>> {
         path,
         header_length: None,
         encoding: None,
+        accept_encoding: None,
         expects_continue: false,
         headers: Vec::new(),
     };
@@ -90,6 +91,9 @@ impl<'a> PlainHead<'a> {
             14 if is("content-length") => {
                 self.body_length = content_length(value)?;
                 return (!std::mem::replace(has_length, true)).then_some(());
+            }
+            15 if is("accept-encoding") => {
+                self.head.accept_encoding.get_or_insert(value);
             }
             16 if is("content-encoding") => {
                 self.head.encoding.get_or_insert(value);

@@ -66,6 +66,9 @@ impl ResponseWriter {
         if let Some(length) = response.header_length {
             push(&["Inference-Header-Content-Length: ", digits.format(length), "\r\n"]);
         }
+        if let Some(coding) = response.content_encoding {
+            push(&["Content-Encoding: ", coding, "\r\n"]);
+        }
         if let Some(accepted) = response.accept_encoding {
             push(&["Accept-Encoding: ", accepted, "\r\n"]);
         }

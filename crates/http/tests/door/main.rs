@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod bodies;
+mod compression;
 mod endpoints;
 mod fake;
 mod harness;

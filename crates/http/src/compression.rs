@@ -1,0 +1,171 @@
+//! Compressed bodies of inference requests and responses.
+//!
+//! Short ones are done on the I/O thread. Longer ones go to threads for such work, of which
+//! there are no more than processors, because an I/O thread serves many other connections.
+
+use bytes::Bytes;
+use galatea_codec::compression::{
+    Coding, Format, Inflater, Level, Progress, StreamEnd, accepted_coding, deflate,
+};
+use galatea_codec::http::{inflated_body_too_large, nothing_to_inflate};
+use galatea_door::{BlockingPermit, BlockingPermits};
+use galatea_gate::limits::Limits;
+use galatea_infer::Status;
+use smallvec::smallvec;
+use tokio::sync::oneshot;
+
+use crate::guard::{exiting, guarded};
+use crate::http_response::HttpResponse;
+use crate::request_head::RequestHead;
+
+/// An I/O thread inflates about this many bytes at once: less than a millisecond.
+const INLINE_INFLATED_BYTES: usize = 128 << 10;
+
+/// An I/O thread deflates bodies up to this size, which takes about as long.
+const INLINE_DEFLATED_BYTES: usize = 32 << 10;
+
+/// After this many inflated bytes, another thread looks whether the client is still there.
+const SLICE_BYTES: usize = 4 << 20;
+
+/// The coding of a request's body.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BodyCoding {
+    /// As it is.
+    Identity,
+    /// Compressed. Either name is taken for either format, as in Triton.
+    Compressed,
+    /// In some other way.
+    Unknown,
+}
+
+impl BodyCoding {
+    pub(crate) fn of(head: &RequestHead<'_>) -> Self {
+        match head.encoding {
+            None | Some(b"identity") => Self::Identity,
+            Some(name) if Coding::named(name).is_some() => Self::Compressed,
+            Some(_) => Self::Unknown,
+        }
+    }
+}
+
+/// A body that was inflated.
+pub(crate) struct InflatedBody {
+    pub(crate) bytes: Bytes,
+    pub(crate) end: StreamEnd,
+}
+
+/// Inflates and deflates bodies.
+pub(crate) struct Compression {
+    permits: BlockingPermits,
+}
+
+impl Compression {
+    pub(crate) fn new() -> Self {
+        Self { permits: BlockingPermits::per_processor() }
+    }
+
+    /// Inflates a body. If the client disconnects first, the future is dropped, which ends
+    /// the work.
+    pub(crate) async fn inflate(
+        &self,
+        body: Bytes,
+        limits: &Limits,
+    ) -> Result<InflatedBody, Status> {
+        if body.is_empty() {
+            return Err(nothing_to_inflate());
+        }
+        let mut inflater = Inflater::new(body, Format::Either, limits.input_bytes_max);
+        let mut progress = guarded(|| Ok(inflater.advance(INLINE_INFLATED_BYTES)))?;
+        if progress == Progress::Paused {
+            let permit = self.permits.acquire().await;
+            (inflater, progress) = inflate_elsewhere(inflater, permit).await?;
+        }
+        match progress {
+            Progress::Ended(end) => Ok(InflatedBody { bytes: inflater.into_output().into(), end }),
+            Progress::TooLong => Err(inflated_body_too_large(limits)),
+            Progress::Paused => Err(Status::internal("a body was not inflated to its end")),
+        }
+    }
+
+    /// The response to an inference request as the client accepts it.
+    pub(crate) async fn deflate(
+        &self,
+        head: &RequestHead<'_>,
+        response: HttpResponse,
+    ) -> Result<HttpResponse, Status> {
+        let Some(coding) = head.accept_encoding.and_then(accepted_coding) else {
+            return Ok(response);
+        };
+        let parts = response.chunks;
+        let length = parts.iter().map(Bytes::len).fold(0, usize::saturating_add);
+        let compressed = if length <= INLINE_DEFLATED_BYTES {
+            guarded(|| Ok(deflate(&parts, coding, Level::DEFAULT)))?
+        } else {
+            let permit = self.permits.acquire().await;
+            let work = move || {
+                let _permit = permit;
+                guarded(|| Ok(deflate(&parts, coding, Level::DEFAULT)))
+            };
+            tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(exiting()))?
+        };
+        Ok(HttpResponse {
+            content_encoding: Some(coding.name()),
+            chunks: smallvec![Bytes::from(compressed)],
+            ..response
+        })
+    }
+}
+
+/// Inflates to the end, on a thread for such work, unless the receiver is dropped.
+async fn inflate_elsewhere(
+    mut inflater: Inflater,
+    permit: BlockingPermit,
+) -> Result<(Inflater, Progress), Status> {
+    let (sender, receiver) = oneshot::channel();
+    tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        let result = guarded(|| {
+            let mut progress = Progress::Paused;
+            while progress == Progress::Paused && !sender.is_closed() {
+                progress = inflater.advance(SLICE_BYTES);
+            }
+            Ok((inflater, progress))
+        });
+        // The receiver is gone if the client is.
+        drop(sender.send(result));
+    });
+    receiver.await.unwrap_or_else(|_| Err(exiting()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    /// Whether a body of zeros is inflated in the first poll.
+    fn is_inflated_at_once(length: usize) -> bool {
+        let body = deflate(&[Bytes::from(vec![0; length])], Coding::Gzip, Level::DEFAULT);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let compression = Compression::new();
+        let limits = Limits { input_bytes_max: u64::MAX };
+        runtime.block_on(async {
+            let mut inflating = pin!(compression.inflate(body.into(), &limits));
+            let polled = inflating.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            let at_once = polled.is_ready();
+            let inflated = match polled {
+                std::task::Poll::Ready(inflated) => inflated,
+                std::task::Poll::Pending => inflating.await,
+            };
+            assert_eq!(inflated.map(|body| body.bytes.len()), Ok(length));
+            at_once
+        })
+    }
+
+    #[test]
+    fn io_threads_inflate_short_bodies_only() {
+        assert!(is_inflated_at_once(1000));
+        assert!(!is_inflated_at_once(10 << 20));
+    }
+}
