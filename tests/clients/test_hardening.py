@@ -1,15 +1,359 @@
-"""What hostile clients must not achieve."""
+"""One test for each way in which hostile input once cost more than it may.
+
+Each ends with a live server, a good response and memory near where it was: see
+`resilience.unharmed`.
+"""
 
 from __future__ import annotations
 
 import concurrent.futures
 import json
+import pathlib
 import threading
+import urllib.parse
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from tritonclient.grpc import service_pb2
 
-from raw_http import Connection, get
-from server import Server
+from conftest import StartServer
+from raw_http import Connection, get, post
+from resilience import (
+    GOOD_MODEL,
+    GOOD_REQUEST,
+    MEBIBYTE,
+    TEXT_BYTES_MAX,
+    check_refused,
+    grpc_stub,
+    infer_message,
+    refusal,
+    unharmed,
+)
+from server import HEADER_LENGTH, Reply, Server
+
+pytestmark = pytest.mark.galatea_only
+
+EXPLICIT = "--model-control-mode=explicit"
+
+#: A model of the repository that is not loaded.
+SPARE_MODEL = "spare"
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A repository for clients that load models."""
+    path = tmp_path_factory.mktemp("explicit")
+    write_identity(path, GOOD_MODEL)
+    write_identity(path, SPARE_MODEL)
+    return path
+
+
+@pytest.fixture(scope="module")
+def explicit(start_server: StartServer, repository: pathlib.Path) -> Iterator[Server]:
+    """A server on which clients load models. One model serves from the start."""
+    with start_server(repository, EXPLICIT, f"--load-model={GOOD_MODEL}") as running:
+        yield running.wait_until_ready()
+    assert running.process.returncode == 0
+
+
+def identity_config(name: str) -> dict[str, Any]:
+    """The configuration of an identity model, as JSON."""
+    tensor = {"data_type": "TYPE_INT32", "dims": [-1]}
+    return {
+        "name": name,
+        "backend": "identity",
+        "max_batch_size": 8,
+        "input": [{"name": "INPUT0", **tensor}],
+        "output": [{"name": "OUTPUT0", **tensor}],
+    }
+
+
+def write_identity(repository: pathlib.Path, name: str, extra: str = "") -> pathlib.Path:
+    """Writes an identity model, which needs no files."""
+    folder = repository / name
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(
+        'backend: "identity" max_batch_size: 8 '
+        'input { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] } '
+        'output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] } ' + extra
+    )
+    return folder
+
+
+def load(server: Server, model: str, parameters: dict[str, Any] | None = None) -> Reply:
+    """Requests a load over HTTP."""
+    body = b"" if parameters is None else json.dumps({"parameters": parameters}).encode()
+    name = urllib.parse.quote(model, safe="")
+    return server.request("POST", f"/v2/repository/models/{name}/load", body)
+
+
+def unload(server: Server, model: str) -> Reply:
+    """Requests an unload over HTTP."""
+    return server.request("POST", f"/v2/repository/models/{model}/unload", b"")
+
+
+def check_bad_request(reply: Reply, text: str) -> None:
+    """The reply is 400 with a short text that contains `text`."""
+    assert reply.status == 400, reply.body[:1000]
+    assert text in reply.error()
+    assert len(reply.body) < TEXT_BYTES_MAX
+
+
+def body_with(shape: bytes) -> bytes:
+    """A request of 38 MiB at most with this shape."""
+    return (
+        b'{"inputs":[{"name":"INPUT0","datatype":"INT32","data":[7],"shape":[' + shape + b"]}]}"
+    )
+
+
+# Finding 2: memory far beyond the body.
+
+
+@pytest.mark.parametrize("dim", [b"2,", b"1,"], ids=["overflow", "ones"])
+def test_dims_over_http_are_counted_before_they_are_collected(server: Server, dim: bytes) -> None:
+    """38 MiB of dimensions took 1.4 GiB, and came back in the error."""
+    with unharmed(server, peak_mebibytes=160):
+        reply = server.infer(GOOD_MODEL, body_with(dim * (19 * MEBIBYTE) + b"1"))
+        check_bad_request(reply, "shape has more than 256 dimensions")
+
+
+def test_dims_over_grpc_are_counted_before_they_are_collected(server: Server) -> None:
+    """A packed dimension takes one byte."""
+    message = infer_message(shape=[1] * (8 * MEBIBYTE))
+    with grpc_stub(server) as stub, unharmed(server, peak_mebibytes=64):
+        check_refused(stub.ModelInfer, message, "shape has more than 256 dimensions")
+
+
+def test_parameters_over_http_are_counted(server: Server) -> None:
+    """Eleven times the body."""
+    parameters = b",".join(b'"%d":0' % number for number in range(2_000_000))
+    body = b'{"parameters":{' + parameters + b"}," + json.dumps(GOOD_REQUEST).encode()[1:]
+    with unharmed(server, peak_mebibytes=160):
+        reply = server.infer(GOOD_MODEL, body)
+        check_bad_request(reply, "request has more than 65536 parameters")
+
+
+@pytest.mark.parametrize("place", ["request", "input", "output"])
+def test_parameters_over_grpc_are_counted_everywhere(server: Server, place: str) -> None:
+    """Those of an input were not."""
+    message = infer_message()
+    holder = {"request": message, "input": message.inputs[0], "output": message.outputs.add()}
+    for number in range(400_000):
+        holder[place].parameters[str(number)].bool_param = True
+    with grpc_stub(server) as stub, unharmed(server, peak_mebibytes=96):
+        check_refused(stub.ModelInfer, message, "request has more than 65536 parameters")
+
+
+@pytest.mark.parametrize("model", ["identity_bytes", "onnx_identity_bytes"])
+def test_millions_of_empty_strings_are_refused(server: Server, model: str) -> None:
+    """A backend holds each as an object, which takes far more than its three bytes."""
+    count = 15_000_000
+    head = '{"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1,%d],"data":[' % count
+    with unharmed(server, peak_mebibytes=192):
+        reply = server.infer(model, head.encode() + b'"",' * (count - 1) + b'""]}]}')
+        check_bad_request(reply, "request has more than 4194304 elements of type BYTES")
+        binary = {"name": "INPUT0", "datatype": "BYTES", "shape": [1, count]}
+        binary["parameters"] = {"binary_data_size": 4 * count}
+        reply = server.infer(model, {"inputs": [binary]}, bytes(4 * count))
+        check_bad_request(reply, "request has more than 4194304 elements of type BYTES")
+
+
+def test_strings_over_grpc_are_counted(server: Server) -> None:
+    """As list and as raw contents."""
+    count = 10_000_000
+    listed = infer_message(datatype="BYTES", shape=[1, count])
+    listed.model_name = "identity_bytes"
+    raw = service_pb2.ModelInferRequest()
+    raw.CopyFrom(listed)
+    raw.raw_input_contents[0] = bytes(4 * count)
+    del listed.raw_input_contents[:]
+    listed.inputs[0].contents.bytes_contents.extend([b""] * count)
+    with grpc_stub(server) as stub, unharmed(server, peak_mebibytes=160):
+        for message in (listed, raw):
+            text = "request has more than 4194304 elements of type BYTES"
+            check_refused(stub.ModelInfer, message, text)
+
+
+def test_long_names_are_not_repeated(server: Server) -> None:
+    """A name of 16 MiB came back, and was compared and copied on the way."""
+    name = "n" * (16 * MEBIBYTE)
+    tensor = GOOD_REQUEST["inputs"][0]
+    with grpc_stub(server) as stub, unharmed(server, peak_mebibytes=160):
+        reply = server.infer(GOOD_MODEL, {"inputs": [{**tensor, "name": name}]})
+        check_bad_request(reply, "input name of 16777216 bytes is longer than 4096 bytes")
+        reply = server.infer(GOOD_MODEL, {**GOOD_REQUEST, "outputs": [{"name": name}]})
+        check_bad_request(reply, "output name of 16777216 bytes is longer than 4096 bytes")
+        reply = server.infer(GOOD_MODEL, {**GOOD_REQUEST, "parameters": {name: 1}})
+        check_bad_request(reply, "parameter name of 16777216 bytes is longer than 4096 bytes")
+        check_refused(stub.ModelInfer, infer_message(name=name), "input name of 16777216 bytes")
+        unknown = infer_message()
+        unknown.model_name = name
+        check_refused(stub.ModelInfer, unknown, "model name of 16777216 bytes")
+        wrong_type = infer_message(datatype=name)
+        error = refusal(stub.ModelInfer, wrong_type)
+        assert len(error.details()) < TEXT_BYTES_MAX
+
+
+def test_thousands_of_long_names_are_compared_once(server: Server) -> None:
+    """4,096 inputs with long names that differ at their ends."""
+    tensor = GOOD_REQUEST["inputs"][0]
+    inputs = [{**tensor, "name": f"{'n' * 4000}{number}"} for number in range(4096)]
+    with unharmed(server, peak_mebibytes=160):
+        reply = server.infer(GOOD_MODEL, {"inputs": inputs})
+        check_bad_request(reply, "expected 1 inputs but got 4096 inputs")
+
+
+def test_typed_contents_take_no_more_than_their_tensor(server: Server) -> None:
+    """One byte on the wire is eight in memory, and growing lists would double that."""
+    message = infer_message()
+    del message.raw_input_contents[:]
+    message.inputs[0].contents.int64_contents.extend([1] * (8 * MEBIBYTE))
+    with grpc_stub(server) as stub, unharmed(server, peak_mebibytes=112):
+        check_refused(stub.ModelInfer, message, "of type 'INT64', expected datatype 'INT32'")
+
+
+# Finding 4: diagnostics of a configuration.
+
+
+@pytest.mark.parametrize("field", ["input", "batch_input", "unknown"])
+def test_mistakes_of_a_configuration_are_shown_up_to_a_number(
+    explicit: Server, field: str
+) -> None:
+    """1.1 MiB of empty inputs became 76 MiB of errors."""
+    text = json.dumps(identity_config(SPARE_MODEL))[:-1]
+    members = {
+        "input": '"input":[' + ",".join(["{}"] * 60_000) + "]",
+        "batch_input": '"batch_input":[' + ",".join(["{}"] * 60_000) + "]",
+        "unknown": ",".join(f'"field_{number}":0' for number in range(100_000)),
+    }
+    config = f"{text},{members[field]}}}"
+    logged = len(explicit.log())
+    with unharmed(explicit, peak_mebibytes=192):
+        reply = load(explicit, SPARE_MODEL, {"config": config})
+        assert reply.status in (400, 500)
+        assert "more errors are not shown" in reply.error()
+        assert len(reply.body) < TEXT_BYTES_MAX
+        assert len(explicit.log()) - logged < 4 * TEXT_BYTES_MAX
+
+
+def test_configurations_have_a_size(explicit: Server) -> None:
+    """Empty objects take three bytes of text and hundreds in memory."""
+    text = json.dumps(identity_config(SPARE_MODEL))[:-1]
+    with unharmed(explicit, peak_mebibytes=256):
+        for count, expected in ((10_000_000, "at most 4194304 are read"), (1_000_000, "objects")):
+            config = f'{text},"batch_input":[{",".join(["{}"] * count)}]}}'
+            reply = load(explicit, SPARE_MODEL, {"config": config})
+            assert reply.status in (400, 500)
+            assert expected in reply.error()
+            assert len(reply.body) < TEXT_BYTES_MAX
+
+
+# Finding 10: files that come with a load.
+
+
+def load_message(files: dict[str, bytes]) -> service_pb2.RepositoryModelLoadRequest:
+    """A load over gRPC with files."""
+    message = service_pb2.RepositoryModelLoadRequest(model_name="overlaid")
+    message.parameters["config"].string_param = json.dumps(identity_config("overlaid"))
+    for path, content in files.items():
+        message.parameters[f"file:{path}"].bytes_param = content
+    return message
+
+
+def test_files_over_grpc_have_the_size_of_those_over_http(explicit: Server) -> None:
+    """A file of 300 MiB was read before it was refused."""
+    message = load_message({"1/model": bytes(300 * MEBIBYTE)})
+    with grpc_stub(explicit) as stub, unharmed(explicit, peak_mebibytes=32):
+        check_refused(stub.RepositoryModelLoad, message, "--http-max-input-size")
+        stub.RepositoryModelLoad(load_message({"1/model": bytes(MEBIBYTE)}))
+        assert unload(explicit, "overlaid").status == 200
+
+
+def test_the_number_and_depth_of_files_are_limited(explicit: Server) -> None:
+    """300,000 empty files took ten seconds, each a directory or several."""
+    many = {f"1/{number}": b"" for number in range(300_000)}
+    deep = {"/".join("d" * 17) + "/f": b""}
+    with grpc_stub(explicit) as stub, unharmed(explicit, peak_mebibytes=128):
+        check_refused(stub.RepositoryModelLoad, load_message(many), "more than 4096 files")
+        check_refused(stub.RepositoryModelLoad, load_message(deep), "more than 16 directories")
+        encoded = {f"file:{path}": "" for path in many}
+        check_bad_request(load(explicit, "overlaid", encoded), "more than 4096 files")
+        encoded = {f"file:{path}": "" for path in deep}
+        check_bad_request(load(explicit, "overlaid", encoded), "more than 16 directories")
+
+
+# Finding 13: lines of the log.
+
+
+def test_log_lines_can_not_be_forged_by_unicode(explicit: Server) -> None:
+    """Characters that end a line or turn text around, beside the control characters."""
+    deceptive = "\u2028E1121 forged\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+    config = json.dumps({"name": f"x{deceptive}", "backend": "identity"})
+    with unharmed(explicit):
+        assert load(explicit, SPARE_MODEL, {"config": config}).status >= 400
+        with grpc_stub(explicit) as stub:
+            refusal(
+                stub.RepositoryModelLoad,
+                service_pb2.RepositoryModelLoadRequest(model_name=f"y{deceptive}"),
+            )
+        log = explicit.log()
+        assert "\\u2028E1121 forged\\u2029\\u202A" in log
+        assert not set(deceptive[14:]) & set(log)
+        assert "\u2028" not in log
+
+
+def test_the_log_repeats_a_bounded_part_of_a_request(
+    start_server: StartServer, repository: pathlib.Path
+) -> None:
+    """An identifier of 8 MiB became 48 MiB of the log, or 90."""
+    flags = (EXPLICIT, f"--load-model={GOOD_MODEL}", "--log-verbose=2")
+    with start_server(repository, *flags) as server:
+        server.wait_until_ready()
+        with unharmed(server, peak_mebibytes=128):
+            before = len(server.log())
+            document = {**GOOD_REQUEST, "id": "\u202e\x01" * (4 * MEBIBYTE)}
+            document["inputs"] = [{**GOOD_REQUEST["inputs"][0], "shape": [9, 1], "data": [7] * 9}]
+            reply = server.infer(GOOD_MODEL, json.dumps(document, ensure_ascii=False).encode())
+            assert reply.status == 400
+            assert len(reply.body) < 8 * TEXT_BYTES_MAX
+            assert len(server.log()) - before < 20 * TEXT_BYTES_MAX
+
+
+# Finding 18: what has two meanings.
+
+
+def test_two_lengths_of_the_json_are_refused(server: Server) -> None:
+    """The first won, and another reader might take the second."""
+    body = json.dumps(GOOD_REQUEST).encode()
+    path = f"/v2/models/{GOOD_MODEL}/infer"
+    right, wrong = f"{HEADER_LENGTH}: {len(body)}", f"{HEADER_LENGTH}: 0"
+    with unharmed(server):
+        # Many headers are read by other code than few.
+        for others in ([], [f"x-{number}: 1" for number in range(40)]):
+            for headers, status in (
+                ([right, wrong], 400),
+                ([wrong, right], 400),
+                ([right, right, wrong], 400),
+                ([right, right], 200),
+            ):
+                with Connection(server) as connection:
+                    connection.send(post(path, body, *headers, *others))
+                    response = connection.read_response()
+                    assert response is not None and response[0] == status, response
+
+
+def test_surplus_raw_contents_are_refused(server: Server) -> None:
+    """They were ignored."""
+    message = infer_message()
+    message.raw_input_contents.append(b"\0\0\0\0")
+    with grpc_stub(server) as stub, unharmed(server):
+        text = f"unexpected additional input data for model '{GOOD_MODEL}'"
+        check_refused(stub.ModelInfer, message, text)
+
+
+# Finding 1: scraping.
+
 
 SCRAPERS = 10
 SCRAPES_IN_A_ROW = 20
@@ -33,7 +377,6 @@ def inferences(server: Server, path: str) -> int:
     return entry["inference_count"]
 
 
-@pytest.mark.galatea_only
 def test_scraping_leaves_room_for_inference_and_stays_exact(server: Server) -> None:
     """Pipelined scrapes hold up no inference, and no page is older than the request for it."""
     stop = threading.Event()

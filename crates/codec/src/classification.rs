@@ -9,18 +9,12 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
+use galatea_gate::limits::Limits;
 use galatea_infer::{
     ClassLabels, ClassesCell, InferenceResponse, ModelClasses, OutputTensor, Status,
 };
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{Buffer, DataType, Shape};
-
-/// The maximum number of elements of one batch item, as in Triton.
-const ELEMENTS_MAX: usize = 1_000_000;
-
-/// The maximum size of one output's classes. A value can have three hundred digits,
-/// and a label any length.
-const TEXT_BYTES_MAX: usize = 256 << 20;
 
 /// The outputs of a request that are replaced by classes.
 #[derive(Clone, Debug)]
@@ -112,7 +106,7 @@ impl Layout {
         let elements = own
             .iter()
             .try_fold(1_usize, |count, &dim| count.checked_mul(usize::try_from(dim).ok()?))
-            .filter(|&elements| elements <= ELEMENTS_MAX)
+            .filter(|&elements| elements <= Limits::CLASSIFIED_ELEMENTS_MAX)
             .ok_or_else(too_large)?;
         Ok(Self { items, elements })
     }
@@ -193,7 +187,7 @@ impl ClassTexts<'_> {
             self.line.push(b':');
             self.line.extend_from_slice(label.to_bytes());
         }
-        if self.data.len().saturating_add(self.line.len()) > TEXT_BYTES_MAX {
+        if self.data.len().saturating_add(self.line.len()) > Limits::CLASS_BYTES_MAX {
             return Err(too_large());
         }
         push_bytes_element(&mut self.data, &self.line).map_err(|_| too_large())

@@ -26,3 +26,4 @@ pub mod compression;
 pub mod forward;
 pub mod grpc;
 pub mod http;
+mod limits;

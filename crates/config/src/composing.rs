@@ -7,7 +7,7 @@ use galatea_protocol::inference::{ModelTransactionPolicy, model_config};
 use galatea_tensor::DataType;
 
 use crate::EnsembleStep;
-use crate::diagnostic::{ConfigErrors, Diagnostic};
+use crate::diagnostic::{ConfigErrors, Diagnostic, Diagnostics};
 use crate::spec::{InputSpec, ModelSpec, OutputSpec};
 
 /// Checks an ensemble against the models of its steps and sets whether it is decoupled.
@@ -47,7 +47,7 @@ pub fn validate_ensemble(
         );
         check.report("response_cache.enable".to_owned(), text);
     }
-    ConfigErrors { diagnostics: check.diagnostics }.into_result()?;
+    ConfigErrors { diagnostics: check.diagnostics.into_vec() }.into_result()?;
     set_decoupled(ensemble, decoupled);
     Ok(())
 }
@@ -139,7 +139,7 @@ struct EnsembleCheck {
     /// defines it.
     tensors: BTreeMap<String, InferredTensor>,
     outputs: Vec<String>,
-    diagnostics: Vec<Diagnostic>,
+    diagnostics: Diagnostics,
 }
 
 impl EnsembleCheck {
@@ -158,7 +158,7 @@ impl EnsembleCheck {
             max_batch_size: ensemble.max_batch_size,
             tensors,
             outputs: ensemble.outputs.iter().map(|output| output.name.clone()).collect(),
-            diagnostics: Vec::new(),
+            diagnostics: Diagnostics::default(),
         }
     }
 

@@ -3,6 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
+use galatea_gate::limits::Limits;
+use galatea_gate::text::cut;
+
 /// A position in a file; both numbers start at 1 and columns count characters.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
@@ -50,6 +53,13 @@ impl Diagnostic {
     #[must_use]
     pub fn about(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into(), ..Self::default() }
+    }
+
+    /// Cuts the texts, which may repeat parts of a configuration.
+    fn shorten(&mut self) {
+        let texts = [&mut self.path, &mut self.message];
+        let optional = self.expected.iter_mut().chain(&mut self.suggestion);
+        texts.into_iter().chain(optional).for_each(|text| cut(text, Limits::DIAGNOSTIC_BYTES_MAX));
     }
 
     fn write_body(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -108,6 +118,50 @@ impl Diagnostic {
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() { self.write_rendered(f) } else { self.write_line(f) }
+    }
+}
+
+/// The errors that are found in a configuration, up to
+/// [`Limits::DIAGNOSTICS_MAX`]: a configuration that came with a load may have any number.
+#[derive(Debug, Default)]
+pub(crate) struct Diagnostics {
+    kept: Vec<Diagnostic>,
+    /// The number of those that were dropped.
+    dropped: usize,
+}
+
+impl Diagnostics {
+    /// Adds an error.
+    pub(crate) fn push(&mut self, mut diagnostic: Diagnostic) {
+        if self.kept.len() >= Limits::DIAGNOSTICS_MAX {
+            self.dropped = self.dropped.saturating_add(1);
+            return;
+        }
+        diagnostic.shorten();
+        self.kept.push(diagnostic);
+    }
+
+    /// The number of errors, those that were dropped included.
+    pub(crate) fn len(&self) -> usize {
+        self.kept.len().saturating_add(self.dropped)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.kept.iter()
+    }
+
+    /// The errors, the last of which says how many are missing.
+    pub(crate) fn into_vec(self) -> Vec<Diagnostic> {
+        let Self { mut kept, dropped } = self;
+        if dropped > 0 {
+            let text = format!("{dropped} more errors are not shown");
+            kept.push(Diagnostic::about("", text));
+        }
+        kept
     }
 }
 
@@ -198,6 +252,18 @@ error: unknown field 'dimz'
    = expected: a field of ModelInput
    = did you mean 'dims'?";
         assert_eq!(format!("{:#}", example()), expected);
+    }
+
+    #[test]
+    fn the_number_and_the_length_of_errors_are_limited() {
+        let mut diagnostics = Diagnostics::default();
+        for _ in 0..Limits::DIAGNOSTICS_MAX + 7 {
+            diagnostics.push(Diagnostic::about("x".repeat(1 << 20), "y".repeat(1 << 20)));
+        }
+        assert_eq!(diagnostics.len(), Limits::DIAGNOSTICS_MAX + 7);
+        let shown = ConfigErrors { diagnostics: diagnostics.into_vec() }.to_string();
+        assert!(shown.ends_with("7 more errors are not shown"));
+        assert!(shown.len() < Limits::DIAGNOSTICS_MAX * 3 * Limits::DIAGNOSTIC_BYTES_MAX);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use galatea_protocol::inference::{
 };
 use galatea_tensor::DataType;
 
-use crate::diagnostic::{ConfigErrors, Diagnostic};
+use crate::diagnostic::{ConfigErrors, Diagnostic, Diagnostics};
 use crate::source::{SourceMap, SourceText};
 use crate::spec::{ModelSpec, VersionPolicy};
 use crate::support::Support;
@@ -336,11 +336,11 @@ impl ConfigDraft {
     /// Everything that is wrong, missing or unsupported.
     pub fn finish(mut self, support: &Support) -> Result<ModelSpec, ConfigErrors> {
         normalize::normalize(&mut self.message, support);
-        let mut diagnostics = Vec::new();
+        let mut diagnostics = Diagnostics::default();
         validate::check(&self.message, support, &mut diagnostics);
         unsupported::check(&self.message, &mut diagnostics);
         let spec = convert::model_spec(&self.message, &mut diagnostics);
-        self.located(diagnostics)?;
+        self.located(diagnostics.into_vec())?;
         // `convert` returns a specification or adds a diagnostic.
         let remarks = unsupported::remarks(&self.message, support);
         let spec = spec.map(|spec| ModelSpec { remarks, ..spec });

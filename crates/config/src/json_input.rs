@@ -1,12 +1,13 @@
 //! Reads the JSON form of a configuration.
 
+use galatea_gate::limits::Limits;
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::{
     Arity, EnumDescriptor, FieldDescriptor, FieldKind, MessageDescriptor, model_config,
 };
 use serde_json::{Map, Number, Value as Json};
 
-use crate::diagnostic::{ConfigErrors, Diagnostic, Position};
+use crate::diagnostic::{ConfigErrors, Diagnostic, Diagnostics, Position};
 use crate::dynamic::{DynamicMessage, DynamicValue, MapKey, entry_fields};
 use crate::suggest::{nearest, nearest_value};
 
@@ -15,6 +16,11 @@ pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigEr
         file_name.clone_into(&mut diagnostic.file);
         diagnostic
     };
+    if text.len() > Limits::CONFIG_JSON_BYTES_MAX {
+        let (size, most) = (text.len(), Limits::CONFIG_JSON_BYTES_MAX);
+        let message = format!("{size} bytes are too many, at most {most} are read");
+        return Err(named(Diagnostic::about("", message)).into());
+    }
     let value: Json = serde_json::from_str(text).map_err(|error| {
         let position = Position { line: error.line(), column: error.column() };
         let text = error.to_string();
@@ -23,7 +29,7 @@ pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigEr
     })?;
     let mut decoder = JsonDecoder::default();
     let message = decoder.message(model_config(), &value, "");
-    let diagnostics = decoder.diagnostics.into_iter().map(named).collect();
+    let diagnostics = decoder.diagnostics.into_vec().into_iter().map(named).collect();
     ConfigErrors { diagnostics }.into_result()?;
     message.unwrap_or_else(|| DynamicMessage::new(model_config())).to_message().map_err(|error| {
         named(Diagnostic::about("", format!("can not be read back: {error}"))).into()
@@ -33,7 +39,9 @@ pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigEr
 /// Decodes values and continues after errors.
 #[derive(Default)]
 struct JsonDecoder {
-    diagnostics: Vec<Diagnostic>,
+    diagnostics: Diagnostics,
+    /// The number of messages read so far.
+    messages: usize,
 }
 
 impl JsonDecoder {
@@ -63,6 +71,15 @@ impl JsonDecoder {
             let expected = format!("an object with the fields of {}", descriptor.name);
             return self.type_error(path, value, &expected);
         };
+        self.messages = self.messages.saturating_add(1);
+        if self.messages > Limits::CONFIG_MESSAGES_MAX {
+            // Once is enough.
+            if self.messages == Limits::CONFIG_MESSAGES_MAX.saturating_add(1) {
+                let text = format!("more than {} objects", Limits::CONFIG_MESSAGES_MAX);
+                self.diagnostics.push(Diagnostic::about(path, text));
+            }
+            return None;
+        }
         let mut message = DynamicMessage::new(descriptor);
         for (name, member) in members {
             let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };

@@ -8,7 +8,7 @@ use galatea_protocol::inference::model_optimization_policy::Cuda;
 use galatea_protocol::inference::{ModelConfig, ModelInput, ModelInstanceGroup};
 
 use crate::Support;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A setting that is refused.
 struct UnsupportedSetting {
@@ -120,7 +120,7 @@ pub(crate) fn remarks(config: &ModelConfig, support: &Support) -> Vec<String> {
 /// Appends a diagnostic for every use of an unsupported setting.
 ///
 /// A field with an earlier diagnostic is not reported again.
-pub(crate) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+pub(crate) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     for setting in &UNSUPPORTED {
         for path in (setting.uses)(config) {
             if diagnostics.iter().all(|diagnostic| diagnostic.path != path) {

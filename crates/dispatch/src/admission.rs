@@ -4,6 +4,7 @@
 //! order, with the right types and shapes, and each holds exactly the bytes that its shape
 //! needs.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use galatea_config::{ControlKind, InputSpec, ModelSpec, SchedulingChoice};
@@ -211,10 +212,10 @@ impl Admission {
 
     /// Refuses duplicates and too many or too few inputs.
     fn check_input_count(&self, inputs: &[InputTensor]) -> Result<(), String> {
-        for (index, input) in inputs.iter().enumerate() {
-            if inputs.iter().take(index).any(|earlier| earlier.name == input.name) {
-                return Err(format!("input '{}' already exists in request", input.name));
-            }
+        // A request may have thousands of inputs with long names.
+        let mut names = BTreeSet::new();
+        if let Some(second) = inputs.iter().find(|input| !names.insert(input.name.as_str())) {
+            return Err(format!("input '{}' already exists in request", second.name));
         }
         if inputs.len() > self.inputs.len() || inputs.len() < self.required_inputs {
             return Err(self.wrong_input_count(inputs));

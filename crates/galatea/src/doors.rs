@@ -62,6 +62,7 @@ impl Doors<'_> {
             options.ledger = self.ledger.clone();
             options.header_forward.clone_from(&self.settings.grpc_header_forward);
             options.keepalive.clone_from(&self.settings.grpc_keepalive);
+            options.limits.input_bytes_max = self.settings.http_input_bytes_max;
             galatea_grpc::start(self.workers.handles(), socket, service, control, options)
         };
         self.start("GRPC service", "GRPCInferenceService", &door.address, door, start)

@@ -21,3 +21,4 @@
 pub mod access;
 pub mod ledger;
 pub mod limits;
+pub mod text;

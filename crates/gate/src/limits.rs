@@ -1,20 +1,25 @@
-//! Limits on the size of one request, the same at every door.
+//! Limits on the sizes and counts of what callers send, the same at every door.
+//!
+//! They are checked before memory is collected. Where Triton has a limit, it is the default
+//! here; the others are far above what clients and models use, and keep the memory for a
+//! request within a small multiple of its bytes.
 
 use std::time::Duration;
 
-/// The limits with which a request's sizes are compared before memory is allocated.
+/// The limits that flags change.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest body and the longest tensor decoded from a body, in bytes.
+    /// The longest body, and the longest tensor decoded from a body, in bytes. It is also
+    /// the longest call over gRPC that loads a model.
     pub input_bytes_max: u64,
 }
 
 impl Limits {
     /// The default of [`Limits::input_bytes_max`]: 64 MiB, as in Triton.
     pub const DEFAULT_INPUT_BYTES_MAX: u64 = 1 << 26;
-    /// The maximum nesting depth of arrays and objects in a JSON text.
+    /// The maximum nesting depth of arrays and objects in a JSON text, as in Triton.
     pub const JSON_DEPTH_MAX: usize = 100;
-    /// The maximum number of chunks of a chunked body.
+    /// The maximum number of chunks of a chunked body, as in Triton.
     pub const CHUNKS_MAX: u32 = 65_536;
     /// The maximum number of inputs, and of requested outputs, of a request.
     ///
@@ -29,6 +34,62 @@ impl Limits {
     /// The maximum number of handshakes of TLS in progress at one door; beyond it the oldest
     /// is given up. Each holds some 30 KiB, so all of them hold 30 MiB.
     pub const HANDSHAKES_MAX: usize = 1024;
+    /// The maximum number of dimensions of a tensor.
+    ///
+    /// A dimension takes one byte of a gRPC message and eight in memory. No framework has
+    /// more than 64 dimensions.
+    pub const DIMS_MAX: usize = 256;
+    /// The maximum number of parameters of a request, those of its tensors included.
+    ///
+    /// Three for each tensor of the largest request fit.
+    pub const PARAMETERS_MAX: usize = 65_536;
+    /// The maximum length of the name of a tensor or parameter, in bytes.
+    ///
+    /// Names are compared, and repeated in messages. Exporters make names of hundreds of
+    /// characters.
+    pub const NAME_BYTES_MAX: usize = 4096;
+    /// The maximum number of elements of all BYTES inputs of a request.
+    ///
+    /// An empty string takes three bytes of JSON or four binary ones, but 64 bytes in a
+    /// backend that holds strings as objects, as ONNX Runtime does: 32 for an input and 32
+    /// for an output.
+    pub const STRINGS_MAX: u64 = 1 << 22;
+    /// The maximum number of elements of an output, or of one batch element of it, that is
+    /// turned into classes, as in Triton.
+    pub const CLASSIFIED_ELEMENTS_MAX: usize = 1_000_000;
+    /// The maximum size of the classes of one output, in bytes. A value can have three
+    /// hundred digits, and a label any length.
+    pub const CLASS_BYTES_MAX: usize = 256 << 20;
+    /// The maximum length of a correlation ID that is a string, as in Triton, in bytes.
+    pub const CORRELATION_ID_BYTES_MAX: usize = 128;
+    /// The maximum length of an error's text, in bytes. A longer text is cut.
+    ///
+    /// Texts repeat what a client sent. A gRPC status is cut further, see
+    /// [`Limits::GRPC_STATUS_BYTES_MAX`].
+    pub const ERROR_BYTES_MAX: usize = 64 << 10;
+    /// The maximum length of the text of a gRPC status as it is sent, in bytes.
+    ///
+    /// It is sent as a header. Clients accept eight kilobytes of headers, and report a protocol
+    /// error in place of the status if there are more.
+    pub const GRPC_STATUS_BYTES_MAX: usize = 4 << 10;
+    /// The maximum length of the message of a log line before it is escaped, in bytes. A
+    /// longer message is cut.
+    pub const LOG_MESSAGE_BYTES_MAX: usize = 64 << 10;
+    /// The maximum number of errors that are reported of one configuration.
+    pub const DIAGNOSTICS_MAX: usize = 100;
+    /// The maximum length of each text of such an error, in bytes.
+    pub const DIAGNOSTIC_BYTES_MAX: usize = 2 << 10;
+    /// The maximum length of a configuration file, in bytes.
+    pub const CONFIG_TEXT_BYTES_MAX: usize = 16 << 20;
+    /// The maximum length of a configuration in JSON, in bytes: those come from clients.
+    pub const CONFIG_JSON_BYTES_MAX: usize = 4 << 20;
+    /// The maximum number of objects in a configuration in JSON: inputs, instance groups,
+    /// steps of an ensemble. An empty one takes three bytes of JSON and hundreds in memory.
+    pub const CONFIG_MESSAGES_MAX: usize = 1 << 16;
+    /// The maximum number of files that come with a request to load a model.
+    pub const LOAD_FILES_MAX: usize = 4096;
+    /// The maximum number of directories on the path of such a file. Each is created.
+    pub const LOAD_FILE_DEPTH_MAX: usize = 16;
 }
 
 impl Default for Limits {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use galatea_gate::limits::Limits;
 use h2::SendStream;
 use h2::server::SendResponse;
 use http::header::{CONTENT_TYPE, HeaderName};
@@ -16,11 +17,6 @@ const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-en
 /// Clients with a retry policy wait as long before they repeat the call.
 const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 const APPLICATION_GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
-
-/// The longest message of a failure, encoded. Clients accept eight kilobytes of trailers, and
-/// without this limit a long name in a message would turn a clear failure into a protocol
-/// error.
-const FAILURE_BYTES_MAX: usize = 4096;
 
 /// Sends the response to a call. Errors of sending are ignored: the client is gone, and the
 /// connection notices that.
@@ -113,7 +109,7 @@ fn put_failure(headers: &mut HeaderMap, failure: &Failure) {
 fn percent_encoded(message: &str) -> String {
     let mut encoded = String::with_capacity(message.len());
     for character in message.chars() {
-        if encoded.len() >= FAILURE_BYTES_MAX {
+        if encoded.len() >= Limits::GRPC_STATUS_BYTES_MAX {
             encoded.push_str("...");
             break;
         }

@@ -182,6 +182,7 @@ fn repository_index(context: &DoorContext, admission: Admission, body: Bytes) ->
 }
 
 fn load(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
+    codec::check_load_request(&body)?;
     let mut request: inference::RepositoryModelLoadRequest = decode(body)?;
     codec::refuse_repository_name(&request.repository_name)?;
     let name = std::mem::take(&mut request.model_name);

@@ -8,6 +8,9 @@ use galatea_codec::grpc::MESSAGE_BYTES_MAX;
 use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
+use galatea_gate::limits::Limits;
+
+use crate::route::Method;
 
 /// The settings of the gRPC door.
 #[derive(Clone, Debug)]
@@ -16,6 +19,8 @@ pub struct GrpcOptions {
     /// The longest message that is taken, in bytes. A longer one is refused when its length
     /// is read.
     pub message_bytes_max: usize,
+    /// The limits that HTTP has too. They hold for calls that are not inferences.
+    pub limits: Limits,
     /// How many calls a connection may have in progress; clients queue more on their side.
     pub concurrent_calls_max: u32,
     /// How long a new connection may take for the handshake of HTTP/2.
@@ -103,6 +108,7 @@ impl Default for GrpcOptions {
     fn default() -> Self {
         Self {
             message_bytes_max: MESSAGE_BYTES_MAX,
+            limits: Limits::default(),
             concurrent_calls_max: 4096,
             handshake_timeout: Duration::from_secs(120),
             keepalive: KeepaliveOptions::default(),
@@ -118,6 +124,19 @@ impl Default for GrpcOptions {
             header_forward: None,
             gate: Gate::default(),
             tls: None,
+        }
+    }
+}
+
+impl GrpcOptions {
+    /// The longest message of a call of this method.
+    pub(crate) fn bytes_max(&self, method: Method) -> usize {
+        match method {
+            Method::ModelInfer | Method::ModelStreamInfer => self.message_bytes_max,
+            _ => {
+                let bytes_max = usize::try_from(self.limits.input_bytes_max).unwrap_or(usize::MAX);
+                bytes_max.min(self.message_bytes_max)
+            }
         }
     }
 }

@@ -14,8 +14,10 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) method: Method,
     /// Without the query.
     pub(crate) path: &'a str,
-    /// Of repeated headers, the first counts.
+    /// Of repeated headers, the first counts. Different lengths of the JSON are refused.
     pub(crate) header_length: Option<&'a [u8]>,
+    /// A second length of the JSON that differs from the first.
+    pub(crate) second_header_length: Option<&'a [u8]>,
     pub(crate) encoding: Option<&'a [u8]>,
     pub(crate) accept_encoding: Option<&'a [u8]>,
     /// The client may wait for an interim response before it sends the body.
@@ -32,11 +34,15 @@ impl<'a> RequestHead<'a> {
             let (name, value): (&'a HeaderName, &'a HeaderValue) = (name, value);
             (Cow::Borrowed(name.as_str()), value.as_bytes())
         };
+        let mut lengths = parts.headers.get_all(HEADER_LENGTH).iter().map(HeaderValue::as_bytes);
+        let first_length = lengths.next();
+        let second_length = lengths.find(|value| Some(*value) != first_length);
         let headers = with_headers.then(|| parts.headers.iter().map(header).collect());
         Self {
             method: parts.method.clone(),
             path: parts.uri.path(),
-            header_length: value(HEADER_LENGTH),
+            header_length: first_length,
+            second_header_length: second_length,
             encoding: value(CONTENT_ENCODING),
             accept_encoding: value(ACCEPT_ENCODING),
             expects_continue: parts.headers.contains_key(EXPECT),

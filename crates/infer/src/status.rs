@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use galatea_gate::ledger::Exhausted;
+use galatea_gate::limits::Limits;
+use galatea_gate::text::cut;
 
 /// The kind of failure that a [`Status`] reports, named as in Triton's C API.
 ///
@@ -50,6 +52,8 @@ impl Code {
 }
 
 /// A failure with its code and a message that a client may see.
+///
+/// The message is cut at [`Limits::ERROR_BYTES_MAX`]: it may repeat what a client sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     code: Code,
@@ -59,7 +63,11 @@ pub struct Status {
 impl Status {
     /// Makes a status with this code and message.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into() }
+        let mut message = message.into();
+        if let Cow::Owned(text) = &mut message {
+            cut(text, Limits::ERROR_BYTES_MAX);
+        }
+        Self { code, message }
     }
 
     /// Makes an [`InvalidArgument`](Code::InvalidArgument) status.
@@ -107,7 +115,7 @@ impl Status {
     /// The same status with `prefix` before its message.
     #[must_use]
     pub fn prefixed(self, prefix: impl fmt::Display) -> Self {
-        Self { code: self.code, message: format!("{prefix}{}", self.message).into() }
+        Self::new(self.code, format!("{prefix}{}", self.message))
     }
 }
 
@@ -122,5 +130,19 @@ impl std::error::Error for Status {}
 impl From<Exhausted> for Status {
     fn from(exhausted: Exhausted) -> Self {
         Self::new(Code::Exhausted, exhausted.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut() {
+        let long = "x".repeat(1 << 20);
+        let status = Status::internal(long.clone()).prefixed(&long);
+        assert!(status.message().len() < Limits::ERROR_BYTES_MAX + 100);
+        assert!(status.message().ends_with(" more bytes)"), "{status}");
+        assert_eq!(Status::internal(String::from("short")).message(), "short");
     }
 }

@@ -5,7 +5,11 @@ use galatea_infer::Status;
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{Buffer, DataType};
 
+use galatea_gate::limits::Limits;
+
+use super::parse_error::ParseError;
 use super::wire::{MalformedMessage, WireReader, WireValue};
+use crate::limits::too_many_strings;
 
 /// The lists of an `InferTensorContents` as little-endian bytes. Each `BYTES` element
 /// follows its length.
@@ -21,20 +25,22 @@ pub(super) struct TypedContents {
     fp32s: Vec<u8>,
     fp64s: Vec<u8>,
     bytes: Vec<u8>,
+    /// The number of elements in `bytes`.
+    strings: u64,
 }
 
 impl TypedContents {
     /// Appends the lists of one wire message. The lists of a repeated field are
     /// concatenated.
-    pub(super) fn merge(&mut self, message: &[u8]) -> Result<(), MalformedMessage> {
+    pub(super) fn merge(&mut self, message: &[u8]) -> Result<(), ParseError> {
         let mut reader = WireReader::new(message);
         while let Some((number, value)) = reader.field()? {
             match number {
-                1 => value.varints(|n| self.bools.push(u8::from(n != 0)))?,
-                2 => value.varints(|n| push_low_half(&mut self.ints, n))?,
-                3 => value.varints(|n| self.int64s.extend_from_slice(&n.to_le_bytes()))?,
-                4 => value.varints(|n| push_low_half(&mut self.uints, n))?,
-                5 => value.varints(|n| self.uint64s.extend_from_slice(&n.to_le_bytes()))?,
+                1 => push_varints(&mut self.bools, value, |n| [u8::from(n != 0)])?,
+                2 => push_varints(&mut self.ints, value, low_half)?,
+                3 => push_varints(&mut self.int64s, value, u64::to_le_bytes)?,
+                4 => push_varints(&mut self.uints, value, low_half)?,
+                5 => push_varints(&mut self.uint64s, value, u64::to_le_bytes)?,
                 6 => match value {
                     WireValue::Bytes(packed) => push_fixed::<4>(&mut self.fp32s, packed)?,
                     single => self.fp32s.extend_from_slice(&single.fixed32()?),
@@ -43,12 +49,19 @@ impl TypedContents {
                     WireValue::Bytes(packed) => push_fixed::<8>(&mut self.fp64s, packed)?,
                     single => self.fp64s.extend_from_slice(&single.fixed64()?),
                 },
-                8 => push_bytes_element(&mut self.bytes, value.bytes()?)
-                    .map_err(|_| MalformedMessage)?,
+                8 => self.push_string(value.bytes()?)?,
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    fn push_string(&mut self, element: &[u8]) -> Result<(), ParseError> {
+        self.strings = self.strings.saturating_add(1);
+        if self.strings > Limits::STRINGS_MAX {
+            return Err(ParseError::Refused(too_many_strings()));
+        }
+        Ok(push_bytes_element(&mut self.bytes, element).map_err(|_| MalformedMessage)?)
     }
 
     #[cfg(test)]
@@ -153,9 +166,28 @@ fn narrow(data: Vec<u8>, datatype: DataType) -> Vec<u8> {
     }
 }
 
-fn push_low_half(into: &mut Vec<u8>, number: u64) {
+/// Appends the numbers of a repeated field. The memory for them is reserved once: a number
+/// may take one byte on the wire and eight here, and growth would double that.
+fn push_varints<const SIZE: usize>(
+    into: &mut Vec<u8>,
+    value: WireValue<'_>,
+    bytes: impl Fn(u64) -> [u8; SIZE],
+) -> Result<(), MalformedMessage> {
+    let needed = value.varint_count().saturating_mul(SIZE);
+    if into.is_empty() {
+        into.reserve_exact(needed);
+    } else {
+        into.reserve(needed);
+    }
+    value.varints(|number| {
+        into.extend_from_slice(&bytes(number));
+        Ok(())
+    })
+}
+
+const fn low_half(number: u64) -> [u8; 4] {
     let [a, b, c, d, ..] = number.to_le_bytes();
-    into.extend_from_slice(&[a, b, c, d]);
+    [a, b, c, d]
 }
 
 fn push_fixed<const N: usize>(into: &mut Vec<u8>, packed: &[u8]) -> Result<(), MalformedMessage> {

@@ -12,6 +12,10 @@ use message::repository_index_response::ModelIndex;
 
 pub use super::response::encode_config_response;
 
+use super::parse_error::ParseError;
+use super::wire::WireReader;
+use crate::limits::FileCount;
+
 /// The response to `ServerMetadata`.
 #[must_use]
 pub fn server_metadata(metadata: ServerMetadata) -> message::ServerMetadataResponse {
@@ -135,6 +139,43 @@ pub fn refuse_repository_name(name: &str) -> Result<(), Status> {
         return Ok(());
     }
     Err(Status::unsupported("'repository_name' specification is not supported"))
+}
+
+/// Checks the number and the paths of the files in a request to load a model, before the
+/// message is decoded: an empty file takes ten bytes on the wire and hundreds in memory.
+///
+/// # Errors
+///
+/// `InvalidArgument` if there are too many files or one of the paths is too deep.
+pub fn check_load_request(body: &[u8]) -> Result<(), Status> {
+    let mut files = FileCount::default();
+    match visit_parameters(body, &mut |name| files.add(name)) {
+        // A message that is malformed is refused when it is decoded.
+        Ok(()) | Err(ParseError::Malformed) => Ok(()),
+        Err(ParseError::Refused(status)) => Err(status),
+    }
+}
+
+/// Calls `each` with the name of each parameter of a `RepositoryModelLoadRequest`.
+fn visit_parameters(
+    body: &[u8],
+    each: &mut impl FnMut(&str) -> Result<(), Status>,
+) -> Result<(), ParseError> {
+    let mut reader = WireReader::new(body);
+    while let Some((number, value)) = reader.field()? {
+        if number != 3 {
+            continue;
+        }
+        let mut name = "";
+        let mut entry = WireReader::new(value.bytes()?);
+        while let Some((number, value)) = entry.field()? {
+            if number == 1 {
+                name = value.text()?;
+            }
+        }
+        each(name).map_err(ParseError::Refused)?;
+    }
+    Ok(())
 }
 
 /// Converts the parameters of a request to load a model.

@@ -2,9 +2,9 @@
 //!
 //! The generated message would allocate a copy of every name, a vector for every
 //! shape and a map for every tensor's parameters, only to be taken apart again.
-//! [`InferMessage`] borrows from the body. It refuses a body with more tensors than
-//! [`Limits::TENSORS_MAX`] before it allocates memory for them: a tensor takes two
-//! bytes on the wire and a hundred in memory.
+//! [`InferMessage`] borrows from the body. It refuses a body with more tensors, dimensions,
+//! parameters or strings than [`Limits`] allow before it allocates memory for them: a tensor
+//! takes two bytes on the wire and a hundred in memory.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,9 @@ use galatea_infer::Status;
 use smallvec::SmallVec;
 
 use super::contents::TypedContents;
+use super::parse_error::ParseError;
 use super::wire::{MalformedMessage, WireReader, WireValue};
+use crate::limits::{check_name, too_many_dims, too_many_parameters};
 use galatea_gate::limits::Limits;
 
 /// The only parameter with the reserved prefix that clients may set. It concerns
@@ -28,6 +30,8 @@ pub struct InferMessage<'a> {
     pub(super) model_version: &'a str,
     pub(super) id: &'a str,
     pub(super) parameters: Parameters<'a>,
+    /// The number of parameters read so far, those of tensors and duplicates included.
+    parameter_count: usize,
     pub(super) inputs: Vec<WireInput<'a>>,
     pub(super) outputs: Vec<WireOutput<'a>>,
     pub(super) raw: SmallVec<[&'a [u8]; 4]>,
@@ -63,32 +67,17 @@ pub(super) struct WireOutput<'a> {
     pub(super) parameters: Parameters<'a>,
 }
 
-/// Why a body could not be parsed.
-enum ParseError {
-    Malformed,
-    TooMany(&'static str),
-}
-
-impl From<MalformedMessage> for ParseError {
-    fn from(MalformedMessage: MalformedMessage) -> Self {
-        Self::Malformed
-    }
-}
-
 impl<'a> InferMessage<'a> {
     /// Parses a message.
     ///
     /// # Errors
     ///
     /// `Internal` with gRPC's message if the body is not a `ModelInferRequest`,
-    /// `InvalidArgument` if it has too many tensors.
+    /// `InvalidArgument` if it exceeds one of the [`Limits`].
     pub fn parse(body: &'a Bytes) -> Result<Self, Status> {
         Self::read(body).map_err(|error| match error {
             ParseError::Malformed => Status::internal("Unable to parse request"),
-            ParseError::TooMany(what) => Status::invalid_argument(format!(
-                "request has more than {} {what}",
-                Limits::TENSORS_MAX
-            )),
+            ParseError::Refused(status) => status,
         })
     }
 
@@ -125,6 +114,7 @@ impl<'a> InferMessage<'a> {
             model_version: "",
             id: "",
             parameters: Parameters::new(),
+            parameter_count: 0,
             inputs: Vec::new(),
             outputs: Vec::new(),
             raw: SmallVec::new(),
@@ -138,17 +128,17 @@ impl<'a> InferMessage<'a> {
 
     fn field(&mut self, number: u32, value: WireValue<'a>) -> Result<(), ParseError> {
         match number {
-            1 => self.model_name = value.text()?,
+            1 => self.model_name = name("model", value)?,
             2 => self.model_version = value.text()?,
             3 => self.id = value.text()?,
-            4 => insert_parameter(&mut self.parameters, value)?,
+            4 => insert_parameter(&mut self.parameters, value, &mut self.parameter_count)?,
             5 => {
                 check_count(self.inputs.len(), "inputs")?;
-                self.inputs.push(read_input(value)?);
+                self.inputs.push(read_input(value, &mut self.parameter_count)?);
             }
             6 => {
                 check_count(self.outputs.len(), "outputs")?;
-                self.outputs.push(read_output(value)?);
+                self.outputs.push(read_output(value, &mut self.parameter_count)?);
             }
             7 => {
                 check_count(self.raw.len(), "raw_input_contents")?;
@@ -160,19 +150,39 @@ impl<'a> InferMessage<'a> {
     }
 }
 
-const fn check_count(count: usize, what: &'static str) -> Result<(), ParseError> {
-    if count < Limits::TENSORS_MAX { Ok(()) } else { Err(ParseError::TooMany(what)) }
+fn check_count(count: usize, what: &'static str) -> Result<(), ParseError> {
+    if count < Limits::TENSORS_MAX {
+        return Ok(());
+    }
+    let text = format!("request has more than {} {what}", Limits::TENSORS_MAX);
+    Err(ParseError::Refused(Status::invalid_argument(text)))
 }
 
-fn read_input(value: WireValue<'_>) -> Result<WireInput<'_>, MalformedMessage> {
+/// A name of bounded length.
+fn name<'a>(what: &str, value: WireValue<'a>) -> Result<&'a str, ParseError> {
+    let name = value.text()?;
+    check_name(what, name.len()).map_err(ParseError::Refused)?;
+    Ok(name)
+}
+
+fn read_input<'a>(
+    value: WireValue<'a>,
+    parameter_count: &mut usize,
+) -> Result<WireInput<'a>, ParseError> {
     let mut input = WireInput::default();
     let mut reader = WireReader::new(value.bytes()?);
     while let Some((number, value)) = reader.field()? {
         match number {
-            1 => input.name = value.text()?,
+            1 => input.name = name("input", value)?,
             2 => input.datatype = value.text()?,
-            3 => value.varints(|dim| input.shape.push(dim.cast_signed()))?,
-            4 => insert_parameter_inner(&mut input.parameters, value)?,
+            3 => value.varints(|dim| {
+                if input.shape.len() >= Limits::DIMS_MAX {
+                    return Err(ParseError::Refused(too_many_dims()));
+                }
+                input.shape.push(dim.cast_signed());
+                Ok(())
+            })?,
+            4 => insert_parameter(&mut input.parameters, value, parameter_count)?,
             5 => input.contents.get_or_insert_default().merge(value.bytes()?)?,
             _ => {}
         }
@@ -180,38 +190,41 @@ fn read_input(value: WireValue<'_>) -> Result<WireInput<'_>, MalformedMessage> {
     Ok(input)
 }
 
-fn read_output(value: WireValue<'_>) -> Result<WireOutput<'_>, MalformedMessage> {
+fn read_output<'a>(
+    value: WireValue<'a>,
+    parameter_count: &mut usize,
+) -> Result<WireOutput<'a>, ParseError> {
     let mut output = WireOutput::default();
     let mut reader = WireReader::new(value.bytes()?);
     while let Some((number, value)) = reader.field()? {
         match number {
-            1 => output.name = value.text()?,
-            2 => insert_parameter_inner(&mut output.parameters, value)?,
+            1 => output.name = name("output", value)?,
+            2 => insert_parameter(&mut output.parameters, value, parameter_count)?,
             _ => {}
         }
     }
     Ok(output)
 }
 
-fn insert_parameter<'a>(into: &mut Parameters<'a>, value: WireValue<'a>) -> Result<(), ParseError> {
-    check_count(into.len(), "parameters")?;
-    Ok(insert_parameter_inner(into, value)?)
-}
-
-fn insert_parameter_inner<'a>(
+fn insert_parameter<'a>(
     into: &mut Parameters<'a>,
     value: WireValue<'a>,
-) -> Result<(), MalformedMessage> {
-    let (mut name, mut choice) = ("", WireParameter::Unset);
+    count: &mut usize,
+) -> Result<(), ParseError> {
+    if *count >= Limits::PARAMETERS_MAX {
+        return Err(ParseError::Refused(too_many_parameters()));
+    }
+    *count = count.saturating_add(1);
+    let (mut key, mut choice) = ("", WireParameter::Unset);
     let mut reader = WireReader::new(value.bytes()?);
     while let Some((number, value)) = reader.field()? {
         match number {
-            1 => name = value.text()?,
+            1 => key = name("parameter", value)?,
             2 => read_choice(&mut choice, value.bytes()?)?,
             _ => {}
         }
     }
-    into.insert(name, choice);
+    into.insert(key, choice);
     Ok(())
 }
 

@@ -13,6 +13,7 @@ mod contents;
 mod infer_message;
 mod message;
 mod parameters;
+mod parse_error;
 mod request;
 mod response;
 mod status;

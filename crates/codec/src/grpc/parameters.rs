@@ -1,11 +1,9 @@
 //! Converts parameters of requests and of tensors.
 
+use galatea_gate::limits::Limits;
 use galatea_infer::{CorrelationId, InferenceRequest, Parameter, ParameterValue, Status};
 
 use super::infer_message::{EMPTY_FINAL_RESPONSE, Parameters, WireParameter};
-
-/// The maximum length of a string correlation ID, as a tensor for backends.
-const CORRELATION_ID_BYTES_MAX: usize = 128;
 
 /// Sets the request's fields from the parameters with a meaning to the server and keeps
 /// the other parameters for the backend.
@@ -43,7 +41,7 @@ fn correlation_id(choice: WireParameter<'_>) -> Result<CorrelationId, Status> {
         // As in Triton, a negative number is the correlation ID with the same bits.
         WireParameter::Int64(0) | WireParameter::Text("") => Ok(CorrelationId::None),
         WireParameter::Int64(number) => Ok(CorrelationId::Number(number.cast_unsigned())),
-        WireParameter::Text(text) if text.len() > CORRELATION_ID_BYTES_MAX => {
+        WireParameter::Text(text) if text.len() > Limits::CORRELATION_ID_BYTES_MAX => {
             Err(Status::unsupported("string correlation ID cannot be longer than 128 characters"))
         }
         WireParameter::Text(text) => Ok(CorrelationId::Text(text.to_owned())),

@@ -5,6 +5,8 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::classification::Classification;
 
+use crate::limits::StringCount;
+
 use super::infer_message::{InferMessage, WireInput};
 use super::parameters;
 
@@ -61,7 +63,21 @@ impl InferMessage<'_> {
     fn take_inputs(&mut self) -> Result<Vec<InputTensor>, Status> {
         let inputs = std::mem::take(&mut self.inputs);
         let mut raw = self.raw.iter();
-        inputs.into_iter().map(|input| self.input_tensor(input, &mut raw)).collect()
+        let mut strings = StringCount::default();
+        let mut tensors = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            let tensor = self.input_tensor(input, &mut raw)?;
+            strings.add(tensor.datatype, &tensor.shape, tensor.data.len())?;
+            tensors.push(tensor);
+        }
+        // Triton ignores them over gRPC. Over HTTP this is its text.
+        if raw.next().is_some() {
+            return Err(Status::invalid_argument(format!(
+                "unexpected additional input data for model '{}'",
+                self.model_name
+            )));
+        }
+        Ok(tensors)
     }
 
     fn input_tensor<'r>(

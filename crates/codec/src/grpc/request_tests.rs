@@ -454,3 +454,55 @@ fn unknown_fields_of_every_wire_type_are_skipped() {
         assert!(InferMessage::parse(&Bytes::from(body)).is_err());
     }
 }
+
+#[test]
+fn dimensions_parameters_names_and_strings_are_limited() {
+    let refused = |request: &ModelInferRequest, text: &str| {
+        let status = decode(request).unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().contains(text), "{status}");
+        assert!(status.message().len() < 500);
+    };
+    let most = vec![1; Limits::DIMS_MAX];
+    assert!(decode(&request(vec![input("A", "BOOL", &most)], &[b"\0"])).is_ok());
+    let dims = vec![1; Limits::DIMS_MAX + 1];
+    refused(&request(vec![input("A", "BOOL", &dims)], &[b"\0"]), "more than 256 dimensions");
+
+    let many = |from: usize, count: usize| {
+        let numbered = |number: usize| {
+            (number.to_string(), InferParameter { parameter_choice: Some(Choice::BoolParam(true)) })
+        };
+        (from..from + count).map(numbered).collect::<BTreeMap<_, _>>()
+    };
+    let half = Limits::PARAMETERS_MAX / 2;
+    let mut crowded = request(vec![input("A", "BOOL", &[1])], &[b"\0"]);
+    crowded.parameters = many(0, half);
+    crowded.inputs[0].parameters = many(0, half);
+    assert!(decode(&crowded).is_ok());
+    crowded.outputs.push(InferRequestedOutputTensor::default());
+    crowded.outputs[0].parameters = many(0, 1);
+    refused(&crowded, "more than 65536 parameters");
+
+    let long = "n".repeat(Limits::NAME_BYTES_MAX + 1);
+    refused(&request(vec![input(&long, "BOOL", &[1])], &[b"\0"]), "input name of 4097 bytes");
+    refused(&with_parameter(&long, text("x")), "parameter name of 4097 bytes");
+    let named = ModelInferRequest { model_name: long, ..Default::default() };
+    refused(&named, "model name of 4097 bytes");
+
+    let count = usize::try_from(Limits::STRINGS_MAX).unwrap();
+    let typed = |count: usize| {
+        let contents =
+            InferTensorContents { bytes_contents: vec![Bytes::new(); count], ..Default::default() };
+        let tensor = input("A", "BYTES", &[i64::try_from(count).unwrap()]);
+        request(vec![InferInputTensor { contents: Some(contents), ..tensor }], &[])
+    };
+    assert!(decode(&typed(count)).is_ok());
+    refused(&typed(count + 1), "more than 4194304 elements of type BYTES");
+}
+
+#[test]
+fn surplus_raw_contents_are_refused() {
+    let surplus = request(vec![input("A", "BOOL", &[1])], &[b"\0", b""]);
+    let text = "unexpected additional input data for model 'm'";
+    check_refused(&surplus, Code::InvalidArgument, text);
+}

@@ -166,19 +166,29 @@ impl<'a> WireValue<'a> {
         }
     }
 
-    /// Calls `each` for every number of a repeated field, packed or not.
-    pub(super) fn varints(self, mut each: impl FnMut(u64)) -> Result<(), MalformedMessage> {
+    /// Calls `each` for every number of a repeated field, packed or not, until it fails.
+    pub(super) fn varints<E: From<MalformedMessage>>(
+        self,
+        mut each: impl FnMut(u64) -> Result<(), E>,
+    ) -> Result<(), E> {
         let packed = match self {
-            Self::Varint(value) => {
-                each(value);
-                return Ok(());
-            }
+            Self::Varint(value) => return each(value),
             other => other.bytes()?,
         };
         let mut reader = WireReader::new(packed);
         while !reader.is_empty() {
-            each(reader.varint()?);
+            each(reader.varint()?)?;
         }
         Ok(())
+    }
+
+    /// The number of numbers in a repeated field, if it is well-formed: each ends with a
+    /// byte below 128.
+    pub(super) fn varint_count(self) -> usize {
+        match self {
+            Self::Bytes(packed) => packed.iter().filter(|byte| **byte < 0x80).count(),
+            Self::Varint(_) => 1,
+            Self::Fixed64(_) | Self::Fixed32(_) | Self::Group => 0,
+        }
     }
 }

@@ -4,6 +4,8 @@ use galatea_infer::Status;
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{DataType, Shape};
 
+use crate::limits::too_many_strings;
+
 use super::json::{JsonReader, Number, depth_exceeded};
 use galatea_gate::limits::Limits;
 
@@ -160,6 +162,7 @@ fn read_byte_strings(
     limits: &Limits,
 ) -> Result<Vec<u8>, Status> {
     let mut out = Vec::new();
+    let mut strings: u64 = 0;
     walk_leaves(reader, |reader, depth| {
         if depth >= Limits::JSON_DEPTH_MAX {
             return Err(depth_exceeded());
@@ -172,6 +175,10 @@ fn read_byte_strings(
             ));
         }
         let element = reader.string()?;
+        strings = strings.saturating_add(1);
+        if strings > Limits::STRINGS_MAX {
+            return Err(too_many_strings());
+        }
         push_bytes_element(&mut out, &element)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         check_limit(name, u64::try_from(out.len()).unwrap_or(u64::MAX), limits)

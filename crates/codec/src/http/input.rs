@@ -8,6 +8,8 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use galatea_gate::limits::Limits;
 
+use crate::limits::{StringCount, check_name, too_many_dims};
+
 use super::elements::read_elements;
 use super::fields;
 use super::json::{JsonReader, JsonType};
@@ -55,14 +57,17 @@ pub(super) fn read_inputs(
 ) -> Result<Vec<InputTensor>, Status> {
     fields::array(reader, "inputs")?;
     // Most models have one input.
-    let mut inputs = Vec::with_capacity(1);
+    let mut inputs: Vec<InputTensor> = Vec::with_capacity(1);
+    let mut strings = StringCount::default();
     let mut progress = reader.open();
     while reader.next_element(&mut progress)? {
         if inputs.len() >= Limits::TENSORS_MAX {
             return Err(super::errors::too_many_tensors("inputs"));
         }
         let input = read_input(reader, limits)?;
-        inputs.push(input.finish(tail, model_name, limits)?);
+        let input = input.finish(tail, model_name, limits)?;
+        strings.add(input.datatype, &input.shape, input.data.len())?;
+        inputs.push(input);
     }
     Ok(inputs)
 }
@@ -100,7 +105,11 @@ fn read_input<'a>(
     let mut progress = reader.open();
     while let Some(member) = reader.next_member(&mut progress)? {
         match member.as_ref() {
-            b"name" => fields::keep_first(&mut input.name, fields::string(reader, "name")?),
+            b"name" => {
+                let name = fields::string(reader, "name")?;
+                check_name("input", name.len())?;
+                fields::keep_first(&mut input.name, name);
+            }
             b"datatype" => {
                 let name = fields::string(reader, "datatype")?;
                 fields::keep_first(&mut input.datatype, DataType::from_protocol_name(&name));
@@ -144,6 +153,9 @@ fn read_shape(reader: &mut JsonReader<'_>) -> Result<Result<Shape, Status>, Stat
     let mut progress = reader.open();
     while reader.next_element(&mut progress)? {
         let dim = fields::unsigned(reader, "shape")?;
+        if dims.len() >= Limits::DIMS_MAX {
+            return Err(too_many_dims());
+        }
         match i64::try_from(dim) {
             Ok(dim) => dims.push(dim),
             Err(_) => fields::keep_first(&mut beyond, dim),

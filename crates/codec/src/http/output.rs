@@ -7,6 +7,7 @@ use galatea_gate::limits::Limits;
 
 use super::fields;
 use super::json::{JsonReader, JsonType};
+use crate::limits::check_name;
 
 /// How the elements of an output are sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -124,7 +125,11 @@ fn read_output(reader: &mut JsonReader<'_>) -> Result<RequestedOutput, Status> {
     let mut progress = reader.open();
     while let Some(member) = reader.next_member(&mut progress)? {
         match member.as_ref() {
-            b"name" => fields::keep_first(&mut name, fields::string(reader, "name")?),
+            b"name" => {
+                let text = fields::string(reader, "name")?;
+                check_name("output", text.len())?;
+                fields::keep_first(&mut name, text);
+            }
             b"parameters" if reader.value_type()? == JsonType::Object => {
                 fields::keep_first(&mut parameters, read_output_parameters(reader)?);
             }

@@ -1,10 +1,12 @@
 //! Decodes the parameters of an inference request.
 
+use galatea_gate::limits::Limits;
 use galatea_infer::{CorrelationId, Parameter, ParameterValue, SequenceFlags, Status};
 
 use super::fields;
 use super::json::{JsonReader, JsonType, Number};
 use super::output::OutputForm;
+use crate::limits;
 
 /// A request's parameters: those with a meaning to the server, and the others.
 pub(super) struct RequestParameters {
@@ -15,9 +17,6 @@ pub(super) struct RequestParameters {
     pub(super) default_form: OutputForm,
     pub(super) others: Vec<Parameter>,
 }
-
-/// The maximum length of a string correlation ID, in bytes.
-const CORRELATION_ID_LENGTH_MAX: usize = 128;
 
 pub(super) fn read_parameters(reader: &mut JsonReader<'_>) -> Result<RequestParameters, Status> {
     if reader.value_type()? != JsonType::Object {
@@ -57,6 +56,10 @@ fn read_parameter(
             ));
         }
         _ => {
+            if parameters.others.len() >= Limits::PARAMETERS_MAX {
+                return Err(limits::too_many_parameters());
+            }
+            limits::check_name("parameter", name.len())?;
             let value = custom_value(reader, name)?;
             parameters.others.push(Parameter { name: name.to_owned(), value });
         }
@@ -72,7 +75,7 @@ fn correlation_id(reader: &mut JsonReader<'_>) -> Result<CorrelationId, Status> 
         },
         JsonType::Object | JsonType::Array | JsonType::String | JsonType::Bool | JsonType::Null => {
             let text = fields::string(reader, "sequence_id")?;
-            if text.len() > CORRELATION_ID_LENGTH_MAX {
+            if text.len() > Limits::CORRELATION_ID_BYTES_MAX {
                 return Err(Status::unsupported(
                     "string correlation ID cannot be longer than 128 characters",
                 ));

@@ -4,6 +4,8 @@ use galatea_infer::{LoadParameters, Status};
 
 use galatea_gate::limits::Limits;
 
+use crate::limits::FileCount;
+
 use super::json::{JsonReader, JsonType};
 use super::{base64, fields};
 
@@ -74,8 +76,10 @@ impl UnloadRequest {
 /// Triton.
 pub fn decode_load_request(body: &[u8], limits: &Limits) -> Result<LoadParameters, Status> {
     let mut parameters = LoadParameters::default();
+    let mut files = FileCount::default();
     read_parameters(body, limits, |reader, name| {
         let name = String::from_utf8_lossy(name);
+        files.add(&name)?;
         let value = fields::string(reader, &name)?;
         if name == "config" {
             parameters.config = Some(value.into_owned());

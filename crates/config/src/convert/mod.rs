@@ -18,7 +18,7 @@ use galatea_protocol::inference::{
 };
 use galatea_tensor::DataType;
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::spec::{
     Accelerator, DynamicBatching, InputFormat, InputSpec, InstanceGroup, InstanceKind,
     ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, RateLimiterSpec, ResourceNeed,
@@ -31,7 +31,7 @@ use crate::warmup;
 /// A diagnostic is added only if there are none: earlier checks have better messages.
 pub(crate) fn model_spec(
     message: &ModelConfig,
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) -> Option<ModelSpec> {
     match convert(message) {
         Ok(spec) => Some(spec),

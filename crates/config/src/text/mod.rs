@@ -9,14 +9,12 @@ mod scalar;
 
 use std::collections::BTreeMap;
 
+use galatea_gate::limits::Limits;
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::model_config;
 
 use crate::diagnostic::{ConfigErrors, Diagnostic};
 use crate::source::{SourceText, Span};
-
-/// The maximum size of a file, far above any configuration.
-const MAX_TEXT_BYTES: usize = 16 << 20;
 
 /// A configuration and the positions of its fields.
 #[derive(Debug)]
@@ -27,9 +25,10 @@ pub(crate) struct ParsedConfig {
 
 /// Parses a configuration file.
 pub(crate) fn parse_config(source: &SourceText) -> Result<ParsedConfig, ConfigErrors> {
-    if source.text().len() > MAX_TEXT_BYTES {
+    if source.text().len() > Limits::CONFIG_TEXT_BYTES_MAX {
         let size = source.text().len();
-        let message = format!("{size} bytes are too many, at most {MAX_TEXT_BYTES} are read");
+        let most = Limits::CONFIG_TEXT_BYTES_MAX;
+        let message = format!("{size} bytes are too many, at most {most} are read");
         return Err(Diagnostic::about("", message).into());
     }
     let parsed = parser::parse(source, model_config());

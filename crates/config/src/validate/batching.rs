@@ -8,10 +8,10 @@ use galatea_protocol::inference::{
 };
 
 use super::{BATCH_STRATEGY, controls, ensemble, sequence_batching, states};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::identity::is_ensemble;
 
-pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let name = &config.name;
     if config.max_batch_size < 0 {
         let text = format!("'max_batch_size' must be non-negative value for {name}");
@@ -57,7 +57,7 @@ fn check_preferred(
     config: &ModelConfig,
     subject: &PreferredSizes,
     sizes: &[i32],
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) {
     for (index, size) in sizes.iter().enumerate() {
         let problem = if *size <= 0 {
@@ -75,7 +75,7 @@ fn check_preferred(
 fn check_sequences(
     config: &ModelConfig,
     batching: &ModelSequenceBatching,
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) {
     controls::check(&config.name, batching, diagnostics);
     states::check(config, batching, diagnostics);
@@ -101,7 +101,7 @@ fn check_sequences(
     }
 }
 
-fn check_utilization(name: &str, utilization: f32, diagnostics: &mut Vec<Diagnostic>) {
+fn check_utilization(name: &str, utilization: f32, diagnostics: &mut Diagnostics) {
     if (0.0..=1.0).contains(&utilization) {
         return;
     }
@@ -118,7 +118,7 @@ fn check_utilization(name: &str, utilization: f32, diagnostics: &mut Vec<Diagnos
 }
 
 /// The response cache keeps one response to a request, independent of earlier requests.
-fn check_cache(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+fn check_cache(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     if !config.response_cache.as_ref().is_some_and(|cache| cache.enable) {
         return;
     }
@@ -138,11 +138,7 @@ fn check_cache(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     diagnostics.push(Diagnostic::about("response_cache.enable", text));
 }
 
-fn check_priorities(
-    name: &str,
-    batching: &ModelDynamicBatching,
-    diagnostics: &mut Vec<Diagnostic>,
-) {
+fn check_priorities(name: &str, batching: &ModelDynamicBatching, diagnostics: &mut Diagnostics) {
     let levels = batching.priority_levels;
     if levels == 0 {
         return;
@@ -162,7 +158,7 @@ fn check_priorities(
     }
 }
 
-fn check_ordering(name: &str, batching: &ModelDynamicBatching, diagnostics: &mut Vec<Diagnostic>) {
+fn check_ordering(name: &str, batching: &ModelDynamicBatching, diagnostics: &mut Diagnostics) {
     if !batching.preserve_ordering {
         return;
     }

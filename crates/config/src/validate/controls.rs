@@ -7,7 +7,7 @@ use galatea_protocol::inference::model_sequence_batching::control::Kind;
 use galatea_protocol::inference::model_sequence_batching::{Control, ControlInput};
 use galatea_tensor::DataType;
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The types of a correlation ID.
 const CORRELATION_TYPES: [DataType; 5] =
@@ -16,11 +16,7 @@ const CORRELATION_TYPES: [DataType; 5] =
 /// The fields with a control's two values.
 const VALUES: &str = "'int32_false_true', 'fp32_false_true' or 'bool_false_true'";
 
-pub(super) fn check(
-    model: &str,
-    batching: &ModelSequenceBatching,
-    diagnostics: &mut Vec<Diagnostic>,
-) {
+pub(super) fn check(model: &str, batching: &ModelSequenceBatching, diagnostics: &mut Diagnostics) {
     let mut kinds = BTreeSet::new();
     for (index, input) in batching.control_input.iter().enumerate() {
         let path = format!("sequence_batching.control_input[{index}]");
@@ -48,7 +44,7 @@ pub(super) fn check(
 }
 
 /// A control input has one element for each request, and therefore one control.
-fn check_input(model: &str, input: &ControlInput, path: &str, diagnostics: &mut Vec<Diagnostic>) {
+fn check_input(model: &str, input: &ControlInput, path: &str, diagnostics: &mut Diagnostics) {
     let name = input.name.escape_debug();
     if input.name.is_empty() {
         let text = format!("sequence batching control tensor must have a name for {model}");
@@ -91,14 +87,14 @@ impl ControlCheck<'_> {
         all.into_iter().filter(|(_, count, _)| *count > 0).collect()
     }
 
-    fn report(&self, field: &str, text: &str, diagnostics: &mut Vec<Diagnostic>) {
+    fn report(&self, field: &str, text: &str, diagnostics: &mut Diagnostics) {
         let separator = if field.is_empty() { "" } else { "." };
         let path = format!("{}{separator}{field}", self.path);
         let text = format!("{text} for {} for {}", self.kind, self.model);
         diagnostics.push(Diagnostic::about(path, text));
     }
 
-    fn check_boolean(&self, diagnostics: &mut Vec<Diagnostic>) {
+    fn check_boolean(&self, diagnostics: &mut Diagnostics) {
         let values = self.values();
         let (field, count, datatype) = match values.as_slice() {
             [] => {
@@ -124,7 +120,7 @@ impl ControlCheck<'_> {
         }
     }
 
-    fn check_correlation(&self, diagnostics: &mut Vec<Diagnostic>) {
+    fn check_correlation(&self, diagnostics: &mut Diagnostics) {
         for (field, ..) in self.values() {
             let text = format!("sequence batching must not specify either {VALUES}");
             self.report(field, &text, diagnostics);

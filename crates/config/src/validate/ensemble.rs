@@ -7,7 +7,7 @@ use galatea_protocol::inference::{ModelConfig, ModelEnsembling};
 
 use super::BATCH_STRATEGY;
 use super::cycles::DependencyGraph;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::identity::is_ensemble;
 
 /// The maximum number of reported cycles: more are usually the same mistake.
@@ -20,7 +20,7 @@ const CYCLE_STEPS_MAX: usize = 20;
 pub(super) fn check(
     config: &ModelConfig,
     ensembling: &ModelEnsembling,
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) {
     check_other_settings(config, diagnostics);
     if ensembling.step.is_empty() {
@@ -42,7 +42,7 @@ pub(super) fn check(
 }
 
 /// Refuses settings that an ensemble must not have.
-fn check_other_settings(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+fn check_other_settings(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let name = &config.name;
     let mut report = |path: &str, text: String| diagnostics.push(Diagnostic::about(path, text));
     if !is_ensemble(&config.platform) {
@@ -73,7 +73,7 @@ fn step_path(index: usize) -> String {
     format!("ensemble_scheduling.step[{index}]")
 }
 
-fn check_step(config: &ModelConfig, step: &Step, index: usize, diagnostics: &mut Vec<Diagnostic>) {
+fn check_step(config: &ModelConfig, step: &Step, index: usize, diagnostics: &mut Diagnostics) {
     let missing = [
         ("model_name", step.model_name.is_empty()),
         ("input_map", step.input_map.is_empty()),
@@ -117,7 +117,7 @@ impl<'a> TensorGraph<'a> {
     fn new(
         config: &'a ModelConfig,
         ensembling: &'a ModelEnsembling,
-        diagnostics: &mut Vec<Diagnostic>,
+        diagnostics: &mut Diagnostics,
     ) -> Self {
         let steps = ensembling.step.as_slice();
         let consumed = steps.iter().flat_map(|step| step.input_map.values().map(String::as_str));
@@ -138,7 +138,7 @@ impl<'a> TensorGraph<'a> {
         graph
     }
 
-    fn add_outputs(&mut self, step: &'a Step, index: usize, diagnostics: &mut Vec<Diagnostic>) {
+    fn add_outputs(&mut self, step: &'a Step, index: usize, diagnostics: &mut Diagnostics) {
         let name = &self.config.name;
         for (output, tensor) in &step.output_map {
             let text = if self.inputs.contains(tensor.as_str()) {
@@ -192,7 +192,7 @@ impl<'a> TensorGraph<'a> {
         self.consumed.contains(tensor) || self.producers.contains_key(tensor)
     }
 
-    fn check_inputs(&self, diagnostics: &mut Vec<Diagnostic>) {
+    fn check_inputs(&self, diagnostics: &mut Diagnostics) {
         for (index, input) in self.config.input.iter().enumerate() {
             if !self.is_known(&input.name) {
                 let text = format!(
@@ -204,7 +204,7 @@ impl<'a> TensorGraph<'a> {
         }
     }
 
-    fn check_outputs(&self, diagnostics: &mut Vec<Diagnostic>) {
+    fn check_outputs(&self, diagnostics: &mut Diagnostics) {
         let name = &self.config.name;
         let mut known = BTreeMap::new();
         for (index, output) in self.config.output.iter().enumerate() {
@@ -259,7 +259,7 @@ impl<'a> TensorGraph<'a> {
     }
 
     /// Reports each cycle of steps that wait for each other, at its first step.
-    fn check_cycles(&self, diagnostics: &mut Vec<Diagnostic>) {
+    fn check_cycles(&self, diagnostics: &mut Diagnostics) {
         for cycle in self.dependencies().cycles(CYCLES_MAX) {
             let Some(&index) = cycle.first() else { continue };
             let text = format!(
@@ -305,7 +305,7 @@ impl<'a> TensorGraph<'a> {
     }
 
     /// Reports tensors that no step produces and tensors that no step consumes.
-    fn check_unused(&self, diagnostics: &mut Vec<Diagnostic>) {
+    fn check_unused(&self, diagnostics: &mut Diagnostics) {
         for (index, step) in self.steps.iter().enumerate() {
             let mut report = |field: &str, key: &str, tensor: &str, reason: &str| {
                 if !self.outputs.contains(tensor) {

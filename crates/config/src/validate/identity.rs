@@ -3,10 +3,10 @@
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::inference::model_version_policy::PolicyChoice;
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::identity::{backend_has_platforms, backend_of_platform, is_ensemble};
 
-pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     if config.name.is_empty() {
         diagnostics.push(Diagnostic::about("name", "model configuration must specify 'name'"));
     } else if !is_plain_name(&config.name) {
@@ -41,7 +41,7 @@ pub(super) fn is_path_beneath(path: &str) -> bool {
     !path.starts_with('/') && !path.chars().any(char::is_control) && path.split('/').all(parts)
 }
 
-fn check_backend(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+fn check_backend(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let name = &config.name;
     let platform = &config.platform;
     if config.backend.is_empty() {
@@ -79,7 +79,7 @@ fn check_backend(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
 }
 
 /// Tags become metric labels; an invalid label makes the whole metrics page invalid.
-fn check_metric_tags(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+fn check_metric_tags(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let is_label = |key: &str| {
         !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
@@ -92,7 +92,7 @@ fn check_metric_tags(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     }
 }
 
-fn check_versions(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+fn check_versions(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let choice = config.version_policy.as_ref().and_then(|policy| policy.policy_choice.as_ref());
     match choice {
         Some(PolicyChoice::Latest(latest)) if latest.num_versions == 0 => {

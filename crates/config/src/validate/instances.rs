@@ -6,13 +6,13 @@ use galatea_protocol::inference::{ModelConfig, ModelInstanceGroup};
 
 use super::tensors::TENSORRT_PLATFORM;
 use crate::Support;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The maximum number of instances: each has a thread and the backend's memory, so that
 /// more are an error.
 const INSTANCES_MAX: i64 = 4096;
 
-pub(super) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut Vec<Diagnostic>) {
+pub(super) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut Diagnostics) {
     if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
         // Instance groups of an ensemble are refused elsewhere.
         return;
@@ -58,7 +58,7 @@ fn check_devices(
     group: &ModelInstanceGroup,
     index: usize,
     support: &Support,
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) {
     let subject = subject(config, group);
     let mut report = |field: &str, text: &str| {

@@ -17,13 +17,13 @@ use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
 
 use crate::Support;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::Diagnostics;
 
 /// The parameter with the path of a custom batching library.
 const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
 
 /// Appends a diagnostic for every error.
-pub(crate) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut Vec<Diagnostic>) {
+pub(crate) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut Diagnostics) {
     identity::check(config, diagnostics);
     tensors::check(config, diagnostics);
     names::check(config, diagnostics);

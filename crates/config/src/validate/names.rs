@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use galatea_protocol::inference::ModelConfig;
 
 use super::sequence_batching;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The role of a tensor.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -38,13 +38,13 @@ struct NameUse<'a> {
     path: String,
 }
 
-pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     check_unique(config, &inputs(config), diagnostics);
     check_unique(config, &outputs(config), diagnostics);
 }
 
 /// Reports each use of a name after its first one.
-fn check_unique(config: &ModelConfig, uses: &[NameUse<'_>], diagnostics: &mut Vec<Diagnostic>) {
+fn check_unique(config: &ModelConfig, uses: &[NameUse<'_>], diagnostics: &mut Diagnostics) {
     let mut first_roles: BTreeMap<&str, TensorRole> = BTreeMap::new();
     for one in uses {
         // Missing names and duplicate inputs are reported where tensors are checked.

@@ -5,10 +5,10 @@ use galatea_protocol::inference::{
 };
 
 use super::tensors::ANY;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest::nearest;
 
-pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     for (index, input) in config.batch_input.iter().enumerate() {
         check_input(config, input, &format!("batch_input[{index}]"), diagnostics);
     }
@@ -21,7 +21,7 @@ fn check_input(
     config: &ModelConfig,
     input: &BatchInput,
     path: &str,
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) {
     // The parsers accept no other number; the conversion reports it.
     let Ok(kind) = batch_input::Kind::try_from(input.kind) else { return };
@@ -56,7 +56,7 @@ fn check_output(
     config: &ModelConfig,
     output: &BatchOutput,
     path: &str,
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) {
     let Ok(kind) = batch_output::Kind::try_from(output.kind) else { return };
     let subject = format!("batch output kind '{}'", kind.as_str_name());
@@ -83,7 +83,7 @@ fn check_sources(
     subject: &str,
     sources: &[String],
     path: &str,
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) {
     if sources.len() != 1 {
         let text =
@@ -108,7 +108,7 @@ fn check_targets(
     subject: &str,
     targets: &[String],
     path: &str,
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) {
     if targets.is_empty() || targets.iter().any(String::is_empty) {
         let text = format!("{subject} must specify 'target_name' for {}", config.name);
@@ -122,7 +122,7 @@ fn check_rank(
     target: &str,
     sources: &[String],
     path: String,
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) {
     let output = config.output.iter().find(|output| output.name == target);
     let input = config.input.iter().find(|input| sources.contains(&input.name));

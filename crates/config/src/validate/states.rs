@@ -8,12 +8,12 @@ use galatea_tensor::DataType;
 
 use super::identity::is_path_beneath;
 use super::tensors::{ANY, fixed_runs};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 pub(super) fn check(
     config: &ModelConfig,
     batching: &ModelSequenceBatching,
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) {
     for (index, state) in batching.state.iter().enumerate() {
         let path = format!("sequence_batching.state[{index}]");
@@ -39,7 +39,7 @@ struct StateCheck<'a> {
     config: &'a ModelConfig,
     state: &'a State,
     path: String,
-    diagnostics: &'a mut Vec<Diagnostic>,
+    diagnostics: &'a mut Diagnostics,
 }
 
 impl StateCheck<'_> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use galatea_protocol::inference::{ModelConfig, ModelTensorReshape, model_input};
 use galatea_tensor::DataType;
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A variable dimension.
 pub(super) const ANY: i64 = -1;
@@ -32,7 +32,7 @@ struct ModelView<'a> {
     batches: bool,
 }
 
-pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let model = ModelView {
         name: &config.name,
         platform: &config.platform,
@@ -92,7 +92,7 @@ fn outputs(config: &ModelConfig) -> Vec<TensorView<'_>> {
 
 /// Reports `text` about a field of a tensor.
 fn report(
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
     model: &ModelView<'_>,
     tensor: &TensorView<'_>,
     field: &str,
@@ -105,7 +105,7 @@ fn report(
     diagnostics.push(Diagnostic::about(path, text));
 }
 
-fn check_tensor(model: &ModelView<'_>, tensor: &TensorView<'_>, diagnostics: &mut Vec<Diagnostic>) {
+fn check_tensor(model: &ModelView<'_>, tensor: &TensorView<'_>, diagnostics: &mut Diagnostics) {
     if tensor.name.is_empty() {
         report(diagnostics, model, tensor, "name", "must specify 'name'");
     }
@@ -136,7 +136,7 @@ fn check_tensor(model: &ModelView<'_>, tensor: &TensorView<'_>, diagnostics: &mu
 fn check_dims(
     model: &ModelView<'_>,
     tensor: &TensorView<'_>,
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) -> bool {
     let mut usable = !tensor.dims.is_empty();
     for (index, dim) in tensor.dims.iter().enumerate() {
@@ -159,7 +159,7 @@ fn check_reshape(
     tensor: &TensorView<'_>,
     shape: &[i64],
     dims_usable: bool,
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) {
     if shape.is_empty() && !model.batches {
         let text = "cannot have empty reshape for non-batching model as scalar tensors are not \

@@ -6,13 +6,13 @@ use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_warmup::Input;
 use galatea_protocol::inference::{DataType, ModelConfig, ModelWarmup};
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest::nearest;
 
 /// The maximum number of requests of a sample: all have memory of their own at once.
 const REQUESTS_MAX: u32 = 1 << 16;
 
-pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     // Samples of an ensemble are refused elsewhere.
     if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
         return;
@@ -29,7 +29,7 @@ fn check_sample(
     config: &ModelConfig,
     sample: &ModelWarmup,
     path: &str,
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) {
     let largest = u32::try_from(config.max_batch_size).unwrap_or(0).max(1);
     if sample.batch_size > largest {
@@ -56,7 +56,7 @@ fn check_input(
     name: &str,
     input: &Input,
     path: &str,
-    diagnostics: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) {
     let mut report = |field: &str, text: String| {
         diagnostics.push(Diagnostic::about(format!("{path}{field}"), text));

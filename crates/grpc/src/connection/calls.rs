@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use galatea_codec::forward::forward;
-use galatea_codec::grpc::{InferMessage, parse_version};
+use galatea_codec::grpc::{GrpcCode, InferMessage, parse_version};
 use galatea_door::{Panicked, catch_panic};
 use galatea_gate::access::Admission;
 use galatea_infer::{CancelToken, Pass, ResponseSender, Status, api};
@@ -37,7 +37,7 @@ impl ConnectionTask {
     ) {
         let context = &self.context;
         let reader =
-            MessageReader::new(context.options.message_bytes_max, context.message_pool.clone());
+            MessageReader::new(context.options.bytes_max(method), context.message_pool.clone());
         let charge = ArrivalCharge::new(self.budget.clone());
         let message = IncomingMessage { method, body, reader, charge };
         let key = self.calls.insert(responder, head, |_| CallState::Receiving(message));
@@ -218,7 +218,10 @@ impl IncomingMessage {
                     // the charge limits all messages together.
                     let _ = self.body.flow_control().release_capacity(bytes.len());
                     let charged = self.charge.add(bytes.len());
-                    if let Err(failure) = charged.and_then(|()| self.reader.push(bytes)) {
+                    let taken = charged.and_then(|()| {
+                        self.reader.push(bytes).map_err(|error| self.refusal(error))
+                    });
+                    if let Err(failure) = taken {
                         return Some(Err(failure));
                     }
                 }
@@ -227,5 +230,16 @@ impl IncomingMessage {
             }
         }
         Some(self.reader.finish().map(|message| ReceiveResult::Message(self.method, message)))
+    }
+    /// The failure of a message that can't be taken. Files that are too long are the
+    /// client's mistake, as over HTTP.
+    fn refusal(&self, error: Failure) -> Failure {
+        let is_long_load =
+            error.code == GrpcCode::ResourceExhausted && self.method == Method::RepositoryModelLoad;
+        if !is_long_load {
+            return error;
+        }
+        let hint = "Use --http-max-input-size to increase the limit.";
+        Failure::new(GrpcCode::InvalidArgument, format!("{}. {hint}", error.message))
     }
 }

@@ -96,6 +96,9 @@ impl Api {
         target: TargetModel,
     ) -> Result<StartedInference, Status> {
         let InflatedBody { bytes: body, end } = body;
+        if let (Some(first), Some(second)) = (head.header_length, head.second_header_length) {
+            return Err(two_header_lengths(first, second));
+        }
         let header_length = match head.header_length {
             Some(value) => parse_header_length(value, body.len())?,
             None => body.len(),
@@ -123,4 +126,13 @@ impl Api {
         self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(StartedInference { encoding, result, cancel })
     }
+}
+
+/// The error for different lengths of the JSON. Triton reads the first.
+fn two_header_lengths(first: &[u8], second: &[u8]) -> Status {
+    Status::invalid_argument(format!(
+        "Unable to parse Inference-Header-Content-Length, got two values: {} and {}",
+        String::from_utf8_lossy(first),
+        String::from_utf8_lossy(second)
+    ))
 }

@@ -43,6 +43,7 @@ pub(super) fn parse(bytes: &[u8], with_headers: bool) -> Option<PlainHead<'_>> {
         method,
         path,
         header_length: None,
+        second_header_length: None,
         encoding: None,
         accept_encoding: None,
         expects_continue: false,
@@ -100,7 +101,10 @@ impl<'a> PlainHead<'a> {
             }
             17 if is("transfer-encoding") => return None,
             31 if is("inference-header-content-length") => {
-                self.head.header_length.get_or_insert(value);
+                let first = *self.head.header_length.get_or_insert(value);
+                if first != value {
+                    self.head.second_header_length = Some(value);
+                }
             }
             _ => {}
         }

@@ -23,7 +23,8 @@ pub(crate) fn escape_controls(text: &str) -> String {
 }
 
 /// A control character could end the line, colour it or move a terminal's cursor, and
-/// so let one message look like another.
+/// so let one message look like another. So could the other characters that end a line or
+/// change the direction of text, which are no control characters in Unicode.
 fn push_escaped(line: &mut String, character: char) {
     match character {
         '\u{8}' => line.push_str("\\b"),
@@ -31,11 +32,16 @@ fn push_escaped(line: &mut String, character: char) {
         '\n' => line.push_str("\\n"),
         '\r' => line.push_str("\\r"),
         '\t' => line.push_str("\\t"),
-        control if control.is_control() => {
+        control if control.is_control() || is_deceptive(control) => {
             line.push_str(&format!("\\u{:04X}", u32::from(control)));
         }
         other => line.push(other),
     }
+}
+
+/// Whether the character ends a line or changes the direction of the text behind it.
+const fn is_deceptive(character: char) -> bool {
+    matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -47,6 +53,11 @@ mod tests {
         assert_eq!(quoted("plain"), r#""plain""#);
         assert_eq!(quoted("a\"b\\c/d é"), r#""a\"b\\c/d é""#);
         assert_eq!(quoted("a\nE1121 forged\r\t\u{1b}[31m"), r#""a\nE1121 forged\r\t\u001B[31m""#);
+        assert_eq!(
+            quoted("\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}"),
+            r#""\u2028\u2029\u202A\u202E\u2066\u2069""#
+        );
+        assert_eq!(quoted("\u{2027}\u{202f}\u{2065}\u{206a}").chars().count(), 6);
         assert_eq!(quoted("\u{7f}\u{85}\u{0}"), r#""\u007F\u0085\u0000""#);
     }
 

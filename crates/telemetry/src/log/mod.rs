@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::SystemTime;
 
+use galatea_gate::limits::Limits;
+use galatea_gate::text::bounded;
 use galatea_infer::LogLevel;
 use galatea_stdx::Lock;
 
@@ -228,11 +230,13 @@ impl Logger {
         }
     }
 
-    /// Logs a line on behalf of another place in the source.
+    /// Logs a line on behalf of another place in the source. A message that is too long is
+    /// cut: it may repeat what a client sent.
     pub fn log(&self, level: LogLevel, position: SourcePosition<'_>, message: impl Display) {
         if self.enabled(level) {
+            let message = bounded(message, Limits::LOG_MESSAGE_BYTES_MAX);
             let line = self.line(level, position);
-            self.write(level, &line.message(&message.to_string(), self.inner.quote));
+            self.write(level, &line.message(&message, self.inner.quote));
         }
     }
 

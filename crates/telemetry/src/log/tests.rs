@@ -129,3 +129,12 @@ fn the_file_and_the_format_switch_while_it_runs() {
     assert_eq!(information.messages(), ["\"a\"", "\"d\""]);
     assert_eq!(logger.settings().format, LogFormat::Default);
 }
+
+#[test]
+fn a_long_message_is_cut() {
+    let (logger, information, _) = logger(LogOptions::default());
+    logger.info("\u{202e}".repeat(1 << 20));
+    let message = information.messages().pop().unwrap();
+    assert!(message.len() < 3 * Limits::LOG_MESSAGE_BYTES_MAX, "{}", message.len());
+    assert!(message.ends_with(" more bytes)\""));
+}

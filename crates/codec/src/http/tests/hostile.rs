@@ -155,3 +155,36 @@ fn cve_2024_0095_error_messages_are_escaped() {
     let text = String::from_utf8(body).unwrap();
     assert_eq!(text, r#"{"error":"a\r\n[E] forged \u001B[2J"}"#);
 }
+
+#[test]
+fn dimensions_parameters_names_and_strings_are_limited() {
+    let limited = |json: &str, text: &str| {
+        let status = refused(json);
+        assert!(status.message().contains(text), "{status}");
+        assert!(status.message().len() < 500);
+    };
+    let shape = |dims: usize| format!("[{}]", vec!["1"; dims].join(","));
+    assert!(decode(&with_shape(&shape(Limits::DIMS_MAX))).is_ok());
+    limited(&with_shape(&shape(Limits::DIMS_MAX + 1)), "more than 256 dimensions");
+
+    let parameters = |count: usize| {
+        let list: Vec<String> = (0..count).map(|number| format!("\"{number}\":0")).collect();
+        format!(r#"{{"parameters":{{{}}},"inputs":[]}}"#, list.join(","))
+    };
+    assert!(decode(&parameters(Limits::PARAMETERS_MAX)).is_ok());
+    limited(&parameters(Limits::PARAMETERS_MAX + 1), "more than 65536 parameters");
+
+    let long = "n".repeat(Limits::NAME_BYTES_MAX + 1);
+    let named = format!(r#"{{"inputs":[{{"name":"{long}"}}]}}"#);
+    limited(&named, "input name of 4097 bytes");
+    limited(&format!(r#"{{"outputs":[{{"name":"{long}"}}]}}"#), "output name of 4097 bytes");
+    limited(&format!(r#"{{"parameters":{{"{long}":1}}}}"#), "parameter name of 4097 bytes");
+
+    let count = usize::try_from(Limits::STRINGS_MAX).unwrap();
+    let strings = |count: usize| {
+        let data = vec!["\"\""; count].join(",");
+        input(&format!(r#""datatype":"BYTES","shape":[{count}],"data":[{data}]"#))
+    };
+    assert!(decode(&strings(count)).is_ok());
+    limited(&strings(count + 1), "more than 4194304 elements of type BYTES");
+}

@@ -5,6 +5,7 @@ mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use galatea_gate::limits::Limits;
 use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
 
 use super::lexer::{self, Token, TokenKind};
@@ -13,9 +14,6 @@ use crate::diagnostic::Diagnostic;
 use crate::dynamic::DynamicMessage;
 use crate::source::{SourceText, Span};
 use crate::suggest::nearest;
-
-/// The maximum number of reported errors.
-const MAX_DIAGNOSTICS: usize = 100;
 
 /// The message of a file, the positions of its fields, and its errors.
 pub(super) struct ParsedMessage {
@@ -124,11 +122,11 @@ impl<'a> Parser<'a> {
         expected: Option<String>,
         suggestion: Option<String>,
     ) {
-        if self.diagnostics.len() >= MAX_DIAGNOSTICS {
+        if self.diagnostics.len() >= Limits::DIAGNOSTICS_MAX {
             return;
         }
         let mut diagnostic = Diagnostic::about(path, message);
-        if self.diagnostics.len().saturating_add(1) == MAX_DIAGNOSTICS {
+        if self.diagnostics.len().saturating_add(1) == Limits::DIAGNOSTICS_MAX {
             diagnostic = Diagnostic::about(path, "and more errors, which are not shown");
         } else {
             diagnostic.expected = expected;

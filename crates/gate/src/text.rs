@@ -1,0 +1,84 @@
+//! Bounded text: messages repeat what a caller sent, which may be long.
+
+use std::fmt::{self, Display, Write};
+
+/// Shortens a text in place to about `bytes_max` bytes, and says how much is missing.
+pub fn cut(text: &mut String, bytes_max: usize) {
+    if text.len() > bytes_max {
+        let kept = text.floor_char_boundary(bytes_max);
+        let missing = text.len().saturating_sub(kept);
+        text.truncate(kept);
+        text.shrink_to_fit();
+        push_note(text, missing);
+    }
+}
+
+/// Formats a value in about `bytes_max` bytes, whatever it would take.
+#[must_use]
+pub fn bounded(value: impl Display, bytes_max: usize) -> String {
+    let mut bounded = Bounded { text: String::new(), bytes_max, missing: 0 };
+    // Writing to memory fails only if the value's own formatting does.
+    let _ = write!(bounded, "{value}");
+    let Bounded { mut text, missing, .. } = bounded;
+    if missing > 0 {
+        push_note(&mut text, missing);
+    }
+    text
+}
+
+fn push_note(text: &mut String, missing: usize) {
+    // Writing to memory never fails.
+    let _ = write!(text, "... ({missing} more bytes)");
+}
+
+/// A text that stops growing, and counts what it lacks.
+struct Bounded {
+    text: String,
+    bytes_max: usize,
+    missing: usize,
+}
+
+impl Write for Bounded {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        let room = match self.missing {
+            0 => self.bytes_max.saturating_sub(self.text.len()),
+            _ => 0,
+        };
+        let (kept, rest) = more.split_at(more.floor_char_boundary(room));
+        self.text.push_str(kept);
+        self.missing = self.missing.saturating_add(rest.len());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, bytes_max: usize, expected: &str) {
+        let mut owned = text.to_owned();
+        cut(&mut owned, bytes_max);
+        assert_eq!(owned, expected);
+        assert_eq!(bounded(text, bytes_max), expected);
+        // The same in small pieces.
+        let pieces = text.chars().map(String::from).collect::<Vec<_>>();
+        assert_eq!(bounded(Pieces(&pieces), bytes_max), expected);
+    }
+
+    struct Pieces<'a>(&'a [String]);
+
+    impl Display for Pieces<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.iter().try_for_each(|piece| f.write_str(piece))
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        check("", 0, "");
+        check("abc", 3, "abc");
+        check("abcdef", 3, "abc... (3 more bytes)");
+        check("aéé", 2, "a... (4 more bytes)");
+        check("aéb", 3, "aé... (1 more bytes)");
+    }
+}
