@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options that README.md lists."""
     parser.addoption("--galatea", type=pathlib.Path, help="the server to test")
     parser.addoption("--onnxruntime-library", type=pathlib.Path, help="ONNX Runtime's library")
+    parser.addoption("--load-generator", type=pathlib.Path, help="the program galatea-load")
     parser.addoption("--triton", action="store_true", help="the server is Triton itself")
 
 

@@ -71,6 +71,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // An example, outside the floors: what any agent's author has.
     ("checksum-agent", &["abi"]),
     ("sim", &["policy"]),
+    ("load", &["protocol"]),
     ("xtask", &[]),
 ];
 

@@ -1,5 +1,6 @@
 //! Runs the tests that find more the longer they run, at their full length.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use crate::count::Count;
@@ -13,8 +14,11 @@ struct LongTest {
     value: &'static str,
 }
 
+const LOAD: &str = "tests/clients/test_load.py::\
+                    test_hostile_requests_and_disconnects_disturb_no_good_request";
+
 /// Each test whose length is a variable.
-const LONG: [LongTest; 3] = [
+const LONG: [LongTest; 5] = [
     LongTest {
         test: "tests/clients/test_model_control.py::test_reloads_under_load_lose_no_request",
         variable: "GALATEA_TEST_RELOADS",
@@ -30,15 +34,18 @@ const LONG: [LongTest; 3] = [
         variable: "GALATEA_TEST_SLOW_ANSWERS",
         value: "3000",
     },
+    LongTest { test: LOAD, variable: "GALATEA_TEST_LOAD_SECONDS", value: "60" },
+    LongTest { test: LOAD, variable: "GALATEA_TEST_LOAD_CONNECTIONS", value: "256" },
 ];
 
 /// The task: runs these tests alone and shows what they measured.
 pub(crate) fn run() -> Result<(), String> {
     let program = test::build_program()?;
+    let load_generator = test::build_load_generator()?;
     let mut tests = command(test::python_for_tests()?);
     tests.args(["-m", "pytest", "--quiet", "-s"]);
     at_full_length(&mut tests);
-    tests.arg("--galatea").arg(program);
+    tests.arg("--galatea").arg(program).arg("--load-generator").arg(load_generator);
     tests.arg("--onnxruntime-library").arg(onnxruntime::fetch()?);
     let recorded = record(&mut tests)?;
     let Count { passed, failed } = test::counted(&recorded);
@@ -47,7 +54,8 @@ pub(crate) fn run() -> Result<(), String> {
 }
 
 fn at_full_length(tests: &mut Command) {
-    tests.args(LONG.iter().map(|long| long.test));
+    let names: BTreeSet<&str> = LONG.iter().map(|long| long.test).collect();
+    tests.args(names);
     tests.envs(LONG.iter().map(|long| (long.variable, long.value)));
 }
 

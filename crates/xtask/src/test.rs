@@ -168,6 +168,7 @@ fn doc_tests() -> Result<StepResult, String> {
 fn python_tests() -> Result<StepResult, String> {
     let program = build_program()?;
     let c_library = build_c_library()?;
+    let load_generator = build_load_generator()?;
     let python = python_for_tests()?;
     let library = onnxruntime::fetch()?;
     let mut all = Recorded { success: true, text: String::new() };
@@ -177,6 +178,9 @@ fn python_tests() -> Result<StepResult, String> {
         tests.env("PATH", programs::path_with(&["c++", "redis-server", "setpriv"]));
         tests.arg("--galatea").arg(&program);
         tests.arg("--onnxruntime-library").arg(&library);
+        if folder == "tests/clients" {
+            tests.arg("--load-generator").arg(&load_generator);
+        }
         if folder == "tests/c_api" {
             tests.arg("--libtritonserver").arg(&c_library);
         }
@@ -195,6 +199,11 @@ pub(crate) fn build_program() -> Result<PathBuf, String> {
 fn build_c_library() -> Result<PathBuf, String> {
     run_command(cargo().args(["build", "--locked", "--package", "galatea-libtritonserver"]))?;
     Ok(workspace::program("debug", "libtritonserver.so"))
+}
+
+pub(crate) fn build_load_generator() -> Result<PathBuf, String> {
+    run_command(cargo().args(["build", "--locked", "--package", "galatea-load"]))?;
+    Ok(workspace::program("debug", "galatea-load"))
 }
 
 pub(crate) fn python_for_tests() -> Result<PathBuf, String> {

@@ -1,0 +1,70 @@
+//! A load of good requests with hostile ones and disconnects mixed in, against a running
+//! server with an identity model.
+//!
+//! Each connection sends one request after the other. A seeded generator chooses what comes
+//! next: a good request, whose response must have the bytes that were sent; one of the
+//! hostile requests of `hostile.rs`, after which the connection is dropped; or a good request
+//! that is cut off by a disconnect. The report is one line of JSON. The exit code is 1 if a
+//! good request failed.
+//!
+//! What this is not: a benchmark. It shares the machine with the server and measures
+//! latencies only to show that good requests are served meanwhile.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool speaks to its terminal")]
+
+mod grpc;
+mod hostile;
+mod http;
+mod mix;
+mod options;
+mod report;
+mod serial;
+
+use std::cell::RefCell;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Instant;
+
+use options::{Options, Protocol};
+use report::Report;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let options = match Options::parse(&arguments) {
+        Ok(options) => options,
+        Err(reason) => {
+            eprintln!("error: {reason}\n\n{}", options::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    match run(options) {
+        Ok(report) => {
+            println!("{}", report.to_json());
+            if report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: Options) -> std::io::Result<Report> {
+    let report = Rc::new(RefCell::new(Report::default()));
+    let end = Instant::now() + options.duration;
+    let options = Rc::new(options);
+    let tasks = tokio::task::LocalSet::new();
+    for number in 0..options.connections {
+        let (options, report) = (options.clone(), report.clone());
+        tasks.spawn_local(async move {
+            match options.protocol {
+                Protocol::Http => serial::run::<http::Client>(&options, number, end, &report).await,
+                Protocol::Grpc => serial::run::<grpc::Client>(&options, number, end, &report).await,
+            }
+        });
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(tasks);
+    Ok(Rc::try_unwrap(report).map(RefCell::into_inner).unwrap_or_default())
+}

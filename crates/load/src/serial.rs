@@ -1,0 +1,97 @@
+//! One connection: a request after the other until the time is over.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout;
+
+use crate::mix::{Action, Mix};
+use crate::options::Options;
+use crate::report::{Report, Served};
+
+/// A request that takes longer has failed.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long the response to a hostile request is awaited.
+const HOSTILE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A client of one protocol. Errors are reasons.
+pub(crate) trait Client: Sized {
+    /// Connects.
+    async fn connect(options: &Options) -> Result<Self, String>;
+
+    /// Sends a good request with this tensor, and compares the response with it.
+    async fn infer(&mut self, options: &Options, tensor: Vec<u8>) -> Result<Served, String>;
+
+    /// Sends the first thousandths of a good request.
+    async fn infer_partly(
+        &mut self,
+        options: &Options,
+        tensor: Vec<u8>,
+        thousandths: u64,
+    ) -> Result<(), String>;
+
+    /// Sends a hostile request; returns its kind and what became of it.
+    async fn attack(&mut self, options: &Options, number: u64) -> (&'static str, String);
+}
+
+/// Serves one connection's share of the load.
+pub(crate) async fn run<C: Client>(
+    options: &Options,
+    number: u64,
+    end: Instant,
+    report: &Rc<RefCell<Report>>,
+) {
+    let seed = options.seed.wrapping_mul(1_000_003).wrapping_add(number);
+    let mut mix = Mix::new(seed, options.hostile_percent, options.disconnect_percent);
+    let mut client = None;
+    while Instant::now() < end {
+        let connected = match client.take() {
+            Some(connected) => Ok(connected),
+            None => C::connect(options).await,
+        };
+        let mut connected: C = match connected {
+            Ok(connected) => connected,
+            Err(reason) => {
+                report.borrow_mut().good(Duration::ZERO, Err(format!("connect: {reason}")));
+                continue;
+            }
+        };
+        match mix.action() {
+            Action::Good => {
+                let tensor = tensor(&mut mix, options.elements);
+                let begin = Instant::now();
+                let served = timeout(REQUEST_TIME_MAX, connected.infer(options, tensor)).await;
+                let served = served.unwrap_or_else(|_| Err(String::from("no response in time")));
+                report.borrow_mut().good(begin.elapsed(), served.clone());
+                if served == Ok(Served::Well) {
+                    client = Some(connected);
+                }
+            }
+            Action::Hostile(kind) => {
+                let attack = connected.attack(options, kind);
+                let (kind, result) = timeout(HOSTILE_TIME_MAX, attack)
+                    .await
+                    .unwrap_or_else(|_| ("some", String::from("no response in time")));
+                report.borrow_mut().hostile(kind, &result);
+            }
+            Action::Disconnect(thousandths) => {
+                let tensor = tensor(&mut mix, options.elements);
+                let _ = connected.infer_partly(options, tensor, thousandths).await;
+                report.borrow_mut().disconnect();
+            }
+        }
+    }
+}
+
+/// Random elements: a response that belongs to another request differs.
+fn tensor(mix: &mut Mix, elements: usize) -> Vec<u8> {
+    let first = mix.number();
+    let mut tensor = Vec::with_capacity(elements * 4);
+    for index in 0..elements as u64 {
+        let element = first.wrapping_mul(index.wrapping_add(1)) >> 32;
+        tensor.extend_from_slice(&(element as u32).to_le_bytes());
+    }
+    tensor
+}
