@@ -3,8 +3,11 @@
 
 #![no_main]
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use galatea_codec::http::{TargetModel, decode_infer};
+use galatea_codec::http::{DecodeBounds, TargetModel, decode_infer};
+use galatea_gate::ledger::Account;
 use galatea_gate::limits::Limits;
 use libfuzzer_sys::fuzz_target;
 
@@ -13,8 +16,9 @@ fuzz_target!(|data: &[u8]| {
     let header_length = usize::from(u16::from_be_bytes(*length)).min(body.len());
     let body = Bytes::copy_from_slice(body);
     let target = TargetModel { model_name: "model".into(), model_version: None };
-    let Ok((request, encoding)) = decode_infer(&body, header_length, target, &Limits::default())
-    else {
+    let account = Arc::new(Account::unlimited());
+    let bounds = DecodeBounds { limits: &Limits::default(), account: &account };
+    let Ok((request, encoding)) = decode_infer(&body, header_length, target, &bounds) else {
         return;
     };
     for name in &request.outputs {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use galatea_door::{Connection, OpenConnection, PhaseWatch, Stream};
+use galatea_gate::ledger::Account;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -23,6 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::endpoint::{Disconnected, Endpoint};
 use crate::http_response::{HttpResponse, ResponseBody};
 use crate::plain::{self, SessionEnd};
+use crate::request_body::HyperBody;
 use crate::request_head::RequestHead;
 
 /// How long a connection without a request may take to complete the head of its first one
@@ -36,25 +38,29 @@ pub(crate) async fn serve<E: Endpoint>(
     hyper: &http1::Builder,
     has_head_timeout: bool,
 ) {
+    let account = Arc::new(endpoint.open_account());
     // The stream is dropped first: a connection that counts no longer is closed.
     let Connection { open, phase, mut stream, .. } = connection;
     let mut read = Bytes::new();
     if let Stream::Tcp(stream) = &mut stream
         && !has_head_timeout
     {
-        match plain::serve(stream, &**endpoint, phase.clone(), open.is_some()).await {
+        let (watch, ends_idle) = (phase.clone(), open.is_some());
+        match plain::serve(stream, &**endpoint, &account, watch, ends_idle).await {
             SessionEnd::Closed => return,
             SessionEnd::NotPlain(bytes) => read = bytes,
         }
     }
     // Few connections need it, and hyper's state is large.
     let stream = Rewound { read, stream };
-    Box::pin(serve_with_hyper(stream, endpoint.clone(), phase, hyper.clone(), open)).await;
+    let endpoint = endpoint.clone();
+    Box::pin(serve_with_hyper(stream, endpoint, account, phase, hyper.clone(), open)).await;
 }
 
 async fn serve_with_hyper<E: Endpoint>(
     stream: Rewound,
     endpoint: Arc<E>,
+    account: Arc<Account>,
     mut phase: PhaseWatch,
     mut hyper: http1::Builder,
     open: Option<OpenConnection>,
@@ -63,7 +69,7 @@ async fn serve_with_hyper<E: Endpoint>(
     let request_seen = has_request.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         request_seen.store(true, Ordering::Relaxed);
-        respond(endpoint.clone(), request)
+        respond(endpoint.clone(), account.clone(), request)
     });
     if open.is_none() {
         hyper.keep_alive(false);
@@ -87,9 +93,11 @@ async fn serve_with_hyper<E: Endpoint>(
 
 async fn respond<E: Endpoint>(
     endpoint: Arc<E>,
+    account: Arc<Account>,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Disconnected> {
-    let (parts, mut body) = request.into_parts();
+    let (parts, body) = request.into_parts();
+    let mut body = HyperBody::new(body, account);
     let head = RequestHead::of(&parts, endpoint.wants_headers());
     endpoint.respond(&head, &mut body).await.map(HttpResponse::into_hyper)
 }

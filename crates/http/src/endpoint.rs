@@ -1,5 +1,7 @@
 //! What responds to the requests of a door.
 
+use galatea_gate::ledger::Account;
+
 use crate::http_response::HttpResponse;
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
@@ -12,6 +14,11 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
         head: &RequestHead<'_>,
         body: &mut B,
     ) -> impl Future<Output = Result<HttpResponse, Disconnected>> + Send;
+
+    /// The account of a new connection.
+    fn open_account(&self) -> Account {
+        Account::unlimited()
+    }
 
     /// Whether it reads headers that [`RequestHead`] doesn't name.
     fn wants_headers(&self) -> bool {

@@ -50,6 +50,7 @@
 
 mod api;
 mod body_drain;
+mod charged_buffer;
 mod compression;
 mod connection;
 mod endpoint;

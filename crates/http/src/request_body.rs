@@ -1,12 +1,16 @@
 //! Reading the body of a request into one piece, or draining it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use galatea_gate::ledger::{Account, Exhausted};
 use galatea_stdx::len64;
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+
+use crate::charged_buffer::{ChargedBuffer, charged};
 
 /// The body of a request, received by hyper or by `plain`.
 pub(crate) trait RequestBody: Send {
@@ -16,7 +20,13 @@ pub(crate) trait RequestBody: Send {
     /// A lower bound of what is still to be received.
     fn missing_min(&self) -> u64;
 
-    /// Reads it into one piece.
+    /// Whether all of it was received.
+    fn is_complete(&self) -> bool;
+
+    /// The account of its connection.
+    fn account(&self) -> &Arc<Account>;
+
+    /// Reads it into one piece, which is charged to the account.
     fn collect(
         &mut self,
         limits: BodyLimits,
@@ -27,21 +37,44 @@ pub(crate) trait RequestBody: Send {
     fn drain(&mut self, limits: DrainLimits) -> impl Future<Output = ()> + Send;
 }
 
-impl RequestBody for Incoming {
+/// A body that hyper receives.
+pub(crate) struct HyperBody {
+    body: Incoming,
+    account: Arc<Account>,
+    /// Whether its end was seen while it was drained.
+    is_drained: bool,
+}
+
+impl HyperBody {
+    /// A body that is charged to this account.
+    pub(crate) const fn new(body: Incoming, account: Arc<Account>) -> Self {
+        Self { body, account, is_drained: false }
+    }
+}
+
+impl RequestBody for HyperBody {
     fn length_min(&self) -> u64 {
-        self.size_hint().lower()
+        self.body.size_hint().lower()
     }
 
     fn missing_min(&self) -> u64 {
-        self.size_hint().lower()
+        self.body.size_hint().lower()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_drained || self.body.is_end_stream()
+    }
+
+    fn account(&self) -> &Arc<Account> {
+        &self.account
     }
 
     async fn collect(&mut self, limits: BodyLimits) -> Result<Bytes, BodyError> {
-        collect(self, limits).await
+        collect(&mut self.body, limits, &self.account).await
     }
 
     async fn drain(&mut self, limits: DrainLimits) {
-        drain(self, limits).await;
+        self.is_drained = drain(&mut self.body, limits).await;
     }
 }
 
@@ -63,11 +96,15 @@ pub(crate) enum BodyError {
     Truncated,
     /// The door stops and reads no more of it.
     Stopping,
+    /// There is no memory for it.
+    Exhausted(Exhausted),
 }
 
-/// A buffer grows by at least this much, and by at most this much if only a header
-/// announces more.
-const GROWTH_BYTES: usize = 1 << 20;
+impl From<Exhausted> for BodyError {
+    fn from(exhausted: Exhausted) -> Self {
+        Self::Exhausted(exhausted)
+    }
+}
 
 /// Data frames shorter than this count as chunks. Longer ones are parts of large chunks,
 /// cut by the segments of the network, and need no limit of their own.
@@ -84,7 +121,11 @@ pub(crate) struct DrainLimits {
 }
 
 /// Reads a body. A body that arrives in one piece isn't copied.
-async fn collect<B>(body: &mut B, limits: BodyLimits) -> Result<Bytes, BodyError>
+async fn collect<B>(
+    body: &mut B,
+    limits: BodyLimits,
+    account: &Arc<Account>,
+) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -110,12 +151,13 @@ where
                 return Err(BodyError::TooManyChunks);
             }
         }
-        collected = collected.with(data, expected);
+        collected = collected.with(data, expected, account)?;
     }
-    Ok(collected.into_bytes())
+    Ok(collected.into_bytes(account)?)
 }
 
-async fn drain<B>(body: &mut B, limits: DrainLimits)
+/// Drains a body; returns whether its end was reached.
+async fn drain<B>(body: &mut B, limits: DrainLimits) -> bool
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -123,66 +165,51 @@ where
         let mut length: u64 = 0;
         for _ in 0..limits.frames_max {
             let frame = tokio::time::timeout(limits.silence_max, body.frame()).await;
-            let Ok(Some(Ok(frame))) = frame else { return };
+            let frame = match frame {
+                Ok(None) => return true,
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(_))) | Err(_) => return false,
+            };
             let size = frame.data_ref().map_or(0, Bytes::len);
             length = length.saturating_add(len64(size));
             if length > limits.bytes_max {
-                return;
+                return false;
             }
         }
+        false
     };
     // The response is sent now, drained or not.
-    let _ = tokio::time::timeout(limits.time_max, reading).await;
+    tokio::time::timeout(limits.time_max, reading).await.unwrap_or(false)
 }
 
 /// What has been read of a body.
 enum Collected {
     Nothing,
     One(Bytes),
-    Many(Vec<u8>),
+    Many(ChargedBuffer),
 }
 
 impl Collected {
-    fn with(self, data: Bytes, expected: usize) -> Self {
-        match self {
-            Self::Nothing => Self::One(data),
+    fn with(self, data: Bytes, expected: usize, account: &Arc<Account>) -> Result<Self, Exhausted> {
+        let mut buffer = match self {
+            Self::Nothing => return Ok(Self::One(data)),
             Self::One(first) => {
-                let mut buffer = Vec::new();
-                append(&mut buffer, &first, expected);
-                append(&mut buffer, &data, expected);
-                Self::Many(buffer)
+                let mut buffer = ChargedBuffer::new();
+                buffer.append(&first, expected, account)?;
+                buffer
             }
-            Self::Many(mut buffer) => {
-                append(&mut buffer, &data, expected);
-                Self::Many(buffer)
-            }
-        }
+            Self::Many(buffer) => buffer,
+        };
+        buffer.append(&data, expected, account)?;
+        Ok(Self::Many(buffer))
     }
 
-    fn into_bytes(self) -> Bytes {
+    fn into_bytes(self, account: &Arc<Account>) -> Result<Bytes, Exhausted> {
         match self {
-            Self::Nothing => Bytes::new(),
-            Self::One(data) => data,
-            Self::Many(buffer) => Bytes::from(buffer),
+            Self::Nothing => Ok(Bytes::new()),
+            Self::One(data) => charged(data, account),
+            Self::Many(buffer) => Ok(buffer.into_bytes()),
         }
-    }
-}
-
-/// Appends `data`, growing the buffer towards `expected` bytes.
-fn append(buffer: &mut Vec<u8>, data: &[u8], expected: usize) {
-    let needed = buffer.len().saturating_add(data.len());
-    reserve(buffer, needed, expected);
-    buffer.extend_from_slice(data);
-}
-
-/// Makes room for `needed` bytes in total. The buffer grows towards `expected` bytes in
-/// steps that double what has arrived.
-pub(crate) fn reserve(buffer: &mut Vec<u8>, needed: usize, expected: usize) {
-    if needed > buffer.capacity() {
-        let step = buffer.len().saturating_mul(2).max(GROWTH_BYTES);
-        let target = if expected == 0 { step } else { step.min(expected) };
-        let additional = target.max(needed).saturating_sub(buffer.len());
-        buffer.reserve_exact(additional);
     }
 }
 
@@ -221,7 +248,8 @@ mod tests {
     fn read(pieces: &[&'static [u8]], declared: Option<u64>) -> Result<Bytes, BodyError> {
         let mut body = Pieces { pieces: pieces.to_vec(), declared };
         let limits = BodyLimits { bytes_max: 8, chunks_max: 3 };
-        let future = std::pin::pin!(collect(&mut body, limits));
+        let account = &Arc::new(Account::unlimited());
+        let future = std::pin::pin!(collect(&mut body, limits, account));
         match future.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => result,
             Poll::Pending => panic!("nothing to wait for"),
@@ -304,15 +332,5 @@ mod tests {
         drained(Some(0), DrainLimits { time_max: moment, ..limits });
         assert_eq!(drained(Some(0), DrainLimits { frames_max: 5, ..limits }), 5);
         assert_eq!(drained(Some(3), DrainLimits { bytes_max: 9, ..limits }), 4);
-    }
-
-    #[test]
-    fn a_buffer_does_not_grow_on_a_declared_length_alone() {
-        let mut buffer = Vec::new();
-        append(&mut buffer, b"ab", 1 << 30);
-        assert!(buffer.capacity() <= 2 * GROWTH_BYTES, "{}", buffer.capacity());
-        let mut exact = Vec::new();
-        append(&mut exact, b"ab", 100);
-        assert_eq!(exact.capacity(), 100);
     }
 }

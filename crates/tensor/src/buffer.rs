@@ -24,6 +24,8 @@ pub struct Buffer {
     region: Region,
     /// The size of the larger region that this one keeps alive; 0 if unknown.
     retained_bytes: usize,
+    /// Whether its memory is charged to an account as long as it lives.
+    is_charged: bool,
     /// Buffers with the same elements for instances of these host policies; mostly none.
     host_policies: Option<Arc<[(String, Self)]>>,
 }
@@ -70,7 +72,7 @@ impl Buffer {
     }
 
     const fn new(region: Region) -> Self {
-        Self { region, retained_bytes: 0, host_policies: None }
+        Self { region, retained_bytes: 0, is_charged: false, host_policies: None }
     }
 
     /// Declares that the buffer keeps a larger region of this size alive.
@@ -78,6 +80,20 @@ impl Buffer {
     pub const fn retaining(mut self, retained_bytes: usize) -> Self {
         self.retained_bytes = retained_bytes;
         self
+    }
+
+    /// Declares that the buffer's memory is charged to an account as long as it lives, so
+    /// that a response that returns it needs no charge of its own.
+    #[must_use]
+    pub const fn charged(mut self) -> Self {
+        self.is_charged = true;
+        self
+    }
+
+    /// Whether the buffer's memory is charged already.
+    #[must_use]
+    pub const fn is_charged(&self) -> bool {
+        self.is_charged
     }
 
     /// The memory that the buffer is known to keep alive, in bytes.

@@ -6,6 +6,7 @@ use galatea_infer::{InferenceRequest, Status};
 use crate::classification::Classification;
 use galatea_gate::limits::Limits;
 
+use super::bounds::DecodeBounds;
 use super::fields;
 use super::input::{BinaryTail, read_inputs};
 use super::json::{JsonReader, JsonType};
@@ -29,15 +30,15 @@ pub struct TargetModel {
 ///
 /// # Errors
 ///
-/// Mostly `InvalidArgument`. `Internal` as in Triton for elements of JSON `data` that
+/// Mostly `InvalidArgument`. `Exhausted` if there is no memory for the tensors. `Internal` as in Triton for elements of JSON `data` that
 /// don't fit the datatype or the shape. `Unsupported` for shared memory.
 pub fn decode_infer(
     body: &Bytes,
     header_length: usize,
     target: TargetModel,
-    limits: &Limits,
+    bounds: &DecodeBounds<'_>,
 ) -> Result<(InferenceRequest, OutputEncoding), Status> {
-    check_json_size(header_length, limits)?;
+    check_json_size(header_length, bounds.limits)?;
     let Some((json, binary)) = body.split_at_checked(header_length) else {
         return Err(Status::invalid_argument(format!(
             "unexpected size for request JSON, expecting {} more bytes",
@@ -50,7 +51,7 @@ pub fn decode_infer(
         ..InferenceRequest::default()
     };
     let mut tail = BinaryTail::new(body, header_length, binary.len());
-    let members = read_members(json, &mut request, &mut tail, limits)?;
+    let members = read_members(json, &mut request, &mut tail, bounds)?;
     tail.finish(&request.model_name)?;
     let default = members.parameters.default_form;
     members.parameters.apply(&mut request);
@@ -82,7 +83,7 @@ fn read_members(
     json: &[u8],
     request: &mut InferenceRequest,
     tail: &mut BinaryTail<'_>,
-    limits: &Limits,
+    bounds: &DecodeBounds<'_>,
 ) -> Result<Members, Status> {
     let mut reader = JsonReader::new(json);
     let mut seen = SeenMembers::default();
@@ -102,7 +103,7 @@ fn read_members(
                 members.parameters = read_parameters(&mut reader)?;
             }
             b"inputs" if !std::mem::replace(&mut seen.inputs, true) => {
-                request.inputs = read_inputs(&mut reader, tail, &request.model_name, limits)?;
+                request.inputs = read_inputs(&mut reader, tail, &request.model_name, bounds)?;
             }
             b"outputs" if !std::mem::replace(&mut seen.outputs, true) => {
                 members.outputs = read_outputs(&mut reader)?;

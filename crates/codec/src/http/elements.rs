@@ -6,6 +6,7 @@ use galatea_tensor::{DataType, Shape};
 
 use crate::limits::too_many_strings;
 
+use super::bounds::{ChargedVec, DecodeBounds};
 use super::json::{JsonReader, Number, depth_exceeded};
 use galatea_gate::limits::Limits;
 
@@ -18,8 +19,8 @@ pub(super) fn read_elements(
     name: &str,
     datatype: DataType,
     shape: &Shape,
-    limits: &Limits,
-) -> Result<Vec<u8>, Status> {
+    bounds: &DecodeBounds<'_>,
+) -> Result<ChargedVec, Status> {
     let expected = match datatype.byte_size() {
         None => None,
         Some(_) if matches!(datatype, DataType::Fp16 | DataType::Bf16) => {
@@ -27,7 +28,7 @@ pub(super) fn read_elements(
         }
         Some(size) => {
             let bytes = checked_byte_size(name, datatype, size, shape)?;
-            check_limit(name, bytes, limits)?;
+            check_limit(name, bytes, bounds.limits)?;
             Some(ExpectedSize {
                 elements: shape.element_count(),
                 bytes,
@@ -36,9 +37,9 @@ pub(super) fn read_elements(
         }
     };
     let Some(expected) = expected else {
-        return read_byte_strings(reader, name, limits);
+        return read_byte_strings(reader, name, bounds);
     };
-    let mut walk = ElementWalk { reader, expected };
+    let mut walk = ElementWalk { reader, expected, bounds };
     match datatype {
         DataType::Bool => walk.read(|reader, out| push_low::<1>(out, boolean(reader)?)),
         DataType::Uint8 => walk.read(|reader, out| push_low::<1>(out, unsigned(reader)?)),
@@ -75,16 +76,21 @@ struct ExpectedSize {
 struct ElementWalk<'r, 'a> {
     reader: &'r mut JsonReader<'a>,
     expected: ExpectedSize,
+    bounds: &'r DecodeBounds<'r>,
 }
 
 impl ElementWalk<'_, '_> {
     fn read(
         &mut self,
         mut element: impl FnMut(&mut JsonReader<'_>, &mut Vec<u8>) -> Result<(), Status>,
-    ) -> Result<Vec<u8>, Status> {
+    ) -> Result<ChargedVec, Status> {
         let mut left = self.expected.elements;
         let bytes = usize::try_from(self.expected.bytes).unwrap_or(usize::MAX);
-        let mut out = Vec::with_capacity(bytes.min(self.reader.remaining()));
+        // Two characters of text, such as "1,", make an element of eight bytes at most.
+        let text_max = self.reader.remaining().saturating_mul(4).saturating_add(8);
+        let mut charged = ChargedVec::default();
+        charged.reserve(bytes.min(text_max), self.bounds)?;
+        let out = charged.bytes_mut();
         walk_leaves(self.reader, |reader, depth| {
             if depth >= Limits::JSON_DEPTH_MAX {
                 return Err(depth_exceeded().prefixed(CONTEXT));
@@ -97,7 +103,7 @@ impl ElementWalk<'_, '_> {
                 ));
             };
             left = after;
-            element(reader, &mut out)
+            element(reader, out)
         })
         .map_err(|error| error.into_status(CONTEXT))?;
         if left != 0 && !(self.expected.may_be_empty && out.is_empty()) {
@@ -105,7 +111,7 @@ impl ElementWalk<'_, '_> {
                 "Failed to parse 'data' field: shape does not match true shape",
             ));
         }
-        Ok(out)
+        Ok(charged)
     }
 }
 
@@ -159,9 +165,9 @@ fn walk_leaves<'a>(
 fn read_byte_strings(
     reader: &mut JsonReader<'_>,
     name: &str,
-    limits: &Limits,
-) -> Result<Vec<u8>, Status> {
-    let mut out = Vec::new();
+    bounds: &DecodeBounds<'_>,
+) -> Result<ChargedVec, Status> {
+    let mut charged = ChargedVec::default();
     let mut strings: u64 = 0;
     walk_leaves(reader, |reader, depth| {
         if depth >= Limits::JSON_DEPTH_MAX {
@@ -179,12 +185,14 @@ fn read_byte_strings(
         if strings > Limits::STRINGS_MAX {
             return Err(too_many_strings());
         }
-        push_bytes_element(&mut out, &element)
-            .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        check_limit(name, u64::try_from(out.len()).unwrap_or(u64::MAX), limits)
+        let length = charged.len().saturating_add(element.len()).saturating_add(size_of::<u32>());
+        check_limit(name, u64::try_from(length).unwrap_or(u64::MAX), bounds.limits)?;
+        charged.reserve(length, bounds)?;
+        push_bytes_element(charged.bytes_mut(), &element)
+            .map_err(|error| Status::invalid_argument(error.to_string()))
     })
     .map_err(|error| error.into_status(""))?;
-    Ok(out)
+    Ok(charged)
 }
 
 fn checked_byte_size(

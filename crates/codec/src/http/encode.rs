@@ -1,6 +1,9 @@
 //! Encodes inference responses as HTTP bodies.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use galatea_gate::ledger::Account;
 use galatea_infer::{InferenceResponse, OutputTensor, Parameter, ParameterValue, Status};
 use galatea_tensor::elements::BytesElements;
 use galatea_tensor::{DataType, Shape};
@@ -8,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::json::{push_double, push_signed, push_string, push_unsigned};
 use super::output::{OutputEncoding, OutputForm};
+use super::response_charge::ResponseCharge;
 
 /// The body of a response, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,25 +27,33 @@ pub struct EncodedResponse {
 
 /// Encodes a response in the forms that its request selected.
 ///
+/// Tensors that are not charged yet, and the JSON before it is written, are charged to
+/// `account`, until the last chunk is dropped.
+///
 /// # Errors
 ///
-/// `InvalidArgument` if the type of an output has no JSON form or no classes and the
+/// `Exhausted` if there is no memory for the response; `InvalidArgument` if the type of an output has no JSON form or no classes and the
 /// request selected them; `Internal` if an output's bytes don't fit its shape.
 pub fn encode_infer_response(
     response: &InferenceResponse,
     encoding: &OutputEncoding,
+    account: &Arc<Account>,
 ) -> Result<EncodedResponse, Status> {
     match encoding.classification() {
-        None => encode(response, encoding),
-        Some(classification) => encode(&classification.apply(response.clone())?, encoding),
+        None => encode(response, encoding, account),
+        Some(classification) => encode(&classification.apply(response.clone())?, encoding, account),
     }
 }
 
 fn encode(
     response: &InferenceResponse,
     encoding: &OutputEncoding,
+    account: &Arc<Account>,
 ) -> Result<EncodedResponse, Status> {
-    let mut json = Vec::with_capacity(estimate(response, encoding));
+    let (mut json, charge) = match ResponseCharge::new(response, encoding, account)? {
+        None => (Vec::with_capacity(estimate(response, encoding)), None),
+        Some(charge) => (Vec::with_capacity(charge.text_bytes_max), Some(charge)),
+    };
     let mut chunks: SmallVec<[Bytes; 2]> = SmallVec::new();
     chunks.push(Bytes::new());
     json.push(b'{');
@@ -65,8 +77,15 @@ fn encode(
     }
     json.extend_from_slice(b"]}");
     let header_length = (chunks.len() > 1).then_some(json.len());
+    if charge.is_some() {
+        json.shrink_to_fit();
+    }
+    let text_bytes = json.capacity();
     if let Some(first) = chunks.first_mut() {
         *first = Bytes::from(json);
+    }
+    if let Some(charge) = charge {
+        charge.hold(&mut chunks, text_bytes);
     }
     Ok(EncodedResponse { header_length, chunks })
 }

@@ -24,19 +24,11 @@ pub(super) fn raw_too_large(length: u64, limits: &Limits) -> Status {
     ))
 }
 
-/// The error for a body of at least `length` bytes, which exceeds the limit.
-/// `header_length` is the length of its JSON in the request's header.
+/// The error for a body of at least `length` bytes, which exceeds the limit: a raw tensor, or
+/// JSON.
 #[must_use]
-pub fn body_too_large(length: u64, header_length: Option<u64>, limits: &Limits) -> Status {
-    match header_length {
-        None => json_too_large(length, limits),
-        Some(0) => raw_too_large(length, limits),
-        Some(_) => Status::invalid_argument(format!(
-            "request size of {length} bytes exceeds the maximum allowed input size of {} bytes. \
-             Use --http-max-input-size to increase the limit.",
-            limits.input_bytes_max
-        )),
-    }
+pub fn body_too_large(length: u64, is_raw: bool, limits: &Limits) -> Status {
+    if is_raw { raw_too_large(length, limits) } else { json_too_large(length, limits) }
 }
 
 /// A compressed body exceeds the limit, when it is inflated or before.

@@ -10,6 +10,7 @@ use galatea_gate::limits::Limits;
 
 use crate::limits::{StringCount, check_name, too_many_dims};
 
+use super::bounds::{ChargedVec, DecodeBounds};
 use super::elements::read_elements;
 use super::fields;
 use super::json::{JsonReader, JsonType};
@@ -53,7 +54,7 @@ pub(super) fn read_inputs(
     reader: &mut JsonReader<'_>,
     tail: &mut BinaryTail<'_>,
     model_name: &str,
-    limits: &Limits,
+    bounds: &DecodeBounds<'_>,
 ) -> Result<Vec<InputTensor>, Status> {
     fields::array(reader, "inputs")?;
     // Most models have one input.
@@ -64,8 +65,8 @@ pub(super) fn read_inputs(
         if inputs.len() >= Limits::TENSORS_MAX {
             return Err(super::errors::too_many_tensors("inputs"));
         }
-        let input = read_input(reader, limits)?;
-        let input = input.finish(tail, model_name, limits)?;
+        let input = read_input(reader, bounds)?;
+        let input = input.finish(tail, model_name, bounds)?;
         strings.add(input.datatype, &input.shape, input.data.len())?;
         inputs.push(input);
     }
@@ -89,14 +90,14 @@ struct CheckedShape(Result<Shape, Status>);
 
 enum PartialData<'a> {
     /// Read at once, because type and shape were known.
-    Elements(Vec<u8>),
+    Elements(ChargedVec),
     /// The array's position, to be read when type and shape are known.
     Unread(JsonReader<'a>),
 }
 
 fn read_input<'a>(
     reader: &mut JsonReader<'a>,
-    limits: &Limits,
+    bounds: &DecodeBounds<'_>,
 ) -> Result<PartialInput<'a>, Status> {
     let mut input = PartialInput::default();
     if reader.value_type()? != JsonType::Object {
@@ -120,7 +121,7 @@ fn read_input<'a>(
                 read_input_parameters(reader, &mut input)?;
             }
             b"data" if input.data.is_none() => {
-                input.data = Some(read_data(reader, &input, limits)?);
+                input.data = Some(read_data(reader, &input, bounds)?);
             }
             _ => reader.skip_value()?,
         }
@@ -131,7 +132,7 @@ fn read_input<'a>(
 fn read_data<'a>(
     reader: &mut JsonReader<'a>,
     input: &PartialInput<'_>,
-    limits: &Limits,
+    bounds: &DecodeBounds<'_>,
 ) -> Result<PartialData<'a>, Status> {
     if reader.value_type()? == JsonType::Array
         && let Some(name) = &input.name
@@ -139,7 +140,7 @@ fn read_data<'a>(
         && let Some(CheckedShape(Ok(shape))) = &input.shape
         && shape.element_count() > 0
     {
-        return read_elements(reader, name, datatype, shape, limits).map(PartialData::Elements);
+        return read_elements(reader, name, datatype, shape, bounds).map(PartialData::Elements);
     }
     let start = reader.clone();
     reader.skip_value()?;
@@ -202,7 +203,7 @@ impl PartialInput<'_> {
         self,
         tail: &mut BinaryTail<'_>,
         model_name: &str,
-        limits: &Limits,
+        bounds: &DecodeBounds<'_>,
     ) -> Result<InputTensor, Status> {
         let sources = [self.data.is_some(), self.binary_size.is_some(), self.shared_memory];
         if sources.into_iter().filter(|set| *set).count() != 1 {
@@ -220,16 +221,17 @@ impl PartialInput<'_> {
             return Err(super::errors::no_shared_memory(&name));
         }
         let data = match (self.data, self.binary_size) {
-            (Some(PartialData::Elements(bytes)), _) => Buffer::from_vec(bytes),
+            (Some(PartialData::Elements(bytes)), _) => bytes.into_buffer(),
             (Some(PartialData::Unread(_)), _) if shape.element_count() == 0 => Buffer::empty(),
             (Some(PartialData::Unread(mut text)), _) => {
                 fields::array(&mut text, "data")?;
-                Buffer::from_vec(read_elements(&mut text, &name, datatype, &shape, limits)?)
+                read_elements(&mut text, &name, datatype, &shape, bounds)?.into_buffer()
             }
-            (None, size) => Buffer::from_bytes(
-                tail.take(size.unwrap_or(0))
-                    .map_err(|missing| too_few_bytes(&name, missing, model_name))?,
-            ),
+            (None, size) => {
+                let bytes = tail.take(size.unwrap_or(0));
+                let bytes = bytes.map_err(|missing| too_few_bytes(&name, missing, model_name))?;
+                Buffer::from_bytes(bytes).charged()
+            }
         };
         Ok(InputTensor { name, datatype, shape, data })
     }

@@ -9,19 +9,23 @@
 //!
 //! ```
 //! use bytes::Bytes;
-//! use galatea_codec::http::{TargetModel, decode_infer};
+//! use galatea_codec::http::{DecodeBounds, TargetModel, decode_infer};
+//! use galatea_gate::ledger::Account;
 //! use galatea_gate::limits::Limits;
 //!
 //! let body = Bytes::from_static(
 //!     br#"{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[1,2]}]}"#,
 //! );
 //! let target = TargetModel { model_name: "m".into(), model_version: None };
-//! let (request, _) = decode_infer(&body, body.len(), target, &Limits::default())?;
+//! let account = std::sync::Arc::new(Account::unlimited());
+//! let bounds = DecodeBounds { limits: &Limits::default(), account: &account };
+//! let (request, _) = decode_infer(&body, body.len(), target, &bounds)?;
 //! assert_eq!(request.inputs[0].data.host().unwrap()[..], [1, 0, 0, 0, 2, 0, 0, 0]);
 //! # Ok::<(), galatea_infer::Status>(())
 //! ```
 
 mod base64;
+mod bounds;
 mod decode;
 mod documents;
 mod elements;
@@ -35,11 +39,13 @@ mod output;
 mod parameters;
 mod raw;
 mod repository;
+mod response_charge;
 mod statistics;
 
 #[cfg(test)]
 mod tests;
 
+pub use bounds::DecodeBounds;
 pub use decode::{TargetModel, decode_infer};
 pub use documents::{
     encode_error, encode_model_metadata, encode_repository_index, encode_server_metadata,

@@ -1,13 +1,16 @@
 //! Decodes raw requests: the body is the bytes of the only input.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use galatea_infer::{InferenceRequest, InputTensor, ModelConfigDocument, Status};
 use galatea_protocol::inference::ModelConfig;
 use galatea_tensor::{Buffer, DataType, Shape};
 use prost::Message;
 
-use galatea_gate::limits::Limits;
+use galatea_gate::ledger::{Account, Charge};
 
+use super::bounds::DecodeBounds;
 use super::decode::TargetModel;
 use super::output::{OutputEncoding, OutputForm};
 
@@ -22,18 +25,18 @@ pub fn decode_raw_infer(
     body: &Bytes,
     target: TargetModel,
     config: &ModelConfigDocument,
-    limits: &Limits,
+    bounds: &DecodeBounds<'_>,
 ) -> Result<(InferenceRequest, OutputEncoding), Status> {
     let length = u64::try_from(body.len()).unwrap_or(u64::MAX);
-    if length > limits.input_bytes_max {
-        return Err(super::errors::raw_too_large(length, limits));
+    if length > bounds.limits.input_bytes_max {
+        return Err(super::errors::raw_too_large(length, bounds.limits));
     }
     let mut request = InferenceRequest {
         model_name: target.model_name,
         model_version: target.model_version,
         ..InferenceRequest::default()
     };
-    let input = raw_input(body, 1, &request.model_name, config)
+    let input = charged_input(body, 1, &request.model_name, config, Some(bounds.account))
         .map_err(|status| status.prefixed(request.log_prefix()))?;
     request.inputs.push(input);
     Ok((request, OutputEncoding::uniform(OutputForm::Binary)))
@@ -50,6 +53,18 @@ pub fn raw_input(
     given: usize,
     model_name: &str,
     config: &ModelConfigDocument,
+) -> Result<InputTensor, Status> {
+    charged_input(body, given, model_name, config, None)
+}
+
+/// The input, as [`raw_input`] makes it. A body is charged where it was received; a copy of it
+/// is charged to `account`.
+fn charged_input(
+    body: &Bytes,
+    given: usize,
+    model_name: &str,
+    config: &ModelConfigDocument,
+    account: Option<&Arc<Account>>,
 ) -> Result<InputTensor, Status> {
     let config = ModelConfig::decode(config.protobuf.as_slice())
         .map_err(|error| Status::internal(format!("unreadable model configuration: {error}")))?;
@@ -76,11 +91,13 @@ pub fn raw_input(
                     input.name
                 )));
             }
-            as_bytes_element(body)?
+            as_bytes_element(body, account)?
         }
     };
     let shape = Shape::new(&dims).map_err(|error| Status::invalid_argument(error.to_string()))?;
-    Ok(InputTensor { name: input.name.clone(), datatype, shape, data: Buffer::from_bytes(data) })
+    let data = Buffer::from_bytes(data);
+    let data = if account.is_some() { data.charged() } else { data };
+    Ok(InputTensor { name: input.name.clone(), datatype, shape, data })
 }
 
 /// Computes the variable dimension from the number of bytes. Admission checks whether
@@ -111,12 +128,18 @@ fn deduce_variable_dim(
 }
 
 /// Encodes the body as the only element of a `BYTES` tensor.
-fn as_bytes_element(body: &Bytes) -> Result<Bytes, Status> {
+fn as_bytes_element(body: &Bytes, account: Option<&Arc<Account>>) -> Result<Bytes, Status> {
     let length = u32::try_from(body.len()).map_err(|_| {
         Status::invalid_argument("a BYTES element can't be longer than 4294967295 bytes")
     })?;
-    let mut element = BytesMut::with_capacity(body.len().saturating_add(size_of::<u32>()));
+    let capacity = body.len().saturating_add(size_of::<u32>());
+    let charge = account.map(|account| Charge::new(account, capacity)).transpose()?;
+    let mut element = BytesMut::with_capacity(capacity);
     element.put_u32_le(length);
     element.put_slice(body);
-    Ok(element.freeze())
+    let element = element.freeze();
+    Ok(match charge {
+        Some(charge) => Bytes::from_owner(charge.hold(element)),
+        None => element,
+    })
 }

@@ -81,7 +81,8 @@ const HTTP_MAX_INPUT_SIZE: Flag = Flag {
     name: "http-max-input-size",
     argument: Some("integer"),
     default: "67108864",
-    help: "The longest HTTP request in bytes, also when inflated.",
+    help: "The longest JSON of an HTTP request, the longest tensor in JSON, the longest raw or \
+           inflated body, in bytes. Binary tensors are limited by --memory-limit alone.",
     apply: |settings, value| {
         let bytes: i64 = value::number(value)?;
         settings.http_input_bytes_max =

@@ -19,8 +19,9 @@ pub struct Account {
 }
 
 impl Account {
-    /// What an open connection holds by itself, in bytes: its receive buffer and its state.
-    pub const BASE_BYTES: usize = 16 << 10;
+    /// What an open connection holds by itself, in bytes: its receive buffer, its state and
+    /// one small message.
+    pub const BASE_BYTES: usize = 32 << 10;
 
     /// Charges below this are served from the account's credit, which is taken from the
     /// ledger in steps of this many bytes. An account never has twice as much credit.

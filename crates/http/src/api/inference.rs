@@ -1,11 +1,14 @@
 //! The inference endpoint.
 
+use std::sync::Arc;
+
 use galatea_codec::compression::StreamEnd;
 use galatea_codec::forward::forward;
 use galatea_codec::http::{
-    OutputEncoding, TargetModel, check_stream_end, decode_infer, decode_raw_infer,
+    DecodeBounds, OutputEncoding, TargetModel, check_stream_end, decode_infer, decode_raw_infer,
     encode_infer_response, parse_header_length, parse_version,
 };
+use galatea_gate::ledger::Account;
 use galatea_infer::{CancelToken, Pass, ResponseSender, Status, api};
 use tokio::sync::oneshot;
 
@@ -39,22 +42,23 @@ impl Api {
         if self.is_stopping() {
             return Ok(http_response::failure(&exiting()));
         }
-        let body = match self.read_body(head, body).await? {
-            Ok(body) => body,
+        let bytes = match self.read_body(head, body, self.infer_bytes_max(head)).await? {
+            Ok(bytes) => bytes,
             Err(refusal) => return Ok(refusal),
         };
+        let account = body.account();
         // An unknown model is reported before any error in the body.
         let target = match guarded(|| self.target(pass, name, version)) {
             Ok(target) => target,
             Err(status) => return Ok(http_response::failure(&status)),
         };
         let inflated = match BodyCoding::of(head) {
-            BodyCoding::Identity => Ok(InflatedBody { bytes: body, end: StreamEnd::Complete }),
-            BodyCoding::Compressed => self.compression.inflate(body, &self.limits).await,
+            BodyCoding::Identity => Ok(InflatedBody { bytes, end: StreamEnd::Complete }),
+            BodyCoding::Compressed => self.compression.inflate(bytes, &self.limits).await,
             BodyCoding::Unknown => return Ok(http_response::unsupported_encoding()),
         };
-        let started =
-            inflated.and_then(|body| guarded(|| self.start_inference(pass, head, body, target)));
+        let started = inflated
+            .and_then(|body| guarded(|| self.start_inference(pass, head, body, account, target)));
         let StartedInference { encoding, result, cancel } = match started {
             Ok(started) => started,
             Err(status) => return Ok(http_response::failure(&status)),
@@ -63,7 +67,7 @@ impl Api {
             Err(Status::internal("the request was dropped without a final response"))
         });
         cancel.disarm();
-        let encoded = guarded(|| encode_infer_response(&result?, &encoding));
+        let encoded = guarded(|| encode_infer_response(&result?, &encoding, account));
         let response = match encoded.map(http_response::inference) {
             Ok(response) => self.compression.deflate(head, response).await,
             Err(status) => Err(status),
@@ -88,11 +92,21 @@ impl Api {
         Ok(target)
     }
 
+    /// The longest body of an inference request. Binary tensors count for the ledger alone, as
+    /// in Triton; JSON, raw and inflated bodies have a limit.
+    fn infer_bytes_max(&self, head: &RequestHead<'_>) -> u64 {
+        match (BodyCoding::of(head), head.header_length) {
+            (BodyCoding::Identity, Some(length)) if length != b"0" => u64::MAX,
+            _ => self.limits.input_bytes_max,
+        }
+    }
+
     fn start_inference(
         &self,
         pass: Pass<api::Inference>,
         head: &RequestHead<'_>,
         body: InflatedBody,
+        account: &Arc<Account>,
         target: TargetModel,
     ) -> Result<StartedInference, Status> {
         let InflatedBody { bytes: body, end } = body;
@@ -104,15 +118,16 @@ impl Api {
             None => body.len(),
         };
         let is_raw = header_length == 0;
+        let bounds = DecodeBounds { limits: &self.limits, account };
         let (mut request, encoding) = if is_raw {
             let config = self.control.config_for_inference(
                 pass,
                 &target.model_name,
                 target.model_version,
             )?;
-            decode_raw_infer(&body, target, &config, &self.limits)?
+            decode_raw_infer(&body, target, &config, &bounds)?
         } else {
-            decode_infer(&body, header_length, target, &self.limits)?
+            decode_infer(&body, header_length, target, &bounds)?
         };
         check_stream_end(end, is_raw)?;
         if let Some(forwarding) = &self.header_forward {

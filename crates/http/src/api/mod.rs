@@ -1,5 +1,6 @@
 //! The endpoints of the inference door.
 
+mod body;
 mod document;
 mod inference;
 
@@ -8,23 +9,23 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::http::{
-    IndexRequest, UnloadRequest, body_too_large, decode_load_request, encode_model_metadata,
-    encode_repository_index, encode_server_metadata, encode_statistics, inflated_body_too_large,
-    parse_version,
+    IndexRequest, UnloadRequest, decode_load_request, encode_model_metadata,
+    encode_repository_index, encode_server_metadata, encode_statistics, parse_version,
 };
 use galatea_door::{BlockingPermits, CompletionQueues, PhaseWatch, Renderer};
 use galatea_gate::access::{Admission, Gate};
+use galatea_gate::ledger::{Account, Ledger};
 use galatea_gate::limits::Limits;
 use galatea_infer::{InferenceService, Pass, ServerControl, Status, api};
 use hyper::StatusCode;
 
 use self::document::Document;
 use crate::body_drain::BodyDrain;
-use crate::compression::{BodyCoding, Compression};
+use crate::compression::Compression;
 use crate::endpoint::{Disconnected, Endpoint};
 use crate::guard::{exiting, failed, guarded};
 use crate::http_response::{self, HttpResponse};
-use crate::request_body::{BodyError, BodyLimits, RequestBody};
+use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::route::{ModelAction, Route, SharedMemoryAction, SharedMemoryKind};
 use crate::single_response::InferenceResult;
@@ -35,6 +36,7 @@ pub(crate) struct Api {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
     pub(crate) limits: Limits,
+    ledger: Arc<Ledger>,
     pub(crate) header_forward: Option<HeaderForward>,
     gate: Gate,
     pub(crate) completions: CompletionQueues<InferenceResult>,
@@ -62,6 +64,10 @@ impl Endpoint for Api {
         Ok(response)
     }
 
+    fn open_account(&self) -> Account {
+        Account::of_connection(self.ledger.clone())
+    }
+
     fn wants_headers(&self) -> bool {
         self.header_forward.is_some() || !self.gate.is_open()
     }
@@ -84,6 +90,7 @@ impl Api {
             service,
             control,
             limits,
+            ledger: options.ledger.clone(),
             header_forward: options.header_forward.clone(),
             gate: options.gate.clone(),
             completions,
@@ -119,7 +126,7 @@ impl Api {
                 Err(mistake) => Ok(http_response::failure(&mistake.into())),
             },
             Route::RepositoryIndex { .. } | Route::Load { .. } | Route::Unload { .. } => {
-                match self.read_body(head, body).await? {
+                match self.read_body(head, body, self.limits.input_bytes_max).await? {
                     Ok(body) => Ok(or_error(self.repository(admission, route, body).await)),
                     Err(refusal) => Ok(refusal),
                 }
@@ -349,63 +356,6 @@ impl Api {
         let control = self.control.clone();
         let done = tokio::task::spawn_blocking(move || guarded(|| work(&*control)));
         done.await.unwrap_or_else(|_| Err(exiting()))
-    }
-
-    /// Reads the body. Returns a response if the body is refused.
-    pub(crate) async fn read_body<B: RequestBody>(
-        &self,
-        head: &RequestHead<'_>,
-        body: &mut B,
-    ) -> Result<Result<Bytes, HttpResponse>, Disconnected> {
-        let limits =
-            BodyLimits { bytes_max: self.limits.input_bytes_max, chunks_max: self.chunks_max };
-        // Such a client has not sent anything, and sees the response.
-        let waits_for_continue = head.expects_continue && body.length_min() > limits.bytes_max;
-        let collected = tokio::select! {
-            biased;
-            collected = body.collect(limits) => collected,
-            // A body that has not arrived by now would keep the server from stopping.
-            () = self.stopping() => Err(BodyError::Stopping),
-        };
-        let error = match collected {
-            Ok(bytes) => return Ok(Ok(bytes)),
-            Err(error) => error,
-        };
-        let refusal = self.refusal(head, error)?;
-        if !waits_for_continue {
-            self.body_drain.drain(body).await;
-        }
-        Ok(Err(http_response::closing(refusal)))
-    }
-
-    fn refusal(
-        &self,
-        head: &RequestHead<'_>,
-        error: BodyError,
-    ) -> Result<HttpResponse, Disconnected> {
-        match error {
-            BodyError::Truncated => Err(Disconnected),
-            BodyError::Stopping => Ok(http_response::failure(&exiting())),
-            // Compressed data of this length inflate to more than the limit.
-            BodyError::TooLarge { .. } if BodyCoding::of(head) == BodyCoding::Compressed => {
-                Ok(http_response::failure(&inflated_body_too_large(&self.limits)))
-            }
-            BodyError::TooLarge { length } => {
-                let header_length = head.header_length.map(|value| {
-                    let text = std::str::from_utf8(value).ok();
-                    text.and_then(|text| text.parse().ok()).unwrap_or(1)
-                });
-                Ok(http_response::failure(&body_too_large(length, header_length, &self.limits)))
-            }
-            BodyError::TooManyChunks => Ok(http_response::error(
-                StatusCode::BAD_REQUEST,
-                &format!(
-                    "Chunked request body exceeds maximum of {} non-empty chunks. Send fewer or \
-                     larger HTTP chunks.",
-                    self.chunks_max
-                ),
-            )),
-        }
     }
 }
 

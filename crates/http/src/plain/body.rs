@@ -1,15 +1,18 @@
 //! The body of a plain request: a known number of bytes without framing.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{BufMut, Bytes};
+use galatea_gate::ledger::Account;
 use galatea_stdx::len64;
 use tokio::io::AsyncReadExt;
 use tokio::net::tcp::ReadHalf;
 
 use super::writer;
-use crate::request_body::{BodyError, BodyLimits, DrainLimits, RequestBody, reserve};
+use crate::charged_buffer::ChargedBuffer;
+use crate::request_body::{BodyError, BodyLimits, DrainLimits, RequestBody};
 
 /// A body, of which some bytes were received with the head.
 pub(super) struct PlainBody<'c, 'stream> {
@@ -25,6 +28,7 @@ pub(super) struct PlainBody<'c, 'stream> {
     is_whole: &'c AtomicBool,
     /// The first byte behind the body, if it was received with it.
     byte_after_body: Option<u8>,
+    account: &'c Arc<Account>,
 }
 
 /// What is read at once of a body that is drained.
@@ -38,11 +42,22 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
         length: u64,
         waits_for_continue: bool,
         is_whole: &'c AtomicBool,
+        account: &'c Arc<Account>,
     ) -> Self {
         let missing = length.saturating_sub(len64(early.len()));
         is_whole.store(missing == 0, Ordering::Relaxed);
         let waits_for_continue = waits_for_continue && length > 0;
-        Self { stream, early, length, missing, waits_for_continue, is_whole, byte_after_body: None }
+        let byte_after_body = None;
+        Self {
+            stream,
+            early,
+            length,
+            missing,
+            waits_for_continue,
+            is_whole,
+            byte_after_body,
+            account,
+        }
     }
 
     /// The first byte behind the body, if it was received with it.
@@ -76,6 +91,14 @@ impl RequestBody for PlainBody<'_, '_> {
         self.missing
     }
 
+    fn is_complete(&self) -> bool {
+        self.missing == 0
+    }
+
+    fn account(&self) -> &Arc<Account> {
+        self.account
+    }
+
     async fn collect(&mut self, limits: BodyLimits) -> Result<Bytes, BodyError> {
         if self.length > limits.bytes_max {
             return Err(BodyError::TooLarge { length: self.length });
@@ -89,18 +112,17 @@ impl RequestBody for PlainBody<'_, '_> {
             return Ok(Bytes::copy_from_slice(self.early));
         }
         let expected = usize::try_from(self.length).unwrap_or(usize::MAX).saturating_add(1);
-        let mut buffer = Vec::new();
-        reserve(&mut buffer, self.early.len().saturating_add(1), expected);
-        buffer.extend_from_slice(self.early);
+        let mut buffer = ChargedBuffer::new();
+        buffer.reserve(self.early.len().saturating_add(1), expected, self.account)?;
+        buffer.bytes_mut().extend_from_slice(self.early);
         while self.missing > 0 {
-            let needed = buffer.len().saturating_add(1);
-            reserve(&mut buffer, needed, expected);
-            match self.read(&mut buffer).await {
+            buffer.reserve(buffer.len().saturating_add(1), expected, self.account)?;
+            match self.read(buffer.bytes_mut()).await {
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return Err(BodyError::Truncated),
             }
         }
-        Ok(Bytes::from(buffer))
+        Ok(buffer.into_bytes())
     }
 
     async fn drain(&mut self, limits: DrainLimits) {

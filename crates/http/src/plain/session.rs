@@ -2,12 +2,14 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_door::PhaseWatch;
+use galatea_gate::ledger::Account;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -35,12 +37,14 @@ pub(crate) enum SessionEnd {
 pub(crate) async fn serve<E: Endpoint>(
     stream: &mut TcpStream,
     endpoint: &E,
+    account: &Arc<Account>,
     phase: PhaseWatch,
     ends_idle: bool,
 ) -> SessionEnd {
     let (read, write) = stream.split();
     let session = Session {
         endpoint,
+        account,
         read,
         write,
         buffer: ReceiveBuffer::new(),
@@ -81,6 +85,7 @@ async fn until_closed(
 
 struct Session<'s, E> {
     endpoint: &'s E,
+    account: &'s Arc<Account>,
     read: ReadHalf<'s>,
     write: WriteHalf<'s>,
     buffer: ReceiveBuffer,
@@ -172,7 +177,8 @@ impl<E: Endpoint> Session<'_, E> {
         };
         let behind_head = bytes.get(head.length..).unwrap_or_default();
         let stream = self.write.as_ref();
-        let responding = respond(self.endpoint, &mut self.read, stream, head, behind_head);
+        let responding =
+            respond(self.endpoint, self.account, &mut self.read, stream, head, behind_head);
         match responding.await {
             Some(exchange) => self.settle(exchange).await,
             None => Next::Close,
@@ -215,6 +221,7 @@ impl<E: Endpoint> Session<'_, E> {
 /// Makes the response to a request; `None` if its client disconnects first.
 async fn respond<E: Endpoint>(
     endpoint: &E,
+    account: &Arc<Account>,
     read: &mut ReadHalf<'_>,
     stream: &TcpStream,
     head: PlainHead<'_>,
@@ -224,7 +231,8 @@ async fn respond<E: Endpoint>(
     let early = usize::try_from(body_length).unwrap_or(usize::MAX).min(behind_head.len());
     let (early, next_request) = behind_head.split_at_checked(early).unwrap_or_default();
     let is_body_whole = AtomicBool::new(false);
-    let mut body = PlainBody::new(read, early, body_length, waits_for_continue, &is_body_whole);
+    let mut body =
+        PlainBody::new(read, early, body_length, waits_for_continue, &is_body_whole, account);
     let response = {
         let watch = ClientWatch::new(stream, &is_body_whole, next_request.is_empty());
         let responding = pin!(endpoint.respond(&head, &mut body));
@@ -279,6 +287,7 @@ mod tests {
         let (read, write) = stream.split();
         let mut session = Session {
             endpoint: &Lengths,
+            account: &Arc::new(Account::unlimited()),
             read,
             write,
             buffer: ReceiveBuffer::new(),

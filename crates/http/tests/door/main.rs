@@ -10,6 +10,7 @@ mod fake;
 mod harness;
 mod hostile;
 mod inference;
+mod memory;
 mod metrics;
 mod plain;
 mod scraping;

@@ -9,15 +9,41 @@ mod response;
 mod round_trip;
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_infer::{Code, InferenceRequest, Status};
+use galatea_gate::ledger::Account;
+use galatea_infer::{Code, InferenceRequest, InferenceResponse, Status};
 
-use super::{OutputEncoding, TargetModel, decode_infer};
+use super::{DecodeBounds, EncodedResponse, OutputEncoding, TargetModel};
 use galatea_gate::limits::Limits;
 
 fn target() -> TargetModel {
     TargetModel { model_name: "m".into(), model_version: None }
+}
+
+/// An account that refuses nothing.
+fn account() -> Arc<Account> {
+    Arc::new(Account::unlimited())
+}
+
+/// Decodes a request within these limits.
+fn decode_infer(
+    body: &Bytes,
+    header_length: usize,
+    target: TargetModel,
+    limits: &Limits,
+) -> Result<(InferenceRequest, OutputEncoding), Status> {
+    let bounds = DecodeBounds { limits, account: &account() };
+    super::decode_infer(body, header_length, target, &bounds)
+}
+
+/// Encodes a response.
+fn encode_infer_response(
+    response: &InferenceResponse,
+    encoding: &OutputEncoding,
+) -> Result<EncodedResponse, Status> {
+    super::encode_infer_response(response, encoding, &account())
 }
 
 /// Decodes a body without binary tensors.

@@ -4,7 +4,7 @@ use galatea_infer::{CorrelationId, Parameter, ParameterValue};
 use galatea_tensor::DataType;
 
 use super::*;
-use crate::http::{OutputForm, decode_raw_infer, parse_header_length, parse_version};
+use crate::http::{OutputForm, parse_header_length, parse_version};
 
 fn data(datatype: &str, shape: &str, data: &str, expected: &str) {
     let members = format!(r#""datatype":"{datatype}","shape":{shape},"data":{data}"#);
@@ -256,7 +256,7 @@ mod raw {
 
     fn check(config: &ModelConfigDocument, body: &'static [u8], expected: &str) {
         let body = Bytes::from_static(body);
-        let result = decode_raw_infer(&body, target(), config, &Limits::default());
+        let result = decode_raw(&body, config, &Limits::default());
         let got = match result {
             Ok((request, encoding)) => {
                 assert_eq!(encoding.form("any"), OutputForm::Binary);
@@ -302,8 +302,7 @@ mod raw {
     fn the_error_for_a_large_body_names_the_flag() {
         let limits = Limits { input_bytes_max: 1 };
         let body = Bytes::from_static(b"ab");
-        let status =
-            decode_raw_infer(&body, target(), &document(0, &[(2, &[2])]), &limits).unwrap_err();
+        let status = decode_raw(&body, &document(0, &[(2, &[2])]), &limits).unwrap_err();
         assert_eq!(
             status.message(),
             "Raw input has a byte_size (2 bytes) that exceeds the maximum allowed value of 1 \
@@ -316,4 +315,13 @@ mod raw {
 fn a_tensor_without_dimensions_may_lack_its_element() {
     data("INT32", "[]", "[]", "");
     data("INT32", "[]", "[5]", "05000000");
+}
+
+fn decode_raw(
+    body: &Bytes,
+    config: &galatea_infer::ModelConfigDocument,
+    limits: &Limits,
+) -> Result<(InferenceRequest, OutputEncoding), Status> {
+    let bounds = DecodeBounds { limits, account: &account() };
+    crate::http::decode_raw_infer(body, target(), config, &bounds)
 }

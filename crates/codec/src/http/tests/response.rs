@@ -1,13 +1,11 @@
 //! Tests of encoded responses.
 
-use std::sync::Arc;
-
 use galatea_infer::{InferenceResponse, OutputTensor, Parameter, ParameterValue};
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use super::*;
+use crate::http::OutputForm;
 use crate::http::json::push_double;
-use crate::http::{OutputForm, encode_infer_response};
 
 pub(super) fn response(outputs: Vec<OutputTensor>) -> InferenceResponse {
     InferenceResponse {

@@ -6,7 +6,7 @@ use galatea_tensor::elements::push_bytes_element;
 use super::mutation::Random;
 use super::response::{output, response};
 use super::*;
-use crate::http::{OutputForm, encode_infer_response};
+use crate::http::OutputForm;
 
 fn random_elements(random: &mut Random, datatype: DataType, count: usize) -> Vec<u8> {
     let mut data = Vec::new();

@@ -1,0 +1,106 @@
+//! Reading the bodies of requests, and refusing them.
+
+use bytes::Bytes;
+use galatea_codec::http::{body_too_large, inflated_body_too_large};
+use galatea_gate::ledger::Exhausted;
+use galatea_stdx::len64;
+use hyper::StatusCode;
+
+use super::Api;
+use crate::charged_buffer::UNCHARGED_BYTES_MAX;
+use crate::compression::BodyCoding;
+use crate::endpoint::Disconnected;
+use crate::guard::exiting;
+use crate::http_response::{self, HttpResponse};
+use crate::request_body::{BodyError, BodyLimits, RequestBody};
+use crate::request_head::RequestHead;
+
+impl Api {
+    /// Reads a body of at most `bytes_max` bytes. Returns a response if it is refused.
+    pub(crate) async fn read_body<B: RequestBody>(
+        &self,
+        head: &RequestHead<'_>,
+        body: &mut B,
+        bytes_max: u64,
+    ) -> Result<Result<Bytes, HttpResponse>, Disconnected> {
+        if let Err(exhausted) = check_memory(body, bytes_max) {
+            // A client that waits has not sent anything.
+            return Ok(Err(self.out_of_memory(body, exhausted, head.expects_continue).await));
+        }
+        let limits = BodyLimits { bytes_max, chunks_max: self.chunks_max };
+        // Such a client has not sent anything, and sees the response.
+        let waits_for_continue = head.expects_continue && body.length_min() > bytes_max;
+        let collected = tokio::select! {
+            biased;
+            collected = body.collect(limits) => collected,
+            // A body that has not arrived by now would keep the server from stopping.
+            () = self.stopping() => Err(BodyError::Stopping),
+        };
+        let error = match collected {
+            Ok(bytes) => return Ok(Ok(bytes)),
+            Err(BodyError::Exhausted(exhausted)) => {
+                return Ok(Err(self.out_of_memory(body, exhausted, false).await));
+            }
+            Err(error) => error,
+        };
+        let refusal = self.refusal(head, error)?;
+        if !waits_for_continue {
+            self.body_drain.drain(body).await;
+        }
+        Ok(Err(http_response::closing(refusal)))
+    }
+
+    /// Refuses a body for which there is no memory. Its rest is read and forgotten, after
+    /// which the connection can go on.
+    async fn out_of_memory<B: RequestBody>(
+        &self,
+        body: &mut B,
+        exhausted: Exhausted,
+        waits_for_continue: bool,
+    ) -> HttpResponse {
+        let refusal = http_response::failure(&exhausted.into());
+        if !waits_for_continue {
+            self.body_drain.drain(body).await;
+        }
+        if body.is_complete() { refusal } else { http_response::closing(refusal) }
+    }
+
+    fn refusal(
+        &self,
+        head: &RequestHead<'_>,
+        error: BodyError,
+    ) -> Result<HttpResponse, Disconnected> {
+        match error {
+            BodyError::Truncated => Err(Disconnected),
+            BodyError::Stopping => Ok(http_response::failure(&exiting())),
+            BodyError::Exhausted(exhausted) => Ok(http_response::failure(&exhausted.into())),
+            // Compressed data of this length inflate to more than the limit.
+            BodyError::TooLarge { .. } if BodyCoding::of(head) == BodyCoding::Compressed => {
+                Ok(http_response::failure(&inflated_body_too_large(&self.limits)))
+            }
+            BodyError::TooLarge { length } => {
+                let is_raw = head.header_length == Some(b"0");
+                Ok(http_response::failure(&body_too_large(length, is_raw, &self.limits)))
+            }
+            BodyError::TooManyChunks => Ok(http_response::error(
+                StatusCode::BAD_REQUEST,
+                &format!(
+                    "Chunked request body exceeds maximum of {} non-empty chunks. Send fewer or \
+                     larger HTTP chunks.",
+                    self.chunks_max
+                ),
+            )),
+        }
+    }
+}
+
+/// Checks whether there is memory for a body of the announced length, before any of it is
+/// received. Bodies beyond `bytes_max` are refused for that.
+fn check_memory<B: RequestBody>(body: &B, bytes_max: u64) -> Result<(), Exhausted> {
+    let length = body.length_min();
+    if length <= len64(UNCHARGED_BYTES_MAX) || length > bytes_max {
+        return Ok(());
+    }
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    body.account().ledger().check(length)
+}

@@ -1,0 +1,181 @@
+//! Memory that grows with what arrives, charged to the ledger before it is allocated.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use galatea_gate::ledger::{Account, Charge, Exhausted};
+
+/// A buffer grows by at least this much, and by at most this much if only a header
+/// announces more.
+pub(crate) const GROWTH_BYTES: usize = 1 << 20;
+
+/// Buffers up to this size are not charged: every connection is charged for one in advance
+/// ([`Account::BASE_BYTES`]).
+pub(crate) const UNCHARGED_BYTES_MAX: usize = 16 << 10;
+
+/// Bytes that arrive, such as a body or an inflated body.
+#[derive(Debug)]
+pub(crate) struct ChargedBuffer {
+    bytes: Vec<u8>,
+    charge: Option<Charge>,
+}
+
+impl ChargedBuffer {
+    /// An empty buffer.
+    pub(crate) const fn new() -> Self {
+        Self { bytes: Vec::new(), charge: None }
+    }
+
+    /// The bytes; they may be extended up to the capacity that [`ChargedBuffer::reserve`]
+    /// made.
+    pub(crate) const fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// How many bytes there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Makes room for `needed` bytes in total. The buffer grows towards `expected` bytes, if
+    /// they are known, in steps that double what has arrived.
+    ///
+    /// Once a step has arrived, all that is expected is charged: of many long bodies that
+    /// arrive at once, those that the memory suffices for are taken, and the others are
+    /// refused early.
+    ///
+    /// # Errors
+    ///
+    /// [`Exhausted`] if there is no memory for it; the buffer stays as it was.
+    pub(crate) fn reserve(
+        &mut self,
+        needed: usize,
+        expected: usize,
+        account: &Arc<Account>,
+    ) -> Result<(), Exhausted> {
+        if needed <= self.bytes.capacity() {
+            return Ok(());
+        }
+        let step = self.len().saturating_mul(2).max(GROWTH_BYTES);
+        let target = if expected == 0 { step } else { step.min(expected) }.max(needed);
+        let charged = if self.len() >= GROWTH_BYTES { target.max(expected) } else { target };
+        if charged > UNCHARGED_BYTES_MAX {
+            let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
+            charge.reach(charged)?;
+        }
+        self.bytes.reserve_exact(target.saturating_sub(self.bytes.len()));
+        Ok(())
+    }
+
+    /// Appends bytes, growing towards `expected` bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`ChargedBuffer::reserve`].
+    pub(crate) fn append(
+        &mut self,
+        bytes: &[u8],
+        expected: usize,
+        account: &Arc<Account>,
+    ) -> Result<(), Exhausted> {
+        self.reserve(self.len().saturating_add(bytes.len()), expected, account)?;
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The bytes, which stay charged as long as a slice of them lives.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        let Self { bytes, charge } = self;
+        match charge {
+            None => Bytes::from(bytes),
+            Some(mut charge) => {
+                charge.shrink(bytes.capacity());
+                Bytes::from_owner(charge.hold(bytes))
+            }
+        }
+    }
+}
+
+/// Charges bytes that were received in one piece, if they are many.
+pub(crate) fn charged(bytes: Bytes, account: &Arc<Account>) -> Result<Bytes, Exhausted> {
+    if bytes.len() <= UNCHARGED_BYTES_MAX {
+        return Ok(bytes);
+    }
+    Ok(Bytes::from_owner(Charge::new(account, bytes.len())?.hold(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_gate::ledger::Ledger;
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn account(limit: usize) -> Arc<Account> {
+        Arc::new(Account::new(Arc::new(Ledger::new(Some(limit)))))
+    }
+
+    fn buffer(bytes: &[u8], expected: usize, account: &Arc<Account>) -> ChargedBuffer {
+        let mut buffer = ChargedBuffer::new();
+        buffer.append(bytes, expected, account).unwrap();
+        buffer
+    }
+
+    #[test]
+    fn a_buffer_does_not_grow_on_a_declared_length_alone() {
+        let account = account(100 * MIB);
+        let buffer = buffer(b"ab", 1 << 30, &account);
+        assert!(buffer.bytes.capacity() <= 2 * GROWTH_BYTES, "{}", buffer.bytes.capacity());
+        assert_eq!(account.held(), GROWTH_BYTES);
+    }
+
+    #[test]
+    fn a_small_buffer_has_its_size_and_no_charge() {
+        let account = account(0);
+        let buffer = buffer(b"ab", 100, &account);
+        assert_eq!((buffer.bytes.capacity(), account.held()), (100, 0));
+        assert_eq!(buffer.into_bytes(), b"ab"[..]);
+    }
+
+    #[test]
+    fn all_of_a_long_body_is_charged_when_a_part_has_arrived() {
+        let account = account(8 * MIB);
+        let mut first = buffer(&[7; MIB], 6 * MIB, &account);
+        assert_eq!(account.held(), MIB);
+        first.append(&[7], 6 * MIB, &account).unwrap();
+        assert_eq!((account.held(), first.bytes.capacity()), (6 * MIB, 2 * MIB));
+        // The next long body is refused as soon as it has gone as far.
+        let mut second = buffer(&[7; MIB], 6 * MIB, &account);
+        assert!(second.append(&[7], 6 * MIB, &account).is_err());
+        assert_eq!((second.len(), account.held()), (MIB, 7 * MIB));
+        drop(second);
+        first.append(&vec![7; 5 * MIB - 1], 6 * MIB, &account).unwrap();
+        let slice = first.into_bytes().slice(5..6);
+        assert_eq!(account.held(), 6 * MIB);
+        drop(slice);
+        assert_eq!(account.held(), 0);
+    }
+
+    #[test]
+    fn without_a_declared_length_what_has_arrived_is_charged() {
+        let account = account(4 * MIB);
+        let mut body = buffer(&[7; 2 * MIB], 0, &account);
+        assert_eq!(account.held(), 2 * MIB);
+        body.append(&[7], 0, &account).unwrap();
+        assert_eq!(account.held(), 4 * MIB);
+        assert!(body.append(&vec![7; 2 * MIB], 0, &account).is_err());
+    }
+
+    #[test]
+    fn one_piece_is_charged_if_it_is_long() {
+        let account = account(MIB);
+        let short = charged(Bytes::from(vec![7; UNCHARGED_BYTES_MAX]), &account).unwrap();
+        assert_eq!(account.held(), 0);
+        let long = charged(Bytes::from(vec![7; UNCHARGED_BYTES_MAX + 1]), &account).unwrap();
+        assert_eq!(account.held(), UNCHARGED_BYTES_MAX + 1);
+        drop((short, long));
+        assert_eq!(account.held(), 0);
+        assert!(charged(Bytes::from(vec![7; MIB + 1]), &account).is_err());
+    }
+}
