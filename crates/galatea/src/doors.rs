@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_engine::Server;
+use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_grpc::GrpcOptions;
 use galatea_http::{HttpOptions, RequestLog};
@@ -60,6 +61,7 @@ impl Doors<'_> {
             let (service, control) = (self.server.clone(), self.server.clone());
             let mut options = GrpcOptions::default();
             options.ledger = self.ledger.clone();
+            options.gate = Gate::new(self.settings.grpc_rules.clone());
             options.header_forward.clone_from(&self.settings.grpc_header_forward);
             options.keepalive.clone_from(&self.settings.grpc_keepalive);
             options.limits.input_bytes_max = self.settings.http_input_bytes_max;
@@ -77,6 +79,7 @@ impl Doors<'_> {
             let options = HttpOptions {
                 input_bytes_max,
                 header_forward,
+                gate: Gate::new(self.settings.http_rules.clone()),
                 ledger: self.ledger.clone(),
                 request_log,
                 ..HttpOptions::default()

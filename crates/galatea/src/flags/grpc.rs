@@ -209,6 +209,11 @@ const GRPC_RESTRICTED_PROTOCOL: Flag = Flag {
     name: "grpc-restricted-protocol",
     argument: Some("string:string=string"),
     default: "",
-    help: "Demand a header with a secret for some of the protocols. Not supported yet.",
-    apply: |_, _| Err(Refusal::unsupported("restricting protocols")),
+    help: "PROTOCOLS,…:KEY=VALUE refuses calls of these protocols, unless their metadata have \
+           this value under triton-grpc-protocol-KEY. The protocols and the rest are as in \
+           --http-restricted-api. Metadata have names in lower case, and so must KEY.",
+    apply: |settings, value| {
+        let (prefix, flag) = ("triton-grpc-protocol-", "grpc-restricted-protocol");
+        value::restriction(&mut settings.grpc_rules, value, prefix, flag, "protocol")
+    },
 };

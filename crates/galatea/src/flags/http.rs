@@ -110,6 +110,11 @@ const HTTP_RESTRICTED_API: Flag = Flag {
     name: "http-restricted-api",
     argument: Some("string:string=string"),
     default: "",
-    help: "Demand a header with a secret for some of the APIs. Not supported yet.",
-    apply: |_, _| Err(Refusal::unsupported("restricting APIs")),
+    help: "APIs,…:KEY=VALUE refuses requests to these APIs, unless they have the header KEY with \
+           this value. Each API may be named once; the flag may be repeated. APIs: health, \
+           metadata, inference, shared-memory, model-config, model-repository, statistics, trace, \
+           logging.",
+    apply: |settings, value| {
+        value::restriction(&mut settings.http_rules, value, "", "http-restricted-api", "api")
+    },
 };

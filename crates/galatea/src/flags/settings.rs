@@ -7,6 +7,7 @@ use galatea_codec::forward::HeaderForward;
 use galatea_dispatch::{HostPolicies, RateLimit, ResourceLimit};
 use galatea_engine::{ControlMode, Namespaces};
 use galatea_grpc::KeepaliveOptions;
+use galatea_gate::access::Rules;
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
 use crate::memory::MemoryLimit;
@@ -65,6 +66,10 @@ pub(crate) struct Settings {
     pub(crate) http_header_forward: Option<HeaderForward>,
     /// Which gRPC metadata becomes parameters.
     pub(crate) grpc_header_forward: Option<HeaderForward>,
+    /// Which APIs are restricted over HTTP.
+    pub(crate) http_rules: Rules,
+    /// Which APIs are restricted over gRPC.
+    pub(crate) grpc_rules: Rules,
     /// The gRPC endpoint.
     pub(crate) grpc: DoorSettings,
     /// Pings on gRPC connections, and how long these last.
@@ -174,6 +179,8 @@ impl Default for Settings {
             http_input_bytes_max: 64 * 1024 * 1024,
             http_header_forward: None,
             grpc_header_forward: None,
+            http_rules: Rules::default(),
+            grpc_rules: Rules::default(),
             grpc: door("0.0.0.0", 8001),
             grpc_keepalive: KeepaliveOptions::default(),
             metrics: door("", 8002),

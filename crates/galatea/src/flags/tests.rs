@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use galatea_dispatch::{RateLimit, ResourceLimit};
+use galatea_gate::access::Rules;
 
 use super::settings::CacheSettings;
 use std::time::Duration;
@@ -196,10 +197,45 @@ fn an_unknown_option_is_named() {
 }
 
 #[test]
+fn restrictions_are_collected_and_checked() {
+    let rules = |groups: &[&str], prefix: &str| {
+        let mut rules = Rules::default();
+        groups.iter().for_each(|group| rules.add(group, prefix).unwrap());
+        rules
+    };
+    let settings = settings(&[
+        "--http-restricted-api=health,trace:k=v=w",
+        "--http-restricted-api=logging:l=x",
+        "--grpc-restricted-protocol=health:k=v",
+    ]);
+    assert_eq!(settings.http_rules, rules(&["health,trace:k=v=w", "logging:l=x"], ""));
+    assert_eq!(settings.grpc_rules, rules(&["health:k=v"], "triton-grpc-protocol-"));
+
+    let refused = |flag: &str, values: &[&str], expected: &str| {
+        let arguments: Vec<String> =
+            values.iter().map(|value| format!("--{flag}={value}")).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        assert_eq!(error(&arguments), format!("Bad option: \"--{flag}\".\n{expected}"));
+    };
+    let (http, grpc) = ("http-restricted-api", "grpc-restricted-protocol");
+    let format = |flag: &str, value: &str| {
+        format!("--{flag} option format is '<config name>:<setting>=<value>'. Got {value}\n")
+    };
+    for value in ["health", "health:k", "health:k=", ":k=v", "health:=v", ""] {
+        refused(http, &[value], &format(http, value));
+        refused(grpc, &[value], &format(grpc, value));
+    }
+    refused(http, &["model-reposit:a=b"], "unknown restricted api 'model-reposit' \n");
+    refused(grpc, &["health,xx:a=b"], "unknown restricted protocol 'xx' \n");
+    let twice = "'health' can not be specified in multiple config groups\n";
+    refused(http, &["health,health:a=b"], &format!("restricted api {twice}"));
+    refused(http, &["health:a=b", "health:a=b"], &format!("restricted api {twice}"));
+    refused(grpc, &["health:a=b", "health:c=d"], &format!("restricted protocol {twice}"));
+}
+
+#[test]
 fn an_unsupported_flag_is_refused_by_name() {
     for arguments in [
-        "--http-restricted-api=health:a=b",
-        "--grpc-restricted-protocol=health:a=b",
         "--grpc-use-ssl=true",
         "--grpc-use-ssl-mutual=true",
         "--grpc-infer-response-compression-level=low",

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use galatea_codec::forward::HeaderForward;
+use galatea_gate::access::{RuleError, Rules};
 
 /// Why a flag's value is refused; the caller adds the flag's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +84,28 @@ pub(super) fn header_pattern(value: &str) -> Result<Option<HeaderForward>, Refus
     HeaderForward::new(value)
         .map(Some)
         .map_err(|error| Refusal(format!("not a regular expression: {error}")))
+}
+
+/// Adds the rules of a group to those of a protocol, in which categories are called `noun`.
+/// The texts are Triton's.
+pub(super) fn restriction(
+    rules: &mut Rules,
+    group: &str,
+    prefix: &str,
+    flag: &str,
+    noun: &str,
+) -> Result<(), Refusal> {
+    rules.add(group, prefix).map_err(|error| {
+        Refusal(match error {
+            RuleError::Malformed => format!(
+                "--{flag} option format is '<config name>:<setting>=<value>'. Got {group}\n"
+            ),
+            RuleError::Unknown { name } => format!("unknown restricted {noun} '{name}' \n"),
+            RuleError::Repeated { category } => format!(
+                "restricted {noun} '{category}' can not be specified in multiple config groups\n"
+            ),
+        })
+    })
 }
 
 /// Takes a boolean that must be false, because `what` isn't there.
