@@ -123,7 +123,7 @@ def over_grpc(channel: grpc.Channel, case: Case) -> dict[str, Any]:
         response_deserializer=response_kind.FromString,
     )
     try:
-        response = call(to_message(case.rpc, case.message), timeout=60)
+        response = call(to_message(case.rpc, case.message), metadata=case.metadata, timeout=60)
     except grpc.RpcError as error:
         return {"status": error.code().name, "text": error.details()}
     return {"status": "OK", "json": to_document(response)}

@@ -16,6 +16,7 @@ import ensemble_cases  # noqa: E402
 import held_cases  # noqa: E402
 import make_models  # noqa: E402
 import refusal_cases  # noqa: E402
+import restriction_cases  # noqa: E402
 import sequence_cases  # noqa: E402
 import statistics_cases  # noqa: E402
 from cases import DTYPES, Case, all_cases  # noqa: E402
@@ -81,6 +82,12 @@ SUITES = {
     ),
     "refusals": Suite(
         "triton-2.51-refusals", refusal_cases.write_models, refusal_cases.refusal_cases
+    ),
+    "restrictions": Suite(
+        "triton-2.51-restrictions",
+        refusal_cases.write_models,
+        restriction_cases.restriction_cases,
+        flags=restriction_cases.FLAGS,
     ),
     "classification": Suite(
         "triton-2.51-classification",

@@ -275,6 +275,59 @@ mod tests {
         check(&format!("{INFER}/"), "application/grpc", NONE, "unknown method");
     }
 
+    /// The category that Triton gives a method of the protocol.
+    fn category_of_triton(name: &str) -> Category {
+        match name {
+            "Check" | "Watch" | "ServerLive" | "ServerReady" | "ModelReady" => Category::Health,
+            "ServerMetadata" | "ModelMetadata" => Category::Metadata,
+            "ModelInfer" | "ModelStreamInfer" => Category::Inference,
+            "ModelConfig" => Category::ModelConfig,
+            "ModelStatistics" => Category::Statistics,
+            "TraceSetting" => Category::Trace,
+            "LogSettings" => Category::Logging,
+            name if name.contains("SharedMemory") => Category::SharedMemory,
+            name if name.starts_with("Repository") => Category::ModelRepository,
+            name => panic!("the category of {name} is to be looked up in Triton"),
+        }
+    }
+
+    /// Whether the gate refuses a call of this method with this metadata.
+    fn is_refused(gate: &Gate, path: &str, metadata: &[(&str, &str)]) -> bool {
+        let request = Request::post(path).header("content-type", "application/grpc");
+        let add = |request: http::request::Builder, (name, value): &(&str, &str)| {
+            request.header(*name, *value)
+        };
+        let request = metadata.iter().fold(request, add).body(()).unwrap();
+        let Err(refusal) = route(&request.into_parts().0, gate) else { return false };
+        let (Refusal::Grpc(failure) | Refusal::Stream(failure)) = refusal else { return false };
+        let (code, message) = failure.into_parts();
+        code == GrpcCode::Unavailable
+            && message == "This protocol is restricted, expecting header 'p-key'"
+    }
+
+    #[test]
+    fn every_method_is_behind_the_gate_of_its_category() {
+        let descriptors = DescriptorPool::decode(galatea_protocol::DESCRIPTOR_SET).unwrap();
+        for restricted in Category::ALL {
+            let mut rules = galatea_gate::access::Rules::default();
+            rules.add(&format!("{restricted}:key=value"), "p-").unwrap();
+            let gate = Gate::new(rules);
+            for rpc in
+                descriptors.services().flat_map(|service| service.methods().collect::<Vec<_>>())
+            {
+                let path = format!("/{}/{}", rpc.parent_service().full_name(), rpc.name());
+                let is_restricted = category_of_triton(rpc.name()) == restricted;
+                for metadata in [&[][..], &[("p-key", "x")], &[("key", "value")]] {
+                    assert_eq!(is_refused(&gate, &path, metadata), is_restricted, "{path}");
+                }
+                // Of several values the first counts.
+                let wrong_first = [("p-key", "x"), ("p-key", "value")];
+                assert_eq!(is_refused(&gate, &path, &wrong_first), is_restricted, "{path}");
+                assert!(!is_refused(&gate, &path, &[("p-key", "value")]), "{path}");
+            }
+        }
+    }
+
     #[test]
     fn streams_choose_the_form_of_failures() {
         let stream = "/inference.GRPCInferenceService/ModelStreamInfer";

@@ -289,6 +289,35 @@ mod tests {
     }
 
     #[test]
+    fn every_endpoint_has_the_category_of_triton() {
+        for (category, paths) in [
+            (Category::Health, "health/live health/ready models/m/ready models/m/versions/1/ready"),
+            (Category::Metadata, "models/m models/m/versions/1"),
+            (Category::Inference, "models/m/infer models/m/generate models/m/generate_stream"),
+            (Category::ModelConfig, "models/m/config models/m/versions/1/config"),
+            (Category::Statistics, "models/stats models/m/stats models/m/scheduler"),
+            (
+                Category::ModelRepository,
+                "repository/index repository/r/index repository/models/m/load \
+                 repository/r/models/m/unload",
+            ),
+            (
+                Category::SharedMemory,
+                "systemsharedmemory/status systemsharedmemory/region/r/register \
+                 cudasharedmemory/unregister cudasharedmemory/region/r/status",
+            ),
+            (Category::Trace, "trace/setting models/m/trace/setting"),
+            (Category::Logging, "logging"),
+        ] {
+            for path in paths.split_whitespace() {
+                let path = format!("/v2/{path}");
+                assert_eq!(Route::of(&path).unwrap().category(), category, "{path}");
+            }
+        }
+        assert_eq!(Route::of("/v2").unwrap().category(), Category::Metadata);
+    }
+
+    #[test]
     fn anything_else_is_unknown() {
         for path in [
             "/",

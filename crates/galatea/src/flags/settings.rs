@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use galatea_codec::forward::HeaderForward;
 use galatea_dispatch::{HostPolicies, RateLimit, ResourceLimit};
 use galatea_engine::{ControlMode, Namespaces};
-use galatea_grpc::KeepaliveOptions;
 use galatea_gate::access::Rules;
+use galatea_grpc::KeepaliveOptions;
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
 use crate::memory::MemoryLimit;
