@@ -1,0 +1,33 @@
+//! Compressed bodies. The first byte selects the format.
+
+#![no_main]
+
+use bytes::Bytes;
+use galatea_codec::compression::{Format, Inflater, Progress};
+use libfuzzer_sys::fuzz_target;
+
+const OUTPUT_BYTES_MAX: u64 = 1 << 20;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((first, body)) = data.split_first() else { return };
+    let format = [Format::Gzip, Format::Zlib, Format::Either][usize::from(first % 3)];
+    let body = Bytes::copy_from_slice(body);
+    let at_once = inflate(&body, format, usize::MAX >> 1);
+    let in_slices = inflate(&body, format, 1 + usize::from(*first));
+    assert_eq!(at_once, in_slices);
+});
+
+/// How the stream ended, what was read of it, and its content.
+fn inflate(body: &Bytes, format: Format, budget: usize) -> (Progress, usize, Vec<u8>) {
+    let mut inflater = Inflater::new(body.clone(), format, OUTPUT_BYTES_MAX);
+    loop {
+        let progress = inflater.advance(budget);
+        if progress != Progress::Paused {
+            let unread = inflater.unread();
+            assert!(unread <= body.len());
+            let output = inflater.into_output();
+            assert!(output.len() as u64 <= OUTPUT_BYTES_MAX);
+            return (progress, unread, output);
+        }
+    }
+}

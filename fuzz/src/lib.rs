@@ -1,0 +1,70 @@
+//! What the targets share: doors in front of a model that returns its inputs.
+
+mod echo;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use echo::Echo;
+use tokio::runtime::{Builder, Handle};
+
+/// A door that listens, on a thread of its own, to the end of the process.
+pub struct Door {
+    address: SocketAddr,
+}
+
+impl Door {
+    /// The HTTP door.
+    pub fn http() -> Self {
+        Self::start(|workers, listener| {
+            let options = galatea_http::HttpOptions::default();
+            let door =
+                galatea_http::start(workers, listener, Arc::new(Echo), Arc::new(Echo), options);
+            Box::new(door.expect("a door"))
+        })
+    }
+
+    /// The gRPC door.
+    pub fn grpc() -> Self {
+        Self::start(|workers, listener| {
+            let options = galatea_grpc::GrpcOptions::default();
+            let door =
+                galatea_grpc::start(workers, listener, Arc::new(Echo), Arc::new(Echo), options);
+            Box::new(door.expect("a door"))
+        })
+    }
+
+    fn start(
+        open: impl FnOnce(&[Handle], TcpListener) -> Box<dyn std::any::Any> + Send + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("a port");
+        let (opened, is_open) = mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let _door = open(&[runtime.handle().clone()], listener);
+            opened.send(()).expect("a target");
+            runtime.block_on(std::future::pending::<()>());
+        });
+        is_open.recv().expect("a door");
+        Self { address }
+    }
+}
+
+/// Sends `data` on a new connection, then the end, and returns everything that comes back.
+/// A connection that the server doesn't end within the time for an input is a finding.
+pub fn exchange(door: &Door, data: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(door.address).expect("a door that listens");
+    stream.set_read_timeout(Some(Duration::from_secs(9))).expect("a time-out");
+    let mut answer = Vec::new();
+    // The server may close before it has read everything.
+    let sent = stream.write_all(data).and_then(|()| stream.shutdown(Shutdown::Write));
+    match stream.read_to_end(&mut answer) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("{error} ({sent:?})"),
+    }
+    answer
+}
