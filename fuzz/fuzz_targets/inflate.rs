@@ -2,8 +2,11 @@
 
 #![no_main]
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use galatea_codec::compression::{Format, Inflater, Progress};
+use galatea_gate::ledger::Account;
 use libfuzzer_sys::fuzz_target;
 
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
@@ -18,8 +21,8 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// How the stream ended, what was read of it, and its content.
-fn inflate(body: &Bytes, format: Format, budget: usize) -> (Progress, usize, Vec<u8>) {
-    let mut inflater = Inflater::new(body.clone(), format, OUTPUT_BYTES_MAX);
+fn inflate(body: &Bytes, format: Format, budget: usize) -> (Progress, usize, Bytes) {
+    let mut inflater = Inflater::new(body.clone(), format, OUTPUT_BYTES_MAX, Arc::new(Account::unlimited()));
     loop {
         let progress = inflater.advance(budget);
         if progress != Progress::Paused {

@@ -21,6 +21,7 @@
 )]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation))]
 
+mod charged_vec;
 pub mod classification;
 pub mod compression;
 pub mod forward;

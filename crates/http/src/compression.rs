@@ -3,17 +3,21 @@
 //! Short ones are done on the I/O thread. Longer ones go to threads for such work, of which
 //! there are no more than processors, because an I/O thread serves many other connections.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use galatea_codec::compression::{
     Coding, Format, Inflater, Level, Progress, StreamEnd, accepted_coding, deflate,
 };
 use galatea_codec::http::{inflated_body_too_large, nothing_to_inflate};
 use galatea_door::{BlockingPermit, BlockingPermits};
+use galatea_gate::ledger::{Account, Charge};
 use galatea_gate::limits::Limits;
 use galatea_infer::Status;
 use smallvec::smallvec;
 use tokio::sync::oneshot;
 
+use crate::charged_buffer::UNCHARGED_BYTES_MAX;
 use crate::guard::{exiting, guarded};
 use crate::http_response::HttpResponse;
 use crate::request_head::RequestHead;
@@ -70,18 +74,21 @@ impl Compression {
         &self,
         body: Bytes,
         limits: &Limits,
+        account: &Arc<Account>,
     ) -> Result<InflatedBody, Status> {
         if body.is_empty() {
             return Err(nothing_to_inflate());
         }
-        let mut inflater = Inflater::new(body, Format::Either, limits.input_bytes_max);
+        let mut inflater =
+            Inflater::new(body, Format::Either, limits.input_bytes_max, account.clone());
         let mut progress = guarded(|| Ok(inflater.advance(INLINE_INFLATED_BYTES)))?;
         if progress == Progress::Paused {
             let permit = self.permits.acquire().await;
             (inflater, progress) = inflate_elsewhere(inflater, permit).await?;
         }
         match progress {
-            Progress::Ended(end) => Ok(InflatedBody { bytes: inflater.into_output().into(), end }),
+            Progress::Ended(end) => Ok(InflatedBody { bytes: inflater.into_output(), end }),
+            Progress::Exhausted(exhausted) => Err(exhausted.into()),
             Progress::TooLong => Err(inflated_body_too_large(limits)),
             Progress::Paused => Err(Status::internal("a body was not inflated to its end")),
         }
@@ -92,12 +99,16 @@ impl Compression {
         &self,
         head: &RequestHead<'_>,
         response: HttpResponse,
+        account: &Arc<Account>,
     ) -> Result<HttpResponse, Status> {
         let Some(coding) = head.accept_encoding.and_then(accepted_coding) else {
             return Ok(response);
         };
         let parts = response.chunks;
         let length = parts.iter().map(Bytes::len).fold(0, usize::saturating_add);
+        let mut charge = (length > UNCHARGED_BYTES_MAX)
+            .then(|| Charge::new(account, deflated_bytes_max(length)))
+            .transpose()?;
         let compressed = if length <= INLINE_DEFLATED_BYTES {
             guarded(|| Ok(deflate(&parts, coding, Level::DEFAULT)))?
         } else {
@@ -108,12 +119,25 @@ impl Compression {
             };
             tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(exiting()))?
         };
+        let compressed = match charge.take() {
+            None => Bytes::from(compressed),
+            Some(mut charge) => {
+                charge.shrink(compressed.capacity());
+                Bytes::from_owner(charge.hold(compressed))
+            }
+        };
         Ok(HttpResponse {
             content_encoding: Some(coding.name()),
-            chunks: smallvec![Bytes::from(compressed)],
+            chunks: smallvec![compressed],
             ..response
         })
     }
+}
+
+/// More memory than the deflated form of this many bytes takes. What can't be compressed
+/// grows by a little, and the memory in steps.
+const fn deflated_bytes_max(length: usize) -> usize {
+    length.saturating_add(length / 16).saturating_add(2 << 20)
 }
 
 /// Inflates to the end, on a thread for such work, unless the receiver is dropped.
@@ -150,8 +174,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let compression = Compression::new();
         let limits = Limits { input_bytes_max: u64::MAX };
+        let account = Arc::new(Account::unlimited());
         runtime.block_on(async {
-            let mut inflating = pin!(compression.inflate(body.into(), &limits));
+            let mut inflating = pin!(compression.inflate(body.into(), &limits, &account));
             let polled = inflating.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             let at_once = polled.is_ready();
             let inflated = match polled {

@@ -66,6 +66,10 @@ fn run(stream: &mut Compress, mut input: &[u8], flush: FlushCompress, output: &m
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use galatea_gate::ledger::Account;
+
     use super::super::{Format, Inflater, Progress, StreamEnd};
     use super::*;
 
@@ -74,7 +78,8 @@ mod tests {
         let whole = parts.concat();
         let compressed = Bytes::from(deflate(parts, coding, level));
         let length = compressed.len();
-        let mut inflater = Inflater::new(compressed, Format::Either, u64::MAX);
+        let account = Arc::new(Account::unlimited());
+        let mut inflater = Inflater::new(compressed, Format::Either, u64::MAX, account);
         assert_eq!(inflater.advance(usize::MAX), Progress::Ended(StreamEnd::Complete));
         assert_eq!(inflater.unread(), 0);
         assert_eq!(inflater.into_output(), whole);

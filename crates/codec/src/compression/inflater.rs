@@ -1,7 +1,12 @@
 //! Decompression in slices, within a limit.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use flate2::{Decompress, FlushDecompress};
+use galatea_gate::ledger::{Account, Exhausted};
+
+use crate::charged_vec::ChargedVec;
 
 /// What an [`Inflater`] expects.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -35,6 +40,8 @@ pub enum Progress {
     Ended(StreamEnd),
     /// The output would exceed its limit.
     TooLong,
+    /// There is no memory for the output.
+    Exhausted(Exhausted),
 }
 
 /// Inflates one stream. What follows the stream in the input is not read.
@@ -45,7 +52,8 @@ pub struct Inflater {
     input: Bytes,
     read: usize,
     stream: Decompress,
-    output: Vec<u8>,
+    output: ChargedVec,
+    account: Arc<Account>,
     bytes_max: usize,
 }
 
@@ -63,9 +71,9 @@ const INPUT_BYTES: usize = 512;
 const OUTPUT_BYTES: usize = 4 << 10;
 
 impl Inflater {
-    /// Inflates `input` to at most `bytes_max` bytes.
+    /// Inflates `input` to at most `bytes_max` bytes, which are charged to `account`.
     #[must_use]
-    pub fn new(input: Bytes, format: Format, bytes_max: u64) -> Self {
+    pub fn new(input: Bytes, format: Format, bytes_max: u64, account: Arc<Account>) -> Self {
         let is_gzip = match format {
             Format::Gzip => true,
             Format::Zlib => false,
@@ -77,7 +85,7 @@ impl Inflater {
             Decompress::new_with_window_bits(true, WINDOW_BITS)
         };
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-        Self { input, read: 0, stream, output: Vec::new(), bytes_max }
+        Self { input, read: 0, stream, output: ChargedVec::default(), account, bytes_max }
     }
 
     /// Inflates until about `budget` further bytes were read or written.
@@ -92,7 +100,8 @@ impl Inflater {
                 Ok(None) if self.is_all_read() => return Progress::Ended(StreamEnd::Truncated),
                 Ok(None) => return Progress::Ended(StreamEnd::Damaged),
                 Ok(Some(end)) => return Progress::Ended(end),
-                Err(TooLong) => return Progress::TooLong,
+                Err(Stop::TooLong) => return Progress::TooLong,
+                Err(Stop::Exhausted(exhausted)) => return Progress::Exhausted(exhausted),
             }
         }
         Progress::Paused
@@ -106,12 +115,12 @@ impl Inflater {
 
     /// What was inflated.
     #[must_use]
-    pub fn into_output(mut self) -> Vec<u8> {
+    pub fn into_output(mut self) -> Bytes {
         // The rest of a buffer that has just grown may be as large as its content.
-        if self.output.capacity() / 4 > self.output.len() / 3 {
-            self.output.shrink_to_fit();
+        if self.output.bytes_mut().capacity() / 4 > self.output.len() / 3 {
+            self.output.shrink();
         }
-        self.output
+        self.output.into_bytes()
     }
 
     fn is_all_read(&self) -> bool {
@@ -119,23 +128,22 @@ impl Inflater {
     }
 
     /// Inflates a piece of the input, as far as there is room.
-    fn step(&mut self) -> Result<Option<StreamEnd>, TooLong> {
-        if self.output.len() == self.output.capacity() {
-            self.grow();
-        }
+    fn step(&mut self) -> Result<Option<StreamEnd>, Stop> {
+        self.grow_if_full().map_err(Stop::Exhausted)?;
+        let output = self.output.bytes_mut();
         let piece = self.input.get(self.read..).unwrap_or_default();
         let piece = piece.get(..INPUT_BYTES).unwrap_or(piece);
         let (read, written) = (self.stream.total_in(), self.stream.total_out());
         // The capacity may exceed the limit by what an allocator adds to a request.
-        let has_room = self.output.len() < self.output.capacity().min(self.bytes_max);
+        let has_room = output.len() < output.capacity().min(self.bytes_max);
         let status = if has_room {
-            self.stream.decompress_vec(piece, &mut self.output, FlushDecompress::None)
+            self.stream.decompress_vec(piece, output, FlushDecompress::None)
         } else {
             self.stream.decompress(piece, &mut [0], FlushDecompress::None)
         };
         let written = self.stream.total_out() != written;
         if (written && !has_room) || self.output.len() > self.bytes_max {
-            return Err(TooLong);
+            return Err(Stop::TooLong);
         }
         let read = self.stream.total_in().saturating_sub(read);
         self.read = self.read.saturating_add(usize::try_from(read).unwrap_or(usize::MAX));
@@ -146,27 +154,40 @@ impl Inflater {
         }
     }
 
-    /// Doubles the output's memory, up to its limit.
-    fn grow(&mut self) {
+    /// Doubles the output's memory, up to its limit, if it is full.
+    fn grow_if_full(&mut self) -> Result<(), Exhausted> {
+        if self.output.len() < self.output.bytes_mut().capacity() {
+            return Ok(());
+        }
         let capacity = self.output.len().saturating_mul(2).max(OUTPUT_BYTES).min(self.bytes_max);
-        self.output.reserve_exact(capacity.saturating_sub(self.output.len()));
+        self.output.reserve_exact(capacity, &self.account)
     }
 }
 
-struct TooLong;
+/// Why inflating stops before the end of the stream.
+enum Stop {
+    TooLong,
+    Exhausted(Exhausted),
+}
 
 #[cfg(test)]
 mod tests {
     use super::super::{Coding, Level, deflate};
+    use galatea_gate::ledger::Ledger;
+
     use super::*;
 
     fn zeros(length: usize, coding: Coding) -> Vec<u8> {
         deflate(&[Bytes::from(vec![0; length])], coding, Level::DEFAULT)
     }
 
+    fn inflater(input: Bytes, format: Format, bytes_max: u64) -> Inflater {
+        Inflater::new(input, format, bytes_max, Arc::new(Account::unlimited()))
+    }
+
     /// How inflating ends, and what was inflated.
-    fn inflate(input: &[u8], bytes_max: u64) -> (Progress, Vec<u8>) {
-        let mut inflater = Inflater::new(Bytes::copy_from_slice(input), Format::Either, bytes_max);
+    fn inflate(input: &[u8], bytes_max: u64) -> (Progress, Bytes) {
+        let mut inflater = inflater(Bytes::copy_from_slice(input), Format::Either, bytes_max);
         let progress = inflater.advance(usize::MAX);
         assert_eq!(inflater.advance(0), Progress::Paused);
         (progress, inflater.into_output())
@@ -185,23 +206,41 @@ mod tests {
             }
             let bomb = Bytes::from(zeros(64 << 20, coding));
             assert!(bomb.len() < 70_000);
-            let mut inflater = Inflater::new(bomb, Format::Either, 1 << 20);
+            let mut inflater = inflater(bomb, Format::Either, 1 << 20);
             assert_eq!(inflater.advance(usize::MAX), Progress::TooLong);
-            assert!(inflater.output.capacity() <= 1 << 20);
+            assert!(inflater.output.bytes_mut().capacity() <= 1 << 20);
         }
+    }
+
+    #[test]
+    fn output_is_charged_before_it_is_written() {
+        let ledger = Arc::new(Ledger::new(Some(1 << 20)));
+        let account = Arc::new(Account::new(ledger.clone()));
+        let inflate = |length| {
+            let input = Bytes::from(zeros(length, Coding::Gzip));
+            let mut inflater = Inflater::new(input, Format::Gzip, u64::MAX, account.clone());
+            (inflater.advance(usize::MAX), inflater.into_output())
+        };
+        let (progress, output) = inflate(700_000);
+        assert_eq!(progress, Progress::Ended(StreamEnd::Complete));
+        assert!((700_000..1_000_000).contains(&ledger.held()), "{}", ledger.held());
+        assert!(matches!(inflate(700_000).0, Progress::Exhausted(_)));
+        drop(output);
+        assert_eq!(ledger.held(), 0);
+        assert!(matches!(inflate(64 << 20).0, Progress::Exhausted(_)));
     }
 
     #[test]
     fn nothing_may_be_inflated_to_nothing() {
         let (progress, output) = inflate(&zeros(0, Coding::Gzip), 0);
-        assert_eq!((progress, output), (Progress::Ended(StreamEnd::Complete), Vec::new()));
+        assert_eq!((progress, output), (Progress::Ended(StreamEnd::Complete), Bytes::new()));
         assert_eq!(inflate(&zeros(1, Coding::Gzip), 0).0, Progress::TooLong);
     }
 
     #[test]
     fn slices_lead_to_the_same_end() {
         let input = Bytes::from(zeros(10 << 20, Coding::Gzip));
-        let mut inflater = Inflater::new(input, Format::Gzip, u64::MAX);
+        let mut inflater = inflater(input, Format::Gzip, u64::MAX);
         let mut slices = 0;
         while inflater.advance(1 << 20) == Progress::Paused {
             slices += 1;
@@ -215,7 +254,7 @@ mod tests {
     fn input_without_output_is_work_too() {
         let empty_block = [0, 0, 0, 0xff, 0xff];
         let input = [b"\x78\x9c", empty_block.repeat(1 << 18).as_slice()].concat();
-        let mut inflater = Inflater::new(Bytes::from(input), Format::Zlib, 1);
+        let mut inflater = inflater(Bytes::from(input), Format::Zlib, 1);
         assert_eq!(inflater.advance(1000), Progress::Paused);
         assert!(inflater.read < 2000, "{}", inflater.read);
         assert_eq!(inflater.advance(usize::MAX), Progress::Ended(StreamEnd::Truncated));
@@ -226,7 +265,10 @@ mod tests {
         let text = b"some text, some text, some text";
         let sound = deflate(&[Bytes::from_static(text)], Coding::Gzip, Level::DEFAULT);
         let is = |input: &[u8], end, output: &[u8]| {
-            assert_eq!(inflate(input, 1000), (Progress::Ended(end), output.to_vec()));
+            assert_eq!(
+                inflate(input, 1000),
+                (Progress::Ended(end), Bytes::copy_from_slice(output))
+            );
         };
         is(&sound, StreamEnd::Complete, text);
         for length in 0..sound.len() {
@@ -246,9 +288,9 @@ mod tests {
     fn what_follows_the_stream_is_not_read() {
         let first = deflate(&[Bytes::from_static(b"a")], Coding::Gzip, Level::DEFAULT);
         let input = [first.as_slice(), &first, b"rest"].concat();
-        let mut inflater = Inflater::new(Bytes::from(input), Format::Gzip, 100);
+        let mut inflater = inflater(Bytes::from(input), Format::Gzip, 100);
         assert_eq!(inflater.advance(usize::MAX), Progress::Ended(StreamEnd::Complete));
         assert_eq!(inflater.unread(), first.len() + 4);
-        assert_eq!(inflater.into_output(), b"a");
+        assert_eq!(inflater.into_output(), b"a"[..]);
     }
 }

@@ -4,9 +4,10 @@ use galatea_infer::Status;
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{DataType, Shape};
 
+use crate::charged_vec::ChargedVec;
 use crate::limits::too_many_strings;
 
-use super::bounds::{ChargedVec, DecodeBounds};
+use super::bounds::DecodeBounds;
 use super::json::{JsonReader, Number, depth_exceeded};
 use galatea_gate::limits::Limits;
 
@@ -89,7 +90,7 @@ impl ElementWalk<'_, '_> {
         // Two characters of text, such as "1,", make an element of eight bytes at most.
         let text_max = self.reader.remaining().saturating_mul(4).saturating_add(8);
         let mut charged = ChargedVec::default();
-        charged.reserve(bytes.min(text_max), self.bounds)?;
+        charged.reserve(bytes.min(text_max), self.bounds.account)?;
         let out = charged.bytes_mut();
         walk_leaves(self.reader, |reader, depth| {
             if depth >= Limits::JSON_DEPTH_MAX {
@@ -187,7 +188,7 @@ fn read_byte_strings(
         }
         let length = charged.len().saturating_add(element.len()).saturating_add(size_of::<u32>());
         check_limit(name, u64::try_from(length).unwrap_or(u64::MAX), bounds.limits)?;
-        charged.reserve(length, bounds)?;
+        charged.reserve(length, bounds.account)?;
         push_bytes_element(charged.bytes_mut(), &element)
             .map_err(|error| Status::invalid_argument(error.to_string()))
     })

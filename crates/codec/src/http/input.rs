@@ -8,9 +8,10 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use galatea_gate::limits::Limits;
 
+use crate::charged_vec::ChargedVec;
 use crate::limits::{StringCount, check_name, too_many_dims};
 
-use super::bounds::{ChargedVec, DecodeBounds};
+use super::bounds::DecodeBounds;
 use super::elements::read_elements;
 use super::fields;
 use super::json::{JsonReader, JsonType};

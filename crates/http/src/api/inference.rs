@@ -54,7 +54,7 @@ impl Api {
         };
         let inflated = match BodyCoding::of(head) {
             BodyCoding::Identity => Ok(InflatedBody { bytes, end: StreamEnd::Complete }),
-            BodyCoding::Compressed => self.compression.inflate(bytes, &self.limits).await,
+            BodyCoding::Compressed => self.compression.inflate(bytes, &self.limits, account).await,
             BodyCoding::Unknown => return Ok(http_response::unsupported_encoding()),
         };
         let started = inflated
@@ -69,7 +69,7 @@ impl Api {
         cancel.disarm();
         let encoded = guarded(|| encode_infer_response(&result?, &encoding, account));
         let response = match encoded.map(http_response::inference) {
-            Ok(response) => self.compression.deflate(head, response).await,
+            Ok(response) => self.compression.deflate(head, response, account).await,
             Err(status) => Err(status),
         };
         Ok(response.unwrap_or_else(|status| http_response::failure(&status)))

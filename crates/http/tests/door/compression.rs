@@ -1,7 +1,10 @@
 //! Compressed requests and responses.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use galatea_codec::compression::{Coding, Format, Inflater, Level, Progress, StreamEnd, deflate};
+use galatea_gate::ledger::Account;
 use galatea_http::HttpOptions;
 
 use crate::harness::{Response, Server};
@@ -31,10 +34,11 @@ fn compressed(text: &str, coding: Coding) -> Vec<u8> {
 }
 
 fn inflated(response: &Response) -> String {
+    let account = Arc::new(Account::unlimited());
     let mut inflater =
-        Inflater::new(Bytes::copy_from_slice(&response.body), Format::Either, u64::MAX);
+        Inflater::new(Bytes::copy_from_slice(&response.body), Format::Either, u64::MAX, account);
     assert_eq!(inflater.advance(usize::MAX), Progress::Ended(StreamEnd::Complete));
-    String::from_utf8(inflater.into_output()).unwrap()
+    String::from_utf8(inflater.into_output().into()).unwrap()
 }
 
 /// The response to a body with these headers, as either parser serves it.

@@ -1,0 +1,79 @@
+//! Memory that is charged to the ledger.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use galatea_gate::ledger::{Account, Charge, Exhausted};
+use galatea_tensor::Buffer;
+
+/// Buffers up to this size are not charged: the connection's account has a base for them.
+const UNCHARGED_BYTES_MAX: usize = 16 << 10;
+
+/// Bytes that are charged before they are allocated, unless they are few.
+#[derive(Debug, Default)]
+pub(crate) struct ChargedVec {
+    bytes: Vec<u8>,
+    charge: Option<Charge>,
+}
+
+impl ChargedVec {
+    /// Makes room for this many bytes in total, or for twice as many as there are.
+    pub(crate) fn reserve(
+        &mut self,
+        length: usize,
+        account: &Arc<Account>,
+    ) -> Result<(), Exhausted> {
+        if length <= self.bytes.capacity() {
+            return Ok(());
+        }
+        self.reserve_exact(length.max(self.bytes.len().saturating_mul(2)), account)
+    }
+
+    /// Makes room for this many bytes in total.
+    pub(crate) fn reserve_exact(
+        &mut self,
+        target: usize,
+        account: &Arc<Account>,
+    ) -> Result<(), Exhausted> {
+        if target > UNCHARGED_BYTES_MAX {
+            let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
+            charge.reach(target)?;
+        }
+        self.bytes.reserve_exact(target.saturating_sub(self.bytes.len()));
+        Ok(())
+    }
+
+    /// The bytes, for which there is room.
+    pub(crate) const fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// How many bytes there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Gives memory back that is not used, if that is much.
+    pub(crate) fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+        if let Some(charge) = &mut self.charge {
+            charge.shrink(self.bytes.capacity());
+        }
+    }
+
+    /// The bytes, which stay charged as long as a slice of them lives.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        let Self { bytes, charge } = self;
+        match charge {
+            None => Bytes::from(bytes),
+            Some(charge) => Bytes::from_owner(charge.hold(bytes)),
+        }
+    }
+
+    /// The memory of a tensor.
+    pub(crate) fn into_buffer(self) -> Buffer {
+        let is_charged = self.charge.is_some();
+        let buffer = Buffer::from_bytes(self.into_bytes());
+        if is_charged { buffer.charged() } else { buffer }
+    }
+}
