@@ -9,11 +9,9 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-import grpc
 import pytest
 from conftest import StartServer
 from server import Server
-from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 pytestmark = pytest.mark.galatea_only
 
@@ -58,16 +56,6 @@ def test_shared_memory(server: Server, field: str) -> None:
 def test_settings_while_running(server: Server, path: str) -> None:
     """The logging and trace extensions."""
     assert server.get(path).status == 501
-
-
-def test_compressed_messages(server: Server) -> None:
-    """Compressed gRPC messages."""
-    options = {"compression": grpc.Compression.Gzip}
-    with grpc.insecure_channel(server.grpc_url, **options) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        with pytest.raises(grpc.RpcError) as caught:
-            stub.ModelMetadata(service_pb2.ModelMetadataRequest(name="identity_fp32" * 100))
-    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ class Tap:
         self.requests: list[int] = []
         #: The same of whole responses.
         self.responses: list[int] = []
+        #: How many bytes the server has sent.
+        self.response_bytes = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -49,15 +51,16 @@ class Tap:
                 server = socket.create_connection(("127.0.0.1", self._port))
                 self._sockets += [client, server]
                 for way in ((client, server, self.requests), (server, client, self.responses)):
-                    threading.Thread(target=_forward, args=way, daemon=True).start()
+                    threading.Thread(target=self._forward, args=way, daemon=True).start()
 
-
-def _forward(source: socket.socket, target: socket.socket, ended: list[int]) -> None:
-    unread = b""
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            unread = _record_streams(unread + data, ended)
-            target.sendall(data)
+    def _forward(self, source: socket.socket, target: socket.socket, ended: list[int]) -> None:
+        unread = b""
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                unread = _record_streams(unread + data, ended)
+                if ended is self.responses:
+                    self.response_bytes += len(data)
+                target.sendall(data)
 
 
 def _record_streams(frames: bytes, ended: list[int]) -> bytes:

@@ -63,6 +63,7 @@ impl Doors<'_> {
             options.ledger = self.ledger.clone();
             options.gate = Gate::new(self.settings.grpc_rules.clone());
             options.header_forward.clone_from(&self.settings.grpc_header_forward);
+            options.response_compression = self.settings.grpc_response_compression;
             options.keepalive.clone_from(&self.settings.grpc_keepalive);
             options.limits.input_bytes_max = self.settings.http_input_bytes_max;
             galatea_grpc::start(self.workers.handles(), socket, service, control, options)

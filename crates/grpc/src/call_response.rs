@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use galatea_codec::compression::Coding;
 use galatea_gate::limits::Limits;
 use h2::SendStream;
 use h2::server::SendResponse;
@@ -9,10 +10,12 @@ use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Response};
 
 use crate::budget::Outgoing;
+use crate::compression::ACCEPTED;
 use crate::failure::{Failure, Refusal};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 /// Clients with a retry policy wait as long before they repeat the call.
 const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
@@ -22,16 +25,28 @@ const APPLICATION_GRPC: HeaderValue = HeaderValue::from_static("application/grpc
 /// connection notices that.
 pub(crate) type CallResponder = SendResponse<Outgoing>;
 
-/// Begins a response; `None` if the client is gone.
-pub(crate) fn send_head(responder: &mut CallResponder) -> Option<SendStream<Outgoing>> {
+/// Begins a response, whose messages may be compressed; `None` if the client is gone.
+pub(crate) fn send_head(
+    responder: &mut CallResponder,
+    coding: Option<Coding>,
+) -> Option<SendStream<Outgoing>> {
     let mut response = Response::new(());
-    response.headers_mut().insert(CONTENT_TYPE, APPLICATION_GRPC);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, APPLICATION_GRPC);
+    if let Some(coding) = coding {
+        headers.insert(GRPC_ENCODING, HeaderValue::from_static(coding.name()));
+    }
+    headers.insert(GRPC_ACCEPT_ENCODING, ACCEPTED);
     responder.send_response(response, false).ok()
 }
 
 /// Responds with a message.
-pub(crate) fn send_message(responder: &mut CallResponder, message: Outgoing) {
-    let Some(mut stream) = send_head(responder) else { return };
+pub(crate) fn send_message(
+    responder: &mut CallResponder,
+    message: Outgoing,
+    coding: Option<Coding>,
+) {
+    let Some(mut stream) = send_head(responder, coding) else { return };
     // A message that doesn't fit into the window of the client stays in memory that is
     // counted, so waiting for the window here would save nothing.
     if stream.send_data(message, false).is_ok() {
@@ -68,15 +83,14 @@ pub(crate) fn send_refusal(responder: &mut CallResponder, refusal: &Refusal) {
         }
         Refusal::Grpc(failure) => failure_response(failure),
         Refusal::Stream(failure) => {
-            if let Some(mut stream) = send_head(responder) {
+            if let Some(mut stream) = send_head(responder, None) {
                 let _ = stream.send_trailers(failure_trailers(failure));
             }
             return;
         }
         Refusal::Compressed(failure) => {
             let mut response = failure_response(failure);
-            let identity = HeaderValue::from_static("identity");
-            response.headers_mut().insert(GRPC_ACCEPT_ENCODING, identity);
+            response.headers_mut().insert(GRPC_ACCEPT_ENCODING, ACCEPTED);
             response
         }
     };

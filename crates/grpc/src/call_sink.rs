@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use galatea_codec::classification::Classification;
+use galatea_codec::compression::Coding;
 use galatea_codec::grpc::encode_infer_response;
 use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status};
 use galatea_stdx::Inbox;
@@ -22,6 +23,7 @@ pub(crate) struct CallSink {
     inbox: Arc<Inbox<ConnectionEvent>>,
     call: CallKey,
     classification: Option<Classification>,
+    coding: Option<Coding>,
     response: SingleResponse,
 }
 
@@ -31,8 +33,9 @@ impl CallSink {
         inbox: Arc<Inbox<ConnectionEvent>>,
         call: CallKey,
         classification: Option<Classification>,
+        coding: Option<Coding>,
     ) -> Self {
-        Self { charge, inbox, call, classification, response: SingleResponse::None }
+        Self { charge, inbox, call, classification, coding, response: SingleResponse::None }
     }
 }
 
@@ -42,6 +45,10 @@ impl ResponseSink for CallSink {
         let budget = ResponseBudget::Call(self.charge.budget().clone());
         let result = classified(result, self.classification.as_ref())
             .and_then(|response| encode_infer_response(&response))
+            .map(|message| match self.coding {
+                Some(coding) => message.compressed(coding),
+                None => message,
+            })
             .map_err(Failure::from)
             .and_then(|message| Outgoing::new(message, budget).ok_or_else(Failure::overrun));
         // A closed inbox drops the event: the connection is gone.

@@ -1,6 +1,7 @@
 //! The calls of a connection that are not finished.
 
 use bytes::Bytes;
+use galatea_codec::compression::Coding;
 use galatea_gate::access::Admission;
 use galatea_infer::CancelToken;
 use h2::RecvStream;
@@ -10,6 +11,7 @@ use tokio::time::Instant;
 use crate::budget::ArrivalCharge;
 use crate::call_key::CallKey;
 use crate::call_response::CallResponder;
+use crate::compression::Inflation;
 use crate::context::ForwardedParameters;
 use crate::message_reader::MessageReader;
 use crate::route::Method;
@@ -28,6 +30,10 @@ pub(crate) struct CallHead {
     pub(crate) deadline: Option<Instant>,
     /// For all of its requests.
     pub(crate) admission: Admission,
+    /// The coding of compressed requests.
+    pub(crate) request_coding: Option<Coding>,
+    /// The coding that responses to inferences have.
+    pub(crate) response_coding: Option<Coding>,
     /// Parameters that the metadata of the call adds to its requests.
     pub(crate) forwarded: ForwardedParameters,
 }
@@ -48,6 +54,8 @@ pub(crate) struct IncomingMessage {
     pub(crate) method: Method,
     pub(crate) body: RecvStream,
     pub(crate) reader: MessageReader,
+    /// The complete message, while it is being inflated.
+    pub(crate) inflation: Option<Box<Inflation>>,
     pub(crate) charge: ArrivalCharge,
 }
 
@@ -55,6 +63,8 @@ pub(crate) struct IncomingMessage {
 pub(crate) enum ReceiveResult {
     /// More is to arrive.
     Part,
+    /// More is to be inflated.
+    Inflating,
     /// The complete message of a call of this method.
     Message(Method, Bytes),
 }

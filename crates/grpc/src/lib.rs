@@ -14,7 +14,7 @@
 //! What this is not: it knows no model, queue or backend, only the two traits of
 //! `galatea-infer`. It translates nothing itself; that is the work of `galatea-codec`.
 //! Accepting and stopping are the work of [`galatea_door`]. Client shared memory, trace and
-//! log settings and compression are not offered; a client that asks for them gets an
+//! log settings are not offered; a client that asks for them gets an
 //! error that says so.
 //!
 //! Start with `server.rs`, then `ConnectionTask::round` in `connection/mod.rs`.
@@ -49,6 +49,7 @@ mod call_key;
 mod call_response;
 mod call_sink;
 mod calls;
+mod compression;
 mod connection;
 mod context;
 mod control;
@@ -63,5 +64,6 @@ mod server;
 mod stream;
 mod upkeep;
 
+pub use compression::CompressionLevel;
 pub use options::{GrpcOptions, KeepaliveOptions};
 pub use server::{RunningDoor, start};

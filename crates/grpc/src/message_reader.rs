@@ -3,34 +3,34 @@
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
-use galatea_codec::grpc::{GrpcCode, MESSAGE_PREFIX_BYTES};
+use galatea_codec::grpc::{COMPRESSED, GrpcCode, MESSAGE_PREFIX_BYTES};
 
 use crate::buffers::{MessagePool, PartialMessage};
+use crate::compression::ArrivedMessage;
 use crate::failure::Failure;
 
-/// The length in a prefix, if messages may be as long.
-pub(crate) fn message_length(
+/// What the prefix of a message says.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MessagePrefix {
+    pub(crate) length: usize,
+    pub(crate) is_compressed: bool,
+}
+
+/// Reads a prefix, if messages may be as long as it says. Other flags than the one of
+/// compressed messages have no meaning, as in Triton.
+pub(crate) fn parse_prefix(
     prefix: [u8; MESSAGE_PREFIX_BYTES],
     message_bytes_max: usize,
-) -> Result<usize, Failure> {
-    let [flag, a, b, c, d] = prefix;
-    match flag {
-        0 => {}
-        1 => {
-            return Err(Failure::new(
-                GrpcCode::Internal,
-                "compressed message without a grpc-encoding header",
-            ));
-        }
-        _ => return Err(Failure::new(GrpcCode::Internal, "unknown flags before a message")),
-    }
+) -> Result<MessagePrefix, Failure> {
+    let [flags, a, b, c, d] = prefix;
+    let is_compressed = flags & COMPRESSED != 0;
     let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
     if length > message_bytes_max {
         let message =
             format!("Received message larger than max ({length} vs. {message_bytes_max})");
         return Err(Failure::new(GrpcCode::ResourceExhausted, message));
     }
-    Ok(length)
+    Ok(MessagePrefix { length, is_compressed })
 }
 
 /// Reads the body of a call with one message.
@@ -39,6 +39,7 @@ pub(crate) struct MessageReader {
     message_bytes_max: usize,
     pool: Arc<MessagePool>,
     state: ReaderState,
+    is_compressed: bool,
 }
 
 #[derive(Debug)]
@@ -57,7 +58,7 @@ impl ReaderState {
 
 impl MessageReader {
     pub(crate) const fn new(message_bytes_max: usize, pool: Arc<MessagePool>) -> Self {
-        Self { message_bytes_max, pool, state: ReaderState::START }
+        Self { message_bytes_max, pool, state: ReaderState::START, is_compressed: false }
     }
 
     /// Takes the next bytes of the body.
@@ -94,7 +95,8 @@ impl MessageReader {
         let Some(&prefix) = bytes.first_chunk::<MESSAGE_PREFIX_BYTES>() else {
             return Err(no_message());
         };
-        let length = message_length(prefix, self.message_bytes_max)?;
+        let MessagePrefix { length, is_compressed } = parse_prefix(prefix, self.message_bytes_max)?;
+        self.is_compressed = is_compressed;
         bytes.advance(MESSAGE_PREFIX_BYTES);
         self.state = match bytes.len().cmp(&length) {
             std::cmp::Ordering::Equal => ReaderState::Complete(bytes),
@@ -119,9 +121,10 @@ impl MessageReader {
     }
 
     /// The message, when the body has ended.
-    pub(crate) fn finish(&mut self) -> Result<Bytes, Failure> {
+    pub(crate) fn finish(&mut self) -> Result<ArrivedMessage, Failure> {
+        let is_compressed = self.is_compressed;
         match std::mem::replace(&mut self.state, ReaderState::START) {
-            ReaderState::Complete(message) => Ok(message),
+            ReaderState::Complete(bytes) => Ok(ArrivedMessage { bytes, is_compressed }),
             ReaderState::Prefix(start) if start.is_empty() => Err(no_message()),
             ReaderState::Prefix(_) | ReaderState::Message(_) => {
                 Err(Failure::new(GrpcCode::Internal, "the body ends inside a message"))
@@ -154,7 +157,9 @@ mod tests {
         for piece in body.chunks(size) {
             reader.push(Bytes::copy_from_slice(piece)).map_err(Failure::into_parts)?;
         }
-        reader.finish().map_err(Failure::into_parts)
+        let message = reader.finish().map_err(Failure::into_parts)?;
+        assert_eq!(message.is_compressed, body.first().is_some_and(|flags| flags & 1 == 1));
+        Ok(message.bytes)
     }
 
     fn body(flag: u8, length: u32, bytes: usize) -> Vec<u8> {
@@ -208,11 +213,13 @@ mod tests {
                 "Received message larger than max (4294967295 vs. 1000)",
             )),
         );
-        check(
-            &body(1, 1, 1),
-            Err((GrpcCode::Internal, "compressed message without a grpc-encoding header")),
-        );
-        check(&body(2, 1, 1), Err((GrpcCode::Internal, "unknown flags before a message")));
+    }
+
+    #[test]
+    fn one_flag_has_a_meaning() {
+        check(&body(1, 1, 1), Ok(1));
+        check(&body(2, 1, 1), Ok(1));
+        check(&body(255, 1, 1), Ok(1));
     }
 
     #[test]
@@ -220,6 +227,6 @@ mod tests {
         let body = Bytes::from(body(0, 100, 100));
         let mut reader = reader();
         reader.push(body.clone()).unwrap();
-        assert_eq!(reader.finish().unwrap().as_ptr(), body[5..].as_ptr());
+        assert_eq!(reader.finish().unwrap().bytes.as_ptr(), body[5..].as_ptr());
     }
 }

@@ -10,6 +10,7 @@ use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_gate::limits::Limits;
 
+use crate::compression::CompressionLevel;
 use crate::route::Method;
 
 /// The settings of the gRPC door.
@@ -57,6 +58,8 @@ pub struct GrpcOptions {
     pub header_forward: Option<HeaderForward>,
     /// Who may use which API.
     pub gate: Gate,
+    /// How responses to inferences are compressed.
+    pub response_compression: CompressionLevel,
     /// TLS, with the protocol `h2`.
     pub tls: Option<Tls>,
 }
@@ -123,6 +126,7 @@ impl Default for GrpcOptions {
             ledger: Arc::default(),
             header_forward: None,
             gate: Gate::default(),
+            response_compression: CompressionLevel::None,
             tls: None,
         }
     }

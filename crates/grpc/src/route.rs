@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use galatea_codec::compression::Coding;
 use galatea_codec::grpc::GrpcCode;
 use galatea_gate::access::{Admission, Category, Gate};
 use http::header::{CONTENT_TYPE, HeaderMap};
 use http::request::Parts;
 use http::{Method as HttpMethod, StatusCode};
 
+use crate::compression::request_coding;
 use crate::deadline::{Timeout, parse_timeout};
 use crate::failure::{Failure, Refusal};
 use crate::stream::StreamErrors;
@@ -80,6 +82,7 @@ pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) admission: Admission,
     pub(crate) timeout: Option<Timeout>,
+    pub(crate) request_coding: Option<Coding>,
     /// For streams only.
     pub(crate) errors: StreamErrors,
 }
@@ -98,9 +101,9 @@ pub(crate) fn route(head: &Parts, gate: &Gate) -> Result<Route, Refusal> {
         KnownMethod::Offered(method) => method,
         KnownMethod::NotOffered(_, reason) => return Err(Refusal::Grpc(unimplemented(reason))),
     };
-    refuse_compression(&head.headers)?;
+    let request_coding = request_coding(&head.headers)?;
     let timeout = timeout(&head.headers).map_err(Refusal::Grpc)?;
-    Ok(Route { method, admission, timeout, errors: errors(&head.headers) })
+    Ok(Route { method, admission, timeout, request_coding, errors: errors(&head.headers) })
 }
 
 /// Asks the gate. As in Triton, the key is compared with the names of headers as it is, so
@@ -149,13 +152,6 @@ fn is_grpc(headers: &HeaderMap) -> bool {
         Some([]) => true,
         Some(rest) => rest.starts_with(b"+proto") || rest.starts_with(b";"),
         None => false,
-    }
-}
-
-fn refuse_compression(headers: &HeaderMap) -> Result<(), Refusal> {
-    match headers.get("grpc-encoding").map(http::HeaderValue::as_bytes) {
-        None | Some(b"identity" | b"") => Ok(()),
-        Some(_) => Err(Refusal::Compressed(unimplemented("compressed requests are not supported"))),
     }
 }
 
@@ -339,8 +335,8 @@ mod tests {
     #[test]
     fn compression_and_timeouts_are_checked() {
         let compressed = "Compressed(Failure { code: Unimplemented";
-        check(INFER, "application/grpc", ("grpc-encoding", "gzip"), compressed);
-        check(INFER, "application/grpc", ("grpc-encoding", "deflate"), compressed);
+        check(INFER, "application/grpc", ("grpc-encoding", "snappy"), compressed);
+        check(INFER, "application/grpc", ("grpc-encoding", "gzip"), "Some(Gzip)");
         check(INFER, "application/grpc", ("grpc-encoding", "identity"), "ModelInfer");
         check(INFER, "application/grpc", ("grpc-timeout", "x"), "InvalidArgument");
         check(INFER, "application/grpc", ("grpc-timeout", "0S"), "DeadlineExceeded");

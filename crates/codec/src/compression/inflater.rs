@@ -113,6 +113,12 @@ impl Inflater {
         self.input.len().saturating_sub(self.read)
     }
 
+    /// How much was inflated so far, in bytes.
+    #[must_use]
+    pub const fn inflated(&self) -> usize {
+        self.output.len()
+    }
+
     /// What was inflated.
     #[must_use]
     pub fn into_output(mut self) -> Bytes {

@@ -7,8 +7,13 @@ use galatea_infer::Status;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 
+use crate::compression::{Coding, Level, deflate};
+
 /// The length of the prefix of every message: a compression flag and a length.
 pub const MESSAGE_PREFIX_BYTES: usize = 5;
+
+/// The flag of a compressed message, a bit of the first byte of its prefix.
+pub const COMPRESSED: u8 = 1;
 
 /// The longest message that this server accepts or sends.
 pub const MESSAGE_BYTES_MAX: usize = 0x7fff_ffff;
@@ -33,6 +38,28 @@ impl MessageChunks {
     #[must_use]
     pub const fn extra_retained_bytes(&self) -> usize {
         self.extra_retained_bytes
+    }
+
+    /// Compresses the message, unless that makes it longer.
+    #[must_use]
+    pub fn compressed(mut self, coding: Coding) -> Self {
+        let length = self.remaining.saturating_sub(MESSAGE_PREFIX_BYTES);
+        let content = self.head.slice(MESSAGE_PREFIX_BYTES.min(self.head.len())..);
+        let parts: Vec<Bytes> =
+            std::iter::once(content).chain(self.tail.as_slice().iter().cloned()).collect();
+        let compressed = deflate(&parts, coding, Level::DEFAULT);
+        if compressed.len() >= length {
+            return self;
+        }
+        let Ok(length) = u32::try_from(compressed.len()) else { return self };
+        let mut prefix = BytesMut::with_capacity(MESSAGE_PREFIX_BYTES);
+        prefix.put_u8(COMPRESSED);
+        prefix.put_u32(length);
+        self.remaining = compressed.len().saturating_add(MESSAGE_PREFIX_BYTES);
+        self.head = prefix.freeze();
+        self.tail = vec![Bytes::from(compressed)].into_iter();
+        self.extra_retained_bytes = 0;
+        self
     }
 
     /// Copies the message into a buffer of its own.

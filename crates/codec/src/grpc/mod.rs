@@ -25,7 +25,9 @@ mod differential_tests;
 mod request_tests;
 
 pub use infer_message::InferMessage;
-pub use message::{MESSAGE_BYTES_MAX, MESSAGE_PREFIX_BYTES, MessageChunks, frame_message};
+pub use message::{
+    COMPRESSED, MESSAGE_BYTES_MAX, MESSAGE_PREFIX_BYTES, MessageChunks, frame_message,
+};
 pub use request::parse_version;
 pub use response::encode_infer_response;
 pub use status::{GrpcCode, grpc_code};

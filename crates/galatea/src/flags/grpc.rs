@@ -1,5 +1,7 @@
 //! The gRPC endpoint.
 
+use galatea_grpc::CompressionLevel;
+
 use super::grpc_connections::{
     GRPC_HTTP2_MAX_PING_STRIKES, GRPC_HTTP2_MAX_PINGS_WITHOUT_DATA,
     GRPC_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA, GRPC_KEEPALIVE_PERMIT_WITHOUT_CALLS,
@@ -193,15 +195,21 @@ const GRPC_INFER_RESPONSE_COMPRESSION_LEVEL: Flag = Flag {
     name: "grpc-infer-response-compression-level",
     argument: Some("string"),
     default: "none",
-    help: "How hard to compress responses. Only none is supported yet.",
-    apply: |_, value| match value.to_ascii_lowercase().as_str() {
-        "none" => Ok(()),
-        level @ ("low" | "medium" | "high") => {
-            Err(Refusal::unsupported(format_args!("the level '{level}'")))
-        }
-        _ => Err(Refusal(String::from(
-            "invalid argument for --grpc_infer_response_compression_level",
-        ))),
+    help: "Whether responses to inferences are compressed for clients that accept it: none; low \
+           with gzip; medium and high with deflate. Clients that accept one of them get that one.",
+    apply: |settings, value| {
+        settings.grpc_response_compression = match value.to_ascii_lowercase().as_str() {
+            "none" => CompressionLevel::None,
+            "low" => CompressionLevel::Low,
+            "medium" => CompressionLevel::Medium,
+            "high" => CompressionLevel::High,
+            _ => {
+                return Err(Refusal(String::from(
+                    "invalid argument for --grpc_infer_response_compression_level",
+                )));
+            }
+        };
+        Ok(())
     },
 };
 

@@ -7,7 +7,7 @@ use galatea_codec::forward::HeaderForward;
 use galatea_dispatch::{HostPolicies, RateLimit, ResourceLimit};
 use galatea_engine::{ControlMode, Namespaces};
 use galatea_gate::access::Rules;
-use galatea_grpc::KeepaliveOptions;
+use galatea_grpc::{CompressionLevel, KeepaliveOptions};
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
 use crate::memory::MemoryLimit;
@@ -72,6 +72,8 @@ pub(crate) struct Settings {
     pub(crate) grpc_rules: Rules,
     /// The gRPC endpoint.
     pub(crate) grpc: DoorSettings,
+    /// How responses over gRPC are compressed.
+    pub(crate) grpc_response_compression: CompressionLevel,
     /// Pings on gRPC connections, and how long these last.
     pub(crate) grpc_keepalive: KeepaliveOptions,
     /// The metrics endpoint; an empty address is the HTTP endpoint's.
@@ -182,6 +184,7 @@ impl Default for Settings {
             http_rules: Rules::default(),
             grpc_rules: Rules::default(),
             grpc: door("0.0.0.0", 8001),
+            grpc_response_compression: CompressionLevel::None,
             grpc_keepalive: KeepaliveOptions::default(),
             metrics: door("", 8002),
             metrics_options: MetricsOptions::default(),

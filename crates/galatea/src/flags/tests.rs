@@ -238,7 +238,6 @@ fn an_unsupported_flag_is_refused_by_name() {
     for arguments in [
         "--grpc-use-ssl=true",
         "--grpc-use-ssl-mutual=true",
-        "--grpc-infer-response-compression-level=low",
         "--grpc-max-response-pool-size=1",
         "--metrics-config=summary_latencies=true",
         "--metrics-config=histogram_latencies=true",
@@ -531,6 +530,17 @@ fn a_cache_is_asked_for_by_one_of_two_flags() {
     ] {
         let error = error(flags);
         assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn responses_are_compressed_at_a_level() {
+    for (level, expected) in
+        [("LOW", "Low"), ("medium", "Medium"), ("High", "High"), ("none", "None")]
+    {
+        let flag = format!("--grpc-infer-response-compression-level={level}");
+        let compression = settings(&[&flag]).grpc_response_compression;
+        assert_eq!(format!("{compression:?}"), expected);
     }
 }
 

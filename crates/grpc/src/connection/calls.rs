@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use galatea_codec::compression::Coding;
 use galatea_codec::forward::forward;
 use galatea_codec::grpc::{GrpcCode, InferMessage, parse_version};
 use galatea_door::{Panicked, catch_panic};
@@ -19,6 +20,7 @@ use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
 use crate::call_sink::CallSink;
 use crate::calls::{CallHead, CallState, IncomingMessage, ReceiveResult};
+use crate::compression::Inflation;
 use crate::context::{DoorContext, ForwardedParameters};
 use crate::control;
 use crate::event::ConnectionEvent;
@@ -39,7 +41,7 @@ impl ConnectionTask {
         let reader =
             MessageReader::new(context.options.bytes_max(method), context.message_pool.clone());
         let charge = ArrivalCharge::new(self.budget.clone());
-        let message = IncomingMessage { method, body, reader, charge };
+        let message = IncomingMessage { method, body, reader, inflation: None, charge };
         let key = self.calls.insert(responder, head, |_| CallState::Receiving(message));
         self.receiving.push(key);
     }
@@ -55,6 +57,8 @@ impl ConnectionTask {
     fn receive_message(&mut self, key: CallKey) -> bool {
         let Some(call) = self.calls.get_mut(key) else { return false };
         let CallState::Receiving(message) = &mut call.state else { return false };
+        let (coding, bytes_max) =
+            (call.head.request_coding, self.context.options.message_bytes_max);
         if self.budget.is_full(CallKind::Unary) && !message.method.has_short_response() {
             self.are_calls_paused = true;
             let mut cx = Context::from_waker(Waker::noop());
@@ -64,8 +68,12 @@ impl ConnectionTask {
             }
             return !is_reset;
         }
-        match message.receive() {
+        match message.receive(coding, bytes_max, &mut self.inflates) {
             Some(Ok(ReceiveResult::Part)) => true,
+            Some(Ok(ReceiveResult::Inflating)) => {
+                self.waker.wake_by_ref();
+                true
+            }
             Some(Ok(ReceiveResult::Message(method, message))) => {
                 self.start_call(key, method, message);
                 false
@@ -93,7 +101,9 @@ impl ConnectionTask {
         let admission = call.head.admission;
         if method == Method::ModelInfer {
             let forwarded = std::mem::replace(&mut call.head.forwarded, Ok(Vec::new()));
-            match catch_panic(|| self.infer(key, admission.pass()?, &message, cancel, forwarded)) {
+            let coding = call.head.response_coding;
+            let infer = || self.infer(key, admission.pass()?, &message, cancel, forwarded, coding);
+            match catch_panic(infer) {
                 Ok(Ok(())) => {}
                 Ok(Err(status)) => self.fail(key, &status.into()),
                 Err(Panicked) => self.fail(key, &panicked()),
@@ -158,6 +168,7 @@ impl ConnectionTask {
         message: &Bytes,
         cancel: CancelToken,
         forwarded: ForwardedParameters,
+        coding: Option<Coding>,
     ) -> Result<(), Status> {
         self.context.refuse_while_stopping()?;
         let message_bytes = message.len();
@@ -173,7 +184,7 @@ impl ConnectionTask {
         request.cancel = cancel;
         let bytes = request_bytes(message_bytes, &request);
         let charge = RequestCharge::new(self.budget.clone(), bytes, CallKind::Unary);
-        let sink = CallSink::new(charge, self.inbox.clone(), key, classification);
+        let sink = CallSink::new(charge, self.inbox.clone(), key, classification, coding);
         self.context.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(())
     }
@@ -183,7 +194,8 @@ impl ConnectionTask {
         match result {
             Ok(message) => {
                 if let Some(mut call) = self.calls.remove(key) {
-                    call_response::send_message(&mut call.responder, message);
+                    let coding = call.head.response_coding;
+                    call_response::send_message(&mut call.responder, message, coding);
                 }
             }
             Err(failure) => self.fail(key, &failure),
@@ -208,7 +220,15 @@ impl IncomingMessage {
     ///
     /// No waker is registered for more: more arrives when the task of the connection polls
     /// `h2`, and the task comes here right after.
-    fn receive(&mut self) -> Option<Result<ReceiveResult, Failure>> {
+    fn receive(
+        &mut self,
+        coding: Option<Coding>,
+        bytes_max: usize,
+        inflates: &mut usize,
+    ) -> Option<Result<ReceiveResult, Failure>> {
+        if self.inflation.is_some() {
+            return Some(self.inflate(inflates));
+        }
         let mut cx = Context::from_waker(Waker::noop());
         while !self.body.is_end_stream() {
             match self.body.poll_data(&mut cx) {
@@ -229,7 +249,28 @@ impl IncomingMessage {
                 Poll::Ready(None) => break,
             }
         }
-        Some(self.reader.finish().map(|message| ReceiveResult::Message(self.method, message)))
+        let message = match self.reader.finish() {
+            Ok(message) => message,
+            Err(failure) => return Some(Err(failure)),
+        };
+        match Inflation::begin(message, coding, bytes_max) {
+            Ok(inflation) => {
+                self.inflation = Some(Box::new(inflation));
+                Some(self.inflate(inflates))
+            }
+            Err(message) => Some(Ok(ReceiveResult::Message(self.method, message))),
+        }
+    }
+
+    /// Goes on inflating the message, which is complete.
+    fn inflate(&mut self, inflates: &mut usize) -> Result<ReceiveResult, Failure> {
+        let Some(mut inflation) = self.inflation.take() else { return Ok(ReceiveResult::Part) };
+        if inflation.advance(inflates)? {
+            return Ok(ReceiveResult::Message(self.method, inflation.into_message()));
+        }
+        self.charge.set(inflation.bytes())?;
+        self.inflation = Some(inflation);
+        Ok(ReceiveResult::Inflating)
     }
     /// The failure of a message that can't be taken. Files that are too long are the
     /// client's mistake, as over HTTP.

@@ -25,6 +25,7 @@ use crate::buffers::{Flusher, GatheringSocket, StagingPool, gather};
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
 use crate::calls::{CallHead, CallState, Calls};
+use crate::compression::{INFLATE_BYTES, response_coding};
 use crate::context::{AcceptPhase, DoorContext, RegisteredConnection};
 use crate::deadline::{DeadlineTimer, Timeout};
 use crate::event::ConnectionEvent;
@@ -135,6 +136,8 @@ struct ConnectionTask {
     paused_streams: Vec<CallKey>,
     /// Whether unary calls wait until the connection has room.
     are_calls_paused: bool,
+    /// How many bytes may be inflated in the rest of this round.
+    inflates: usize,
     resets: Arc<ResetFlag>,
     resets_waker: Waker,
     timer: DeadlineTimer,
@@ -205,6 +208,7 @@ impl ConnectionTask {
             ready_streams: Vec::new(),
             paused_streams: Vec::new(),
             are_calls_paused: false,
+            inflates: 0,
             resets_waker: Waker::from(resets.clone()),
             resets,
             timer: DeadlineTimer::default(),
@@ -225,6 +229,7 @@ impl ConnectionTask {
         self.accept()?;
         self.police_pings()?;
         self.are_calls_paused = false;
+        self.inflates = INFLATE_BYTES;
         self.receive_messages();
         // Streams that `h2` found ready meanwhile are served in this round.
         self.handle_events()?;
@@ -302,7 +307,20 @@ impl ConnectionTask {
             self.timer.set(deadline);
         }
         let forwarded = self.context.forwarded(&head.headers);
-        let head = CallHead { deadline, admission: route.admission, forwarded };
+        let response_coding = match route.method {
+            Method::ModelInfer | Method::ModelStreamInfer => {
+                response_coding(self.context.options.response_compression, &head.headers)
+            }
+            _ => None,
+        };
+        let request_coding = route.request_coding;
+        let head = CallHead {
+            deadline,
+            admission: route.admission,
+            request_coding,
+            response_coding,
+            forwarded,
+        };
         if route.method == Method::ModelStreamInfer {
             self.open_stream(responder, body, head, route.errors);
         } else {

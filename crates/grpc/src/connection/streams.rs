@@ -22,7 +22,8 @@ use crate::context::{DoorContext, ForwardedParameters};
 use crate::failure::Failure;
 use crate::reorder::{ReplyMode, ReplySlot};
 use crate::stream::{
-    MessageSplitter, Stream, StreamErrors, StreamHandle, StreamInput, StreamReset, StreamSink,
+    MessageSplitter, Stream, StreamErrors, StreamForm, StreamHandle, StreamInput, StreamReset,
+    StreamSink,
 };
 
 /// How many requests of a stream are begun before other streams are served.
@@ -37,7 +38,9 @@ impl ConnectionTask {
         head: CallHead,
         errors: StreamErrors,
     ) {
-        let Some(send) = call_response::send_head(&mut responder) else { return };
+        let coding = head.response_coding;
+        let Some(send) = call_response::send_head(&mut responder, coding) else { return };
+        let (form, request_coding) = (StreamForm { errors, coding }, head.request_coding);
         let options = &self.context.options;
         let limits = StreamLimits {
             messages_max: options.stream_messages_max,
@@ -45,11 +48,12 @@ impl ConnectionTask {
         };
         let key = self.calls.insert(responder, head, |key| {
             let (budget, inbox) = (self.budget.clone(), self.inbox.clone());
-            let handle = Arc::new(StreamHandle::new(key, errors, limits, budget, inbox));
+            let handle = Arc::new(StreamHandle::new(key, form, limits, budget, inbox));
             let charge = ArrivalCharge::new(self.budget.clone());
             let pool = self.context.message_pool.clone();
             let messages = MessageSplitter::new(options.message_bytes_max, pool);
-            CallState::Streaming(Box::new(Stream::new(send, body, messages, handle, charge)))
+            let stream = Stream::new(send, body, messages, handle, charge, request_coding);
+            CallState::Streaming(Box::new(stream))
         });
         self.ready_streams.push(key);
     }
@@ -101,7 +105,7 @@ impl ConnectionTask {
             if stream.is_full() {
                 return;
             }
-            match stream.next_input() {
+            match stream.next_input(&mut self.inflates) {
                 StreamInput::Pending | StreamInput::End => return,
                 StreamInput::Request(message) => self.begin_request(key, &message),
                 StreamInput::Malformed(failure) => {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
+use galatea_codec::compression::Coding;
 use galatea_stdx::Inbox;
 
 use crate::budget::{MemoryBudget, StreamBudget, StreamLimits};
@@ -19,10 +20,17 @@ pub(crate) enum StreamErrors {
     AsStatus,
 }
 
+/// The form of what a stream sends.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StreamForm {
+    pub(crate) errors: StreamErrors,
+    pub(crate) coding: Option<Coding>,
+}
+
 /// What the sinks of a stream's requests need.
 pub(crate) struct StreamHandle {
     pub(crate) call: CallKey,
-    pub(crate) errors: StreamErrors,
+    pub(crate) form: StreamForm,
     pub(crate) budget: Arc<StreamBudget>,
     waker: Arc<StreamWaker>,
 }
@@ -38,14 +46,14 @@ struct StreamWaker {
 impl StreamHandle {
     pub(crate) fn new(
         call: CallKey,
-        errors: StreamErrors,
+        form: StreamForm,
         limits: StreamLimits,
         connection: Arc<MemoryBudget>,
         inbox: Arc<Inbox<ConnectionEvent>>,
     ) -> Self {
         let waker = Arc::new(StreamWaker { call, inbox, is_awake: AtomicBool::new(false) });
         let budget = StreamBudget::new(connection, limits, Waker::from(waker.clone()));
-        Self { call, errors, budget: Arc::new(budget), waker }
+        Self { call, form, budget: Arc::new(budget), waker }
     }
 
     /// Sends an event to the task of the connection.
@@ -118,8 +126,8 @@ mod tests {
     fn a_ready_stream_keeps_the_task_from_resting() {
         let (inbox, budget) = connection();
         let limits = StreamLimits { messages_max: 10, bytes_max: 10_000 };
-        let stream =
-            StreamHandle::new(CALL, StreamErrors::AsMessages, limits, budget, inbox.clone());
+        let form = StreamForm { errors: StreamErrors::AsMessages, coding: None };
+        let stream = StreamHandle::new(CALL, form, limits, budget, inbox.clone());
         let woken = Arc::<Count>::default();
         inbox.begin(&Waker::from(woken.clone()));
         assert!(inbox.try_sleep());

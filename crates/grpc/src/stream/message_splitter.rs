@@ -7,8 +7,9 @@ use bytes::{Buf as _, Bytes};
 use galatea_codec::grpc::{GrpcCode, MESSAGE_PREFIX_BYTES};
 
 use crate::buffers::{MessagePool, PartialMessage};
+use crate::compression::ArrivedMessage;
 use crate::failure::Failure;
-use crate::message_reader::message_length;
+use crate::message_reader::{MessagePrefix, parse_prefix};
 
 /// Splits a body into messages, frame by frame as it arrives.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(crate) struct MessageSplitter {
     pool: Arc<MessagePool>,
     frames: VecDeque<Bytes>,
     state: SplitterState,
+    /// Whether the flag of the current message says that it is compressed.
+    is_compressed: bool,
     /// How many bytes were taken out of the frames since [`MessageSplitter::take_consumed`].
     consumed: usize,
 }
@@ -40,8 +43,14 @@ impl MessageSplitter {
             pool,
             frames: VecDeque::new(),
             state: SplitterState::START,
+            is_compressed: false,
             consumed: 0,
         }
+    }
+
+    /// How long a message may be.
+    pub(crate) const fn message_bytes_max(&self) -> usize {
+        self.message_bytes_max
     }
 
     /// Adds the next frame of the body.
@@ -52,10 +61,10 @@ impl MessageSplitter {
     }
 
     /// The next message, if it is complete. A message within a single frame isn't copied.
-    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+    pub(crate) fn next(&mut self) -> Result<Option<ArrivedMessage>, Failure> {
         loop {
             if let Some(message) = self.take_complete() {
-                return Ok(Some(message));
+                return Ok(Some(self.arrived(message)));
             }
             let Some(mut frame) = self.frames.pop_front() else { return Ok(None) };
             let before = frame.len();
@@ -65,9 +74,13 @@ impl MessageSplitter {
                 self.frames.push_front(frame);
             }
             if let Some(message) = complete? {
-                return Ok(Some(message));
+                return Ok(Some(self.arrived(message)));
             }
         }
+    }
+
+    const fn arrived(&self, bytes: Bytes) -> ArrivedMessage {
+        ArrivedMessage { bytes, is_compressed: self.is_compressed }
     }
 
     /// The current message, if it is complete.
@@ -91,7 +104,9 @@ impl MessageSplitter {
                 frame.advance(copied);
                 *filled = filled.saturating_add(copied);
                 if *filled == MESSAGE_PREFIX_BYTES {
-                    let length = message_length(*prefix, self.message_bytes_max)?;
+                    let MessagePrefix { length, is_compressed } =
+                        parse_prefix(*prefix, self.message_bytes_max)?;
+                    self.is_compressed = is_compressed;
                     self.state = SplitterState::Message(PartialMessage::new(length, &self.pool));
                 }
                 Ok(None)
@@ -161,7 +176,7 @@ mod tests {
         for frame in body.chunks(size) {
             messages.push(Bytes::copy_from_slice(frame));
             while let Some(message) = messages.next()? {
-                read.push(message);
+                read.push(message.bytes);
             }
         }
         messages.finish()?;
@@ -188,11 +203,11 @@ mod tests {
         let mut messages = messages();
         messages.push(Bytes::from(body(&[10, 20])));
         messages.push(Bytes::from(body(&[30])));
-        assert_eq!(messages.next().unwrap().unwrap().len(), 10);
+        assert_eq!(messages.next().unwrap().unwrap().bytes.len(), 10);
         assert_eq!(messages.take_consumed(), 15);
         assert!(messages.finish().is_err());
-        assert_eq!(messages.next().unwrap().unwrap().len(), 20);
-        assert_eq!(messages.next().unwrap().unwrap().len(), 30);
+        assert_eq!(messages.next().unwrap().unwrap().bytes.len(), 20);
+        assert_eq!(messages.next().unwrap().unwrap().bytes.len(), 30);
         assert_eq!(messages.take_consumed(), 60);
         assert_eq!(messages.next().unwrap(), None);
     }
@@ -210,9 +225,24 @@ mod tests {
         check(&[0, 0], GrpcCode::Internal, inside);
         let long = "Received message larger than max (1001 vs. 1000)";
         check(&body(&[2, 1001]), GrpcCode::ResourceExhausted, long);
-        let flag = "compressed message without a grpc-encoding header";
-        check(&[1, 0, 0, 0, 0], GrpcCode::Internal, flag);
-        check(&[7, 0, 0, 0, 0], GrpcCode::Internal, "unknown flags before a message");
+    }
+
+    #[test]
+    fn messages_say_whether_they_are_compressed() {
+        let mut bytes = body(&[10, 0, 20, 5]);
+        for (offset, flags) in [(0, 1), (20, 3), (45, 2)] {
+            bytes[offset] = flags;
+        }
+        for size in [1, 4, 7, 100] {
+            let (mut messages, mut flags) = (messages(), Vec::new());
+            for frame in bytes.chunks(size) {
+                messages.push(Bytes::copy_from_slice(frame));
+                while let Some(message) = messages.next().unwrap() {
+                    flags.push(message.is_compressed);
+                }
+            }
+            assert_eq!(flags, [true, false, true, false], "size {size}");
+        }
     }
 
     #[test]
@@ -220,6 +250,6 @@ mod tests {
         let frame = Bytes::from(body(&[100]));
         let mut messages = messages();
         messages.push(frame.clone());
-        assert_eq!(messages.next().unwrap().unwrap().as_ptr(), frame[5..].as_ptr());
+        assert_eq!(messages.next().unwrap().unwrap().bytes.as_ptr(), frame[5..].as_ptr());
     }
 }

@@ -19,7 +19,7 @@ mod message_splitter;
 mod open;
 mod sink;
 
-pub(crate) use handle::{StreamErrors, StreamHandle};
+pub(crate) use handle::{StreamErrors, StreamForm, StreamHandle};
 pub(crate) use message_splitter::MessageSplitter;
 pub(crate) use open::{Stream, StreamInput, StreamReset};
 pub(crate) use sink::StreamSink;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use galatea_codec::compression::Coding;
 use galatea_infer::CancelToken;
 use h2::{Reason, RecvStream, SendStream};
 
@@ -11,6 +12,7 @@ use super::handle::StreamHandle;
 use super::message_splitter::MessageSplitter;
 use crate::budget::{ArrivalCharge, Outgoing};
 use crate::call_response;
+use crate::compression::Inflation;
 use crate::failure::Failure;
 use crate::reorder::{ReorderBuffer, ReplyMode, ReplySlot};
 
@@ -20,6 +22,10 @@ pub(crate) struct Stream {
     body: RecvStream,
     messages: MessageSplitter,
     arrival: ArrivalCharge,
+    /// The coding of compressed requests.
+    coding: Option<Coding>,
+    /// The request that is being inflated.
+    inflation: Option<Inflation>,
     replies: ReorderBuffer<Result<Outgoing, Failure>>,
     handle: Arc<StreamHandle>,
     /// Makes the task serve the stream.
@@ -52,12 +58,15 @@ impl Stream {
         messages: MessageSplitter,
         handle: Arc<StreamHandle>,
         arrival: ArrivalCharge,
+        coding: Option<Coding>,
     ) -> Self {
         Self {
             send,
             body,
             messages,
             arrival,
+            coding,
+            inflation: None,
             replies: ReorderBuffer::new(),
             waker: handle.waker(),
             handle,
@@ -106,21 +115,46 @@ impl Stream {
         self.handle.budget.is_full(self.replies.in_progress(), self.replies.bytes())
     }
 
-    /// The next input among the frames that were taken.
-    pub(crate) fn next_input(&mut self) -> StreamInput {
+    /// The next input among the frames that were taken. `inflates` is how many bytes may be
+    /// inflated in this round.
+    pub(crate) fn next_input(&mut self, inflates: &mut usize) -> StreamInput {
+        self.take_input(inflates).unwrap_or_else(StreamInput::Malformed)
+    }
+
+    fn take_input(&mut self, inflates: &mut usize) -> Result<StreamInput, Failure> {
+        if let Some(inflation) = self.inflation.take() {
+            return self.inflate(inflation, inflates);
+        }
         let next = self.messages.next();
-        if let Err(failure) = self.arrival.set(self.messages.partial_bytes()) {
-            return StreamInput::Malformed(failure);
+        self.arrival.set(self.messages.partial_bytes())?;
+        match next? {
+            Some(message) => {
+                match Inflation::begin(message, self.coding, self.messages.message_bytes_max()) {
+                    Ok(inflation) => self.inflate(inflation, inflates),
+                    Err(message) => Ok(StreamInput::Request(message)),
+                }
+            }
+            None if !self.half_closed => Ok(StreamInput::Pending),
+            None => self.messages.finish().map(|()| StreamInput::End),
         }
-        match next {
-            Ok(Some(message)) => StreamInput::Request(message),
-            Ok(None) if !self.half_closed => StreamInput::Pending,
-            Ok(None) => match self.messages.finish() {
-                Ok(()) => StreamInput::End,
-                Err(failure) => StreamInput::Malformed(failure),
-            },
-            Err(failure) => StreamInput::Malformed(failure),
+    }
+
+    /// Goes on inflating a request. One that is too long for this round is continued in the
+    /// next.
+    fn inflate(
+        &mut self,
+        mut inflation: Inflation,
+        inflates: &mut usize,
+    ) -> Result<StreamInput, Failure> {
+        let is_complete = inflation.advance(inflates)?;
+        if is_complete {
+            self.arrival.set(self.messages.partial_bytes())?;
+            return Ok(StreamInput::Request(inflation.into_message()));
         }
+        self.arrival.set(self.messages.partial_bytes().saturating_add(inflation.bytes()))?;
+        self.inflation = Some(inflation);
+        self.handle.wake();
+        Ok(StreamInput::Pending)
     }
 
     /// Lets the client send as many bytes again as were taken out.
@@ -163,7 +197,10 @@ impl Stream {
 
     /// Whether no request is in progress and none will follow.
     pub(crate) fn is_done(&self) -> bool {
-        self.is_idle() && self.half_closed && self.messages.finish().is_ok()
+        self.is_idle()
+            && self.half_closed
+            && self.inflation.is_none()
+            && self.messages.finish().is_ok()
     }
 
     /// Whether no request is in progress.

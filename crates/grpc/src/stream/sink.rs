@@ -66,7 +66,7 @@ impl StreamSink {
     ) -> Result<MessageChunks, Failure> {
         let encoded = classified(result, self.classification.as_ref())
             .and_then(|response| encode_stream_response(&response, is_final));
-        match (encoded, self.stream.errors) {
+        match (encoded, self.stream.form.errors) {
             (Ok(message), _) => Ok(message),
             (Err(status), StreamErrors::AsStatus) => Err(status.into()),
             (Err(status), StreamErrors::AsMessages) => {
@@ -81,6 +81,10 @@ impl StreamSink {
             None => None,
             Some(Err(failure)) => Some(Err(failure)),
             Some(Ok(message)) => {
+                let message = match self.stream.form.coding {
+                    Some(coding) => message.compressed(coding),
+                    None => message,
+                };
                 let budget = ResponseBudget::Stream(self.stream.budget.clone());
                 let Some(outgoing) = Outgoing::new(message, budget) else {
                     // Further replies are dropped, so that a model without end can't fill

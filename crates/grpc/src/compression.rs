@@ -1,0 +1,296 @@
+//! Compressed messages: which coding a call uses, and inflating within bounds.
+//!
+//! A message says by a flag whether it is compressed, and the head of the call names the
+//! coding. Messages are inflated by the task of their connection, in slices, so that a long
+//! one delays neither other calls nor other connections.
+
+use bytes::Bytes;
+use galatea_codec::compression::{Coding, Format, Inflater, Progress, StreamEnd};
+use galatea_codec::grpc::GrpcCode;
+use http::{HeaderMap, HeaderValue};
+
+use crate::failure::{Failure, Refusal};
+
+/// How many bytes a connection inflates in a round, before it serves the rest of it.
+pub(crate) const INFLATE_BYTES: usize = 128 << 10;
+
+/// The codings that clients may use, as gRPC's own servers name them.
+pub(crate) const ACCEPTED: HeaderValue = HeaderValue::from_static("identity, deflate, gzip");
+
+/// Which coding compresses responses, among those that the client accepts.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum CompressionLevel {
+    /// None.
+    #[default]
+    None,
+    /// gzip before deflate.
+    Low,
+    /// deflate before gzip.
+    Medium,
+    /// The same.
+    High,
+}
+
+/// A message as it arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ArrivedMessage {
+    pub(crate) bytes: Bytes,
+    /// Whether its flag says so. Without a coding in the head of the call that means nothing.
+    pub(crate) is_compressed: bool,
+}
+
+/// The coding of the messages of a call, by its head.
+pub(crate) fn request_coding(headers: &HeaderMap) -> Result<Option<Coding>, Refusal> {
+    let Some(name) = headers.get("grpc-encoding") else { return Ok(None) };
+    match Coding::named(name.as_bytes()) {
+        None if !matches!(name.as_bytes(), b"identity" | b"") => {
+            let name = String::from_utf8_lossy(name.as_bytes());
+            let text = format!("Compression algorithm '{name}' is not supported");
+            Err(Refusal::Compressed(Failure::new(GrpcCode::Unimplemented, text)))
+        }
+        coding => Ok(coding),
+    }
+}
+
+/// The coding of the responses to a client with these headers.
+///
+/// As in gRPC's own servers the level chooses among the codings that the client accepts, with
+/// gzip before deflate: the first, the middle or the last of them.
+pub(crate) fn response_coding(level: CompressionLevel, headers: &HeaderMap) -> Option<Coding> {
+    if level == CompressionLevel::None {
+        return None;
+    }
+    let accepts = |coding: Coding| {
+        let mut lists = headers.get_all("grpc-accept-encoding").iter();
+        lists.any(|list| {
+            let mut names = list.as_bytes().split(|byte| *byte == b',');
+            names.any(|name| name.trim_ascii() == coding.name().as_bytes())
+        })
+    };
+    let gzip = accepts(Coding::Gzip).then_some(Coding::Gzip);
+    let deflate = accepts(Coding::Deflate).then_some(Coding::Deflate);
+    match level {
+        CompressionLevel::None => None,
+        CompressionLevel::Low => gzip.or(deflate),
+        CompressionLevel::Medium | CompressionLevel::High => deflate.or(gzip),
+    }
+}
+
+/// A message that is being inflated.
+pub(crate) struct Inflation {
+    inflater: Inflater,
+    coding: Coding,
+    compressed_bytes: usize,
+    bytes_max: usize,
+}
+
+impl Inflation {
+    /// Begins to inflate `message` to at most `bytes_max` bytes, if it is compressed.
+    pub(crate) fn begin(
+        message: ArrivedMessage,
+        coding: Option<Coding>,
+        bytes_max: usize,
+    ) -> Result<Self, Bytes> {
+        let ArrivedMessage { bytes, is_compressed } = message;
+        let Some(coding) = coding.filter(|_| is_compressed && !bytes.is_empty()) else {
+            return Err(bytes);
+        };
+        let compressed_bytes = bytes.len();
+        let format = match coding {
+            Coding::Gzip => Format::Gzip,
+            Coding::Deflate => Format::Zlib,
+        };
+        let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+        let inflater = Inflater::new(bytes, format, limit);
+        Ok(Self { inflater, coding, compressed_bytes, bytes_max })
+    }
+
+    /// The memory of the message, compressed and inflated.
+    pub(crate) fn bytes(&self) -> usize {
+        self.compressed_bytes.saturating_add(self.inflater.inflated())
+    }
+
+    /// Goes on within `budget`, and takes from it what was done. Returns whether the message
+    /// is complete.
+    pub(crate) fn advance(&mut self, budget: &mut usize) -> Result<bool, Failure> {
+        if *budget == 0 {
+            return Ok(false);
+        }
+        let before = self.done();
+        let progress = self.inflater.advance(*budget);
+        *budget = budget.saturating_sub(self.done().saturating_sub(before));
+        match progress {
+            Progress::Paused => {
+                *budget = 0;
+                Ok(false)
+            }
+            Progress::Ended(StreamEnd::Complete) if self.inflater.unread() == 0 => Ok(true),
+            Progress::Ended(_) => Err(self.damaged()),
+            Progress::TooLong => Err(self.too_long()),
+        }
+    }
+
+    /// The bytes that were read and written.
+    fn done(&self) -> usize {
+        self.bytes().saturating_sub(self.inflater.unread())
+    }
+
+    /// The inflated message, when it is complete.
+    pub(crate) fn into_message(self) -> Bytes {
+        Bytes::from(self.inflater.into_output())
+    }
+
+    fn damaged(&self) -> Failure {
+        let name = self.coding.name();
+        let text = format!("Unexpected error decompressing data for algorithm {name}");
+        Failure::new(GrpcCode::Internal, text)
+    }
+
+    fn too_long(&self) -> Failure {
+        let most = self.bytes_max;
+        let text = format!("Received message larger than max (more than {most} vs. {most})");
+        Failure::new(GrpcCode::ResourceExhausted, text)
+    }
+}
+
+impl std::fmt::Debug for Inflation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Inflation({:?}, {} bytes)", self.coding, self.bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_codec::compression::{Level, deflate};
+
+    use super::*;
+
+    fn headers(name: &'static str, values: &[&'static str]) -> HeaderMap {
+        let values = values.iter().map(|value| HeaderValue::from_static(value));
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(name, value);
+        }
+        headers
+    }
+
+    #[test]
+    fn a_head_names_the_coding_of_requests() {
+        let check = |values: &[&'static str], expected: Option<Coding>| {
+            assert_eq!(request_coding(&headers("grpc-encoding", values)), Ok(expected));
+        };
+        check(&[], None);
+        check(&["identity"], None);
+        check(&["gzip"], Some(Coding::Gzip));
+        check(&["deflate"], Some(Coding::Deflate));
+        for unknown in ["snappy", "GZIP", "gzip, deflate"] {
+            let refusal = request_coding(&headers("grpc-encoding", &[unknown])).unwrap_err();
+            let Refusal::Compressed(failure) = refusal else { panic!("{refusal:?}") };
+            let text = format!("Compression algorithm '{unknown}' is not supported");
+            assert_eq!(failure.into_parts(), (GrpcCode::Unimplemented, text));
+        }
+    }
+
+    #[test]
+    fn the_level_chooses_among_accepted_codings() {
+        use CompressionLevel::{High, Low, Medium, None as Off};
+        let check = |values: &[&'static str], level, expected: Option<Coding>| {
+            let headers = headers("grpc-accept-encoding", values);
+            assert_eq!(response_coding(level, &headers), expected, "{values:?} {level:?}");
+        };
+        let (gzip, deflate) = (Some(Coding::Gzip), Some(Coding::Deflate));
+        for both in [&["identity, deflate, gzip"][..], &["gzip,deflate"], &["deflate", "gzip"]] {
+            check(both, Off, None);
+            check(both, Low, gzip);
+            check(both, Medium, deflate);
+            check(both, High, deflate);
+        }
+        for level in [Low, Medium, High] {
+            check(&[], level, None);
+            check(&["identity"], level, None);
+            check(&["gzip "], level, gzip);
+            check(&["GZIP;q=1,deflate ,foo"], level, deflate);
+        }
+    }
+
+    /// Inflates in slices of `budget`; returns the message or its failure, and the number of
+    /// slices.
+    fn inflate(
+        bytes: &[u8],
+        coding: Coding,
+        bytes_max: usize,
+        budget: usize,
+    ) -> (Result<Bytes, Failure>, usize) {
+        let message = ArrivedMessage { bytes: Bytes::copy_from_slice(bytes), is_compressed: true };
+        let mut inflation = Inflation::begin(message, Some(coding), bytes_max).unwrap();
+        for slices in 1.. {
+            let mut left = budget;
+            match inflation.advance(&mut left) {
+                Ok(true) => return (Ok(inflation.into_message()), slices),
+                Ok(false) => assert_eq!(left, 0),
+                Err(failure) => return (Err(failure), slices),
+            }
+        }
+        unreachable!()
+    }
+
+    #[test]
+    fn messages_are_inflated_in_slices() {
+        let message = Bytes::from(b"abcdefgh".repeat(1 << 18));
+        for coding in [Coding::Gzip, Coding::Deflate] {
+            let compressed = deflate(std::slice::from_ref(&message), coding, Level::DEFAULT);
+            let (inflated, slices) = inflate(&compressed, coding, message.len(), 100_000);
+            assert_eq!(inflated, Ok(message.clone()));
+            assert!((4..=30).contains(&slices), "{slices}");
+            let (failure, _) = inflate(&compressed, coding, message.len() - 1, 100_000);
+            let (code, text) = failure.unwrap_err().into_parts();
+            assert_eq!(code, GrpcCode::ResourceExhausted);
+            assert_eq!(text, "Received message larger than max (more than 2097151 vs. 2097151)");
+        }
+    }
+
+    #[test]
+    fn a_bomb_ends_at_the_limit() {
+        let bomb = deflate(&[Bytes::from(vec![0; 64 << 20])], Coding::Gzip, Level::DEFAULT);
+        let message = ArrivedMessage { bytes: Bytes::from(bomb), is_compressed: true };
+        let mut inflation = Inflation::begin(message, Some(Coding::Gzip), 1 << 20).unwrap();
+        let mut budget = usize::MAX;
+        assert!(inflation.advance(&mut budget).is_err());
+        assert!(inflation.bytes() < 2 << 20);
+    }
+
+    #[test]
+    fn damaged_messages_fail() {
+        let whole = deflate(&[Bytes::from_static(b"message")], Coding::Gzip, Level::DEFAULT);
+        let check = |bytes: &[u8], coding: Coding| {
+            let (code, text) = inflate(bytes, coding, 1000, 1000).0.unwrap_err().into_parts();
+            let name = coding.name();
+            let expected = format!("Unexpected error decompressing data for algorithm {name}");
+            assert_eq!((code, text), (GrpcCode::Internal, expected));
+        };
+        check(b"garbage12345", Coding::Gzip);
+        check(&whole[..whole.len() - 3], Coding::Gzip);
+        check(&[&whole[..], b"x"].concat(), Coding::Gzip);
+        check(&[&whole[..], &whole[..]].concat(), Coding::Gzip);
+        check(&whole, Coding::Deflate);
+        let mut wrong_sum = whole.clone();
+        wrong_sum[whole.len() - 6] ^= 1;
+        check(&wrong_sum, Coding::Gzip);
+    }
+
+    #[test]
+    fn only_messages_with_flag_coding_and_content_are_inflated() {
+        let message = |text: &'static [u8], is_compressed| ArrivedMessage {
+            bytes: Bytes::from_static(text),
+            is_compressed,
+        };
+        for (message, coding) in [
+            (message(b"x", false), Some(Coding::Gzip)),
+            (message(b"x", true), None),
+            (message(b"", true), Some(Coding::Gzip)),
+        ] {
+            let bytes = message.bytes.clone();
+            assert_eq!(Inflation::begin(message, coding, 10).err(), Some(bytes));
+        }
+    }
+}
