@@ -4,9 +4,12 @@
 //! coding. Messages are inflated by the task of their connection, in slices, so that a long
 //! one delays neither other calls nor other connections.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use galatea_codec::compression::{Coding, Format, Inflater, Progress, StreamEnd};
 use galatea_codec::grpc::GrpcCode;
+use galatea_gate::ledger::Account;
 use http::{HeaderMap, HeaderValue};
 
 use crate::failure::{Failure, Refusal};
@@ -76,6 +79,21 @@ pub(crate) fn response_coding(level: CompressionLevel, headers: &HeaderMap) -> O
     }
 }
 
+/// How the messages of a call are inflated.
+pub(crate) struct Inflating<'a> {
+    pub(crate) coding: Option<Coding>,
+    /// How long a message may become.
+    pub(crate) bytes_max: usize,
+    pub(crate) account: &'a Arc<Account>,
+}
+
+impl Inflating<'_> {
+    /// Begins to inflate a message, if it is compressed.
+    pub(crate) fn begin(&self, message: ArrivedMessage) -> Result<Inflation, Bytes> {
+        Inflation::begin(message, self.coding, self.bytes_max, self.account)
+    }
+}
+
 /// A message that is being inflated.
 pub(crate) struct Inflation {
     inflater: Inflater,
@@ -85,11 +103,13 @@ pub(crate) struct Inflation {
 }
 
 impl Inflation {
-    /// Begins to inflate `message` to at most `bytes_max` bytes, if it is compressed.
+    /// Begins to inflate `message` to at most `bytes_max` bytes, if it is compressed. They are
+    /// charged to `account`.
     pub(crate) fn begin(
         message: ArrivedMessage,
         coding: Option<Coding>,
         bytes_max: usize,
+        account: &Arc<Account>,
     ) -> Result<Self, Bytes> {
         let ArrivedMessage { bytes, is_compressed } = message;
         let Some(coding) = coding.filter(|_| is_compressed && !bytes.is_empty()) else {
@@ -101,7 +121,7 @@ impl Inflation {
             Coding::Deflate => Format::Zlib,
         };
         let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX);
-        let inflater = Inflater::new(bytes, format, limit);
+        let inflater = Inflater::new(bytes, format, limit, account.clone());
         Ok(Self { inflater, coding, compressed_bytes, bytes_max })
     }
 
@@ -127,6 +147,7 @@ impl Inflation {
             Progress::Ended(StreamEnd::Complete) if self.inflater.unread() == 0 => Ok(true),
             Progress::Ended(_) => Err(self.damaged()),
             Progress::TooLong => Err(self.too_long()),
+            Progress::Exhausted(exhausted) => Err(exhausted.into()),
         }
     }
 
@@ -137,7 +158,7 @@ impl Inflation {
 
     /// The inflated message, when it is complete.
     pub(crate) fn into_message(self) -> Bytes {
-        Bytes::from(self.inflater.into_output())
+        self.inflater.into_output()
     }
 
     fn damaged(&self) -> Failure {
@@ -213,6 +234,10 @@ mod tests {
         }
     }
 
+    fn account() -> Arc<Account> {
+        Arc::new(Account::unlimited())
+    }
+
     /// Inflates in slices of `budget`; returns the message or its failure, and the number of
     /// slices.
     fn inflate(
@@ -222,7 +247,7 @@ mod tests {
         budget: usize,
     ) -> (Result<Bytes, Failure>, usize) {
         let message = ArrivedMessage { bytes: Bytes::copy_from_slice(bytes), is_compressed: true };
-        let mut inflation = Inflation::begin(message, Some(coding), bytes_max).unwrap();
+        let mut inflation = Inflation::begin(message, Some(coding), bytes_max, &account()).unwrap();
         for slices in 1.. {
             let mut left = budget;
             match inflation.advance(&mut left) {
@@ -253,7 +278,8 @@ mod tests {
     fn a_bomb_ends_at_the_limit() {
         let bomb = deflate(&[Bytes::from(vec![0; 64 << 20])], Coding::Gzip, Level::DEFAULT);
         let message = ArrivedMessage { bytes: Bytes::from(bomb), is_compressed: true };
-        let mut inflation = Inflation::begin(message, Some(Coding::Gzip), 1 << 20).unwrap();
+        let mut inflation =
+            Inflation::begin(message, Some(Coding::Gzip), 1 << 20, &account()).unwrap();
         let mut budget = usize::MAX;
         assert!(inflation.advance(&mut budget).is_err());
         assert!(inflation.bytes() < 2 << 20);
@@ -290,7 +316,7 @@ mod tests {
             (message(b"", true), Some(Coding::Gzip)),
         ] {
             let bytes = message.bytes.clone();
-            assert_eq!(Inflation::begin(message, coding, 10).err(), Some(bytes));
+            assert_eq!(Inflation::begin(message, coding, 10, &account()).err(), Some(bytes));
         }
     }
 }

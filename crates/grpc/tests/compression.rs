@@ -4,9 +4,12 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use bytes::{BufMut as _, Bytes, BytesMut};
 use common::{CallResult, Fixture, framed, infer_head, infer_request, inference, request};
 use galatea_codec::compression::{Coding, Format, Inflater, Level, Progress, StreamEnd, deflate};
+use galatea_gate::ledger::Account;
 use galatea_grpc::{CompressionLevel, GrpcOptions};
 use galatea_protocol::inference::{
     ModelInferResponse, ModelReadyRequest, ModelReadyResponse, ModelStreamInferResponse,
@@ -45,9 +48,10 @@ fn inflated<M: Message + Default>(data: &Bytes, coding: Option<Coding>) -> M {
         Coding::Gzip => Format::Gzip,
         Coding::Deflate => Format::Zlib,
     };
-    let mut inflater = Inflater::new(data.slice(5..), format, 1 << 30);
+    let mut inflater =
+        Inflater::new(data.slice(5..), format, 1 << 30, Arc::new(Account::unlimited()));
     assert_eq!(inflater.advance(usize::MAX), Progress::Ended(StreamEnd::Complete));
-    M::decode(inflater.into_output().as_slice()).unwrap()
+    M::decode(inflater.into_output()).unwrap()
 }
 
 fn zeros() -> Bytes {

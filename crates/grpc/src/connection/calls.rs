@@ -20,7 +20,7 @@ use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
 use crate::call_sink::CallSink;
 use crate::calls::{CallHead, CallState, IncomingMessage, ReceiveResult};
-use crate::compression::Inflation;
+use crate::compression::Inflating;
 use crate::context::{DoorContext, ForwardedParameters};
 use crate::control;
 use crate::event::ConnectionEvent;
@@ -57,8 +57,11 @@ impl ConnectionTask {
     fn receive_message(&mut self, key: CallKey) -> bool {
         let Some(call) = self.calls.get_mut(key) else { return false };
         let CallState::Receiving(message) = &mut call.state else { return false };
-        let (coding, bytes_max) =
-            (call.head.request_coding, self.context.options.message_bytes_max);
+        let inflating = Inflating {
+            coding: call.head.request_coding,
+            bytes_max: self.context.options.message_bytes_max,
+            account: &self.account,
+        };
         if self.budget.is_full(CallKind::Unary) && !message.method.has_short_response() {
             self.are_calls_paused = true;
             let mut cx = Context::from_waker(Waker::noop());
@@ -68,7 +71,7 @@ impl ConnectionTask {
             }
             return !is_reset;
         }
-        match message.receive(coding, bytes_max, &mut self.inflates) {
+        match message.receive(&inflating, &mut self.inflates) {
             Some(Ok(ReceiveResult::Part)) => true,
             Some(Ok(ReceiveResult::Inflating)) => {
                 self.waker.wake_by_ref();
@@ -222,8 +225,7 @@ impl IncomingMessage {
     /// `h2`, and the task comes here right after.
     fn receive(
         &mut self,
-        coding: Option<Coding>,
-        bytes_max: usize,
+        inflating: &Inflating<'_>,
         inflates: &mut usize,
     ) -> Option<Result<ReceiveResult, Failure>> {
         if self.inflation.is_some() {
@@ -253,7 +255,7 @@ impl IncomingMessage {
             Ok(message) => message,
             Err(failure) => return Some(Err(failure)),
         };
-        match Inflation::begin(message, coding, bytes_max) {
+        match inflating.begin(message) {
             Ok(inflation) => {
                 self.inflation = Some(Box::new(inflation));
                 Some(self.inflate(inflates))

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use galatea_codec::grpc::GrpcCode;
+use galatea_gate::ledger::Account;
 use galatea_infer::Status;
 use galatea_stdx::Inbox;
 use h2::RecvStream;
@@ -138,6 +139,8 @@ struct ConnectionTask {
     are_calls_paused: bool,
     /// How many bytes may be inflated in the rest of this round.
     inflates: usize,
+    /// What is inflated is charged to it.
+    account: Arc<Account>,
     resets: Arc<ResetFlag>,
     resets_waker: Waker,
     timer: DeadlineTimer,
@@ -195,6 +198,7 @@ impl ConnectionTask {
         flusher: Flusher,
     ) -> Self {
         let resets = Arc::<ResetFlag>::default();
+        let account = Arc::new(Account::of_connection(context.options.ledger.clone()));
         let state = UpkeepState::new(&context.options.keepalive, flusher.frames().clone());
         Self {
             context,
@@ -209,6 +213,7 @@ impl ConnectionTask {
             paused_streams: Vec::new(),
             are_calls_paused: false,
             inflates: 0,
+            account,
             resets_waker: Waker::from(resets.clone()),
             resets,
             timer: DeadlineTimer::default(),

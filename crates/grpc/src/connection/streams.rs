@@ -105,7 +105,7 @@ impl ConnectionTask {
             if stream.is_full() {
                 return;
             }
-            match stream.next_input(&mut self.inflates) {
+            match stream.next_input(&self.account, &mut self.inflates) {
                 StreamInput::Pending | StreamInput::End => return,
                 StreamInput::Request(message) => self.begin_request(key, &message),
                 StreamInput::Malformed(failure) => {

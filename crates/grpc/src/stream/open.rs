@@ -5,6 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use galatea_codec::compression::Coding;
+use galatea_gate::ledger::Account;
 use galatea_infer::CancelToken;
 use h2::{Reason, RecvStream, SendStream};
 
@@ -117,11 +118,19 @@ impl Stream {
 
     /// The next input among the frames that were taken. `inflates` is how many bytes may be
     /// inflated in this round.
-    pub(crate) fn next_input(&mut self, inflates: &mut usize) -> StreamInput {
-        self.take_input(inflates).unwrap_or_else(StreamInput::Malformed)
+    pub(crate) fn next_input(
+        &mut self,
+        account: &Arc<Account>,
+        inflates: &mut usize,
+    ) -> StreamInput {
+        self.take_input(account, inflates).unwrap_or_else(StreamInput::Malformed)
     }
 
-    fn take_input(&mut self, inflates: &mut usize) -> Result<StreamInput, Failure> {
+    fn take_input(
+        &mut self,
+        account: &Arc<Account>,
+        inflates: &mut usize,
+    ) -> Result<StreamInput, Failure> {
         if let Some(inflation) = self.inflation.take() {
             return self.inflate(inflation, inflates);
         }
@@ -129,7 +138,8 @@ impl Stream {
         self.arrival.set(self.messages.partial_bytes())?;
         match next? {
             Some(message) => {
-                match Inflation::begin(message, self.coding, self.messages.message_bytes_max()) {
+                let bytes_max = self.messages.message_bytes_max();
+                match Inflation::begin(message, self.coding, bytes_max, account) {
                     Ok(inflation) => self.inflate(inflation, inflates),
                     Err(message) => Ok(StreamInput::Request(message)),
                 }
