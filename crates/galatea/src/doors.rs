@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use galatea_door::tls::{ApplicationProtocol, Tls};
 use galatea_engine::Server;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
@@ -13,6 +14,8 @@ use galatea_http::{HttpOptions, RequestLog};
 use galatea_infer::LogLevel;
 use galatea_telemetry::{Logger, MetricsExporter};
 
+use crate::certificates::Certificates;
+use crate::flags::tls::{self, TlsFlags};
 use crate::flags::{DoorSettings, Settings};
 use crate::listeners::bind;
 use crate::make::metrics_text;
@@ -41,6 +44,8 @@ pub(crate) struct OpenDoors {
     http: Option<galatea_http::RunningDoor>,
     /// Open until the end, so that the stop itself can be measured.
     _metrics: Option<galatea_http::RunningDoor>,
+    /// The certificates of those that speak TLS.
+    certificates: Vec<Certificates>,
 }
 
 impl Doors<'_> {
@@ -49,14 +54,22 @@ impl Doors<'_> {
     /// The error is the line that ends the program.
     pub(crate) fn open(&self) -> Result<OpenDoors, String> {
         let settings = self.settings;
+        let mut certificates = Vec::new();
         Ok(OpenDoors {
-            grpc: self.grpc(&settings.grpc)?,
-            http: self.http(&settings.http)?,
+            grpc: self.grpc(&settings.grpc, &mut certificates)?,
+            http: self.http(&settings.http, &mut certificates)?,
             _metrics: self.metrics(&settings.metrics)?,
+            certificates,
         })
     }
 
-    fn grpc(&self, door: &DoorSettings) -> Result<Option<galatea_grpc::RunningDoor>, String> {
+    fn grpc(
+        &self,
+        door: &DoorSettings,
+        certificates: &mut Vec<Certificates>,
+    ) -> Result<Option<galatea_grpc::RunningDoor>, String> {
+        let protocol = ApplicationProtocol::Http2;
+        let tls = self.tls("GRPC service", door, tls::GRPC, protocol, certificates)?;
         let start = |socket| {
             let (service, control) = (self.server.clone(), self.server.clone());
             let mut options = GrpcOptions::default();
@@ -66,12 +79,19 @@ impl Doors<'_> {
             options.response_compression = self.settings.grpc_response_compression;
             options.keepalive.clone_from(&self.settings.grpc_keepalive);
             options.limits.input_bytes_max = self.settings.http_input_bytes_max;
+            options.tls = tls;
             galatea_grpc::start(self.workers.handles(), socket, service, control, options)
         };
         self.start("GRPC service", "GRPCInferenceService", &door.address, door, start)
     }
 
-    fn http(&self, door: &DoorSettings) -> Result<Option<galatea_http::RunningDoor>, String> {
+    fn http(
+        &self,
+        door: &DoorSettings,
+        certificates: &mut Vec<Certificates>,
+    ) -> Result<Option<galatea_http::RunningDoor>, String> {
+        let protocol = ApplicationProtocol::Http1;
+        let tls = self.tls("HTTP service", door, tls::HTTP, protocol, certificates)?;
         let input_bytes_max = self.settings.http_input_bytes_max;
         let start = |socket| {
             let (service, control) = (self.server.clone(), self.server.clone());
@@ -83,6 +103,7 @@ impl Doors<'_> {
                 gate: Gate::new(self.settings.http_rules.clone()),
                 ledger: self.ledger.clone(),
                 request_log,
+                tls,
                 ..HttpOptions::default()
             };
             galatea_http::start(self.workers.handles(), socket, service, control, options)
@@ -97,6 +118,25 @@ impl Doors<'_> {
         let start = |socket| galatea_http::start_metrics(self.workers.handles(), socket, render);
         let address = self.settings.metrics_address();
         self.start("Metrics service", "Metrics Service", address, door, start)
+    }
+
+    /// Reads the certificates of an endpoint, if it is allowed and speaks TLS.
+    fn tls(
+        &self,
+        name: &str,
+        door: &DoorSettings,
+        flags: TlsFlags,
+        protocol: ApplicationProtocol,
+        certificates: &mut Vec<Certificates>,
+    ) -> Result<Option<Tls>, String> {
+        if !door.allow || !door.tls.is_on() {
+            return Ok(None);
+        }
+        let opened = Certificates::open(&door.tls, flags, protocol, self.logger)
+            .map_err(|error| format!("failed to start {name}: Invalid argument - {error}"))?;
+        let tls = opened.tls();
+        certificates.push(opened);
+        Ok(Some(tls))
     }
 
     /// Binds and starts one endpoint, if it is allowed.
@@ -120,6 +160,11 @@ impl Doors<'_> {
 }
 
 impl OpenDoors {
+    /// The certificates whose files are to be followed.
+    pub(crate) fn take_certificates(&mut self) -> Vec<Certificates> {
+        std::mem::take(&mut self.certificates)
+    }
+
     /// Refuses new requests; requests that have arrived get their responses.
     pub(crate) fn stop_accepting(&self) {
         self.http.iter().for_each(galatea_http::RunningDoor::stop_accepting);

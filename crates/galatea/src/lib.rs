@@ -19,6 +19,7 @@ mod banner;
 mod c_log;
 mod cache;
 mod catalog;
+mod certificates;
 mod check;
 mod children;
 mod console;

@@ -56,10 +56,12 @@ fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
 
 #[cfg(test)]
 mod tests {
+    use crate::flags::Settings;
+
     use super::*;
 
     fn door(port: u16, reuse_port: bool) -> DoorSettings {
-        DoorSettings { allow: true, address: String::new(), port, reuse_port }
+        DoorSettings { port, reuse_port, ..Settings::default().metrics }
     }
 
     #[test]

@@ -58,6 +58,7 @@ pub(crate) fn open_log(settings: &Settings, environment: &Environment) -> Result
 /// Logs remarks about the settings.
 pub(crate) fn log_notes(settings: &Settings, logger: &Logger) {
     settings.notes.iter().for_each(|note| logger.warning(note));
+    settings.tls_remarks().for_each(|remark| logger.warning(remark));
     for setting in backends::unused(settings) {
         logger.warning(format_args!("--backend-config={setting} changes nothing"));
     }

@@ -10,6 +10,7 @@ use galatea_capi::ReservedAddress;
 use galatea_engine::{ControlMode, Server};
 use galatea_telemetry::{Logger, MetricsExporter};
 
+use crate::certificates;
 use crate::children;
 use crate::console::print_line;
 use crate::doors::{Doors, OpenDoors};
@@ -92,10 +93,12 @@ pub(crate) fn run(
         metrics: exporter,
         logger: &logger,
     };
-    let doors = doors.open().map_err(|reason| {
+    let mut doors = doors.open().map_err(|reason| {
         logger.error(reason);
         Failure::Logged
     })?;
+    // Connections that are made while requests drain get the newest certificates too.
+    runtime.spawn(certificates::follow(doors.take_certificates()));
     let outcome = runtime.block_on(async {
         let signal = tokio::select! {
             signal = signals.next() => signal,

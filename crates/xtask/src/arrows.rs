@@ -54,6 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "gate",
             "codec",
             "dispatch",
+            "door",
             "engine",
             "repository",
             "telemetry",

@@ -112,15 +112,15 @@ impl TlsConfig {
         Ok(Self { server: Arc::new(server), protocol, validity })
     }
 
-    /// A remark if clients will not trust the certificate because of its dates. `now` is the
-    /// time since 1970.
+    /// A remark if clients will not trust the certificate because of its dates, to be read
+    /// behind the name of its file. `now` is the time since 1970.
     #[must_use]
     pub fn dates_remark(&self, now: Duration) -> Option<&'static str> {
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         if now > self.validity.not_after {
-            Some("the certificate has expired")
+            Some("has expired")
         } else if now < self.validity.not_before {
-            Some("the certificate is not valid yet")
+            Some("is not valid yet")
         } else {
             None
         }
@@ -307,7 +307,7 @@ mod tests {
         let remark = |seconds: i64| good.dates_remark(Duration::from_secs(seconds as u64));
         assert_eq!(remark(not_before), None);
         assert_eq!(remark(not_after), None);
-        assert_eq!(remark(not_after + 1), Some("the certificate has expired"));
-        assert_eq!(remark(not_before - 1), Some("the certificate is not valid yet"));
+        assert_eq!(remark(not_after + 1), Some("has expired"));
+        assert_eq!(remark(not_before - 1), Some("is not valid yet"));
     }
 }

@@ -9,7 +9,7 @@ use super::grpc_connections::{
     GRPC_MAX_CONNECTION_AGE_GRACE,
 };
 use super::value::{self, Refusal};
-use super::{Flag, Group};
+use super::{Flag, Group, tls};
 
 pub(super) const GROUP: Group = Group {
     title: "GRPC",
@@ -146,25 +146,27 @@ const GRPC_USE_SSL: Flag = Flag {
     name: "grpc-use-ssl",
     argument: Some("boolean"),
     default: "false",
-    help: "Whether gRPC is encrypted. Only false is supported yet.",
-    apply: |_, value| value::must_be_false(value, "TLS"),
+    help: "Whether gRPC is encrypted with TLS.",
+    apply: |settings, value| settings.grpc.tls.set_use_ssl(value),
 };
 
 const GRPC_USE_SSL_MUTUAL: Flag = Flag {
     name: "grpc-use-ssl-mutual",
     argument: Some("boolean"),
-    default: "false",
-    help: "Whether clients must show a certificate. Only false is supported yet.",
-    apply: |_, value| value::must_be_false(value, "TLS"),
+    default: "",
+    help: "Whether clients must show a certificate that --grpc-root-cert has signed. It turns \
+           TLS on, whatever --grpc-use-ssl says; the value false turns it on without that demand.",
+    apply: |settings, value| settings.grpc.tls.set_use_ssl_mutual(value),
 };
 
 const GRPC_SERVER_CERT: Flag = Flag {
     name: "grpc-server-cert",
     argument: Some("string"),
     default: "",
-    help: "The file with the server's certificate. No effect without --grpc-use-ssl.",
-    apply: |settings, _| {
-        settings.no_effect("grpc-server-cert", "gRPC is not encrypted");
+    help: "The PEM file with the server's certificate, followed by those of its issuers. It and \
+           the next two are only read with --grpc-use-ssl, and anew when they change.",
+    apply: |settings, value| {
+        settings.grpc.tls.certificate = tls::path(value);
         Ok(())
     },
 };
@@ -173,9 +175,9 @@ const GRPC_SERVER_KEY: Flag = Flag {
     name: "grpc-server-key",
     argument: Some("string"),
     default: "",
-    help: "The file with the server's key. No effect without --grpc-use-ssl.",
-    apply: |settings, _| {
-        settings.no_effect("grpc-server-key", "gRPC is not encrypted");
+    help: "The PEM file with the certificate's key, which is not encrypted.",
+    apply: |settings, value| {
+        settings.grpc.tls.key = tls::path(value);
         Ok(())
     },
 };
@@ -184,9 +186,9 @@ const GRPC_ROOT_CERT: Flag = Flag {
     name: "grpc-root-cert",
     argument: Some("string"),
     default: "",
-    help: "The file with the root certificate. No effect without --grpc-use-ssl.",
-    apply: |settings, _| {
-        settings.no_effect("grpc-root-cert", "gRPC is not encrypted");
+    help: "The PEM file with the certificates that sign those of clients.",
+    apply: |settings, value| {
+        settings.grpc.tls.roots = tls::path(value);
         Ok(())
     },
 };

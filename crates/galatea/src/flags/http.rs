@@ -1,7 +1,7 @@
 //! The HTTP endpoint.
 
 use super::value::{self, Refusal};
-use super::{Flag, Group};
+use super::{Flag, Group, tls};
 
 pub(super) const GROUP: Group = Group {
     title: "HTTP",
@@ -14,6 +14,11 @@ pub(super) const GROUP: Group = Group {
         HTTP_MAX_INPUT_SIZE,
         HTTP_HEADER_FORWARD_PATTERN,
         HTTP_RESTRICTED_API,
+        HTTP_USE_SSL,
+        HTTP_USE_SSL_MUTUAL,
+        HTTP_SERVER_CERT,
+        HTTP_SERVER_KEY,
+        HTTP_ROOT_CERT,
     ],
 };
 
@@ -116,5 +121,56 @@ const HTTP_RESTRICTED_API: Flag = Flag {
            logging.",
     apply: |settings, value| {
         value::restriction(&mut settings.http_rules, value, "", "http-restricted-api", "api")
+    },
+};
+
+const HTTP_USE_SSL: Flag = Flag {
+    name: "http-use-ssl",
+    argument: Some("boolean"),
+    default: "false",
+    help: "Whether HTTP is encrypted with TLS.",
+    apply: |settings, value| settings.http.tls.set_use_ssl(value),
+};
+
+const HTTP_USE_SSL_MUTUAL: Flag = Flag {
+    name: "http-use-ssl-mutual",
+    argument: Some("boolean"),
+    default: "",
+    help: "Whether clients must show a certificate that --http-root-cert has signed. It turns \
+           TLS on, whatever --http-use-ssl says; the value false turns it on without that demand.",
+    apply: |settings, value| settings.http.tls.set_use_ssl_mutual(value),
+};
+
+const HTTP_SERVER_CERT: Flag = Flag {
+    name: "http-server-cert",
+    argument: Some("string"),
+    default: "",
+    help: "The PEM file with the server's certificate, followed by those of its issuers. It and \
+           the next two are only read with --http-use-ssl, and anew when they change.",
+    apply: |settings, value| {
+        settings.http.tls.certificate = tls::path(value);
+        Ok(())
+    },
+};
+
+const HTTP_SERVER_KEY: Flag = Flag {
+    name: "http-server-key",
+    argument: Some("string"),
+    default: "",
+    help: "The PEM file with the certificate's key, which is not encrypted.",
+    apply: |settings, value| {
+        settings.http.tls.key = tls::path(value);
+        Ok(())
+    },
+};
+
+const HTTP_ROOT_CERT: Flag = Flag {
+    name: "http-root-cert",
+    argument: Some("string"),
+    default: "",
+    help: "The PEM file with the certificates that sign those of clients.",
+    apply: |settings, value| {
+        settings.http.tls.roots = tls::path(value);
+        Ok(())
     },
 };

@@ -18,6 +18,7 @@ mod rate_limiter;
 mod repository;
 mod server;
 mod settings;
+pub(crate) mod tls;
 mod unsupported;
 mod usage;
 mod value;

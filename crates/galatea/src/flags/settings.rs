@@ -10,6 +10,8 @@ use galatea_gate::access::Rules;
 use galatea_grpc::{CompressionLevel, KeepaliveOptions};
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
+use super::tls::{self, TlsSettings};
+
 use crate::memory::MemoryLimit;
 
 /// Everything that flags set, with the defaults that Triton has.
@@ -107,6 +109,8 @@ pub(crate) struct DoorSettings {
     pub(crate) port: u16,
     /// Whether other processes may listen on the same port.
     pub(crate) reuse_port: bool,
+    /// Whether and how it is encrypted.
+    pub(crate) tls: TlsSettings,
 }
 
 /// The response cache.
@@ -154,6 +158,7 @@ impl Default for Settings {
             address: address.to_owned(),
             port,
             reuse_port: false,
+            tls: TlsSettings::default(),
         };
         Self {
             id: String::from("triton"),
@@ -220,6 +225,11 @@ impl Settings {
              '--disable-auto-complete-config'!",
         );
         deprecated.into_iter().chain(overridden)
+    }
+
+    /// Remarks about the files of TLS.
+    pub(crate) fn tls_remarks(&self) -> impl Iterator<Item = String> {
+        self.grpc.tls.remarks(tls::GRPC).chain(self.http.tls.remarks(tls::HTTP))
     }
 
     /// Adds a remark that an accepted flag has no effect.

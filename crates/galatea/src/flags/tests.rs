@@ -124,6 +124,7 @@ fn flags_of_an_endpoint_change_that_endpoint() {
         address: address.to_owned(),
         port,
         reuse_port,
+        tls: tls::TlsSettings::default(),
     };
     assert_eq!(settings.http, door("0.0.0.0", 8000, true));
     assert_eq!(settings.grpc, door("b", 8001, true));
@@ -236,8 +237,6 @@ fn restrictions_are_collected_and_checked() {
 #[test]
 fn an_unsupported_flag_is_refused_by_name() {
     for arguments in [
-        "--grpc-use-ssl=true",
-        "--grpc-use-ssl-mutual=true",
         "--grpc-max-response-pool-size=1",
         "--metrics-config=summary_latencies=true",
         "--metrics-config=histogram_latencies=true",
@@ -269,14 +268,11 @@ fn a_value_that_leaves_a_missing_feature_off_is_accepted() {
 }
 
 /// Flags that are taken and change nothing.
-const WITHOUT_EFFECT: [&str; 22] = [
+const WITHOUT_EFFECT: [&str; 19] = [
     "--enable-peer-access=false",
     "--grpc-infer-thread-count=16",
     "--grpc-infer-allocation-pool-size=64",
     "--grpc-http2-max-pings-without-data=5",
-    "--grpc-server-cert=x",
-    "--grpc-server-key=x",
-    "--grpc-root-cert=x",
     "--allow-gpu-metrics=true",
     "--cuda-memory-pool-byte-size=0:1",
     "--cuda-virtual-address-size=0:1",
@@ -466,6 +462,8 @@ fn every_flag_of_triton_is_known_and_one_is_new() {
     let mut expected: BTreeSet<&str> = TRITON_FLAGS.split_whitespace().collect();
     expected.insert("onnxruntime-library");
     expected.insert("memory-limit");
+    expected.extend(["http-use-ssl", "http-use-ssl-mutual"]);
+    expected.extend(["http-server-cert", "http-server-key", "http-root-cert"]);
     assert_eq!(known, expected);
     assert_eq!(flags().count(), known.len());
 }

@@ -1,0 +1,265 @@
+//! The files of TLS: read at the start, and looked at again while the server runs.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use galatea_door::tls::{
+    ApplicationProtocol, Clients, HandshakeFailure, Reload, ReloadStep, Tls, TlsConfig, TlsError,
+    TlsFile, TlsFiles,
+};
+use galatea_infer::LogLevel;
+use galatea_telemetry::Logger;
+
+use crate::flags::tls::{TlsFlags, TlsSettings};
+
+/// How often the files are looked at. A change is taken at the second look that sees it.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The longest file. Chains and collections of roots are shorter.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// The certificates of one endpoint.
+pub(crate) struct Certificates {
+    source: Source,
+    tls: Tls,
+    reload: Reload<TlsFiles>,
+    logger: Logger,
+}
+
+/// Where they are, and what they are for.
+struct Source {
+    flags: TlsFlags,
+    certificate: PathBuf,
+    key: PathBuf,
+    roots: Option<PathBuf>,
+    clients: Clients,
+    protocol: ApplicationProtocol,
+}
+
+/// Whether a file may be something that can be read only once, such as a pipe.
+#[derive(Copy, Clone)]
+enum Reading {
+    First,
+    Again,
+}
+
+impl Certificates {
+    /// Reads the files that the settings name. The error names flag and file.
+    pub(crate) fn open(
+        settings: &TlsSettings,
+        flags: TlsFlags,
+        protocol: ApplicationProtocol,
+        logger: &Logger,
+    ) -> Result<Self, String> {
+        let source = Source::new(settings, flags, protocol)?;
+        let files = source.read(Reading::First)?;
+        if source.roots.is_some() && files.roots.is_none() {
+            let remark = "can't be read. It has no effect: clients need no certificate";
+            logger.warning(source.about(TlsFile::Roots, remark));
+        }
+        let config = source.config(&files, logger)?;
+        let tls = Tls::new(config, reporter(flags, logger.clone()));
+        Ok(Self { source, tls, reload: Reload::new(files), logger: logger.clone() })
+    }
+
+    /// What a door performs handshakes with.
+    pub(crate) fn tls(&self) -> Tls {
+        self.tls.clone()
+    }
+
+    /// Looks at the files, and serves what they hold if it has changed.
+    fn look(&mut self) {
+        let Self { source, tls, reload, logger } = self;
+        let flag = source.flags.certificate;
+        match reload.step(source.read(Reading::Again)) {
+            ReloadStep::Keep => {}
+            ReloadStep::Complain(reason) => {
+                logger.error(format_args!("the certificate stays as it is: {reason}"));
+            }
+            ReloadStep::Judge(files) => match source.config(files, logger) {
+                Ok(config) => {
+                    tls.replace(config);
+                    reload.adopt();
+                    logger.info(format_args!("the files of {flag} have changed and are in use"));
+                }
+                Err(reason) => {
+                    logger.error(format_args!("the certificate stays as it is: {reason}"));
+                }
+            },
+        }
+    }
+}
+
+/// Follows changes of the files.
+pub(crate) async fn follow(mut certificates: Vec<Certificates>) -> Infallible {
+    loop {
+        if certificates.is_empty() {
+            return std::future::pending().await;
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        // A file may be on a disk that doesn't answer; signals must not wait for it.
+        let looking = tokio::task::spawn_blocking(move || {
+            certificates.iter_mut().for_each(Certificates::look);
+            certificates
+        });
+        certificates = looking.await.unwrap_or_default();
+    }
+}
+
+impl Source {
+    fn new(
+        settings: &TlsSettings,
+        flags: TlsFlags,
+        protocol: ApplicationProtocol,
+    ) -> Result<Self, String> {
+        let turned_on = if settings.is_mutual { flags.use_ssl_mutual } else { flags.use_ssl };
+        let needed = |file: &Option<PathBuf>, flag: &str| {
+            file.clone().ok_or_else(|| format!("{turned_on} needs {flag}"))
+        };
+        let clients = if settings.is_mutual { Clients::Certified } else { Clients::Anonymous };
+        if settings.is_mutual {
+            needed(&settings.roots, flags.roots)?;
+        }
+        Ok(Self {
+            flags,
+            certificate: needed(&settings.certificate, flags.certificate)?,
+            key: needed(&settings.key, flags.key)?,
+            roots: settings.roots.clone(),
+            clients,
+            protocol,
+        })
+    }
+
+    /// A sentence about a file.
+    fn about(&self, file: TlsFile, what: &str) -> String {
+        let (flag, path) = match file {
+            TlsFile::Certificate => (self.flags.certificate, Some(&self.certificate)),
+            TlsFile::Key => (self.flags.key, Some(&self.key)),
+            TlsFile::Roots => (self.flags.roots, self.roots.as_ref()),
+        };
+        let path = path.map(|path| path.display().to_string()).unwrap_or_default();
+        format!("{flag} '{path}' {what}")
+    }
+
+    fn read(&self, reading: Reading) -> Result<TlsFiles, String> {
+        let one = |file, path: &Path| {
+            read(path, reading)
+                .map_err(|error| self.about(file, &format!("can't be read: {error}")))
+        };
+        let roots = match (&self.roots, self.clients) {
+            (None, _) => None,
+            (Some(roots), Clients::Certified) => Some(one(TlsFile::Roots, roots)?),
+            // As in Triton, a file that isn't needed may be missing.
+            (Some(roots), Clients::Anonymous) => one(TlsFile::Roots, roots).ok(),
+        };
+        let certificate = one(TlsFile::Certificate, &self.certificate)?;
+        Ok(TlsFiles { certificate, key: one(TlsFile::Key, &self.key)?, roots })
+    }
+
+    fn config(&self, files: &TlsFiles, logger: &Logger) -> Result<TlsConfig, String> {
+        let config = TlsConfig::new(files, self.clients, self.protocol)
+            .map_err(|TlsError { file, reason }| self.about(file, &reason))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        if let Some(remark) = config.dates_remark(now) {
+            logger.warning(self.about(TlsFile::Certificate, remark));
+        }
+        Ok(config)
+    }
+}
+
+fn read(path: &Path, reading: Reading) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    if matches!(reading, Reading::Again) && !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file, so changes are not followed"));
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other("it is longer than 4 MiB"));
+    }
+    Ok(bytes)
+}
+
+/// Logs failed handshakes in the verbose log, each kind once: clients can cause as many of
+/// them as they want.
+fn reporter(flags: TlsFlags, logger: Logger) -> impl Fn(&HandshakeFailure) {
+    let logged = AtomicU32::new(0);
+    move |failure| {
+        if !logger.enabled(LogLevel::Verbose(1)) {
+            return;
+        }
+        let kind = 1 << failure.kind as u8;
+        if logged.fetch_or(kind, Ordering::Relaxed) & kind == 0 {
+            let endpoint = flags.endpoint;
+            logger.verbose(
+                1,
+                format_args!(
+                    "{endpoint}: TLS handshake of a client failed: {failure} (later failures of \
+                     this kind are not logged)"
+                ),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::tls;
+
+    fn settings(is_mutual: bool, files: [&str; 3]) -> TlsSettings {
+        let [certificate, key, roots] =
+            files.map(|file| (!file.is_empty()).then(|| PathBuf::from(file)));
+        let mut settings = TlsSettings::default();
+        settings.is_mutual = is_mutual;
+        (settings.certificate, settings.key, settings.roots) = (certificate, key, roots);
+        settings
+    }
+
+    #[track_caller]
+    fn check(settings: &TlsSettings, expected: &str) {
+        let source = Source::new(settings, tls::GRPC, ApplicationProtocol::Http2);
+        let error = match source.and_then(|source| source.read(Reading::First)) {
+            Ok(_) => String::new(),
+            Err(error) => error,
+        };
+        assert_eq!(error, expected);
+    }
+
+    #[test]
+    fn flags_that_are_missing_are_named() {
+        check(&settings(false, ["", "", ""]), "--grpc-use-ssl needs --grpc-server-cert");
+        check(&settings(false, ["a", "", ""]), "--grpc-use-ssl needs --grpc-server-key");
+        check(&settings(true, ["a", "b", ""]), "--grpc-use-ssl-mutual needs --grpc-root-cert");
+    }
+
+    #[test]
+    fn files_that_cannot_be_read_are_named() {
+        let missing = "can't be read: No such file or directory (os error 2)";
+        let here = "Cargo.toml";
+        check(
+            &settings(false, ["/no/c", here, ""]),
+            &format!("--grpc-server-cert '/no/c' {missing}"),
+        );
+        check(
+            &settings(false, [here, "/no/k", ""]),
+            &format!("--grpc-server-key '/no/k' {missing}"),
+        );
+        check(
+            &settings(true, [here, here, "/no/r"]),
+            &format!("--grpc-root-cert '/no/r' {missing}"),
+        );
+        check(&settings(false, [here, here, "/no/r"]), "");
+        let endless = "can't be read: it is longer than 4 MiB";
+        check(
+            &settings(false, ["/dev/zero", here, ""]),
+            &format!("--grpc-server-cert '/dev/zero' {endless}"),
+        );
+        let device = read(Path::new("/dev/zero"), Reading::Again).unwrap_err().to_string();
+        assert_eq!(device, "it is no regular file, so changes are not followed");
+    }
+}

@@ -1,0 +1,136 @@
+//! TLS at an endpoint: the settings, and what the flags of gRPC and HTTP share.
+
+use std::path::{Path, PathBuf};
+
+use super::value::{self, Refusal};
+
+/// TLS at an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TlsSettings {
+    /// What `--…-use-ssl` says, or `--…-use-ssl-mutual` behind it.
+    uses_ssl: bool,
+    /// Whether clients have to show a certificate.
+    pub(crate) is_mutual: bool,
+    /// The file with the server's certificate.
+    pub(crate) certificate: Option<PathBuf>,
+    /// The file with its key.
+    pub(crate) key: Option<PathBuf>,
+    /// The file with the certificates that sign those of clients.
+    pub(crate) roots: Option<PathBuf>,
+}
+
+/// The flags of one endpoint.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct TlsFlags {
+    /// The endpoint, for the log.
+    pub(crate) endpoint: &'static str,
+    /// Turns TLS on.
+    pub(crate) use_ssl: &'static str,
+    /// Demands a certificate of clients.
+    pub(crate) use_ssl_mutual: &'static str,
+    /// Names [`TlsSettings::certificate`].
+    pub(crate) certificate: &'static str,
+    /// Names [`TlsSettings::key`].
+    pub(crate) key: &'static str,
+    /// Names [`TlsSettings::roots`].
+    pub(crate) roots: &'static str,
+}
+
+/// The flags of gRPC.
+pub(crate) const GRPC: TlsFlags = TlsFlags {
+    endpoint: "GRPC",
+    use_ssl: "--grpc-use-ssl",
+    use_ssl_mutual: "--grpc-use-ssl-mutual",
+    certificate: "--grpc-server-cert",
+    key: "--grpc-server-key",
+    roots: "--grpc-root-cert",
+};
+
+/// The flags of HTTP.
+pub(crate) const HTTP: TlsFlags = TlsFlags {
+    endpoint: "HTTP",
+    use_ssl: "--http-use-ssl",
+    use_ssl_mutual: "--http-use-ssl-mutual",
+    certificate: "--http-server-cert",
+    key: "--http-server-key",
+    roots: "--http-root-cert",
+};
+
+impl TlsSettings {
+    /// Whether the endpoint speaks TLS.
+    ///
+    /// In Triton `--grpc-use-ssl=false` behind `--grpc-use-ssl-mutual=true` turns TLS off,
+    /// although its help says otherwise, and lets clients in without a certificate.
+    pub(crate) const fn is_on(&self) -> bool {
+        self.uses_ssl || self.is_mutual
+    }
+
+    pub(super) fn set_use_ssl(&mut self, value: &str) -> Result<(), Refusal> {
+        self.uses_ssl = value::boolean(value)?;
+        Ok(())
+    }
+
+    /// As in Triton, this turns TLS on even if its value is false.
+    pub(super) fn set_use_ssl_mutual(&mut self, value: &str) -> Result<(), Refusal> {
+        self.is_mutual = value::boolean(value)?;
+        self.uses_ssl = true;
+        Ok(())
+    }
+
+    /// Remarks about files that are given and not read.
+    pub(crate) fn remarks(&self, flags: TlsFlags) -> impl Iterator<Item = String> {
+        let files = [
+            (flags.certificate, &self.certificate),
+            (flags.key, &self.key),
+            (flags.roots, &self.roots),
+        ];
+        let unread = files.into_iter().filter(|(_, file)| !self.is_on() && file.is_some());
+        unread.map(move |(flag, _)| {
+            format!("'{flag}' has no effect: {} does not ask for TLS", flags.use_ssl)
+        })
+    }
+}
+
+/// The path that a flag names; an empty one is none.
+pub(super) fn path(value: &str) -> Option<PathBuf> {
+    (!value.is_empty()).then(|| Path::new(value).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_flag_turns_it_on() {
+        let on = |ssl: &[&str], mutual: &[&str]| {
+            let mut settings = TlsSettings::default();
+            for value in mutual {
+                settings.set_use_ssl_mutual(value).unwrap();
+            }
+            for value in ssl {
+                settings.set_use_ssl(value).unwrap();
+            }
+            (settings.is_on(), settings.is_mutual)
+        };
+        assert_eq!(on(&[], &[]), (false, false));
+        assert_eq!(on(&["1"], &[]), (true, false));
+        assert_eq!(on(&["1", "0"], &[]), (false, false));
+        assert_eq!(on(&[], &["true"]), (true, true));
+        assert_eq!(on(&[], &["false"]), (true, false));
+        assert_eq!(on(&["false"], &["false"]), (false, false));
+        // Clients that show no certificate must not be let in.
+        assert_eq!(on(&["false"], &["true"]), (true, true));
+    }
+
+    #[test]
+    fn files_without_tls_are_remarked_on() {
+        let mut settings = TlsSettings { key: path("k"), roots: path(""), ..Default::default() };
+        let remarks: Vec<String> = settings.remarks(GRPC).collect();
+        assert_eq!(
+            remarks,
+            ["'--grpc-server-key' has no effect: --grpc-use-ssl does not ask for TLS"]
+        );
+        settings.set_use_ssl("on").unwrap();
+        assert_eq!(settings.remarks(GRPC).count(), 0);
+    }
+}
