@@ -62,7 +62,6 @@ def test_settings_while_running(server: Server, path: str) -> None:
     ("flag", "reason"),
     [
         ("--allow-client-shm=true", "shared memory of clients is not supported yet"),
-        ("--grpc-use-ssl=true", "TLS is not supported yet"),
         ("--trace-config=level=TIMESTAMPS", "tracing is not supported yet"),
         ("--allow-sagemaker=true", "the SageMaker endpoint is not supported yet"),
         ("--allow-vertex-ai=true", "the Vertex AI endpoint is not supported yet"),

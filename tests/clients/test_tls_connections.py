@@ -1,0 +1,357 @@
+"""Connections inside TLS: new certificates while they are in use, slow handshakes, clients that
+leave, and the server's stop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy
+import pytest
+import tritonclient.grpc
+from conftest import StartServer
+from latch import Latch
+
+from raw_http import post
+from server import Server, wait_until
+from tls_clients import (
+    MODEL,
+    connect,
+    context,
+    grpc_options,
+    https,
+    over_grpc,
+    served_serial,
+    status_of,
+    vector,
+    wait_until_open,
+    write_echo,
+)
+from tls_files import Authority, Identity
+
+pytestmark = pytest.mark.galatea_only
+
+RELOAD_SECONDS_MAX = 60.0
+
+#: More than the I/O threads of a server, and enough to be noticed if they blocked.
+SLOW_CLIENTS = 200
+
+#: The beginning of the first message of a handshake.
+HELLO = bytes([22, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3]) + bytes(64)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Signs the certificates of servers and clients."""
+    return Authority(tmp_path_factory.mktemp("authority"), "authority")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A model that returns its input."""
+    return write_echo(tmp_path_factory.mktemp("echo"))
+
+
+class Volume:
+    """Files as Kubernetes mounts them: links through a folder that is switched at once."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._number = 0
+        for name in ("tls.crt", "tls.key"):
+            (folder / name).symlink_to(pathlib.Path("..data") / name)
+
+    def show(self, certificate: bytes, key: bytes) -> None:
+        """Switches to new files."""
+        self._number += 1
+        version = self._folder / f"version_{self._number}"
+        version.mkdir()
+        (version / "tls.crt").write_bytes(certificate)
+        (version / "tls.key").write_bytes(key)
+        (self._folder / "..next").symlink_to(version.name)
+        os.replace(self._folder / "..next", self._folder / "..data")
+
+    def show_identity(self, identity: Identity) -> None:
+        """The same with the files of an identity."""
+        self.show(identity.certificate.read_bytes(), identity.key.read_bytes())
+
+    def flags(self, door: str) -> list[str]:
+        """The flags of a door."""
+        return Identity(self._folder / "tls.crt", self._folder / "tls.key", 0).flags(door)
+
+
+@contextlib.contextmanager
+def load(server: Server, root: pathlib.Path) -> Iterator[list[BaseException]]:
+    """Requests over both protocols on new and on kept connections; yields their failures."""
+    failures: list[BaseException] = []
+    ends = threading.Event()
+    count = [0]
+
+    def run(once: Callable[[], None]) -> None:
+        try:
+            while not ends.is_set():
+                once()
+                count[0] += 1
+        except BaseException as failure:  # noqa: BLE001
+            failures.append(failure)
+
+    kept = https(server, context(root))
+    stub = tritonclient.grpc.InferenceServerClient(
+        f"localhost:{server.grpc_port}", **grpc_options(root, None)
+    )
+
+    def on_kept() -> None:
+        assert status_of(kept) == 200
+
+    def on_new() -> None:
+        with contextlib.closing(https(server, context(root))) as connection:
+            assert status_of(connection) == 200
+
+    def infer() -> None:
+        tensor = tritonclient.grpc.InferInput("INPUT0", [4], "FP32")
+        tensor.set_data_from_numpy(vector())
+        assert numpy.array_equal(stub.infer(MODEL, [tensor]).as_numpy("OUTPUT0"), vector())
+
+    threads = [threading.Thread(target=run, args=(once,)) for once in (on_kept, on_new, infer)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield failures
+    finally:
+        ends.set()
+        for thread in threads:
+            thread.join()
+        kept.close()
+        stub.close()
+    assert count[0] > len(threads)
+
+
+def test_new_certificates_are_taken_under_load(
+    start_server: StartServer,
+    repository: pathlib.Path,
+    authority: Authority,
+    tmp_path: pathlib.Path,
+) -> None:
+    """No request fails, connections live on, and what is broken changes nothing."""
+    volume = Volume(tmp_path)
+    first, second, third = (authority.issue("server") for _ in range(3))
+    volume.show_identity(first)
+    with start_server(repository, *volume.flags("http"), *volume.flags("grpc")) as server:
+        wait_until_open(server)
+        ports = (server.http_port, server.grpc_port)
+
+        def is_served(identity: Identity) -> bool:
+            return all(served_serial(port, authority.file) == identity.serial for port in ports)
+
+        def wait_for(text: str, count: int = 2) -> None:
+            wait_until(lambda: server.log().count(text) >= count, RELOAD_SECONDS_MAX, text)
+
+        with load(server, authority.file) as failures:
+            assert is_served(first)
+            volume.show_identity(second)
+            wait_until(lambda: is_served(second), RELOAD_SECONDS_MAX, "the second is served")
+            volume.show(third.certificate.read_bytes(), second.key.read_bytes())
+            wait_for("is not the key of the first certificate")
+            volume.show(third.certificate.read_bytes()[:100], third.key.read_bytes())
+            wait_for("is no valid PEM")
+            shutil.rmtree((tmp_path / "..data").resolve())
+            wait_for("can't be read: No such file or directory")
+            assert is_served(second)
+            volume.show_identity(third)
+            wait_until(lambda: is_served(third), RELOAD_SECONDS_MAX, "the third is served")
+        assert not failures, failures
+        log = server.log()
+    # For each door once, however often the files were looked at.
+    assert log.count("the certificate stays as it is: ") == 6
+    assert log.count("have changed and are in use") == 4
+
+
+def test_new_roots_are_taken(
+    start_server: StartServer,
+    repository: pathlib.Path,
+    authority: Authority,
+    tmp_path: pathlib.Path,
+) -> None:
+    """Clients of an authority that is gone aren't let in, also if they were in before."""
+    other = Authority(tmp_path, "other")
+    roots = tmp_path / "roots.pem"
+    roots.write_bytes(authority.file.read_bytes())
+    identity, client = authority.issue("server"), authority.issue("client")
+    flags = [*identity.flags("http"), "--http-use-ssl-mutual=1", f"--http-root-cert={roots}"]
+    with start_server(repository, *flags) as server:
+        wait_until_open(server)
+        before = context(authority.file, client)
+        assert status_of(https(server, before)) == 200
+        roots.write_bytes(other.file.read_bytes())
+
+        def is_let_in(settings: ssl.SSLContext) -> bool:
+            try:
+                return status_of(https(server, settings)) == 200
+            except OSError:
+                return False
+
+        after = context(authority.file, other.issue("client"))
+        wait_until(lambda: is_let_in(after), RELOAD_SECONDS_MAX, "the new roots are in use")
+        # This client has a ticket of its earlier session.
+        assert not is_let_in(before)
+
+
+def test_slow_handshakes_hold_nothing_up(
+    start_server: StartServer, repository: pathlib.Path, authority: Authority
+) -> None:
+    """Clients that send nothing, or half of a message."""
+    identity = authority.issue("server")
+    flags = [*identity.flags("http"), *identity.flags("grpc")]
+    with start_server(repository, *flags) as server, contextlib.ExitStack() as stack:
+        wait_until_open(server)
+        for number in range(SLOW_CLIENTS):
+            port = (server.http_port, server.grpc_port)[number % 2]
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            if number % 4 < 2:
+                slow.sendall(HELLO)
+        assert status_of(https(server, context(authority.file))) == 200
+        over_grpc(server, authority.file, None, vector())
+        # The stop doesn't wait for them either.
+        server.terminate()
+        assert server.wait_for_exit() == 0
+
+
+@contextlib.contextmanager
+def busy(
+    start_server: StartServer, tmp_path: pathlib.Path, authority: Authority
+) -> Iterator[tuple[Server, Latch]]:
+    """A server with TLS and a model that is busy."""
+    repository = tmp_path / "models"
+    repository.mkdir()
+    identity = authority.issue("server")
+    with Latch(repository, "latch") as latch:
+        flags = [*identity.flags("http"), *identity.flags("grpc")]
+        with start_server(repository, *flags) as server:
+            yield wait_until_open(server), latch
+
+
+def latch_request(latch: Latch) -> bytes:
+    """A request to the busy model."""
+    return post("/v2/models/latch/infer", json.dumps(latch.request(1)).encode())
+
+
+def canceled(server: Server) -> int:
+    """How many requests of the busy model were cancelled."""
+    lines = server.metrics().splitlines()
+    lines = [line for line in lines if line.startswith("nv_inference_request_failure{")]
+    (line,) = (line for line in lines if 'model="latch"' in line and 'reason="CANCELED"' in line)
+    return int(line.split()[-1])
+
+
+@pytest.mark.parametrize("how", ["close_notify", "end of the stream", "reset"])
+def test_a_client_that_leaves_is_noticed(
+    start_server: StartServer, tmp_path: pathlib.Path, authority: Authority, how: str
+) -> None:
+    """Its request waits behind a busy one, and is cancelled."""
+    with busy(start_server, tmp_path, authority) as (server, latch):
+        settings = context(authority.file)
+        with connect(server.http_port, settings) as first:
+            first.sendall(latch_request(latch))
+            wait_until(lambda: is_busy(server, settings), 60, "the first request is executed")
+            with connect(server.http_port, settings) as second:
+                second.sendall(latch_request(latch))
+                wait_until(lambda: pending(server) == 1, 60, "the second request waits")
+                leave(second, how)
+                wait_until(lambda: canceled(server) == 1, 60, "the second request is gone")
+            latch.open()
+            assert b" 200 OK" in first.recv(1 << 16)
+
+
+def is_busy(server: Server, settings: ssl.SSLContext) -> bool:
+    """Whether the model executes a request."""
+    with contextlib.closing(https(server, settings)) as connection:
+        connection.request("GET", "/v2/models/latch/scheduler")
+        instances = json.load(connection.getresponse())["instances"]
+    return any(instance["state"] == "busy" for instance in instances)
+
+
+def pending(server: Server) -> int:
+    """How many requests of the model wait."""
+    return sum(
+        int(float(line.split()[-1]))
+        for line in server.metrics().splitlines()
+        if line.startswith('nv_inference_pending_request_count{model="latch"')
+    )
+
+
+def leave(stream: ssl.SSLSocket, how: str) -> None:
+    """Ends a connection, politely or not."""
+    if how == "close_notify":
+        stream.settimeout(0)
+        with contextlib.suppress(ssl.SSLError, OSError):
+            stream.unwrap()
+    elif how == "end of the stream":
+        socket.socket.shutdown(stream, socket.SHUT_WR)
+    else:
+        linger = (1).to_bytes(4, "little") + bytes(4)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        socket.socket.close(stream)
+
+
+def test_the_stop_waits_for_responses(
+    start_server: StartServer, tmp_path: pathlib.Path, authority: Authority
+) -> None:
+    """Requests in progress get their responses, and the connection ends as TLS wants it."""
+    with busy(start_server, tmp_path, authority) as (server, latch):
+        settings = context(authority.file)
+        with connect(server.http_port, settings) as stream:
+            stream.sendall(latch_request(latch))
+            wait_until(lambda: is_busy(server, settings), 60, "the request is executed")
+            server.terminate()
+            wait_until(lambda: "Waiting for in-flight" in server.log(), 60, "the server stops")
+            latch.open()
+            received = b""
+            # Without the notice of the end this raises an error.
+            while piece := stream.recv(1 << 16):
+                received += piece
+        assert b" 200 OK" in received and b"OUTPUT0" in received
+        assert server.wait_for_exit() == 0
+
+
+def test_a_cut_request_is_dropped(
+    start_server: StartServer, repository: pathlib.Path, authority: Authority
+) -> None:
+    """Wherever the connection is cut, also within a record of TLS."""
+    identity = authority.issue("server")
+    with start_server(repository, *identity.flags("http"), *identity.flags("grpc")) as server:
+        wait_until_open(server)
+        document = {"inputs": [{"name": "INPUT0", "shape": [4], "datatype": "FP32", "data": [1] * 4}]}
+        request = post(f"/v2/models/{MODEL}/infer", json.dumps(document).encode())
+        settings = context(authority.file)
+        for cut in (1, 20, len(request) - 1):
+            with connect(server.http_port, settings) as stream:
+                stream.sendall(request[:cut])
+                socket.socket.shutdown(stream, socket.SHUT_WR)
+        # Records that were changed on their way.
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = settings.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with socket.create_connection(("127.0.0.1", server.http_port), 60) as plain:
+            while True:
+                try:
+                    client.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    plain.sendall(outgoing.read())
+                    incoming.write(plain.recv(1 << 16))
+            client.write(request)
+            record = bytearray(outgoing.read())
+            record[-1] ^= 1
+            plain.sendall(record)
+            # An alert, and the end.
+            while plain.recv(1 << 16):
+                pass
+        assert status_of(https(server, settings)) == 200
+        over_grpc(server, authority.file, None, vector())
+    assert server.process.returncode == 0
