@@ -45,7 +45,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Is trusted by nobody."""
+    """No client or server trusts it."""
     return Authority(tmp_path_factory.mktemp("stranger"), "stranger")
 
 
