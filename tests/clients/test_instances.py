@@ -187,7 +187,7 @@ def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib
 @pytest.mark.parametrize(
     ("groups", "reason"),
     [
-        ("instance_group [ { kind: KIND_GPU } ]", "server does not support GPUs"),
+        ("instance_group [ { kind: KIND_GPU } ]", "no GPUs are available"),
         ("instance_group [ { kind: KIND_CPU gpus: [ 0 ] } ]", "specifies one or more GPUs"),
         ("instance_group [ { passive: true } ]", "is passive"),
     ],

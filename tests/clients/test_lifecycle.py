@@ -129,6 +129,7 @@ BROKEN_MODELS = {
         b'{ name: "INPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] '
         b'output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 16 ] } ]',
     },
+    "no version of an identity": {"config.pbtxt": IDENTITY.format(name="broken").encode()},
     "versions that are none": {"x1/model.onnx": None, "01/model.onnx": None},
     "an ensemble of itself": {
         "1/x": b"",
@@ -163,12 +164,26 @@ BROKEN_MODELS = {
 }
 
 
-#: A part of each reason in the index and the log.
+#: Models that the servers take in, because only a load finds what is wrong. Of the others
+#: nothing is known but the directory.
+LOADED_IN_VAIN = {
+    "corrupt model file",
+    "empty model file",
+    "unknown backend",
+    "dims of zero",
+    "inputs that are not the model's",
+    "types that are not the model's",
+    "no version of an identity",
+    "a model file outside",
+}
+
+#: A part of each reason in the log.
 REASONS = {
     "corrupt model file": "Protobuf parsing failed",
     "empty model file": "No graph was found",
     "no model file": "Could not determine backend",
-    "no version": "at least one version must be available",
+    "no version": "Could not determine backend",
+    "no version of an identity": "at least one version must be available",
     "unknown backend": (
         "unable to find backend library for backend 'nothing', try specifying runtime on the "
         "model configuration."
@@ -185,7 +200,7 @@ REASONS = {
     "deep nesting": "this bracket is never closed",
     "inputs that are not the model's": "configuration expects 1 inputs, model provides 2",
     "types that are not the model's": "expects datatype TYPE_FP32 for input 'INPUT0'",
-    "versions that are none": "at least one version must be available",
+    "versions that are none": "Could not determine backend",
     "an ensemble of itself": "circular dependency between ensembles",
     "an ensemble of nothing": "models that are not available or ambiguous: nothing",
     "dims beyond all bounds": "99999999999999999999 is out of range",
@@ -216,25 +231,35 @@ def broken_repository(root: pathlib.Path, name: str) -> pathlib.Path:
 def test_a_broken_model_is_reported(
     start_server: StartServer, tmp_path: pathlib.Path, name: str
 ) -> None:
-    """The other models serve; the index has the reason; the server isn't ready."""
+    """The other models serve; the log has the reason.
+
+    A model that can't be read is not known to the server, which is ready without it.
+    """
     repository = broken_repository(tmp_path, name)
     with start_server(repository, "--exit-on-error=false") as server:
         server.wait_until_live()
         wait_until(
             lambda: server.get("/v2/models/simple/ready").status == 200, 60, "the other is ready"
         )
-        # Triton forgets models whose configuration it can't read.
-        allowed = (200, 400) if server.is_triton else (400,)
-        assert server.get("/v2/health/ready").status in allowed
+        is_known = name in LOADED_IN_VAIN
+        assert server.get("/v2/health/ready").status == (400 if is_known else 200)
         index = server.request("POST", "/v2/repository/index", b"").json()
-        (entry,) = (entry for entry in index if entry["name"] == "broken")
+        entries = [entry for entry in index if entry["name"] == "broken"]
         assert server.get("/v2/models/broken/ready").status == 400
         reply = server.infer("broken", {"inputs": []})
-        assert reply.status in ((400, 404, 503) if server.is_triton else (404,))
-        assert "'broken'" in reply.error()
-        if not server.is_triton:
+        assert reply.status == 404
+        why = "has no available versions" if is_known else "is not found"
+        assert reply.error() == f"Request for unknown model: 'broken' {why}"
+        if not is_known:
+            assert entries == [{"name": "broken"}]
+        elif name == "no version of an identity":
+            assert entries == []
+        else:
+            (entry,) = entries
             assert entry["state"] == "UNAVAILABLE"
-            assert REASONS[name] in entry["reason"]
+            if not server.is_triton:
+                assert REASONS[name] in entry["reason"]
+        if not server.is_triton:
             assert has_failed(server, REASONS[name])
 
 

@@ -81,7 +81,7 @@ def test_flags(start_server: StartServer, tmp_path: pathlib.Path, flag: str, rea
         ("model_metrics { metric_control { } }", "uses 'model_metrics', which is not supported"),
         (
             "instance_group [ { kind: KIND_GPU } ]",
-            "has kind KIND_GPU but server does not support GPUs",
+            "has kind KIND_GPU but no GPUs are available",
         ),
     ],
 )

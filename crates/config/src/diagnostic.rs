@@ -26,6 +26,18 @@ pub struct Excerpt {
     pub width: usize,
 }
 
+/// When Triton finds an error.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// When it reads the repository.
+    Poll,
+    /// When it loads a version, whose configuration is complete then.
+    #[default]
+    Load,
+    /// Never: it loads the model. So does Galatea, without the element that has no meaning.
+    Never,
+}
+
 /// One error in a configuration.
 ///
 /// `{}` formats one line, for an error message. `{:#}` adds the line of the file with
@@ -38,8 +50,10 @@ pub struct Diagnostic {
     pub position: Option<Position>,
     /// The field, such as `input[0].dims`; empty for the whole file.
     pub path: String,
-    /// What is wrong.
+    /// What is wrong, in Triton's words if it finds that too.
     pub message: String,
+    /// When Triton finds it.
+    pub stage: Stage,
     /// What would be valid, if known.
     pub expected: Option<String>,
     /// The value that was probably meant.
@@ -60,6 +74,18 @@ impl Diagnostic {
         let texts = [&mut self.path, &mut self.message];
         let optional = self.expected.iter_mut().chain(&mut self.suggestion);
         texts.into_iter().chain(optional).for_each(|text| cut(text, Limits::DIAGNOSTIC_BYTES_MAX));
+    }
+
+    /// Makes a diagnostic of what Triton finds when it reads the repository.
+    #[must_use]
+    pub fn at_poll(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { stage: Stage::Poll, ..Self::about(path, message) }
+    }
+
+    /// Makes a diagnostic of what Triton never finds.
+    #[must_use]
+    pub fn tolerated(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { stage: Stage::Never, ..Self::about(path, message) }
     }
 
     fn write_body(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -154,6 +180,17 @@ impl Diagnostics {
         self.kept.iter()
     }
 
+    /// What is tolerated, and the rest. Nothing is if some were dropped, because what is
+    /// tolerated has to be left out.
+    pub(crate) fn split_tolerated(self) -> (Vec<Diagnostic>, Self) {
+        let Self { kept, dropped } = self;
+        if dropped > 0 {
+            return (Vec::new(), Self { kept, dropped });
+        }
+        let (tolerated, kept) = kept.into_iter().partition(|one| one.stage == Stage::Never);
+        (tolerated, Self { kept, dropped })
+    }
+
     /// The errors, the last of which says how many are missing.
     pub(crate) fn into_vec(self) -> Vec<Diagnostic> {
         let Self { mut kept, dropped } = self;
@@ -176,6 +213,13 @@ pub struct ConfigErrors {
 }
 
 impl ConfigErrors {
+    /// The first error, without its place: what clients see, who may compare it with
+    /// Triton's text.
+    #[must_use]
+    pub fn first_message(&self) -> &str {
+        self.diagnostics.first().map_or("", |diagnostic| diagnostic.message.as_str())
+    }
+
     /// `Ok` if there are no diagnostics.
     pub(crate) fn into_result(mut self) -> Result<(), Self> {
         if self.diagnostics.is_empty() {
@@ -226,6 +270,7 @@ mod tests {
             message: "unknown field 'dimz'".into(),
             expected: Some("a field of ModelInput".into()),
             suggestion: Some("dims".into()),
+            stage: Stage::Poll,
             excerpt: Some(Excerpt { text: "  dimz: 1".into(), offset: 2, width: 4 }),
         }
     }

@@ -10,11 +10,11 @@ use galatea_protocol::inference::{
 };
 use galatea_tensor::DataType;
 
-use crate::diagnostic::{ConfigErrors, Diagnostic, Diagnostics};
+use crate::diagnostic::{ConfigErrors, Diagnostic, Diagnostics, Stage};
 use crate::source::{SourceMap, SourceText};
 use crate::spec::{ModelSpec, VersionPolicy};
 use crate::support::Support;
-use crate::{convert, identity, json_input, normalize, text, unsupported, validate};
+use crate::{convert, identity, json_input, normalize, text, tolerance, unsupported, validate};
 
 /// A tensor of a draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,15 @@ pub struct AgentDraft {
     pub name: String,
     /// Its parameters for this model.
     pub parameters: BTreeMap<String, String>,
+}
+
+/// Whether a backend completes a configuration.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// It may fill in what is left out.
+    ByBackend,
+    /// The configuration must be complete.
+    Without,
 }
 
 /// A configuration that may still be completed and has not been checked.
@@ -339,12 +348,54 @@ impl ConfigDraft {
         let mut diagnostics = Diagnostics::default();
         validate::check(&self.message, support, &mut diagnostics);
         unsupported::check(&self.message, &mut diagnostics);
-        let spec = convert::model_spec(&self.message, &mut diagnostics);
+        let (tolerated, mut diagnostics) = diagnostics.split_tolerated();
+        let mut usable = self.message.clone();
+        tolerance::leave_out(&mut usable, &tolerated);
+        let spec = convert::model_spec(&usable, &mut diagnostics);
+        let mut remarks = unsupported::remarks(&self.message, support);
+        remarks.extend(self.tolerance_remarks(tolerated));
+        let message = self.message.clone();
         self.located(diagnostics.into_vec())?;
         // `convert` returns a specification or adds a diagnostic.
-        let remarks = unsupported::remarks(&self.message, support);
-        let spec = spec.map(|spec| ModelSpec { remarks, ..spec });
+        let spec = spec.map(|spec| ModelSpec { remarks, message, ..spec });
         spec.ok_or_else(|| Diagnostic::about("", "the configuration can not be converted").into())
+    }
+
+    /// Checks what Triton checks when it reads the repository, before a backend completes
+    /// the configuration. `completion` says whether one will.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn check_at_poll(
+        &self,
+        support: &Support,
+        completion: Completion,
+    ) -> Result<(), ConfigErrors> {
+        let mut message = self.message.clone();
+        normalize::normalize(&mut message, support);
+        let mut diagnostics = Diagnostics::default();
+        validate::check(&message, support, &mut diagnostics);
+        let mut diagnostics = diagnostics.into_vec();
+        let is_tensor = |path: &str| {
+            ["input[", "output[", "batch_input[", "batch_output["]
+                .iter()
+                .any(|field| path.starts_with(field))
+        };
+        diagnostics.retain(|one| match (one.stage, completion) {
+            (Stage::Poll, _) => true,
+            (Stage::Load, Completion::Without) => is_tensor(&one.path),
+            (Stage::Load, Completion::ByBackend) | (Stage::Never, _) => false,
+        });
+        self.located(diagnostics)
+    }
+
+    /// Remarks on what is left out, with its place in the file.
+    fn tolerance_remarks(&self, tolerated: Vec<Diagnostic>) -> impl Iterator<Item = String> {
+        tolerated.into_iter().map(|mut diagnostic| {
+            self.map.locate(&mut diagnostic);
+            format!("model '{}': left out: {diagnostic}", self.message.name)
+        })
     }
 
     /// Adds positions in the file to errors that were found after

@@ -45,13 +45,14 @@ mod spec;
 mod suggest;
 mod support;
 mod text;
+mod tolerance;
 mod unsupported;
 mod validate;
 mod warmup;
 
 pub use composing::validate_ensemble;
-pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Position};
-pub use draft::{AgentDraft, ConfigDraft, TensorDraft};
+pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Position, Stage};
+pub use draft::{AgentDraft, Completion, ConfigDraft, TensorDraft};
 pub use ensemble::{EnsembleScheduling, EnsembleStep};
 pub use json::to_json;
 pub use plug_in::PreferredInstances;

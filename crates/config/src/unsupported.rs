@@ -18,8 +18,7 @@ struct UnsupportedSetting {
     uses: fn(&ModelConfig) -> Vec<String>,
 }
 
-const UNSUPPORTED: [UnsupportedSetting; 5] = [
-    UnsupportedSetting { name: "use_growable_memory", uses: use_growable_memory },
+const UNSUPPORTED: [UnsupportedSetting; 4] = [
     UnsupportedSetting { name: "model_metrics", uses: model_metrics },
     UnsupportedSetting {
         name: "is_shape_tensor",
@@ -51,7 +50,7 @@ const UNSUPPORTED: [UnsupportedSetting; 5] = [
 
 /// Settings that Triton accepts for every model but that only some models use. Here
 /// they have no effect, and the server logs a message if they are set.
-const IGNORED: [IgnoredSetting; 7] = [
+const IGNORED: [IgnoredSetting; 9] = [
     IgnoredSetting {
         name: "optimization.eager_batching",
         reason: "only Triton's TensorRT backend reads it",
@@ -83,6 +82,26 @@ const IGNORED: [IgnoredSetting; 7] = [
         is_used: |c, support| {
             !support.secondary_devices
                 && c.instance_group.iter().any(|group| !group.secondary_devices.is_empty())
+        },
+    },
+    IgnoredSetting {
+        name: "sequence_batching.state.use_growable_memory",
+        reason: "no GPU is used",
+        is_used: |c, _| match &c.scheduling_choice {
+            Some(SchedulingChoice::SequenceBatching(batching)) => {
+                batching.state.iter().any(|state| state.use_growable_memory)
+            }
+            Some(
+                SchedulingChoice::DynamicBatching(_) | SchedulingChoice::EnsembleScheduling(_),
+            )
+            | None => false,
+        },
+    },
+    IgnoredSetting {
+        name: "instance_group",
+        reason: "every group is passive, so that all requests are refused",
+        is_used: |c, _| {
+            !c.instance_group.is_empty() && c.instance_group.iter().all(|group| group.passive)
         },
     },
     IgnoredSetting {
@@ -138,20 +157,6 @@ fn path_if(used: bool, path: &str) -> Vec<String> {
     if used { vec![path.to_owned()] } else { Vec::new() }
 }
 
-/// Growable memory needs a GPU.
-fn use_growable_memory(config: &ModelConfig) -> Vec<String> {
-    let states = match &config.scheduling_choice {
-        Some(SchedulingChoice::SequenceBatching(batching)) => batching.state.as_slice(),
-        Some(SchedulingChoice::DynamicBatching(_) | SchedulingChoice::EnsembleScheduling(_))
-        | None => &[],
-    };
-    let numbered = states.iter().enumerate();
-    numbered
-        .filter(|(_, state)| state.use_growable_memory)
-        .map(|(index, _)| format!("sequence_batching.state[{index}].use_growable_memory"))
-        .collect()
-}
-
 fn model_metrics(config: &ModelConfig) -> Vec<String> {
     let used = config.model_metrics.as_ref().is_some_and(|m| !m.metric_control.is_empty());
     path_if(used, "model_metrics.metric_control")
@@ -194,11 +199,6 @@ mod tests {
     /// One use of each setting, in the order of the table: the text of a configuration and
     /// the field that the diagnostic must name.
     const USES: [(&str, &str); UNSUPPORTED.len()] = [
-        (
-            "sequence_batching { state { input_name: 'A' output_name: 'B' data_type: TYPE_FP32 \
-             dims: 1 use_same_buffer_for_input_output: true use_growable_memory: true } }",
-            "sequence_batching.state[0].use_growable_memory",
-        ),
         ("model_metrics { metric_control { } }", "model_metrics.metric_control"),
         (
             "platform: 'tensorrt_plan' input { name: 'R' data_type: TYPE_FP32 dims: 1 \

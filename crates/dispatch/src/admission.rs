@@ -26,6 +26,8 @@ pub(crate) struct Admission {
     /// Whether two requests of this model can have different shape classes.
     has_shape_classes: bool,
     sequences: Option<SequenceRule>,
+    /// Whether every instance is passive, so that a request would wait forever.
+    is_passive: bool,
 }
 
 /// What a sequence batcher expects of requests.
@@ -137,6 +139,8 @@ impl Admission {
                 }),
             inputs,
             sequences: SequenceRule::new(spec),
+            is_passive: !spec.instance_groups.is_empty()
+                && spec.instance_groups.iter().all(|group| group.passive),
         }
     }
 
@@ -159,6 +163,12 @@ impl Admission {
                 )));
             }
             rule.assign_correlation_id(&mut request.correlation_id);
+        }
+        if self.is_passive {
+            return Err(Status::unavailable(format!(
+                "every instance of model '{}' is passive, so that none executes requests",
+                self.model_name
+            )));
         }
         let shape_class = self.has_shape_classes.then(|| self.shape_class(&request));
         Ok(NormalizedRequest { request, batch_size, shape_class })

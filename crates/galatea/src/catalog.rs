@@ -114,7 +114,7 @@ impl RepositoryCatalog {
             modified: source.modified.clone(),
             overrides,
             define: Box::new(move || {
-                let defined = definer.define(&source, config.as_deref(), overrides);
+                let defined = definer.define_and_judge(&source, config.as_deref(), overrides);
                 defined.map_err(|error| error.to_string())
             }),
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use galatea_backend::{Backend, ModelFiles};
 use galatea_backend_plugin::Agents;
-use galatea_config::{ConfigDraft, ConfigErrors, Support};
+use galatea_config::{Completion, ConfigDraft, ConfigErrors, Support};
 use galatea_dispatch::ModelDefinition;
 use galatea_engine::LoadOverride;
 use galatea_repository::{ModelSource, ScanOptions, versions_to_load};
@@ -91,13 +91,6 @@ impl Definer {
             draft.rename(&source.name);
         }
         let source = moved_to.as_ref().unwrap_or(source);
-        if source.versions.is_empty() && source.config.is_none() && config.is_none() {
-            // The lack of a backend is not what has to be reported.
-            return Err(DefineError::Directory(format!(
-                "at least one version must be available under the version policy of model '{}'",
-                source.name
-            )));
-        }
         let newest = source.versions.last();
         let files = newest.map_or(&[][..], |version| version.files.as_slice());
         draft.resolve_identity(&source.name, files)?;
@@ -119,6 +112,26 @@ impl Definer {
             support,
             agents,
         })
+    }
+
+    /// Defines a model, and judges its configuration as Triton does when it reads a
+    /// repository: before it looks for versions and for models that an ensemble needs.
+    pub(crate) fn define_and_judge(
+        &self,
+        source: &ModelSource,
+        config: Option<&str>,
+        overrides: LoadOverride,
+    ) -> Result<ModelDefinition, DefineError> {
+        let definition = self.define(source, config, overrides)?;
+        self.judge(&definition)?;
+        Ok(definition)
+    }
+
+    /// What Triton finds wrong with a configuration when it reads a repository.
+    pub(crate) fn judge(&self, definition: &ModelDefinition) -> Result<(), ConfigErrors> {
+        let completion =
+            if self.auto_complete { Completion::ByBackend } else { Completion::Without };
+        definition.draft.check_at_poll(&definition.support, completion)
     }
 
     fn backend(

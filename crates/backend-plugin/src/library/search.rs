@@ -58,7 +58,9 @@ pub(crate) fn library_name(backend: &str) -> String {
 
 impl BackendSearch<'_> {
     pub(crate) fn run(&self) -> Result<BackendLibrary, Status> {
-        check_component("backend", self.backend)?;
+        if check_component("backend", self.backend).is_err() {
+            return Err(self.not_found());
+        }
         if self.runtime == PYTHON_BACKEND_FILE {
             return self.python_based();
         }
@@ -81,11 +83,7 @@ impl BackendSearch<'_> {
             return self.python_based();
         }
         if self.runtime.is_empty() {
-            return Err(Status::invalid_argument(format!(
-                "unable to find backend library for backend '{}', try specifying runtime on the \
-                 model configuration.",
-                self.backend
-            )));
+            return Err(self.not_found());
         }
         let searched: String =
             self.directories().iter().map(|(place, _)| format!("'{}' ", place.display())).collect();
@@ -93,6 +91,14 @@ impl BackendSearch<'_> {
             "unable to find backend library '{name}' for model '{}', searched: {searched}",
             self.model
         )))
+    }
+
+    fn not_found(&self) -> Status {
+        Status::invalid_argument(format!(
+            "unable to find backend library for backend '{}', try specifying runtime on the model \
+             configuration.",
+            self.backend.escape_debug()
+        ))
     }
 
     /// The directories, and whether each belongs to the model.
@@ -288,7 +294,7 @@ mod tests {
             (".", ""),
         ] {
             let error = found(&folder, backend, runtime).unwrap_err();
-            let is_refused = error.ends_with("must not lead to another directory")
+            let is_refused = error.starts_with("unable to find backend library for backend '")
                 || error.ends_with("', for model 'm', check model config runtime field");
             assert!(is_refused, "{error}");
         }

@@ -15,7 +15,7 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let name = &config.name;
     if config.max_batch_size < 0 {
         let text = format!("'max_batch_size' must be non-negative value for {name}");
-        diagnostics.push(Diagnostic::about("max_batch_size", text));
+        diagnostics.push(Diagnostic::at_poll("max_batch_size", text));
     }
     match &config.scheduling_choice {
         Some(SchedulingChoice::DynamicBatching(batching)) => {
@@ -43,7 +43,7 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
             "ensemble scheduling must be set for ensemble {name} whose platform is {}",
             config.platform
         );
-        diagnostics.push(Diagnostic::about("ensemble_scheduling", text));
+        diagnostics.push(Diagnostic::at_poll("ensemble_scheduling", text));
     }
 }
 
@@ -68,7 +68,13 @@ fn check_preferred(
             continue;
         };
         let text = format!("{} {problem} for {}", subject.what, config.name);
-        diagnostics.push(Diagnostic::about(format!("{}[{index}]", subject.path), text));
+        let path = format!("{}[{index}]", subject.path);
+        // The backend may complete a batch size that is not set.
+        diagnostics.push(if *size > 0 && config.max_batch_size == 0 {
+            Diagnostic::about(path, text)
+        } else {
+            Diagnostic::at_poll(path, text)
+        });
     }
 }
 
@@ -94,27 +100,28 @@ fn check_sequences(
     }
     if config.parameters.contains_key(BATCH_STRATEGY) {
         let text = format!(
-            "{BATCH_STRATEGY} cannot be specified with sequence batcher for {}",
-            config.name
+            "{BATCH_STRATEGY} cannot be specified with sequence batcher, using default batching \
+             strategy"
         );
         diagnostics.push(Diagnostic::about(format!("parameters[\"{BATCH_STRATEGY}\"]"), text));
     }
 }
 
 fn check_utilization(name: &str, utilization: f32, diagnostics: &mut Diagnostics) {
+    const PATH: &str = "sequence_batching.direct.minimum_slot_utilization";
     if (0.0..=1.0).contains(&utilization) {
         return;
     }
     let text = format!(
-        "sequence batching minimum slot utilization must be in range [0.0, 1.0] for {name}"
+        "sequence batching minimum slot utilization must be in range (0.0, 1.0] for {name}"
     );
+    if utilization.is_nan() {
+        return diagnostics.push(Diagnostic::tolerated(PATH, text));
+    }
     // The most frequent error is a percentage.
     let percentage =
         (2.0..=100.0).contains(&utilization).then(|| (utilization / 100.0).to_string());
-    diagnostics.push(Diagnostic {
-        suggestion: percentage,
-        ..Diagnostic::about("sequence_batching.direct.minimum_slot_utilization", text)
-    });
+    diagnostics.push(Diagnostic { suggestion: percentage, ..Diagnostic::at_poll(PATH, text) });
 }
 
 /// The response cache keeps one response to a request, independent of earlier requests.
@@ -135,7 +142,7 @@ fn check_cache(config: &ModelConfig, diagnostics: &mut Diagnostics) {
          cache.",
         config.name
     );
-    diagnostics.push(Diagnostic::about("response_cache.enable", text));
+    diagnostics.push(Diagnostic::at_poll("response_cache.enable", text));
 }
 
 fn check_priorities(name: &str, batching: &ModelDynamicBatching, diagnostics: &mut Diagnostics) {
@@ -145,7 +152,7 @@ fn check_priorities(name: &str, batching: &ModelDynamicBatching, diagnostics: &m
     }
     if !(1..=levels).contains(&batching.default_priority_level) {
         let text = format!("default priority level must be in range [1, {levels}] for {name}");
-        diagnostics.push(Diagnostic::about("dynamic_batching.default_priority_level", text));
+        diagnostics.push(Diagnostic::at_poll("dynamic_batching.default_priority_level", text));
     }
     for level in batching.priority_queue_policy.keys() {
         if !(1..=levels).contains(level) {
@@ -153,7 +160,7 @@ fn check_priorities(name: &str, batching: &ModelDynamicBatching, diagnostics: &m
                 "priority queue policy must have priority level in range [1, {levels}] for {name}"
             );
             let path = format!("dynamic_batching.priority_queue_policy[{level}]");
-            diagnostics.push(Diagnostic::about(path, text));
+            diagnostics.push(Diagnostic::at_poll(path, text));
         }
     }
 }
@@ -166,7 +173,7 @@ fn check_ordering(name: &str, batching: &ModelDynamicBatching, diagnostics: &mut
         let text = format!(
             "Only one priority level is allowed when 'preserve_ordering' is true for {name}"
         );
-        diagnostics.push(Diagnostic::about("dynamic_batching.priority_levels", text));
+        diagnostics.push(Diagnostic::at_poll("dynamic_batching.priority_levels", text));
     }
     let delays = |policy: &ModelQueuePolicy| {
         policy.default_timeout_microseconds != 0 && policy.timeout_action() == TimeoutAction::Delay
@@ -176,7 +183,7 @@ fn check_ordering(name: &str, batching: &ModelDynamicBatching, diagnostics: &mut
             "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true \
              for {name}"
         );
-        diagnostics.push(Diagnostic::about(path, text));
+        diagnostics.push(Diagnostic::at_poll(path, text));
     };
     if batching.default_queue_policy.as_ref().is_some_and(delays) {
         report("dynamic_batching.default_queue_policy.timeout_action".to_owned());

@@ -30,7 +30,7 @@ pub(super) fn check(model: &str, batching: &ModelSequenceBatching, diagnostics: 
                     "sequence batching specifies multiple {} tensors for {model}",
                     kind.as_str_name()
                 );
-                diagnostics.push(Diagnostic::about(format!("{path}.kind"), text));
+                diagnostics.push(Diagnostic::at_poll(format!("{path}.kind"), text));
             }
             let control = ControlCheck { model, control, kind: kind.as_str_name(), path: &path };
             match kind {
@@ -48,13 +48,13 @@ fn check_input(model: &str, input: &ControlInput, path: &str, diagnostics: &mut 
     let name = input.name.escape_debug();
     if input.name.is_empty() {
         let text = format!("sequence batching control tensor must have a name for {model}");
-        diagnostics.push(Diagnostic::about(format!("{path}.name"), text));
+        diagnostics.push(Diagnostic::at_poll(format!("{path}.name"), text));
     }
     if input.control.is_empty() {
         let text = format!(
             "sequence batching control tensor '{name}' must specify a 'control' for {model}"
         );
-        diagnostics.push(Diagnostic::about(format!("{path}.control"), text));
+        diagnostics.push(Diagnostic::tolerated(format!("{path}.control"), text));
     }
     if input.control.len() > 1 {
         let text = format!(
@@ -62,7 +62,7 @@ fn check_input(model: &str, input: &ControlInput, path: &str, diagnostics: &mut 
         );
         diagnostics.push(Diagnostic {
             expected: Some("a control input for each".to_owned()),
-            ..Diagnostic::about(format!("{path}.control[1]"), text)
+            ..Diagnostic::tolerated(format!("{path}.control[1]"), text)
         });
     }
 }
@@ -91,7 +91,7 @@ impl ControlCheck<'_> {
         let separator = if field.is_empty() { "" } else { "." };
         let path = format!("{}{separator}{field}", self.path);
         let text = format!("{text} for {} for {}", self.kind, self.model);
-        diagnostics.push(Diagnostic::about(path, text));
+        diagnostics.push(Diagnostic::at_poll(path, text));
     }
 
     fn check_boolean(&self, diagnostics: &mut Diagnostics) {
@@ -115,8 +115,12 @@ impl ControlCheck<'_> {
         let given = self.control.data_type;
         if given != 0 && given != datatype.config_number() {
             let shown = DataType::from_config_number(given).map_or("", DataType::config_name);
-            let text = format!("data type {shown} contradicts '{field}'");
-            self.report("data_type", &text, diagnostics);
+            let text = format!(
+                "data type {shown} contradicts '{field}' for {} for {}",
+                self.kind, self.model
+            );
+            let path = format!("{}.data_type", self.path);
+            diagnostics.push(Diagnostic::tolerated(path, text));
         }
     }
 
@@ -127,12 +131,14 @@ impl ControlCheck<'_> {
         }
         let datatype = DataType::from_config_number(self.control.data_type);
         if datatype.is_none_or(|datatype| !CORRELATION_TYPES.contains(&datatype)) {
-            let allowed = CORRELATION_TYPES.map(DataType::config_name).join(", ");
-            let text = format!("unexpected data type for control {} for {}", self.kind, self.model);
-            diagnostics.push(Diagnostic {
-                expected: Some(format!("one of {allowed}")),
-                ..Diagnostic::about(format!("{}.data_type", self.path), text)
-            });
+            let [most @ .., last] = CORRELATION_TYPES.map(DataType::config_name);
+            let text = format!(
+                "unexpected data type for control {} for {}. Allowed data types are {} and {last}",
+                self.kind,
+                self.model,
+                most.join(", ")
+            );
+            diagnostics.push(Diagnostic::at_poll(format!("{}.data_type", self.path), text));
         }
     }
 }

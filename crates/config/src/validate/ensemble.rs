@@ -25,7 +25,7 @@ pub(super) fn check(
     check_other_settings(config, diagnostics);
     if ensembling.step.is_empty() {
         let text = format!("must specify 'step' for ensemble '{}'", config.name);
-        return diagnostics.push(Diagnostic::about("ensemble_scheduling.step", text));
+        return diagnostics.push(Diagnostic::at_poll("ensemble_scheduling.step", text));
     }
     let before = diagnostics.len();
     for (index, step) in ensembling.step.iter().enumerate() {
@@ -44,7 +44,7 @@ pub(super) fn check(
 /// Refuses settings that an ensemble must not have.
 fn check_other_settings(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let name = &config.name;
-    let mut report = |path: &str, text: String| diagnostics.push(Diagnostic::about(path, text));
+    let mut report = |path: &str, text: String| diagnostics.push(Diagnostic::at_poll(path, text));
     if !is_ensemble(&config.platform) {
         let text = format!(
             "ensemble scheduling cannot be set for model '{name}' whose platform is not ensemble"
@@ -65,7 +65,8 @@ fn check_other_settings(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     }
     if config.parameters.contains_key(BATCH_STRATEGY) {
         let text = format!("{BATCH_STRATEGY} should not be specified for ensemble '{name}'");
-        report(&format!("parameters[\"{BATCH_STRATEGY}\"]"), text);
+        let path = format!("parameters[\"{BATCH_STRATEGY}\"]");
+        diagnostics.push(Diagnostic::tolerated(path, text));
     }
 }
 
@@ -81,7 +82,7 @@ fn check_step(config: &ModelConfig, step: &Step, index: usize, diagnostics: &mut
     ];
     for (field, _) in missing.iter().filter(|(_, is_missing)| *is_missing) {
         let text = format!("must specify '{field}' in step {index} of ensemble '{}'", config.name);
-        diagnostics.push(Diagnostic::about(format!("{}.{field}", step_path(index)), text));
+        diagnostics.push(Diagnostic::at_poll(format!("{}.{field}", step_path(index)), text));
     }
     if step.model_name == config.name && !config.name.is_empty() {
         let text = format!("step {index} of ensemble '{}' is the ensemble itself", config.name);
@@ -155,7 +156,7 @@ impl<'a> TensorGraph<'a> {
                 continue;
             };
             let path = format!("{}.output_map[\"{output}\"]", step_path(index));
-            diagnostics.push(Diagnostic::about(path, text));
+            diagnostics.push(Diagnostic::at_poll(path, text));
         }
     }
 
@@ -199,7 +200,7 @@ impl<'a> TensorGraph<'a> {
                     "ensemble input '{}' for ensemble '{}' is not used",
                     input.name, self.config.name
                 );
-                diagnostics.push(Diagnostic::about(format!("input[{index}].name"), text));
+                diagnostics.push(Diagnostic::at_poll(format!("input[{index}].name"), text));
             }
         }
     }
@@ -223,7 +224,7 @@ impl<'a> TensorGraph<'a> {
             } else {
                 continue;
             };
-            diagnostics.push(Diagnostic::about(format!("output[{index}].name"), text));
+            diagnostics.push(Diagnostic::at_poll(format!("output[{index}].name"), text));
         }
     }
 
@@ -268,7 +269,7 @@ impl<'a> TensorGraph<'a> {
                 self.model_of(index),
                 self.describe_cycle(&cycle)
             );
-            diagnostics.push(Diagnostic::about(format!("{}.input_map", step_path(index)), text));
+            diagnostics.push(Diagnostic::at_poll(format!("{}.input_map", step_path(index)), text));
         }
     }
 
@@ -314,7 +315,7 @@ impl<'a> TensorGraph<'a> {
                         "ensemble tensor '{tensor}' is unused in ensemble '{name}'{reason}"
                     );
                     let path = format!("{}.{field}[\"{key}\"]", step_path(index));
-                    diagnostics.push(Diagnostic::about(path, text));
+                    diagnostics.push(Diagnostic::at_poll(path, text));
                 }
             };
             for (input, tensor) in &step.input_map {

@@ -8,7 +8,8 @@ use crate::identity::{backend_has_platforms, backend_of_platform, is_ensemble};
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     if config.name.is_empty() {
-        diagnostics.push(Diagnostic::about("name", "model configuration must specify 'name'"));
+        let text = "model configuration must specify 'name'";
+        diagnostics.push(Diagnostic::at_poll("name", text));
     } else if !is_plain_name(&config.name) {
         let shown = config.name.escape_debug();
         let text = format!("'{shown}' can not be the name of a model");
@@ -18,11 +19,6 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
         });
     }
     check_backend(config, diagnostics);
-    if !is_path_beneath(&config.default_model_filename) {
-        let shown = config.default_model_filename.escape_debug();
-        let text = format!("'{shown}' is not a file in the version directory of {}", config.name);
-        diagnostics.push(Diagnostic::about("default_model_filename", text));
-    }
     check_versions(config, diagnostics);
     check_metric_tags(config, diagnostics);
 }
@@ -54,7 +50,7 @@ fn check_backend(config: &ModelConfig, diagnostics: &mut Diagnostics) {
             };
             diagnostics.push(Diagnostic {
                 expected: Some("a 'backend', or a 'platform' that implies one".to_owned()),
-                ..Diagnostic::about("platform", text)
+                ..Diagnostic::at_poll("platform", text)
             });
         }
         return;
@@ -67,14 +63,14 @@ fn check_backend(config: &ModelConfig, diagnostics: &mut Diagnostics) {
         let text = format!(
             "Ensemble model '{name}' must have platform type '{platform}' and empty backend type"
         );
-        diagnostics.push(Diagnostic::about("backend", text));
+        diagnostics.push(Diagnostic::at_poll("backend", text));
     } else if backend_has_platforms(&config.backend)
         && backend_of_platform(platform) != Some(config.backend.as_str())
     {
         let shown = platform.escape_debug();
         let text =
             format!("unexpected 'platform' and 'backend' pair, got:{shown}, {}", config.backend);
-        diagnostics.push(Diagnostic::about("platform", text));
+        diagnostics.push(Diagnostic::at_poll("platform", text));
     }
 }
 
@@ -95,20 +91,12 @@ fn check_metric_tags(config: &ModelConfig, diagnostics: &mut Diagnostics) {
 fn check_versions(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let choice = config.version_policy.as_ref().and_then(|policy| policy.policy_choice.as_ref());
     match choice {
-        Some(PolicyChoice::Latest(latest)) if latest.num_versions == 0 => {
-            let text = format!("at least one version must be allowed for {}", config.name);
-            diagnostics.push(Diagnostic::about("version_policy.latest.num_versions", text));
-        }
-        Some(PolicyChoice::Specific(specific)) if specific.versions.is_empty() => {
-            let text = format!("at least one version must be allowed for {}", config.name);
-            diagnostics.push(Diagnostic::about("version_policy.specific.versions", text));
-        }
         Some(PolicyChoice::Specific(specific)) => {
             for (index, version) in specific.versions.iter().enumerate() {
                 if *version < 0 {
                     let text = format!("there is no version {version} of {}", config.name);
                     let path = format!("version_policy.specific.versions[{index}]");
-                    diagnostics.push(Diagnostic::about(path, text));
+                    diagnostics.push(Diagnostic::tolerated(path, text));
                 }
             }
         }

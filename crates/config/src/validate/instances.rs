@@ -22,7 +22,7 @@ pub(super) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut D
         check_devices(config, group, index, support, diagnostics);
         if config.platform != TENSORRT_PLATFORM && !group.profile.is_empty() {
             let text = format!(
-                "{} and platform {} specifies profile field which is only supported for TensorRT \
+                "{} and platform {}specifies profile field which is only supported for TensorRT \
                  models",
                 subject(config, group),
                 config.platform
@@ -31,14 +31,6 @@ pub(super) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut D
         }
         let devices = i64::try_from(group.gpus.len()).unwrap_or(INSTANCES_MAX).max(1);
         instances = instances.saturating_add(devices.saturating_mul(i64::from(group.count)));
-    }
-    let groups = &config.instance_group;
-    if !groups.is_empty() && groups.iter().all(|group| group.passive) {
-        let text = format!(
-            "every instance group of {} is passive, so that nothing would execute its requests",
-            config.name
-        );
-        diagnostics.push(Diagnostic::about("instance_group", text));
     }
     if instances > INSTANCES_MAX {
         let text = format!(
@@ -73,7 +65,7 @@ fn check_devices(
             report("gpus", "has kind KIND_CPU but specifies one or more GPUs");
         }
         Kind::Gpu if !support.gpus_available() => {
-            report("kind", "has kind KIND_GPU but server does not support GPUs");
+            report("kind", "has kind KIND_GPU but no GPUs are available");
         }
         Kind::Gpu => {
             let listed: Vec<String> = support.gpus.iter().map(ToString::to_string).collect();

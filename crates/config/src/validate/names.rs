@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use galatea_protocol::inference::ModelConfig;
 
 use super::sequence_batching;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, Stage};
 
 /// The role of a tensor.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -45,24 +45,25 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
 
 /// Reports each use of a name after its first one.
 fn check_unique(config: &ModelConfig, uses: &[NameUse<'_>], diagnostics: &mut Diagnostics) {
-    let mut first_roles: BTreeMap<&str, TensorRole> = BTreeMap::new();
+    let mut first_uses: BTreeMap<&str, &NameUse<'_>> = BTreeMap::new();
     for one in uses {
         // Missing names and duplicate inputs are reported where tensors are checked.
-        let Some(earlier) = first_roles.get(one.name).copied() else {
-            first_roles.insert(one.name, one.role);
+        let Some(earlier) = first_uses.get(one.name).copied() else {
+            first_uses.insert(one.name, one);
             continue;
         };
-        if one.name.is_empty() || (one.role, earlier) == (TensorRole::Input, TensorRole::Input) {
+        let roles = (one.role, earlier.role);
+        if one.name.is_empty() || roles == (TensorRole::Input, TensorRole::Input) {
             continue;
         }
         diagnostics.push(duplicate_name(config, one, earlier));
     }
 }
 
-fn duplicate_name(config: &ModelConfig, one: &NameUse<'_>, earlier: TensorRole) -> Diagnostic {
+fn duplicate_name(config: &ModelConfig, one: &NameUse<'_>, earlier: &NameUse<'_>) -> Diagnostic {
     let model = &config.name;
     let name = one.name.escape_debug();
-    let text = match (one.role, earlier) {
+    let text = match (one.role, earlier.role) {
         (TensorRole::Control, TensorRole::Control) => format!(
             "sequence batching control tensor '{name}' is specified for multiple control kinds \
              for {model}"
@@ -77,7 +78,17 @@ fn duplicate_name(config: &ModelConfig, one: &NameUse<'_>, earlier: TensorRole) 
             format!("'{name}' can not be both {} and {} for {model}", other.name(), role.name())
         }
     };
-    Diagnostic::about(one.path.clone(), text)
+    let element = |path: &str| path.split_once('.').map(|(element, _)| element.to_owned());
+    let stage = match (one.role, earlier.role) {
+        (TensorRole::Control, TensorRole::Control) => Stage::Poll,
+        (TensorRole::BatchOutput, TensorRole::BatchOutput)
+            if element(&one.path) == element(&earlier.path) =>
+        {
+            Stage::Load
+        }
+        _ => Stage::Never,
+    };
+    Diagnostic { stage, ..Diagnostic::about(one.path.clone(), text) }
 }
 
 fn inputs(config: &ModelConfig) -> Vec<NameUse<'_>> {

@@ -41,7 +41,7 @@ fn check_input(
                 "{subject} needs a model with batches, 'max_batch_size' is 0 for {}",
                 config.name
             );
-            diagnostics.push(Diagnostic::about(format!("{path}.kind"), text));
+            diagnostics.push(Diagnostic::tolerated(format!("{path}.kind"), text));
         }
         batch_input::Kind::BatchElementCount
         | batch_input::Kind::BatchAccumulatedElementCount
@@ -112,7 +112,7 @@ fn check_targets(
 ) {
     if targets.is_empty() || targets.iter().any(String::is_empty) {
         let text = format!("{subject} must specify 'target_name' for {}", config.name);
-        diagnostics.push(Diagnostic::about(format!("{path}.target_name"), text));
+        diagnostics.push(Diagnostic::tolerated(format!("{path}.target_name"), text));
     }
 }
 
@@ -137,6 +137,6 @@ fn check_rank(
             input.name.escape_debug(),
             config.name
         );
-        diagnostics.push(Diagnostic::about(path, text));
+        diagnostics.push(Diagnostic::tolerated(path, text));
     }
 }

@@ -1,6 +1,5 @@
 //! Checks sequence states and their initial values.
 
-use galatea_protocol::inference::model_instance_group::Kind;
 use galatea_protocol::inference::model_sequence_batching::initial_state::StateData;
 use galatea_protocol::inference::model_sequence_batching::{InitialState, State};
 use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
@@ -8,7 +7,7 @@ use galatea_tensor::DataType;
 
 use super::identity::is_path_beneath;
 use super::tensors::{ANY, fixed_runs};
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, Stage};
 
 pub(super) fn check(
     config: &ModelConfig,
@@ -20,7 +19,6 @@ pub(super) fn check(
         let mut check = StateCheck { config, state, path, diagnostics };
         check.check_tensor();
         check.check_dims();
-        check.check_memory();
         if let [_, _, ..] = state.initial_state.as_slice() {
             let text = format!(
                 "must contain exactly one or zero element of 'initial_state', found {}",
@@ -48,6 +46,17 @@ impl StateCheck<'_> {
         self.diagnostics.push(diagnostic);
     }
 
+    fn report_text(&mut self, field: &str, text: String) {
+        let path = format!("{}.{field}", self.path);
+        self.diagnostics.push(Diagnostic::about(path, text));
+    }
+
+    /// Reports what makes the state useless. Triton finds none of it.
+    fn report_useless(&mut self, field: &str, text: &str) {
+        let diagnostic = Diagnostic { stage: Stage::Never, ..self.about(field, text) };
+        self.diagnostics.push(diagnostic);
+    }
+
     fn about(&self, field: &str, text: &str) -> Diagnostic {
         let name = self.state.input_name.escape_debug();
         let subject = if self.state.input_name.is_empty() {
@@ -61,13 +70,13 @@ impl StateCheck<'_> {
 
     fn check_tensor(&mut self) {
         if self.state.input_name.is_empty() {
-            self.report("input_name", "must specify 'input_name'");
+            self.report_useless("input_name", "must specify 'input_name'");
         }
         if self.state.output_name.is_empty() {
-            self.report("output_name", "must specify 'output_name'");
+            self.report_useless("output_name", "must specify 'output_name'");
         }
         if DataType::from_config_number(self.state.data_type).is_none() {
-            self.report("data_type", "must specify 'data_type'");
+            self.report_useless("data_type", "must specify 'data_type'");
         }
         let mut outputs = self.config.output.iter();
         let output = outputs.find(|output| output.name == self.state.output_name);
@@ -81,38 +90,24 @@ impl StateCheck<'_> {
                 self.state.output_name.escape_debug(),
                 output.config_name()
             );
-            self.report("data_type", &text);
+            self.report_useless("data_type", &text);
         }
     }
 
     fn check_dims(&mut self) {
         // With batching a state may be a scalar: one element for each request.
         if self.state.dims.is_empty() && self.config.max_batch_size == 0 {
-            self.report("dims", "must specify 'dims'");
+            self.report_useless("dims", "must specify 'dims'");
         }
         for (index, dim) in self.state.dims.iter().enumerate() {
             if *dim < 1 && *dim != ANY {
                 let text =
                     "dimension must be integer >= 1, or -1 to indicate a variable-size dimension";
-                self.report(&format!("dims[{index}]"), text);
+                self.report_useless(&format!("dims[{index}]"), text);
             }
         }
         if !fits(self.state.data_type, &self.state.dims) {
-            self.report("dims", "has more elements than any tensor can have");
-        }
-    }
-
-    fn check_memory(&mut self) {
-        if !self.state.use_growable_memory {
-            return;
-        }
-        if !self.state.use_same_buffer_for_input_output {
-            let text = "can not 'use_growable_memory' without 'use_same_buffer_for_input_output'";
-            return self.report("use_growable_memory", text);
-        }
-        if self.config.instance_group.iter().any(|group| group.kind() != Kind::Gpu) {
-            let text = "can 'use_growable_memory' only in instances of kind KIND_GPU";
-            self.report("use_growable_memory", text);
+            self.report_useless("dims", "has more elements than any tensor can have");
         }
     }
 
@@ -122,7 +117,11 @@ impl StateCheck<'_> {
             self.report("initial_state[0].data_type", text);
         }
         if initial.name.is_empty() {
-            self.report("initial_state[0].name", "has an 'initial_state' without a 'name'");
+            let text = format!(
+                "Field 'name' must be set when using initial_state for state input '{}'.",
+                self.state.input_name.escape_debug()
+            );
+            self.report_text("initial_state[0].name", text);
         }
         self.check_initial_dims(initial);
         match &initial.state_data {
@@ -145,9 +144,15 @@ impl StateCheck<'_> {
             return self.report("initial_state[0].dims", &text);
         }
         for (index, (dim, of_state)) in initial.dims.iter().zip(&self.state.dims).enumerate() {
-            let text = if *dim == ANY {
-                "has an 'initial_state' that contains variable dimensions".to_owned()
-            } else if *of_state != ANY && dim != of_state {
+            if *dim == ANY {
+                let text = format!(
+                    "'initial_state' field for state input name '{}' contains variable dimensions.",
+                    self.state.input_name.escape_debug()
+                );
+                self.report_text(&format!("initial_state[0].dims[{index}]"), text);
+                continue;
+            }
+            let text = if *of_state != ANY && dim != of_state {
                 format!("has an 'initial_state' dimension {dim} that doesn't match {of_state}")
             } else if *dim < 0 {
                 // A state of variable size may initially have no element.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use galatea_protocol::inference::{ModelConfig, ModelTensorReshape, model_input};
 use galatea_tensor::DataType;
 
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, Stage};
 
 /// A variable dimension.
 pub(super) const ANY: i64 = -1;
@@ -45,8 +45,8 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
         for tensor in tensors {
             check_tensor(&model, tensor, diagnostics);
             if !tensor.name.is_empty() && !names.insert(tensor.name) {
-                let text = "is specified more than once";
-                report(diagnostics, &model, tensor, "name", text);
+                let diagnostic = about(&model, tensor, "name", "is specified more than once");
+                diagnostics.push(Diagnostic { stage: Stage::Never, ..diagnostic });
             }
         }
     }
@@ -98,11 +98,15 @@ fn report(
     field: &str,
     text: &str,
 ) {
+    diagnostics.push(about(model, tensor, field, text));
+}
+
+fn about(model: &ModelView<'_>, tensor: &TensorView<'_>, field: &str, text: &str) -> Diagnostic {
     let path = format!("{}.{field}", tensor.path);
     let name = tensor.name.escape_debug();
     let subject = if tensor.name.is_empty() { String::new() } else { format!("'{name}' ") };
     let text = format!("model {} {subject}{text} for {}", tensor.side, model.name);
-    diagnostics.push(Diagnostic::about(path, text));
+    Diagnostic::about(path, text)
 }
 
 fn check_tensor(model: &ModelView<'_>, tensor: &TensorView<'_>, diagnostics: &mut Diagnostics) {

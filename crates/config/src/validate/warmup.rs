@@ -38,13 +38,13 @@ fn check_sample(
              once",
             sample.name, sample.batch_size, config.name
         );
-        diagnostics.push(Diagnostic::about(format!("{path}.batch_size"), text));
+        diagnostics.push(Diagnostic::tolerated(format!("{path}.batch_size"), text));
     } else if sample.batch_size > REQUESTS_MAX {
         let text = format!(
             "warmup sample '{}' has batch size {}, at most {REQUESTS_MAX} are allowed",
             sample.name, sample.batch_size
         );
-        diagnostics.push(Diagnostic::about(format!("{path}.batch_size"), text));
+        diagnostics.push(Diagnostic::tolerated(format!("{path}.batch_size"), text));
     }
     for (name, input) in &sample.inputs {
         check_input(config, name, input, &format!("{path}.inputs[\"{name}\"]"), diagnostics);
@@ -82,7 +82,7 @@ fn check_input(
         let text =
             format!("warmup setting has input '{name}', which model '{}' hasn't", config.name);
         let suggestion = nearest(name, known.iter().copied());
-        diagnostics.push(Diagnostic { suggestion, ..Diagnostic::about(path, text) });
+        diagnostics.push(Diagnostic { suggestion, ..Diagnostic::tolerated(path, text) });
     }
 }
 

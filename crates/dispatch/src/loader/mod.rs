@@ -266,7 +266,12 @@ impl Loader {
             AutoComplete::Disabled
         };
         let unconfigured = definition.backend.begin_load(&mut draft, files, auto_complete)?;
-        let refused = |errors: ConfigErrors| Status::invalid_argument(errors.to_string());
+        // Clients see the text that Triton has for the first error, the log has the places.
+        let refused = |errors: ConfigErrors| {
+            let line = format_args!("{name} has errors in its configuration: {errors}");
+            self.log.write(LogLevel::Error, line);
+            Status::invalid_argument(errors.first_message().to_owned())
+        };
         let mut spec = draft.finish(&definition.support).map_err(refused)?;
         if let Some(composing) = composing {
             validate_ensemble(&mut spec, |name| composing.spec(name, None))

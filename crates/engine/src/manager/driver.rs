@@ -18,7 +18,7 @@ use super::effect::{Effect, LoadOrder, ManagerEvent, Step, VersionWork};
 use super::plan::Plan;
 use super::pool::Pool;
 use super::worker::LoadWorker;
-use crate::registry::{Registry, RegistryChange};
+use crate::registry::Registry;
 
 /// The plan, and everything that performs its effects.
 pub(super) struct Driver {
@@ -127,9 +127,9 @@ impl Driver {
             Effect::Abandon { order, lease, changes, notice } => {
                 self.handle(worker.abandon(&order, lease, changes, notice));
             }
-            Effect::AnnounceUnload(id, reason) => {
+            Effect::AnnounceUnload(id) => {
                 worker.announce_unload(&id, None);
-                self.handle(ManagerEvent::UnloadAnnounced(id, reason));
+                self.handle(ManagerEvent::UnloadAnnounced(id));
             }
         }
     }
@@ -167,21 +167,10 @@ pub(super) fn step_plan<T>(
 ) -> (T, Vec<Effect>, Vec<Arc<LoadOrder>>) {
     let mut step = Step::default();
     let result = change(plan, &mut step);
-    let Step { mut changes, effects, ended } = step;
-    changes.extend(effects.iter().filter_map(|effect| blocked_change(effect, plan)));
+    let Step { changes, effects, ended } = step;
     registry.apply(plan.desired(), changes);
     effects.iter().for_each(|effect| plan.begin_effect(effect.id()));
     (result, effects, ended)
-}
-
-/// What the registry has to know of a model that is blocked and still desired.
-fn blocked_change(effect: &Effect, plan: &Plan) -> Option<RegistryChange> {
-    match effect {
-        Effect::ReportBlocked(id, reason) if plan.is_desired(id) => {
-            Some(RegistryChange::Fail(id.clone(), reason.clone()))
-        }
-        _ => None,
-    }
 }
 
 /// An effect that is being performed. It ends when this is dropped, even by a panic.

@@ -106,9 +106,9 @@ pub(super) enum Effect {
         changes: Vec<ChangedVersion>,
         notice: AbandonNotice,
     },
-    /// Tells repository agents that a model goes out of service, and why if it should
-    /// serve: [`ManagerEvent::UnloadAnnounced`].
-    AnnounceUnload(ModelName, Option<String>),
+    /// Tells repository agents that a model goes out of service:
+    /// [`ManagerEvent::UnloadAnnounced`].
+    AnnounceUnload(ModelName),
 }
 
 /// Something that was done for the plan.
@@ -129,7 +129,7 @@ pub(super) enum ManagerEvent {
         id: ModelName,
         ready: Vec<i64>,
     },
-    UnloadAnnounced(ModelName, Option<String>),
+    UnloadAnnounced(ModelName),
 }
 
 /// What follows from a step of the plan.
@@ -161,7 +161,7 @@ impl Effect {
     /// The model that it is for.
     pub(super) fn id(&self) -> &ModelName {
         match self {
-            Self::Log(id, ..) | Self::ReportBlocked(id, _) | Self::AnnounceUnload(id, _) => id,
+            Self::Log(id, ..) | Self::ReportBlocked(id, _) | Self::AnnounceUnload(id) => id,
             Self::Prepare(order) | Self::Commit { order, .. } | Self::Abandon { order, .. } => {
                 &order.id
             }
@@ -173,19 +173,8 @@ impl Effect {
 impl Step {
     /// Models that are taken out of service with one that they need did not fail, as in
     /// Triton.
-    pub(super) fn unload_dependents_without_reason(&mut self) {
-        self.effects.retain_mut(|effect| match effect {
-            Effect::AnnounceUnload(_, reason) => {
-                *reason = None;
-                true
-            }
-            Effect::ReportBlocked(..) => false,
-            Effect::Log(..)
-            | Effect::Prepare(_)
-            | Effect::WorkOnVersion(_)
-            | Effect::Commit { .. }
-            | Effect::Abandon { .. } => true,
-        });
+    pub(super) fn drop_block_reasons(&mut self) {
+        self.effects.retain(|effect| !matches!(effect, Effect::ReportBlocked(..)));
     }
 
     /// Keeps only the last reason why a model is blocked. With each desired model the plan
@@ -200,7 +189,7 @@ impl Step {
             | Effect::WorkOnVersion(_)
             | Effect::Commit { .. }
             | Effect::Abandon { .. }
-            | Effect::AnnounceUnload(..) => true,
+            | Effect::AnnounceUnload(_) => true,
         });
         self.effects.reverse();
     }

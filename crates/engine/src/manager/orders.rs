@@ -12,10 +12,9 @@ use super::candidate::Candidate;
 use super::defined_model::DefinedModel;
 use super::driver::Driver;
 use super::plan::{Plan, UnusedModels};
-use super::search::{OrderedModels, SearchError};
+use super::search::{NotPolled, OrderedModels};
 use super::{ControlMode, Manager};
 use crate::LoadFailure;
-use crate::registry::RegistryChange;
 
 impl Manager {
     /// The names of all models.
@@ -29,16 +28,8 @@ impl Manager {
         check_name(name)?;
         let name: ModelName = name.into();
         let _order = OrderInProgress::begin(&self.driver, &name)?;
-        let ordered = self.searcher().load(&name, parameters).map_err(|error| {
-            let reason = match error {
-                SearchError::NotFound => String::new(),
-                SearchError::Invalid(reason) => format!(": {reason}"),
-            };
-            Status::internal(format!(
-                "failed to load '{name}', failed to poll from model repository{reason}"
-            ))
-        })?;
-        let OrderedModels { named, all } = ordered;
+        let OrderedModels { named, all, is_complete } =
+            self.searcher().load(&name, parameters).map_err(|NotPolled| not_polled(&name))?;
         let plan =
             self.driver.wait(|plan| all.iter().all(|id| plan.is_settled_with_related(id)))?;
         let failure = |id: &ModelName| match plan.status(id) {
@@ -49,7 +40,10 @@ impl Manager {
             }
         };
         let failures: String = named.iter().filter_map(failure).collect();
-        if failures.is_empty() { Ok(()) } else { Err(Status::invalid_argument(failures)) }
+        if !failures.is_empty() {
+            return Err(Status::invalid_argument(failures));
+        }
+        if is_complete { Ok(()) } else { Err(not_polled(&name)) }
     }
 
     /// Unloads a model by order of a client. Returns when it is out of service. The models
@@ -69,7 +63,7 @@ impl Manager {
         let unused = if unload_dependents { UnusedModels::Remove } else { UnusedModels::Keep };
         let removed = self.driver.step(plan, |plan, step| {
             let removed = plan.remove_desired(&ids, unused, step);
-            step.unload_dependents_without_reason();
+            step.drop_block_reasons();
             removed
         });
         ids.extend(removed);
@@ -118,18 +112,8 @@ impl Manager {
     pub(crate) fn load_named(&self, names: &[String]) -> bool {
         let mut all_found = true;
         for name in names {
-            if let Err(error) = self.searcher().load(name, LoadParameters::default()) {
-                all_found = false;
-                let reason = match error {
-                    SearchError::NotFound => String::from("it is in no model repository"),
-                    SearchError::Invalid(reason) => reason,
-                };
-                self.driver.log_failure(name, &reason);
-                let plan = self.driver.lock("note that a model can't be loaded");
-                self.driver.step(plan, |_, step| {
-                    step.changes.push(RegistryChange::Fail(name.as_str().into(), reason));
-                });
-            }
+            let ordered = self.searcher().load(name, LoadParameters::default());
+            all_found &= ordered.is_ok_and(|ordered| ordered.is_complete);
         }
         self.wait_for_all() && all_found
     }
@@ -156,6 +140,11 @@ impl Manager {
         let Ok(plan) = self.driver.wait(Plan::is_settled) else { return false };
         plan.desired().all(|id| plan.status(id) == LifecycleStatus::Serving)
     }
+}
+
+/// The answer to an order for a model that can't be read. The log says why.
+fn not_polled(name: &str) -> Status {
+    Status::internal(format!("failed to load '{name}', failed to poll from model repository"))
 }
 
 /// Checks a name that a client gave. The texts are Triton's.

@@ -11,15 +11,14 @@ use super::candidate::Candidate;
 use super::effect::Step;
 use super::plan::{Plan, UnusedModels};
 use crate::catalog::CatalogModel;
-use crate::registry::{DUPLICATE, RegistryChange};
 
 /// What a scan found and could not read.
 #[derive(Default)]
 struct ScanFailures {
     /// Models that can't be loaded, by id, and why.
     invalid: Vec<(String, String)>,
-    /// Names that several repositories have.
-    duplicates: Vec<String>,
+    /// Several repositories have models of one name.
+    has_duplicates: bool,
     /// A repository could not be listed: models that were not found may be there.
     is_partial: bool,
 }
@@ -38,30 +37,19 @@ impl Manager {
         let mut failures = self.split_problems(scan.problems);
         let mut present = self.set_desired(scan.models, &mut failures.invalid);
         let is_complete =
-            !failures.is_partial && failures.invalid.is_empty() && failures.duplicates.is_empty();
+            !failures.is_partial && failures.invalid.is_empty() && !failures.has_duplicates;
         for (id, reason) in &failures.invalid {
             self.searcher().log_invalid(id, reason);
             present.insert(id.as_str().into());
         }
-        let ScanFailures { invalid, duplicates, is_partial } = failures;
-        let plan = self.driver.lock("follow a scan");
-        let registry = &self.driver.worker.registry;
-        self.driver.step(plan, |plan, step| {
-            step.changes.extend(invalid.into_iter().map(failure));
-            if !is_partial {
+        if !failures.is_partial {
+            let plan = self.driver.lock("follow a scan");
+            let registry = &self.driver.worker.registry;
+            self.driver.step(plan, |plan, step| {
                 let snapshot = registry.snapshot();
-                // A known duplicate must not look repaired for a moment.
-                let is_unique = |id: &&ModelName| !duplicates.iter().any(|name| **name == ***id);
-                let failed = snapshot.failed_ids().filter(is_unique);
-                remove_absent(&present, failed, plan, step);
-            }
-        });
-        // Unloads forget why a model failed, so the new reasons come after them.
-        let plan = self.driver.lock("note which names are not unique");
-        self.driver.step(plan, |_, step| {
-            let duplicates = duplicates.into_iter().map(|name| (name, String::from(DUPLICATE)));
-            step.changes.extend(duplicates.map(failure));
-        });
+                remove_absent(&present, snapshot.untried_ids(), plan, step);
+            });
+        }
         is_complete
     }
 
@@ -73,9 +61,9 @@ impl Manager {
                     self.driver.log.write(LogLevel::Error, &problem);
                     failures.is_partial = true;
                 }
-                ScanProblem::Duplicate { ref name } => {
+                ScanProblem::Duplicate { .. } => {
                     self.driver.log.write(LogLevel::Error, &problem);
-                    failures.duplicates.push(name.clone());
+                    failures.has_duplicates = true;
                 }
                 ScanProblem::Model { name, reason } => failures.invalid.push((name, reason)),
             }
@@ -117,20 +105,16 @@ impl Manager {
     }
 }
 
-/// Removes the desired and the failed models that the scan did not find.
+/// Removes the desired models, and those that had no version, that the scan did not find.
 fn remove_absent<'a>(
     present: &BTreeSet<ModelName>,
-    failed: impl Iterator<Item = &'a ModelName>,
+    untried: impl Iterator<Item = &'a ModelName>,
     plan: &mut Plan,
     step: &mut Step,
 ) {
-    let known = plan.desired().cloned().chain(failed.cloned());
+    let known = plan.desired().cloned().chain(untried.cloned());
     let absent: Vec<ModelName> = known.filter(|id| !present.contains(id)).collect();
     if !absent.is_empty() {
         plan.remove_desired(&absent, UnusedModels::Keep, step);
     }
-}
-
-fn failure((id, reason): (String, String)) -> RegistryChange {
-    RegistryChange::Fail(id.into(), reason)
 }

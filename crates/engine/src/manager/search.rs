@@ -12,7 +12,6 @@ use super::candidate::{Candidate, CandidateContent};
 use super::defined_model::DefinedModel;
 use super::driver::Driver;
 use crate::catalog::{Catalog, CatalogModel};
-use crate::registry::RegistryChange;
 
 /// The models that an order made desired.
 pub(super) struct OrderedModels {
@@ -21,15 +20,12 @@ pub(super) struct OrderedModels {
     /// These, and the models that they need. With namespaces, all models of the needed
     /// names.
     pub(super) all: Vec<ModelName>,
+    /// Whether all of them could be read.
+    pub(super) is_complete: bool,
 }
 
-/// Why an order finds nothing to load.
-pub(super) enum SearchError {
-    /// No repository has a model of that name.
-    NotFound,
-    /// A model can't be loaded, for this reason. The log has it.
-    Invalid(String),
-}
+/// No model of the ordered name could be read. The log says why.
+pub(super) struct NotPolled;
 
 /// A search in progress.
 struct Search {
@@ -41,13 +37,14 @@ struct Search {
     /// These names, and those that were looked up.
     known: BTreeSet<String>,
     candidates: Vec<Candidate>,
+    is_complete: bool,
 }
 
 impl Search {
     fn new(name: &str, parameters: LoadParameters) -> Self {
         let name = name.to_owned();
         let (pending, known) = (vec![name.clone()], BTreeSet::from([name.clone()]));
-        Self { name, parameters, pending, known, candidates: Vec::new() }
+        Self { name, parameters, pending, known, candidates: Vec::new(), is_complete: true }
     }
 
     /// Adds a candidate. The models that it needs are looked up too.
@@ -71,7 +68,7 @@ impl Searcher<'_> {
         &self,
         name: &str,
         parameters: LoadParameters,
-    ) -> Result<OrderedModels, SearchError> {
+    ) -> Result<OrderedModels, NotPolled> {
         let mut search = Search::new(name, parameters);
         loop {
             self.look_up_pending(&mut search)?;
@@ -80,19 +77,21 @@ impl Searcher<'_> {
             let named = named.map(|candidate| candidate.id.clone()).collect();
             let all = candidates.iter().map(|candidate| candidate.id.clone()).collect();
             let plan = self.driver.lock("load the models of a name");
-            let outdated = self.driver.step(plan, |plan, step| {
-                step.changes.push(RegistryChange::ForgetNameFailure(name.into()));
-                plan.set_desired(candidates, step)
-            });
+            let outdated = self.driver.step(plan, |plan, step| plan.set_desired(candidates, step));
             // Each round defines models that others unloaded meanwhile, so the loop ends.
             match outdated {
-                Ok(()) => return Ok(OrderedModels { named, all }),
+                Ok(()) => {
+                    return Ok(OrderedModels { named, all, is_complete: search.is_complete });
+                }
                 Err(candidates) => self.define_outdated(candidates, &mut search)?,
             }
         }
     }
 
-    fn look_up_pending(&self, search: &mut Search) -> Result<(), SearchError> {
+    /// Looks up the names that are pending. As in Triton, the models that could be read are
+    /// loaded even if others of them could not, but the one that is ordered must be among
+    /// them.
+    fn look_up_pending(&self, search: &mut Search) -> Result<(), NotPolled> {
         while let Some(name) = search.pending.pop() {
             let is_ordered = name == search.name;
             let (reason, parameters) = if is_ordered {
@@ -102,20 +101,45 @@ impl Searcher<'_> {
             };
             let found = match self.catalog.find(&name, parameters) {
                 Lookup::Models(found) => found,
-                // The plan reports it for the models that need it.
-                Lookup::Missing if !is_ordered => continue,
-                Lookup::Missing => return Err(SearchError::NotFound),
-                Lookup::Problem(ScanProblem::Model { reason, .. }) => {
-                    return Err(self.invalid(&name, reason));
+                Lookup::Missing => {
+                    let line = format_args!(
+                        "failed to poll model '{name}': model not found in any model repository."
+                    );
+                    self.driver.log.write(LogLevel::Error, line);
+                    Vec::new()
                 }
-                Lookup::Problem(problem) => return Err(self.invalid(&name, problem.to_string())),
+                Lookup::Problem(ScanProblem::Model { reason, .. }) => {
+                    self.log_invalid(&name, &reason);
+                    Vec::new()
+                }
+                Lookup::Problem(problem) => {
+                    self.driver.log.write(LogLevel::Error, &problem);
+                    Vec::new()
+                }
             };
+            let count = search.candidates.len();
+            let is_missing = found.is_empty();
             for one in found {
-                let candidate = self.candidate(one, reason);
-                search.add(candidate.map_err(|reason| self.invalid(&name, reason))?);
+                self.add_candidate(one, reason, search);
+            }
+            let is_read = search.candidates.len() > count;
+            search.is_complete &= !is_missing;
+            if is_ordered && !is_read {
+                return Err(NotPolled);
             }
         }
         Ok(())
+    }
+
+    fn add_candidate(&self, found: CatalogModel, reason: LoadReason, search: &mut Search) {
+        let id = model_id(found.namespace.as_deref(), &found.name);
+        match self.candidate(found, reason) {
+            Ok(candidate) => search.add(candidate),
+            Err(reason) => {
+                self.log_invalid(&id, &reason);
+                search.is_complete = false;
+            }
+        }
     }
 
     /// Defines the models of which the plan has another revision by now.
@@ -123,20 +147,16 @@ impl Searcher<'_> {
         &self,
         candidates: Vec<Candidate>,
         search: &mut Search,
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), NotPolled> {
         for candidate in candidates {
             let reason = candidate.reason;
-            let candidate = match candidate.into_undefined() {
-                Ok(found) => {
-                    let name = found.name.clone();
-                    let candidate = self.candidate(*found, reason);
-                    candidate.map_err(|reason| self.invalid(&name, reason))?
-                }
-                Err(candidate) => candidate,
-            };
-            search.add(candidate);
+            match candidate.into_undefined() {
+                Ok(found) => self.add_candidate(*found, reason, search),
+                Err(candidate) => search.add(candidate),
+            }
         }
-        Ok(())
+        let is_read = search.candidates.iter().any(|candidate| candidate.name == search.name);
+        if is_read { Ok(()) } else { Err(NotPolled) }
     }
 
     /// Defines a model, unless the plan has it already.
@@ -158,14 +178,9 @@ impl Searcher<'_> {
         Ok(Candidate::defined(id, name, reason, model))
     }
 
-    fn invalid(&self, name: &str, reason: String) -> SearchError {
-        self.log_invalid(name, &reason);
-        SearchError::Invalid(reason)
-    }
-
-    /// Logs why a model can't be loaded.
-    pub(super) fn log_invalid(&self, name: &str, reason: &str) {
-        let line = format_args!("failed to poll model '{name}': {reason}");
+    /// Logs why a model can't be read.
+    pub(super) fn log_invalid(&self, id: &str, reason: &str) {
+        let line = format_args!("Poll failed for model directory '{id}': {reason}");
         self.driver.log.write(LogLevel::Error, line);
     }
 }

@@ -12,13 +12,12 @@ use crate::handle::ModelHandle;
 /// version doesn't count for the server's readiness.
 pub(super) const UNLOADED: &str = "unloaded";
 
-/// A model that was ordered to load at some time.
+/// A model that was loaded at some time. Without versions it had none to load, and is not
+/// ready, as in Triton.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ModelEntry {
     /// Every version that was ever tried, by number.
     pub(super) versions: BTreeMap<i64, VersionEntry>,
-    /// Why no version could be tried.
-    pub(super) failure: Option<String>,
 }
 
 /// One version of a model.
@@ -35,7 +34,6 @@ pub(super) struct VersionEntry {
 impl ModelEntry {
     /// Versions are being loaded. Those that are ready stay so until they are replaced.
     pub(super) fn begin_load(&mut self, versions: &[i64]) {
-        self.failure = None;
         for version in versions {
             let entry = self.versions.entry(*version).or_insert_with(VersionEntry::loading);
             if entry.model.is_none() {
@@ -47,7 +45,6 @@ impl ModelEntry {
     /// The loaded versions serve now, together with those in `kept`. Others go out of
     /// service.
     pub(super) fn publish(&mut self, loaded: Vec<Arc<ModelHandle>>, kept: &[i64]) {
-        self.failure = None;
         let is_new = |version: &i64| loaded.iter().any(|model| model.version() == *version);
         for (version, entry) in &mut self.versions {
             if !kept.contains(version) && !is_new(version) && entry.model.is_some() {
@@ -71,15 +68,13 @@ impl ModelEntry {
         }
     }
 
-    /// The model is out of service. `failure` says why if it should serve.
-    pub(super) fn withdraw(&mut self, failure: Option<String>) {
-        self.failure = failure;
+    /// The model is out of service.
+    pub(super) fn withdraw(&mut self) {
         self.versions.values_mut().for_each(VersionEntry::withdraw);
     }
 
     /// Forgets why the model failed. Versions that serve are left alone.
     pub(super) fn forget_failure(&mut self) {
-        self.failure = None;
         let idle = self.versions.values_mut().filter(|version| version.model.is_none());
         idle.for_each(VersionEntry::withdraw);
     }
@@ -101,28 +96,17 @@ impl ModelEntry {
         self.versions.values().filter_map(|entry| entry.model.as_ref())
     }
 
-    /// Why no version could be tried the last time, if none serves from before.
-    pub(super) fn unavailable_reason(&self) -> Option<&str> {
-        self.failure.as_deref().filter(|_| self.ready().next().is_none())
-    }
-
-    /// Whether the model counts as ready: it has versions, did not fail, and every version
-    /// is ready unless it was taken out of service.
+    /// Whether the model counts as ready: it has versions, and every version is ready
+    /// unless it was taken out of service.
     pub(super) fn is_ready(&self) -> bool {
         let is_fine = |entry: &VersionEntry| entry.model.is_some() || entry.reason == UNLOADED;
-        self.unavailable_reason().is_none()
-            && !self.versions.is_empty()
-            && self.versions.values().all(is_fine)
+        !self.versions.is_empty() && self.versions.values().all(is_fine)
     }
 
     /// Adds the model's lines of the repository index.
     pub(super) fn list(&self, name: &str, only_ready: bool, lines: &mut Vec<RepositoryEntry>) {
-        let unavailable_reason = self.unavailable_reason().filter(|_| !only_ready);
-        lines.extend(unavailable_reason.map(|reason| failure_line(name, reason)));
         for (version, entry) in &self.versions {
-            // The reasons of such versions are of earlier loads.
-            let is_past = entry.state == ModelState::Unavailable && unavailable_reason.is_some();
-            if is_past || only_ready && entry.state != ModelState::Ready {
+            if only_ready && entry.state != ModelState::Ready {
                 continue;
             }
             lines.push(RepositoryEntry {
@@ -161,15 +145,5 @@ impl VersionEntry {
         } else if self.state != ModelState::Unloading {
             *self = Self::unavailable(String::from(UNLOADED));
         }
-    }
-}
-
-/// The line of the repository index for a model that failed as a whole.
-pub(super) fn failure_line(name: &str, reason: &str) -> RepositoryEntry {
-    RepositoryEntry {
-        name: name.to_owned(),
-        version: None,
-        state: Some(ModelState::Unavailable),
-        reason: reason.to_owned(),
     }
 }

@@ -20,7 +20,7 @@ use galatea_policy::ModelName;
 use galatea_stdx::Lock;
 
 use self::names::{Models, NameTable};
-pub(crate) use self::snapshot::{DUPLICATE, Snapshot};
+pub(crate) use self::snapshot::Snapshot;
 use crate::handle::ModelHandle;
 
 /// The models of a server.
@@ -42,15 +42,13 @@ pub(crate) enum RegistryChange {
     /// No loaded version serves. The reasons are those of versions that failed; the others
     /// were loaded in vain. What serves goes on.
     AbortLoad(ModelName, Vec<(i64, Option<String>)>),
-    /// No version of the model could be tried, and why. What serves goes on.
-    Fail(ModelName, String),
-    /// The model goes out of service. The reason is there if it should serve.
-    Withdraw(ModelName, Option<String>),
+    /// The model has no version to load. What serves goes on.
+    NoVersion(ModelName),
+    /// The model goes out of service.
+    Withdraw(ModelName),
     /// Forgets why a model failed that is not desired any more. Versions that serve are
     /// left alone: [`RegistryChange::Withdraw`] takes them out of service.
     ForgetFailure(ModelName),
-    /// With namespaces, forgets that an order for a name without a namespace failed.
-    ForgetNameFailure(ModelName),
     /// Every model goes out of service.
     WithdrawAll,
 }
@@ -80,8 +78,7 @@ impl Registry {
             return;
         }
         self.replace(|next| {
-            let has_namespaces = next.names.is_some();
-            changes.into_iter().for_each(|change| change.apply(&mut next.models, has_namespaces));
+            changes.into_iter().for_each(|change| change.apply(&mut next.models));
             if let (Some(names), Some(desired)) = (&mut next.names, desired) {
                 names.set_desired(desired);
             }
@@ -90,7 +87,7 @@ impl Registry {
 
     /// Every model goes out of service.
     pub(crate) fn withdraw_all(&self) {
-        self.replace(|next| RegistryChange::WithdrawAll.apply(&mut next.models, false));
+        self.replace(|next| RegistryChange::WithdrawAll.apply(&mut next.models));
     }
 
     /// The last request of a version that was taken out of service has run.
@@ -118,27 +115,22 @@ impl Registry {
 }
 
 impl RegistryChange {
-    fn apply(self, models: &mut Models, has_namespaces: bool) {
+    fn apply(self, models: &mut Models) {
         match self {
             Self::ForgetFailure(id) => forget_failure(models, &id),
-            // No model has a bare name as its id.
-            Self::ForgetNameFailure(name) if has_namespaces => forget_failure(models, &name),
-            Self::ForgetNameFailure(_) => {}
-            Self::Withdraw(id, failure) => {
+            Self::Withdraw(id) => {
                 if let Some(entry) = models.get_mut(&id) {
-                    Arc::make_mut(entry).withdraw(failure);
+                    Arc::make_mut(entry).withdraw();
                 }
             }
             Self::BeginLoad(id, versions) => entry(models, id).begin_load(&versions),
             Self::Publish { id, loaded, kept } => entry(models, id).publish(loaded, &kept),
             Self::AbortLoad(id, reasons) => entry(models, id).abort_load(reasons),
-            Self::Fail(id, reason) => entry(models, id).failure = Some(reason),
+            Self::NoVersion(id) => {
+                entry(models, id);
+            }
             Self::WithdrawAll => {
-                for entry in models.values_mut() {
-                    let entry = Arc::make_mut(entry);
-                    let failure = entry.failure.take();
-                    entry.withdraw(failure);
-                }
+                models.values_mut().for_each(|entry| Arc::make_mut(entry).withdraw());
             }
         }
     }

@@ -8,12 +8,12 @@ use galatea_infer::{ModelState, RepositoryEntry, Status};
 use galatea_policy::{ModelName, model_id, name_in_id};
 use galatea_repository::ListedModel;
 
-use super::entry::{ModelEntry, VersionEntry, failure_line};
+use super::entry::{ModelEntry, VersionEntry};
 use super::names::{Models, NameMeaning, NameTable};
 use crate::handle::ModelHandle;
 
 /// Why a model that several repositories have isn't ready.
-pub(crate) const DUPLICATE: &str = "model appears in two or more repositories";
+const DUPLICATE: &str = "model appears in two or more repositories";
 
 /// Every model by id.
 #[derive(Clone, Debug, Default)]
@@ -111,12 +111,9 @@ impl Snapshot {
         self.models.keys()
     }
 
-    /// The ids of models of which no version could be tried, and none serves.
-    pub(crate) fn failed_ids(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.models
-            .iter()
-            .filter(|(_, model)| model.unavailable_reason().is_some())
-            .map(|(id, _)| id)
+    /// The ids of models of which no version was ever tried.
+    pub(crate) fn untried_ids(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.models.iter().filter(|(_, model)| model.versions.is_empty()).map(|(id, _)| id)
     }
 
     /// Every ready version of every model.
@@ -155,7 +152,12 @@ impl Snapshot {
         let mut lines = Vec::new();
         for (id, (name, is_duplicate)) in &models {
             match (self.models.get(id), is_duplicate) {
-                (_, true) => lines.push(failure_line(name, DUPLICATE)),
+                (_, true) => lines.push(RepositoryEntry {
+                    name: (*name).to_owned(),
+                    version: None,
+                    state: Some(ModelState::Unavailable),
+                    reason: String::from(DUPLICATE),
+                }),
                 (None, false) if only_ready => {}
                 (None, false) => lines.push(RepositoryEntry {
                     name: (*name).to_owned(),

@@ -142,7 +142,13 @@ fn check_model(
             passed.insert(files.version(), spec);
         }
     }
-    ensembles.add(id, definition, passed);
+    // A model that a server doesn't take in is no model that a name could mean.
+    match definer.judge(&definition) {
+        Ok(()) => ensembles.add(id, definition, passed),
+        // Otherwise the checks of its versions found them too.
+        Err(errors) if definition.versions.is_empty() => report.add_config_errors(errors),
+        Err(_) => {}
+    }
     report
 }
 

@@ -106,8 +106,8 @@ impl Plan {
             }
             ManagerEvent::Committed { id, ready } => self.publish(&id, &ready, step),
             ManagerEvent::Abandoned { id, ready } => self.end_abandoned(&id, &ready, step),
-            ManagerEvent::UnloadAnnounced(id, reason) => {
-                step.changes.push(RegistryChange::Withdraw(id.clone(), reason));
+            ManagerEvent::UnloadAnnounced(id) => {
+                step.changes.push(RegistryChange::Withdraw(id.clone()));
                 self.step_lifecycle(LifecycleEvent::Unloaded(id), step);
             }
         }
@@ -158,9 +158,8 @@ impl Plan {
         let LoadRefusal { outcome, status, lease } = refusal;
         let line = format!("failed to load '{id}': {}", status.message());
         step.effects.push(Effect::Log(id.clone(), LogLevel::Error, line));
-        if self.is_desired(id) {
-            let reason = status.message().to_owned();
-            step.changes.push(RegistryChange::Fail(id.clone(), reason));
+        if outcome == LoadOutcome::Failed && self.is_desired(id) {
+            step.changes.push(RegistryChange::NoVersion(id.clone()));
         }
         let active = self.load_mut(id);
         active.resources.lease = lease;

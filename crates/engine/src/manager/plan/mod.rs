@@ -85,21 +85,13 @@ impl Plan {
     fn step_lifecycle(&mut self, event: LifecycleEvent, step: &mut Step) {
         let mut actions = Vec::new();
         self.lifecycle.step(event, &mut actions);
-        let mut blocked: Option<(ModelName, String)> = None;
         for action in actions {
             match action {
                 LifecycleAction::Load(id, revision) => self.begin_load(id, revision, step),
-                LifecycleAction::Unload(id) => {
-                    let reason = match blocked.take() {
-                        Some((blocked_id, text)) if blocked_id == id => Some(text),
-                        _ => self.failure_text(&id),
-                    };
-                    self.begin_unload(id, reason, step);
-                }
+                LifecycleAction::Unload(id) => self.begin_unload(id, step),
                 LifecycleAction::Block(id, reason) => {
                     let text = self.block_text(&id, &reason);
                     self.models.entry(id.clone()).or_default().error = Some(text.clone());
-                    blocked = Some((id.clone(), text.clone()));
                     step.effects.push(Effect::ReportBlocked(id, text));
                 }
             }
@@ -107,12 +99,12 @@ impl Plan {
         self.forget_absent_models();
     }
 
-    fn begin_unload(&mut self, id: ModelName, reason: Option<String>, step: &mut Step) {
+    fn begin_unload(&mut self, id: ModelName, step: &mut Step) {
         // A load that is ordered before the agents are told must ask other agents.
         let planned = self.models.get(&id);
         let serving = planned.and_then(|planned| planned.serving.as_ref());
         serving.iter().for_each(|model| model.agents.expire());
-        step.effects.push(Effect::AnnounceUnload(id, reason));
+        step.effects.push(Effect::AnnounceUnload(id));
     }
 
     /// Forgets models of which nothing is left, and definitions that don't serve any more:

@@ -7,13 +7,6 @@ use galatea_policy::{BlockReason, LifecycleStatus, ModelName};
 use super::Plan;
 
 impl Plan {
-    /// What failed in the last load of a desired model.
-    pub(super) fn failure_text(&self, id: &ModelName) -> Option<String> {
-        let planned = self.models.get(id).filter(|_| self.is_desired(id))?;
-        let messages = planned.failures.iter().map(|failure| failure.status.message());
-        Some(messages.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
-    }
-
     pub(super) fn block_text(&self, id: &ModelName, reason: &BlockReason) -> String {
         let needed = match reason {
             BlockReason::DependencyCycle => return self.cycle_text(id),

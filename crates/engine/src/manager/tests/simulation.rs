@@ -176,7 +176,7 @@ impl Simulation {
             let is_leaving = self
                 .effects
                 .iter()
-                .any(|effect| matches!(effect, Effect::AnnounceUnload(one, _) if one == id));
+                .any(|effect| matches!(effect, Effect::AnnounceUnload(one) if one == id));
             assert_eq!(is_ready, self.plan.is_serving(id) || is_leaving, "{id}");
         }
         for id in self.plan.desired() {
@@ -236,9 +236,9 @@ impl Simulation {
             Effect::Abandon { order, lease, changes, notice } => {
                 worker.abandon(&order, lease, changes, notice)
             }
-            Effect::AnnounceUnload(id, reason) => {
+            Effect::AnnounceUnload(id) => {
                 worker.announce_unload(&id, None);
-                ManagerEvent::UnloadAnnounced(id, reason)
+                ManagerEvent::UnloadAnnounced(id)
             }
         })
     }
@@ -361,7 +361,7 @@ impl Simulation {
                 let unused = if with_unused { UnusedModels::Remove } else { UnusedModels::Keep };
                 let removed = self.step(|plan, step| {
                     let removed = plan.remove_desired(&ids, unused, step);
-                    step.unload_dependents_without_reason();
+                    step.drop_block_reasons();
                     removed
                 });
                 ids.extend(removed);
