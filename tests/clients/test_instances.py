@@ -189,7 +189,6 @@ def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib
     [
         ("instance_group [ { kind: KIND_GPU } ]", "no GPUs are available"),
         ("instance_group [ { kind: KIND_CPU gpus: [ 0 ] } ]", "specifies one or more GPUs"),
-        ("instance_group [ { passive: true } ]", "is passive"),
     ],
 )
 def test_invalid_instance_groups(
@@ -200,6 +199,20 @@ def test_invalid_instance_groups(
     with start_server(tmp_path) as server:
         assert server.wait_for_exit() == 1
         assert reason in server.log()
+
+
+@pytest.mark.galatea_only  # In Triton the request waits forever.
+def test_requests_to_passive_instances_are_refused(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """The model does not keep the server from starting, and no request waits."""
+    write(tmp_path, "model", "instance_group [ { passive: true } ]")
+    with start_server(tmp_path) as server:
+        server.wait_until_ready()
+        tensor = {"name": "INPUT0", "shape": [1], "datatype": "INT32", "data": [1]}
+        reply = server.infer("model", {"inputs": [tensor]})
+        assert reply.status == 503
+        assert "every instance of model 'model' is passive" in reply.error()
 
 
 def test_secondary_devices_are_shown_and_change_nothing(
