@@ -598,7 +598,6 @@ def test_unusual_class_counts(
         assert (shown["datatype"], shown["data"]) == expected
 
 
-@pytest.mark.not_yet
 @pytest.mark.parametrize(
     "model", [galatea_only("identity_bytes"), "identity_fp16", "identity_bf16"]
 )

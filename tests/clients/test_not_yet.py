@@ -75,10 +75,22 @@ def test_flags(start_server: StartServer, tmp_path: pathlib.Path, flag: str, rea
         assert server.log().endswith(message)
 
 
+def test_vertex_ai_by_environment(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """The variable that turns Vertex AI on is refused with a way to go on."""
+    with start_server(tmp_path, environment={"AIP_MODE": "PREDICTION"}) as server:
+        assert server.wait_for_exit() == 1
+        assert "AIP_MODE=PREDICTION in the environment turns the Vertex AI" in server.log()
+    flags = ("--allow-vertex-ai=false", "--allow-http=true")
+    with start_server(tmp_path, *flags, environment={"AIP_MODE": "PREDICTION"}) as server:
+        server.wait_until_ready()
+        with pytest.raises(grpc.RpcError), grpc.insecure_channel(server.grpc_url) as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            stub.ServerLive(service_pb2.ServerLiveRequest())
+
+
 @pytest.mark.parametrize(
     ("field", "reason"),
     [
-        ("model_metrics { metric_control { } }", "uses 'model_metrics', which is not supported"),
         (
             "instance_group [ { kind: KIND_GPU } ]",
             "has kind KIND_GPU but no GPUs are available",

@@ -18,8 +18,7 @@ struct UnsupportedSetting {
     uses: fn(&ModelConfig) -> Vec<String>,
 }
 
-const UNSUPPORTED: [UnsupportedSetting; 4] = [
-    UnsupportedSetting { name: "model_metrics", uses: model_metrics },
+const UNSUPPORTED: [UnsupportedSetting; 3] = [
     UnsupportedSetting {
         name: "is_shape_tensor",
         uses: |c| {
@@ -50,7 +49,7 @@ const UNSUPPORTED: [UnsupportedSetting; 4] = [
 
 /// Settings that Triton accepts for every model but that only some models use. Here
 /// they have no effect, and the server logs a message if they are set.
-const IGNORED: [IgnoredSetting; 9] = [
+const IGNORED: [IgnoredSetting; 10] = [
     IgnoredSetting {
         name: "optimization.eager_batching",
         reason: "only Triton's TensorRT backend reads it",
@@ -110,6 +109,11 @@ const IGNORED: [IgnoredSetting; 9] = [
         is_used: |c, _| !c.cc_model_filenames.is_empty(),
     },
     IgnoredSetting {
+        name: "model_metrics",
+        reason: "no histograms are recorded",
+        is_used: |c, _| c.model_metrics.as_ref().is_some_and(|m| !m.metric_control.is_empty()),
+    },
+    IgnoredSetting {
         name: "model_operations.op_library_filename",
         reason: "only ONNX models have operators in libraries",
         is_used: |c, _| {
@@ -153,15 +157,6 @@ pub(crate) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     }
 }
 
-fn path_if(used: bool, path: &str) -> Vec<String> {
-    if used { vec![path.to_owned()] } else { Vec::new() }
-}
-
-fn model_metrics(config: &ModelConfig) -> Vec<String> {
-    let used = config.model_metrics.as_ref().is_some_and(|m| !m.metric_control.is_empty());
-    path_if(used, "model_metrics.metric_control")
-}
-
 fn inputs(config: &ModelConfig, field: &str, uses: fn(&ModelInput) -> bool) -> Vec<String> {
     let numbered = config.input.iter().enumerate();
     numbered
@@ -199,7 +194,6 @@ mod tests {
     /// One use of each setting, in the order of the table: the text of a configuration and
     /// the field that the diagnostic must name.
     const USES: [(&str, &str); UNSUPPORTED.len()] = [
-        ("model_metrics { metric_control { } }", "model_metrics.metric_control"),
         (
             "platform: 'tensorrt_plan' input { name: 'R' data_type: TYPE_FP32 dims: 1 \
              is_shape_tensor: true }",
@@ -251,6 +245,8 @@ mod tests {
              priority: PRIORITY_MAX cuda { graphs: true } } \
              instance_group { secondary_devices { kind: KIND_NVDLA } } \
              cc_model_filenames { key: '8.0' value: 'm' } \
+             model_metrics { metric_control { metric_identifier { family: 'x' } \
+             histogram_options { buckets: 1 } } } \
              model_operations { op_library_filename: 'l.so' }",
         );
         let expected = [
@@ -263,6 +259,7 @@ mod tests {
             "model 'm': 'instance_group.secondary_devices' changes nothing: only compiled \
              backends are told of them",
             "model 'm': 'cc_model_filenames' changes nothing: no GPU is used",
+            "model 'm': 'model_metrics' changes nothing: no histograms are recorded",
             "model 'm': 'model_operations.op_library_filename' changes nothing: only ONNX models \
              have operators in libraries",
         ];

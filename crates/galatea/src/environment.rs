@@ -19,12 +19,24 @@ pub(crate) struct Environment {
     pub(crate) onnxruntime_library: Option<PathBuf>,
     /// `VIRTUAL_ENV`.
     pub(crate) virtual_environment: Option<PathBuf>,
+    /// What Vertex AI tells the containers that it starts.
+    pub(crate) vertex_ai: VertexAiVariables,
     /// `TMPDIR`, where files of clients' models are kept while they are loaded.
     pub(crate) temporary_folder: PathBuf,
     /// `HOME`.
     pub(crate) home: Option<PathBuf>,
     /// The folders of `PATH`.
     pub(crate) program_folders: Vec<PathBuf>,
+}
+
+/// Variables that Vertex AI sets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct VertexAiVariables {
+    /// `AIP_MODE=PREDICTION`: its endpoint is to be on, and HTTP and gRPC are off unless flags
+    /// turn them on.
+    pub(crate) is_prediction: bool,
+    /// `AIP_STORAGE_URI`: the repository of a server that no flag gives one.
+    pub(crate) repository: Option<PathBuf>,
 }
 
 impl Environment {
@@ -45,6 +57,10 @@ impl Environment {
             backlog_delay_scheduler: count("TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),
             onnxruntime_library: path("GALATEA_ONNXRUNTIME_LIBRARY"),
             virtual_environment: path("VIRTUAL_ENV"),
+            vertex_ai: VertexAiVariables {
+                is_prediction: text("AIP_MODE").as_deref() == Some("PREDICTION"),
+                repository: path("AIP_STORAGE_URI"),
+            },
             temporary_folder: path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
             home: path("HOME"),
             program_folders: variable("PATH")

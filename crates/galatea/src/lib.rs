@@ -56,12 +56,13 @@ pub fn program() -> ExitCode {
     let allocator = ServerAllocator::configure();
     let arguments = std::env::args_os().skip(1);
     let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
-    match flags::parse(arguments) {
+    let environment = Environment::read();
+    match flags::parse(arguments, &environment.vertex_ai) {
         Ok(Request::Serve(settings)) => {
             for warning in settings.warnings() {
                 print_line(&mut io::stderr(), warning);
             }
-            match startup::run(*settings, Environment::read(), allocator) {
+            match startup::run(*settings, environment, allocator) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(failure) => {
                     if !matches!(failure, Failure::Logged) {

@@ -7,6 +7,7 @@ mod cycles;
 mod ensemble;
 mod identity;
 mod instances;
+mod metrics;
 mod names;
 mod ragged;
 mod states;
@@ -30,6 +31,7 @@ pub(crate) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut D
     ragged::check(config, diagnostics);
     batching::check(config, diagnostics);
     instances::check(config, support, diagnostics);
+    metrics::check(config, diagnostics);
     warmup::check(config, diagnostics);
 }
 

@@ -68,7 +68,7 @@ const GRPC_PORT: Flag = Flag {
     default: "8001",
     help: "The port to listen on for gRPC; 0 lets the system choose one.",
     apply: |settings, value| {
-        settings.grpc.port = value::number(value)?;
+        settings.grpc.port = value::port(settings, "grpc-port", value)?;
         Ok(())
     },
 };

@@ -50,7 +50,7 @@ const HTTP_PORT: Flag = Flag {
     default: "8000",
     help: "The port to listen on for HTTP; 0 lets the system choose one.",
     apply: |settings, value| {
-        settings.http.port = value::number(value)?;
+        settings.http.port = value::port(settings, "http-port", value)?;
         Ok(())
     },
 };
@@ -74,10 +74,9 @@ const HTTP_THREAD_COUNT: Flag = Flag {
     help: "At most this many threads serve the endpoints, gRPC included, and never more than \
            the machine has processors.",
     apply: |settings, value| {
-        settings.http_threads = match value::number(value)? {
-            0 => return Err(Refusal(String::from("at least one thread is needed. Got 0"))),
-            threads => threads,
-        };
+        // Triton serves with 0 too, and ends with an error below.
+        let threads: usize = value::number(value)?;
+        settings.http_threads = threads.max(1);
         Ok(())
     },
 };

@@ -45,9 +45,9 @@ const PINNED_MEMORY_POOL_BYTE_SIZE: Flag = Flag {
     help: "Bytes that may be pinned for GPUs. Only shown in the metrics: nothing is pinned \
            without GPUs.",
     apply: |settings, value| {
+        // Triton takes a negative size as 0.
         let bytes: i64 = value::number(value)?;
-        settings.metrics_options.pinned_memory_pool_bytes = u64::try_from(bytes)
-            .map_err(|_| Refusal(format!("Provided option value is out of bound. Got {value}")))?;
+        settings.metrics_options.pinned_memory_pool_bytes = u64::try_from(bytes).unwrap_or(0);
         settings
             .note("'--pinned-memory-pool-byte-size' is only shown: nothing is pinned without GPUs");
         Ok(())
@@ -79,9 +79,11 @@ const CUDA_VIRTUAL_ADDRESS_SIZE: Flag = Flag {
 };
 
 fn gpu_and_bytes(value: &str) -> Result<(), Refusal> {
-    let (gpu, bytes) = value::pair(value, ':', "<GPU>:<bytes>")?;
+    let (gpu, bytes) = value::numbers(value, ':')?;
     value::number::<i32>(gpu)?;
-    value::number::<u64>(bytes).map(drop)
+    // A negative size is a very large one in Triton.
+    let size = bytes.trim_ascii_start();
+    value::number::<u64>(size.strip_prefix('-').unwrap_or(bytes)).map(drop)
 }
 
 const MIN_SUPPORTED_COMPUTE_CAPABILITY: Flag = Flag {
@@ -90,7 +92,7 @@ const MIN_SUPPORTED_COMPUTE_CAPABILITY: Flag = Flag {
     default: "0.0",
     help: "GPUs below this compute capability are left alone. No effect without GPUs.",
     apply: |settings, value| {
-        value::number::<f64>(value)?;
+        value::fraction(value)?;
         settings.no_effect("min-supported-compute-capability", "no GPU is used");
         Ok(())
     },
@@ -146,11 +148,13 @@ const MODEL_LOAD_GPU_LIMIT: Flag = Flag {
     help: "GPU:FRACTION of a GPU's memory above which no model is loaded onto it. No effect \
            without GPUs.",
     apply: |settings, value| {
-        let (gpu, fraction) = value::pair(value, ':', "<GPU>:<fraction>")?;
+        let (gpu, fraction) = value::numbers(value, ':')?;
         value::number::<i32>(gpu)?;
-        if !(0.0..=1.0).contains(&value::number::<f64>(fraction)?) {
-            let reason = format!("the fraction must be from 0.0 to 1.0. Got {fraction}");
-            return Err(Refusal(reason));
+        let fraction = value::fraction(fraction)?;
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(Refusal(format!(
+                "expects limit fraction to be in range [0.0, 1.0], got {fraction:.6}"
+            )));
         }
         settings.no_effect("model-load-gpu-limit", "no GPU is used");
         Ok(())

@@ -72,7 +72,7 @@ const METRICS_PORT: Flag = Flag {
     default: "8002",
     help: "The port to listen on for Prometheus; 0 lets the system choose one.",
     apply: |settings, value| {
-        settings.metrics.port = value::number(value)?;
+        settings.metrics.port = value::port(settings, "metrics-port", value)?;
         Ok(())
     },
 };

@@ -7,6 +7,7 @@ use galatea_engine::ControlMode;
 
 use super::{Flag, Settings, flags, value::Refusal};
 use crate::check::ReportFormat;
+use crate::environment::VertexAiVariables;
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -41,14 +42,22 @@ const JSON: &str = "--json";
 ///
 /// Options are checked in their order. An argument that is no option is reported after all
 /// of them, as with `getopt_long`.
-pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, UsageError> {
+///
+/// The variables change defaults, as in Triton's program.
+pub(crate) fn parse(
+    arguments: impl IntoIterator<Item = String>,
+    variables: &VertexAiVariables,
+) -> Result<Request, UsageError> {
     let mut arguments = arguments.into_iter().peekable();
     if arguments.next_if(|first| first == CHECK).is_some() {
         return parse_check(arguments.collect());
     }
     let mut surplus = Vec::new();
-    let request = read(arguments, &mut surplus)?;
-    let Request::Serve(settings) = request else { return Ok(request) };
+    let request = read(Settings::under(variables), arguments, &mut surplus)?;
+    let Request::Serve(mut settings) = request else { return Ok(request) };
+    if settings.model_repositories.is_empty() {
+        settings.model_repositories.extend(variables.repository.clone());
+    }
     if let Some(argument) = surplus.first() {
         return Err(UsageError(format!("Unexpected argument: {argument}")));
     }
@@ -63,7 +72,7 @@ fn parse_check(mut arguments: Vec<String>) -> Result<Request, UsageError> {
     arguments.retain(|argument| argument != JSON);
     let format = if arguments.len() < all { ReportFormat::Json } else { ReportFormat::Text };
     let mut repositories = Vec::new();
-    let request = read(arguments.into_iter(), &mut repositories)?;
+    let request = read(Settings::default(), arguments.into_iter(), &mut repositories)?;
     let Request::Serve(mut settings) = request else { return Ok(request) };
     settings.model_repositories.extend(repositories.into_iter().map(PathBuf::from));
     if settings.model_repositories.is_empty() {
@@ -75,10 +84,10 @@ fn parse_check(mut arguments: Vec<String>) -> Result<Request, UsageError> {
 /// Reads options. Arguments that are no options go to `surplus`, and so does everything
 /// behind `--`.
 fn read(
+    mut settings: Settings,
     mut arguments: impl Iterator<Item = String>,
     surplus: &mut Vec<String>,
 ) -> Result<Request, UsageError> {
-    let mut settings = Settings::default();
     while let Some(argument) = arguments.next() {
         let Some(option) = argument.strip_prefix("--") else {
             surplus.push(argument);
@@ -151,6 +160,13 @@ fn value_for(
 
 /// Checks that need all flags.
 fn check(settings: &Settings) -> Result<(), UsageError> {
+    if settings.vertex_ai {
+        return Err(UsageError(String::from(
+            "Error: AIP_MODE=PREDICTION in the environment turns the Vertex AI endpoint on, which \
+             is not supported yet.\nUnset AIP_MODE to serve HTTP and gRPC, or give \
+             '--allow-vertex-ai=false' with '--allow-http=true' or '--allow-grpc=true'.",
+        )));
+    }
     if !settings.startup_models.is_empty() && settings.control_mode != ControlMode::Explicit {
         return Err(UsageError(String::from(
             "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as \

@@ -34,13 +34,24 @@ const RATE_LIMIT_RESOURCE: Flag = Flag {
            needs that needs most; with it, resources that are not named are not there. Counts \
            with --rate-limit=execution_count.",
     apply: |settings, value| {
-        let shape = "<resource_name>:<count>:<device> or <resource_name>:<count>";
-        let (name, numbers) = value::pair(value, ':', shape)?;
-        let (count, device) = match numbers.split_once(':') {
-            None => (numbers, None),
-            Some((count, device)) => (count, Some(value::number(device)?)),
+        let parts: Vec<&str> = value.split(':').collect();
+        let (name, count, device) = match parts[..] {
+            [name, count] => (name, count, None),
+            [name, count, device] => (name, count, Some(device)),
+            _ => {
+                return Err(Refusal(format!(
+                    "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or \
+                     '<resource_name>:<count>'. Got {value}"
+                )));
+            }
         };
-        let (name, count) = (String::from(name), value::number(count)?);
+        // Triton takes a negative count as a very large one, and -1 as every device.
+        let count = u32::try_from(value::number::<i32>(count)?).unwrap_or(u32::MAX);
+        let device = match device.map(value::number::<i32>).transpose()? {
+            None | Some(-1) => None,
+            Some(device) => Some(u32::try_from(device).map_err(|_| value::out_of_bound(value))?),
+        };
+        let name = String::from(name);
         settings.rate_limit_resources.push(ResourceLimit { name, count, device });
         Ok(())
     },

@@ -12,6 +12,7 @@ use galatea_telemetry::{LogOptions, MetricsOptions};
 
 use super::tls::{self, TlsSettings};
 
+use crate::environment::VertexAiVariables;
 use crate::memory::MemoryLimit;
 
 /// Everything that flags set, with the defaults that Triton has.
@@ -25,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) exit_on_error: bool,
     /// Whether the server is ready only if all of its models are.
     pub(crate) strict_readiness: bool,
+    /// Whether the endpoint for Vertex AI is asked for.
+    pub(crate) vertex_ai: bool,
     /// The model repositories.
     pub(crate) model_repositories: Vec<PathBuf>,
     /// Whether backends may fill in what a configuration leaves out.
@@ -165,6 +168,7 @@ impl Default for Settings {
             exit_timeout_secs: 30,
             exit_on_error: true,
             strict_readiness: true,
+            vertex_ai: false,
             model_repositories: Vec::new(),
             auto_complete_config: true,
             model_config_name: None,
@@ -205,6 +209,17 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The defaults of a server that Vertex AI may have started.
+    pub(super) fn under(variables: &VertexAiVariables) -> Self {
+        let mut settings = Self::default();
+        if variables.is_prediction {
+            settings.vertex_ai = true;
+            settings.http.allow = false;
+            settings.grpc.allow = false;
+        }
+        settings
+    }
+
     /// Adds a remark for the log. A flag that is given twice gets one remark.
     pub(super) fn note(&mut self, text: impl Into<String>) {
         let text = text.into();

@@ -9,17 +9,23 @@ use galatea_gate::access::Rules;
 use super::settings::CacheSettings;
 use std::time::Duration;
 
+use super::parse::UsageError;
 use super::*;
+use crate::environment::VertexAiVariables;
+
+fn parse_here(arguments: impl IntoIterator<Item = String>) -> Result<Request, UsageError> {
+    parse(arguments, &VertexAiVariables::default())
+}
 
 fn settings(arguments: &[&str]) -> Settings {
-    match parse(arguments.iter().map(|argument| (*argument).to_owned())) {
+    match parse_here(arguments.iter().map(|argument| (*argument).to_owned())) {
         Ok(Request::Serve(settings)) => *settings,
         other => panic!("{arguments:?}: {other:?}"),
     }
 }
 
 fn error(arguments: &[&str]) -> String {
-    parse(arguments.iter().map(|argument| (*argument).to_owned())).unwrap_err().to_string()
+    parse_here(arguments.iter().map(|argument| (*argument).to_owned())).unwrap_err().to_string()
 }
 
 /// Every difference between the settings after `arguments` and the defaults.
@@ -57,7 +63,7 @@ fn a_name_may_be_cut_short_while_it_names_one_flag() {
     );
     assert_eq!(error(&["--exit-t=x"]), error(&["--exit-timeout-secs=x"]));
     assert_eq!(error(&["--=7"]), "Bad option: \"--\".\nunrecognized option");
-    assert!(matches!(parse([String::from("--hel")]), Ok(Request::Help)));
+    assert!(matches!(parse_here([String::from("--hel")]), Ok(Request::Help)));
 }
 
 #[test]
@@ -106,6 +112,30 @@ fn a_flag_changes_its_setting_alone() {
     check(&["--memory-limit=none"], &["memory_limit: Off"]);
     check(&["--memory-limit=64K"], &["memory_limit: Bytes(", "65536"]);
     check(&["--onnxruntime-library=x"], &["onnxruntime_library: Some(", "\"x\""]);
+}
+
+#[test]
+fn vertex_ai_changes_defaults_and_is_refused() {
+    let parse_under = |repository: Option<&str>, is_prediction, arguments: &[&str]| {
+        let repository = repository.map(std::path::PathBuf::from);
+        let variables = VertexAiVariables { is_prediction, repository };
+        match parse(arguments.iter().map(|argument| (*argument).to_owned()), &variables) {
+            Ok(Request::Serve(settings)) => Ok(*settings),
+            Ok(other) => panic!("{arguments:?}: {other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    let refusal = parse_under(None, true, &["--allow-http=true"]).unwrap_err();
+    assert!(refusal.starts_with("Error: AIP_MODE=PREDICTION"), "{refusal}");
+    let off = parse_under(None, true, &["--allow-vertex-ai=false", "--allow-grpc=1"]).unwrap();
+    assert_eq!((off.http.allow, off.grpc.allow, off.metrics.allow), (false, true, true));
+    let of = |settings: Settings| settings.model_repositories;
+    assert_eq!(
+        of(parse_under(Some("/r"), false, &[]).unwrap()),
+        ["/r"].map(std::path::PathBuf::from)
+    );
+    let given = parse_under(Some("/r"), false, &["--model-repository=/m"]).unwrap();
+    assert_eq!(of(given), ["/m"].map(std::path::PathBuf::from));
 }
 
 #[test]
@@ -172,8 +202,8 @@ fn an_unknown_option_is_named() {
     );
     check(&["--http-port=x"], "Bad option: \"--http-port\".\nInvalid option value. Got x");
     check(
-        &["--http-port=70000"],
-        "Bad option: \"--http-port\".\nProvided option value is out of bound. Got 70000",
+        &["--http-port=7000000000"],
+        "Bad option: \"--http-port\".\nProvided option value is out of bound. Got 7000000000",
     );
     check(
         &["--allow-http=maybe"],
@@ -336,7 +366,9 @@ fn values_without_effect_are_still_checked() {
         "--grpc-infer-thread-count=1",
         "--grpc-infer-thread-count=129",
         "--cuda-memory-pool-byte-size=1",
-        "--cuda-memory-pool-byte-size=0:-1",
+        "--cuda-memory-pool-byte-size=0:",
+        "--cuda-virtual-address-size=:1",
+        "--cuda-virtual-address-size=0:99999999999999999999",
         "--min-supported-compute-capability=new",
         "--model-load-gpu-limit=0",
         "--model-load-gpu-limit=0:1.5",
@@ -344,16 +376,16 @@ fn values_without_effect_are_still_checked() {
         "--model-load-gpu-limit=0:NaN",
         "--model-load-thread-count=-1",
         "--rate-limit-resource=a",
-        "--rate-limit-resource=a:-1",
-        "--rate-limit-resource=a:1:-1",
+        "--rate-limit-resource=a:x",
+        "--rate-limit-resource=a:1:-2",
         "--rate-limit-resource=a:1:2:3",
         "--rate-limit=sometimes",
         "--repoagent-directory=",
         "--model-config-name=",
         "--model-config-name=a/b",
         "--http-max-input-size=0",
-        "--http-thread-count=0",
-        "--pinned-memory-pool-byte-size=-1",
+        "--http-thread-count=-1",
+        "--pinned-memory-pool-byte-size=x",
         "--metrics-config=a",
         "--metrics-config=a,b=c",
         "--backend-config=a",
@@ -415,7 +447,7 @@ fn a_deprecated_flag_gets_warnings_of_triton() {
 
 #[test]
 fn help_and_version_come_before_errors_that_follow() {
-    let request = |argument: &str| parse([argument.to_owned(), String::from("--nonsense")]);
+    let request = |argument: &str| parse_here([argument.to_owned(), String::from("--nonsense")]);
     assert!(matches!(request("--help"), Ok(Request::Help)));
     assert!(matches!(request("--version"), Ok(Request::Version)));
 }
@@ -574,7 +606,7 @@ fn keepalive_flags_have_the_meaning_of_grpc() {
         let flag = format!("--grpc-http2-max-ping-strikes={value}");
         assert_eq!(keepalive(&flag).ping_strikes_max, expected);
     }
-    for flag in ["--grpc-keepalive-time=1s", "--grpc-max-connection-age=2147483648"] {
+    for flag in ["--grpc-keepalive-time=s", "--grpc-max-connection-age=2147483648"] {
         let error = error(&[flag]);
         assert!(error.contains("ption value"), "{error}");
     }

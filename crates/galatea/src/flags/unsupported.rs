@@ -87,7 +87,7 @@ const SAGEMAKER_SAFE_PORT_RANGE: Flag = Flag {
     default: "",
     help: "The ports allowed for other endpoints. No effect without --allow-sagemaker.",
     apply: |settings, value| {
-        let (first, last) = value::pair(value, '-', "<integer>-<integer>")?;
+        let (first, last) = value::numbers(value, '-')?;
         value::number::<i32>(first)?;
         value::number::<i32>(last)?;
         settings.no_effect("sagemaker-safe-port-range", "there is no SageMaker endpoint yet");
@@ -111,8 +111,13 @@ const ALLOW_VERTEX_AI: Flag = Flag {
     name: "allow-vertex-ai",
     argument: Some("boolean"),
     default: "false",
-    help: "Whether to listen for Vertex AI. Only false is supported yet.",
-    apply: |_, value| value::must_be_false(value, "the Vertex AI endpoint"),
+    help: "Whether to listen for Vertex AI. Only false is supported yet, which must be given if \
+           AIP_MODE=PREDICTION is in the environment.",
+    apply: |settings, value| {
+        value::must_be_false(value, "the Vertex AI endpoint")?;
+        settings.vertex_ai = false;
+        Ok(())
+    },
 };
 
 const VERTEX_AI_PORT: Flag = Flag {

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use galatea_codec::forward::HeaderForward;
 use galatea_gate::access::{RuleError, Rules};
 
+use super::Settings;
+
 /// Why a flag's value is refused; the caller adds the flag's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal(pub(super) String);
@@ -26,17 +28,44 @@ pub(super) fn boolean(value: &str) -> Result<bool, Refusal> {
     }
 }
 
-/// A number in the range of its type.
+/// A whole number in the range of its type. As in Triton, what follows its digits is not
+/// read.
 pub(super) fn number<T: FromStr>(value: &str) -> Result<T, Refusal> {
-    value.parse().map_err(|_| {
-        let digits = value.strip_prefix('-').unwrap_or(value);
-        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        Refusal(if is_number {
-            format!("Provided option value is out of bound. Got {value}")
-        } else {
-            format!("Invalid option value. Got {value}")
-        })
-    })
+    let text = value.trim_ascii_start();
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    let end = digits.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+    let digits = &digits[..end];
+    if digits.is_empty() {
+        return Err(Refusal(format!("Invalid option value. Got {value}")));
+    }
+    format!("{sign}{digits}").parse().map_err(|_| out_of_bound(value))
+}
+
+/// The refusal of a number that its type does not hold.
+pub(super) fn out_of_bound(value: &str) -> Refusal {
+    Refusal(format!("Provided option value is out of bound. Got {value}"))
+}
+
+/// A port. Triton takes the low 16 bits of a number that is none, and so does this.
+pub(super) fn port(settings: &mut Settings, flag: &str, value: &str) -> Result<u16, Refusal> {
+    let number: i32 = number(value)?;
+    let [low, high, ..] = number.to_le_bytes();
+    let port = u16::from_le_bytes([low, high]);
+    if i32::from(port) != number {
+        settings.note(format!("'--{flag}={number}' is no port: the port is {port}"));
+    }
+    Ok(port)
+}
+
+/// A number that may have a fraction. What follows it is not read.
+pub(super) fn fraction(value: &str) -> Result<f64, Refusal> {
+    let text = value.trim_ascii_start();
+    let ends = text.char_indices().map(|(start, letter)| start + letter.len_utf8()).rev();
+    let mut numbers = ends.filter_map(|end| text[..end].parse::<f64>().ok());
+    numbers.next().ok_or_else(|| Refusal(format!("Invalid option value. Got {value}")))
 }
 
 /// A size in bytes: a number, in units of 1024 bytes with `K`, of 1024 of these with `M`,
@@ -49,19 +78,17 @@ pub(super) fn byte_size(value: &str) -> Result<usize, Refusal> {
         Some(b'T' | b't') => (&value[..value.len() - 1], 40),
         _ => (value, 0),
     };
-    let count: usize = number(digits).map_err(|_| {
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let count: usize = digits.parse().ok().filter(|_| is_number).ok_or_else(|| {
         Refusal(format!("expected a number of bytes, such as 1000, 512M or 16G. Got {value}"))
     })?;
-    count
-        .checked_mul(1 << shift)
-        .ok_or_else(|| Refusal(format!("Provided option value is out of bound. Got {value}")))
+    count.checked_mul(1 << shift).ok_or_else(|| out_of_bound(value))
 }
 
 /// A number. Triton takes a negative one as 0.
 pub(super) fn not_negative(value: &str) -> Result<u32, Refusal> {
     let number: i64 = number(value)?;
-    u32::try_from(number.max(0))
-        .map_err(|_| Refusal(format!("Provided option value is out of bound. Got {value}")))
+    u32::try_from(number.max(0)).map_err(|_| out_of_bound(value))
 }
 
 /// Two parts with a separator between them, neither of them empty.
@@ -74,6 +101,16 @@ pub(super) fn pair<'a>(
         Some((first, second)) if !first.is_empty() && !second.is_empty() => Ok((first, second)),
         _ => Err(Refusal(format!("the format is {shape}. Got {value}"))),
     }
+}
+
+/// Two parts with a separator between them, either of which may be empty.
+pub(super) fn numbers(value: &str, separator: char) -> Result<(&str, &str), Refusal> {
+    value.split_once(separator).ok_or_else(|| {
+        Refusal(format!(
+            "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument \
+             requires format <first>{separator}<second>. Found: {value}"
+        ))
+    })
 }
 
 /// A pattern for names of headers; empty is none.
@@ -146,20 +183,39 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_whole_and_in_range() {
-        assert_eq!(number::<u16>("8000"), Ok(8000));
+    fn numbers_end_behind_their_digits_and_are_in_range() {
+        for (value, expected) in [("8000", 8000), ("80a", 80), (" +7.5", 7), ("0x10", 0)] {
+            assert_eq!(number::<u16>(value), Ok(expected), "{value}");
+        }
         let invalid = |value: &str| Err(Refusal(format!("Invalid option value. Got {value}")));
         let out = |value: &str| {
             Err(Refusal(format!("Provided option value is out of bound. Got {value}")))
         };
-        for value in ["", "-", "1.5", "80a", "0x10", " 1"] {
+        for value in ["", "-", "x1", " ", "--1"] {
             assert_eq!(number::<u16>(value), invalid(value));
         }
-        for value in ["65536", "-1", "99999999999999999999"] {
+        for value in ["65536", "-1", "99999999999999999999x"] {
             assert_eq!(number::<u16>(value), out(value));
         }
-        assert_eq!(not_negative("-5"), Ok(0));
+        assert_eq!(not_negative("-5x"), Ok(0));
         assert!(not_negative("4294967296").is_err());
+    }
+
+    #[test]
+    fn ports_have_sixteen_bits() {
+        for (value, expected, notes) in [("80x", 80, 0), ("70000", 4464, 1), ("-5", 65531, 1)] {
+            let mut settings = Settings::default();
+            assert_eq!(port(&mut settings, "p", value), Ok(expected));
+            assert_eq!(settings.notes.len(), notes, "{value}");
+        }
+    }
+
+    #[test]
+    fn fractions_end_behind_their_digits() {
+        for (value, expected) in [("0.5", 0.5), ("6x", 6.0), (" -1e", -1.0)] {
+            assert_eq!(fraction(value), Ok(expected), "{value}");
+        }
+        assert!(fraction("x").is_err());
     }
 
     #[test]
