@@ -6,9 +6,6 @@ use bytes::Bytes;
 use galatea_gate::ledger::{Account, Charge, Exhausted};
 use galatea_tensor::Buffer;
 
-/// Buffers up to this size are not charged: the connection's account has a base for them.
-const UNCHARGED_BYTES_MAX: usize = 16 << 10;
-
 /// Bytes that are charged before they are allocated, unless they are few.
 #[derive(Debug, Default)]
 pub(crate) struct ChargedVec {
@@ -35,7 +32,7 @@ impl ChargedVec {
         target: usize,
         account: &Arc<Account>,
     ) -> Result<(), Exhausted> {
-        if target > UNCHARGED_BYTES_MAX {
+        if target > Account::SMALL_BYTES_MAX {
             let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
             charge.reach(target)?;
         }

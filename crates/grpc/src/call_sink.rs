@@ -50,7 +50,7 @@ impl ResponseSink for CallSink {
                 None => message,
             })
             .map_err(Failure::from)
-            .and_then(|message| Outgoing::new(message, budget).ok_or_else(Failure::overrun));
+            .and_then(|message| Outgoing::new(message, budget).map_err(Failure::from));
         // A closed inbox drops the event: the connection is gone.
         let _ = self.inbox.push(ConnectionEvent::CallFinished { call: self.call, result });
     }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use galatea_codec::compression::Coding;
 use galatea_gate::access::Admission;
+use galatea_gate::ledger::Charge;
 use galatea_infer::CancelToken;
 use h2::RecvStream;
 use slab::Slab;
@@ -56,6 +57,8 @@ pub(crate) struct IncomingMessage {
     pub(crate) reader: MessageReader,
     /// The complete message, while it is being inflated.
     pub(crate) inflation: Option<Box<Inflation>>,
+    /// What `h2` keeps of it while its connection reads no calls.
+    pub(crate) waiting: Option<Charge>,
     pub(crate) charge: ArrivalCharge,
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use galatea_codec::grpc::{COMPRESSED, GrpcCode, MESSAGE_PREFIX_BYTES};
+use galatea_gate::ledger::Account;
 
-use crate::buffers::{MessagePool, PartialMessage};
+use crate::buffers::{MessageMemory, PartialMessage};
 use crate::compression::ArrivedMessage;
 use crate::failure::Failure;
 
@@ -37,7 +38,7 @@ pub(crate) fn parse_prefix(
 #[derive(Debug)]
 pub(crate) struct MessageReader {
     message_bytes_max: usize,
-    pool: Arc<MessagePool>,
+    memory: MessageMemory,
     state: ReaderState,
     is_compressed: bool,
 }
@@ -57,8 +58,13 @@ impl ReaderState {
 }
 
 impl MessageReader {
-    pub(crate) const fn new(message_bytes_max: usize, pool: Arc<MessagePool>) -> Self {
-        Self { message_bytes_max, pool, state: ReaderState::START, is_compressed: false }
+    pub(crate) const fn new(message_bytes_max: usize, memory: MessageMemory) -> Self {
+        Self { message_bytes_max, memory, state: ReaderState::START, is_compressed: false }
+    }
+
+    /// The account that the message is charged to.
+    pub(crate) const fn account(&self) -> &Arc<Account> {
+        &self.memory.account
     }
 
     /// Takes the next bytes of the body.
@@ -99,10 +105,10 @@ impl MessageReader {
         self.is_compressed = is_compressed;
         bytes.advance(MESSAGE_PREFIX_BYTES);
         self.state = match bytes.len().cmp(&length) {
-            std::cmp::Ordering::Equal => ReaderState::Complete(bytes),
+            std::cmp::Ordering::Equal => ReaderState::Complete(self.memory.charged(bytes)?),
             std::cmp::Ordering::Greater => return Err(one_message_only()),
             std::cmp::Ordering::Less => {
-                let mut part = PartialMessage::new(length, &self.pool);
+                let mut part = PartialMessage::new(length, &self.memory);
                 part.push(&bytes)?;
                 ReaderState::Message(part)
             }
@@ -148,7 +154,7 @@ mod tests {
     const MAX: usize = 1000;
 
     fn reader() -> MessageReader {
-        MessageReader::new(MAX, Arc::default())
+        MessageReader::new(MAX, MessageMemory::unlimited())
     }
 
     /// Feeds `body` in pieces of `size` bytes.

@@ -12,7 +12,7 @@ use slab::Slab;
 use tokio::runtime::Handle;
 
 use crate::budget::MemoryBudget;
-use crate::buffers::StagingPool;
+use crate::buffers::{MessagePool, StagingPool};
 use crate::connection;
 use crate::context::DoorContext;
 use crate::options::GrpcOptions;
@@ -71,11 +71,12 @@ pub fn start(
     options: GrpcOptions,
 ) -> io::Result<RunningDoor> {
     let door = Door::with_tls(options.tls.clone());
+    let message_pool = Arc::new(MessagePool::new(options.ledger.clone()));
     let context = Arc::new(DoorContext {
         service,
         control,
         options,
-        message_pool: Arc::default(),
+        message_pool,
         blocking_permits: BlockingPermits::default(),
         phase: door.phase(),
         connections: Lock::new(Slab::new()),

@@ -9,10 +9,6 @@ use galatea_gate::ledger::{Account, Charge, Exhausted};
 /// announces more.
 pub(crate) const GROWTH_BYTES: usize = 1 << 20;
 
-/// Buffers up to this size are not charged: every connection is charged for one in advance
-/// ([`Account::BASE_BYTES`]).
-pub(crate) const UNCHARGED_BYTES_MAX: usize = 16 << 10;
-
 /// Bytes that arrive, such as a body or an inflated body.
 #[derive(Debug)]
 pub(crate) struct ChargedBuffer {
@@ -59,7 +55,7 @@ impl ChargedBuffer {
         let step = self.len().saturating_mul(2).max(GROWTH_BYTES);
         let target = if expected == 0 { step } else { step.min(expected) }.max(needed);
         let charged = if self.len() >= GROWTH_BYTES { target.max(expected) } else { target };
-        if charged > UNCHARGED_BYTES_MAX {
+        if charged > Account::SMALL_BYTES_MAX {
             let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
             charge.reach(charged)?;
         }
@@ -98,7 +94,7 @@ impl ChargedBuffer {
 
 /// Charges bytes that were received in one piece, if they are many.
 pub(crate) fn charged(bytes: Bytes, account: &Arc<Account>) -> Result<Bytes, Exhausted> {
-    if bytes.len() <= UNCHARGED_BYTES_MAX {
+    if bytes.len() <= Account::SMALL_BYTES_MAX {
         return Ok(bytes);
     }
     Ok(Bytes::from_owner(Charge::new(account, bytes.len())?.hold(bytes)))
@@ -170,10 +166,10 @@ mod tests {
     #[test]
     fn one_piece_is_charged_if_it_is_long() {
         let account = account(MIB);
-        let short = charged(Bytes::from(vec![7; UNCHARGED_BYTES_MAX]), &account).unwrap();
+        let short = charged(Bytes::from(vec![7; Account::SMALL_BYTES_MAX]), &account).unwrap();
         assert_eq!(account.held(), 0);
-        let long = charged(Bytes::from(vec![7; UNCHARGED_BYTES_MAX + 1]), &account).unwrap();
-        assert_eq!(account.held(), UNCHARGED_BYTES_MAX + 1);
+        let long = charged(Bytes::from(vec![7; Account::SMALL_BYTES_MAX + 1]), &account).unwrap();
+        assert_eq!(account.held(), Account::SMALL_BYTES_MAX + 1);
         drop((short, long));
         assert_eq!(account.held(), 0);
         assert!(charged(Bytes::from(vec![7; MIB + 1]), &account).is_err());

@@ -17,7 +17,6 @@ use galatea_infer::Status;
 use smallvec::smallvec;
 use tokio::sync::oneshot;
 
-use crate::charged_buffer::UNCHARGED_BYTES_MAX;
 use crate::guard::{exiting, guarded};
 use crate::http_response::HttpResponse;
 use crate::request_head::RequestHead;
@@ -106,7 +105,7 @@ impl Compression {
         };
         let parts = response.chunks;
         let length = parts.iter().map(Bytes::len).fold(0, usize::saturating_add);
-        let mut charge = (length > UNCHARGED_BYTES_MAX)
+        let mut charge = (length > Account::SMALL_BYTES_MAX)
             .then(|| Charge::new(account, deflated_bytes_max(length)))
             .transpose()?;
         let compressed = if length <= INLINE_DEFLATED_BYTES {

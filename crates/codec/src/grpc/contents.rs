@@ -1,6 +1,9 @@
 //! Typed tensor contents, converted to the server's tensor format.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use galatea_gate::ledger::{Account, Charge};
 use galatea_infer::Status;
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{Buffer, DataType};
@@ -27,12 +30,25 @@ pub(super) struct TypedContents {
     bytes: Vec<u8>,
     /// The number of elements in `bytes`.
     strings: u64,
+    /// The memory of all lists.
+    charge: Option<Charge>,
 }
+
+/// A varint of one byte becomes an element of eight bytes at most.
+const DECODED_FACTOR: usize = 8;
+
+/// Contents up to this size are charged with their request.
+const UNCHARGED_BYTES_MAX: usize = 2 << 10;
 
 impl TypedContents {
     /// Appends the lists of one wire message. The lists of a repeated field are
     /// concatenated.
-    pub(super) fn merge(&mut self, message: &[u8]) -> Result<(), ParseError> {
+    pub(super) fn merge(
+        &mut self,
+        message: &[u8],
+        account: Option<&Arc<Account>>,
+    ) -> Result<(), ParseError> {
+        self.charge(message.len(), account)?;
         let mut reader = WireReader::new(message);
         while let Some((number, value)) = reader.field()? {
             match number {
@@ -54,6 +70,25 @@ impl TypedContents {
             }
         }
         Ok(())
+    }
+
+    /// Charges what is there, and what a message of this length may add.
+    fn charge(
+        &mut self,
+        message_bytes: usize,
+        account: Option<&Arc<Account>>,
+    ) -> Result<(), ParseError> {
+        let added = message_bytes.saturating_mul(DECODED_FACTOR);
+        let Some(account) = account.filter(|_| added > UNCHARGED_BYTES_MAX) else { return Ok(()) };
+        let bytes = self.capacity().saturating_add(added);
+        let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
+        charge.set(bytes).map_err(|exhausted| ParseError::Refused(exhausted.into()))
+    }
+
+    fn capacity(&self) -> usize {
+        let Self { bools, ints, int64s, uints, uint64s, fp32s, fp64s, bytes, .. } = self;
+        let lists = [bools, ints, int64s, uints, uint64s, fp32s, fp64s, bytes];
+        lists.into_iter().map(Vec::capacity).fold(0, usize::saturating_add)
     }
 
     fn push_string(&mut self, element: &[u8]) -> Result<(), ParseError> {
@@ -117,7 +152,11 @@ impl TypedContents {
             check_list(input, model, held, datatype, data.is_empty())?;
             data = list;
         }
-        Ok(Buffer::from_bytes(Bytes::from(narrow(data, datatype))))
+        let mut data = narrow(data, datatype);
+        let Some(mut charge) = self.charge else { return Ok(Buffer::from_vec(data)) };
+        data.shrink_to_fit();
+        charge.shrink(data.capacity());
+        Ok(Buffer::from_bytes(Bytes::from_owner(charge.hold(data))).charged())
     }
 }
 

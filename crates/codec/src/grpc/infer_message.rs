@@ -7,8 +7,10 @@
 //! takes two bytes on the wire and a hundred in memory.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use galatea_gate::ledger::Account;
 use galatea_infer::Status;
 use smallvec::SmallVec;
 
@@ -75,7 +77,17 @@ impl<'a> InferMessage<'a> {
     /// `Internal` with gRPC's message if the body is not a `ModelInferRequest`,
     /// `InvalidArgument` if it exceeds one of the [`Limits`].
     pub fn parse(body: &'a Bytes) -> Result<Self, Status> {
-        Self::read(body).map_err(|error| match error {
+        Self::parse_charged(body, None)
+    }
+
+    /// Parses a message. Tensors that are decoded, because they are not raw, are charged to
+    /// `account` before that.
+    ///
+    /// # Errors
+    ///
+    /// As [`InferMessage::parse`], and `Exhausted` if there is no memory for the tensors.
+    pub fn parse_charged(body: &'a Bytes, account: Option<&Arc<Account>>) -> Result<Self, Status> {
+        Self::read(body, account).map_err(|error| match error {
             ParseError::Malformed => Status::internal("Unable to parse request"),
             ParseError::Refused(status) => status,
         })
@@ -107,7 +119,7 @@ impl<'a> InferMessage<'a> {
         self.parameters.get(EMPTY_FINAL_RESPONSE) == Some(&WireParameter::Bool(true))
     }
 
-    fn read(body: &'a Bytes) -> Result<Self, ParseError> {
+    fn read(body: &'a Bytes, account: Option<&Arc<Account>>) -> Result<Self, ParseError> {
         let mut message = Self {
             body,
             model_name: "",
@@ -121,12 +133,17 @@ impl<'a> InferMessage<'a> {
         };
         let mut reader = WireReader::new(body);
         while let Some((number, value)) = reader.field()? {
-            message.field(number, value)?;
+            message.field(number, value, account)?;
         }
         Ok(message)
     }
 
-    fn field(&mut self, number: u32, value: WireValue<'a>) -> Result<(), ParseError> {
+    fn field(
+        &mut self,
+        number: u32,
+        value: WireValue<'a>,
+        account: Option<&Arc<Account>>,
+    ) -> Result<(), ParseError> {
         match number {
             1 => self.model_name = name("model", value)?,
             2 => self.model_version = value.text()?,
@@ -134,7 +151,7 @@ impl<'a> InferMessage<'a> {
             4 => insert_parameter(&mut self.parameters, value, &mut self.parameter_count)?,
             5 => {
                 check_count(self.inputs.len(), "inputs")?;
-                self.inputs.push(read_input(value, &mut self.parameter_count)?);
+                self.inputs.push(read_input(value, &mut self.parameter_count, account)?);
             }
             6 => {
                 check_count(self.outputs.len(), "outputs")?;
@@ -168,6 +185,7 @@ fn name<'a>(what: &str, value: WireValue<'a>) -> Result<&'a str, ParseError> {
 fn read_input<'a>(
     value: WireValue<'a>,
     parameter_count: &mut usize,
+    account: Option<&Arc<Account>>,
 ) -> Result<WireInput<'a>, ParseError> {
     let mut input = WireInput::default();
     let mut reader = WireReader::new(value.bytes()?);
@@ -183,7 +201,7 @@ fn read_input<'a>(
                 Ok(())
             })?,
             4 => insert_parameter(&mut input.parameters, value, parameter_count)?,
-            5 => input.contents.get_or_insert_default().merge(value.bytes()?)?,
+            5 => input.contents.get_or_insert_default().merge(value.bytes()?, account)?,
             _ => {}
         }
     }

@@ -4,6 +4,7 @@ use std::io::IoSlice;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use galatea_infer::Status;
+use galatea_tensor::Buffer;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 
@@ -30,9 +31,16 @@ pub struct MessageChunks {
     tail: std::vec::IntoIter<Bytes>,
     remaining: usize,
     extra_retained_bytes: usize,
+    charged_bytes: usize,
 }
 
 impl MessageChunks {
+    /// The part of the message that is charged by its owner already.
+    #[must_use]
+    pub const fn charged_bytes(&self) -> usize {
+        self.charged_bytes
+    }
+
     /// The memory that the message keeps alive beside its own bytes, because its chunks
     /// are slices of larger buffers.
     #[must_use]
@@ -59,6 +67,7 @@ impl MessageChunks {
         self.head = prefix.freeze();
         self.tail = vec![Bytes::from(compressed)].into_iter();
         self.extra_retained_bytes = 0;
+        self.charged_bytes = 0;
         self
     }
 
@@ -67,7 +76,8 @@ impl MessageChunks {
     pub fn into_owned(mut self) -> Self {
         let remaining = self.remaining;
         let head = self.copy_to_bytes(remaining);
-        Self { head, tail: Vec::new().into_iter(), remaining, extra_retained_bytes: 0 }
+        let tail = Vec::new().into_iter();
+        Self { head, tail, remaining, extra_retained_bytes: 0, charged_bytes: 0 }
     }
 }
 
@@ -130,6 +140,7 @@ pub(super) struct MessageWriter {
     chunks: Vec<(usize, Bytes)>,
     chunks_bytes: usize,
     extra_retained_bytes: usize,
+    charged_bytes: usize,
 }
 
 impl MessageWriter {
@@ -148,7 +159,13 @@ impl MessageWriter {
     }
 
     const fn new(fields: BytesMut) -> Self {
-        Self { fields, chunks: Vec::new(), chunks_bytes: 0, extra_retained_bytes: 0 }
+        Self {
+            fields,
+            chunks: Vec::new(),
+            chunks_bytes: 0,
+            extra_retained_bytes: 0,
+            charged_bytes: 0,
+        }
     }
 
     /// Writes a string field; omits it if it is empty.
@@ -167,15 +184,18 @@ impl MessageWriter {
         write(&mut self.fields);
     }
 
-    /// Writes an entry of a repeated `bytes` field, even if it is empty. `bytes` keep
-    /// `retained_bytes` of memory alive.
-    pub(super) fn bytes_field(&mut self, number: u32, bytes: &Bytes, retained_bytes: usize) {
+    /// Writes an entry of a repeated `bytes` field, even if it is empty. `bytes` are the
+    /// content of `buffer`.
+    pub(super) fn bytes_field(&mut self, number: u32, bytes: &Bytes, buffer: &Buffer) {
         put_length(&mut self.fields, number, bytes.len());
         if bytes.len() <= COPY_BYTES_MAX {
             self.fields.extend_from_slice(bytes);
         } else {
             self.chunks_bytes = self.chunks_bytes.saturating_add(bytes.len());
-            let extra = retained_bytes.saturating_sub(bytes.len());
+            let extra = buffer.retained_bytes().saturating_sub(bytes.len());
+            if buffer.is_charged() {
+                self.charged_bytes = self.charged_bytes.saturating_add(bytes.len());
+            }
             self.extra_retained_bytes = self.extra_retained_bytes.saturating_add(extra);
             self.chunks.push((self.fields.len(), bytes.clone()));
         }
@@ -211,7 +231,7 @@ impl MessageWriter {
             let [a, b, c, d] = length.to_be_bytes();
             *prefix = [0, a, b, c, d];
         }
-        let extra_retained_bytes = self.extra_retained_bytes;
+        let (extra_retained_bytes, charged_bytes) = (self.extra_retained_bytes, self.charged_bytes);
         let mut head = self.fields.freeze();
         if self.chunks.is_empty() {
             return Ok(MessageChunks {
@@ -219,6 +239,7 @@ impl MessageWriter {
                 tail: Vec::new().into_iter(),
                 remaining,
                 extra_retained_bytes,
+                charged_bytes,
             });
         }
         let mut tail = Vec::with_capacity(self.chunks.len().saturating_mul(2));
@@ -230,7 +251,8 @@ impl MessageWriter {
             tail.push(chunk);
         }
         tail.reverse();
-        Ok(MessageChunks { head, tail: tail.into_iter(), remaining, extra_retained_bytes })
+        let tail = tail.into_iter();
+        Ok(MessageChunks { head, tail, remaining, extra_retained_bytes, charged_bytes })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Converts a message to a request.
 
+use galatea_gate::ledger::Account;
 use galatea_infer::{InferenceRequest, InputTensor, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -120,7 +121,11 @@ impl InferMessage<'_> {
             Some(contents) => contents.into_buffer(name, model, datatype),
             None => match raw.next() {
                 Some(bytes) => {
-                    Ok(Buffer::from_bytes(self.body.slice_ref(bytes)).retaining(self.body.len()))
+                    let slice = Buffer::from_bytes(self.body.slice_ref(bytes));
+                    let slice = slice.retaining(self.body.len());
+                    // The door charges longer messages to their owner.
+                    let is_charged = self.body.len() > Account::SMALL_BYTES_MAX;
+                    Ok(if is_charged { slice.charged() } else { slice })
                 }
                 None => Err(Status::invalid_argument(format!(
                     "unable to find data for input tensor '{name}' for model '{model}' in request."

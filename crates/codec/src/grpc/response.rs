@@ -55,7 +55,7 @@ pub(super) fn put_outputs(
         let bytes = output.data.host().ok_or_else(|| {
             Status::internal(format!("output '{}' is not in CPU memory", output.name))
         })?;
-        writer.bytes_field(6, bytes, output.data.retained_bytes());
+        writer.bytes_field(6, bytes, &output.data);
     }
     Ok(())
 }

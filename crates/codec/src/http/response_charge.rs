@@ -10,9 +10,6 @@ use smallvec::SmallVec;
 
 use super::output::{OutputEncoding, OutputForm};
 
-/// Responses up to this size are not charged: the connection's account has a base for them.
-const UNCHARGED_BYTES_MAX: usize = 16 << 10;
-
 /// The JSON of an output without its elements: names of members, datatype and shape.
 const OUTPUT_TEXT_BYTES: usize = 256;
 
@@ -43,7 +40,7 @@ impl ResponseCharge {
             }
         }
         let bytes = all.saturating_add(text);
-        if bytes <= UNCHARGED_BYTES_MAX {
+        if bytes <= Account::SMALL_BYTES_MAX {
             return Ok(None);
         }
         let charge = Charge::new(account, bytes)?;

@@ -23,6 +23,10 @@ impl Account {
     /// one small message.
     pub const BASE_BYTES: usize = 32 << 10;
 
+    /// Buffers up to this size carry no charge of their own. The base of an HTTP connection
+    /// covers them, and the charge of a gRPC request.
+    pub const SMALL_BYTES_MAX: usize = 16 << 10;
+
     /// Charges below this are served from the account's credit, which is taken from the
     /// ledger in steps of this many bytes. An account never has twice as much credit.
     pub const STEP_BYTES: usize = 16 << 10;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use galatea_codec::grpc::GrpcCode;
+use galatea_gate::ledger::{Account, Exhausted};
 use galatea_infer::InferenceRequest;
 
 use super::memory_budget::{CallKind, MemoryBudget};
@@ -12,17 +13,44 @@ use crate::failure::Failure;
 /// its sink. A guess on the high side.
 const OVERHEAD_BYTES: usize = 2 << 10;
 
-/// The memory of a request that arrived as a message of `message_bytes`. Typed elements may
-/// take eight times as much as in the message, and small inputs, outputs and parameters
-/// more than that.
-pub(crate) fn request_bytes(message_bytes: usize, request: &InferenceRequest) -> usize {
-    let InferenceRequest { inputs, outputs, parameters, .. } = request;
-    let parts = size_of_val(inputs.as_slice())
-        .saturating_add(size_of_val(outputs.as_slice()))
-        .saturating_add(size_of_val(parameters.as_slice()));
-    let elements = inputs.iter().map(|input| input.data.len());
-    let decoded = elements.fold(parts, usize::saturating_add);
-    message_bytes.max(decoded).saturating_add(OVERHEAD_BYTES)
+/// The memory of a request.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct RequestSize {
+    /// All of it.
+    pub(crate) bytes: usize,
+    /// The part without a charge of its own: long messages and tensors are charged by their
+    /// owners.
+    uncharged: usize,
+}
+
+impl RequestSize {
+    /// The memory of a message that is not decoded.
+    pub(crate) const fn of_message(bytes: usize) -> Self {
+        let is_small = bytes <= Account::SMALL_BYTES_MAX;
+        Self { bytes, uncharged: if is_small { bytes } else { 0 } }
+    }
+
+    /// The memory of a request that arrived as a message of `message_bytes`. Typed elements
+    /// may take eight times as much as in the message, and small inputs, outputs and
+    /// parameters more than that.
+    pub(crate) fn new(message_bytes: usize, request: &InferenceRequest) -> Self {
+        let InferenceRequest { inputs, outputs, parameters, .. } = request;
+        let parts = size_of_val(inputs.as_slice())
+            .saturating_add(size_of_val(outputs.as_slice()))
+            .saturating_add(size_of_val(parameters.as_slice()));
+        let (mut decoded, mut uncharged) = (parts, parts);
+        for input in inputs {
+            decoded = decoded.saturating_add(input.data.len());
+            if !input.data.is_charged() {
+                uncharged = uncharged.saturating_add(input.data.len());
+            }
+        }
+        let message = Self::of_message(message_bytes);
+        Self {
+            bytes: message.bytes.max(decoded).saturating_add(OVERHEAD_BYTES),
+            uncharged: message.uncharged.max(uncharged).saturating_add(OVERHEAD_BYTES),
+        }
+    }
 }
 
 /// A request in progress. It counts from its beginning until its sink is dropped, even if
@@ -30,13 +58,34 @@ pub(crate) fn request_bytes(message_bytes: usize, request: &InferenceRequest) ->
 pub(crate) struct RequestCharge {
     budget: Arc<MemoryBudget>,
     bytes: usize,
+    /// The part that is charged to the account: what has no charge of its own.
+    charged: usize,
     kind: CallKind,
 }
 
 impl RequestCharge {
-    pub(crate) fn new(budget: Arc<MemoryBudget>, bytes: usize, kind: CallKind) -> Self {
+    /// Counts a request, and charges what has no charge of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Exhausted`] if there is no memory for it.
+    pub(crate) fn new(
+        budget: Arc<MemoryBudget>,
+        size: RequestSize,
+        kind: CallKind,
+    ) -> Result<Self, Exhausted> {
+        budget.account().charge(size.uncharged)?;
+        Ok(Self::begin(budget, size.bytes, size.uncharged, kind))
+    }
+
+    /// Counts a request that is refused, and charges nothing.
+    pub(crate) fn of_refused(budget: Arc<MemoryBudget>, size: RequestSize, kind: CallKind) -> Self {
+        Self::begin(budget, size.bytes, 0, kind)
+    }
+
+    fn begin(budget: Arc<MemoryBudget>, bytes: usize, charged: usize, kind: CallKind) -> Self {
         budget.charge_request(bytes, kind);
-        Self { budget, bytes, kind }
+        Self { budget, bytes, charged, kind }
     }
 
     /// The budget of the request's connection.
@@ -47,6 +96,9 @@ impl RequestCharge {
 
 impl Drop for RequestCharge {
     fn drop(&mut self) {
+        if self.charged > 0 {
+            self.budget.account().release(self.charged);
+        }
         self.budget.release_request(self.bytes, self.kind);
     }
 }

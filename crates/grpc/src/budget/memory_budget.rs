@@ -1,7 +1,10 @@
 //! The memory budget of a connection.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
+
+use galatea_gate::ledger::Account;
 
 /// Bytes that a connection has in flight, against their limits.
 pub(crate) struct MemoryBudget {
@@ -18,6 +21,8 @@ pub(crate) struct MemoryBudget {
     /// Messages that are not complete.
     arriving_bytes: AtomicUsize,
     limits: BudgetLimits,
+    /// The connection's part of what all connections hold.
+    account: Arc<Account>,
     /// Wakes the task of the connection when there is room for requests again.
     waker: Waker,
 }
@@ -53,8 +58,8 @@ pub(crate) enum CallKind {
 }
 
 impl MemoryBudget {
-    /// An unused budget. `waker` wakes the task of the connection.
-    pub(crate) const fn new(limits: BudgetLimits, waker: Waker) -> Self {
+    /// An unused budget of the connection with this account. `waker` wakes its task.
+    pub(crate) const fn new(limits: BudgetLimits, account: Arc<Account>, waker: Waker) -> Self {
         Self {
             call_unwritten_bytes: AtomicUsize::new(0),
             stream_unwritten_bytes: AtomicUsize::new(0),
@@ -63,8 +68,14 @@ impl MemoryBudget {
             stream_request_bytes: AtomicUsize::new(0),
             arriving_bytes: AtomicUsize::new(0),
             limits,
+            account,
             waker,
         }
+    }
+
+    /// The account that the memory of requests and responses is charged to.
+    pub(crate) const fn account(&self) -> &Arc<Account> {
+        &self.account
     }
 
     /// Counts a response; returns whether there is room for it.

@@ -32,14 +32,20 @@
 //!   messages that are not read. That is why the message that brings too much is refused,
 //!   unless it is the only one.
 
+//!
+//! All of this is also charged to the connection's account, its part of what all connections
+//! of all doors may hold (`--memory-limit`). What counts there is memory, once: a long message
+//! is charged by its owner, before its buffer grows, so that its tensors, and the responses
+//! that return them, have no charge of their own.
+
 mod charges;
 mod memory_budget;
 mod outgoing;
 mod stream_budget;
 
-pub(crate) use charges::{ArrivalCharge, RequestCharge, request_bytes};
+pub(crate) use charges::{ArrivalCharge, RequestCharge, RequestSize};
 pub(crate) use memory_budget::{BudgetLimits, CallKind, MemoryBudget};
-pub(crate) use outgoing::{Outgoing, ResponseBudget};
+pub(crate) use outgoing::{DroppedResponse, Outgoing, ResponseBudget};
 pub(crate) use stream_budget::{StreamBudget, StreamLimits};
 
 #[cfg(test)]

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use bytes::Buf;
 use galatea_codec::grpc::MessageChunks;
+use galatea_gate::ledger::Exhausted;
 
 use super::memory_budget::{CallKind, MemoryBudget};
 use super::stream_budget::StreamBudget;
+use crate::failure::Failure;
 
 /// What a response takes beside its bytes: frames, lists and reference counts. A guess on
 /// the high side, so that many tiny responses count as well.
@@ -50,23 +52,55 @@ impl ResponseBudget {
 pub(crate) struct Outgoing {
     message: MessageChunks,
     bytes: usize,
+    /// The part that is charged to the account: what has no charge of its own.
+    charged: usize,
     budget: ResponseBudget,
 }
 
+/// Why a response is dropped.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DroppedResponse {
+    /// The client does not read those before it.
+    Overrun,
+    /// There is no memory for it.
+    Exhausted(Exhausted),
+}
+
+impl From<DroppedResponse> for Failure {
+    fn from(dropped: DroppedResponse) -> Self {
+        match dropped {
+            DroppedResponse::Overrun => Self::overrun(),
+            DroppedResponse::Exhausted(exhausted) => exhausted.into(),
+        }
+    }
+}
+
 impl Outgoing {
-    /// Counts `message`; `None` if so much is unwritten that this one is dropped. If
-    /// unwritten responses keep too much memory alive beside their own, this one is copied.
-    pub(crate) fn new(message: MessageChunks, budget: ResponseBudget) -> Option<Self> {
+    /// Counts and charges `message`. If unwritten responses keep too much memory alive beside
+    /// their own, this one is copied.
+    ///
+    /// # Errors
+    ///
+    /// If it is dropped, because too much is unwritten or held.
+    pub(crate) fn new(
+        message: MessageChunks,
+        budget: ResponseBudget,
+    ) -> Result<Self, DroppedResponse> {
         let bytes = message.remaining().saturating_add(OVERHEAD_BYTES);
-        // Only a value that was charged may be dropped as such.
+        let charged = bytes.saturating_sub(message.charged_bytes());
+        let account = budget.connection().account();
+        account.charge(charged).map_err(DroppedResponse::Exhausted)?;
+        // Only a value that was counted may be dropped as such.
         if !budget.charge(bytes) {
-            return None;
+            account.release(charged);
+            return Err(DroppedResponse::Overrun);
         }
         let retained = message.extra_retained_bytes();
         if retained == 0 || budget.connection().charge_retained(retained) {
-            return Some(Self { message, bytes, budget });
+            return Ok(Self { message, bytes, charged, budget });
         }
-        Some(Self { message: message.into_owned(), bytes, budget })
+        let message = message.into_owned();
+        Ok(Self { message, bytes, charged, budget })
     }
 }
 
@@ -76,6 +110,7 @@ impl Drop for Outgoing {
         if retained > 0 {
             self.budget.connection().release_retained(retained);
         }
+        self.budget.connection().account().release(self.charged);
         self.budget.release(self.bytes);
     }
 }
@@ -110,6 +145,7 @@ mod tests {
 
     use bytes::Bytes;
     use galatea_codec::grpc::encode_infer_response;
+    use galatea_gate::ledger::Account;
     use galatea_infer::{InferenceResponse, OutputTensor};
     use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -147,7 +183,8 @@ mod tests {
             request_bytes_max: 1 << 30,
             arriving_bytes_max: 1 << 30,
         };
-        let budget = Arc::new(MemoryBudget::new(limits, Waker::noop().clone()));
+        let account = Arc::new(Account::unlimited());
+        let budget = Arc::new(MemoryBudget::new(limits, account, Waker::noop().clone()));
         let wholes: Vec<Bytes> = (0..4).map(|value| Bytes::from(vec![value; 100_000])).collect();
         let mut responses: Vec<Outgoing> =
             wholes.iter().map(|whole| response(&budget, whole)).collect();

@@ -2,7 +2,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Wake, Waker};
 
+use galatea_gate::ledger::{Account, Ledger};
+
 use super::*;
+use crate::failure::Failure;
 
 /// Limits that small tests reach.
 pub(crate) const LIMITS: BudgetLimits = BudgetLimits {
@@ -24,18 +27,23 @@ impl Wake for Count {
     }
 }
 
-fn unwatched() -> Arc<MemoryBudget> {
-    Arc::new(MemoryBudget::new(LIMITS, Waker::noop().clone()))
+/// An account that refuses nothing.
+pub(crate) fn account() -> Arc<Account> {
+    Arc::new(Account::unlimited())
 }
 
-fn charged(budget: ResponseBudget, text_bytes: usize) -> Option<Outgoing> {
+fn unwatched() -> Arc<MemoryBudget> {
+    Arc::new(MemoryBudget::new(LIMITS, account(), Waker::noop().clone()))
+}
+
+fn charged(budget: ResponseBudget, text_bytes: usize) -> Result<Outgoing, DroppedResponse> {
     let text = "x".repeat(text_bytes);
     let message =
         galatea_protocol::inference::ModelConfigRequest { name: text, ..Default::default() };
     Outgoing::new(galatea_codec::grpc::frame_message(&message).unwrap(), budget)
 }
 
-fn response(budget: &Arc<MemoryBudget>, text_bytes: usize) -> Option<Outgoing> {
+fn response(budget: &Arc<MemoryBudget>, text_bytes: usize) -> Result<Outgoing, DroppedResponse> {
     charged(ResponseBudget::Call(budget.clone()), text_bytes)
 }
 
@@ -48,7 +56,7 @@ fn responses_are_counted_until_they_are_dropped() {
     assert!(budget.is_full(CallKind::Unary));
     // One response may be larger than the limit; behind it there is no room.
     let third = response(&budget, 100_000).unwrap();
-    assert!(response(&budget, 1).is_none());
+    assert_eq!(response(&budget, 1).unwrap_err(), DroppedResponse::Overrun);
     drop(third);
     drop(first);
     assert!(!budget.is_full(CallKind::Unary));
@@ -78,9 +86,11 @@ fn streams_fill_the_connection_and_not_the_part_of_unary_calls() {
 #[test]
 fn a_request_is_counted_while_it_is_in_progress() {
     let woken = Arc::<Count>::default();
-    let budget = Arc::new(MemoryBudget::new(LIMITS, Waker::from(woken.clone())));
+    let budget = Arc::new(MemoryBudget::new(LIMITS, account(), Waker::from(woken.clone())));
     let check_woken = |expected| assert_eq!(woken.0.load(Ordering::Relaxed), expected);
-    let begin = |bytes, kind| RequestCharge::new(budget.clone(), bytes, kind);
+    let begin = |bytes, kind| {
+        RequestCharge::new(budget.clone(), RequestSize::of_message(bytes), kind).unwrap()
+    };
     let first = begin(600, CallKind::Unary);
     assert!(!budget.is_full(CallKind::Unary));
     let second = begin(600, CallKind::Unary);
@@ -113,4 +123,36 @@ fn arriving_messages_are_bounded_together_and_not_alone() {
     assert!(third.add(300).is_ok() && first.add(200).is_ok() && first.add(1).is_err());
     drop((first, third));
     assert_eq!(budget.request_bytes(), 0);
+}
+
+/// What has no charge of its own is charged to the connection's account.
+#[test]
+fn requests_and_responses_are_charged_to_the_account() {
+    let ledger = Arc::new(Ledger::new(Some(100_000)));
+    let account = Arc::new(Account::new(ledger.clone()));
+    let waker = Waker::noop().clone();
+    let budget = Arc::new(MemoryBudget::new(LIMITS, account.clone(), waker));
+    let begin = |bytes| {
+        let size = RequestSize::of_message(bytes);
+        RequestCharge::new(budget.clone(), size, CallKind::Unary)
+    };
+    let small = begin(10_000).unwrap();
+    // Its owner charged it.
+    let long = begin(1 << 30).unwrap();
+    assert_eq!(account.held(), 10_000);
+    let unread = response(&budget, 50_000).unwrap();
+    assert!((60_000..61_000).contains(&account.held()), "{}", account.held());
+    let dropped = response(&budget, 50_000).unwrap_err();
+    assert!(matches!(dropped, DroppedResponse::Exhausted(_)));
+    let failure = Failure::from(dropped);
+    assert!(failure.retry_after_secs.is_some() && failure.message.contains("--memory-limit"));
+    let other = Account::new(ledger.clone());
+    other.charge(100_000 - ledger.held()).unwrap();
+    // What is left is the connection's credit.
+    let last = begin(10_000).unwrap();
+    assert!(begin(10_000).is_err());
+    let refused =
+        RequestCharge::of_refused(budget.clone(), RequestSize::of_message(10), CallKind::Unary);
+    drop((small, long, unread, last, refused));
+    assert_eq!((budget.request_bytes(), budget.unwritten_bytes()), (0, 0));
 }

@@ -12,7 +12,8 @@
 //! neither grows nor touches fresh pages.
 //!
 //! The memory that the door keeps and the memory that it has lent to incomplete messages are
-//! [`POOL_BYTES_MAX`] together, whatever other clients send. A client that holds messages
+//! [`POOL_BYTES_MAX`] together, or an eighth of the memory limit if that is less, whatever
+//! other clients send. A client that holds messages
 //! back can have no more than that, and twice of what it has sent.
 
 use std::collections::VecDeque;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use galatea_codec::grpc::GrpcCode;
+use galatea_gate::ledger::{Account, Charge, Ledger};
 use galatea_stdx::Lock;
 use tokio::sync::Notify;
 
@@ -29,8 +31,10 @@ use crate::failure::Failure;
 
 /// The memory of shorter messages is not kept: the allocator reuses it.
 const POOLED_BYTES_MIN: usize = 128 << 10;
-/// How much memory is kept unused or lent to incomplete messages.
+/// How much memory is kept unused or lent to incomplete messages, at most.
 const POOL_BYTES_MAX: usize = 64 << 20;
+/// The same as a part of what requests and responses may hold: what is kept is not charged.
+const POOL_SHARE: usize = 8;
 /// How long memory is kept unused, at least; at most twice as long.
 const PERIOD: Duration = Duration::from_secs(5);
 
@@ -53,9 +57,9 @@ pub(crate) struct PartialMessage {
 
 impl PartialMessage {
     /// Begins a message of this length; takes no memory yet.
-    pub(crate) fn new(length: usize, pool: &Arc<MessagePool>) -> Self {
-        let buffer = MessageBuffer { bytes: Vec::new(), borrowed: 0, pool: pool.clone() };
-        Self { length, buffer }
+    pub(crate) fn new(length: usize, memory: &MessageMemory) -> Self {
+        let (bytes, memory) = (Vec::new(), memory.clone());
+        Self { length, buffer: MessageBuffer { bytes, borrowed: 0, charge: None, memory } }
     }
 
     /// How much has arrived.
@@ -83,16 +87,21 @@ impl PartialMessage {
     }
 
     /// Makes room for `needed` bytes and as many again, or borrows memory for the whole
-    /// message.
+    /// message. A message that has arrived so far is charged as a whole: of many that arrive
+    /// at once, those that the memory suffices for are taken, and the others refused early.
     fn make_room(&mut self, needed: usize) -> Result<(), Failure> {
         let threshold = loan_threshold(self.length);
-        if needed >= threshold && self.buffer.borrow(self.length) {
-            return Ok(());
+        if needed >= threshold {
+            self.buffer.charge(self.length)?;
+            if self.buffer.borrow(self.length) {
+                return Ok(());
+            }
         }
         let twice = needed.saturating_mul(2);
         // Below its threshold, a message has no more room than up to it, so that it comes
         // here again when it has arrived.
         let most = if needed < threshold { threshold } else { self.length };
+        self.buffer.charge(most.min(twice).max(needed))?;
         if self.buffer.grow(most.min(twice)) || self.buffer.grow(needed) {
             return Ok(());
         }
@@ -103,7 +112,7 @@ impl PartialMessage {
     pub(crate) fn finish(self) -> Bytes {
         let mut buffer = self.buffer;
         buffer.end_loan();
-        if buffer.bytes.capacity() < POOLED_BYTES_MIN {
+        if buffer.bytes.capacity() < POOLED_BYTES_MIN && buffer.charge.is_none() {
             return Bytes::from(std::mem::take(&mut buffer.bytes));
         }
         Bytes::from_owner(buffer)
@@ -116,13 +125,49 @@ struct MessageBuffer {
     bytes: Vec<u8>,
     /// How much memory is borrowed from the pool, while the message is incomplete.
     borrowed: usize,
-    pool: Arc<MessagePool>,
+    /// Released when the memory returns to the pool.
+    charge: Option<Charge>,
+    memory: MessageMemory,
+}
+
+/// Where the memory of messages comes from, and which account is charged for it.
+#[derive(Clone, Debug)]
+pub(crate) struct MessageMemory {
+    pub(crate) pool: Arc<MessagePool>,
+    pub(crate) account: Arc<Account>,
+}
+
+impl MessageMemory {
+    /// Memory without a limit.
+    #[cfg(test)]
+    pub(crate) fn unlimited() -> Self {
+        let account = Arc::new(Account::unlimited());
+        Self { pool: Arc::new(MessagePool::new(account.ledger().clone())), account }
+    }
+
+    /// A message that arrived in one piece, charged if it is long.
+    pub(crate) fn charged(&self, message: Bytes) -> Result<Bytes, Failure> {
+        if message.len() <= Account::SMALL_BYTES_MAX {
+            return Ok(message);
+        }
+        Ok(Bytes::from_owner(Charge::new(&self.account, message.len())?.hold(message)))
+    }
 }
 
 impl MessageBuffer {
+    /// Charges this many bytes in total, if they are many.
+    fn charge(&mut self, bytes: usize) -> Result<(), Failure> {
+        if bytes > Account::SMALL_BYTES_MAX {
+            let account = &self.memory.account;
+            let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
+            charge.reach(bytes)?;
+        }
+        Ok(())
+    }
+
     /// Moves to memory of the pool, if there is some for `length` bytes.
     fn borrow(&mut self, length: usize) -> bool {
-        let Some(mut bytes) = self.pool.lend(length) else { return false };
+        let Some(mut bytes) = self.memory.pool.lend(length) else { return false };
         self.borrowed = bytes.capacity();
         bytes.extend_from_slice(&self.bytes);
         self.bytes = bytes;
@@ -136,7 +181,7 @@ impl MessageBuffer {
 
     /// The message is complete or given up, so the pool counts its memory no longer.
     fn end_loan(&mut self) {
-        self.pool.end_loan(std::mem::take(&mut self.borrowed));
+        self.memory.pool.end_loan(std::mem::take(&mut self.borrowed));
     }
 }
 
@@ -150,14 +195,18 @@ impl Drop for MessageBuffer {
     fn drop(&mut self) {
         self.end_loan();
         if self.bytes.capacity() >= POOLED_BYTES_MIN {
-            self.pool.put(std::mem::take(&mut self.bytes));
+            self.memory.pool.put(std::mem::take(&mut self.bytes));
         }
     }
 }
 
 /// Memory for long messages that a door keeps.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct MessagePool {
+    /// How much is kept or lent, at most.
+    bytes_max: usize,
+    /// Learns how much is freed.
+    ledger: Arc<Ledger>,
     state: Lock<PoolState>,
     /// Notified when the pool is no longer empty.
     filled: Notify,
@@ -177,6 +226,13 @@ struct PoolState {
 type Period = u64;
 
 impl MessagePool {
+    /// An empty pool beside this ledger.
+    pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
+        let share = ledger.limit().map_or(usize::MAX, |limit| limit / POOL_SHARE);
+        let bytes_max = POOL_BYTES_MAX.min(share);
+        Self { bytes_max, ledger, state: Lock::default(), filled: Notify::new() }
+    }
+
     /// Lends empty memory for a message of this length, and not much more than needed.
     fn lend(&self, length: usize) -> Option<Vec<u8>> {
         if length < POOLED_BYTES_MIN {
@@ -202,7 +258,7 @@ impl MessagePool {
 
     /// Keeps memory. The oldest is freed if that is too much together with what is lent.
     fn put(&self, bytes: Vec<u8>) {
-        if bytes.capacity() > POOL_BYTES_MAX {
+        if bytes.capacity() > self.bytes_max {
             return;
         }
         let mut state = self.state.lock("keep memory");
@@ -210,7 +266,7 @@ impl MessagePool {
         let period = state.period;
         state.bytes = state.bytes.saturating_add(bytes.capacity());
         state.buffers.push_back((bytes, period));
-        let freed = state.pop_while(|state, _| state.total() > POOL_BYTES_MAX);
+        let freed = state.pop_while(|state, _| state.total() > self.bytes_max);
         drop(state);
         // The system may take its time to take memory back, so no lock is held.
         drop(freed);
@@ -227,6 +283,7 @@ impl MessagePool {
         state.period = now.wrapping_add(1);
         let is_empty = state.buffers.is_empty();
         drop(state);
+        self.ledger.note_freed(freed.iter().map(Vec::capacity).sum());
         drop(freed);
         is_empty
     }
@@ -269,8 +326,16 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
+    fn new_pool() -> Arc<MessagePool> {
+        Arc::new(MessagePool::new(Arc::default()))
+    }
+
+    fn memory(pool: &Arc<MessagePool>) -> MessageMemory {
+        MessageMemory { pool: pool.clone(), account: Arc::new(Account::unlimited()) }
+    }
+
     fn begin(pool: &Arc<MessagePool>, length: usize, there: usize) -> PartialMessage {
-        let mut part = PartialMessage::new(length, pool);
+        let mut part = PartialMessage::new(length, &memory(pool));
         part.push(&vec![7; there]).unwrap();
         part
     }
@@ -297,7 +362,7 @@ mod tests {
     #[test]
     fn memory_follows_the_bytes() {
         for (length, piece) in [(3 * MIB, 999), (16 * MIB, 16_384), (40 * MIB, MIB), (70, 3)] {
-            let mut part = PartialMessage::new(length, &Arc::default());
+            let mut part = PartialMessage::new(length, &memory(&new_pool()));
             part.push(&[]).unwrap();
             assert_eq!(capacity(&part), 0);
             let sent: Vec<u8> =
@@ -317,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_message_borrows_memory_for_its_whole_length_at_the_threshold() {
-        let pool = Arc::default();
+        let pool = new_pool();
         let place = {
             let first = message(&pool, 3 * MIB);
             first.as_ptr()
@@ -339,7 +404,7 @@ mod tests {
     /// A message that grew by itself borrows memory later, if there is some.
     #[test]
     fn memory_that_other_messages_return_is_used() {
-        let pool = Arc::default();
+        let pool = new_pool();
         let others = message(&pool, 3 * MIB);
         let mut part = begin(&pool, 2 * MIB, MIB);
         assert_eq!((part.buffer.borrowed, capacity(&part)), (0, 2 * MIB));
@@ -356,7 +421,7 @@ mod tests {
 
     #[test]
     fn announced_lengths_take_nothing_from_the_pool() {
-        let pool = Arc::default();
+        let pool = new_pool();
         drop(message(&pool, 60 * MIB));
         let parts: Vec<PartialMessage> = (0..1000).map(|_| begin(&pool, 60 * MIB, 100)).collect();
         assert_eq!(parts.iter().map(capacity).sum::<usize>(), 1000 * 200);
@@ -367,7 +432,7 @@ mod tests {
     /// is lent and kept, a message takes at most twice of what has arrived.
     #[test]
     fn lent_and_kept_memory_is_bounded_together() {
-        let pool = Arc::default();
+        let pool = new_pool();
         let mut held_back = Vec::new();
         for _ in 0..20 {
             drop((message(&pool, 20 * MIB), message(&pool, 20 * MIB)));
@@ -392,7 +457,7 @@ mod tests {
 
     #[test]
     fn memory_of_long_messages_is_reused() {
-        let pool = Arc::default();
+        let pool = new_pool();
         let first = message(&pool, 2 * MIB);
         let place = first.as_ptr();
         assert_eq!(pooled(&pool), (0, 0));
@@ -415,7 +480,7 @@ mod tests {
 
     #[test]
     fn the_newest_memory_is_kept_within_the_bound() {
-        let pool = Arc::default();
+        let pool = new_pool();
         drop((0..10).map(|_| message(&pool, 10 * MIB)).collect::<Vec<_>>());
         assert_eq!(pooled(&pool), (6, 60 * MIB));
         drop(message(&pool, POOL_BYTES_MAX + 1));
@@ -426,7 +491,7 @@ mod tests {
 
     #[test]
     fn unused_memory_is_freed() {
-        let pool = Arc::default();
+        let pool = new_pool();
         let messages = [message(&pool, MIB), message(&pool, MIB)];
         assert!(pool.end_period());
         drop(messages);
@@ -441,7 +506,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_idle_door_keeps_nothing() {
-        let pool = Arc::default();
+        let pool = new_pool();
         let idle = async {
             for _ in 0..3 {
                 drop(message(&pool, MIB));
@@ -455,5 +520,36 @@ mod tests {
             never = pool.shrink_in_time() => match never {},
             () = idle => {}
         }
+    }
+
+    #[test]
+    fn a_message_is_charged_before_its_memory_is_allocated() {
+        let ledger = Arc::new(Ledger::new(Some(10 * MIB)));
+        let account = Arc::new(Account::new(ledger.clone()));
+        let memory = MessageMemory { pool: Arc::new(MessagePool::new(ledger.clone())), account };
+        let begin = |there: usize| {
+            let mut part = PartialMessage::new(8 * MIB, &memory);
+            part.push(&vec![7; there]).map(|()| part)
+        };
+        // Below the threshold what has arrived is charged, and beyond it the whole.
+        let below = begin(200_000).unwrap();
+        assert_eq!(ledger.held(), 400_000);
+        let first = begin(loan_threshold(8 * MIB)).unwrap();
+        assert_eq!(ledger.held(), 8 * MIB + 400_000);
+        let failure = begin(loan_threshold(8 * MIB)).unwrap_err();
+        assert_eq!(failure.code, GrpcCode::ResourceExhausted);
+        assert!(failure.retry_after_secs.is_some(), "{failure:?}");
+        drop(below);
+        let mut first = first;
+        first.push(&vec![7; first.missing()]).unwrap();
+        let slice = first.finish().slice(5..6);
+        assert_eq!(ledger.held(), 8 * MIB);
+        // It is longer than an eighth of the limit, so that it isn't kept.
+        drop(slice);
+        assert!(ledger.held() == 0 && pooled(&memory.pool).1 <= 10 * MIB / POOL_SHARE);
+        let single = memory.charged(Bytes::from(vec![7; 100_000])).unwrap();
+        assert_eq!(ledger.held(), 100_000);
+        drop(single);
+        assert_eq!(ledger.held(), 0);
     }
 }

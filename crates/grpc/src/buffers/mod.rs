@@ -32,5 +32,5 @@ mod staging;
 
 pub(crate) use frames::FrameCounts;
 pub(crate) use gather::{Flusher, GatheringSocket, gather};
-pub(crate) use message_pool::{MessagePool, PartialMessage};
+pub(crate) use message_pool::{MessageMemory, MessagePool, PartialMessage};
 pub(crate) use staging::StagingPool;

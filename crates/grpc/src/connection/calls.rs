@@ -9,12 +9,13 @@ use galatea_codec::forward::forward;
 use galatea_codec::grpc::{GrpcCode, InferMessage, parse_version};
 use galatea_door::{Panicked, catch_panic};
 use galatea_gate::access::Admission;
+use galatea_gate::ledger::Charge;
 use galatea_infer::{CancelToken, Pass, ResponseSender, Status, api};
 use h2::RecvStream;
 
 use super::{ConnectionTask, panicked, panicked_status};
 use crate::budget::{
-    ArrivalCharge, CallKind, MemoryBudget, Outgoing, RequestCharge, ResponseBudget, request_bytes,
+    ArrivalCharge, CallKind, MemoryBudget, Outgoing, RequestCharge, RequestSize, ResponseBudget,
 };
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
@@ -38,10 +39,10 @@ impl ConnectionTask {
         method: Method,
     ) {
         let context = &self.context;
-        let reader =
-            MessageReader::new(context.options.bytes_max(method), context.message_pool.clone());
+        let reader = MessageReader::new(context.options.bytes_max(method), self.message_memory());
         let charge = ArrivalCharge::new(self.budget.clone());
-        let message = IncomingMessage { method, body, reader, inflation: None, charge };
+        let message =
+            IncomingMessage { method, body, reader, inflation: None, waiting: None, charge };
         let key = self.calls.insert(responder, head, |_| CallState::Receiving(message));
         self.receiving.push(key);
     }
@@ -68,6 +69,9 @@ impl ConnectionTask {
             let is_reset = call.responder.poll_reset(&mut cx).is_ready();
             if is_reset {
                 self.calls.remove(key);
+            } else if let Err(failure) = message.charge_waiting() {
+                self.fail(key, &failure);
+                return false;
             }
             return !is_reset;
         }
@@ -155,10 +159,13 @@ impl ConnectionTask {
     ) -> impl FnOnce() + Send + 'static {
         let (context, inbox, budget) =
             (self.context.clone(), self.inbox.clone(), self.budget.clone());
-        let charge = RequestCharge::new(budget.clone(), message.len(), CallKind::Unary);
+        let size = RequestSize::of_message(message.len());
+        let charge = RequestCharge::new(budget.clone(), size, CallKind::Unary);
         move || {
-            let _charge = charge;
-            let result = control_response(&context, &budget, admission, method, message);
+            let result = match charge {
+                Ok(_charge) => control_response(&context, &budget, admission, method, message),
+                Err(exhausted) => Err(exhausted.into()),
+            };
             // A closed inbox drops the event: the connection is gone.
             let _ = inbox.push(ConnectionEvent::CallFinished { call: key, result });
         }
@@ -175,7 +182,7 @@ impl ConnectionTask {
     ) -> Result<(), Status> {
         self.context.refuse_while_stopping()?;
         let message_bytes = message.len();
-        let message = InferMessage::parse(message)?;
+        let message = InferMessage::parse_charged(message, Some(self.budget.account()))?;
         let version = parse_version(message.model_version())?;
         if self.context.control.is_decoupled(pass, message.model_name(), version)? {
             return Err(Status::unsupported(
@@ -185,8 +192,8 @@ impl ConnectionTask {
         let (mut request, classification) = message.into_request(version)?;
         forward(&mut request.parameters, forwarded?);
         request.cancel = cancel;
-        let bytes = request_bytes(message_bytes, &request);
-        let charge = RequestCharge::new(self.budget.clone(), bytes, CallKind::Unary);
+        let size = RequestSize::new(message_bytes, &request);
+        let charge = RequestCharge::new(self.budget.clone(), size, CallKind::Unary)?;
         let sink = CallSink::new(charge, self.inbox.clone(), key, classification, coding);
         self.context.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(())
@@ -215,10 +222,21 @@ fn control_response(
 ) -> Result<Outgoing, Failure> {
     let response = catch_panic(|| control::respond(context, admission, method, message))
         .unwrap_or_else(|Panicked| Err(panicked_status()))?;
-    Outgoing::new(response, ResponseBudget::Call(budget.clone())).ok_or_else(Failure::overrun)
+    Ok(Outgoing::new(response, ResponseBudget::Call(budget.clone()))?)
 }
 
 impl IncomingMessage {
+    /// Charges what `h2` keeps of the message while the call waits.
+    fn charge_waiting(&mut self) -> Result<(), Failure> {
+        let bytes = self.body.flow_control().used_capacity();
+        if self.waiting.is_none() && bytes == 0 {
+            return Ok(());
+        }
+        let account = self.reader.account();
+        let waiting = self.waiting.get_or_insert_with(|| Charge::nothing(account.clone()));
+        Ok(waiting.set(bytes)?)
+    }
+
     /// Reads what has arrived; `None` if the client reset the call.
     ///
     /// No waker is registered for more: more arrives when the task of the connection polls
@@ -231,6 +249,7 @@ impl IncomingMessage {
         if self.inflation.is_some() {
             return Some(self.inflate(inflates));
         }
+        self.waiting = None;
         let mut cx = Context::from_waker(Waker::noop());
         while !self.body.is_end_stream() {
             match self.body.poll_data(&mut cx) {
@@ -277,8 +296,9 @@ impl IncomingMessage {
     /// The failure of a message that can't be taken. Files that are too long are the
     /// client's mistake, as over HTTP.
     fn refusal(&self, error: Failure) -> Failure {
-        let is_long_load =
-            error.code == GrpcCode::ResourceExhausted && self.method == Method::RepositoryModelLoad;
+        let is_long_load = error.retry_after_secs.is_none()
+            && error.code == GrpcCode::ResourceExhausted
+            && self.method == Method::RepositoryModelLoad;
         if !is_long_load {
             return error;
         }

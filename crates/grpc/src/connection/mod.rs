@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use self::upkeep::UpkeepState;
 use crate::budget::{BudgetLimits, CallKind, MemoryBudget, Outgoing};
-use crate::buffers::{Flusher, GatheringSocket, StagingPool, gather};
+use crate::buffers::{Flusher, GatheringSocket, MessageMemory, StagingPool, gather};
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
 use crate::calls::{CallHead, CallState, Calls};
@@ -85,7 +85,8 @@ pub(crate) async fn serve(
     flusher.take_over();
     let inbox = Arc::new(Inbox::new());
     let waker = inbox.waker();
-    let budget = Arc::new(MemoryBudget::new(limits(&context.options), waker.clone()));
+    let account = Arc::new(Account::of_connection(context.options.ledger.clone()));
+    let budget = Arc::new(MemoryBudget::new(limits(&context.options), account, waker.clone()));
     let registered = RegisteredConnection { inbox: inbox.clone(), budget: budget.clone() };
     let _registration = context.register(registered, accept_phase);
     let mut task = ConnectionTask::new(context, inbox, budget, waker, h2, flusher);
@@ -139,7 +140,7 @@ struct ConnectionTask {
     are_calls_paused: bool,
     /// How many bytes may be inflated in the rest of this round.
     inflates: usize,
-    /// What is inflated is charged to it.
+    /// What the connection holds is charged to it.
     account: Arc<Account>,
     resets: Arc<ResetFlag>,
     resets_waker: Waker,
@@ -198,7 +199,7 @@ impl ConnectionTask {
         flusher: Flusher,
     ) -> Self {
         let resets = Arc::<ResetFlag>::default();
-        let account = Arc::new(Account::of_connection(context.options.ledger.clone()));
+        let account = budget.account().clone();
         let state = UpkeepState::new(&context.options.keepalive, flusher.frames().clone());
         Self {
             context,
@@ -256,6 +257,14 @@ impl ConnectionTask {
             Poll::Pending => false,
         };
         self.keep_up(is_due, is_flushed)
+    }
+
+    /// Where the memory of messages comes from.
+    fn message_memory(&self) -> MessageMemory {
+        MessageMemory {
+            pool: self.context.message_pool.clone(),
+            account: self.budget.account().clone(),
+        }
     }
 
     /// Whether calls or streams wait for room that is there.

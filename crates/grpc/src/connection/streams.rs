@@ -8,13 +8,12 @@ use galatea_codec::forward::forward;
 use galatea_codec::grpc::stream::RequestTag;
 use galatea_codec::grpc::{InferMessage, parse_version};
 use galatea_door::catch_panic;
+use galatea_gate::ledger::Account;
 use galatea_infer::{Backpressure, InferenceRequest, Pass, ResponseSender, Status, api};
 use h2::RecvStream;
 
 use super::{ConnectionTask, panicked_status};
-use crate::budget::{
-    ArrivalCharge, CallKind, Outgoing, RequestCharge, StreamLimits, request_bytes,
-};
+use crate::budget::{ArrivalCharge, CallKind, Outgoing, RequestCharge, RequestSize, StreamLimits};
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
 use crate::calls::{CallHead, CallState};
@@ -46,12 +45,12 @@ impl ConnectionTask {
             messages_max: options.stream_messages_max,
             bytes_max: options.stream_bytes_max,
         };
+        let memory = self.message_memory();
         let key = self.calls.insert(responder, head, |key| {
             let (budget, inbox) = (self.budget.clone(), self.inbox.clone());
             let handle = Arc::new(StreamHandle::new(key, form, limits, budget, inbox));
             let charge = ArrivalCharge::new(self.budget.clone());
-            let pool = self.context.message_pool.clone();
-            let messages = MessageSplitter::new(options.message_bytes_max, pool);
+            let messages = MessageSplitter::new(options.message_bytes_max, memory);
             let stream = Stream::new(send, body, messages, handle, charge, request_coding);
             CallState::Streaming(Box::new(stream))
         });
@@ -89,6 +88,9 @@ impl ConnectionTask {
         self.begin_requests(key);
         if let Some(stream) = self.calls.stream(key) {
             stream.release_capacity();
+            if let Err(failure) = stream.charge_waiting() {
+                return self.fail(key, &failure);
+            }
         }
         self.end_if_done(key);
     }
@@ -127,21 +129,28 @@ impl ConnectionTask {
             Ok(pass) => pass,
             Err(mistake) => return self.fail(key, &Status::from(mistake).into()),
         };
-        let mut parsed = ParsedMessage::new(pass, &self.context, message);
+        let mut parsed = ParsedMessage::new(pass, &self.context, self.budget.account(), message);
         parsed.forward(&call.head.forwarded);
         let Some(stream) = self.calls.stream(key) else { return };
-        let bytes = match &parsed.request {
-            Ok(request) => request_bytes(message.len(), request),
-            Err(_) => message.len(),
+        let size = match &parsed.request {
+            Ok(request) => RequestSize::new(message.len(), request),
+            Err(_) => RequestSize::of_message(message.len()),
         };
-        let (slot, cancel) = stream.begin(parsed.mode, bytes);
+        let (slot, cancel) = stream.begin(parsed.mode, size.bytes);
         let handle = stream.handle().clone();
         let backpressure = match parsed.mode {
             ReplyMode::Immediate => Backpressure::default().with(handle.budget.clone()),
             ReplyMode::Ordered => Backpressure::default(),
         };
         let ParsedMessage { tag, mode, sends_empty_final, classification, request } = parsed;
-        let charge = RequestCharge::new(self.budget.clone(), bytes, CallKind::Stream);
+        let budget = &self.budget;
+        let (request, charge) = match RequestCharge::new(budget.clone(), size, CallKind::Stream) {
+            Ok(charge) => (request, charge),
+            Err(exhausted) => {
+                let charge = RequestCharge::of_refused(budget.clone(), size, CallKind::Stream);
+                (Err(exhausted.into()), charge)
+            }
+        };
         let sink =
             StreamSink::new(handle, slot, mode, tag, sends_empty_final, classification, charge);
         let sender = ResponseSender::new(Box::new(sink));
@@ -211,7 +220,12 @@ struct ParsedMessage {
 }
 
 impl ParsedMessage {
-    fn new(pass: Pass<api::Inference>, context: &DoorContext, message: &Bytes) -> Self {
+    fn new(
+        pass: Pass<api::Inference>,
+        context: &DoorContext,
+        account: &Arc<Account>,
+        message: &Bytes,
+    ) -> Self {
         let mut parsed = Self {
             tag: RequestTag::default(),
             mode: ReplyMode::Ordered,
@@ -220,7 +234,7 @@ impl ParsedMessage {
             request: Err(panicked_status()),
         };
         // After a panic the fields have what was parsed before.
-        if let Ok(request) = catch_panic(|| parsed.parse(pass, context, message)) {
+        if let Ok(request) = catch_panic(|| parsed.parse(pass, context, account, message)) {
             parsed.request = request;
         }
         parsed
@@ -239,9 +253,10 @@ impl ParsedMessage {
         &mut self,
         pass: Pass<api::Inference>,
         context: &DoorContext,
+        account: &Arc<Account>,
         message: &Bytes,
     ) -> Result<InferenceRequest, Status> {
-        let message = InferMessage::parse(message)?;
+        let message = InferMessage::parse_charged(message, Some(account))?;
         self.tag = RequestTag::new(&message);
         context.refuse_while_stopping()?;
         let version = parse_version(message.model_version())?;

@@ -108,7 +108,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
-    use crate::budget::tests::{Count, LIMITS};
+    use crate::budget::tests::{Count, LIMITS, account};
     use crate::budget::{Outgoing, ResponseBudget};
     use crate::failure::Failure;
 
@@ -116,7 +116,7 @@ mod tests {
 
     fn connection() -> (Arc<Inbox<ConnectionEvent>>, Arc<MemoryBudget>) {
         let inbox = Arc::new(Inbox::new());
-        let budget = Arc::new(MemoryBudget::new(LIMITS, inbox.waker()));
+        let budget = Arc::new(MemoryBudget::new(LIMITS, account(), inbox.waker()));
         (inbox, budget)
     }
 
@@ -157,7 +157,7 @@ mod tests {
             let message = galatea_protocol::inference::ServerLiveResponse { live: true };
             let message = galatea_codec::grpc::frame_message(&message).unwrap();
             let response = Outgoing::new(message, ResponseBudget::Call(budget.clone()));
-            let result = response.ok_or_else(Failure::overrun);
+            let result = response.map_err(Failure::from);
             ConnectionEvent::CallFinished { call: CALL, result }
         };
         inbox.push(event()).unwrap();

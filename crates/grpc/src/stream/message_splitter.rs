@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use galatea_codec::grpc::{GrpcCode, MESSAGE_PREFIX_BYTES};
+use galatea_gate::ledger::Account;
 
-use crate::buffers::{MessagePool, PartialMessage};
+use crate::buffers::{MessageMemory, PartialMessage};
 use crate::compression::ArrivedMessage;
 use crate::failure::Failure;
 use crate::message_reader::{MessagePrefix, parse_prefix};
@@ -15,7 +16,7 @@ use crate::message_reader::{MessagePrefix, parse_prefix};
 #[derive(Debug)]
 pub(crate) struct MessageSplitter {
     message_bytes_max: usize,
-    pool: Arc<MessagePool>,
+    memory: MessageMemory,
     frames: VecDeque<Bytes>,
     state: SplitterState,
     /// Whether the flag of the current message says that it is compressed.
@@ -37,10 +38,10 @@ impl SplitterState {
 }
 
 impl MessageSplitter {
-    pub(crate) const fn new(message_bytes_max: usize, pool: Arc<MessagePool>) -> Self {
+    pub(crate) const fn new(message_bytes_max: usize, memory: MessageMemory) -> Self {
         Self {
             message_bytes_max,
-            pool,
+            memory,
             frames: VecDeque::new(),
             state: SplitterState::START,
             is_compressed: false,
@@ -107,14 +108,14 @@ impl MessageSplitter {
                     let MessagePrefix { length, is_compressed } =
                         parse_prefix(*prefix, self.message_bytes_max)?;
                     self.is_compressed = is_compressed;
-                    self.state = SplitterState::Message(PartialMessage::new(length, &self.pool));
+                    self.state = SplitterState::Message(PartialMessage::new(length, &self.memory));
                 }
                 Ok(None)
             }
             SplitterState::Message(part) if part.len() == 0 && frame.len() >= part.missing() => {
                 let message = frame.split_to(part.missing());
                 self.state = SplitterState::START;
-                Ok(Some(message))
+                Ok(Some(self.memory.charged(message)?))
             }
             SplitterState::Message(part) => {
                 let bytes = frame.split_to(part.missing().min(frame.len()));
@@ -127,6 +128,16 @@ impl MessageSplitter {
     /// How many bytes were taken out since the last call: the client may send as many again.
     pub(crate) const fn take_consumed(&mut self) -> usize {
         std::mem::replace(&mut self.consumed, 0)
+    }
+
+    /// The account that messages are charged to.
+    pub(crate) const fn account(&self) -> &Arc<Account> {
+        &self.memory.account
+    }
+
+    /// The bytes of frames that were not taken out yet.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.frames.iter().map(Bytes::len).fold(0, usize::saturating_add)
     }
 
     /// How much has arrived of an incomplete message.
@@ -153,7 +164,7 @@ mod tests {
     use super::*;
 
     fn messages() -> MessageSplitter {
-        MessageSplitter::new(1000, Arc::default())
+        MessageSplitter::new(1000, MessageMemory::unlimited())
     }
 
     fn body(lengths: &[usize]) -> Vec<u8> {

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use galatea_codec::compression::Coding;
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::{Account, Charge};
 use galatea_infer::CancelToken;
 use h2::{Reason, RecvStream, SendStream};
 
@@ -25,6 +25,8 @@ pub(crate) struct Stream {
     arrival: ArrivalCharge,
     /// The coding of compressed requests.
     coding: Option<Coding>,
+    /// Frames that were not taken out when the stream was last served.
+    waiting: Option<Charge>,
     /// The request that is being inflated.
     inflation: Option<Inflation>,
     replies: ReorderBuffer<Result<Outgoing, Failure>>,
@@ -67,6 +69,7 @@ impl Stream {
             messages,
             arrival,
             coding,
+            waiting: None,
             inflation: None,
             replies: ReorderBuffer::new(),
             waker: handle.waker(),
@@ -165,6 +168,17 @@ impl Stream {
         self.inflation = Some(inflation);
         self.handle.wake();
         Ok(StreamInput::Pending)
+    }
+
+    /// Charges the frames that wait, because the stream or its connection is full.
+    pub(crate) fn charge_waiting(&mut self) -> Result<(), Failure> {
+        let bytes = self.messages.waiting_bytes();
+        if self.waiting.is_none() && bytes == 0 {
+            return Ok(());
+        }
+        let account = self.messages.account();
+        let waiting = self.waiting.get_or_insert_with(|| Charge::nothing(account.clone()));
+        Ok(waiting.set(bytes)?)
     }
 
     /// Lets the client send as many bytes again as were taken out.

@@ -10,7 +10,7 @@ use galatea_codec::grpc::stream::{
 use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status};
 
 use super::handle::{StreamErrors, StreamHandle};
-use crate::budget::{Outgoing, RequestCharge, ResponseBudget};
+use crate::budget::{DroppedResponse, Outgoing, RequestCharge, ResponseBudget};
 use crate::call_sink::{SingleResponse, classified};
 use crate::event::ConnectionEvent;
 use crate::failure::Failure;
@@ -75,6 +75,29 @@ impl StreamSink {
         }
     }
 
+    /// A message that is counted, or the error in its place if there is no memory for it;
+    /// `None` if the stream is to be reset.
+    fn outgoing(
+        &self,
+        message: MessageChunks,
+        is_final: bool,
+    ) -> Option<Result<Outgoing, Failure>> {
+        let budget = || ResponseBudget::Stream(self.stream.budget.clone());
+        let exhausted = match Outgoing::new(message, budget()) {
+            Ok(outgoing) => return Some(Ok(outgoing)),
+            Err(DroppedResponse::Overrun) => return None,
+            Err(DroppedResponse::Exhausted(exhausted)) => exhausted,
+        };
+        match self.stream.form.errors {
+            StreamErrors::AsStatus => Some(Err(exhausted.into())),
+            StreamErrors::AsMessages => {
+                let text = exhausted.to_string();
+                let message = encode_stream_failure(&self.tag, &text, is_final).ok()?;
+                Outgoing::new(message, budget()).ok().map(Ok)
+            }
+        }
+    }
+
     fn send(&self, message: Option<Result<MessageChunks, Failure>>, is_final: bool) {
         let (call, slot) = (self.stream.call, self.slot);
         let message = match message {
@@ -85,15 +108,14 @@ impl StreamSink {
                     Some(coding) => message.compressed(coding),
                     None => message,
                 };
-                let budget = ResponseBudget::Stream(self.stream.budget.clone());
-                let Some(outgoing) = Outgoing::new(message, budget) else {
+                let Some(outgoing) = self.outgoing(message, is_final) else {
                     // Further replies are dropped, so that a model without end can't fill
                     // the inbox of the connection.
                     self.stream.budget.end();
                     self.stream.push(ConnectionEvent::StreamOverrun { call });
                     return;
                 };
-                Some(Ok(outgoing))
+                Some(outgoing)
             }
         };
         self.stream.push(ConnectionEvent::StreamReply { call, slot, message, is_final });

@@ -2,12 +2,11 @@
 
 use bytes::Bytes;
 use galatea_codec::http::{body_too_large, inflated_body_too_large};
-use galatea_gate::ledger::Exhausted;
+use galatea_gate::ledger::{Account, Exhausted};
 use galatea_stdx::len64;
 use hyper::StatusCode;
 
 use super::Api;
-use crate::charged_buffer::UNCHARGED_BYTES_MAX;
 use crate::compression::BodyCoding;
 use crate::endpoint::Disconnected;
 use crate::guard::exiting;
@@ -98,7 +97,7 @@ impl Api {
 /// received. Bodies beyond `bytes_max` are refused for that.
 fn check_memory<B: RequestBody>(body: &B, bytes_max: u64) -> Result<(), Exhausted> {
     let length = body.length_min();
-    if length <= len64(UNCHARGED_BYTES_MAX) || length > bytes_max {
+    if length <= len64(Account::SMALL_BYTES_MAX) || length > bytes_max {
         return Ok(());
     }
     let length = usize::try_from(length).unwrap_or(usize::MAX);
