@@ -105,14 +105,17 @@ class Run:
 
     def workload(self, workload: workloads.Workload, rounds: int) -> None:
         """Measures the servers in turn, round after round."""
-        sides: dict[str, report.Rounds] = {each.name: [] for each in self._servers}
+        servers = [
+            each for each in self._servers if workload.has_rival() or each.name == report.OURS
+        ]
+        sides: dict[str, report.Rounds] = {each.name: [] for each in servers}
         self.results[workload.name] = sides
         is_load = isinstance(workload, workloads.Load)
         compared = workload if is_load and workload.compare_bare else None
         if compared:
             sides[report.BARE] = []
         for number in range(rounds):
-            for server in self._servers:
+            for server in servers:
                 sides[server.name].append(self._once(server, workload, number))
             if compared:
                 sides[report.BARE].append(self._bare(compared, number))

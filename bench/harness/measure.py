@@ -11,7 +11,7 @@ import sys
 import time
 from contextlib import AbstractContextManager
 
-from . import bare, h2load, perf_analyzer, process, server
+from . import bare, h2load, perf_analyzer, process, server, tls
 from .generator import Generator, Plan
 from .models import ModelStore
 from .server import Program, ModelCounts, Server
@@ -89,8 +89,13 @@ def _start(
     if isinstance(workload, Load) and workload.apart:
         flags.append(f"--host-policy=cpu,cpu-cores={core}-{core}")
         core = bench.load_core
+    context = None
+    if isinstance(workload, Load) and workload.tls:
+        certificate = tls.certificate(bench.work)
+        flags += certificate.flags(workload)
+        context = certificate.context() if workload.protocol == "http" else None
     program = dataclasses.replace(program, command=(*program.command, *flags))
-    return server.running(program, repository, core, log)
+    return server.running(program, repository, core, log, context)
 
 
 def _startup(bench: Bench, program: Program, workload: Startup) -> Values:

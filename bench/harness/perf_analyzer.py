@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import sys
 
+from . import tls
 from .generator import ClientView, Plan
 from .workloads import Load
 
@@ -39,7 +40,10 @@ def plan(program: str, load: Load, address: str, seconds: float, work: pathlib.P
     """Plans a run of about this many seconds once requests flow."""
     report = work / "load.csv"
     window_ms = round(seconds * 1000 / WINDOWS)
-    command = [program, "-m", load.model, "-i", load.protocol, "-u", address]
+    scheme = "https://" if load.tls and load.protocol == "http" else ""
+    command = [program, "-m", load.model, "-i", load.protocol, "-u", scheme + address]
+    if load.tls:
+        command += _tls_options(load, str(tls.certificate(work).certificate))
     command += ["--concurrency-range", str(load.concurrency)]
     # One thread drives all clients; many threads on one core can hang it.
     if load.concurrency > 1:
@@ -54,6 +58,12 @@ def plan(program: str, load: Load, address: str, seconds: float, work: pathlib.P
     command += ["-p", str(window_ms), "-r", str(WINDOWS), "-s", "999"]
     command += ["-f", str(report)]
     return Plan(tuple(command), report, parse_report, _environment())
+
+
+def _tls_options(load: Load, certificate: str) -> list[str]:
+    if load.protocol == "grpc":
+        return ["--ssl-grpc-use-ssl", "--ssl-grpc-root-certifications-file", certificate]
+    return ["--ssl-https-ca-certificates-file", certificate]
 
 
 def _elements(shape: str) -> int:

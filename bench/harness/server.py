@@ -8,6 +8,7 @@ import http.client
 import json
 import pathlib
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator
@@ -41,8 +42,15 @@ class ModelCounts:
 class Server:
     """A running server."""
 
-    def __init__(self, child: subprocess.Popen[bytes], http_port: int, grpc_port: int) -> None:
+    def __init__(
+        self,
+        child: subprocess.Popen[bytes],
+        http_port: int,
+        grpc_port: int,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         self._child = child
+        self._context = context
         self._http_port = http_port
         self._grpc_port = grpc_port
         self.ready_seconds = 0.0
@@ -65,7 +73,14 @@ class Server:
         self.pid = process.listener(self._child.pid, self._http_port)
 
     def _get(self, path: str, timeout: float) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(HOST, self._http_port, timeout=timeout)
+        address = (HOST, self._http_port)
+        connection: http.client.HTTPConnection
+        if self._context is None:
+            connection = http.client.HTTPConnection(*address, timeout=timeout)
+        else:
+            connection = http.client.HTTPSConnection(
+                *address, timeout=timeout, context=self._context
+            )
         try:
             connection.request("GET", path)
             response = connection.getresponse()
@@ -113,9 +128,16 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def running(
-    program: Program, repository: pathlib.Path, core: int, log: pathlib.Path
+    program: Program,
+    repository: pathlib.Path,
+    core: int,
+    log: pathlib.Path,
+    context: ssl.SSLContext | None = None,
 ) -> Iterator[Server]:
-    """Runs a server on the repository, ready and pinned to the core."""
+    """Runs a server on the repository, ready and pinned to the core.
+
+    Its HTTP port speaks TLS if there is a context.
+    """
     http_port, grpc_port, metrics_port = free_ports(3)
     command = [
         *program.command,
@@ -126,13 +148,17 @@ def running(
         f"--grpc-port={grpc_port}",
         f"--metrics-port={metrics_port}",
     ]
-    with started(command, (http_port, grpc_port), core, log) as server:
+    with started(command, (http_port, grpc_port), core, log, context) as server:
         yield server
 
 
 @contextlib.contextmanager
 def started(
-    command: list[str], ports: tuple[int, int], core: int, log: pathlib.Path
+    command: list[str],
+    ports: tuple[int, int],
+    core: int,
+    log: pathlib.Path,
+    context: ssl.SSLContext | None = None,
 ) -> Iterator[Server]:
     """Runs a program that serves HTTP and gRPC on these ports, ready and pinned to the core."""
     with log.open("wb") as output:
@@ -140,7 +166,7 @@ def started(
         child = subprocess.Popen(
             ["taskset", "-c", str(core), *command], stdout=output, stderr=subprocess.STDOUT
         )
-        server = Server(child, *ports)
+        server = Server(child, *ports, context)
         try:
             server.wait_ready(beginning)
             yield server

@@ -36,6 +36,8 @@ class Load:
     concurrency: int
     shapes: tuple[str, ...] = ()
     shared_memory: bool = False
+    # The protocol is spoken inside TLS.
+    tls: bool = False
     compare_direct: bool = False
     # Compared with a loop that sends recorded bytes.
     compare_bare: bool = False
@@ -59,6 +61,10 @@ class Load:
             return (self.model,)
         return (self.model, self.executes[0])
 
+    def has_rival(self) -> bool:
+        """Returns whether Triton can serve the load: its HTTP has no TLS."""
+        return not self.tls or self.protocol != "http"
+
     def needs(self, client: Client) -> bool:
         """Returns whether this load generator produces the load."""
         return self.client is client
@@ -76,6 +82,10 @@ class Startup:
     def model_names(self) -> tuple[str, ...]:
         """The models that the server must have."""
         return self.models
+
+    def has_rival(self) -> bool:
+        """Triton can do the same."""
+        return True
 
     def needs(self, client: Client) -> bool:
         """Only the harness sends requests to the idle server."""
@@ -146,6 +156,10 @@ def all_workloads() -> list[Workload]:
     loads += [_lean(_hosted(kind, 32)) for kind in both]
     loads += [*_cached(OWN_CACHE), *_cached(HOSTED_CACHE)]
     loads += [_identity("-1MiB", large, kind, 8) for kind in both]
+    loads += [
+        dataclasses.replace(load, name=f"{load.name}-tls", tls=True)
+        for load in (_identity("-1MiB", large, kind, 8) for kind in both)
+    ]
     loads += [
         dataclasses.replace(_identity("-16MiB", 16 * large, kind, 4), longer=2) for kind in both
     ]
