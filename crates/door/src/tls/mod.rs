@@ -23,6 +23,8 @@ mod reload;
 mod socket;
 #[cfg(test)]
 mod test_certificates;
+#[cfg(test)]
+mod tests;
 
 pub use acceptor::{Tls, TlsStream};
 pub use config::{ApplicationProtocol, Clients, TlsConfig, TlsError, TlsFile, TlsFiles};
