@@ -40,18 +40,23 @@ impl Validity {
 impl<'d> Certificate<'d> {
     /// Reads a certificate; `None` if it isn't one.
     pub(super) fn parse(der: &'d [u8]) -> Option<Self> {
-        let mut whole = Reader(Reader(der).value(SEQUENCE)?.content);
+        let mut outside = Reader(der);
+        let mut whole = Reader(outside.value(SEQUENCE)?.content);
         let signed = whole.value(SEQUENCE)?;
         let signature_algorithm = whole.value(SEQUENCE)?.content;
         let signature = bits(&whole.value(BIT_STRING)?)?;
         let mut fields = Reader(signed.content);
         let is_version_1 = fields.value(VERSION).is_none();
         let _serial = fields.value(INTEGER)?;
-        let _algorithm = fields.value(SEQUENCE)?;
+        let signed_algorithm = fields.value(SEQUENCE)?.content;
         let issuer = fields.value(SEQUENCE)?.encoded;
         let validity = validity(&fields.value(SEQUENCE)?)?;
         let subject = fields.value(SEQUENCE)?.encoded;
         let public_key = fields.value(SEQUENCE)?.encoded;
+        let is_whole = outside.0.is_empty() && whole.0.is_empty();
+        if !is_whole || signed_algorithm != signature_algorithm {
+            return None;
+        }
         Some(Self {
             is_version_1,
             issuer,
@@ -201,6 +206,7 @@ mod tests {
         for end in 0..whole.len() {
             assert!(Certificate::parse(&whole[..end]).is_none(), "{end}");
         }
+        assert!(Certificate::parse(&[&whole, &[0][..]].concat()).is_none());
         for length in [&[0x80][..], &[0x85, 1, 1, 1, 1, 1], &[0x84, 0xff, 0xff, 0xff, 0xff]] {
             assert!(Reader(&[&[SEQUENCE], length].concat()).value(SEQUENCE).is_none());
         }
