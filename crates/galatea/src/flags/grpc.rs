@@ -147,7 +147,10 @@ const GRPC_USE_SSL: Flag = Flag {
     argument: Some("boolean"),
     default: "false",
     help: "Whether gRPC is encrypted with TLS.",
-    apply: |settings, value| settings.grpc.tls.set_use_ssl(value),
+    apply: |settings, value| {
+        settings.grpc.tls.set_use_ssl(value::boolean(value)?);
+        Ok(())
+    },
 };
 
 const GRPC_USE_SSL_MUTUAL: Flag = Flag {
@@ -156,7 +159,10 @@ const GRPC_USE_SSL_MUTUAL: Flag = Flag {
     default: "",
     help: "Whether clients must show a certificate that --grpc-root-cert has signed. It turns \
            TLS on, whatever --grpc-use-ssl says; the value false turns it on without that demand.",
-    apply: |settings, value| settings.grpc.tls.set_use_ssl_mutual(value),
+    apply: |settings, value| {
+        settings.grpc.tls.set_use_ssl_mutual(value::boolean(value)?);
+        Ok(())
+    },
 };
 
 const GRPC_SERVER_CERT: Flag = Flag {

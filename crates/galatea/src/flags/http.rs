@@ -128,7 +128,10 @@ const HTTP_USE_SSL: Flag = Flag {
     argument: Some("boolean"),
     default: "false",
     help: "Whether HTTP is encrypted with TLS.",
-    apply: |settings, value| settings.http.tls.set_use_ssl(value),
+    apply: |settings, value| {
+        settings.http.tls.set_use_ssl(value::boolean(value)?);
+        Ok(())
+    },
 };
 
 const HTTP_USE_SSL_MUTUAL: Flag = Flag {
@@ -137,7 +140,10 @@ const HTTP_USE_SSL_MUTUAL: Flag = Flag {
     default: "",
     help: "Whether clients must show a certificate that --http-root-cert has signed. It turns \
            TLS on, whatever --http-use-ssl says; the value false turns it on without that demand.",
-    apply: |settings, value| settings.http.tls.set_use_ssl_mutual(value),
+    apply: |settings, value| {
+        settings.http.tls.set_use_ssl_mutual(value::boolean(value)?);
+        Ok(())
+    },
 };
 
 const HTTP_SERVER_CERT: Flag = Flag {

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use super::value::{self, Refusal};
-
 /// TLS at an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsSettings {
@@ -65,16 +63,14 @@ impl TlsSettings {
         self.uses_ssl || self.is_mutual
     }
 
-    pub(super) fn set_use_ssl(&mut self, value: &str) -> Result<(), Refusal> {
-        self.uses_ssl = value::boolean(value)?;
-        Ok(())
+    pub(super) const fn set_use_ssl(&mut self, value: bool) {
+        self.uses_ssl = value;
     }
 
     /// As in Triton, this turns TLS on even if its value is false.
-    pub(super) fn set_use_ssl_mutual(&mut self, value: &str) -> Result<(), Refusal> {
-        self.is_mutual = value::boolean(value)?;
+    pub(super) const fn set_use_ssl_mutual(&mut self, value: bool) {
+        self.is_mutual = value;
         self.uses_ssl = true;
-        Ok(())
     }
 
     /// Remarks about files that are given and not read.
@@ -102,24 +98,20 @@ mod tests {
 
     #[test]
     fn either_flag_turns_it_on() {
-        let on = |ssl: &[&str], mutual: &[&str]| {
+        let on = |ssl: &[bool], mutual: &[bool]| {
             let mut settings = TlsSettings::default();
-            for value in mutual {
-                settings.set_use_ssl_mutual(value).unwrap();
-            }
-            for value in ssl {
-                settings.set_use_ssl(value).unwrap();
-            }
+            mutual.iter().for_each(|value| settings.set_use_ssl_mutual(*value));
+            ssl.iter().for_each(|value| settings.set_use_ssl(*value));
             (settings.is_on(), settings.is_mutual)
         };
         assert_eq!(on(&[], &[]), (false, false));
-        assert_eq!(on(&["1"], &[]), (true, false));
-        assert_eq!(on(&["1", "0"], &[]), (false, false));
-        assert_eq!(on(&[], &["true"]), (true, true));
-        assert_eq!(on(&[], &["false"]), (true, false));
-        assert_eq!(on(&["false"], &["false"]), (false, false));
+        assert_eq!(on(&[true], &[]), (true, false));
+        assert_eq!(on(&[true, false], &[]), (false, false));
+        assert_eq!(on(&[], &[true]), (true, true));
+        assert_eq!(on(&[], &[false]), (true, false));
+        assert_eq!(on(&[false], &[false]), (false, false));
         // Clients that show no certificate must not be let in.
-        assert_eq!(on(&["false"], &["true"]), (true, true));
+        assert_eq!(on(&[false], &[true]), (true, true));
     }
 
     #[test]
@@ -130,7 +122,7 @@ mod tests {
             remarks,
             ["'--grpc-server-key' has no effect: --grpc-use-ssl does not ask for TLS"]
         );
-        settings.set_use_ssl("on").unwrap();
+        settings.set_use_ssl(true);
         assert_eq!(settings.remarks(GRPC).count(), 0);
     }
 }
