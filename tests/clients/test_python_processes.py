@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import shutil
 import signal
 import stat
 from collections.abc import Iterator
@@ -323,6 +324,43 @@ def test_python_based_backends(
     with start_python(tmp_path) as running:
         running.wait_until_ready()
         assert children(running) == [serving_process(running, "m")]
+
+
+@pytest.mark.parametrize("home", ["in_python", "model"])
+def test_python_based_backends_with_a_library_of_their_own(
+    start_python: PythonServer,  # noqa: F811
+    tmp_path: pathlib.Path,
+    home: str,
+) -> None:
+    """The Python backend's library is found where that of any backend is."""
+    name = f"own_{home}"
+    own = start_python.backends / name
+    own.mkdir()
+    (own / "model.py").write_text((MODELS / "process.py").read_text())
+    write_model(tmp_path / "models", "m", PROCESS, None, backend=name)
+    place = own if home == "in_python" else tmp_path / "models" / "m"
+    python = start_python.backends / "python"
+    shutil.copy(python / "libtriton_python.so", place)
+    with start_python(tmp_path / "models") as running:
+        running.wait_until_ready()
+        assert children(running) == [serving_process(running, "m")]
+
+
+def test_environment_of_a_python_based_backend(
+    start_python: PythonServer,  # noqa: F811
+    tmp_path: pathlib.Path,
+) -> None:
+    """An archive beside the backend is the environment of models that name none."""
+    own = start_python.backends / "with_environment"
+    own.mkdir()
+    (own / "model.py").write_text((MODELS / "process.py").read_text())
+    (own / "pb_exec_env_model.py.tar.gz").write_bytes(b"no archive")
+    write_model(tmp_path, "m", PROCESS, None, backend="with_environment")
+    with start_python(tmp_path, EXPLICIT) as running:
+        running.wait_until_live()
+        assert "archive_read_open_filename() failed" in (load(running, "m") or "")
+        archive = own / "pb_exec_env_model.py.tar.gz"
+        assert f"Using Python execution env {archive}" in running.log()
 
 
 def test_settings_of_shared_memory(

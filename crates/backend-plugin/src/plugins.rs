@@ -175,6 +175,9 @@ impl BackendTrait for PluginBackend {
         if let Some(runtime) = found.runtime {
             runtime.clone_into(&mut draft.message_mut().runtime);
         }
+        if let Some(archive) = &found.environment {
+            draft.set_missing_parameter("EXECUTION_ENV_PATH", &archive.to_string_lossy());
+        }
         draft.prefer_instances(
             &backend.preferred.lock("read preferred instances"),
             &settings.support,

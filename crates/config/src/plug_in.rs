@@ -1,8 +1,8 @@
 //! What a plug-in backend sees of a configuration before it is final, and what it may
 //! change.
 
-use galatea_protocol::inference::ModelInstanceGroup;
 use galatea_protocol::inference::model_instance_group::Kind;
+use galatea_protocol::inference::{ModelInstanceGroup, ModelParameter};
 
 use crate::spec::InstanceKind;
 use crate::{ConfigDraft, Support, json, normalize};
@@ -23,6 +23,15 @@ impl ConfigDraft {
     #[must_use]
     pub fn runtime(&self) -> &str {
         &self.message().runtime
+    }
+
+    /// Adds a parameter with this text, unless the configuration has it.
+    pub fn set_missing_parameter(&mut self, key: &str, text: &str) {
+        let parameters = &mut self.message_mut().parameters;
+        if !parameters.contains_key(key) {
+            let parameter = ModelParameter { string_value: text.to_owned() };
+            parameters.insert(key.to_owned(), parameter);
+        }
     }
 
     /// The current configuration as JSON, with the defaults that follow from it alone, in

@@ -64,6 +64,7 @@ mod tests {
             directory: folder.path().join("own"),
             settings_name: String::from("python"),
             runtime: None,
+            environment: None,
         };
         let before = file_fingerprints(&found).unwrap();
         let paths: Vec<&Path> = before.iter().map(FileFingerprint::path).collect();

@@ -9,6 +9,8 @@ use galatea_infer::Status;
 
 /// The file that marks a directory as a backend written in Python.
 const PYTHON_BACKEND_FILE: &str = "model.py";
+/// The environment of such a backend: an archive that its models use unless they name another.
+const PYTHON_ENVIRONMENT_FILE: &str = "pb_exec_env_model.py.tar.gz";
 /// The backend that executes such backends.
 const PYTHON_BACKEND: &str = "python";
 
@@ -33,6 +35,8 @@ pub(crate) struct BackendLibrary {
     pub(crate) settings_name: String,
     /// The configuration's `runtime` if the backend is written in Python.
     pub(crate) runtime: Option<&'static str>,
+    /// The archive with the environment of a backend written in Python.
+    pub(crate) environment: Option<PathBuf>,
 }
 
 /// The parameters of a search.
@@ -75,7 +79,8 @@ impl BackendSearch<'_> {
                 self.model
             )));
         }
-        if let Some(found) = self.library(name)? {
+        let directories = self.directories();
+        if let Some(found) = self.library(name, &directories)? {
             return Ok(found);
         }
         let own = self.backend_directory.join(self.backend);
@@ -85,12 +90,16 @@ impl BackendSearch<'_> {
         if self.runtime.is_empty() {
             return Err(self.not_found());
         }
+        Err(self.library_not_found(name, &directories))
+    }
+
+    fn library_not_found(&self, name: &str, directories: &[(PathBuf, bool)]) -> Status {
         let searched: String =
-            self.directories().iter().map(|(place, _)| format!("'{}' ", place.display())).collect();
-        Err(Status::invalid_argument(format!(
+            directories.iter().map(|(place, _)| format!("'{}' ", place.display())).collect();
+        Status::invalid_argument(format!(
             "unable to find backend library '{name}' for model '{}', searched: {searched}",
             self.model
-        )))
+        ))
     }
 
     fn not_found(&self) -> Status {
@@ -114,45 +123,55 @@ impl BackendSearch<'_> {
         }
     }
 
-    fn library(&self, name: &str) -> Result<Option<BackendLibrary>, Status> {
-        for (place, in_repository) in self.directories() {
+    fn library(
+        &self,
+        name: &str,
+        directories: &[(PathBuf, bool)],
+    ) -> Result<Option<BackendLibrary>, Status> {
+        for (place, in_repository) in directories {
             let library = place.join(name);
             if !library.is_file() {
                 continue;
             }
-            if in_repository {
+            if *in_repository {
                 check_beneath(&library, self.files.model_path())?;
             }
             return Ok(Some(BackendLibrary {
                 library,
-                directory: place,
+                directory: place.clone(),
                 settings_name: self.backend.to_owned(),
                 runtime: None,
+                environment: None,
             }));
         }
         Ok(None)
     }
 
+    /// A backend written in Python: the Python backend's library, wherever a library of this
+    /// backend may be or in its own directory, and `model.py` in the backend's directory.
     fn python_based(&self) -> Result<BackendLibrary, Status> {
+        let name = library_name(PYTHON_BACKEND);
+        let mut directories = self.directories();
+        directories.push((self.backend_directory.join(PYTHON_BACKEND), false));
+        let found = self.library(&name, &directories)?;
+        let found = found.ok_or_else(|| self.library_not_found(&name, &directories))?;
         let directory = self.backend_directory.join(self.backend);
-        let library =
-            self.backend_directory.join(PYTHON_BACKEND).join(library_name(PYTHON_BACKEND));
-        for needed in [directory.join(PYTHON_BACKEND_FILE), library.clone()] {
-            if !needed.is_file() {
-                return Err(Status::invalid_argument(format!(
-                    "unable to find '{}', which backend '{}' of model '{}' needs because it is \
-                     written in Python",
-                    needed.display(),
-                    self.backend,
-                    self.model
-                )));
-            }
+        let file = directory.join(PYTHON_BACKEND_FILE);
+        if !file.is_file() {
+            return Err(Status::invalid_argument(format!(
+                "unable to find Python backend based backend library '{PYTHON_BACKEND_FILE}' for \
+                 model '{}', searched: '{}'",
+                self.model,
+                file.display()
+            )));
         }
+        let environment = directory.join(PYTHON_ENVIRONMENT_FILE);
         Ok(BackendLibrary {
-            library,
             directory,
             settings_name: PYTHON_BACKEND.to_owned(),
             runtime: Some(PYTHON_BACKEND_FILE),
+            environment: Some(environment).filter(|archive| archive.is_file()),
+            ..found
         })
     }
 }
@@ -333,11 +352,42 @@ mod tests {
         let folder = Folder::new();
         folder.directory("models/m/1");
         folder.file("backends/b/model.py");
-        assert!(found(&folder, "b", "").unwrap_err().contains("libtriton_python.so"));
+        let error = found(&folder, "b", "").unwrap_err();
+        let places = ["models/m/1", "models/m", "backends/b", "backends/python"];
+        let places = places.map(|place| format!("'{}' ", folder.path().join(place).display()));
+        let expected = "unable to find backend library 'libtriton_python.so' for model 'm', \
+                        searched: ";
+        assert_eq!(error, format!("{expected}{}", places.concat()));
         folder.file("backends/python/libtriton_python.so");
-        let found = found(&folder, "b", "").unwrap();
-        assert_eq!(found.directory, folder.path().join("backends/b"));
-        assert_eq!((found.settings_name.as_str(), found.runtime), ("python", Some("model.py")));
+        let of_b = found(&folder, "b", "").unwrap();
+        assert_eq!(of_b.directory, folder.path().join("backends/b"));
+        assert_eq!((of_b.settings_name.as_str(), of_b.runtime), ("python", Some("model.py")));
+        assert_eq!(of_b.environment, None);
         check(&folder, "b", "model.py", "backends/python/libtriton_python.so");
+        let error = found(&folder, "c", "model.py").unwrap_err();
+        let path = folder.path().join("backends/c/model.py");
+        let expected = "unable to find Python backend based backend library 'model.py' for model \
+                        'm', searched: ";
+        assert_eq!(error, format!("{expected}'{}'", path.display()));
+    }
+
+    #[test]
+    fn a_backend_in_python_may_have_its_own_library_and_environment() {
+        let folder = Folder::new();
+        folder.directory("models/m/1");
+        folder.file("backends/b/model.py");
+        folder.file("backends/python/libtriton_python.so");
+        folder.file("backends/b/pb_exec_env_model.py.tar.gz");
+        let of_b = found(&folder, "b", "").unwrap();
+        let archive = folder.path().join("backends/b/pb_exec_env_model.py.tar.gz");
+        assert_eq!(of_b.environment, Some(archive));
+        for nearer in ["backends/b", "models/m", "models/m/1"] {
+            let library = format!("{nearer}/libtriton_python.so");
+            folder.file(&library);
+            check(&folder, "b", "", &library);
+            assert_eq!(found(&folder, "b", "").unwrap().directory, of_b.directory);
+        }
+        let installed = found_in(&folder, "b", "", SearchScope::BackendDirectory).unwrap();
+        assert_eq!(installed.library, folder.path().join("backends/b/libtriton_python.so"));
     }
 }
