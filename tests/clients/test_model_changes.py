@@ -250,3 +250,50 @@ def test_a_named_configuration(start_server: StartServer, tmp_path: pathlib.Path
         load(server, "has")
         load(server, "lacks")
         assert (batch_size(server, "has"), batch_size(server, "lacks")) == (4, 98)
+
+
+def test_the_served_configuration_with_other_instances_changes_them_in_place(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """A load adds or removes instances of a model whose other settings are those served."""
+    write_model(tmp_path, "m", 1)
+    with start_server(tmp_path, EXPLICIT) as server:
+        server.wait_until_ready()
+        load(server, "m")
+        assert added_value(server, "m") == 1
+        for count in (3, 1, 2):
+            config = server.get("/v2/models/m/config").json()
+            config["instance_group"][0]["count"] = count
+            assert control(server, "load", "m", config=json.dumps(config)).status == 200
+            shown = server.get("/v2/models/m/config").json()
+            assert [group["count"] for group in shown["instance_group"]] == [count]
+            # A model that was loaded anew has no statistics.
+            assert server.statistics("m")["inference_count"] == 1
+
+
+def test_a_configuration_that_came_with_a_load_stays(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """It stays until the repository's model changes or the model is unloaded."""
+    write_model(tmp_path, "m", 1)
+    write_config(tmp_path, "m", onnx())
+    with start_server(tmp_path, EXPLICIT) as server:
+        server.wait_until_ready()
+
+        def load_with_batches_of(size: int) -> None:
+            config = {"backend": "onnxruntime", "max_batch_size": size}
+            assert control(server, "load", "m", config=json.dumps(config)).status == 200
+            assert batch_size(server, "m") == size
+
+        load(server, "m")
+        assert batch_size(server, "m") == 4
+        load_with_batches_of(8)
+        load(server, "m")
+        assert batch_size(server, "m") == 8
+        write_config(tmp_path, "m", onnx(batch=2))
+        load(server, "m")
+        assert batch_size(server, "m") == 2
+        load_with_batches_of(8)
+        assert control(server, "unload", "m").status == 200
+        load(server, "m")
+        assert batch_size(server, "m") == 2

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_repository_agents::Agent;
 use galatea_protocol::inference::{
-    ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOutput,
-    ModelSequenceBatching, ModelTensorReshape,
+    ModelConfig, ModelDynamicBatching, ModelInput, ModelOutput, ModelSequenceBatching,
+    ModelTensorReshape,
 };
 use galatea_tensor::DataType;
 
@@ -237,22 +237,18 @@ impl ConfigDraft {
     }
 
     /// Whether only the instances and the served versions differ from `other`, so that a
-    /// loaded model need not be reloaded. A difference in the number and placement of
-    /// instances needs no reload. Any other setting of instances takes effect when the
-    /// model is loaded, so that a difference in it needs a reload.
+    /// loaded model need not be reloaded. Settings that were left out count as their
+    /// defaults.
     #[must_use]
-    pub fn differs_in_instances_only(&self, other: &Self) -> bool {
-        let rest = |draft: &Self| ModelConfig {
-            instance_group: Vec::new(),
-            version_policy: None,
-            ..draft.message.clone()
-        };
-        let groups = || self.message.instance_group.iter().chain(&other.message.instance_group);
-        let needs_load = |group: &ModelInstanceGroup| {
-            group.passive || !group.host_policy.is_empty() || group.rate_limiter.is_some()
-        };
-        let same_groups = self.message.instance_group == other.message.instance_group;
-        rest(self) == rest(other) && (same_groups || !groups().any(needs_load))
+    pub fn differs_in_instances_only(&self, other: &Self, support: &Support) -> bool {
+        without_instances(&self.message, support) == without_instances(&other.message, support)
+    }
+
+    /// The same, compared with the configuration of a loaded model, which its backend may
+    /// have completed.
+    #[must_use]
+    pub fn matches_loaded(&self, loaded: &ModelSpec, support: &Support) -> bool {
+        without_instances(&self.message, support) == without_instances(&loaded.message, support)
     }
 
     /// The configuration of a loaded model with the instances of this draft.
@@ -412,4 +408,12 @@ impl ConfigDraft {
         }
         ConfigErrors { diagnostics }.into_result()
     }
+}
+
+/// A configuration with its defaults, but without what may change while its model serves.
+fn without_instances(message: &ModelConfig, support: &Support) -> ModelConfig {
+    let mut message =
+        ModelConfig { instance_group: Vec::new(), version_policy: None, ..message.clone() };
+    normalize::normalize(&mut message, support);
+    ModelConfig { instance_group: Vec::new(), version_policy: None, ..message }
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use galatea_infer::Status;
 use galatea_policy::{Event, InstanceId};
-use galatea_stdx::Lock;
+use galatea_stdx::{Condvar, Lock};
 
 use super::Dispatcher;
 use crate::lane::Lane;
@@ -19,6 +20,8 @@ pub(super) struct Lanes {
     /// Lanes that were stopped and have to be joined. The thread that stops a lane may be the
     /// lane's own, so another one joins it.
     stopped: Lock<Vec<Arc<Lane>>>,
+    /// Notified when a lane was stopped.
+    changed: Condvar,
     next_id: AtomicU32,
 }
 
@@ -54,6 +57,18 @@ impl Lanes {
         });
         lane.stop();
         self.stopped.lock("add a stopped lane").push(lane);
+        self.changed.notify_all();
+    }
+
+    /// Waits until none of the lanes is left, but not longer than `time_max`. Returns whether
+    /// none is left.
+    fn wait_for_stop(&self, instances: &[InstanceId], time_max: Duration) -> bool {
+        let is_left = || instances.iter().any(|instance| self.get(*instance).is_some());
+        let stopped = self.stopped.lock("wait for lanes to stop");
+        if is_left() {
+            drop(self.changed.wait_timeout(stopped, time_max));
+        }
+        !is_left()
     }
 
     /// Waits for the ends of stopped lanes.
@@ -99,6 +114,15 @@ impl Dispatcher {
             self.step_and_perform(Event::RemoveInstance(*instance));
         }
         // Joins the idle ones of these, and lanes that were stopped earlier.
+        self.lanes.join();
+    }
+
+    /// Waits until removed lanes have executed their batches and their instances are
+    /// destroyed. A scheduler that is broken removes none before the model is unloaded.
+    pub(crate) fn wait_for_removed(&self, instances: &[InstanceId]) {
+        const PAUSE: Duration = Duration::from_millis(100);
+        let is_broken = || self.lock("look whether it is broken").is_broken;
+        while !self.lanes.wait_for_stop(instances, PAUSE) && !is_broken() {}
         self.lanes.join();
     }
 

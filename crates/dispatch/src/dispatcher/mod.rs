@@ -161,6 +161,21 @@ impl Dispatcher {
         Ok(dispatcher)
     }
 
+    /// Whether executions may need permits of the rate limiter.
+    pub(crate) const fn needs_permits(&self) -> bool {
+        self.rate_limiter.is_some()
+    }
+
+    /// Whether all lanes have to have a thread.
+    pub(crate) const fn needs_threads(&self) -> bool {
+        self.threadless.is_none()
+    }
+
+    /// Whether the requests belong to sequences.
+    pub(crate) const fn has_sequences(&self) -> bool {
+        self.sequence_assembler.is_some()
+    }
+
     /// `None` without a sequence batcher.
     pub(crate) const fn sequence_assembler(&self) -> Option<&SequenceAssembler> {
         self.sequence_assembler.as_ref()

@@ -16,7 +16,7 @@ use galatea_config::ModelSpec;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
-pub(crate) use self::passive::keep_passive_instances;
+pub(crate) use self::passive::{PassiveInstance, PassiveInstances};
 pub(crate) use self::plan::{
     InstanceKey, PlannedInstance, distinct_requirements, planned_instances, undefined_policies,
 };
@@ -37,6 +37,8 @@ pub(crate) struct InstanceBuilder<'a> {
     pub(crate) policy: ExecutionPolicy,
     /// Whether the server has a rate limiter.
     pub(crate) is_rate_limited: bool,
+    /// Whether every instance gets a thread, whatever the backend needs.
+    pub(crate) needs_threads: bool,
     pub(crate) warmup: InstanceWarmup<'a>,
     pub(crate) log: &'a LogSink,
 }
@@ -46,7 +48,7 @@ pub(crate) struct BuiltInstances {
     pub(crate) lanes: Vec<Lane>,
     /// The keys of the lanes' instances, in the same order.
     pub(crate) keys: Vec<InstanceKey>,
-    pub(crate) passive: Vec<Box<dyn Instance>>,
+    pub(crate) passive: Vec<PassiveInstance>,
 }
 
 type CreationResult = Result<Box<dyn Instance>, Status>;
@@ -61,8 +63,11 @@ impl InstanceBuilder<'_> {
             |one: &PlannedInstance<'_>| self.is_rate_limited && !one.requirements.is_empty();
         // Only threads can be bound to processors, or wait for permits.
         let needs_thread = |one: &PlannedInstance<'_>| one.binding.is_some() || is_limited(one);
-        let policy =
-            if planned.iter().any(needs_thread) { ExecutionPolicy::Blocking } else { self.policy };
+        let policy = if self.needs_threads || planned.iter().any(needs_thread) {
+            ExecutionPolicy::Blocking
+        } else {
+            self.policy
+        };
         let instances: Vec<Box<dyn Instance>> = match self.model.instance_creation() {
             InstanceCreation::Parallel if planned.len() > 1 => self.create_in_parallel(&planned)?,
             InstanceCreation::Parallel | InstanceCreation::Sequential => {
@@ -73,7 +78,7 @@ impl InstanceBuilder<'_> {
         for (one, instance) in planned.into_iter().zip(instances) {
             let PlannedInstance { key, placement, is_passive, binding, requirements } = one;
             if is_passive {
-                built.passive.push(instance);
+                built.passive.push(PassiveInstance { key, _instance: instance });
                 continue;
             }
             let lane = Lane::new(placement.name, instance, policy, self.log.clone());

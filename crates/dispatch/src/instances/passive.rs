@@ -1,44 +1,44 @@
 //! Passive instances, which no scheduler uses: some backends create them for themselves.
 
-use galatea_backend::{Instance, InstanceCreation, Model, Placement};
-use galatea_infer::{MemoryUsage, Status};
+use galatea_backend::Instance;
 use galatea_stdx::Lock;
 
-/// A model that keeps its passive instances.
-pub(crate) fn keep_passive_instances(
-    model: Box<dyn Model>,
-    instances: Vec<Box<dyn Instance>>,
-) -> Box<dyn Model> {
-    if instances.is_empty() {
-        return model;
-    }
-    Box::new(ModelWithPassiveInstances { _instances: Lock::new(instances), model })
+use super::InstanceKey;
+
+/// An instance that only its backend uses.
+pub(crate) struct PassiveInstance {
+    pub(crate) key: InstanceKey,
+    /// Only ever dropped.
+    pub(crate) _instance: Box<dyn Instance>,
 }
 
-struct ModelWithPassiveInstances {
-    /// Dropped before the model. The lock only makes them `Sync`: nothing takes it.
-    _instances: Lock<Vec<Box<dyn Instance>>>,
-    model: Box<dyn Model>,
-}
+/// The passive instances of a version.
+#[derive(Default)]
+pub(crate) struct PassiveInstances(Lock<Vec<PassiveInstance>>);
 
-impl Model for ModelWithPassiveInstances {
-    fn create_instance(&self, placement: &Placement) -> Result<Box<dyn Instance>, Status> {
-        self.model.create_instance(placement)
+impl PassiveInstances {
+    pub(crate) fn new(instances: Vec<PassiveInstance>) -> Self {
+        Self(Lock::new(instances))
     }
 
-    fn instance_creation(&self) -> InstanceCreation {
-        self.model.instance_creation()
+    /// The keys of all instances.
+    pub(crate) fn keys(&self) -> Vec<InstanceKey> {
+        let instances = self.0.lock("list the passive instances");
+        instances.iter().map(|instance| instance.key.clone()).collect()
     }
 
-    fn memory_usage(&self) -> Vec<MemoryUsage> {
-        self.model.memory_usage()
-    }
-
-    fn check_ready(&self) -> Result<(), Status> {
-        self.model.check_ready()
-    }
-
-    fn readiness_may_block(&self) -> bool {
-        self.model.readiness_may_block()
+    /// Adds instances, and destroys one for each of the `surplus` keys.
+    pub(crate) fn change(&self, added: Vec<PassiveInstance>, surplus: &[InstanceKey]) {
+        let mut removed = Vec::new();
+        let mut instances = self.0.lock("change the passive instances");
+        for key in surplus {
+            if let Some(index) = instances.iter().position(|instance| instance.key == *key) {
+                removed.push(instances.remove(index));
+            }
+        }
+        instances.extend(added);
+        drop(instances);
+        // Their destructors are a backend's.
+        drop(removed);
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct InstanceKey {
 pub(crate) struct PlannedInstance<'a> {
     pub(crate) key: InstanceKey,
     pub(super) placement: Placement,
-    pub(super) is_passive: bool,
+    pub(crate) is_passive: bool,
     pub(super) binding: Option<&'a ThreadBinding>,
     pub(super) requirements: ResourceRequirements,
 }

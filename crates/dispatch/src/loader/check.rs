@@ -45,7 +45,7 @@ impl ResourceLimitCheck {
     /// A check without models.
     #[must_use]
     pub fn new(limit: &RateLimit) -> Self {
-        Self { driver: RateLimiterDriver::new(limit) }
+        Self { driver: RateLimiterDriver::new(limit, &LogSink::new(|_, _, _| {})) }
     }
 
     /// Adds a model to those that were added before.

@@ -9,7 +9,11 @@ use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
 use galatea_policy::InstanceId;
 
 use super::{Loader, ModelDefinition, config_document};
-use crate::instances::{BuiltInstances, InstanceKey, PlannedInstance, planned_instances};
+use crate::instances::{
+    BuiltInstances, InstanceBuilder, InstanceKey, PassiveInstance, PlannedInstance,
+    distinct_requirements, planned_instances,
+};
+use crate::rate_limiter::ResourceRequirements;
 use crate::version::LoadedModel;
 use crate::warmup::{InstanceWarmup, Warmup};
 
@@ -18,11 +22,13 @@ use crate::warmup::{InstanceWarmup, Warmup};
 pub struct InstanceChange {
     kept: Vec<IdentifiedInstance>,
     added: Vec<IdentifiedInstance>,
+    added_passive: Vec<PassiveInstance>,
     surplus: Vec<IdentifiedInstance>,
+    surplus_passive: Vec<InstanceKey>,
     config: ModelConfigDocument,
 }
 
-/// An instance of a loaded version.
+/// An instance of a loaded version that executes.
 type IdentifiedInstance = (InstanceId, InstanceKey);
 
 /// A version's instances compared with a configuration.
@@ -30,20 +36,44 @@ struct InstanceDiff<'a> {
     kept: Vec<IdentifiedInstance>,
     missing: Vec<PlannedInstance<'a>>,
     surplus: Vec<IdentifiedInstance>,
+    surplus_passive: Vec<InstanceKey>,
 }
 
 impl InstanceChange {
     /// Removes the added instances.
     pub fn undo(self, model: &LoadedModel) {
-        model.dispatcher.remove_lanes(&ids(self.added));
+        model.dispatcher.remove_lanes(&ids(&self.added));
     }
 }
 
-fn ids(instances: Vec<IdentifiedInstance>) -> Vec<InstanceId> {
-    instances.into_iter().map(|(instance, _)| instance).collect()
+fn ids(instances: &[IdentifiedInstance]) -> Vec<InstanceId> {
+    instances.iter().map(|(instance, _)| *instance).collect()
 }
 
 impl Loader {
+    /// Whether a definition asks for the model as it is loaded, but for its instances. What
+    /// its backend completed, and defaults, count as given.
+    #[must_use]
+    pub fn differs_in_instances_only(
+        &self,
+        model: &LoadedModel,
+        definition: &ModelDefinition,
+    ) -> bool {
+        definition.draft.matches_loaded(&model.spec, &definition.support)
+    }
+
+    /// Whether the instances that a definition asks for can be added to a loaded version. A
+    /// version that was loaded without resources of the rate limiter can't require any.
+    #[must_use]
+    pub fn can_change_instances(&self, model: &LoadedModel, definition: &ModelDefinition) -> bool {
+        if self.rate_limiter.is_none() || model.dispatcher.needs_permits() {
+            return true;
+        }
+        changed_spec(model, definition)
+            .and_then(|spec| distinct_requirements(&spec))
+            .is_ok_and(|requirements| requirements.iter().all(ResourceRequirements::is_empty))
+    }
+
     /// Whether a loaded version lacks instances that a definition asks for. True as well if
     /// that can't be determined.
     #[must_use]
@@ -67,42 +97,60 @@ impl Loader {
     ) -> Result<InstanceChange, Status> {
         let change = || {
             let spec = changed_spec(model, definition)?;
-            let InstanceDiff { kept, missing, surplus } = self.compare(model, &spec)?;
-            let added = self.add_instances(model, &spec, definition, missing)?;
+            let InstanceDiff { kept, missing, surplus, surplus_passive } =
+                self.compare(model, &spec)?;
+            let (added, added_passive) = self.add_instances(model, &spec, definition, missing)?;
             let config = config_document(&spec);
-            Ok(InstanceChange { kept, added, surplus, config })
+            Ok(InstanceChange { kept, added, added_passive, surplus, surplus_passive, config })
         };
         catch_unwind(AssertUnwindSafe(change)).unwrap_or_else(|_| {
             Err(Status::internal("the backend failed while it made an instance"))
         })
     }
 
-    /// Finishes a change: removes the surplus instances and publishes the configuration.
+    /// Finishes a change: publishes the configuration and removes the surplus instances.
+    /// Waits, as Triton does, until these have executed their batches and are destroyed,
+    /// unless they serve sequences.
     pub fn apply(&self, model: &LoadedModel, change: InstanceChange) {
-        let InstanceChange { kept, added, surplus, config } = change;
-        let counts = (added.len(), surplus.len());
-        let instances = kept.into_iter().chain(added).collect();
-        model.dispatcher.remove_lanes(&ids(surplus));
-        model.set_instances(instances, config);
-        if counts != (0, 0) {
-            let about = format_args!("'{}' version {}", model.id, model.version);
-            let (added, removed) = counts;
-            let line = format_args!("{about}: {added} instances were added and {removed} removed");
+        let InstanceChange { kept, added, added_passive, surplus, surplus_passive, config } =
+            change;
+        let added_count = added.len().saturating_add(added_passive.len());
+        let removed_count = surplus.len().saturating_add(surplus_passive.len());
+        model.set_instances(kept.into_iter().chain(added).collect(), config);
+        model.passive.change(added_passive, &surplus_passive);
+        let surplus = ids(&surplus);
+        model.dispatcher.remove_lanes(&surplus);
+        if !model.dispatcher.has_sequences() {
+            model.dispatcher.wait_for_removed(&surplus);
+        }
+        if (added_count, removed_count) != (0, 0) {
+            let line = format_args!(
+                "'{}' version {}: {added_count} instances were added and {removed_count} removed",
+                model.id, model.version
+            );
             self.log.write(LogLevel::Info, line);
         }
     }
 
     fn compare(&self, model: &LoadedModel, spec: &ModelSpec) -> Result<InstanceDiff<'_>, Status> {
         let mut surplus = model.instances();
+        let mut surplus_passive = model.passive.keys();
         let mut kept = Vec::new();
         let mut missing = Vec::new();
         for planned in planned_instances(spec, &self.host_policies)? {
+            if planned.is_passive {
+                match surplus_passive.iter().position(|key| *key == planned.key) {
+                    Some(index) => drop(surplus_passive.remove(index)),
+                    None => missing.push(planned),
+                }
+                continue;
+            }
             match surplus.iter().position(|(_, key)| *key == planned.key) {
                 Some(index) => kept.push(surplus.remove(index)),
                 None => missing.push(planned),
             }
         }
-        Ok(InstanceDiff { kept, missing, surplus })
+        Ok(InstanceDiff { kept, missing, surplus, surplus_passive })
     }
 
     fn add_instances(
@@ -111,9 +159,9 @@ impl Loader {
         spec: &ModelSpec,
         definition: &ModelDefinition,
         missing: Vec<PlannedInstance<'_>>,
-    ) -> Result<Vec<IdentifiedInstance>, Status> {
+    ) -> Result<(Vec<IdentifiedInstance>, Vec<PassiveInstance>), Status> {
         if missing.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Vec::new()));
         }
         let warmup = Warmup::new(spec, model.files.as_ref(), &self.log)?;
         let observer: Arc<dyn RequestObserver> = model.host.clone();
@@ -125,9 +173,11 @@ impl Loader {
         };
         let backend = definition.backend.as_ref();
         let builder = self.instance_builder(spec, model.model.as_ref(), backend, warmup);
-        let BuiltInstances { lanes, keys, passive: _ } = builder.build(missing)?;
+        let builder =
+            InstanceBuilder { needs_threads: model.dispatcher.needs_threads(), ..builder };
+        let BuiltInstances { lanes, keys, passive } = builder.build(missing)?;
         let instances = model.dispatcher.add_lanes(lanes)?;
-        Ok(instances.into_iter().zip(keys).collect())
+        Ok((instances.into_iter().zip(keys).collect(), passive))
     }
 }
 

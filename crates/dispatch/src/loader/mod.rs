@@ -40,7 +40,7 @@ use crate::classes::read_classes;
 use crate::dispatcher::{CustomBatching, Dispatcher, DispatcherOptions};
 use crate::host_policy::{HostPolicies, run_bound};
 use crate::instances::{
-    BuiltInstances, InstanceBuilder, keep_passive_instances, planned_instances, undefined_policies,
+    BuiltInstances, InstanceBuilder, PassiveInstances, planned_instances, undefined_policies,
 };
 use crate::lane::Lane;
 use crate::rate_limiter::{RateLimit, RateLimiterDriver};
@@ -96,12 +96,13 @@ impl Loader {
     }
 
     pub(crate) fn with_timer(options: LoaderOptions, timer: Timer) -> Self {
+        let log = options.log;
         Self {
             timer,
-            log: options.log,
             cache: options.cache,
             host_policies: options.host_policies,
-            rate_limiter: RateLimiterDriver::new(&options.rate_limit).map(Arc::new),
+            rate_limiter: RateLimiterDriver::new(&options.rate_limit, &log).map(Arc::new),
+            log,
             fingerprints: VersionFingerprints::default(),
             holds: HoldThresholds {
                 until_queued: options.hold_until_queued,
@@ -195,7 +196,8 @@ impl Loader {
             fingerprint,
             host: version_host,
             files: files.clone(),
-            model: keep_passive_instances(model, passive),
+            passive: PassiveInstances::new(passive),
+            model,
             spec,
         }))
     }
@@ -225,7 +227,16 @@ impl Loader {
     ) -> InstanceBuilder<'a> {
         let policy = backend.execution_policy(spec);
         let is_rate_limited = self.rate_limiter.is_some();
-        InstanceBuilder { spec, model, policy, is_rate_limited, warmup, log: &self.log }
+        let needs_threads = false;
+        InstanceBuilder {
+            spec,
+            model,
+            policy,
+            is_rate_limited,
+            needs_threads,
+            warmup,
+            log: &self.log,
+        }
     }
 
     fn start_dispatcher(

@@ -19,16 +19,19 @@ mod resources;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
+use galatea_backend::LogLevel;
 use galatea_infer::Status;
 use galatea_policy::{InstanceId, PermitEvent, PermitHolder, PermitUse, RateLimiter, ResourceId};
 use galatea_stdx::Lock;
 
 pub(crate) use self::resources::ResourceRequirements;
 pub use self::resources::{RateLimit, ResourceLimit};
-use self::resources::{Resource, ResourceLimits};
+use self::resources::{Resource, ResourceLimits, ResourceScope};
+use crate::LogSink;
 
 /// What receives permits: a dispatcher.
 pub(crate) trait PermitReceiver: std::fmt::Debug + Send + Sync {
@@ -41,6 +44,7 @@ pub(crate) trait PermitReceiver: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct RateLimiterDriver {
     limits: ResourceLimits,
+    log: LogSink,
     state: Lock<RateLimiterState>,
 }
 
@@ -86,12 +90,12 @@ pub(crate) struct PermitDecision {
 
 impl RateLimiterDriver {
     /// `None` if resources are not limited.
-    pub(crate) fn new(limit: &RateLimit) -> Option<Self> {
+    pub(crate) fn new(limit: &RateLimit, log: &LogSink) -> Option<Self> {
         match limit {
             RateLimit::Off => None,
             RateLimit::ExecutionCount(limits) => {
                 let limits = ResourceLimits(limits.clone());
-                Some(Self { limits, state: Lock::default() })
+                Some(Self { limits, log: log.clone(), state: Lock::default() })
             }
         }
     }
@@ -135,6 +139,9 @@ impl RateLimiterDriver {
         state.requirements.insert(holder, requirements);
         self.set_capacities(&mut state);
         state.limiter.register(holder, &numbered, priority);
+        let counts = state.largest_requirements();
+        drop(state);
+        self.log_resources(&counts);
         Ok(())
     }
 
@@ -146,6 +153,9 @@ impl RateLimiterDriver {
         if state.requirements.remove(&holder).is_some() {
             state.limiter.unregister(holder, &mut granted);
             self.set_capacities(&mut state);
+            let counts = state.largest_requirements();
+            drop(state);
+            self.log_resources(&counts);
         }
         granted
     }
@@ -212,6 +222,25 @@ impl RateLimiterDriver {
         self.state.lock("find a dispatcher").receivers.get(&number).and_then(Weak::upgrade)
     }
 
+    /// Logs the largest requirement of each resource, by device, in the form of Triton.
+    fn log_resources(&self, counts: &BTreeMap<Resource, u64>) {
+        if !self.log.is_enabled(LogLevel::Verbose(1)) {
+            return;
+        }
+        let mut text = String::from("\nMax Resource Map===>\n");
+        let mut scope = None;
+        for (resource, count) in counts {
+            if scope.replace(resource.scope) != Some(resource.scope) {
+                let _ = match resource.scope {
+                    ResourceScope::Global => writeln!(text, "\tDevice: GLOBAL"),
+                    ResourceScope::Device(device) => writeln!(text, "\tDevice: {device}"),
+                };
+            }
+            let _ = writeln!(text, "\t\tResource: {}\t Count: {count}", resource.name);
+        }
+        self.log.write(LogLevel::Verbose(1), text);
+    }
+
     /// Sets how much there is of each resource: the limit or, without limits, the largest
     /// requirement.
     fn set_capacities(&self, state: &mut RateLimiterState) {
@@ -225,6 +254,16 @@ impl RateLimiterDriver {
 }
 
 impl RateLimiterState {
+    /// The largest requirement of each resource.
+    fn largest_requirements(&self) -> BTreeMap<Resource, u64> {
+        let mut largest = BTreeMap::new();
+        for (resource, count) in self.requirements.values().flat_map(|one| &one.resources) {
+            let known = largest.entry(resource.clone()).or_insert(*count);
+            *known = (*known).max(*count);
+        }
+        largest
+    }
+
     #[expect(clippy::expect_used, reason = "two resources must not have the same number")]
     fn number(&mut self, resource: &Resource) -> ResourceId {
         let known = self.resources.iter().position(|known| known == resource);

@@ -39,8 +39,8 @@ pub(crate) struct ResourceRequirements {
 /// A resource by its name and scope.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Resource {
-    pub(super) name: String,
     pub(super) scope: ResourceScope,
+    pub(super) name: String,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

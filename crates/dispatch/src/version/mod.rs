@@ -36,7 +36,7 @@ pub(crate) use self::host::VersionHost;
 use crate::admission::Admission;
 use crate::cache::{CacheLayer, CacheLookup, CacheMiss, VersionFingerprint};
 use crate::dispatcher::{AdmittedRequest, Dispatcher};
-use crate::instances::InstanceKey;
+use crate::instances::{InstanceKey, PassiveInstances};
 use crate::log::{refuse, request_log};
 use crate::reshape::OutputReshape;
 
@@ -63,6 +63,8 @@ pub struct LoadedModel {
     pub(crate) fingerprint: Option<VersionFingerprint>,
     /// `None` unless the server has a cache and the configuration asks for it.
     pub(crate) cache: Option<CacheLayer>,
+    /// Dropped before the model.
+    pub(crate) passive: PassiveInstances,
     /// Outlives the instances in the lanes.
     pub(crate) model: Box<dyn Model>,
     /// May be temporary files, which exist as long as this does.

@@ -167,7 +167,7 @@ impl Searcher<'_> {
     ) -> Result<Candidate, String> {
         let id = model_id(found.namespace.as_deref(), &found.name);
         let plan = self.driver.lock("compare a model with the plan");
-        let current = plan.current_dependencies(&id, &found, reason);
+        let current = plan.current_dependencies(&id, &found);
         drop(plan);
         let name = found.name.clone();
         if let Some(dependencies) = current {

@@ -40,8 +40,9 @@ impl LoadWorker {
             Err(refusal) => return Err(LoadRefusal { lease, ..refusal }),
         };
         let versions = order.model.definition.versions.clone();
-        let (kept, fresh): (Vec<_>, Vec<_>) =
-            versions.into_iter().partition(|files| may_stay(order, files.version(), &snapshot));
+        let (kept, fresh): (Vec<_>, Vec<_>) = versions
+            .into_iter()
+            .partition(|files| self.may_stay(order, files.version(), &snapshot));
         let mut versions: Vec<PreparedVersion> =
             fresh.into_iter().map(PreparedVersion::Load).collect();
         for files in kept {
@@ -52,6 +53,25 @@ impl LoadWorker {
             });
         }
         Ok(LoadPreparation { resources: LoadResources { lease, composing }, versions })
+    }
+
+    /// Whether a version that is ready can stay, at most with other instances. A version whose
+    /// files repository agents may have changed can't.
+    fn may_stay(&self, order: &LoadOrder, version: i64, snapshot: &Snapshot) -> bool {
+        let Some(serving) = &order.serving else { return false };
+        let (old, new) = (&serving.definition, &order.model.definition);
+        let has_same_files = new.needed_models().is_empty()
+            && serving.agents.is_empty()
+            && order.model.agents.is_empty()
+            && serving.shares_files_with(&order.model)
+            && !order.model.modified.version_is_newer_than(version, &serving.modified);
+        let Some(model) = snapshot.ready_version(&order.id, version).filter(|_| has_same_files)
+        else {
+            return false;
+        };
+        let has_same_configuration = new.draft.differs_in_instances_only(&old.draft, &new.support)
+            || self.loader.differs_in_instances_only(model, new);
+        has_same_configuration && self.loader.can_change_instances(model, new)
     }
 
     fn prepare_kept(&self, order: &LoadOrder, model: &Arc<ModelHandle>) -> PreparedVersion {
@@ -185,18 +205,4 @@ fn pin(order: &LoadOrder, snapshot: &Snapshot) -> Result<Option<Arc<PinnedModels
     PinnedModels::new(&order.id, &needed, &order.dependencies, snapshot)
         .map(|models| Some(Arc::new(models)))
         .map_err(|status| refusal(LoadOutcome::Incompatible, status))
-}
-
-/// Whether a version that is ready can stay as it is. A version whose files repository
-/// agents may have changed can't.
-fn may_stay(order: &LoadOrder, version: i64, snapshot: &Snapshot) -> bool {
-    let Some(serving) = &order.serving else { return false };
-    let (old, new) = (&serving.definition, &order.model.definition);
-    new.needed_models().is_empty()
-        && serving.agents.is_empty()
-        && order.model.agents.is_empty()
-        && serving.shares_files_with(&order.model)
-        && !order.model.modified.version_is_newer_than(version, &serving.modified)
-        && new.draft.differs_in_instances_only(&old.draft)
-        && snapshot.ready_version(&order.id, version).is_some()
 }

@@ -23,7 +23,8 @@ fn driver(limits: &[(&str, u32, Option<u32>)]) -> RateLimiterDriver {
         count,
         device,
     });
-    RateLimiterDriver::new(&RateLimit::ExecutionCount(limits.collect())).unwrap()
+    let log = LogSink::new(|_, _, _| {});
+    RateLimiterDriver::new(&RateLimit::ExecutionCount(limits.collect()), &log).unwrap()
 }
 
 fn requirements(name: &str, scope: ResourceScope, count: u64) -> ResourceRequirements {

@@ -34,20 +34,19 @@ fn resolve_dependencies(
 }
 
 impl Plan {
-    /// The names of the models that a model needs, if defining and loading it again for
-    /// this reason would change nothing.
+    /// The names of the models that a model needs, if defining and loading it again would
+    /// change nothing.
     pub(in crate::manager) fn current_dependencies(
         &self,
         id: &str,
         found: &CatalogModel,
-        reason: LoadReason,
     ) -> Option<BTreeSet<String>> {
         let planned = self.models.get(id)?;
         let (_, model) = planned.desired.as_ref()?;
         let is_kept = match model.overrides {
-            LoadOverride::None => true,
-            // As in Triton, only an order for the model itself reverts an override.
-            LoadOverride::Configuration => reason == LoadReason::Dependency,
+            // As in Triton, a configuration that came with a load stays until the repository's
+            // model changes or the model is unloaded.
+            LoadOverride::None | LoadOverride::Configuration => true,
             LoadOverride::Files => false,
         };
         let is_current = is_kept
@@ -77,11 +76,9 @@ impl Plan {
     }
 
     fn is_outdated(&self, candidate: &Candidate) -> bool {
-        let Candidate { id, reason, content, .. } = candidate;
+        let Candidate { id, content, .. } = candidate;
         match content {
-            CandidateContent::Unchanged(found) => {
-                self.current_dependencies(id, found, *reason).is_none()
-            }
+            CandidateContent::Unchanged(found) => self.current_dependencies(id, found).is_none(),
             CandidateContent::Defined(_) => false,
         }
     }

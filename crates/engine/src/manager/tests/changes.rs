@@ -150,7 +150,7 @@ fn the_old_model_serves_until_the_new_one_is_ready_and_finishes_what_it_took() {
 }
 
 #[test]
-fn an_override_lasts_until_the_next_load_without() {
+fn a_configuration_that_came_stays_until_the_model_changes_or_is_unloaded() {
     let world = World::new();
     world.put("m", "one", &[1]);
     world.load("m").unwrap();
@@ -161,13 +161,20 @@ fn an_override_lasts_until_the_next_load_without() {
     world.server.load_model("m", with(&config("mine", 1), &[])).unwrap();
     assert_eq!(world.tag("m"), "mine");
     world.load("m").unwrap();
-    assert_eq!(world.tag("m"), "one");
+    assert_eq!((world.tag("m").as_str(), world.loads()), ("mine", 2));
+    world.put("m", "two", &[1]);
+    world.load("m").unwrap();
+    assert_eq!((world.tag("m").as_str(), world.loads()), ("two", 3));
+    world.server.load_model("m", with(&config("mine", 1), &[])).unwrap();
+    world.unload("m");
+    world.load("m").unwrap();
+    assert_eq!((world.tag("m").as_str(), world.loads()), ("two", 5));
     world.server.load_model("m", with(&config("mine", 1), &["1/x"])).unwrap();
     assert_eq!(world.tag("m"), "mine");
     world.load("m").unwrap();
-    assert_eq!((world.tag("m").as_str(), world.loads()), ("one", 5));
+    assert_eq!((world.tag("m").as_str(), world.loads()), ("two", 7));
     let status = world.server.load_model("m", with("x", &[])).unwrap_err();
-    assert_eq!((status.code(), world.tag("m").as_str()), (Code::Internal, "one"));
+    assert_eq!((status.code(), world.tag("m").as_str()), (Code::Internal, "two"));
 }
 
 #[test]

@@ -40,6 +40,43 @@ fn instances_are_added_and_removed_in_place() {
 }
 
 #[test]
+fn passive_instances_host_policies_and_resources_change_in_place() {
+    let world = World::new();
+    world.put_text("m", &config("one", 1), &[1]);
+    world.load("m").unwrap();
+    let check = |groups: &[&str], expected: usize| {
+        let groups =
+            groups.iter().map(|group| format!("instance_group {{ kind: KIND_CPU {group} }}"));
+        let text = config("one", 1).replace("instance_group { kind: KIND_CPU count: 1 }", "");
+        world.put_config("m", &format!("{text} {}", groups.collect::<String>()), &[1]);
+        world.load("m").unwrap();
+        assert_eq!((world.instances(), world.loads()), (expected, 1));
+    };
+    check(&["count: 1", "count: 2 passive: true"], 3);
+    check(&["count: 1", "count: 1 passive: true"], 2);
+    check(&["count: 1 host_policy: \"p\"", "count: 1 passive: true"], 2);
+    check(&["count: 2 rate_limiter { resources { name: \"R\" count: 3 } }"], 2);
+    check(&["count: 1"], 1);
+    world.unload("m");
+    until(|| world.instances() == 0);
+}
+
+#[test]
+fn defaults_that_are_written_out_change_nothing() {
+    let world = World::new();
+    world.put_text("m", &config("one", 1), &[1]);
+    world.load("m").unwrap();
+    let defaults = "optimization { input_pinned_memory { enable: true } }";
+    world.put_config("m", &format!("{} {defaults}", config("one", 2)), &[1]);
+    world.load("m").unwrap();
+    assert_eq!((world.instances(), world.loads()), (2, 1));
+    let other = "optimization { input_pinned_memory { enable: false } }";
+    world.put_config("m", &format!("{} {other}", config("one", 2)), &[1]);
+    world.load("m").unwrap();
+    assert_eq!(world.loads(), 2);
+}
+
+#[test]
 fn a_removed_instance_finishes_its_batch_and_others_take_over() {
     let world = World::new();
     world.put_text("m", &config("one", 2), &[1]);
@@ -52,13 +89,17 @@ fn a_removed_instance_finishes_its_batch_and_others_take_over() {
     let inboxes: Vec<_> = (0..5).map(|_| ask()).collect();
     world.controls.executing.wait_for(2);
     world.put_config("m", &config("one", 1), &[1]);
-    world.load("m").unwrap();
-    assert_eq!(world.instances(), 2, "both are busy");
-    world.controls.executing.open();
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| world.load("m"));
+        until(|| world.server.model_config("m", None).unwrap().json.contains("\"count\":1"));
+        assert_eq!((world.instances(), load.is_finished()), (2, false), "both are busy");
+        world.controls.executing.open();
+        load.join().unwrap().unwrap();
+        assert_eq!(world.instances(), 1, "the load waits until the instance is gone");
+    });
     for inbox in inboxes {
         inbox.recv_timeout(LONG).unwrap().unwrap();
     }
-    until(|| world.instances() == 1);
     assert_eq!(world.tag("m"), "one");
 }
 

@@ -391,7 +391,7 @@ impl Simulation {
         let candidate = |found: CatalogModel| {
             let id = model_id(found.namespace.as_deref(), &found.name);
             let name = found.name.clone();
-            match self.plan.current_dependencies(&id, &found, reason) {
+            match self.plan.current_dependencies(&id, &found) {
                 Some(dependencies) => {
                     let content = CandidateContent::Unchanged(found.into());
                     Candidate { id, name, reason, dependencies, content }
