@@ -269,6 +269,27 @@ def test_a_client_that_leaves_is_noticed(
             assert b" 200 OK" in first.recv(1 << 16)
 
 
+def test_a_grpc_client_that_leaves_is_noticed(
+    start_server: StartServer, tmp_path: pathlib.Path, authority: Authority
+) -> None:
+    """Its connection ends with a call in the queue."""
+    with busy(start_server, tmp_path, authority) as (server, latch):
+        settings = context(authority.file)
+        tensor = tritonclient.grpc.InferInput("INPUT0", [1], "INT32")
+        tensor.set_data_from_numpy(numpy.ones(1, numpy.int32))
+        with connect(server.http_port, settings) as first:
+            first.sendall(latch_request(latch))
+            wait_until(lambda: is_busy(server, settings), 60, "the first request is executed")
+            with tritonclient.grpc.InferenceServerClient(
+                f"localhost:{server.grpc_port}", **grpc_options(authority.file, None)
+            ) as second:
+                second.async_infer("latch", [tensor], lambda result, error: None)
+                wait_until(lambda: pending(server) == 1, 60, "the second request waits")
+            wait_until(lambda: canceled(server) == 1, 60, "the second request is gone")
+            latch.open()
+            assert b" 200 OK" in first.recv(1 << 16)
+
+
 def is_busy(server: Server, settings: ssl.SSLContext) -> bool:
     """Whether the model executes a request."""
     with contextlib.closing(https(server, settings)) as connection:
