@@ -9,9 +9,11 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
+import grpc
 import pytest
 from conftest import StartServer
 from server import Server
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 pytestmark = pytest.mark.galatea_only
 
