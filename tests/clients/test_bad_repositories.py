@@ -138,7 +138,6 @@ BAD_MODELS = {
         config('name: "good" ' + ONNX), "directory name must equal model name"
     ),
     "name_with_a_slash": BadModel(config('name: "../good" ' + ONNX), "directory name must equal"),
-    "back\\slash": BadModel(config(ONNX), "it contains a slash or backslash", "back\\\\slash"),
     "line\nbreak": BadModel(config(ONNX), "it contains a control character", "line\\nbreak"),
     "unknown_backend": BadModel(
         config('backend: "nothing"'), "unable to find backend library", is_known=True

@@ -6,9 +6,11 @@ Each ends with a live server, a good response and memory near where it was: see
 
 from __future__ import annotations
 
+import base64
 import concurrent.futures
 import json
 import pathlib
+import shutil
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -30,7 +32,7 @@ from resilience import (
     refusal,
     unharmed,
 )
-from server import HEADER_LENGTH, Reply, Server
+from server import HEADER_LENGTH, Reply, Server, wait_until
 
 pytestmark = pytest.mark.galatea_only
 
@@ -39,6 +41,14 @@ EXPLICIT = "--model-control-mode=explicit"
 #: A model of the repository that is not loaded.
 SPARE_MODEL = "spare"
 
+#: Warmup that takes minutes.
+LONG_WARMUP = """
+model_warmup {
+  name: "long" batch_size: 1 count: 60000
+  inputs { key: "ROUNDS" value { data_type: TYPE_INT64 dims: [ 1 ] input_data_file: "rounds" } }
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
@@ -46,6 +56,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     path = tmp_path_factory.mktemp("explicit")
     write_identity(path, GOOD_MODEL)
     write_identity(path, SPARE_MODEL)
+    write_identity(path, "sequences", "sequence_batching { direct { } }")
     return path
 
 
@@ -213,6 +224,60 @@ def test_typed_contents_take_no_more_than_their_tensor(server: Server) -> None:
         check_refused(stub.ModelInfer, message, "of type 'INT64', expected datatype 'INT32'")
 
 
+# Finding 3: failed loads of new names.
+
+
+def open_descriptors(server: Server) -> int:
+    """The number of file descriptors that the process has open."""
+    return len(list(pathlib.Path(f"/proc/{server.process.pid}/fd").iterdir()))
+
+
+def index(server: Server) -> dict[str, dict[str, Any]]:
+    """The repository index by name."""
+    reply = server.request("POST", "/v2/repository/index", b"")
+    return {entry["name"]: entry for entry in reply.json()}
+
+
+def failing_load(server: Server, name: str) -> Reply:
+    """Loads a model with files that no backend can load."""
+    config = json.dumps({"name": name, "backend": "onnxruntime"})
+    content = base64.b64encode(b"not a model").decode()
+    return load(server, name, {"config": config, "file:1/model.onnx": content})
+
+
+def test_failed_loads_keep_neither_directories_nor_descriptors(
+    start_server: StartServer, repository: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """232 of them ended the descriptors of a server with a limit of 256."""
+    environment = {"TMPDIR": str(tmp_path)}
+    flags = (EXPLICIT, f"--load-model={GOOD_MODEL}")
+    with start_server(repository, *flags, environment=environment) as server:
+        server.wait_until_ready()
+        with unharmed(server):
+            # The first ones open what stays open, such as the library of the backend.
+            for number in range(5):
+                check_bad_request(failing_load(server, f"new_{number}"), "load failed for model")
+            before = open_descriptors(server)
+            for number in range(100):
+                check_bad_request(failing_load(server, f"new_{number}"), "load failed for model")
+            wait_until(
+                lambda: open_descriptors(server) < before + 10 and not list(tmp_path.iterdir()),
+                20,
+                "descriptors are closed and directories are removed",
+            )
+            # As in Triton, the server is not ready while a model has failed, ...
+            assert server.get("/v2/health/ready").status == 400
+            # ... and who asks why is told.
+            failed = {name: entry for name, entry in index(server).items() if "new_" in name}
+            assert len(failed) == 100
+            assert {entry["state"] for entry in failed.values()} == {"UNAVAILABLE"}
+            assert all(entry["reason"] for entry in failed.values())
+            for name in failed:
+                assert unload(server, name).status == 200
+            assert server.get("/v2/health/ready").status == 200
+            assert not any("new_" in name for name in index(server))
+
+
 # Finding 4: diagnostics of a configuration.
 
 
@@ -249,6 +314,124 @@ def test_configurations_have_a_size(explicit: Server) -> None:
             assert len(reply.body) < TEXT_BYTES_MAX
 
 
+# Finding 7: warmup.
+
+
+def warmup_config(name: str, sample: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of an identity model with a warmup sample."""
+    tensor = {"data_type": "TYPE_INT32", "dims": [1], "zero_data": True}
+    whole = {"name": "sample", "batch_size": 1, "inputs": {"INPUT0": tensor}, **sample}
+    return {**identity_config(name), "model_warmup": [whole]}
+
+
+def test_warmup_is_bounded(explicit: Server) -> None:
+    """4,294,967,295 executions took for ever, on one of the four threads that load."""
+    with unharmed(explicit):
+        for _ in range(8):
+            config = json.dumps(warmup_config(SPARE_MODEL, {"count": 4_294_967_295}))
+            reply = load(explicit, SPARE_MODEL, {"config": config})
+            check_bad_request(reply, "warmup samples are executed more than 65536 times")
+        huge = {"data_type": "TYPE_INT32", "dims": [1 << 31], "random_data": True}
+        config = json.dumps(warmup_config(SPARE_MODEL, {"inputs": {"INPUT0": huge}}))
+        check_bad_request(load(explicit, SPARE_MODEL, {"config": config}), "2147483648 bytes")
+        config = json.dumps(warmup_config(SPARE_MODEL, {"count": 3}))
+        assert load(explicit, SPARE_MODEL, {"config": config}).status == 200
+        assert unload(explicit, SPARE_MODEL).status == 200
+
+
+def copy_slow_model(models: pathlib.Path, repository: pathlib.Path, name: str) -> None:
+    """Writes a model that warms up for minutes."""
+    shutil.copytree(models / "onnx_slow", repository / name)
+    config = repository / name / "config.pbtxt"
+    config.write_text(config.read_text().replace('"onnx_slow"', f'"{name}"') + LONG_WARMUP)
+    (repository / name / "warmup").mkdir()
+    (repository / name / "warmup" / "rounds").write_bytes((100).to_bytes(8, "little"))
+
+
+def test_warmup_ends_with_an_unload(
+    start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """More long warmups than threads that load: unloads end them."""
+    names = [f"slow_{number}" for number in range(6)]
+    shutil.copytree(models / GOOD_MODEL, tmp_path / GOOD_MODEL)
+    for name in names:
+        copy_slow_model(models, tmp_path, name)
+    with start_server(tmp_path, EXPLICIT, f"--load-model={GOOD_MODEL}") as server:
+        server.wait_until_ready()
+        with unharmed(server), concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
+            loads = [pool.submit(load, server, name) for name in names]
+            wait_until(lambda: server.log().count("loading: slow_") >= 4, 60, "warmups run")
+            for name in names:
+                assert unload(server, name).status == 200
+            for one in loads:
+                assert one.result().status in (200, 400)
+
+
+# Finding 8: slow calls on one connection.
+
+
+def test_slow_loads_leave_threads_for_others(
+    start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """1,500 loads on one connection took 524 threads, and the index timed out."""
+    shutil.copytree(models / GOOD_MODEL, tmp_path / GOOD_MODEL)
+    copy_slow_model(models, tmp_path, "slow")
+    with start_server(tmp_path, EXPLICIT, f"--load-model={GOOD_MODEL}") as server:
+        server.wait_until_ready()
+        threads = pathlib.Path(f"/proc/{server.process.pid}/task")
+        with unharmed(server), grpc_stub(server) as stub:
+            message = service_pb2.RepositoryModelLoadRequest(model_name="slow")
+            calls = [stub.RepositoryModelLoad.future(message) for _ in range(1500)]
+            wait_until(lambda: "loading: slow:1" in server.log(), 60, "a load is under way")
+            # On the same connection, behind all of them.
+            index_message = service_pb2.RepositoryIndexRequest()
+            assert len(stub.RepositoryIndex(index_message, timeout=30).models) == 2
+            assert index(server)["slow"]["state"] == "LOADING"
+            assert len(list(threads.iterdir())) < 150
+            for call in calls:
+                call.cancel()
+            stub.RepositoryModelUnload(
+                service_pb2.RepositoryModelUnloadRequest(model_name="slow"), timeout=60
+            )
+
+
+# Finding 9: names of models.
+
+
+def test_names_have_one_grammar(explicit: Server, repository: pathlib.Path) -> None:
+    """Loads with files took any name, of up to 4 MiB, and metrics grew with it."""
+    for name in (" blank", "back\\slash"):
+        write_identity(repository, name)
+    files = {"1/model": b""}
+    with grpc_stub(explicit) as stub, unharmed(explicit):
+        metrics = len(explicit.metrics())
+
+        def message(name: str, with_files: bool) -> service_pb2.RepositoryModelLoadRequest:
+            request = load_message(files) if with_files else load_message({})
+            request.model_name = name
+            request.parameters["config"].string_param = json.dumps(identity_config(name))
+            return request
+
+        for name in ("x" * 256, "x" * 4 * MEBIBYTE, "a\nb", "a\u0085b", "a\0b"):
+            for with_files in (True, False):
+                check_refused(
+                    stub.RepositoryModelLoad, message(name, with_files), "invalid model name"
+                )
+        for name in (" x", "x ", "a\\b"):
+            check_refused(stub.RepositoryModelLoad, message(name, True), "invalid model name")
+        for name in ("..", " .. ", "a/b", "../../x"):
+            check_refused(stub.RepositoryModelLoad, message(name, True), "path traversal")
+        for name in ("", "  "):
+            check_refused(stub.RepositoryModelLoad, message(name, True), "cannot be empty")
+        # Directories with odd names are served, as in Triton.
+        for name in (" blank", "back\\slash"):
+            stub.RepositoryModelLoad(service_pb2.RepositoryModelLoadRequest(model_name=name))
+            ready = stub.ModelReady(service_pb2.ModelReadyRequest(name=name))
+            assert ready.ready
+            stub.RepositoryModelUnload(service_pb2.RepositoryModelUnloadRequest(model_name=name))
+        assert len(explicit.metrics()) < metrics + 20_000
+
+
 # Finding 10: files that come with a load.
 
 
@@ -281,6 +464,46 @@ def test_the_number_and_depth_of_files_are_limited(explicit: Server) -> None:
         check_bad_request(load(explicit, "overlaid", encoded), "more than 4096 files")
         encoded = {f"file:{path}": "" for path in deep}
         check_bad_request(load(explicit, "overlaid", encoded), "more than 16 directories")
+
+
+# Finding 12: files of tensors.
+
+
+@pytest.mark.parametrize("kind", ["warmup", "initial_state"])
+@pytest.mark.parametrize("datatype", ["TYPE_INT32", "TYPE_STRING"])
+def test_sparse_files_of_tensors_are_not_read_whole(
+    explicit: Server, repository: pathlib.Path, kind: str, datatype: str
+) -> None:
+    """A file of 3 GiB without a block on the disk, for a tensor of four bytes."""
+    name = f"sparse_{kind}_{datatype.lower()}"
+    tensor = f"data_type: {datatype} dims: [ 1 ]"
+    sample = f'inputs {{ key: "INPUT0" value: {{ {tensor} input_data_file: "big" }} }}'
+    state = (
+        'input_name: "S" output_name: "T" '
+        f"{tensor} initial_state {{ name: \"first\" {tensor} data_file: \"big\" }}"
+    )
+    folder = repository / name
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(
+        f'backend: "identity" max_batch_size: 8 input {{ name: "INPUT0" {tensor} }} '
+        f'output {{ name: "OUTPUT0" {tensor} }} '
+        + (
+            f'model_warmup {{ name: "s" batch_size: 1 {sample} }}'
+            if kind == "warmup"
+            else f"sequence_batching {{ state {{ {state} }} }}"
+        )
+    )
+    (folder / kind).mkdir()
+    with (folder / kind / "big").open("wb") as big:
+        big.truncate(3 << 30)
+    with unharmed(explicit, peak_mebibytes=64):
+        reply = load(explicit, name)
+        if (kind, datatype) == ("warmup", "TYPE_INT32"):
+            # As in Triton, the beginning of a long file is the tensor.
+            assert reply.status == 200, reply
+        else:
+            check_bad_request(reply, "3221225472 bytes")
+        assert unload(explicit, name).status == 200
 
 
 # Finding 13: lines of the log.
@@ -350,6 +573,54 @@ def test_surplus_raw_contents_are_refused(server: Server) -> None:
     with grpc_stub(server) as stub, unharmed(server):
         text = f"unexpected additional input data for model '{GOOD_MODEL}'"
         check_refused(stub.ModelInfer, message, text)
+
+
+# Finding 20: sequences of others.
+
+
+def test_the_scheduler_page_shows_no_correlation_ids(explicit: Server) -> None:
+    """With the ID of another client anybody could take part in its sequence."""
+    secret = "a secret of one client"
+    parameters = {"sequence_id": secret, "sequence_start": True}
+    with unharmed(explicit):
+        assert load(explicit, "sequences").status == 200
+        reply = explicit.infer("sequences", {**GOOD_REQUEST, "parameters": parameters})
+        assert reply.status == 200, reply
+        page = explicit.get("/v2/models/sequences/scheduler")
+        assert page.json()["sequences"]["taken_slots"] >= 1
+        assert secret not in page.body.decode()
+        parameters = {"sequence_id": secret, "sequence_end": True}
+        explicit.infer("sequences", {**GOOD_REQUEST, "parameters": parameters})
+        assert unload(explicit, "sequences").status == 200
+
+
+# Finding 21: what errors tell of the server.
+
+
+def test_load_errors_name_neither_directories_nor_the_process(
+    start_server: StartServer, repository: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """A directory for files that came with a load had the process identifier in its name."""
+    environment = {"TMPDIR": str(tmp_path)}
+    flags = (EXPLICIT, f"--load-model={GOOD_MODEL}")
+    with start_server(repository, *flags, environment=environment) as server:
+        server.wait_until_ready()
+        process = str(server.process.pid)
+        broken = repository / "broken"
+        broken.mkdir(exist_ok=True)
+        (broken / "config.pbtxt").write_text("max_batchsize: 1")
+        with unharmed(server):
+            replies = [failing_load(server, "new"), load(server, "broken")]
+            replies.append(load(server, "missing", {"file:1/x": "AAAA"}))
+            config = json.dumps({"name": "m", "backend": "onnxruntime"})
+            replies.append(load(server, "m", {"config": config, "file:1/other": "AAAA"}))
+            texts = [reply.error() for reply in replies]
+            texts += [entry.get("reason", "") for entry in index(server).values()]
+            for text in texts:
+                assert str(tmp_path) not in text
+                assert str(repository) not in text
+                assert process not in text, text
+        shutil.rmtree(broken)
 
 
 # Finding 1: scraping.

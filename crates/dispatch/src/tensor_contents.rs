@@ -1,6 +1,7 @@
 //! The contents of tensors that a model's configuration specifies: warmup samples, and
 //! the initial states of sequences.
 
+use galatea_gate::limits::Limits;
 use galatea_tensor::elements::count_bytes_elements;
 use galatea_tensor::{DataType, Shape};
 
@@ -14,6 +15,10 @@ pub(crate) fn zeros(shape: &Shape, datatype: DataType) -> Result<Vec<u8>, String
         _ => shape.byte_size(datatype),
     };
     let too_large = || format!("shape {shape} is larger than memory");
+    if byte_size.is_some_and(|size| size > Limits::CONFIG_TENSOR_BYTES_MAX) {
+        let most = Limits::CONFIG_TENSOR_BYTES_MAX;
+        return Err(format!("shape {shape} is larger than memory allows: {most} bytes at most"));
+    }
     let byte_size = byte_size.and_then(|size| usize::try_from(size).ok()).ok_or_else(too_large)?;
     // An allocation that fails must not end the process.
     Vec::<u8>::new().try_reserve_exact(byte_size).map_err(|_| too_large())?;

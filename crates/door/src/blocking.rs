@@ -7,6 +7,7 @@
 use std::num::NonZero;
 use std::sync::Arc;
 
+use galatea_gate::limits::Limits;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How many threads may wait for backends on behalf of a door. Further calls wait for a
@@ -27,7 +28,7 @@ pub struct BlockingPermit {
 
 impl Default for BlockingPermits {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(THREADS_MAX)))
+        Self::new(THREADS_MAX)
     }
 }
 
@@ -36,13 +37,46 @@ impl BlockingPermits {
     #[must_use]
     pub fn per_processor() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Self(Arc::new(Semaphore::new(processors)))
+        Self::new(processors)
+    }
+
+    fn new(threads_max: usize) -> Self {
+        Self(Arc::new(Semaphore::new(threads_max)))
+    }
+
+    /// A permit, if one is free.
+    #[must_use]
+    pub fn try_acquire(&self) -> Option<BlockingPermit> {
+        let permit = self.0.clone().try_acquire_owned().ok()?;
+        Some(BlockingPermit { _permit: Some(permit) })
     }
 
     /// Waits for a permit. It moves to the thread that blocks, because that outlasts a
     /// client that goes away.
     pub async fn acquire(&self) -> BlockingPermit {
         BlockingPermit { _permit: self.0.clone().acquire_owned().await.ok() }
+    }
+}
+
+/// Permits for calls about the repositories. Each kind has its own, so that slow loads hold
+/// up neither the unload that ends them nor the index.
+#[derive(Clone, Debug)]
+pub struct RepositoryPermits {
+    /// For loads.
+    pub loads: BlockingPermits,
+    /// For unloads.
+    pub unloads: BlockingPermits,
+    /// For indexes.
+    pub indexes: BlockingPermits,
+}
+
+impl Default for RepositoryPermits {
+    fn default() -> Self {
+        Self {
+            loads: BlockingPermits::new(Limits::REPOSITORY_CALLS_MAX),
+            unloads: BlockingPermits::new(Limits::REPOSITORY_CALLS_MAX),
+            indexes: BlockingPermits::new(Limits::REPOSITORY_INDEXES_MAX),
+        }
     }
 }
 

@@ -65,7 +65,7 @@ mod rendering;
 mod stream;
 pub mod tls;
 
-pub use blocking::{BlockingPermit, BlockingPermits};
+pub use blocking::{BlockingPermit, BlockingPermits, RepositoryPermits};
 pub use completion::{CompletionQueue, CompletionQueues};
 pub use connections::OpenConnection;
 pub use door::{Connection, Door, Protocol, RunningDoor};

@@ -11,6 +11,7 @@ use galatea_backend_plugin::Agents;
 use galatea_config::{Completion, ConfigDraft, ConfigErrors, Support};
 use galatea_dispatch::ModelDefinition;
 use galatea_engine::LoadOverride;
+use galatea_infer::CancelToken;
 use galatea_repository::{ModelSource, ScanOptions, versions_to_load};
 use galatea_telemetry::Logger;
 
@@ -103,6 +104,7 @@ impl Definer {
         let backend = self.backend(&draft, overrides, source, &versions);
         support.secondary_devices = backend.supports_secondary_devices();
         Ok(ModelDefinition {
+            stop: CancelToken::new(),
             namespace: source.namespace.clone(),
             name: source.name.clone(),
             backend,

@@ -48,6 +48,12 @@ impl Limits {
     /// Names are compared, and repeated in messages. Exporters make names of hundreds of
     /// characters.
     pub const NAME_BYTES_MAX: usize = 4096;
+    /// The maximum length of a model's name, in bytes: the longest name of a directory on
+    /// Linux.
+    pub const MODEL_NAME_BYTES_MAX: usize = 255;
+    /// The maximum number of models that failed to load and are remembered beside those of
+    /// the repositories. Clients unload them.
+    pub const FAILED_MODELS_MAX: usize = 1000;
     /// The maximum number of elements of all BYTES inputs of a request.
     ///
     /// An empty string takes three bytes of JSON or four binary ones, but 64 bytes in a
@@ -86,6 +92,23 @@ impl Limits {
     /// The maximum number of objects in a configuration in JSON: inputs, instance groups,
     /// steps of an ensemble. An empty one takes three bytes of JSON and hundreds in memory.
     pub const CONFIG_MESSAGES_MAX: usize = 1 << 16;
+    /// The maximum number of executions of the samples in `model_warmup`, for each instance.
+    ///
+    /// Samples warm up a backend within tens of executions.
+    pub const WARMUP_EXECUTIONS_MAX: u32 = 1 << 16;
+    /// The maximum size of a tensor that a configuration describes, for a warmup sample or
+    /// an initial state, and of all tensors of the samples together, in bytes. No request
+    /// over gRPC can be longer.
+    pub const CONFIG_TENSOR_BYTES_MAX: u64 = 1 << 31;
+    /// The maximum size of a file of strings for such a tensor, in bytes.
+    pub const STRING_FILE_BYTES_MAX: u64 = 1 << 26;
+    /// The maximum number of calls to load models that a door executes at a time, and the
+    /// same for unloads. Further calls wait.
+    ///
+    /// Each takes a thread that waits. This is far above the number of threads that load.
+    pub const REPOSITORY_CALLS_MAX: usize = 64;
+    /// The maximum number of repository indexes that a door makes at a time.
+    pub const REPOSITORY_INDEXES_MAX: usize = 8;
     /// The maximum number of files that come with a request to load a model.
     pub const LOAD_FILES_MAX: usize = 4096;
     /// The maximum number of directories on the path of such a file. Each is created.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use galatea_codec::forward::HeaderForward;
-use galatea_door::{BlockingPermits, Phase, PhaseWatch};
+use galatea_door::{BlockingPermits, Phase, PhaseWatch, RepositoryPermits};
 use galatea_infer::{InferenceService, Parameter, ServerControl, Status};
 use galatea_stdx::{Inbox, Lock};
 use http::HeaderMap;
@@ -23,6 +23,8 @@ pub(crate) struct DoorContext {
     pub(crate) message_pool: Arc<MessagePool>,
     /// For readiness checks that call a backend.
     pub(crate) blocking_permits: BlockingPermits,
+    /// For loads, unloads and indexes.
+    pub(crate) repository_permits: RepositoryPermits,
     pub(crate) phase: PhaseWatch,
     pub(crate) connections: Lock<Slab<RegisteredConnection>>,
 }

@@ -1,6 +1,7 @@
 //! Responding to calls other than inference: health, metadata, statistics, repository.
 
 use galatea_codec::grpc::{MessageChunks, control as codec, frame_message, parse_version};
+use galatea_door::BlockingPermits;
 use galatea_gate::access::Admission;
 use galatea_infer::{Code, Status};
 use galatea_protocol::{health, inference};
@@ -14,13 +15,14 @@ use crate::route::Method;
 /// The response to a call.
 pub(crate) type ControlResponse = Result<MessageChunks, Status>;
 
-/// Whether responding may block, and so must not happen in the task of a connection: loading
-/// takes as long as the model takes, and the index reads the repositories.
-pub(crate) const fn may_block(method: Method) -> bool {
+/// The permits for a call that may block, and so must not happen in the task of a connection:
+/// loading takes as long as the model takes, and the index reads the repositories.
+pub(crate) fn permits(context: &DoorContext, method: Method) -> Option<BlockingPermits> {
+    let permits = &context.repository_permits;
     match method {
-        Method::RepositoryIndex | Method::RepositoryModelLoad | Method::RepositoryModelUnload => {
-            true
-        }
+        Method::RepositoryIndex => Some(permits.indexes.clone()),
+        Method::RepositoryModelLoad => Some(permits.loads.clone()),
+        Method::RepositoryModelUnload => Some(permits.unloads.clone()),
         Method::CudaSharedMemoryStatus
         | Method::HealthCheck
         | Method::ModelConfig
@@ -32,7 +34,7 @@ pub(crate) const fn may_block(method: Method) -> bool {
         | Method::ServerLive
         | Method::ServerMetadata
         | Method::ServerReady
-        | Method::SystemSharedMemoryStatus => false,
+        | Method::SystemSharedMemoryStatus => None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use galatea_door::{BlockingPermits, Connection, Door, Phase, Protocol};
+use galatea_door::{BlockingPermits, Connection, Door, Phase, Protocol, RepositoryPermits};
 use galatea_infer::{InferenceService, ServerControl};
 use galatea_stdx::Lock;
 use slab::Slab;
@@ -78,6 +78,7 @@ pub fn start(
         options,
         message_pool,
         blocking_permits: BlockingPermits::default(),
+        repository_permits: RepositoryPermits::default(),
         phase: door.phase(),
         connections: Lock::new(Slab::new()),
     });

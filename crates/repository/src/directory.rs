@@ -94,13 +94,12 @@ impl ModelDirectory {
         let content = beneath::open_file(self.boundary.as_fd(), &self.prefixed(&inside))
             .map_err(|error| self.open_error(&inside, name, error))?;
         read_sized(content, size).map_err(|reason| {
-            let path = self.path.join(&inside);
-            Status::invalid_argument(format!("file '{}' {reason}", path.display()))
+            Status::invalid_argument(format!("file '{}' {reason}", inside.display()))
         })
     }
 
     fn open_error(&self, inside: &Path, name: &str, error: io::Error) -> Status {
-        let path = self.path.join(inside);
+        let path = inside;
         match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::XDEV) => leads_out(name),
             Some(Errno::NOENT | Errno::NOTDIR) => {
@@ -118,7 +117,7 @@ fn read_sized(file: File, size: ExpectedFileSize) -> Result<Vec<u8>, String> {
     let length = file.metadata().map_err(cannot)?.len();
     let bytes_max = match size {
         ExpectedFileSize::Exactly(expected) => expected,
-        ExpectedFileSize::AtMost(bytes_max) => bytes_max,
+        ExpectedFileSize::AtMost(bytes_max) | ExpectedFileSize::Beginning(bytes_max) => bytes_max,
     };
     let fits = |length: u64| match size {
         ExpectedFileSize::Exactly(expected) if length != expected => {
@@ -127,11 +126,18 @@ fn read_sized(file: File, size: ExpectedFileSize) -> Result<Vec<u8>, String> {
         ExpectedFileSize::AtMost(bytes_max) if length > bytes_max => {
             Err(format!("has {length} bytes, but may have {bytes_max} at most"))
         }
-        ExpectedFileSize::Exactly(_) | ExpectedFileSize::AtMost(_) => Ok(()),
+        ExpectedFileSize::Exactly(_)
+        | ExpectedFileSize::AtMost(_)
+        | ExpectedFileSize::Beginning(_) => Ok(()),
     };
     fits(length)?;
     let mut bytes = Vec::new();
-    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(cannot)?;
+    let read_max = match size {
+        // One more byte shows that the file is too long.
+        ExpectedFileSize::Exactly(_) | ExpectedFileSize::AtMost(_) => bytes_max.saturating_add(1),
+        ExpectedFileSize::Beginning(_) => bytes_max,
+    };
+    file.take(read_max).read_to_end(&mut bytes).map_err(cannot)?;
     // The file may have changed since its size was checked.
     fits(u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
     Ok(bytes)

@@ -61,7 +61,7 @@ mod version;
 mod version_directory;
 
 pub use directory::ModelDirectory;
-pub use name::{InvalidName, check_model_name};
+pub use name::{InvalidName, check_model_name, check_new_model_name};
 pub use overlay::Overlays;
 pub use repository::Repository;
 pub use root::RepositoryError;

@@ -1,44 +1,58 @@
 //! The names that a model may have.
 
+use galatea_gate::limits::Limits;
+use galatea_gate::text::bounded;
 use thiserror::Error;
-
-/// The longest name of a directory on Linux.
-const NAME_BYTES_MAX: usize = 255;
 
 /// A name that no model may have.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("invalid model name '{}': {reason}", .name.escape_debug())]
+#[error("invalid model name '{}': {reason}", bounded(.name.escape_debug(), Limits::MODEL_NAME_BYTES_MAX))]
 pub struct InvalidName {
     name: String,
     reason: &'static str,
 }
 
-/// Checks a model's name: one component of a path that no later reader can take for
-/// another.
+/// Checks the name of a model in a repository: one component of a path, which can be shown
+/// in one line.
 ///
 /// # Errors
 ///
-/// If it is empty, `.` or `..`, begins or ends with a blank, is longer than
-/// 255 bytes, or contains `/`, `\` or a control character.
+/// If it is empty, `.` or `..`, also with blanks around it, is longer than 255 bytes, or
+/// contains `/` or a control character.
 pub fn check_model_name(name: &str) -> Result<(), InvalidName> {
     let refuse = |reason| Err(InvalidName { name: name.to_owned(), reason });
-    if name.is_empty() {
-        return refuse("it is empty");
-    }
-    if name.len() > NAME_BYTES_MAX {
+    if name.len() > Limits::MODEL_NAME_BYTES_MAX {
         return refuse("it is longer than 255 bytes");
     }
-    if name.trim() != name {
-        return refuse("it begins or ends with a blank");
+    if name.trim().is_empty() {
+        return refuse("it is empty");
     }
-    if name == "." || name == ".." {
+    if name.trim() == "." || name.trim() == ".." {
         return refuse("it names a directory relative to another");
     }
-    if name.contains(['/', '\\']) {
-        return refuse("it contains a slash or backslash");
+    if name.contains('/') {
+        return refuse("it contains a slash");
     }
     if name.contains(char::is_control) {
         return refuse("it contains a control character");
+    }
+    Ok(())
+}
+
+/// Checks the name of a model whose files a client sends. No directory has that name
+/// already, so that no reader need be able to take it for another.
+///
+/// # Errors
+///
+/// As with [`check_model_name`], and if it begins or ends with a blank or contains `\`.
+pub fn check_new_model_name(name: &str) -> Result<(), InvalidName> {
+    check_model_name(name)?;
+    let refuse = |reason| Err(InvalidName { name: name.to_owned(), reason });
+    if name.trim() != name {
+        return refuse("it begins or ends with a blank");
+    }
+    if name.contains('\\') {
+        return refuse("it contains a backslash");
     }
     Ok(())
 }
@@ -52,22 +66,34 @@ mod tests {
         let longest = "x".repeat(255);
         for name in ["simple", "a.b-c_d", "..a", "résumé", "two words", "$(touch x)", &longest] {
             assert_eq!(check_model_name(name), Ok(()), "{name}");
+            assert_eq!(check_new_model_name(name), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn directories_may_have_names_that_clients_may_not_make() {
+        for name in [" x", "x ", "a\\b", " . x"] {
+            assert_eq!(check_model_name(name), Ok(()), "{name}");
+            assert!(check_new_model_name(name).is_err(), "{name}");
         }
     }
 
     #[test]
     fn names_that_lead_elsewhere_are_invalid() {
         let too_long = "x".repeat(256);
-        for name in [
-            "", ".", "..", " ..", ".. ", "a/b", "../x", "a\\b", "a\0b", "a\nb", "\u{85}", &too_long,
-        ] {
+        for name in
+            ["", " ", ".", "..", " ..", ".. ", "a/b", "../x", "a\0b", "a\nb", "\u{85}", &too_long]
+        {
             assert!(check_model_name(name).is_err(), "{name}");
+            assert!(check_new_model_name(name).is_err(), "{name}");
         }
     }
 
     #[test]
-    fn the_message_escapes_the_name() {
+    fn the_message_escapes_and_cuts_the_name() {
         let message = check_model_name("a\nb").unwrap_err().to_string();
         assert_eq!(message, "invalid model name 'a\\nb': it contains a control character");
+        let message = check_model_name(&"x".repeat(1 << 20)).unwrap_err().to_string();
+        assert!(message.len() < 400, "{message}");
     }
 }

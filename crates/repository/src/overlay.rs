@@ -4,6 +4,7 @@
 //! Only this user can enter it, and it is removed with the last user of the model.
 
 use std::fs::File;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -27,13 +28,15 @@ const ATTEMPTS_MAX: u32 = 1_000;
 pub struct Overlays {
     parent: PathBuf,
     next: AtomicU64,
+    /// Turns numbers into names, in another way with each start.
+    names: RandomState,
 }
 
 impl Overlays {
     /// Directories are made in `parent`.
     #[must_use]
     pub fn new(parent: impl Into<PathBuf>) -> Self {
-        Self { parent: parent.into(), next: AtomicU64::new(0) }
+        Self { parent: parent.into(), next: AtomicU64::new(0), names: RandomState::new() }
     }
 
     /// A model that consists of these files, given by their paths in its directory. It
@@ -59,10 +62,15 @@ impl Overlays {
         source.map_err(|reason| Status::internal(format!("model '{name}': {reason}")))
     }
 
+    /// A name that says nothing of this process: backends may repeat it in their messages.
+    fn next_name(&self) -> String {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        format!("galatea-{:016x}", self.names.hash_one(number))
+    }
+
     fn create_directory(&self) -> io::Result<TemporaryDirectory> {
         for _ in 0..ATTEMPTS_MAX {
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let path = self.parent.join(format!("galatea-{}-{number}", std::process::id()));
+            let path = self.parent.join(self.next_name());
             match rustix::fs::mkdirat(rustix::fs::CWD, &path, Mode::RWXU) {
                 Ok(()) => return Ok(TemporaryDirectory { path }),
                 Err(Errno::EXIST) => {}
@@ -160,9 +168,11 @@ mod tests {
     #[test]
     fn an_existing_directory_is_left_alone() {
         let scratch = Scratch::new();
-        let taken = scratch.path().join(format!("galatea-{}-0", std::process::id()));
+        let overlays = Overlays::new(scratch.path());
+        let taken = scratch.path().join(overlays.next_name());
+        overlays.next.store(0, Ordering::Relaxed);
         std::fs::create_dir(&taken).unwrap();
-        let source = Overlays::new(scratch.path()).model("m", &files(&["1/x"])).unwrap();
+        let source = overlays.model("m", &files(&["1/x"])).unwrap();
         assert_ne!(source.directory.path(), taken);
         drop(source);
         assert!(taken.exists());

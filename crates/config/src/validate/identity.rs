@@ -10,7 +10,7 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     if config.name.is_empty() {
         let text = "model configuration must specify 'name'";
         diagnostics.push(Diagnostic::at_poll("name", text));
-    } else if !is_plain_name(&config.name) {
+    } else if !is_model_name(&config.name) {
         let shown = config.name.escape_debug();
         let text = format!("'{shown}' can not be the name of a model");
         diagnostics.push(Diagnostic {
@@ -23,12 +23,14 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     check_metric_tags(config, diagnostics);
 }
 
-/// Names become parts of paths, of log lines and of library names.
+/// A model's name is that of its directory, and a part of log lines.
+fn is_model_name(name: &str) -> bool {
+    name != "." && name != ".." && !name.contains('/') && !name.chars().any(char::is_control)
+}
+
+/// The name of a backend becomes a part of the names of libraries, too.
 fn is_plain_name(name: &str) -> bool {
-    name != "."
-        && name != ".."
-        && !name.contains(['/', '\\'])
-        && !name.chars().any(char::is_control)
+    is_model_name(name) && !name.contains('\\')
 }
 
 /// Whether a path is relative and never leaves its directory; it may be empty.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use galatea_gate::limits::Limits;
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_warmup::Input;
 use galatea_protocol::inference::{DataType, ModelConfig, ModelWarmup};
@@ -17,10 +18,18 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
         return;
     }
+    let mut executions: u32 = 0;
     for (index, sample) in config.model_warmup.iter().enumerate() {
         // As in Triton, a sample without requests is skipped.
         if sample.batch_size > 0 {
-            check_sample(config, sample, &format!("model_warmup[{index}]"), diagnostics);
+            let path = format!("model_warmup[{index}]");
+            check_sample(config, sample, &path, diagnostics);
+            executions = executions.saturating_add(sample.count.max(1));
+            if executions > Limits::WARMUP_EXECUTIONS_MAX {
+                let most = Limits::WARMUP_EXECUTIONS_MAX;
+                let text = format!("warmup samples are executed more than {most} times");
+                return diagnostics.push(Diagnostic::about(format!("{path}.count"), text));
+            }
         }
     }
 }

@@ -185,12 +185,6 @@ impl Sequences {
         }
     }
 
-    /// The correlation ID of a sequence.
-    pub(super) fn correlation_id(&self, key: SequenceKey) -> CorrelationId {
-        let known = self.known.get(index_of(key.0)).filter(|sequence| sequence.key == key);
-        known.map(|sequence| sequence.correlation_id.clone()).unwrap_or_default()
-    }
-
     /// The correlation ID of a sequence that a client has started.
     pub(super) fn correlation_id_if_started(&self, key: SequenceKey) -> Option<&CorrelationId> {
         let known = self.known.get(index_of(key.0)).filter(|sequence| sequence.key == key);

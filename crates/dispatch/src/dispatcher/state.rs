@@ -2,7 +2,7 @@
 //! sequences that its keys stand for.
 
 use galatea_backend::BatchRule;
-use galatea_infer::{CorrelationId, PendingRequest, SequenceFlags, StateTensor};
+use galatea_infer::{PendingRequest, SequenceFlags, StateTensor};
 use galatea_policy::{
     Action, Actions, Batch, BatchEntry, Event, InstanceId, ReplyNumber, RequestInfo, RequestKey,
     Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, ShapeClassId, Time,
@@ -196,11 +196,6 @@ impl DispatcherState {
         let position = info.sequence.filter(|position| position.start)?;
         let id = self.sequences.as_ref()?.correlation_id_if_started(position.sequence)?;
         Some(format!("{} begins", request_log::sequence_name(id, model)))
-    }
-
-    /// The correlation ID of a sequence.
-    pub(super) fn correlation_id(&self, key: SequenceKey) -> CorrelationId {
-        self.sequences.as_ref().map(|known| known.correlation_id(key)).unwrap_or_default()
     }
 
     /// The numbers of requests, of open sequences and of all sequences.

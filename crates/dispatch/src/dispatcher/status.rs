@@ -1,21 +1,21 @@
 //! A dispatcher's status as a JSON document: what queues, slots and instances wait for.
 //!
-//! Names of fields are for programs and don't change; `words` are for people.
+//! Names of fields are for programs and don't change; `words` are for people. Sequences have
+//! numbers of the server's own: with the correlation ID of another client anybody could take
+//! part in its sequence.
 
 use std::collections::BTreeMap;
 
-use galatea_infer::CorrelationId;
 use galatea_policy::{
-    InstanceId, LaneStatus, QueueStatus, QueueWaitReason, SequenceKey, SequencesStatus, SlotStatus,
+    InstanceId, LaneStatus, QueueStatus, QueueWaitReason, SequencesStatus, SlotStatus,
     SlotWaitReason, Time, WaitingSequenceStatus,
 };
 use serde_json::{Value, json};
 
-/// The scheduler's status, and the names that belong to its keys.
+/// The scheduler's status, and the names of its instances.
 pub(crate) struct DispatcherReport {
     pub(super) now: Time,
     pub(crate) status: galatea_policy::SchedulerStatus,
-    pub(super) sequences: BTreeMap<SequenceKey, CorrelationId>,
     /// The names of instances.
     pub(super) instances: BTreeMap<InstanceId, String>,
 }
@@ -104,7 +104,7 @@ impl DispatcherReport {
         json!({
             "instance": self.instance(slot.instance),
             "slot": slot.slot,
-            "correlation_id": self.correlation_id(slot.sequence),
+            "sequence": slot.sequence.0,
             "waiting": slot.waiting,
             "waits_for": self.slot_wait(slot.waits_for),
         })
@@ -144,7 +144,7 @@ impl DispatcherReport {
 
     fn backlog(&self, waiting: &WaitingSequenceStatus) -> Value {
         json!({
-            "correlation_id": self.correlation_id(waiting.sequence),
+            "sequence": waiting.sequence.0,
             "waiting": waiting.waiting,
             "waits_for": {
                 "reason": "slot",
@@ -156,14 +156,6 @@ impl DispatcherReport {
 
     fn instance(&self, instance: InstanceId) -> &str {
         self.instances.get(&instance).map_or("", String::as_str)
-    }
-
-    fn correlation_id(&self, key: SequenceKey) -> Value {
-        match self.sequences.get(&key) {
-            None | Some(CorrelationId::None) => Value::Null,
-            Some(CorrelationId::Number(number)) => json!(number),
-            Some(CorrelationId::Text(text)) => json!(text),
-        }
     }
 
     fn since_us(&self, time: Time) -> u64 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use galatea_backend::{Backend, ModelAgents, ModelFiles};
 use galatea_config::{ConfigDraft, Support};
-use galatea_infer::Status;
+use galatea_infer::{CancelToken, Status};
 use galatea_policy::{ModelName, model_id};
 
 /// A model's configuration, files and backend: what [`Loader::load`](super::Loader::load)
@@ -26,6 +26,9 @@ pub struct ModelDefinition {
     pub support: Support,
     /// The repository agents that have approved the load, if the model has any.
     pub agents: Option<Box<dyn ModelAgents>>,
+    /// Cancelled when the load is not wanted any more. Warmup, which may take long, ends
+    /// then.
+    pub stop: CancelToken,
 }
 
 /// A model that another one needs.

@@ -170,6 +170,7 @@ impl Loader {
             assembler: model.dispatcher.sequence_assembler(),
             observer: &observer,
             log: &self.log,
+            stop: &definition.stop,
         };
         let backend = definition.backend.as_ref();
         let builder = self.instance_builder(spec, model.model.as_ref(), backend, warmup);

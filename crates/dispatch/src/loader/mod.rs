@@ -173,6 +173,7 @@ impl Loader {
             assembler: assembler.as_ref(),
             observer: &observer,
             log: &self.log,
+            stop: &definition.stop,
         };
         let builder = self.instance_builder(&spec, model.as_ref(), backend, warmup);
         let planned = planned_instances(&spec, &self.host_policies)?;

@@ -203,6 +203,9 @@ impl Files {
                     "file '{name}' has {length} bytes, but {expected} are expected"
                 )))
             }
+            ExpectedFileSize::Beginning(expected) => {
+                Ok(bytes.iter().copied().take(usize::try_from(expected).unwrap()).collect())
+            }
             ExpectedFileSize::Exactly(_) | ExpectedFileSize::AtMost(_) => Ok(bytes.clone()),
         }
     }

@@ -254,6 +254,7 @@ impl ServerSetup {
         let server = TestServer::new(Loader::with_timer(options, timer), self.log);
         let files = self.files.into_iter().map(|files| Arc::new(files) as Arc<dyn ModelFiles>);
         let failures = server.load(&ModelDefinition {
+            stop: galatea_infer::CancelToken::default(),
             namespace: None,
             name: String::from(draft.name()),
             draft,

@@ -11,16 +11,15 @@ mod tests;
 
 use galatea_backend::{ExpectedFileSize, LogLevel, ModelFiles};
 use galatea_config::{ModelSpec, SchedulingChoice, WarmupContent, WarmupInput, WarmupSample};
+use galatea_gate::limits::Limits;
 use galatea_infer::{InferenceRequest, InputTensor, Status};
+use galatea_stdx::len64;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 pub(crate) use self::run::InstanceWarmup;
 use crate::LogSink;
 use crate::admission::Admission;
 use crate::tensor_contents::{check_strings, zeros};
-
-/// The largest file of a sample's tensor.
-const FILE_BYTES_MAX: u64 = 1 << 32;
 
 /// The samples of a model, ready to be executed on each of its instances.
 #[derive(Debug)]
@@ -60,8 +59,9 @@ impl Warmup {
         // Not the admission of the version itself, which assigns correlation IDs.
         let admission = Admission::new(spec);
         let samples = spec.warmup.iter().filter(|sample| sample.batch_size > 0);
+        let mut bytes_left = Limits::CONFIG_TENSOR_BYTES_MAX;
         let new_sample = |sample: &WarmupSample| {
-            Sample::new(spec, sample, files, &admission).map_err(|status| {
+            Sample::new(spec, sample, files, &admission, &mut bytes_left).map_err(|status| {
                 status.prefixed(format_args!("{}: ", failure_prefix(&sample.name)))
             })
         };
@@ -86,11 +86,14 @@ impl Sample {
         sample: &WarmupSample,
         files: &dyn ModelFiles,
         admission: &Admission,
+        bytes_left: &mut u64,
     ) -> Result<Self, Status> {
         let mut seed = 0;
         let mut tensor = |input: &WarmupInput| {
             seed += 1;
-            tensor(spec, input, files, seed)
+            let tensor = tensor(spec, input, files, seed, *bytes_left)?;
+            *bytes_left = bytes_left.saturating_sub(len64(tensor.data.len()));
+            Ok::<_, Status>(tensor)
         };
         let (sequence_inputs, own): (Vec<_>, Vec<_>) =
             sample.inputs.iter().partition(|input| is_sequence_input(spec, &input.name));
@@ -150,12 +153,17 @@ fn tensor(
     input: &WarmupInput,
     files: &dyn ModelFiles,
     seed: u64,
+    bytes_left: u64,
 ) -> Result<InputTensor, Status> {
     let batch = (spec.max_batch_size > 0).then_some(1);
     let dims: Vec<i64> = batch.into_iter().chain(input.dims.iter().copied()).collect();
     let invalid =
         |reason: String| Status::invalid_argument(format!("input '{}': {reason}", input.name));
     let shape = Shape::new(&dims).map_err(|error| invalid(error.to_string()))?;
+    let most = Limits::CONFIG_TENSOR_BYTES_MAX;
+    if shape.byte_size(input.datatype).is_some_and(|size| bytes_left < size && size <= most) {
+        return Err(invalid(format!("all samples together take more than {most} bytes")));
+    }
     let data = match &input.content {
         WarmupContent::Zero => zeros(&shape, input.datatype).map_err(invalid)?,
         WarmupContent::Random => {
@@ -201,23 +209,25 @@ fn read(
     name: &str,
     files: &dyn ModelFiles,
 ) -> Result<Vec<u8>, Status> {
-    let mut bytes = files.read_warmup(name, ExpectedFileSize::AtMost(FILE_BYTES_MAX))?;
     let refuse = |reason: String| {
         Status::invalid_argument(format!("input '{}': file '{name}' {reason}", input.name))
     };
     if input.datatype == DataType::Bytes {
+        let size = ExpectedFileSize::AtMost(Limits::STRING_FILE_BYTES_MAX);
+        let bytes = files.read_warmup(name, size)?;
         check_strings(&bytes, shape).map_err(refuse)?;
         return Ok(bytes);
     }
-    let expected = shape.byte_size(input.datatype).and_then(|size| usize::try_from(size).ok());
-    let expected =
-        expected.ok_or_else(|| refuse(format!("can't hold a tensor of shape {shape}")))?;
-    if bytes.len() < expected {
+    let expected = shape.byte_size(input.datatype);
+    let expected = expected
+        .filter(|size| *size <= Limits::CONFIG_TENSOR_BYTES_MAX)
+        .ok_or_else(|| refuse(format!("can't hold a tensor of shape {shape}")))?;
+    let bytes = files.read_warmup(name, ExpectedFileSize::Beginning(expected))?;
+    if len64(bytes.len()) < expected {
         return Err(refuse(format!(
             "has {} bytes, but warmup setting expects {expected} bytes",
             bytes.len()
         )));
     }
-    bytes.truncate(expected);
     Ok(bytes)
 }

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use galatea_backend::{Instance, LogLevel};
 use galatea_infer::{
-    FailureReason, InferenceRequest, PendingRequest, Reply, RequestObserver, RequestTimes,
-    ResponseSender, SequenceFlags, SequenceOwner, StateTensor, Status,
+    CancelToken, FailureReason, InferenceRequest, PendingRequest, Reply, RequestObserver,
+    RequestTimes, ResponseSender, SequenceFlags, SequenceOwner, StateTensor, Status,
 };
 use galatea_policy::RequestKey;
 
@@ -26,6 +26,8 @@ pub(crate) struct InstanceWarmup<'a> {
     /// Counts the requests.
     pub(crate) observer: &'a Arc<dyn RequestObserver>,
     pub(crate) log: &'a LogSink,
+    /// Set when the model is not wanted any more.
+    pub(crate) stop: &'a CancelToken,
 }
 
 /// What happened to a sample's request.
@@ -73,10 +75,15 @@ impl InstanceWarmup<'_> {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` with the errors of the first sample that fails.
+    /// `InvalidArgument` with the errors of the first sample that fails. `Unavailable` if the
+    /// load is stopped.
     pub(crate) fn run(&self, instance: &mut dyn Instance, name: &str) -> Result<(), Status> {
         for sample in &self.warmup.samples {
             for iteration in 1..=sample.count {
+                if self.stop.is_cancelled() {
+                    let text = "the model was unloaded, or the server stopped, during its warmup";
+                    return Err(Status::unavailable(text));
+                }
                 let line = format_args!(
                     "model '{}' instance {name} is running warmup sample '{}' for iteration \
                      {iteration}",

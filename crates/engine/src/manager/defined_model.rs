@@ -1,13 +1,22 @@
 //! A model whose configuration was read, so that it can be loaded.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use galatea_dispatch::ModelDefinition;
+use galatea_infer::Status;
 use galatea_policy::ModificationTimes;
 
 use crate::agent_lease::AgentLeaseSlot;
 use crate::catalog::{CatalogModel, LoadOverride};
 use crate::reaper::Reaper;
+
+/// A text in which the files of a directory are named by their paths in it.
+pub(super) fn without_directory(text: &str, directory: &Path) -> String {
+    if directory.as_os_str().is_empty() {
+        return text.to_owned();
+    }
+    text.replace(&format!("{}/", directory.display()), "")
+}
 
 /// A definition, and where it came from.
 pub(crate) struct DefinedModel {
@@ -38,6 +47,20 @@ impl DefinedModel {
         let agents = AgentLeaseSlot::new(definition.agents.take(), reaper);
         let (path, modified) = (PathBuf::new(), ModificationTimes::default());
         Self { definition, path, modified, overrides: LoadOverride::Files, agents }
+    }
+
+    /// Why a load failed, as clients may see it. The place of a configuration, and of files
+    /// that came with a load, is the server's own affair. The messages of backends name the
+    /// files of a repository, as in Triton.
+    pub(super) fn shown_failure(&self, status: Status) -> Status {
+        let text = match self.overrides {
+            LoadOverride::None | LoadOverride::Configuration => {
+                let configs = format!("{}/config", self.path.display());
+                status.message().replace(&configs, "config")
+            }
+            LoadOverride::Files => without_directory(status.message(), &self.path),
+        };
+        Status::new(status.code(), text)
     }
 
     /// The names of the models that it needs.

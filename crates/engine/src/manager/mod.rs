@@ -137,6 +137,7 @@ impl Manager {
     pub(crate) fn close(&self) {
         let mut plan = self.driver.lock("close");
         plan.is_closed = true;
+        plan.stop_all_loads();
         let leases = plan.take_unclaimed_leases();
         drop(plan);
         drop(leases);
@@ -158,7 +159,10 @@ impl Manager {
 
 impl Drop for Manager {
     fn drop(&mut self) {
-        self.driver.lock("close with the server").is_closed = true;
+        let mut plan = self.driver.lock("close with the server");
+        plan.is_closed = true;
+        plan.stop_all_loads();
+        drop(plan);
         self.driver.pool.stop();
         self.withdraw_all();
         self.driver.notify();

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use galatea_backend::LogLevel;
 use galatea_dispatch::ModelDefinition;
+use galatea_gate::limits::Limits;
 use galatea_infer::{LoadParameters, NameMapping, Status};
 use galatea_policy::{LifecycleStatus, LoadReason, ModelName};
-use galatea_repository::ListedModel;
+use galatea_repository::{InvalidName, ListedModel, check_model_name, check_new_model_name};
 
 use super::candidate::Candidate;
 use super::defined_model::DefinedModel;
@@ -26,6 +27,10 @@ impl Manager {
     pub(crate) fn load(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
         self.check_mode()?;
         check_name(name)?;
+        let brings_files = !parameters.files.is_empty();
+        if brings_files {
+            self.check_new_name(name)?;
+        }
         let name: ModelName = name.into();
         let _order = OrderInProgress::begin(&self.driver, &name)?;
         let OrderedModels { named, all, is_complete } =
@@ -40,10 +45,29 @@ impl Manager {
             }
         };
         let failures: String = named.iter().filter_map(failure).collect();
-        if !failures.is_empty() {
-            return Err(Status::invalid_argument(failures));
+        if failures.is_empty() {
+            return if is_complete { Ok(()) } else { Err(not_polled(&name)) };
         }
-        if is_complete { Ok(()) } else { Err(not_polled(&name)) }
+        if brings_files {
+            let dropped = self.driver.step(plan, |plan, step| plan.drop_failed_files(&named, step));
+            // Their files are removed without the lock.
+            drop(dropped);
+        }
+        Err(Status::invalid_argument(failures))
+    }
+
+    /// Checks the name of a model whose files come with an order.
+    fn check_new_name(&self, name: &str) -> Result<(), Status> {
+        let invalid = |error: InvalidName| Status::invalid_argument(error.to_string());
+        check_new_model_name(name).map_err(invalid)?;
+        let snapshot = self.driver.worker.registry.snapshot();
+        if snapshot.failed_count() < Limits::FAILED_MODELS_MAX || snapshot.has_model(name) {
+            return Ok(());
+        }
+        Err(Status::unavailable(format!(
+            "{} models failed to load: some of them must be unloaded before others are loaded",
+            Limits::FAILED_MODELS_MAX
+        )))
     }
 
     /// Unloads a model by order of a client. Returns when it is out of service. The models
@@ -51,7 +75,7 @@ impl Manager {
     pub(crate) fn unload(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
         self.check_mode()?;
         let name: ModelName = name.into();
-        let _order = OrderInProgress::begin(&self.driver, &name)?;
+        let _order = OrderInProgress::begin_unload(&self.driver, &name)?;
         // The lock is kept, so that no load begins before the models are removed.
         let plan =
             self.driver.wait(|plan| !plan.ids_of(&name).iter().any(|id| plan.is_loading(id)))?;
@@ -160,6 +184,10 @@ fn check_name(name: &str) -> Result<(), Status> {
             "invalid model name '{name}', model name must not contain path traversal characters"
         )));
     }
+    if name.len() > Limits::MODEL_NAME_BYTES_MAX || name.contains(char::is_control) {
+        let invalid = |error: InvalidName| Status::invalid_argument(error.to_string());
+        return check_model_name(name).map_err(invalid);
+    }
     Ok(())
 }
 
@@ -171,7 +199,24 @@ struct OrderInProgress {
 
 impl OrderInProgress {
     fn begin(driver: &Arc<Driver>, name: &ModelName) -> Result<Self, Status> {
-        let mut plan = driver.wait(|plan| !plan.is_ordered(name))?;
+        Self::begin_when(driver, name, |plan| !plan.is_ordered(name))
+    }
+
+    /// Loads of the model that warm up would hold up the unload for as long, so they are
+    /// stopped.
+    fn begin_unload(driver: &Arc<Driver>, name: &ModelName) -> Result<Self, Status> {
+        Self::begin_when(driver, name, |plan| {
+            plan.stop_loads(name);
+            !plan.is_ordered(name)
+        })
+    }
+
+    fn begin_when(
+        driver: &Arc<Driver>,
+        name: &ModelName,
+        may_begin: impl Fn(&Plan) -> bool,
+    ) -> Result<Self, Status> {
+        let mut plan = driver.wait(may_begin)?;
         plan.begin_order(name);
         Ok(Self { driver: driver.clone(), name: name.clone() })
     }

@@ -97,7 +97,9 @@ impl LoadWorker {
                 let LoadResources { lease, composing } = resources;
                 let composing = composing.map(|models| models as Arc<dyn ComposingVersions>);
                 let result = self.loader.load(&order.model.definition, &files, composing);
-                let result = result.map(|model| ModelHandle::new(model, lease, &self.reaper));
+                let result = result
+                    .map(|model| ModelHandle::new(model, lease, &self.reaper))
+                    .map_err(|status| order.model.shown_failure(status));
                 ManagerEvent::VersionLoaded(order.id.clone(), files, result)
             }
             VersionWorkKind::AddInstances(model) => {

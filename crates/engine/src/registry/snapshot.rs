@@ -116,6 +116,16 @@ impl Snapshot {
         self.models.iter().filter(|(_, model)| model.versions.is_empty()).map(|(id, _)| id)
     }
 
+    /// The number of models that failed to load and keep the server from being ready.
+    pub(crate) fn failed_count(&self) -> usize {
+        self.models.values().filter(|model| !model.is_ready()).count()
+    }
+
+    /// Whether a model of this id was ordered at some time.
+    pub(crate) fn has_model(&self, id: &str) -> bool {
+        self.models.contains_key(id)
+    }
+
     /// Every ready version of every model.
     pub(crate) fn ready(&self) -> impl Iterator<Item = &Arc<ModelHandle>> {
         self.versions().filter_map(|entry| entry.model.as_ref())
@@ -136,12 +146,13 @@ impl Snapshot {
     }
 
     /// The repository index: the models that the repositories list, and those that serve
-    /// without being listed.
+    /// or failed without being listed.
     pub(crate) fn index(&self, listed: &[ListedModel], only_ready: bool) -> Vec<RepositoryEntry> {
         let shown = |id| if self.names.is_some() { name_in_id(id) } else { id };
         let mut models: BTreeMap<ModelName, (&str, bool)> = BTreeMap::new();
         for (id, model) in &self.models {
-            if model.versions.values().any(|entry| entry.state != ModelState::Unavailable) {
+            let is_active = |entry: &VersionEntry| entry.state != ModelState::Unavailable;
+            if model.versions.values().any(is_active) || !model.is_ready() {
                 models.insert(id.clone(), (shown(id), false));
             }
         }

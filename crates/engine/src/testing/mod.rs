@@ -94,6 +94,7 @@ impl ServerSetup {
         let files = |version| Arc::new(Files { version, ..Files::default() });
         let versions = self.versions.into_iter().map(|version| files(version) as _);
         let failures = server.load(vec![ModelDefinition {
+            stop: galatea_infer::CancelToken::default(),
             namespace: None,
             name: String::from(draft.name()),
             draft,
@@ -127,6 +128,7 @@ pub(crate) fn load_version(backend: FakeBackend) -> Arc<LoadedModel> {
     let draft = draft(ECHO);
     let files: Arc<dyn ModelFiles> = Arc::new(Files { version: 1, ..Files::default() });
     let definition = ModelDefinition {
+        stop: galatea_infer::CancelToken::default(),
         namespace: None,
         name: String::from(draft.name()),
         draft,

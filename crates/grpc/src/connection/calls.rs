@@ -7,7 +7,7 @@ use bytes::Bytes;
 use galatea_codec::compression::Coding;
 use galatea_codec::forward::forward;
 use galatea_codec::grpc::{GrpcCode, InferMessage, parse_version};
-use galatea_door::{Panicked, catch_panic};
+use galatea_door::{BlockingPermits, Panicked, catch_panic};
 use galatea_gate::access::Admission;
 use galatea_gate::ledger::Charge;
 use galatea_infer::{CancelToken, Pass, ResponseSender, Status, api};
@@ -115,38 +115,16 @@ impl ConnectionTask {
                 Ok(Err(status)) => self.fail(key, &status.into()),
                 Err(Panicked) => self.fail(key, &panicked()),
             }
-        } else if control::may_block(method) {
+        } else if let Some(permits) = control::permits(&self.context, method) {
             let blocking = self.control_call(key, admission, method, message);
-            tokio::task::spawn_blocking(blocking);
+            run_with_permit(permits, cancel, blocking);
         } else if control::calls_backend(&self.context, admission, method, &message) {
-            self.check_backend(key, admission, method, message, cancel);
+            let blocking = self.control_call(key, admission, method, message);
+            run_with_permit(self.context.blocking_permits.clone(), cancel, blocking);
         } else {
             let result = control_response(&self.context, &self.budget, admission, method, message);
             self.finish_call(key, result);
         }
-    }
-
-    /// Responds to a control call on a thread that may block, when there is a permit.
-    fn check_backend(
-        &self,
-        key: CallKey,
-        admission: Admission,
-        method: Method,
-        message: Bytes,
-        cancel: CancelToken,
-    ) {
-        let permits = self.context.blocking_permits.clone();
-        let blocking = self.control_call(key, admission, method, message);
-        tokio::spawn(async move {
-            let permit = permits.acquire().await;
-            if cancel.is_cancelled() {
-                return;
-            }
-            tokio::task::spawn_blocking(move || {
-                let _permit = permit;
-                blocking();
-            });
-        });
     }
 
     /// Responds to a control call on another thread.
@@ -211,6 +189,30 @@ impl ConnectionTask {
             Err(failure) => self.fail(key, &failure),
         }
     }
+}
+
+/// Runs `blocking` on a thread that may block, when there is a permit. A call that is
+/// cancelled while it waits for one is not executed.
+fn run_with_permit(
+    permits: BlockingPermits,
+    cancel: CancelToken,
+    blocking: impl FnOnce() + Send + 'static,
+) {
+    let run = |permit| {
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            blocking();
+        });
+    };
+    if let Some(permit) = permits.try_acquire() {
+        return run(permit);
+    }
+    tokio::spawn(async move {
+        let permit = permits.acquire().await;
+        if !cancel.is_cancelled() {
+            run(permit);
+        }
+    });
 }
 
 fn control_response(

@@ -12,7 +12,7 @@ use galatea_codec::http::{
     IndexRequest, UnloadRequest, decode_load_request, encode_model_metadata,
     encode_repository_index, encode_server_metadata, encode_statistics, parse_version,
 };
-use galatea_door::{BlockingPermits, CompletionQueues, PhaseWatch, Renderer};
+use galatea_door::{BlockingPermits, CompletionQueues, PhaseWatch, Renderer, RepositoryPermits};
 use galatea_gate::access::{Admission, Gate};
 use galatea_gate::ledger::{Account, Ledger};
 use galatea_gate::limits::Limits;
@@ -44,6 +44,7 @@ pub(crate) struct Api {
     documents: Renderer<Document, Result<Bytes, Status>>,
     /// For readiness checks that call a backend.
     blocking_permits: BlockingPermits,
+    repository_permits: RepositoryPermits,
     body_drain: BodyDrain,
     compression: Compression,
     phase: PhaseWatch,
@@ -97,6 +98,7 @@ impl Api {
             chunks_max: options.chunks_max,
             documents,
             blocking_permits: BlockingPermits::default(),
+            repository_permits: RepositoryPermits::default(),
             body_drain: BodyDrain::new(drain_bytes_max, options.drain_silence_max, phase.clone()),
             compression: Compression::new(),
             phase,
@@ -296,7 +298,7 @@ impl Api {
                     refuse_repository_name(repository)?;
                     decode_load_request(&body, &self.limits)
                 })?;
-                self.change_model(model, move |control, model| {
+                self.change_model(&self.repository_permits.loads, model, move |control, model| {
                     control.load_model(pass, model, parameters)
                 })
                 .await
@@ -307,7 +309,7 @@ impl Api {
                     UnloadRequest::decode(&body, &self.limits)
                 })?;
                 let dependents = request.unload_dependents;
-                self.change_model(model, move |control, model| {
+                self.change_model(&self.repository_permits.unloads, model, move |control, model| {
                     control.unload_model(pass, model, dependents)
                 })
                 .await
@@ -328,11 +330,17 @@ impl Api {
     /// Loads or unloads a model, on a thread that may block.
     async fn change_model(
         &self,
+        permits: &BlockingPermits,
         model: &str,
         change: impl FnOnce(&dyn ServerControl, &str) -> Result<(), Status> + Send + 'static,
     ) -> Result<HttpResponse, Status> {
         let model = model.to_owned();
-        self.run_blocking(move |control| change(control, &model)).await?;
+        let permit = permits.acquire().await;
+        self.run_blocking(move |control| {
+            let _permit = permit;
+            change(control, &model)
+        })
+        .await?;
         Ok(http_response::empty(StatusCode::OK))
     }
 
@@ -342,8 +350,12 @@ impl Api {
         pass: Pass<api::ModelRepository>,
         only_ready: bool,
     ) -> Result<HttpResponse, Status> {
+        let permit = self.repository_permits.indexes.acquire().await;
         let index = self
-            .run_blocking(move |control| Ok(control.repository_index(pass, only_ready)))
+            .run_blocking(move |control| {
+                let _permit = permit;
+                Ok(control.repository_index(pass, only_ready))
+            })
             .await?;
         Ok(http_response::json(encode_repository_index(&index)))
     }

@@ -63,6 +63,7 @@ impl Stage {
         let (server, mut failures) =
             ServerSetup::new(model("echo", ""), none).rate_limit(limit).load();
         let definitions = models.iter().map(|(name, limiter)| ModelDefinition {
+            stop: galatea_infer::CancelToken::default(),
             namespace: None,
             name: String::from(*name),
             draft: draft(&model(name, limiter)),

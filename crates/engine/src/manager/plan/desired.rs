@@ -1,6 +1,7 @@
 //! The desired models, and what their names mean.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use galatea_policy::{
     DesiredModel, LifecycleEvent, LifecycleStatus, LoadReason, ModelName, ModelNames, Revision,
@@ -176,6 +177,34 @@ impl Plan {
         }
         ids.iter().chain(&removed).for_each(|id| self.forget_failure(id, step));
         removed
+    }
+
+    /// Gives up models whose files came with an order and that failed, so that their files
+    /// go. That they failed stays known, until they are unloaded. Returns the definitions,
+    /// which own the files.
+    pub(in crate::manager) fn drop_failed_files(
+        &mut self,
+        ids: &[ModelName],
+        step: &mut Step,
+    ) -> Vec<Arc<DefinedModel>> {
+        let mut dropped = Vec::new();
+        for id in ids {
+            let is_over = match self.lifecycle.status(id) {
+                LifecycleStatus::Failed | LifecycleStatus::Blocked(_) => true,
+                LifecycleStatus::Serving
+                | LifecycleStatus::InProgress
+                | LifecycleStatus::Absent => false,
+            };
+            let Some(planned) = self.models.get(id) else { continue };
+            let Some((_, model)) = &planned.desired else { continue };
+            if is_over && model.overrides == LoadOverride::Files && planned.serving.is_none() {
+                dropped.push(model.clone());
+                self.remove_names(std::slice::from_ref(id));
+                self.step_lifecycle(LifecycleEvent::RemoveDesired(id.clone()), step);
+            }
+        }
+        self.resolve_names(step);
+        dropped
     }
 
     /// Removes the names of those models that are not desired; returns the models.

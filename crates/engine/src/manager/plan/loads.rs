@@ -33,6 +33,11 @@ impl ActiveLoad {
         Effect::WorkOnVersion(VersionWork { order, resources, kind })
     }
 
+    /// The load is not wanted any more.
+    pub(super) fn stop(&self) {
+        self.order.model.definition.stop.cancel();
+    }
+
     /// Nothing of the load shall serve.
     fn abandon(&mut self, notice: AbandonNotice) -> Effect {
         let changes = self.load.abandon();

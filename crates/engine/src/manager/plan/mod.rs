@@ -189,6 +189,20 @@ impl Plan {
         desired.filter_map(|(_, model)| model.agents.take_unclaimed()).collect()
     }
 
+    /// Ends the warmup of loads under way of a name.
+    pub(super) fn stop_loads(&self, name: &str) {
+        for id in self.ids_of(name) {
+            if let Some(active) = self.loads.get(&id) {
+                active.stop();
+            }
+        }
+    }
+
+    /// Ends the warmup of all loads under way.
+    pub(super) fn stop_all_loads(&self) {
+        self.loads.values().for_each(ActiveLoad::stop);
+    }
+
     /// An order begins to change a model. No other order may.
     pub(super) fn begin_order(&mut self, name: &ModelName) {
         assert!(self.ordered.insert(name.clone()), "another order is changing '{name}'");

@@ -295,6 +295,7 @@ impl FakeCatalog {
                     Arc::new(Files { version, ..Files::default() })
                 });
                 Ok(ModelDefinition {
+                    stop: galatea_infer::CancelToken::default(),
                     namespace,
                     name,
                     agents: agents::AgentRecorder::of(&draft, &controls),
