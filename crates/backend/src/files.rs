@@ -128,7 +128,7 @@ pub enum ExpectedFileSize {
     Exactly(u64),
     /// Any size up to this.
     AtMost(u64),
-    /// Any size. Only so many bytes are read from the beginning.
+    /// Any size. This many bytes are read from the beginning.
     Beginning(u64),
 }
 
