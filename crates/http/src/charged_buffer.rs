@@ -9,6 +9,10 @@ use galatea_gate::ledger::{Account, Charge, Exhausted};
 /// announces more.
 pub(crate) const GROWTH_BYTES: usize = 1 << 20;
 
+/// Longer bodies grow in steps to their end: without a memory limit nothing bounds what a
+/// header may announce.
+const WHOLE_BYTES_MAX: usize = 256 << 20;
+
 /// Bytes that arrive, such as a body or an inflated body.
 #[derive(Debug)]
 pub(crate) struct ChargedBuffer {
@@ -55,6 +59,9 @@ impl ChargedBuffer {
         let step = self.len().saturating_mul(2).max(GROWTH_BYTES);
         let target = if expected == 0 { step } else { step.min(expected) }.max(needed);
         let charged = if self.len() >= GROWTH_BYTES { target.max(expected) } else { target };
+        // What is charged is allocated at once, so that nothing is copied; pages that are not
+        // written take no memory.
+        let target = if charged <= WHOLE_BYTES_MAX { charged } else { target };
         if charged > Account::SMALL_BYTES_MAX {
             let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
             charge.reach(charged)?;
@@ -140,7 +147,7 @@ mod tests {
         let mut first = buffer(&[7; MIB], 6 * MIB, &account);
         assert_eq!(account.held(), MIB);
         first.append(&[7], 6 * MIB, &account).unwrap();
-        assert_eq!((account.held(), first.bytes.capacity()), (6 * MIB, 2 * MIB));
+        assert_eq!((account.held(), first.bytes.capacity()), (6 * MIB, 6 * MIB));
         // The next long body is refused as soon as it has gone as far.
         let mut second = buffer(&[7; MIB], 6 * MIB, &account);
         assert!(second.append(&[7], 6 * MIB, &account).is_err());
@@ -151,6 +158,14 @@ mod tests {
         assert_eq!(account.held(), 6 * MIB);
         drop(slice);
         assert_eq!(account.held(), 0);
+    }
+
+    #[test]
+    fn an_announced_length_alone_takes_no_memory() {
+        let account = Arc::new(Account::unlimited());
+        let mut body = buffer(&[7; MIB], usize::MAX, &account);
+        body.append(&[7], usize::MAX, &account).unwrap();
+        assert_eq!(body.bytes.capacity(), 2 * MIB);
     }
 
     #[test]

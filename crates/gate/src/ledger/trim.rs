@@ -6,11 +6,14 @@ use super::Sample;
 ///
 /// An allocator keeps what is freed, for the next burst. That is right while bursts follow
 /// each other, and wrong after the last one. So memory is given back when much less was
-/// held for a whole period than before, and only once for each fall.
+/// held for a whole period than before, and once more a period later: what a client no
+/// longer holds may be freed a little after its charge, by another thread.
 #[derive(Clone, Debug, Default)]
 pub struct TrimRule {
     /// The most that was held since memory was last given back.
     peak: usize,
+    /// Whether the period before ended with a fall.
+    has_just_fallen: bool,
 }
 
 /// Whether free memory goes back to the system now.
@@ -24,18 +27,20 @@ pub enum TrimDecision {
 
 impl TrimRule {
     /// A smaller fall isn't worth the page faults of the next burst.
-    pub const FALL_BYTES_MIN: usize = 16 << 20;
+    pub const FALL_BYTES_MIN: usize = 4 << 20;
 
     /// Decides after a period.
     pub fn step(&mut self, sample: Sample) -> TrimDecision {
         let has_fallen = sample.peak <= self.peak / 2
             && self.peak.saturating_sub(sample.peak) >= Self::FALL_BYTES_MIN;
+        let fell_before = std::mem::replace(&mut self.has_just_fallen, has_fallen);
         if has_fallen {
             self.peak = sample.peak;
             return TrimDecision::Trim;
         }
+        let is_calm = fell_before && sample.peak <= self.peak;
         self.peak = self.peak.max(sample.peak);
-        TrimDecision::Keep
+        if is_calm { TrimDecision::Trim } else { TrimDecision::Keep }
     }
 }
 
@@ -59,11 +64,11 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_given_back_once_after_a_burst() {
+    fn memory_is_given_back_after_a_burst_and_once_more() {
         check(&[], &[]);
         check(&[0, 0, 0], &[]);
-        check(&[0, 500, 0, 0, 0], &[2]);
-        check(&[0, 500, 500, 1, 1, 0], &[3]);
+        check(&[0, 500, 0, 0, 0, 0], &[2, 3]);
+        check(&[0, 500, 500, 1, 1, 0], &[3, 4]);
         check(&[100, 0, 100, 0, 100, 0], &[1, 3, 5]);
     }
 
@@ -71,12 +76,12 @@ mod tests {
     fn steady_load_keeps_its_memory() {
         check(&[200, 150, 200, 180, 120, 200], &[]);
         check(&[16, 9, 16, 9], &[]);
-        check(&[15, 0, 15, 0], &[]);
-        check(&[16, 0, 0], &[1]);
+        check(&[3, 0, 3, 0], &[]);
+        check(&[4, 0, 0, 0], &[1, 2]);
     }
 
     #[test]
     fn a_slow_fall_is_followed() {
-        check(&[400, 300, 200, 150, 100, 50, 10], &[2, 4, 5, 6]);
+        check(&[400, 300, 200, 150, 100, 50, 10], &[2, 3, 4, 5, 6]);
     }
 }
