@@ -508,7 +508,7 @@ def test_requests_under_way_are_finished_at_the_end(
             call = calls.send("pair", ONE)
             wait_until(lambda: running.is_executing("first"), 60, "the first step is executed")
             running.terminate()
-            wait_until(lambda: "Waiting for in-flight" in running.log(), 60, "it stops")
+            wait_until(lambda: "service connections" in running.log(), 60, "it stops")
             latch.open()
             assert calls.wait(call)["OUT"].item() == 1
         assert running.wait_for_exit() == 0

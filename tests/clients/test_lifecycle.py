@@ -12,7 +12,7 @@ import pytest
 
 from conftest import StartServer
 from latch import Latch
-from raw_http import Connection, post
+from raw_http import Connection, get, post
 from server import Server, wait_until
 
 IDENTITY = """\
@@ -59,7 +59,7 @@ def test_requests_in_flight_are_finished(
         # One executes and the others wait: all three are accepted.
         server.wait_for_pending("busy", 2)
         server.terminate()
-        wait_until(lambda: "Waiting for in-flight" in server.log(), 60, "it stops")
+        wait_until(lambda: "Found 3 HTTP service connections" in server.log(), 60, "it stops")
         latch.open()
         replies = [one.result() for one in taken]
         assert [reply.status for reply in replies] == [200] * 3
@@ -67,18 +67,51 @@ def test_requests_in_flight_are_finished(
         assert server.wait_for_exit() == 0
 
 
-@pytest.mark.galatea_only
-def test_idle_connections_do_not_delay_the_end(
+def test_open_connections_are_served_until_their_clients_close_them(
     start_server: StartServer, slow_repository: pathlib.Path
 ) -> None:
-    """The server doesn't wait for idle connections."""
-    with start_server(slow_repository, "--exit-timeout-secs=600") as server:
+    """After SIGTERM open HTTP connections work as before, and no new ones are made."""
+    with start_server(slow_repository) as server:
         server.wait_until_ready()
-        with Connection(server) as idle:
-            idle.send(post("/v2/models/onnx_slow/infer", slow_request(1)))
+        with Connection(server) as used, Connection(server) as unused, Connection(server) as half:
+            used.send(get("/v2/health/ready"))
+            assert (used.read_response() or (0, b""))[0] == 200
+            half.send(get("/v2/health/ready")[:30])
+            # Each connection is known to the server when this one is.
+            assert server.is_ready()
+            server.terminate()
+            line = "Timeout 30: Found 3 HTTP service connections"
+            wait_until(lambda: line in server.log(), 30, "it stops")
+            with pytest.raises(OSError):
+                server.get("/v2/health/live")
+            half.send(get("/v2/health/ready")[30:])
+            assert (half.read_response() or (0, b""))[0] == 200
+            for connection in (used, unused):
+                for path in ("/v2/health/ready", "/v2/health/live", "/v2"):
+                    connection.send(get(path))
+                    assert (connection.read_response() or (0, b""))[0] == 200
+                connection.send(post("/v2/models/onnx_slow/infer", slow_request(1)))
+                assert (connection.read_response() or (0, b""))[0] == 200
+        assert server.wait_for_exit() == 0
+        assert "Timeout 1: Found" not in server.log()
+
+
+def test_silent_connections_delay_the_end_by_the_exit_timeout(
+    start_server: StartServer, slow_repository: pathlib.Path
+) -> None:
+    """A client that keeps its connection doesn't hold the server for longer."""
+    with start_server(slow_repository, "--exit-timeout-secs=2") as server:
+        server.wait_until_ready()
+        with Connection(server) as idle, Connection(server) as half:
+            half.send(b"POST /v2/models/onnx_slow/infer HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
+            idle.send(get("/v2/health/ready"))
             assert (idle.read_response() or (0, b""))[0] == 200
             server.terminate()
-            assert server.wait_for_exit() == 0
+            # Triton's exit code is 1 whenever the timeout is over.
+            assert server.wait_for_exit() == (1 if server.is_triton else 0)
+            assert idle.is_closed_by_server() and half.is_closed_by_server()
+        for seconds in (2, 1):
+            assert f"Timeout {seconds}: Found 2 HTTP service connections" in server.log()
 
 
 @pytest.mark.galatea_only
@@ -353,27 +386,6 @@ def test_two_repositories(start_server: StartServer, tmp_path: pathlib.Path) -> 
 
 
 @pytest.mark.galatea_only
-def test_readiness_ends_before_the_server(
-    start_server: StartServer, tmp_path: pathlib.Path
-) -> None:
-    """After SIGTERM the server isn't ready, while requests still run."""
-    latch = Latch(tmp_path, "busy")
-    with start_server(tmp_path) as server, latch:
-        server.wait_until_ready()
-        with Connection(server) as busy:
-            busy.send(post("/v2/models/busy/infer", json.dumps(latch.request(7)).encode()))
-            wait_until(lambda: server.is_executing("busy"), 30, "a request is executed")
-            server.terminate()
-            wait_until(lambda: "Waiting for in-flight" in server.log(), 30, "it stops")
-            for path in ("/v2/health/ready", "/v2/health/live"):
-                reply = server.get(path)
-                assert (reply.status, reply.error()) == (503, "Server exiting")
-            latch.open()
-            assert (busy.read_response() or (0, b""))[0] == 200
-        assert server.wait_for_exit() == 0
-
-
-@pytest.mark.galatea_only
 def test_a_second_signal_ends_it_at_once(
     start_server: StartServer, slow_repository: pathlib.Path
 ) -> None:
@@ -384,7 +396,7 @@ def test_a_second_signal_ends_it_at_once(
             busy.send(post("/v2/models/onnx_slow/infer", slow_request(200_000_000)))
             wait_until(lambda: server.is_executing("onnx_slow"), 30, "a request is executed")
             server.terminate()
-            wait_until(lambda: "Waiting for in-flight" in server.log(), 30, "it stops")
+            wait_until(lambda: "HTTP service connections" in server.log(), 30, "it stops")
             server.terminate()
             assert server.wait_for_exit() == 1
             assert "received again" in server.log()

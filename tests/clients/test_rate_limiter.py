@@ -174,7 +174,7 @@ def test_shutdown_waits_for_requests_without_a_permit(
         pending.append(pool.submit(infer, server, "short", 20))
         wait_until(lambda: reasons(server, "short") == ["rate_limiter"], 60, "the second waits")
         server.terminate()
-        wait_until(lambda: "Waiting for in-flight" in server.log(), 60, "it stops")
+        wait_until(lambda: "service connections" in server.log(), 60, "it stops")
         latch.open()
         for one in pending:
             one.result()

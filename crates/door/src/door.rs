@@ -3,19 +3,32 @@
 use std::io;
 use std::net::{self, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 
+use crate::activity::Timeouts;
 use crate::connections::{Connections, OpenConnection};
+use crate::limit::{ConnectionLimit, take_places};
 use crate::phase::{Phase, PhaseSender, PhaseWatch};
+use crate::refusal::Refusals;
 use crate::stream::Stream;
 use crate::tls::Tls;
+use crate::watch::{Place, Watch};
 
 /// How long accepting pauses when the system refuses. It does when there are no file
 /// descriptors left, and then only connections that close help.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// The system probes connections on which nothing happens.
+const fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new()
+        .with_time(Duration::from_secs(300))
+        .with_interval(Duration::from_secs(30))
+        .with_retries(4)
+}
 
 /// What a door does with its connections.
 pub trait Protocol: Send + Sync + 'static {
@@ -24,6 +37,11 @@ pub trait Protocol: Send + Sync + 'static {
     /// The connection ends by itself when [`Connection::phase`] is `Closed`, and soon when
     /// it is `Draining`.
     fn serve(self: Arc<Self>, connection: Connection) -> impl Future<Output = ()> + Send;
+
+    /// What is sent on a connection for which there is no place, before it is closed.
+    fn refusal(&self) -> &'static [u8] {
+        &[]
+    }
 
     /// The door has moved on to `phase`. This is called on the thread that moved it.
     fn phase_changed(&self, phase: Phase) {
@@ -49,6 +67,26 @@ pub struct Connection {
     /// `None` if the connection was made while the door was draining: its
     /// requests are refused, and a drain doesn't wait for it.
     pub open: Option<OpenConnection>,
+    /// The connection's place. Dropped last: a place is free when its socket is closed.
+    pub place: Place,
+}
+
+/// How a door treats connections.
+#[derive(Clone, Debug)]
+pub struct DoorOptions {
+    /// How long clients may take.
+    pub timeouts: Timeouts,
+    /// The limits on the number of connections. Several doors may share one.
+    pub limits: Vec<Arc<ConnectionLimit>>,
+    /// When the clock of the connections began: the same for doors that share a limit, which
+    /// compares how long their connections have been idle.
+    pub epoch: Instant,
+}
+
+impl Default for DoorOptions {
+    fn default() -> Self {
+        Self { timeouts: Timeouts::default(), limits: Vec::new(), epoch: Instant::now() }
+    }
 }
 
 /// A door before it listens.
@@ -56,6 +94,7 @@ pub struct Door {
     phase: PhaseSender,
     connections: Arc<Connections>,
     tls: Option<Tls>,
+    options: DoorOptions,
 }
 
 impl Default for Door {
@@ -65,16 +104,22 @@ impl Default for Door {
 }
 
 impl Door {
-    /// A door that is about to serve.
+    /// A door that is about to serve, without limits.
     #[must_use]
     pub fn new() -> Self {
-        Self { phase: PhaseSender::new(), connections: Arc::default(), tls: None }
+        Self::with(DoorOptions::default())
     }
 
-    /// A door whose connections are encrypted, if there is TLS.
+    /// A door that is about to serve.
     #[must_use]
-    pub fn with_tls(tls: Option<Tls>) -> Self {
-        Self { tls, ..Self::new() }
+    pub fn with(options: DoorOptions) -> Self {
+        Self { phase: PhaseSender::new(), connections: Arc::default(), tls: None, options }
+    }
+
+    /// The same door, whose connections are encrypted if there is TLS.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<Tls>) -> Self {
+        Self { tls, ..self }
     }
 
     /// Shows the phase of this door.
@@ -105,16 +150,41 @@ impl Door {
             TcpListener::from_std(listener)?
         };
         let acceptor = Acceptor {
-            workers: workers.to_vec(),
+            workers: self.watch(workers),
             protocol: protocol.clone(),
             phase: self.phase.watch(),
             connections: self.connections.clone(),
             tls: self.tls.clone(),
+            limits: self.options.limits.clone(),
+            refusals: Refusals::default(),
         };
         first.spawn(acceptor.run(listener));
         let phase_changed = Box::new(move |phase| protocol.phase_changed(phase));
         Ok(RunningDoor { address, door: self, phase_changed })
     }
+
+    /// Has each worker look after its connections until the door is closed.
+    fn watch(&self, workers: &[Handle]) -> Vec<Worker> {
+        let watch = |runtime: &Handle| {
+            let watch = Arc::new(Watch::new(self.options.timeouts, self.options.epoch));
+            self.options.limits.iter().for_each(|limit| limit.add(&watch));
+            let (watching, mut phase) = (watch.clone(), self.phase());
+            runtime.spawn(async move {
+                tokio::select! {
+                    () = watching.run() => {}
+                    () = phase.closed() => {}
+                }
+            });
+            Worker { runtime: runtime.clone(), watch }
+        };
+        workers.iter().map(watch).collect()
+    }
+}
+
+/// A thread that serves connections.
+struct Worker {
+    runtime: Handle,
+    watch: Arc<Watch>,
 }
 
 /// A door that listens. Dropping it closes it.
@@ -176,11 +246,13 @@ impl std::fmt::Debug for RunningDoor {
 }
 
 struct Acceptor<P> {
-    workers: Vec<Handle>,
+    workers: Vec<Worker>,
     protocol: Arc<P>,
     phase: PhaseWatch,
     connections: Arc<Connections>,
     tls: Option<Tls>,
+    limits: Vec<Arc<ConnectionLimit>>,
+    refusals: Refusals,
 }
 
 impl<P: Protocol> Acceptor<P> {
@@ -198,13 +270,26 @@ impl<P: Protocol> Acceptor<P> {
                 (Ok(_), None) => return,
                 // The client left between connecting and being accepted.
                 (Err(error), _) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                (Err(_), _) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                (Err(_), _) => {
+                    // Models may have taken the descriptors.
+                    for limit in &self.limits {
+                        limit.make_room(Instant::now());
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
             }
         }
     }
 
     /// Moves a connection to the worker that keeps it. Failures concern its client only.
-    fn hand_over(&self, stream: TcpStream, number: usize, worker: &Handle) {
+    fn hand_over(&self, stream: TcpStream, number: usize, worker: &Worker) {
+        let Some(places) = take_places(&self.limits) else {
+            // Inside TLS nothing can be said without a handshake.
+            let text = if self.tls.is_some() { &[] } else { self.protocol.refusal() };
+            return self.refusals.refuse(stream, text);
+        };
+        // A peer that is gone, for example without power, is noticed in the end.
+        let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive());
         // Responses are whole when they are written; waiting for more to send with them
         // only delays them.
         let _ = stream.set_nodelay(true);
@@ -214,7 +299,8 @@ impl<P: Protocol> Acceptor<P> {
         let (protocol, tls) = (self.protocol.clone(), self.tls.clone());
         let mut phase = self.phase.clone();
         let mut open = (!phase.is_stopping()).then(|| self.connections.open());
-        worker.spawn(async move {
+        let place = worker.watch.open(places);
+        worker.runtime.spawn(async move {
             let Ok(stream) = TcpStream::from_std(stream) else { return };
             let stream = match tls {
                 None => Stream::Tcp(stream),
@@ -226,7 +312,7 @@ impl<P: Protocol> Acceptor<P> {
                     Stream::Tls(stream)
                 }
             };
-            protocol.serve(Connection { stream, worker: number, phase, open }).await;
+            protocol.serve(Connection { stream, worker: number, phase, open, place }).await;
         });
     }
 }

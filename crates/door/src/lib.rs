@@ -55,21 +55,29 @@
     clippy::arithmetic_side_effects
 )]
 
+mod activity;
 mod blocking;
 mod completion;
 mod connections;
 mod door;
+mod limit;
 mod panic;
 mod phase;
+mod places;
+mod refusal;
 mod rendering;
 mod stream;
 pub mod tls;
+mod watch;
 
+pub use activity::{Activity, Overdue, Tick, Timeouts, Waiting};
 pub use blocking::{BlockingPermit, BlockingPermits, RepositoryPermits};
 pub use completion::{CompletionQueue, CompletionQueues};
 pub use connections::OpenConnection;
-pub use door::{Connection, Door, Protocol, RunningDoor};
+pub use door::{Connection, Door, DoorOptions, Protocol, RunningDoor};
+pub use limit::ConnectionLimit;
 pub use panic::{Panicked, catch_panic};
 pub use phase::{Phase, PhaseWatch};
 pub use rendering::Renderer;
 pub use stream::{Stream, StreamReadHalf, StreamWriteHalf};
+pub use watch::Place;

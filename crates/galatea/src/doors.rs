@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_door::tls::{ApplicationProtocol, Tls};
+use galatea_door::{DoorOptions, RunningDoor};
 use galatea_engine::Server;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
@@ -15,6 +16,7 @@ use galatea_infer::LogLevel;
 use galatea_telemetry::{Logger, MetricsExporter};
 
 use crate::certificates::Certificates;
+use crate::connections::ConnectionOptions;
 use crate::flags::tls::{self, TlsFlags};
 use crate::flags::{DoorSettings, Settings};
 use crate::listeners::bind;
@@ -41,9 +43,9 @@ pub(crate) struct Doors<'a> {
 /// Endpoints that listen; they close when this is dropped.
 pub(crate) struct OpenDoors {
     grpc: Option<galatea_grpc::RunningDoor>,
-    http: Option<galatea_http::RunningDoor>,
+    http: Option<RunningDoor>,
     /// Open until the end, so that the stop itself can be measured.
-    _metrics: Option<galatea_http::RunningDoor>,
+    _metrics: Option<RunningDoor>,
     /// The certificates of those that speak TLS.
     certificates: Vec<Certificates>,
 }
@@ -54,11 +56,12 @@ impl Doors<'_> {
     /// The error is the line that ends the program.
     pub(crate) fn open(&self) -> Result<OpenDoors, String> {
         let settings = self.settings;
+        let options = ConnectionOptions::new(&settings.connections);
         let mut certificates = Vec::new();
         Ok(OpenDoors {
-            grpc: self.grpc(&settings.grpc, &mut certificates)?,
-            http: self.http(&settings.http, &mut certificates)?,
-            _metrics: self.metrics(&settings.metrics)?,
+            grpc: self.grpc(&settings.grpc, options.grpc, &mut certificates)?,
+            http: self.http(&settings.http, options.http, &mut certificates)?,
+            _metrics: self.metrics(&settings.metrics, options.metrics)?,
             certificates,
         })
     }
@@ -66,6 +69,7 @@ impl Doors<'_> {
     fn grpc(
         &self,
         door: &DoorSettings,
+        connections: DoorOptions,
         certificates: &mut Vec<Certificates>,
     ) -> Result<Option<galatea_grpc::RunningDoor>, String> {
         let protocol = ApplicationProtocol::Http2;
@@ -73,6 +77,7 @@ impl Doors<'_> {
         let start = |socket| {
             let (service, control) = (self.server.clone(), self.server.clone());
             let mut options = GrpcOptions::default();
+            options.door = connections;
             options.ledger = self.ledger.clone();
             options.gate = Gate::new(self.settings.grpc_rules.clone());
             options.header_forward.clone_from(&self.settings.grpc_header_forward);
@@ -88,8 +93,9 @@ impl Doors<'_> {
     fn http(
         &self,
         door: &DoorSettings,
+        connections: DoorOptions,
         certificates: &mut Vec<Certificates>,
-    ) -> Result<Option<galatea_http::RunningDoor>, String> {
+    ) -> Result<Option<RunningDoor>, String> {
         let protocol = ApplicationProtocol::Http1;
         let tls = self.tls("HTTP service", door, tls::HTTP, protocol, certificates)?;
         let input_bytes_max = self.settings.http_input_bytes_max;
@@ -98,6 +104,7 @@ impl Doors<'_> {
             let header_forward = self.settings.http_header_forward.clone();
             let request_log = Some(request_log(self.logger.clone()));
             let options = HttpOptions {
+                door: connections,
                 input_bytes_max,
                 header_forward,
                 gate: Gate::new(self.settings.http_rules.clone()),
@@ -111,11 +118,17 @@ impl Doors<'_> {
         self.start("HTTP service", "HTTPService", &door.address, door, start)
     }
 
-    fn metrics(&self, door: &DoorSettings) -> Result<Option<galatea_http::RunningDoor>, String> {
+    fn metrics(
+        &self,
+        door: &DoorSettings,
+        connections: DoorOptions,
+    ) -> Result<Option<RunningDoor>, String> {
         let (server, exporter) = (self.server.clone(), self.metrics.clone());
         let ledger = self.ledger.clone();
         let render = Arc::new(move || metrics_text(&server, &exporter, memory::metrics(&ledger)));
-        let start = |socket| galatea_http::start_metrics(self.workers.handles(), socket, render);
+        let start = |socket| {
+            galatea_http::start_metrics(self.workers.handles(), socket, render, connections)
+        };
         let address = self.settings.metrics_address();
         self.start("Metrics service", "Metrics Service", address, door, start)
     }
@@ -165,26 +178,52 @@ impl OpenDoors {
         std::mem::take(&mut self.certificates)
     }
 
-    /// Refuses new requests; requests that have arrived get their responses.
-    pub(crate) fn stop_accepting(&self) {
-        self.http.iter().for_each(galatea_http::RunningDoor::stop_accepting);
-        self.grpc.iter().for_each(|grpc| grpc.stop_accepting());
+    /// Ends the service, first over HTTP, then over gRPC. No new connections are made. Those
+    /// that are open have until the timeout; over gRPC, only as long as they have calls.
+    /// Returns the seconds that remain.
+    pub(crate) async fn stop(&self, timeout_secs: u32, logger: &Logger) -> u32 {
+        let mut remaining = timeout_secs;
+        if let Some(http) = &self.http {
+            http.stop_accepting();
+            let what = "HTTP service connections";
+            remaining = wait_for_connections(logger, remaining, what, http).await;
+            http.close();
+        }
+        if let Some(grpc) = &self.grpc {
+            grpc.stop_accepting();
+            let what = "gRPC service connections and inference handlers";
+            remaining = wait_for_connections(logger, remaining, what, grpc).await;
+        }
+        remaining
     }
 
-    /// Waits until every response is written. Returns whether that was in time.
-    pub(crate) async fn wait_drained(&self, timeout_secs: u32) -> bool {
-        let drained = async {
-            if let Some(http) = &self.http {
-                http.drained().await;
-            }
-            if let Some(grpc) = &self.grpc {
-                grpc.drained().await;
-            }
-        };
-        // At least a second remains: the responses exist and only have to be written.
-        let timeout = Duration::from_secs(u64::from(timeout_secs.max(1)));
-        tokio::time::timeout(timeout, drained).await.is_ok()
+    /// Whether all responses are written, once every request has its response. They have a
+    /// second for that, also after the timeout.
+    pub(crate) async fn have_written(&self) -> bool {
+        let Some(grpc) = &self.grpc else { return true };
+        tokio::time::timeout(Duration::from_secs(1), grpc.drained()).await.is_ok()
     }
+}
+
+/// Waits until a door has no connection, second by second, and logs each second. Returns
+/// the remaining seconds.
+async fn wait_for_connections(
+    logger: &Logger,
+    timeout_secs: u32,
+    what: &str,
+    door: &RunningDoor,
+) -> u32 {
+    for remaining in (1..=timeout_secs).rev() {
+        let count = door.connections();
+        if count == 0 {
+            return remaining;
+        }
+        logger.info(format_args!("Timeout {remaining}: Found {count} {what}"));
+        if tokio::time::timeout(Duration::from_secs(1), door.drained()).await.is_ok() {
+            return remaining;
+        }
+    }
+    0
 }
 
 /// Logs requests over HTTP if the verbose log is on.

@@ -22,6 +22,7 @@ mod catalog;
 mod certificates;
 mod check;
 mod children;
+mod connections;
 mod console;
 mod definer;
 mod doors;

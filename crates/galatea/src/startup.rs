@@ -136,7 +136,7 @@ async fn follow_repositories(server: &Arc<Server>, settings: &Settings) -> Infal
     }
 }
 
-/// Refuses new requests from now on. Requests that have arrived have until the timeout.
+/// Ends the service over the network, then the models. All of it has until the timeout.
 /// Metrics can be read until the end.
 async fn stop(
     server: &Arc<Server>,
@@ -144,20 +144,20 @@ async fn stop(
     timeout_secs: u32,
     logger: &Logger,
 ) -> Result<(), Failure> {
+    let remaining = doors.stop(timeout_secs, logger).await;
     server.begin_exit();
-    doors.stop_accepting();
     logger.info("Waiting for in-flight requests to complete.");
     let (models, log) = (server.clone(), logger.clone());
     // This waits, and a second signal must be received meanwhile.
     let counting = tokio::task::spawn_blocking(move || {
-        count_down(&log, timeout_secs, |wait| models.unload_all(wait))
+        count_down(&log, remaining, |wait| models.unload_all(wait))
     });
-    let Ok(Ok(remaining)) = counting.await else {
+    let Ok(Ok(_)) = counting.await else {
         let reason = "Exit timeout expired. Exiting immediately.";
         return Err(Failure::stop(reason));
     };
     logger.info("All models are stopped and unloaded");
-    if !doors.wait_drained(remaining).await {
+    if !doors.have_written().await {
         // Every admitted request has its response. A client that doesn't read it, or never
         // finishes its request, is no failure of the server.
         logger.warning("Exit timeout expired. Closing the connections that are left.");

@@ -217,7 +217,7 @@ fn a_request_that_takes_too_long_does_not_delay_the_stop() {
     drop(clients);
     assert_eq!(status.code(), Some(1), "{log}");
     for line in [
-        "Timeout 1: Found 1 model versions that have in-flight inferences",
+        "Timeout 1: Found 2 HTTP service connections",
         "Timeout 0: Found 1 model versions that have in-flight inferences",
     ] {
         assert!(log.contains(line), "no '{line}' in\n{log}");
@@ -227,7 +227,7 @@ fn a_request_that_takes_too_long_does_not_delay_the_stop() {
 #[test]
 fn a_client_that_never_finishes_does_not_make_the_stop_fail() {
     let repository = Repository::new().identity("m", &["1"]);
-    let mut server = Server::start(&repository, &[]);
+    let mut server = Server::start(&repository, &["--exit-timeout-secs=1"]);
     let http = server.wait_for("Started HTTPService at ");
     server.wait_for("Started Metrics Service at ");
     let mut stream = TcpStream::connect(&http).unwrap();
@@ -239,6 +239,7 @@ fn a_client_that_never_finishes_does_not_make_the_stop_fail() {
     assert_eq!(&told, b"HTTP/1.1 100");
     let (status, log) = server.stop(Signal::TERM);
     assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("Timeout 1: Found 1 HTTP service connections"), "{log}");
     drop(stream);
 }
 

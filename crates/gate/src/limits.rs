@@ -19,6 +19,9 @@ impl Limits {
     pub const DEFAULT_INPUT_BYTES_MAX: u64 = 1 << 26;
     /// The maximum nesting depth of arrays and objects in a JSON text, as in Triton.
     pub const JSON_DEPTH_MAX: usize = 100;
+    /// The maximum number of connections to the metrics endpoint, which no other limit
+    /// includes: a few scrapers hold one each.
+    pub const METRICS_CONNECTIONS_MAX: usize = 128;
     /// The maximum number of chunks of a chunked body, as in Triton.
     pub const CHUNKS_MAX: u32 = 65_536;
     /// The maximum number of inputs, and of requested outputs, of a request.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::grpc::MESSAGE_BYTES_MAX;
+use galatea_door::DoorOptions;
 use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
@@ -62,6 +63,8 @@ pub struct GrpcOptions {
     pub response_compression: CompressionLevel,
     /// TLS, with the protocol `h2`.
     pub tls: Option<Tls>,
+    /// How connections are limited.
+    pub door: DoorOptions,
 }
 
 /// Pings, and how long connections last; defaults and meanings are those of gRPC's own
@@ -128,6 +131,7 @@ impl Default for GrpcOptions {
             gate: Gate::default(),
             response_compression: CompressionLevel::None,
             tls: None,
+            door: DoorOptions::default(),
         }
     }
 }

@@ -5,14 +5,9 @@
 
 use std::time::Duration;
 
-use galatea_door::PhaseWatch;
-
 use crate::http_response::HttpResponse;
 use crate::request_body::{DrainLimits, RequestBody};
 use crate::request_head::RequestHead;
-
-/// A response waits for a refused body if more than this is missing of it.
-const MISSING_BYTES_MAX: u64 = 16 << 10;
 
 /// How many frames of a refused body are read.
 const FRAMES_MAX: u32 = 1 << 20;
@@ -20,31 +15,26 @@ const FRAMES_MAX: u32 = 1 << 20;
 /// How long a body is read while the client keeps sending.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The same from the moment when the door begins to stop.
-const STOPPING_TIME_MAX: Duration = Duration::from_millis(500);
-
 /// Drains the bodies of refused requests.
 #[derive(Debug)]
 pub(crate) struct BodyDrain {
     limits: DrainLimits,
-    phase: PhaseWatch,
 }
 
 impl BodyDrain {
     /// Reads at most `bytes_max` of a body, as long as its client is not silent for longer
     /// than `silence_max`.
-    pub(crate) const fn new(bytes_max: u64, silence_max: Duration, phase: PhaseWatch) -> Self {
+    pub(crate) const fn new(bytes_max: u64, silence_max: Duration) -> Self {
         let limits = DrainLimits {
             bytes_max,
             frames_max: FRAMES_MAX,
             silence_max,
             time_max: DRAIN_TIME_MAX,
         };
-        Self { limits, phase }
+        Self { limits }
     }
 
-    /// Drains the rest of a body before `response` is sent, if more than [`MISSING_BYTES_MAX`]
-    /// is missing.
+    /// Drains the rest of a body before `response` is sent.
     pub(crate) async fn drain_rest<B: RequestBody>(
         &self,
         head: &RequestHead<'_>,
@@ -54,20 +44,13 @@ impl BodyDrain {
         // A client that expects an interim response has not sent the body, and a response
         // that closes the connection was made after draining.
         let is_sent = !head.expects_continue && !response.closes;
-        if is_sent && body.missing_min() > MISSING_BYTES_MAX {
+        if is_sent && !body.is_whole() {
             self.drain(body).await;
         }
     }
 
     /// Lets a client finish what it is sending, within the limits.
     pub(crate) async fn drain<B: RequestBody>(&self, body: &mut B) {
-        let stopped = async {
-            self.phase.clone().stopping().await;
-            tokio::time::sleep(STOPPING_TIME_MAX).await;
-        };
-        tokio::select! {
-            () = body.drain(self.limits) => {}
-            () = stopped => {}
-        }
+        body.drain(self.limits).await;
     }
 }

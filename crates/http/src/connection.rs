@@ -4,165 +4,114 @@
 //! connection. Inside TLS hyper serves all of them: there `plain` would save little, because
 //! what it avoids are calls of the system and copies, which encryption makes anyway.
 
-use std::io;
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::Poll;
 
-use bytes::{Buf, Bytes};
-use galatea_door::{Connection, OpenConnection, PhaseWatch, Stream};
+use bytes::Bytes;
+use galatea_door::{Activity, Connection, PhaseWatch, Stream};
 use galatea_gate::ledger::Account;
 use hyper::body::Incoming;
+use hyper::header::TRANSFER_ENCODING;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::endpoint::{Disconnected, Endpoint};
-use crate::http_response::{HttpResponse, ResponseBody};
+use crate::http_response::{self, HttpResponse, ResponseBody};
+use crate::hyper_stream::{Exchange, HyperStream};
 use crate::plain::{self, SessionEnd};
 use crate::request_body::HyperBody;
 use crate::request_head::RequestHead;
 
-/// How long a connection without a request may take to complete the head of its first one
-/// after the door has begun to stop.
-const HEAD_GRACE: Duration = Duration::from_millis(500);
-
-/// Serves a connection. One that was made while the door was draining gets one response.
+/// Serves a connection, unless it was made while the door was draining.
 pub(crate) async fn serve<E: Endpoint>(
     connection: Connection,
     endpoint: &Arc<E>,
     hyper: &http1::Builder,
-    has_head_timeout: bool,
 ) {
     let account = Arc::new(endpoint.open_account());
     // The stream is dropped first: a connection that counts no longer is closed.
-    let Connection { open, phase, mut stream, .. } = connection;
+    let Connection { place, open: Some(_open), phase, mut stream, .. } = connection else { return };
+    let activity = place.activity();
+    poll_fn(|context| {
+        activity.attach(context.waker());
+        Poll::Ready(())
+    })
+    .await;
     let mut read = Bytes::new();
-    if let Stream::Tcp(stream) = &mut stream
-        && !has_head_timeout
-    {
-        let (watch, ends_idle) = (phase.clone(), open.is_some());
-        match plain::serve(stream, &**endpoint, &account, watch, ends_idle).await {
+    if let Stream::Tcp(stream) = &mut stream {
+        match plain::serve(stream, &**endpoint, &account, phase.clone(), activity).await {
             SessionEnd::Closed => return,
             SessionEnd::NotPlain(bytes) => read = bytes,
         }
     }
+    let exchange = Arc::<Exchange>::default();
+    // Inside TLS a client says that it sends no more, and one that doesn't has left.
+    let may_send_no_more = matches!(stream, Stream::Tcp(_));
+    let mut hyper = hyper.clone();
+    hyper.half_close(may_send_no_more);
+    let stream = HyperStream::new(read, stream, activity.clone(), exchange.clone());
     // Few connections need it, and hyper's state is large.
-    let stream = Rewound { read, stream };
-    let endpoint = endpoint.clone();
-    Box::pin(serve_with_hyper(stream, endpoint, account, phase, hyper.clone(), open)).await;
+    let (endpoint, activity) = (endpoint.clone(), activity.clone());
+    let service = Service { endpoint, activity, account, exchange };
+    Box::pin(serve_with_hyper(stream, Arc::new(service), phase, &hyper)).await;
+}
+
+/// What responds to the requests of a connection that hyper serves.
+struct Service<E> {
+    endpoint: Arc<E>,
+    activity: Arc<Activity>,
+    account: Arc<Account>,
+    exchange: Arc<Exchange>,
 }
 
 async fn serve_with_hyper<E: Endpoint>(
-    stream: Rewound,
-    endpoint: Arc<E>,
-    account: Arc<Account>,
+    stream: HyperStream,
+    service: Arc<Service<E>>,
     mut phase: PhaseWatch,
-    mut hyper: http1::Builder,
-    open: Option<OpenConnection>,
+    hyper: &http1::Builder,
 ) {
-    let has_request = Arc::<AtomicBool>::default();
-    let request_seen = has_request.clone();
-    let service = service_fn(move |request: Request<Incoming>| {
-        request_seen.store(true, Ordering::Relaxed);
-        respond(endpoint.clone(), account.clone(), request)
-    });
-    if open.is_none() {
-        hyper.keep_alive(false);
-    }
-    let mut connection = std::pin::pin!(hyper.serve_connection(TokioIo::new(stream), service));
-    if open.is_some() {
-        tokio::select! {
-            biased;
-            // An error ends the connection like its end does.
-            _ = connection.as_mut() => return,
-            () = phase.stopping() => connection.as_mut().graceful_shutdown(),
-        }
-    }
+    let respond = service_fn(|request| respond(service.clone(), request));
+    let connection = hyper.serve_connection(TokioIo::new(stream), respond);
     tokio::select! {
         biased;
-        _ = connection.as_mut() => {}
+        // An error ends the connection like its end does.
+        _ = connection => {}
         () = phase.closed() => {}
-        () = no_request(&has_request), if open.is_some() => {}
     }
 }
 
 async fn respond<E: Endpoint>(
-    endpoint: Arc<E>,
-    account: Arc<Account>,
+    service: Arc<Service<E>>,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Disconnected> {
+    service.exchange.begin();
     let (parts, body) = request.into_parts();
-    let mut body = HyperBody::new(body, account);
-    let head = RequestHead::of(&parts, endpoint.wants_headers());
-    endpoint.respond(&head, &mut body).await.map(HttpResponse::into_hyper)
+    let mut body = HyperBody::new(body, &service.activity, &service.account);
+    let response = if has_known_encoding(&parts.headers) {
+        let head = RequestHead::of(&parts, service.endpoint.wants_headers());
+        service.endpoint.respond(&head, &mut body).await?
+    } else {
+        service.endpoint.drain(&mut body).await;
+        http_response::closing(http_response::error(
+            StatusCode::BAD_REQUEST,
+            "a Transfer-Encoding other than 'chunked' is not supported",
+        ))
+    };
+    Ok(into_hyper(response, &service))
 }
 
-/// Gives a connection of a stopping door the time for its first request, and ends if none
-/// has come. A connection that had one is ended by hyper: at once when it is idle or has
-/// half a head, otherwise after the response.
-async fn no_request(has_request: &AtomicBool) {
-    tokio::time::sleep(HEAD_GRACE).await;
-    if has_request.load(Ordering::Relaxed) {
-        std::future::pending::<()>().await;
-    }
+/// Whether a body, if it has a transfer encoding, is chunked and nothing else. hyper ignores
+/// the others.
+fn has_known_encoding(headers: &HeaderMap) -> bool {
+    let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
+    let is_known = |encoding: &[u8]| encoding.eq_ignore_ascii_case(b"chunked");
+    encodings.next().is_none_or(|first| is_known(first.as_bytes())) && encodings.next().is_none()
 }
 
-/// A stream of which some bytes were read already, and are read again.
-struct Rewound {
-    read: Bytes,
-    stream: Stream,
-}
-
-impl AsyncRead for Rewound {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.read.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(context, buffer);
-        }
-        let length = self.read.len().min(buffer.remaining());
-        buffer.put_slice(self.read.get(..length).unwrap_or_default());
-        self.read.advance(length);
-        if self.read.is_empty() {
-            self.read = Bytes::new();
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Rewound {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, data)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
+fn into_hyper<E>(response: HttpResponse, service: &Service<E>) -> Response<ResponseBody> {
+    let exchange = service.exchange.clone();
+    response.into_hyper(move || exchange.end())
 }

@@ -20,6 +20,9 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
         Account::unlimited()
     }
 
+    /// Reads the body of a request that is refused without it, within limits.
+    fn drain<B: RequestBody>(&self, body: &mut B) -> impl Future<Output = ()> + Send;
+
     /// Whether it reads headers that [`RequestHead`] doesn't name.
     fn wants_headers(&self) -> bool {
         false

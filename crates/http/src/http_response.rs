@@ -29,13 +29,23 @@ const OCTETS: &str = "application/octet-stream";
 pub(crate) struct ResponseBody {
     chunks: smallvec::IntoIter<[Bytes; 2]>,
     remaining: u64,
+    /// Called when hyper has taken all of it, or drops it.
+    taken: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        if let Some(taken) = self.taken.take() {
+            taken();
+        }
+    }
 }
 
 impl ResponseBody {
-    fn new(chunks: SmallVec<[Bytes; 2]>) -> Self {
+    fn new(chunks: SmallVec<[Bytes; 2]>, taken: impl FnOnce() + Send + 'static) -> Self {
         let lengths = chunks.iter().map(|chunk| len64(chunk.len()));
         let remaining = lengths.fold(0, u64::saturating_add);
-        Self { chunks: chunks.into_iter(), remaining }
+        Self { chunks: chunks.into_iter(), remaining, taken: Some(Box::new(taken)) }
     }
 }
 
@@ -97,9 +107,12 @@ impl HttpResponse {
         }
     }
 
-    /// The response as hyper writes it.
-    pub(crate) fn into_hyper(self) -> Response<ResponseBody> {
-        let mut response = Response::new(ResponseBody::new(self.chunks));
+    /// The response as hyper writes it. `taken` is called when hyper has all of it.
+    pub(crate) fn into_hyper(
+        self,
+        taken: impl FnOnce() + Send + 'static,
+    ) -> Response<ResponseBody> {
+        let mut response = Response::new(ResponseBody::new(self.chunks, taken));
         *response.status_mut() = self.code;
         let headers = response.headers_mut();
         if let Some(content_type) = self.content_type {
@@ -162,6 +175,12 @@ pub(crate) fn failure(status: &Status) -> HttpResponse {
     let response = error(http_code(status.code()), status.message());
     let retry_after_secs = (status.code() == Code::Exhausted).then_some(RETRY_AFTER_SECS);
     HttpResponse { retry_after_secs, ..response }
+}
+
+/// The response to a client that took too long for a part of its request.
+pub(crate) fn overdue(part: &str) -> HttpResponse {
+    let message = format!("The {part} of the request did not arrive in time");
+    closing(error(StatusCode::REQUEST_TIMEOUT, &message))
 }
 
 /// The same response, after which the connection is closed.

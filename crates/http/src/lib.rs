@@ -13,7 +13,7 @@
 //!
 //! A request that is refused costs no more memory than the bytes that were received:
 //! bodies have a limit in bytes and in chunks, and buffers grow as bytes arrive, not as
-//! headers announce them.
+//! headers announce them. Clients that don't go on with a request lose their connection.
 //!
 //! Start with `server.rs` and `connection.rs`; `api/` has the endpoints.
 //!
@@ -34,10 +34,8 @@
 //!
 //! # Stopping
 //!
-//! After [`RunningDoor::stop_accepting`] idle connections are closed; requests in progress
-//! get their responses, and their connections are closed after that. The port stays open,
-//! so that a readiness probe gets a 503 instead of being refused; inference requests get a
-//! 503 too.
+//! After [`RunningDoor::stop_accepting`] new connections are closed at once. Those that are
+//! open are served as before, until their clients close them or [`RunningDoor::close`] does.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -56,6 +54,7 @@ mod connection;
 mod endpoint;
 mod guard;
 mod http_response;
+mod hyper_stream;
 mod metrics;
 mod options;
 mod plain;

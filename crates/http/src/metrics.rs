@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use galatea_door::{PhaseWatch, Renderer};
+use galatea_door::Renderer;
 use hyper::{Method, StatusCode};
 
 use crate::body_drain::BodyDrain;
@@ -28,9 +28,9 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new(render: Arc<dyn Fn() -> String + Send + Sync>, phase: PhaseWatch) -> Self {
+    pub(crate) fn new(render: Arc<dyn Fn() -> String + Send + Sync>) -> Self {
         let renderer = Renderer::new(move |()| Bytes::from(render()));
-        Self { renderer, body_drain: BodyDrain::new(DRAIN_BYTES_MAX, DRAIN_SILENCE_MAX, phase) }
+        Self { renderer, body_drain: BodyDrain::new(DRAIN_BYTES_MAX, DRAIN_SILENCE_MAX) }
     }
 
     async fn response(&self, head: &RequestHead<'_>) -> HttpResponse {
@@ -55,5 +55,9 @@ impl Endpoint for Metrics {
         let response = self.response(head).await;
         self.body_drain.drain_rest(head, &response, body).await;
         Ok(response)
+    }
+
+    async fn drain<B: RequestBody>(&self, body: &mut B) {
+        self.body_drain.drain(body).await;
     }
 }

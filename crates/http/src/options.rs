@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
+use galatea_door::DoorOptions;
 use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
@@ -18,10 +19,8 @@ pub struct HttpOptions {
     pub input_bytes_max: u64,
     /// How many chunks a chunked body may have.
     pub chunks_max: u32,
-    /// How long a client may take for the head of a request, including the wait on an
-    /// idle connection. `None` waits for ever, as Triton does: clients keep pools of idle
-    /// connections.
-    pub header_read_timeout: Option<Duration>,
+    /// How connections are limited.
+    pub door: DoorOptions,
     /// The headers of inference requests that become request parameters.
     pub header_forward: Option<HeaderForward>,
     /// How long a client may stop sending the body of a refused request before the
@@ -42,7 +41,7 @@ impl Default for HttpOptions {
         Self {
             input_bytes_max: Limits::DEFAULT_INPUT_BYTES_MAX,
             chunks_max: Limits::CHUNKS_MAX,
-            header_read_timeout: None,
+            door: DoorOptions::default(),
             header_forward: None,
             drain_silence_max: Duration::from_secs(1),
             ledger: Arc::default(),

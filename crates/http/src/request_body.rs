@@ -1,9 +1,11 @@
 //! Reading the body of a request into one piece, or draining it.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use galatea_door::{Activity, Overdue, Waiting};
 use galatea_gate::ledger::{Account, Exhausted};
 use galatea_stdx::len64;
 use http_body::Body;
@@ -17,11 +19,8 @@ pub(crate) trait RequestBody: Send {
     /// A lower bound of its length.
     fn length_min(&self) -> u64;
 
-    /// A lower bound of what is still to be received.
-    fn missing_min(&self) -> u64;
-
     /// Whether all of it was received.
-    fn is_complete(&self) -> bool;
+    fn is_whole(&self) -> bool;
 
     /// The account of its connection.
     fn account(&self) -> &Arc<Account>;
@@ -38,43 +37,56 @@ pub(crate) trait RequestBody: Send {
 }
 
 /// A body that hyper receives.
-pub(crate) struct HyperBody {
+pub(crate) struct HyperBody<'a> {
     body: Incoming,
-    account: Arc<Account>,
+    activity: &'a Activity,
+    account: &'a Arc<Account>,
     /// Whether its end was seen while it was drained.
     is_drained: bool,
 }
 
-impl HyperBody {
+impl<'a> HyperBody<'a> {
     /// A body that is charged to this account.
-    pub(crate) const fn new(body: Incoming, account: Arc<Account>) -> Self {
-        Self { body, account, is_drained: false }
+    pub(crate) const fn new(
+        body: Incoming,
+        activity: &'a Activity,
+        account: &'a Arc<Account>,
+    ) -> Self {
+        Self { body, activity, account, is_drained: false }
     }
 }
 
-impl RequestBody for HyperBody {
+impl RequestBody for HyperBody<'_> {
     fn length_min(&self) -> u64 {
         self.body.size_hint().lower()
     }
 
-    fn missing_min(&self) -> u64 {
-        self.body.size_hint().lower()
-    }
-
-    fn is_complete(&self) -> bool {
+    fn is_whole(&self) -> bool {
         self.is_drained || self.body.is_end_stream()
     }
 
     fn account(&self) -> &Arc<Account> {
-        &self.account
+        self.account
     }
 
     async fn collect(&mut self, limits: BodyLimits) -> Result<Bytes, BodyError> {
-        collect(&mut self.body, limits, &self.account).await
+        collect(&mut self.body, self.activity, self.account, limits).await
     }
 
     async fn drain(&mut self, limits: DrainLimits) {
         self.is_drained = drain(&mut self.body, limits).await;
+    }
+}
+
+/// Why hyper could not read a body.
+impl From<hyper::Error> for BodyError {
+    fn from(error: hyper::Error) -> Self {
+        let cause = std::error::Error::source(&error);
+        let cause = cause.and_then(|cause| cause.downcast_ref::<std::io::Error>());
+        match cause.map(std::io::Error::kind) {
+            Some(ErrorKind::InvalidInput | ErrorKind::InvalidData) => Self::Malformed,
+            Some(_) | None => Self::Truncated,
+        }
     }
 }
 
@@ -92,10 +104,12 @@ pub(crate) enum BodyError {
     TooLarge { length: u64 },
     /// It has more chunks than allowed.
     TooManyChunks,
+    /// Its chunks are malformed.
+    Malformed,
+    /// The client has sent nothing of it for too long.
+    Overdue,
     /// The connection ended before the body did.
     Truncated,
-    /// The door stops and reads no more of it.
-    Stopping,
     /// There is no memory for it.
     Exhausted(Exhausted),
 }
@@ -106,8 +120,9 @@ impl From<Exhausted> for BodyError {
     }
 }
 
-/// Data frames shorter than this count as chunks. Longer ones are parts of large chunks,
-/// cut by the segments of the network, and need no limit of their own.
+/// hyper does not tell where chunks begin, and few chunked bodies come through it. Data
+/// frames shorter than this count as chunks. Longer ones are parts of large chunks, cut by
+/// the segments of the network, and need no limit of their own.
 const CHUNK_BYTES: usize = 512;
 
 /// The limits of draining a body.
@@ -123,11 +138,13 @@ pub(crate) struct DrainLimits {
 /// Reads a body. A body that arrives in one piece isn't copied.
 async fn collect<B>(
     body: &mut B,
-    limits: BodyLimits,
+    activity: &Activity,
     account: &Arc<Account>,
+    limits: BodyLimits,
 ) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BodyError>,
 {
     let hint = body.size_hint();
     if hint.lower() > limits.bytes_max {
@@ -138,8 +155,10 @@ where
     let mut collected = Collected::Nothing;
     let mut length: u64 = 0;
     let mut chunks: u32 = 0;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| BodyError::Truncated)?;
+    loop {
+        let frame = activity.client(Waiting::Body, body.frame()).await;
+        let Some(frame) = frame.map_err(|Overdue| BodyError::Overdue)? else { break };
+        let frame = frame.map_err(Into::into)?;
         let Ok(data) = frame.into_data() else { continue };
         length = length.saturating_add(len64(data.len()));
         if length > limits.bytes_max {
@@ -223,6 +242,12 @@ mod tests {
 
     use super::*;
 
+    impl From<Infallible> for BodyError {
+        fn from(never: Infallible) -> Self {
+            match never {}
+        }
+    }
+
     struct Pieces {
         pieces: Vec<&'static [u8]>,
         declared: Option<u64>,
@@ -249,7 +274,8 @@ mod tests {
         let mut body = Pieces { pieces: pieces.to_vec(), declared };
         let limits = BodyLimits { bytes_max: 8, chunks_max: 3 };
         let account = &Arc::new(Account::unlimited());
-        let future = std::pin::pin!(collect(&mut body, limits, account));
+        let activity = Activity::default();
+        let future = std::pin::pin!(collect(&mut body, &activity, account, limits));
         match future.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => result,
             Poll::Pending => panic!("nothing to wait for"),

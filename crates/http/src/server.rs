@@ -3,12 +3,10 @@
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Duration;
 
-use galatea_door::{CompletionQueues, Connection, Door, Protocol, RunningDoor};
+use galatea_door::{CompletionQueues, Connection, Door, DoorOptions, Protocol, RunningDoor};
 use galatea_infer::{InferenceService, ServerControl};
 use hyper::server::conn::http1;
-use hyper_util::rt::TokioTimer;
 use tokio::runtime::Handle;
 
 use crate::HttpOptions;
@@ -30,10 +28,10 @@ pub fn start(
     control: Arc<dyn ServerControl>,
     options: HttpOptions,
 ) -> io::Result<RunningDoor> {
-    let door = Door::with_tls(options.tls.clone());
+    let door = Door::with(options.door.clone()).with_tls(options.tls.clone());
     let completions = CompletionQueues::start(workers);
-    let api = Api::new(service, control, completions, door.phase(), &options);
-    door.listen(workers, listener, Http1::new(api, options.header_read_timeout))
+    let api = Api::new(service, control, completions, &options);
+    door.listen(workers, listener, Http1::new(api))
 }
 
 /// Opens the metrics door: `GET /metrics` responds with what `render` returns.
@@ -45,10 +43,9 @@ pub fn start_metrics(
     workers: &[Handle],
     listener: TcpListener,
     render: Arc<dyn Fn() -> String + Send + Sync>,
+    options: DoorOptions,
 ) -> io::Result<RunningDoor> {
-    let door = Door::new();
-    let metrics = Metrics::new(render, door.phase());
-    door.listen(workers, listener, Http1::new(metrics, None))
+    Door::with(options).listen(workers, listener, Http1::new(Metrics::new(render)))
 }
 
 /// What a client gets that speaks HTTP to a door with TLS.
@@ -60,44 +57,50 @@ const HTTP_TO_HTTPS: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
 struct Http1<E> {
     endpoint: Arc<E>,
     hyper: http1::Builder,
-    /// Only hyper measures how long a head takes.
-    has_head_timeout: bool,
 }
 
 impl<E: Endpoint> Http1<E> {
-    fn new(endpoint: E, header_read_timeout: Option<Duration>) -> Arc<Self> {
+    fn new(endpoint: E) -> Arc<Self> {
         let mut hyper = http1::Builder::new();
         // Each response is flushed by itself: gathering pipelined responses into one write
         // would hold a response back until later requests have theirs.
-        hyper
-            .timer(TokioTimer::new())
-            .header_read_timeout(header_read_timeout)
-            .pipeline_flush(false)
-            .title_case_headers(true);
-        let has_head_timeout = header_read_timeout.is_some();
-        Arc::new(Self { endpoint: Arc::new(endpoint), hyper, has_head_timeout })
+        hyper.pipeline_flush(false).title_case_headers(true);
+        Arc::new(Self { endpoint: Arc::new(endpoint), hyper })
     }
 }
 
 impl<E: Endpoint> Protocol for Http1<E> {
     async fn serve(self: Arc<Self>, connection: Connection) {
-        let Self { endpoint, hyper, has_head_timeout } = &*self;
-        connection::serve(connection, endpoint, hyper, *has_head_timeout).await;
+        connection::serve(connection, &self.endpoint, &self.hyper).await;
     }
 
     fn reply_to_plain_text(&self) -> &[u8] {
         HTTP_TO_HTTPS
     }
+
+    fn refusal(&self) -> &'static [u8] {
+        TOO_MANY_CONNECTIONS
+    }
 }
+
+/// The response to a client whose connection is one too many.
+const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
+    Content-Type: application/json\r\n\
+    Retry-After: 1\r\n\
+    Connection: close\r\n\
+    Content-Length: 47\r\n\r\n\
+    {\"error\":\"The server has too many connections\"}";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_reply_to_plain_text_has_the_length_that_it_says() {
-        let reply = std::str::from_utf8(HTTP_TO_HTTPS).unwrap();
-        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
-        assert!(head.ends_with(&format!("Content-Length: {}", body.len())));
+    fn replies_have_the_length_that_they_say() {
+        for reply in [HTTP_TO_HTTPS, TOO_MANY_CONNECTIONS] {
+            let reply = std::str::from_utf8(reply).unwrap();
+            let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+            assert!(head.ends_with(&format!("Content-Length: {}", body.len())));
+        }
     }
 }

@@ -67,6 +67,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "backend-plugin",
             "c-objects",
             "capi",
+            "door",
             "http",
             "grpc",
         ],

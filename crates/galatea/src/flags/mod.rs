@@ -7,6 +7,7 @@
 
 mod backend;
 mod cache;
+mod connections;
 mod grpc;
 mod grpc_connections;
 mod http;
@@ -50,12 +51,13 @@ pub(crate) struct Group {
 }
 
 /// Every flag, in the order of the usage text.
-const GROUPS: [Group; 14] = [
+const GROUPS: [Group; 15] = [
     server::GROUP,
     logging::GROUP,
     repository::GROUP,
     http::GROUP,
     grpc::GROUP,
+    connections::GROUP,
     metrics::GROUP,
     backend::GROUP,
     memory::GROUP,

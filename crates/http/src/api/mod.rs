@@ -12,7 +12,7 @@ use galatea_codec::http::{
     IndexRequest, UnloadRequest, decode_load_request, encode_model_metadata,
     encode_repository_index, encode_server_metadata, encode_statistics, parse_version,
 };
-use galatea_door::{BlockingPermits, CompletionQueues, PhaseWatch, Renderer, RepositoryPermits};
+use galatea_door::{BlockingPermits, CompletionQueues, Renderer, RepositoryPermits};
 use galatea_gate::access::{Admission, Gate};
 use galatea_gate::ledger::{Account, Ledger};
 use galatea_gate::limits::Limits;
@@ -47,7 +47,6 @@ pub(crate) struct Api {
     repository_permits: RepositoryPermits,
     body_drain: BodyDrain,
     compression: Compression,
-    phase: PhaseWatch,
     request_log: Option<RequestLog>,
 }
 
@@ -69,6 +68,10 @@ impl Endpoint for Api {
         Account::of_connection(self.ledger.clone())
     }
 
+    async fn drain<B: RequestBody>(&self, body: &mut B) {
+        self.body_drain.drain(body).await;
+    }
+
     fn wants_headers(&self) -> bool {
         self.header_forward.is_some() || !self.gate.is_open()
     }
@@ -79,7 +82,6 @@ impl Api {
         service: Arc<dyn InferenceService>,
         control: Arc<dyn ServerControl>,
         completions: CompletionQueues<InferenceResult>,
-        phase: PhaseWatch,
         options: &HttpOptions,
     ) -> Self {
         let limits = options.limits();
@@ -99,9 +101,8 @@ impl Api {
             documents,
             blocking_permits: BlockingPermits::default(),
             repository_permits: RepositoryPermits::default(),
-            body_drain: BodyDrain::new(drain_bytes_max, options.drain_silence_max, phase.clone()),
+            body_drain: BodyDrain::new(drain_bytes_max, options.drain_silence_max),
             compression: Compression::new(),
-            phase,
             request_log: options.request_log.clone(),
         }
     }
@@ -150,18 +151,9 @@ impl Api {
         }
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.phase.is_stopping()
-    }
-
-    async fn stopping(&self) {
-        self.phase.clone().stopping().await;
-    }
-
     /// Responds to a request that needs no body and does not wait.
     fn render(&self, admission: Admission, route: &Route<'_>) -> Result<HttpResponse, Status> {
         match *route {
-            Route::Live if self.is_stopping() => Err(exiting()),
             Route::Live => Ok(health(self.control.live(admission.pass()?))),
             Route::ServerMetadata => {
                 let metadata = self.control.server_metadata(admission.pass()?);
@@ -207,9 +199,6 @@ impl Api {
     }
 
     async fn ready(&self, admission: Admission) -> Result<HttpResponse, Status> {
-        if self.is_stopping() {
-            return Err(exiting());
-        }
         let pass = admission.pass()?;
         self.check_readiness(pass, None, move |control| control.ready(pass)).await.map(health)
     }

@@ -1,10 +1,10 @@
 //! The body of a plain request: a known number of bytes without framing.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{BufMut, Bytes};
+use galatea_door::{Activity, Waiting};
 use galatea_gate::ledger::Account;
 use galatea_stdx::len64;
 use tokio::io::AsyncReadExt;
@@ -17,6 +17,7 @@ use crate::request_body::{BodyError, BodyLimits, DrainLimits, RequestBody};
 /// A body, of which some bytes were received with the head.
 pub(super) struct PlainBody<'c, 'stream> {
     stream: &'c mut ReadHalf<'stream>,
+    activity: &'c Activity,
     /// The bytes received with the head.
     early: &'c [u8],
     length: u64,
@@ -38,24 +39,25 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
     /// A body of `length` bytes: `early`, followed by what the stream has.
     pub(super) fn new(
         stream: &'c mut ReadHalf<'stream>,
+        activity: &'c Activity,
+        account: &'c Arc<Account>,
         early: &'c [u8],
         length: u64,
         waits_for_continue: bool,
         is_whole: &'c AtomicBool,
-        account: &'c Arc<Account>,
     ) -> Self {
         let missing = length.saturating_sub(len64(early.len()));
         is_whole.store(missing == 0, Ordering::Relaxed);
         let waits_for_continue = waits_for_continue && length > 0;
-        let byte_after_body = None;
         Self {
             stream,
+            activity,
             early,
             length,
             missing,
             waits_for_continue,
             is_whole,
-            byte_after_body,
+            byte_after_body: None,
             account,
         }
     }
@@ -65,20 +67,26 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
         self.byte_after_body
     }
 
-    /// Receives a part of what is missing into `buffer`; `None` at the end of the stream.
+    /// Receives a part of what is missing into `buffer`, and returns how much.
     ///
     /// It asks for one byte more than is missing: when the system returns less than it was
     /// asked for, no further system call is needed to know that nothing is left.
-    async fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<usize>> {
+    async fn read(&mut self, buffer: &mut Vec<u8>) -> Result<usize, BodyError> {
         let spare = buffer.capacity().saturating_sub(buffer.len());
         let wanted = usize::try_from(self.missing).unwrap_or(usize::MAX).saturating_add(1);
-        let count = self.stream.read_buf(&mut buffer.limit(spare.min(wanted))).await?;
+        let mut room = buffer.limit(spare.min(wanted));
+        let reading = self.stream.read_buf(&mut room);
+        let count = match self.activity.client(Waiting::Body, reading).await {
+            Ok(Ok(count @ 1..)) => count,
+            Ok(Ok(0) | Err(_)) => return Err(BodyError::Truncated),
+            Err(_) => return Err(BodyError::Overdue),
+        };
         if count == wanted {
             self.byte_after_body = buffer.pop();
         }
         self.missing = self.missing.saturating_sub(len64(count));
         self.is_whole.store(self.missing == 0, Ordering::Relaxed);
-        Ok((count > 0).then_some(count))
+        Ok(count)
     }
 }
 
@@ -87,11 +95,7 @@ impl RequestBody for PlainBody<'_, '_> {
         self.length
     }
 
-    fn missing_min(&self) -> u64 {
-        self.missing
-    }
-
-    fn is_complete(&self) -> bool {
+    fn is_whole(&self) -> bool {
         self.missing == 0
     }
 
@@ -104,8 +108,7 @@ impl RequestBody for PlainBody<'_, '_> {
             return Err(BodyError::TooLarge { length: self.length });
         }
         if std::mem::take(&mut self.waits_for_continue) {
-            let written =
-                writer::write(self.stream.as_ref(), b"HTTP/1.1 100 Continue\r\n\r\n", &[]);
+            let written = writer::write_continue(self.stream.as_ref(), self.activity);
             written.await.map_err(|_| BodyError::Truncated)?;
         }
         if self.missing == 0 {
@@ -117,10 +120,7 @@ impl RequestBody for PlainBody<'_, '_> {
         buffer.bytes_mut().extend_from_slice(self.early);
         while self.missing > 0 {
             buffer.reserve(buffer.len().saturating_add(1), expected, self.account)?;
-            match self.read(buffer.bytes_mut()).await {
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => return Err(BodyError::Truncated),
-            }
+            self.read(buffer.bytes_mut()).await?;
         }
         Ok(buffer.into_bytes())
     }
@@ -135,7 +135,7 @@ impl RequestBody for PlainBody<'_, '_> {
                 }
                 buffer.clear();
                 let read = tokio::time::timeout(limits.silence_max, self.read(&mut buffer)).await;
-                let Ok(Ok(Some(count))) = read else { return };
+                let Ok(Ok(count)) = read else { return };
                 length = length.saturating_add(len64(count));
                 if length > limits.bytes_max {
                     return;

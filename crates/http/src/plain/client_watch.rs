@@ -1,12 +1,21 @@
 //! Notices a client that disconnects before it has its response.
+//!
+//! A client that has sent its request may close its sending side, and still wants the
+//! response. It looks like a client that has left: the socket's end is all that can be
+//! seen. Sending tells them apart, because the system of a client that has left answers
+//! with a reset. So the first byte of the response is sent early; it is the same for all
+//! responses.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use tokio::io::ReadBuf;
+use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
+
+/// How every response begins.
+const FIRST_BYTE: &[u8] = b"H";
 
 /// Watches a connection while its response is made.
 pub(super) struct ClientWatch<'s> {
@@ -15,6 +24,22 @@ pub(super) struct ClientWatch<'s> {
     is_body_whole: &'s AtomicBool,
     /// Whether the end of the connection is visible: behind further requests it isn't.
     is_end_visible: bool,
+}
+
+/// What became of a request.
+pub(super) enum WatchedResponse<T> {
+    /// It has a response, of which the client has this many bytes.
+    Made(T, usize),
+    /// It failed, or the client left.
+    Gone,
+}
+
+/// What a poll found.
+enum Seen<T> {
+    Response(T),
+    /// The client sends no more.
+    End,
+    Gone,
 }
 
 impl<'s> ClientWatch<'s> {
@@ -26,19 +51,25 @@ impl<'s> ClientWatch<'s> {
         Self { stream, is_body_whole, is_end_visible }
     }
 
-    /// What `respond` returns; `None` if it fails or the client disconnects.
+    /// What `respond` returns, unless it fails or the client disconnects.
     pub(super) async fn unless_disconnected<T, F>(
         mut self,
         mut respond: Pin<&mut impl Future<Output = Result<T, F>>>,
-    ) -> Option<T> {
-        poll_fn(move |context| match respond.as_mut().poll(context) {
-            Poll::Ready(response) => Poll::Ready(response.ok()),
-            Poll::Pending => self.poll_disconnected(context).map(|()| None),
+    ) -> WatchedResponse<T> {
+        let seen = poll_fn(|context| match respond.as_mut().poll(context) {
+            Poll::Ready(Ok(response)) => Poll::Ready(Seen::Response(response)),
+            Poll::Ready(Err(_)) => Poll::Ready(Seen::Gone),
+            Poll::Pending => self.poll_end(context),
         })
-        .await
+        .await;
+        match seen {
+            Seen::Response(response) => WatchedResponse::Made(response, 0),
+            Seen::Gone => WatchedResponse::Gone,
+            Seen::End => self.unless_reset(respond).await,
+        }
     }
 
-    fn poll_disconnected(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_end<T>(&mut self, context: &mut Context<'_>) -> Poll<Seen<T>> {
         if !self.is_end_visible || !self.is_body_whole.load(Ordering::Relaxed) {
             return Poll::Pending;
         }
@@ -48,8 +79,26 @@ impl<'s> ClientWatch<'s> {
                 self.is_end_visible = false;
                 Poll::Pending
             }
-            Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(()),
+            Poll::Ready(Ok(0)) => Poll::Ready(Seen::End),
+            Poll::Ready(Err(_)) => Poll::Ready(Seen::Gone),
             Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// The same for a client that sends no more.
+    async fn unless_reset<T, F>(
+        self,
+        respond: Pin<&mut impl Future<Output = Result<T, F>>>,
+    ) -> WatchedResponse<T> {
+        let Ok(sent) = self.stream.try_write(FIRST_BYTE) else { return WatchedResponse::Gone };
+        let reset = pin!(self.stream.ready(Interest::ERROR));
+        tokio::select! {
+            biased;
+            response = respond => match response {
+                Ok(response) => WatchedResponse::Made(response, sent),
+                Err(_) => WatchedResponse::Gone,
+            },
+            _ = reset => WatchedResponse::Gone,
         }
     }
 }

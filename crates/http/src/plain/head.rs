@@ -14,22 +14,60 @@ pub(super) struct PlainHead<'a> {
     pub(super) head: RequestHead<'a>,
     /// Its length in bytes.
     pub(super) length: usize,
-    pub(super) body_length: u64,
+    pub(super) framing: Framing,
     /// The client waits for the interim response 100 before it sends the body.
     pub(super) waits_for_continue: bool,
     pub(super) keeps_alive: bool,
 }
 
+/// Where a body ends.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// After this many bytes.
+    Length(u64),
+    /// After its last chunk.
+    Chunks,
+}
+
+/// What the front of the received bytes is.
+#[derive(Debug)]
+pub(super) enum Parsed<'a> {
+    Plain(PlainHead<'a>),
+    /// The beginning of a head.
+    Incomplete,
+    /// A head that is left to hyper, for example because it could be understood in two ways.
+    NotPlain,
+}
+
 /// Heads with more headers are left to hyper.
 const HEADERS_MAX: usize = 32;
 
-/// Parses the head at the front of `bytes`. `None` if it isn't complete or not plain: a
-/// head that could be understood in two ways is left to hyper.
-pub(super) fn parse(bytes: &[u8], with_headers: bool) -> Option<PlainHead<'_>> {
+/// Parses the head at the front of `bytes`.
+pub(super) fn parse(bytes: &[u8], with_headers: bool) -> Parsed<'_> {
     let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; HEADERS_MAX];
     let mut request = Request::new(&mut []);
-    let parsed = request.parse_with_uninit_headers(bytes, &mut headers);
-    let Ok(Status::Complete(length)) = parsed else { return None };
+    match request.parse_with_uninit_headers(bytes, &mut headers) {
+        Ok(Status::Complete(length)) => {
+            plain(&request, length, with_headers).map_or(Parsed::NotPlain, Parsed::Plain)
+        }
+        Ok(Status::Partial) => Parsed::Incomplete,
+        Err(_) => Parsed::NotPlain,
+    }
+}
+
+/// Whether there is an empty line, which ends a head, after the first `seen` bytes. A head
+/// that arrives byte by byte is parsed when it is complete.
+pub(super) fn has_end(bytes: &[u8], seen: usize) -> bool {
+    let unseen = bytes.get(seen.saturating_sub(3)..).unwrap_or_default();
+    unseen.windows(2).any(|two| two == b"\n\n") || unseen.windows(3).any(|three| three == b"\n\r\n")
+}
+
+/// The head of a complete request, if it is plain.
+fn plain<'a>(
+    request: &Request<'_, 'a>,
+    length: usize,
+    with_headers: bool,
+) -> Option<PlainHead<'a>> {
     if request.version != Some(1) {
         return None;
     }
@@ -49,11 +87,16 @@ pub(super) fn parse(bytes: &[u8], with_headers: bool) -> Option<PlainHead<'_>> {
         expects_continue: false,
         headers: Vec::new(),
     };
-    let mut plain =
-        PlainHead { head, length, body_length: 0, waits_for_continue: false, keeps_alive: true };
-    let mut has_length = false;
+    let mut plain = PlainHead {
+        head,
+        length,
+        framing: Framing::Length(0),
+        waits_for_continue: false,
+        keeps_alive: true,
+    };
+    let mut has_framing = false;
     for header in &*request.headers {
-        plain.apply(header, &mut has_length)?;
+        plain.apply(header, &mut has_framing)?;
         if with_headers {
             let name = Cow::Owned(header.name.to_ascii_lowercase());
             plain.head.headers.push((name, header.value));
@@ -72,7 +115,7 @@ fn is_plain_path(path: &str) -> bool {
 
 impl<'a> PlainHead<'a> {
     /// Applies a header; `None` if a request with it isn't plain.
-    fn apply(&mut self, header: &Header<'a>, has_length: &mut bool) -> Option<()> {
+    fn apply(&mut self, header: &Header<'a>, has_framing: &mut bool) -> Option<()> {
         let Header { name, value } = *header;
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         match name.len() {
@@ -90,8 +133,8 @@ impl<'a> PlainHead<'a> {
                 return (closes || value.eq_ignore_ascii_case(b"keep-alive")).then_some(());
             }
             14 if is("content-length") => {
-                self.body_length = content_length(value)?;
-                return (!std::mem::replace(has_length, true)).then_some(());
+                self.framing = Framing::Length(content_length(value)?);
+                return (!std::mem::replace(has_framing, true)).then_some(());
             }
             15 if is("accept-encoding") => {
                 self.head.accept_encoding.get_or_insert(value);
@@ -99,7 +142,11 @@ impl<'a> PlainHead<'a> {
             16 if is("content-encoding") => {
                 self.head.encoding.get_or_insert(value);
             }
-            17 if is("transfer-encoding") => return None,
+            17 if is("transfer-encoding") => {
+                self.framing = Framing::Chunks;
+                let is_first = !std::mem::replace(has_framing, true);
+                return (is_first && value.eq_ignore_ascii_case(b"chunked")).then_some(());
+            }
             31 if is("inference-header-content-length") => {
                 let first = *self.head.header_length.get_or_insert(value);
                 if first != value {
@@ -131,15 +178,18 @@ mod tests {
     /// What is parsed of a request with these headers.
     fn parsed_with(headers: &str) -> Option<String> {
         let text = format!("POST /v2/models/m/infer HTTP/1.1\r\n{headers}\r\nbody");
-        let plain = parse(text.as_bytes(), true)?;
+        let Parsed::Plain(plain) = parse(text.as_bytes(), true) else { return None };
         let shown = |value: Option<&[u8]>| {
             value.map_or(String::from("-"), |value| String::from_utf8(value.to_vec()).unwrap())
         };
         assert_eq!(Some(plain.length), text.len().checked_sub(4));
         assert_eq!((&plain.head.method, plain.head.path), (&Method::POST, "/v2/models/m/infer"));
+        let framing = match plain.framing {
+            Framing::Length(length) => length.to_string(),
+            Framing::Chunks => String::from("chunks"),
+        };
         Some(format!(
-            "{} {} {} {}{}{}",
-            plain.body_length,
+            "{framing} {} {} {}{}{}",
             shown(plain.head.header_length),
             shown(plain.head.encoding),
             if plain.waits_for_continue { "w" } else { "" },
@@ -165,6 +215,7 @@ mod tests {
         check("content-length:00012 \r\n", "12 - - k");
         check("Content-Length: 9223372036854775807\r\n", "9223372036854775807 - - k");
         check("INFERENCE-HEADER-CONTENT-LENGTH: -7\r\n", "0 -7 - k");
+        check("Transfer-Encoding: Chunked\r\n", "chunks - - k");
         check("Content-Encoding: gzip\r\ncontent-encoding: identity\r\n", "0 - gzip k");
         check("Expect: 100-Continue\r\n", "0 - - wek");
         check("Connection: Keep-Alive\r\n", "0 - - k");
@@ -175,7 +226,11 @@ mod tests {
     fn ambiguous_heads_are_not_plain() {
         check_not_plain("Content-Length: 1\r\nContent-Length: 1\r\n");
         check_not_plain("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n");
-        check_not_plain("transfer-encoding: identity\r\n");
+        check_not_plain("Transfer-Encoding: chunked\r\nContent-Length: 1\r\n");
+        check_not_plain("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n");
+        for encoding in ["identity", "gzip, chunked", "chunked, chunked", "chunked,", ""] {
+            check_not_plain(&format!("Transfer-Encoding: {encoding}\r\n"));
+        }
         for length in ["", "+1", "-1", "1,1", "1 1", "0x1", "9223372036854775808", "\u{663}"] {
             check_not_plain(&format!("Content-Length: {length}\r\n"));
         }
@@ -192,7 +247,10 @@ mod tests {
 
     #[test]
     fn requests_of_other_kinds_are_not_plain() {
-        let is_plain = |line: &str| parse(format!("{line}\r\n\r\n").as_bytes(), false).is_some();
+        let is_plain = |line: &str| {
+            let text = format!("{line}\r\n\r\n");
+            matches!(parse(text.as_bytes(), false), Parsed::Plain(_))
+        };
         assert!(is_plain("GET /v2/a_b-c.d~e%2F/1 HTTP/1.1"));
         for line in [
             "GET /v2 HTTP/1.0",
@@ -211,14 +269,31 @@ mod tests {
         ] {
             assert!(!is_plain(line), "{line}");
         }
-        assert!(parse(b"GET /v2 HTTP/1.1\r\nHost: x\r\n", false).is_none(), "half a head");
+    }
+
+    #[test]
+    fn half_a_head_is_incomplete() {
+        let head = b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n";
+        for (end, _) in head.iter().enumerate() {
+            let half = &head[..end];
+            assert!(matches!(parse(half, false), Parsed::Incomplete), "{end}");
+            assert!(!has_end(half, 0));
+        }
+        for (seen, _) in head.iter().enumerate() {
+            assert!(has_end(head, seen));
+        }
+        assert!(has_end(b"GET / HTTP/1.1\n\n", 15));
+        assert!(!has_end(b"GET / HTTP/1.1\n\nHost", 20));
     }
 
     #[test]
     fn headers_are_kept_on_request() {
         let text = b"GET / HTTP/1.1\r\nMy-Header: A\r\n\r\n";
-        let headers = parse(text, true).unwrap().head.headers;
-        assert_eq!(headers, [(Cow::Borrowed("my-header"), b"A".as_slice())]);
-        assert!(parse(text, false).unwrap().head.headers.is_empty());
+        let headers = |with_headers| match parse(text, with_headers) {
+            Parsed::Plain(plain) => plain.head.headers,
+            Parsed::Incomplete | Parsed::NotPlain => panic!("not plain"),
+        };
+        assert_eq!(headers(true), [(Cow::Borrowed("my-header"), b"A".as_slice())]);
+        assert!(headers(false).is_empty());
     }
 }

@@ -32,17 +32,14 @@ impl ReceiveBuffer {
         self.start = self.start.saturating_add(count).min(self.bytes.len());
     }
 
-    /// Appends a byte.
-    pub(super) fn push(&mut self, byte: u8) {
+    /// Appends bytes that were received with a body.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         // Without this a full buffer would grow.
         self.compact();
-        self.bytes.push(byte);
-    }
-
-    /// Forgets all bytes.
-    pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-        self.start = 0;
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// Receives what there is room for; returns the number of bytes, 0 at the end of the

@@ -5,24 +5,31 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use galatea_door::PhaseWatch;
+use galatea_door::{Activity, Overdue, PhaseWatch, Waiting};
 use galatea_gate::ledger::Account;
+use smallvec::SmallVec;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 
 use super::body::PlainBody;
-use super::client_watch::ClientWatch;
-use super::head::{self, PlainHead};
+use super::chunked_body::ChunkedBody;
+use super::client_watch::{ClientWatch, WatchedResponse};
+use super::head::{self, Framing, Parsed, PlainHead};
 use super::receive_buffer::{RECEIVE_BYTES, ReceiveBuffer};
 use super::time_slice::TimeSlice;
 use super::writer::ResponseWriter;
 use crate::endpoint::Endpoint;
-use crate::http_response::HttpResponse;
+use crate::http_response::{self, HttpResponse};
 use crate::request_body::RequestBody;
+use crate::request_head::RequestHead;
+
+/// How long a client may go on sending after the response to a request that was not read
+/// to its end. A socket that is closed before that is reset, and the response lost.
+const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How a session ended.
 pub(crate) enum SessionEnd {
@@ -32,42 +39,36 @@ pub(crate) enum SessionEnd {
     NotPlain(Bytes),
 }
 
-/// Serves plain requests until the connection ends or another request arrives. While the
-/// door stops, a connection gets one response; if `ends_idle`, only if it waits for one.
+/// Serves plain requests until the connection ends or another request arrives.
 pub(crate) async fn serve<E: Endpoint>(
     stream: &mut TcpStream,
     endpoint: &E,
     account: &Arc<Account>,
     phase: PhaseWatch,
-    ends_idle: bool,
+    activity: &Activity,
 ) -> SessionEnd {
     let (read, write) = stream.split();
     let session = Session {
         endpoint,
+        activity,
         account,
         read,
         write,
         buffer: ReceiveBuffer::new(),
         time_slice: TimeSlice::default(),
         writer: ResponseWriter::default(),
-        ends_idle,
-        phase: &phase,
     };
-    until_closed(session.run(), phase.clone()).await
+    until_closed(session.run(), phase).await
 }
 
-/// Runs a session until the door is closed. The session is polled when the door begins to
-/// stop.
+/// Runs a session until the door is closed.
 async fn until_closed(
     session: impl Future<Output = SessionEnd>,
     mut phase: PhaseWatch,
 ) -> SessionEnd {
     let mut changes = phase.clone();
     let mut session = pin!(session);
-    let mut closed = pin!(async move {
-        phase.stopping().await;
-        phase.closed().await;
-    });
+    let mut closed = pin!(phase.closed());
     let mut is_waiting = false;
     poll_fn(move |context| {
         // The future that waits for the next phase is woken by it, so it isn't polled
@@ -85,15 +86,13 @@ async fn until_closed(
 
 struct Session<'s, E> {
     endpoint: &'s E,
+    activity: &'s Activity,
     account: &'s Arc<Account>,
     read: ReadHalf<'s>,
     write: WriteHalf<'s>,
     buffer: ReceiveBuffer,
     time_slice: TimeSlice,
     writer: ResponseWriter,
-    /// Whether the session ends when the door begins to stop while it waits for a request.
-    ends_idle: bool,
-    phase: &'s PhaseWatch,
 }
 
 /// What follows a request.
@@ -102,6 +101,8 @@ enum Next {
     KeepAlive,
     /// The connection is closed.
     Close,
+    /// The same when the client has stopped sending.
+    Linger,
     /// The request was not served, because it isn't plain.
     NotPlain,
 }
@@ -109,14 +110,21 @@ enum Next {
 /// A request with its response, which is not written yet.
 struct Exchange {
     response: HttpResponse,
+    /// How many bytes of the response the client has.
+    sent: usize,
+    rest: Rest,
+}
+
+/// What a request leaves behind.
+struct Rest {
     /// The length of the head and of the body bytes behind it in the receive buffer.
     consumed: usize,
-    /// How much of the body was not received.
-    missing: u64,
-    /// The first byte behind the body, if it was received with it.
-    byte_after_body: Option<u8>,
+    /// What was received behind the body, if it was received with it.
+    behind_body: SmallVec<[u8; 1]>,
     /// Whether the client wants to keep the connection.
     keeps_alive: bool,
+    /// Whether the whole body was received.
+    is_whole: bool,
 }
 
 impl<E: Endpoint> Session<'_, E> {
@@ -139,112 +147,169 @@ impl<E: Endpoint> Session<'_, E> {
                     let _ = self.write.shutdown().await;
                     return SessionEnd::Closed;
                 }
+                Next::Linger => {
+                    let _ = self.write.shutdown().await;
+                    let _ = tokio::time::timeout(LINGER_TIME_MAX, self.ignore()).await;
+                    return SessionEnd::Closed;
+                }
             }
         }
     }
 
     /// Waits for the first bytes of the next request; returns whether there are some.
     async fn wait(&mut self) -> bool {
-        let (phase, ends_idle) = (self.phase, self.ends_idle);
         let time_slice = &mut self.time_slice;
         let mut receiving = pin!(self.buffer.receive(&mut self.read));
-        let received = poll_fn(|context| match receiving.as_mut().poll(context) {
-            Poll::Ready(received) => Poll::Ready(Some(received)),
-            Poll::Pending => {
+        let received = poll_fn(|context| {
+            let received = receiving.as_mut().poll(context);
+            if received.is_pending() {
                 time_slice.end();
-                let ends = ends_idle && phase.is_stopping();
-                if ends { Poll::Ready(None) } else { Poll::Pending }
             }
-        })
-        .await;
-        let received = match received {
-            Some(received) => Poll::Ready(received),
-            None => {
-                // Bytes from before the door began to stop may be there, although the
-                // runtime has not polled the socket since.
-                tokio::task::yield_now().await;
-                poll_fn(|context| Poll::Ready(receiving.as_mut().poll(context))).await
-            }
-        };
-        matches!(received, Poll::Ready(Ok(1..)))
+            received
+        });
+        matches!(self.activity.client(Waiting::Idle, received).await, Ok(Ok(1..)))
     }
 
     /// Serves the request at the front of the buffer.
     async fn serve_next(&mut self) -> Next {
-        let bytes = self.buffer.unread();
-        let Some(head) = head::parse(bytes, self.endpoint.wants_headers()) else {
-            return Next::NotPlain;
-        };
-        let behind_head = bytes.get(head.length..).unwrap_or_default();
-        let stream = self.write.as_ref();
-        let responding =
-            respond(self.endpoint, self.account, &mut self.read, stream, head, behind_head);
-        match responding.await {
+        let with_headers = self.endpoint.wants_headers();
+        let mut parsed = head::parse(self.buffer.unread(), with_headers);
+        if matches!(parsed, Parsed::Incomplete) {
+            if let Some(next) = self.complete_head().await {
+                return next;
+            }
+            parsed = head::parse(self.buffer.unread(), with_headers);
+        }
+        let Parsed::Plain(head) = parsed else { return Next::NotPlain };
+        let behind_head = self.buffer.unread().get(head.length..).unwrap_or_default();
+        let client = Client { read: &mut self.read, stream: self.write.as_ref() };
+        match respond(self.endpoint, self.activity, self.account, client, head, behind_head).await {
             Some(exchange) => self.settle(exchange).await,
             None => Next::Close,
         }
     }
 
+    /// Receives the rest of a head. Returns what follows if that isn't the head.
+    async fn complete_head(&mut self) -> Option<Next> {
+        let since = self.activity.now();
+        loop {
+            let seen = self.buffer.unread().len();
+            if seen >= RECEIVE_BYTES {
+                // hyper has a larger buffer.
+                return Some(Next::NotPlain);
+            }
+            let receiving = self.buffer.receive(&mut self.read);
+            match self.activity.client_since(Waiting::Head, since, receiving).await {
+                Ok(Ok(1..)) if head::has_end(self.buffer.unread(), seen) => return None,
+                Ok(Ok(1..)) => {}
+                Ok(Ok(0) | Err(_)) => return Some(Next::Close),
+                Err(Overdue) => {
+                    let response = http_response::overdue("head");
+                    let _ = self.write(&response, 0, true).await;
+                    return Some(Next::Close);
+                }
+            }
+        }
+    }
+
     /// Leaves the request behind and writes its response.
     async fn settle(&mut self, exchange: Exchange) -> Next {
-        let Exchange { response, consumed, missing, byte_after_body, keeps_alive } = exchange;
-        self.buffer.consume(consumed);
-        if let Some(byte_after_body) = byte_after_body {
-            self.buffer.push(byte_after_body);
+        let Exchange { response, sent, rest } = exchange;
+        self.buffer.consume(rest.consumed);
+        self.buffer.push(&rest.behind_body);
+        let closes = response.closes || !rest.keeps_alive || !rest.is_whole;
+        match self.write(&response, sent, closes).await {
+            Next::Close if !rest.is_whole => Next::Linger,
+            next => next,
         }
-        let is_body_gone = missing == 0 || self.drain(missing).await;
-        let keeps_alive = keeps_alive && is_body_gone && !self.phase.is_stopping();
-        let closes = response.closes || !keeps_alive;
-        match self.writer.send(self.write.as_ref(), &response, closes).await {
+    }
+
+    /// Reads to the end of the connection.
+    async fn ignore(&mut self) {
+        while let Ok(1..) = self.buffer.receive(&mut self.read).await {
+            let received = self.buffer.unread().len();
+            self.buffer.consume(received);
+        }
+    }
+
+    async fn write(&mut self, response: &HttpResponse, sent: usize, closes: bool) -> Next {
+        let stream = self.write.as_ref();
+        match self.writer.send(stream, self.activity, response, sent, closes).await {
             Ok(()) if !closes => Next::KeepAlive,
             Ok(()) | Err(_) => Next::Close,
         }
     }
+}
 
-    /// Drops the rest of a body if it has been received by the system and is short;
-    /// returns whether that was all of it.
-    async fn drain(&mut self, missing: u64) -> bool {
-        self.buffer.clear();
-        let Ok(missing) = usize::try_from(missing) else { return false };
-        if missing > RECEIVE_BYTES {
-            return false;
-        }
-        let received = {
-            let mut receiving = pin!(self.buffer.receive(&mut self.read));
-            poll_fn(|context| Poll::Ready(receiving.as_mut().poll(context))).await
-        };
-        self.buffer.consume(missing);
-        matches!(received, Poll::Ready(Ok(count)) if count >= missing)
-    }
+/// The two directions of a connection.
+struct Client<'c, 'stream> {
+    read: &'c mut ReadHalf<'stream>,
+    stream: &'c TcpStream,
 }
 
 /// Makes the response to a request; `None` if its client disconnects first.
 async fn respond<E: Endpoint>(
     endpoint: &E,
+    activity: &Activity,
     account: &Arc<Account>,
-    read: &mut ReadHalf<'_>,
-    stream: &TcpStream,
-    head: PlainHead<'_>,
+    client: Client<'_, '_>,
+    plain: PlainHead<'_>,
     behind_head: &[u8],
 ) -> Option<Exchange> {
-    let PlainHead { head, length, body_length, waits_for_continue, keeps_alive } = head;
-    let early = usize::try_from(body_length).unwrap_or(usize::MAX).min(behind_head.len());
-    let (early, next_request) = behind_head.split_at_checked(early).unwrap_or_default();
+    let PlainHead { head, length: head_length, framing, waits_for_continue, keeps_alive } = plain;
+    let Client { read, stream } = client;
     let is_body_whole = AtomicBool::new(false);
-    let mut body =
-        PlainBody::new(read, early, body_length, waits_for_continue, &is_body_whole, account);
-    let response = {
-        let watch = ClientWatch::new(stream, &is_body_whole, next_request.is_empty());
-        let responding = pin!(endpoint.respond(&head, &mut body));
-        watch.unless_disconnected(responding).await?
+    let (early, is_end_visible) = match framing {
+        Framing::Length(length) => {
+            let early = usize::try_from(length).unwrap_or(usize::MAX).min(behind_head.len());
+            let (early, behind) = behind_head.split_at_checked(early).unwrap_or_default();
+            (early, behind.is_empty())
+        }
+        // What is behind the body isn't known yet. A peek at the socket finds no more than
+        // the end then, which the client reached with all of its requests sent.
+        Framing::Chunks => (behind_head, true),
     };
-    Some(Exchange {
-        response,
-        consumed: length.saturating_add(early.len()),
-        missing: body.missing_min(),
-        byte_after_body: body.byte_after_body(),
-        keeps_alive,
-    })
+    let watch = ClientWatch::new(stream, &is_body_whole, is_end_visible);
+    let consumed = head_length.saturating_add(early.len());
+    let (watched, is_whole, behind_body) = match framing {
+        Framing::Length(length) => {
+            let mut body = PlainBody::new(
+                read,
+                activity,
+                account,
+                early,
+                length,
+                waits_for_continue,
+                &is_body_whole,
+            );
+            let watched = watched_response(endpoint, &head, &mut body, watch).await;
+            (watched, body.is_whole(), body.byte_after_body().into_iter().collect())
+        }
+        Framing::Chunks => {
+            let mut body = ChunkedBody::new(
+                read,
+                activity,
+                account,
+                early,
+                waits_for_continue,
+                &is_body_whole,
+            );
+            let watched = watched_response(endpoint, &head, &mut body, watch).await;
+            (watched, body.is_whole(), SmallVec::from_vec(body.into_rest()))
+        }
+    };
+    let WatchedResponse::Made(response, sent) = watched else { return None };
+    let rest = Rest { consumed, behind_body, keeps_alive, is_whole };
+    Some(Exchange { response, sent, rest })
+}
+
+async fn watched_response<E: Endpoint, B: RequestBody>(
+    endpoint: &E,
+    head: &RequestHead<'_>,
+    body: &mut B,
+    watch: ClientWatch<'_>,
+) -> WatchedResponse<HttpResponse> {
+    watch.unless_disconnected(pin!(endpoint.respond(head, body))).await
 }
 
 #[cfg(test)]
@@ -252,13 +317,10 @@ mod tests {
     use std::io::Write;
     use std::net::Ipv4Addr;
 
-    use galatea_door::Door;
     use hyper::StatusCode;
 
     use crate::endpoint::Disconnected;
-    use crate::http_response;
     use crate::request_body::BodyLimits;
-    use crate::request_head::RequestHead;
 
     use super::*;
 
@@ -275,6 +337,8 @@ mod tests {
             let body = body.collect(limits).await.map_err(|_| Disconnected)?;
             Ok(http_response::error(StatusCode::OK, &body.len().to_string()))
         }
+
+        async fn drain<B: RequestBody>(&self, _: &mut B) {}
     }
 
     /// Serves `count` requests, which are all there before the first is read, and returns
@@ -287,14 +351,13 @@ mod tests {
         let (read, write) = stream.split();
         let mut session = Session {
             endpoint: &Lengths,
+            activity: &Activity::default(),
             account: &Arc::new(Account::unlimited()),
             read,
             write,
             buffer: ReceiveBuffer::new(),
             time_slice: TimeSlice::default(),
             writer: ResponseWriter::default(),
-            ends_idle: true,
-            phase: &Door::new().phase(),
         };
         for _ in 0..count {
             assert!(session.buffer.unread().len() > 1 || session.wait().await);

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use galatea_door::{Activity, Overdue, Waiting};
 use hyper::StatusCode;
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
@@ -31,11 +32,13 @@ pub(super) struct ResponseWriter {
 }
 
 impl ResponseWriter {
-    /// Writes a response.
+    /// Writes a response, except for the `sent` bytes of it that the client has already.
     pub(super) async fn send(
         &mut self,
         stream: &TcpStream,
+        activity: &Activity,
         response: &HttpResponse,
+        sent: usize,
         closes: bool,
     ) -> io::Result<()> {
         let length = response.chunks.iter().map(Bytes::len).fold(0, usize::saturating_add);
@@ -43,9 +46,9 @@ impl ResponseWriter {
         self.push_head(response, length, closes);
         if length <= COPIED_BYTES_MAX {
             response.chunks.iter().for_each(|chunk| self.buffer.extend_from_slice(chunk));
-            return write(stream, &self.buffer, &[]).await;
+            return write(stream, activity, unsent(&self.buffer, sent), &[]).await;
         }
-        write(stream, &self.buffer, &response.chunks).await
+        write(stream, activity, unsent(&self.buffer, sent), &response.chunks).await
     }
 
     /// Writes the head as hyper does, so that responses don't depend on what served them.
@@ -102,8 +105,22 @@ impl Date {
     }
 }
 
+/// The interim response to a client that waits for it before it sends a body.
+pub(super) async fn write_continue(stream: &TcpStream, activity: &Activity) -> io::Result<()> {
+    write(stream, activity, b"HTTP/1.1 100 Continue\r\n\r\n", &[]).await
+}
+
+fn unsent(bytes: &[u8], sent: usize) -> &[u8] {
+    bytes.get(sent..).unwrap_or_default()
+}
+
 /// Writes `first` and then the `others`, without copying.
-pub(super) async fn write(stream: &TcpStream, first: &[u8], others: &[Bytes]) -> io::Result<()> {
+async fn write(
+    stream: &TcpStream,
+    activity: &Activity,
+    first: &[u8],
+    others: &[Bytes],
+) -> io::Result<()> {
     let mut parts: SmallVec<[IoSlice<'_>; 4]> = SmallVec::new();
     parts.push(IoSlice::new(first));
     parts.extend(others.iter().map(|part| IoSlice::new(part)));
@@ -127,7 +144,9 @@ pub(super) async fn write(stream: &TcpStream, first: &[u8], others: &[Bytes]) ->
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 in_a_row = 0;
-                poll_fn(|context| stream.poll_write_ready(context)).await?;
+                let writable = poll_fn(|context| stream.poll_write_ready(context));
+                let writable = activity.client(Waiting::Response, writable).await;
+                writable.map_err(|Overdue| io::Error::from(ErrorKind::TimedOut))??;
             }
             Err(error) => return Err(error),
         }
@@ -154,7 +173,8 @@ mod tests {
         let (stream, _) = listener.accept().await.unwrap();
         stream.writable().await.unwrap();
         {
-            let mut writing = pin!(write(&stream, b"", parts));
+            let activity = Activity::default();
+            let mut writing = pin!(write(&stream, &activity, b"", parts));
             let polled = poll_fn(|context| Poll::Ready(writing.as_mut().poll(context)));
             assert!(polled.await.is_pending());
         }

@@ -1,7 +1,7 @@
 //! A running door and a client.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -151,6 +151,16 @@ impl Client {
     /// Sends bytes that the server may refuse to read.
     pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.get_mut().write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// Closes the sending side.
+    pub(crate) fn finish_sending(&mut self) {
+        self.stream.get_ref().shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Waits until the server has sent something, which is left unread.
+    pub(crate) fn wait_for_bytes(&mut self) {
+        assert_ne!(self.stream.get_ref().peek(&mut [0]).unwrap(), 0);
     }
 
     pub(crate) fn request(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) {

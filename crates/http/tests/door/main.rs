@@ -12,6 +12,7 @@ mod hostile;
 mod inference;
 mod memory;
 mod metrics;
+mod patience;
 mod plain;
 mod scraping;
 mod stopping;

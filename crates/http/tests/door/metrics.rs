@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use galatea_door::DoorOptions;
 use galatea_http::start_metrics;
 
 use crate::harness::{Client, Workers, listener};
@@ -10,7 +11,7 @@ use crate::harness::{Client, Workers, listener};
 fn metrics_are_text_and_other_paths_are_empty() {
     let workers = Workers::start(1);
     let render = Arc::new(|| String::from("a_metric 1\n"));
-    let door = start_metrics(&workers.handles, listener(), render).unwrap();
+    let door = start_metrics(&workers.handles, listener(), render, DoorOptions::default()).unwrap();
     let call = |method: &str, path: &str| {
         let mut client = Client::connect(door.address());
         client.request(method, path, "", b"");
@@ -31,7 +32,7 @@ fn metrics_are_text_and_other_paths_are_empty() {
 fn a_client_that_sends_a_refused_body_gets_its_response() {
     let workers = Workers::start(1);
     let render = Arc::new(|| String::from("a_metric 1\n"));
-    let door = start_metrics(&workers.handles, listener(), render).unwrap();
+    let door = start_metrics(&workers.handles, listener(), render, DoorOptions::default()).unwrap();
     let body = vec![b'x'; 10_000_000];
     // Hyper serves the requests of the second connection.
     for headers in ["", "TE: trailers\r\n"] {
@@ -48,5 +49,5 @@ fn a_client_that_sends_a_refused_body_gets_its_response() {
 #[test]
 fn a_door_needs_a_worker() {
     let render = Arc::new(String::new);
-    assert!(start_metrics(&[], listener(), render).is_err());
+    assert!(start_metrics(&[], listener(), render, DoorOptions::default()).is_err());
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Barrier, mpsc};
 
+use galatea_door::DoorOptions;
 use galatea_http::{HttpOptions, start_metrics};
 
 use crate::harness::{Client, Server, Workers, infer_body, infer_response, listener};
@@ -34,7 +35,7 @@ fn connections_are_served_while_metrics_are_rendered() {
         ended.lock().unwrap().recv().unwrap();
         String::from("a_metric 1\n")
     });
-    let door = start_metrics(&workers.handles, listener(), render).unwrap();
+    let door = start_metrics(&workers.handles, listener(), render, DoorOptions::default()).unwrap();
     let mut scraper = Client::connect(door.address());
     scraper.request("GET", "/metrics", "", b"");
     begun.recv().unwrap();
@@ -49,7 +50,7 @@ fn connections_are_served_while_metrics_are_rendered() {
 fn a_rendering_that_panics_is_an_error() {
     let workers = Workers::start(1);
     let render = Arc::new(|| panic!("on purpose"));
-    let door = start_metrics(&workers.handles, listener(), render).unwrap();
+    let door = start_metrics(&workers.handles, listener(), render, DoorOptions::default()).unwrap();
     let mut client = Client::connect(door.address());
     client.request("GET", "/metrics", "", b"");
     let response = client.response();

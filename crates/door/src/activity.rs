@@ -1,0 +1,343 @@
+//! What a connection waits for, and since when.
+//!
+//! Code that reads from a client or writes to it says when it begins and ends to wait
+//! ([`Activity::client`]). That costs two stores in memory, and no timer: once a second a
+//! task of the I/O thread looks at all of its connections (`watch.rs`), and ends the
+//! waits that took too long. The same state tells which connections can be closed when
+//! there are too many.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Poll, Waker};
+
+use galatea_stdx::Lock;
+
+/// A time in whole seconds since the server began to listen.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Tick(pub u32);
+
+impl Tick {
+    /// The seconds from `earlier` to this, which may be up to one second too many.
+    const fn since(self, earlier: Self) -> u32 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// What a client must do next.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Begin a request. The connection may be closed at any time.
+    Idle,
+    /// Send the rest of a request's head.
+    Head,
+    /// Send more of a request's body.
+    Body,
+    /// Read more of a response.
+    Response,
+}
+
+/// How many seconds a client may take; `None` is for ever.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
+pub struct Timeouts {
+    /// From the end of a response to the next request.
+    pub idle: Option<u32>,
+    /// From the first byte of a head to its last one.
+    pub head: Option<u32>,
+    /// Without a byte of a body or a response that is read.
+    pub stall: Option<u32>,
+}
+
+impl Timeouts {
+    /// Whether a wait that began at `since` is over at `now`. It has lasted at least as
+    /// long as it may, and at most two seconds longer.
+    #[must_use]
+    pub const fn is_over(&self, waiting: Waiting, since: Tick, now: Tick) -> bool {
+        let seconds_max = match waiting {
+            Waiting::Idle => self.idle,
+            Waiting::Head => self.head,
+            Waiting::Body | Waiting::Response => self.stall,
+        };
+        match seconds_max {
+            Some(seconds_max) => now.since(since) > seconds_max,
+            None => false,
+        }
+    }
+}
+
+/// A wait was ended: it took too long, or the connection has to make room.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Overdue;
+
+/// What a connection does. It is shared with those who decide that a wait ends.
+#[derive(Debug)]
+pub struct Activity {
+    /// A [`State`] in bits.
+    state: AtomicU64,
+    /// The time, as the connection's I/O thread reads it now and then.
+    now: Arc<AtomicU32>,
+    /// Wakes the connection's task.
+    waker: Lock<Option<Waker>>,
+}
+
+/// The states of a connection: `Serving` ⇄ `Waiting` → `Overdue` → `Serving`, and
+/// `Waiting(Idle)` → `Evicted`, from which there is no way back.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// The server works, or the connection doesn't say what it waits for.
+    Serving,
+    Waiting(Waiting, Tick),
+    /// The wait took too long.
+    Overdue,
+    /// Another connection has its place.
+    Evicted,
+}
+
+impl State {
+    const fn bits(self) -> u64 {
+        let (kind, Tick(since)) = match self {
+            Self::Serving => (0, Tick(0)),
+            Self::Waiting(Waiting::Idle, since) => (1, since),
+            Self::Waiting(Waiting::Head, since) => (2, since),
+            Self::Waiting(Waiting::Body, since) => (3, since),
+            Self::Waiting(Waiting::Response, since) => (4, since),
+            Self::Overdue => (5, Tick(0)),
+            Self::Evicted => (6, Tick(0)),
+        };
+        // Lossless: 32 bits and 3.
+        (since as u64) << 3 | kind
+    }
+
+    fn of(bits: u64) -> Self {
+        let since = Tick(u32::try_from(bits >> 3).unwrap_or(u32::MAX));
+        match bits & 7 {
+            0 => Self::Serving,
+            1 => Self::Waiting(Waiting::Idle, since),
+            2 => Self::Waiting(Waiting::Head, since),
+            3 => Self::Waiting(Waiting::Body, since),
+            4 => Self::Waiting(Waiting::Response, since),
+            5 => Self::Overdue,
+            _ => Self::Evicted,
+        }
+    }
+}
+
+impl Default for Activity {
+    /// A connection that is not watched.
+    fn default() -> Self {
+        Self::new(Arc::default())
+    }
+}
+
+impl Activity {
+    /// A connection that is served, on a thread with this clock.
+    pub(crate) fn new(now: Arc<AtomicU32>) -> Self {
+        Self { state: AtomicU64::new(State::Serving.bits()), now, waker: Lock::new(None) }
+    }
+
+    /// The time now.
+    #[must_use]
+    pub fn now(&self) -> Tick {
+        Tick(self.now.load(Ordering::Relaxed))
+    }
+
+    /// Whom to wake when a wait ends: the task that waits. A task sets it once.
+    pub fn attach(&self, waker: &Waker) {
+        *self.waker.lock("attach a task") = Some(waker.clone());
+    }
+
+    /// From `since` on, the client must act.
+    pub fn begin(&self, waiting: Waiting, since: Tick) {
+        let state = State::Waiting(waiting, since).bits();
+        // An eviction is final.
+        let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+            (State::of(now) != State::Evicted).then_some(state)
+        });
+    }
+
+    /// The client has acted.
+    ///
+    /// # Errors
+    ///
+    /// If another connection has got this one's place meanwhile, so it must be closed.
+    pub fn end(&self) -> Result<(), Overdue> {
+        let served = State::Serving.bits();
+        match State::of(self.state.swap(served, Ordering::AcqRel)) {
+            State::Evicted => {
+                self.state.store(State::Evicted.bits(), Ordering::Release);
+                Err(Overdue)
+            }
+            State::Serving | State::Waiting(..) | State::Overdue => Ok(()),
+        }
+    }
+
+    /// Whether the wait was ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let state = State::of(self.state.load(Ordering::Acquire));
+        matches!(state, State::Overdue | State::Evicted)
+    }
+
+    /// Since when the connection has been idle, if it is.
+    pub(crate) fn idle_since(&self) -> Option<Tick> {
+        match State::of(self.state.load(Ordering::Acquire)) {
+            State::Waiting(Waiting::Idle, since) => Some(since),
+            State::Serving | State::Waiting(..) | State::Overdue | State::Evicted => None,
+        }
+    }
+
+    /// Takes the place of a connection that has been idle since then, if it still is.
+    pub(crate) fn evict(&self, idle_since: Tick) -> bool {
+        self.change(State::Waiting(Waiting::Idle, idle_since), State::Evicted)
+    }
+
+    /// Ends a wait that has taken too long.
+    pub(crate) fn expire(&self, timeouts: &Timeouts, now: Tick) {
+        let state = State::of(self.state.load(Ordering::Acquire));
+        if let State::Waiting(waiting, since) = state
+            && timeouts.is_over(waiting, since, now)
+        {
+            self.change(state, State::Overdue);
+        }
+    }
+
+    fn change(&self, from: State, to: State) -> bool {
+        let (ordering, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        let changed = self.state.compare_exchange(from.bits(), to.bits(), ordering, failure);
+        if changed.is_ok() {
+            let waker = self.waker.lock("wake a task").clone();
+            waker.iter().for_each(Waker::wake_by_ref);
+        }
+        changed.is_ok()
+    }
+
+    /// Waits for something that the client must do.
+    ///
+    /// # Errors
+    ///
+    /// If it takes too long, or the connection has to make room for another one.
+    pub async fn client<T>(
+        &self,
+        waiting: Waiting,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Overdue> {
+        self.client_since(waiting, self.now(), future).await
+    }
+
+    /// The same for something that the client should have begun at `since`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Activity::client`].
+    pub async fn client_since<T>(
+        &self,
+        waiting: Waiting,
+        since: Tick,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Overdue> {
+        let mut future = pin!(future);
+        let mut has_begun = false;
+        let done = poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Ready(done) => Poll::Ready(Ok(done)),
+            Poll::Pending => {
+                if !std::mem::replace(&mut has_begun, true) {
+                    self.begin(waiting, since);
+                }
+                if self.is_over() { Poll::Ready(Err(Overdue)) } else { Poll::Pending }
+            }
+        })
+        .await?;
+        if has_begun {
+            self.end()?;
+        }
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Context;
+
+    use super::*;
+
+    #[test]
+    fn states_survive_as_bits() {
+        let waits = [Waiting::Idle, Waiting::Head, Waiting::Body, Waiting::Response];
+        let waits = waits.map(|waiting| State::Waiting(waiting, Tick(u32::MAX)));
+        for state in waits.into_iter().chain([State::Serving, State::Overdue, State::Evicted]) {
+            assert_eq!(State::of(state.bits()), state);
+        }
+    }
+
+    #[test]
+    fn a_wait_is_never_cut_short() {
+        let timeouts = Timeouts { idle: None, head: Some(60), stall: Some(5) };
+        let check = |waiting, now, expected| {
+            assert_eq!(timeouts.is_over(waiting, Tick(10), Tick(now)), expected, "{waiting:?}");
+        };
+        check(Waiting::Idle, u32::MAX, false);
+        // The wait may have begun at the end of second 10.
+        check(Waiting::Head, 70, false);
+        check(Waiting::Head, 71, true);
+        check(Waiting::Body, 15, false);
+        check(Waiting::Body, 16, true);
+        check(Waiting::Response, 16, true);
+        check(Waiting::Head, 3, false);
+    }
+
+    /// Polls a wait for something that happens if `happens`.
+    fn wait(activity: &Activity, happens: bool, meanwhile: impl FnOnce()) -> Option<bool> {
+        let context = &mut Context::from_waker(Waker::noop());
+        let mut is_first = true;
+        let future = poll_fn(|_| {
+            let is_there = happens && !std::mem::replace(&mut is_first, false);
+            if is_there { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let mut waiting = pin!(activity.client(Waiting::Idle, future));
+        assert!(waiting.as_mut().poll(context).is_pending());
+        meanwhile();
+        match waiting.as_mut().poll(context) {
+            Poll::Ready(done) => Some(done.is_ok()),
+            Poll::Pending => None,
+        }
+    }
+
+    fn activity() -> Activity {
+        Activity::new(Arc::new(AtomicU32::new(7)))
+    }
+
+    #[test]
+    fn a_wait_ends_when_it_is_overdue() {
+        let timeouts = Timeouts { idle: Some(1), ..Timeouts::default() };
+        let it = activity();
+        assert_eq!(wait(&it, false, || it.expire(&timeouts, Tick(8))), None);
+        assert_eq!(wait(&it, false, || it.expire(&timeouts, Tick(9))), Some(false));
+        // What happens at the last moment counts.
+        assert_eq!(wait(&it, true, || it.expire(&timeouts, Tick(9))), Some(true));
+        assert!(!it.is_over());
+    }
+
+    #[test]
+    fn only_idle_connections_are_evicted_and_for_good() {
+        let it = activity();
+        assert_eq!(it.idle_since(), None);
+        assert!(!it.evict(Tick(7)));
+        let evict = || {
+            assert_eq!(it.idle_since(), Some(Tick(7)));
+            assert!(!it.evict(Tick(6)) && it.evict(Tick(7)) && it.is_over());
+        };
+        assert_eq!(wait(&it, true, evict), Some(false));
+        it.begin(Waiting::Body, Tick(8));
+        assert!(it.end().is_err() && it.is_over());
+    }
+
+    #[test]
+    fn what_is_there_already_is_no_wait() {
+        let it = activity();
+        let context = &mut Context::from_waker(Waker::noop());
+        let mut ready = pin!(it.client(Waiting::Idle, std::future::ready(5)));
+        assert_eq!(ready.as_mut().poll(context), Poll::Ready(Ok(5)));
+        assert_eq!(it.idle_since(), None);
+    }
+}

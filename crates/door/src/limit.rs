@@ -1,0 +1,197 @@
+//! How many connections there may be.
+//!
+//! Each connection needs a file descriptor, and so do models. Without a limit, clients
+//! could take all of them. A connection takes a place of each limit that holds for its
+//! door. When one has no place left, the connections that have been idle for longest are
+//! closed; if none is idle, the new connection is refused.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use galatea_stdx::Lock;
+
+use crate::activity::Tick;
+use crate::places::{PlaceCount, Places};
+use crate::watch::{Watch, Watched};
+
+/// When the places are taken, one of this many connections is closed, at least one: looking
+/// for those that have been idle for longest takes a while if there are many.
+const EVICTED_SHARE: usize = 64;
+
+/// After no connection was idle, so long passes before another look for one.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A limit on connections, of one door or of several.
+pub struct ConnectionLimit {
+    count: Arc<PlaceCount>,
+    /// The connections that have places of it.
+    watches: Lock<Vec<Weak<Watch>>>,
+    /// When no connection was idle.
+    none_idle: Lock<Option<Instant>>,
+}
+
+impl ConnectionLimit {
+    /// A limit of `max` connections.
+    #[must_use]
+    pub fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            count: Arc::new(PlaceCount::new(max)),
+            watches: Lock::default(),
+            none_idle: Lock::default(),
+        })
+    }
+
+    /// How many connections have places.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.count.taken()
+    }
+
+    pub(crate) fn add(&self, watch: &Arc<Watch>) {
+        let mut watches = self.watches.lock("add connections");
+        watches.retain(|watch| watch.strong_count() > 0);
+        watches.push(Arc::downgrade(watch));
+    }
+
+    /// Closes connections that are idle; returns whether there was one.
+    pub(crate) fn make_room(&self, now: Instant) -> bool {
+        let pause_since = *self.none_idle.lock("look when none was idle");
+        if pause_since.is_some_and(|since| now.saturating_duration_since(since) < PAUSE) {
+            return false;
+        }
+        let mut idle = Vec::new();
+        let watches = self.watches.lock("look for connections").clone();
+        for watch in watches.iter().filter_map(Weak::upgrade) {
+            watch.add_idle(&mut idle);
+        }
+        let evicted = evict_oldest(&mut idle, (self.open() / EVICTED_SHARE).max(1));
+        let none_idle = (evicted == 0).then_some(now);
+        *self.none_idle.lock("note that none was idle") = none_idle;
+        evicted > 0
+    }
+}
+
+impl std::fmt::Debug for ConnectionLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.count.fmt(f)
+    }
+}
+
+/// Closes the connections that have been idle for longest, up to `count`, and returns how
+/// many were still idle.
+fn evict_oldest(idle: &mut [(Tick, Watched)], count: usize) -> usize {
+    let last = count.min(idle.len()).saturating_sub(1);
+    if last < idle.len() {
+        idle.select_nth_unstable_by_key(last, |(since, _)| *since);
+    }
+    let mut evicted: usize = 0;
+    for (since, watched) in idle.iter().take(count) {
+        if watched.activity.evict(*since) {
+            // Its socket is closed soon; its place is free now.
+            watched.places.release();
+            evicted = evicted.saturating_add(1);
+        }
+    }
+    evicted
+}
+
+/// Takes a place of each limit, and makes room if that is needed and possible. `None` if
+/// there is no place.
+pub(crate) fn take_places(limits: &[Arc<ConnectionLimit>]) -> Option<Places> {
+    let mut places = Places::default();
+    for limit in limits {
+        let has_place = places.take(&limit.count)
+            || limit.make_room(Instant::now()) && places.take(&limit.count);
+        if !has_place {
+            return None;
+        }
+    }
+    Some(places)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::activity::{Timeouts, Waiting};
+    use crate::watch::Place;
+
+    use super::*;
+
+    struct World {
+        door: Arc<ConnectionLimit>,
+        all: Arc<ConnectionLimit>,
+        watch: Arc<Watch>,
+    }
+
+    impl World {
+        fn new(door_max: usize, all_max: usize) -> Self {
+            let watch = Arc::new(Watch::new(Timeouts::default(), Instant::now()));
+            let (door, all) = (ConnectionLimit::new(door_max), ConnectionLimit::new(all_max));
+            door.add(&watch);
+            all.add(&watch);
+            Self { door, all, watch }
+        }
+
+        /// Opens a connection that is idle since then, or busy.
+        fn open(&self, idle_since: Option<u32>) -> Option<Place> {
+            let places = take_places(&[self.door.clone(), self.all.clone()])?;
+            let place = self.watch.open(places);
+            if let Some(since) = idle_since {
+                place.activity().begin(Waiting::Idle, Tick(since));
+            }
+            Some(place)
+        }
+
+        fn counts(&self) -> (usize, usize) {
+            (self.door.open(), self.all.open())
+        }
+    }
+
+    #[test]
+    fn connections_beyond_a_limit_are_refused_while_all_are_busy() {
+        let world = World::new(3, 2);
+        let open = [world.open(None).unwrap(), world.open(None).unwrap()];
+        assert!(world.open(None).is_none());
+        assert_eq!(world.counts(), (2, 2));
+        drop(open);
+        assert_eq!(world.counts(), (0, 0));
+        assert!(world.open(None).is_some());
+    }
+
+    #[test]
+    fn the_connection_that_is_idle_for_longest_makes_room() {
+        let world = World::new(3, 9);
+        let open = [Some(5), Some(3), None].map(|since| world.open(since).unwrap());
+        let evicted = || open.each_ref().map(|place| place.activity().is_over());
+        let fourth = world.open(None).unwrap();
+        assert_eq!(evicted(), [false, true, false]);
+        assert_eq!(world.counts(), (3, 3));
+        let fifth = world.open(None).unwrap();
+        assert_eq!(evicted(), [true, true, false]);
+        assert!(world.open(None).is_none());
+        // The places of the evicted ones are not given back a second time.
+        drop(open);
+        assert_eq!(world.counts(), (2, 2));
+        drop((fourth, fifth));
+        assert_eq!(world.counts(), (0, 0));
+    }
+
+    #[test]
+    fn a_share_of_many_connections_makes_room_at_once() {
+        let world = World::new(128, 128);
+        let open: Vec<_> = (0..128).map(|since| world.open(Some(since)).unwrap()).collect();
+        let _more = world.open(None).unwrap();
+        assert_eq!(open.iter().filter(|place| place.activity().is_over()).count(), 2);
+        assert_eq!(world.counts(), (127, 127));
+    }
+
+    #[test]
+    fn a_fruitless_look_is_not_repeated_at_once() {
+        let world = World::new(1, 1);
+        let now = Instant::now();
+        let place = world.open(None).unwrap();
+        assert!(!world.all.make_room(now));
+        place.activity().begin(Waiting::Idle, Tick(0));
+        assert!(!world.all.make_room(now));
+        assert!(world.all.make_room(now.checked_add(PAUSE).unwrap()));
+    }
+}

@@ -1,0 +1,62 @@
+//! Places for connections.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// A number of places, of which some are taken.
+pub(crate) struct PlaceCount {
+    max: usize,
+    taken: AtomicUsize,
+}
+
+impl PlaceCount {
+    pub(crate) const fn new(max: usize) -> Self {
+        Self { max, taken: AtomicUsize::new(0) }
+    }
+
+    /// How many are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Acquire)
+    }
+}
+
+impl std::fmt::Debug for PlaceCount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.taken(), self.max)
+    }
+}
+
+/// The places of one connection, one of each kind. They are given back once.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    counts: Vec<Arc<PlaceCount>>,
+    is_released: AtomicBool,
+}
+
+impl Places {
+    /// Takes a place, if there is one.
+    pub(crate) fn take(&mut self, count: &Arc<PlaceCount>) -> bool {
+        let (ordering, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        let one_more = |taken: usize| (taken < count.max).then(|| taken.saturating_add(1));
+        let has_place = count.taken.fetch_update(ordering, failure, one_more).is_ok();
+        if has_place {
+            self.counts.push(count.clone());
+        }
+        has_place
+    }
+
+    /// Gives them back.
+    pub(crate) fn release(&self) {
+        if !self.is_released.swap(true, Ordering::AcqRel) {
+            for count in &self.counts {
+                count.taken.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

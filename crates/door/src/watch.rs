@@ -1,0 +1,154 @@
+//! The connections of one I/O thread, and the task that looks after them.
+//!
+//! The task sleeps while there is no connection. Otherwise it looks at all of them once a
+//! second: a timer for each connection, set anew with each request, would cost more than
+//! the request's other bookkeeping.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use galatea_stdx::Lock;
+use slab::Slab;
+use tokio::sync::Notify;
+
+use crate::activity::{Activity, Tick, Timeouts};
+use crate::places::Places;
+
+/// How often connections are looked at.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The connections that an I/O thread serves for one door.
+pub(crate) struct Watch {
+    timeouts: Timeouts,
+    /// When the clock began.
+    epoch: Instant,
+    now: Arc<AtomicU32>,
+    connections: Lock<Slab<Watched>>,
+    /// Notified when there is a connection again.
+    opened: Notify,
+}
+
+/// A connection, as those see it who may end it.
+#[derive(Clone, Debug)]
+pub(crate) struct Watched {
+    pub(crate) activity: Arc<Activity>,
+    pub(crate) places: Arc<Places>,
+}
+
+/// A connection that has its places and is watched, until this is dropped.
+#[must_use = "the connection's place is free when this is dropped"]
+pub struct Place {
+    watch: Arc<Watch>,
+    key: usize,
+    watched: Watched,
+}
+
+impl Watch {
+    /// A watch whose clock began at `epoch`. Watches that share limits share it.
+    pub(crate) fn new(timeouts: Timeouts, epoch: Instant) -> Self {
+        Self {
+            timeouts,
+            epoch,
+            now: Arc::default(),
+            connections: Lock::default(),
+            opened: Notify::new(),
+        }
+    }
+
+    /// Watches a connection that has these places.
+    pub(crate) fn open(self: &Arc<Self>, places: Places) -> Place {
+        // The task may have slept until now.
+        self.read_clock();
+        let activity = Arc::new(Activity::new(self.now.clone()));
+        let watched = Watched { activity, places: Arc::new(places) };
+        let key = self.connections.lock("watch a connection").insert(watched.clone());
+        self.opened.notify_one();
+        Place { watch: self.clone(), key, watched }
+    }
+
+    fn read_clock(&self) -> Tick {
+        let seconds = Instant::now().saturating_duration_since(self.epoch).as_secs();
+        let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+        self.now.store(seconds, Ordering::Relaxed);
+        Tick(seconds)
+    }
+
+    /// Looks after the connections for ever.
+    pub(crate) async fn run(&self) {
+        loop {
+            if self.is_empty() {
+                self.opened.notified().await;
+                continue;
+            }
+            self.expire(self.read_clock());
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.connections.lock("look for connections").is_empty()
+    }
+
+    /// Ends the waits that have taken too long.
+    fn expire(&self, now: Tick) {
+        // Waking a task takes no lock of this crate, so it may happen under this one.
+        let connections = self.connections.lock("end waits");
+        for (_, watched) in &*connections {
+            watched.activity.expire(&self.timeouts, now);
+        }
+    }
+
+    /// Adds the connections that are idle, and since when.
+    pub(crate) fn add_idle(&self, idle: &mut Vec<(Tick, Watched)>) {
+        let connections = self.connections.lock("look for idle connections");
+        idle.extend(
+            connections
+                .iter()
+                .filter_map(|(_, watched)| Some((watched.activity.idle_since()?, watched.clone()))),
+        );
+    }
+}
+
+impl Place {
+    /// What the connection does.
+    #[must_use]
+    pub fn activity(&self) -> &Arc<Activity> {
+        &self.watched.activity
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        drop(self.watch.connections.lock("forget a connection").try_remove(self.key));
+        self.watched.places.release();
+    }
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.watched.activity.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::activity::Waiting;
+
+    use super::*;
+
+    #[test]
+    fn waits_of_open_connections_end_in_time() {
+        let timeouts = Timeouts { head: Some(10), ..Timeouts::default() };
+        let watch = Arc::new(Watch::new(timeouts, Instant::now()));
+        let (slow, idle) = (watch.open(Places::default()), watch.open(Places::default()));
+        slow.activity().begin(Waiting::Head, Tick(0));
+        idle.activity().begin(Waiting::Idle, Tick(0));
+        watch.expire(Tick(10));
+        assert!(!slow.activity().is_over());
+        watch.expire(Tick(11));
+        assert!(slow.activity().is_over() && !idle.activity().is_over());
+        drop((slow, idle));
+        assert!(watch.is_empty());
+    }
+}

@@ -1,0 +1,215 @@
+//! The socket of a connection that hyper serves.
+//!
+//! hyper has timers of its own, but they count the time of an idle connection as that of a
+//! head. Here the stream says what its client must do next, as `plain` does. It learns from
+//! the bytes that pass when a head begins, and from [`Exchange`] when requests begin and end.
+
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use galatea_door::{Activity, Overdue, Stream, Tick, Waiting};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The response to a head that takes too long.
+const OVERDUE: &[u8] = b"HTTP/1.1 408 Request Timeout\r\n\
+    Content-Type: application/json\r\n\
+    Connection: close\r\n\
+    Content-Length: 58\r\n\r\n\
+    {\"error\":\"The head of the request did not arrive in time\"}";
+
+/// How far a request is.
+#[derive(Debug, Default)]
+pub(crate) struct Exchange(AtomicU8);
+
+const BETWEEN: u8 = 0;
+const BEGUN: u8 = 1;
+const RESPONDED: u8 = 2;
+
+impl Exchange {
+    /// The head was read.
+    pub(crate) fn begin(&self) {
+        self.0.store(BEGUN, Ordering::Relaxed);
+    }
+
+    /// The whole response was given to hyper, which may still have to write it.
+    pub(crate) fn end(&self) {
+        self.0.store(RESPONDED, Ordering::Relaxed);
+    }
+
+    fn is_between(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == BETWEEN
+    }
+
+    /// All that was given was written.
+    fn flushed(&self) -> bool {
+        let (ordering, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.0.compare_exchange(RESPONDED, BETWEEN, ordering, failure).is_ok()
+    }
+}
+
+/// A stream of which some bytes were read already, and are read again.
+pub(crate) struct HyperStream {
+    read: Bytes,
+    stream: Stream,
+    activity: Arc<Activity>,
+    exchange: Arc<Exchange>,
+    /// When the head began that is being read.
+    head_since: Option<Tick>,
+    /// What the activity says that this waits for.
+    waiting: Option<Waiting>,
+}
+
+impl HyperStream {
+    pub(crate) fn new(
+        read: Bytes,
+        stream: Stream,
+        activity: Arc<Activity>,
+        exchange: Arc<Exchange>,
+    ) -> Self {
+        Self { read, stream, activity, exchange, head_since: None, waiting: None }
+    }
+
+    fn poll_read_stream(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.read.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        let length = self.read.len().min(buffer.remaining());
+        buffer.put_slice(self.read.get(..length).unwrap_or_default());
+        self.read.advance(length);
+        if self.read.is_empty() {
+            self.read = Bytes::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The client must do this now. The error ends the connection, because it took too
+    /// long.
+    fn wait<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        waiting: Waiting,
+        since: Tick,
+    ) -> Poll<io::Result<T>> {
+        if self.waiting.replace(waiting) != Some(waiting) {
+            self.activity.begin(waiting, since);
+        }
+        if !self.activity.is_over() {
+            return Poll::Pending;
+        }
+        if waiting == Waiting::Head {
+            // If the socket is full, the client doesn't read.
+            let _ = Pin::new(&mut self.stream).poll_write(context, OVERDUE);
+            let _ = Pin::new(&mut self.stream).poll_flush(context);
+        }
+        Poll::Ready(Err(ErrorKind::TimedOut.into()))
+    }
+
+    /// The client has done what was waited for, if it was one of these.
+    fn resume(&mut self, done: &[Waiting]) -> io::Result<()> {
+        let is_done = self.waiting.is_some_and(|waiting| done.contains(&waiting));
+        if is_done {
+            self.waiting = None;
+            self.activity.end().map_err(|Overdue| io::Error::from(ErrorKind::ConnectionAborted))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a client that doesn't read its response.
+    fn written<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_pending() {
+            return self.wait(context, Waiting::Response, self.activity.now());
+        }
+        self.resume(&[Waiting::Response])?;
+        written
+    }
+}
+
+impl AsyncRead for HyperStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = self.poll_read_stream(context, buffer);
+        if !self.exchange.is_between() {
+            // The body says what it waits for.
+            self.head_since = None;
+            return read;
+        }
+        if read.is_pending() {
+            let now = self.activity.now();
+            return match self.head_since {
+                Some(since) => self.wait(context, Waiting::Head, since),
+                None => self.wait(context, Waiting::Idle, now),
+            };
+        }
+        self.resume(&[Waiting::Idle, Waiting::Head])?;
+        if buffer.filled().len() > before {
+            let now = self.activity.now();
+            self.head_since.get_or_insert(now);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for HyperStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, data);
+        self.written(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.written(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        ready!(self.written(context, flushed))?;
+        if self.exchange.flushed() {
+            self.head_since = None;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_the_overdue_response_is_right() {
+        let text = std::str::from_utf8(OVERDUE).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.ends_with(&format!("Content-Length: {}", body.len())), "{}", body.len());
+    }
+}

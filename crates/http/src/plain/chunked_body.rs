@@ -1,0 +1,149 @@
+//! The chunked body of a plain request.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::{BufMut, Bytes};
+use galatea_door::{Activity, Waiting};
+use galatea_gate::ledger::Account;
+use galatea_stdx::len64;
+use tokio::io::AsyncReadExt;
+use tokio::net::tcp::ReadHalf;
+
+use super::chunks::{ChunkDecoder, Decoded, Malformed};
+use super::receive_buffer::RECEIVE_BYTES;
+use super::writer;
+use crate::charged_buffer::ChargedBuffer;
+use crate::request_body::{BodyError, BodyLimits, DrainLimits, RequestBody};
+
+/// A chunked body, of which some bytes were received with the head.
+pub(super) struct ChunkedBody<'c, 'stream> {
+    stream: &'c mut ReadHalf<'stream>,
+    activity: &'c Activity,
+    account: &'c Arc<Account>,
+    /// What was received.
+    received: Vec<u8>,
+    /// How much of it was decoded.
+    decoded: usize,
+    decoder: ChunkDecoder,
+    /// Whether the client waits for an interim response before it sends the body.
+    waits_for_continue: bool,
+    /// Set at the end of the body.
+    is_whole: &'c AtomicBool,
+}
+
+impl<'c, 'stream> ChunkedBody<'c, 'stream> {
+    /// A body that begins with `early`.
+    pub(super) fn new(
+        stream: &'c mut ReadHalf<'stream>,
+        activity: &'c Activity,
+        account: &'c Arc<Account>,
+        early: &[u8],
+        waits_for_continue: bool,
+        is_whole: &'c AtomicBool,
+    ) -> Self {
+        Self {
+            stream,
+            activity,
+            account,
+            received: early.to_vec(),
+            decoded: 0,
+            decoder: ChunkDecoder::new(),
+            waits_for_continue,
+            is_whole,
+        }
+    }
+
+    /// What was received behind the body.
+    pub(super) fn into_rest(self) -> Vec<u8> {
+        let mut rest = self.received;
+        rest.drain(..self.decoded.min(rest.len()));
+        rest
+    }
+
+    /// The place of the next content in what was received; `None` at the end of the body.
+    async fn content(&mut self) -> Result<Option<Range<usize>>, BodyError> {
+        while !self.decoder.is_done() {
+            if self.decoded >= self.received.len() {
+                self.receive().await?;
+            }
+            let begin = self.decoded;
+            let piece = self.received.get(begin..).unwrap_or_default();
+            let Decoded { content, used } =
+                self.decoder.decode(piece).map_err(|Malformed| BodyError::Malformed)?;
+            self.decoded = begin.saturating_add(used);
+            if !content.is_empty() {
+                let at = |index: usize| begin.saturating_add(index);
+                return Ok(Some(at(content.start)..at(content.end)));
+            }
+        }
+        self.is_whole.store(true, Ordering::Relaxed);
+        Ok(None)
+    }
+
+    /// Receives more, when all was decoded.
+    async fn receive(&mut self) -> Result<(), BodyError> {
+        self.received.clear();
+        self.decoded = 0;
+        self.received.reserve_exact(RECEIVE_BYTES);
+        // What is behind the body must fit into the buffer of the session.
+        let mut room = (&mut self.received).limit(RECEIVE_BYTES);
+        let reading = self.stream.read_buf(&mut room);
+        match self.activity.client(Waiting::Body, reading).await {
+            Ok(Ok(1..)) => Ok(()),
+            Ok(Ok(0) | Err(_)) => Err(BodyError::Truncated),
+            Err(_) => Err(BodyError::Overdue),
+        }
+    }
+}
+
+impl RequestBody for ChunkedBody<'_, '_> {
+    fn length_min(&self) -> u64 {
+        0
+    }
+
+    fn account(&self) -> &Arc<Account> {
+        self.account
+    }
+
+    fn is_whole(&self) -> bool {
+        self.decoder.is_done()
+    }
+
+    async fn collect(&mut self, limits: BodyLimits) -> Result<Bytes, BodyError> {
+        if std::mem::take(&mut self.waits_for_continue) {
+            let written = writer::write_continue(self.stream.as_ref(), self.activity);
+            written.await.map_err(|_| BodyError::Truncated)?;
+        }
+        let mut body = ChargedBuffer::new();
+        while let Some(content) = self.content().await? {
+            let length = len64(body.len()).saturating_add(len64(content.len()));
+            if length > limits.bytes_max {
+                return Err(BodyError::TooLarge { length });
+            }
+            let content = self.received.get(content).unwrap_or_default();
+            body.append(content, 0, self.account)?;
+            if self.decoder.chunks() > limits.chunks_max {
+                return Err(BodyError::TooManyChunks);
+            }
+        }
+        Ok(body.into_bytes())
+    }
+
+    async fn drain(&mut self, limits: DrainLimits) {
+        let reading = async {
+            let mut length: u64 = 0;
+            for _ in 0..limits.frames_max {
+                let content = tokio::time::timeout(limits.silence_max, self.content()).await;
+                let Ok(Ok(Some(content))) = content else { return };
+                length = length.saturating_add(len64(content.len()));
+                if length > limits.bytes_max {
+                    return;
+                }
+            }
+        };
+        // The response is sent now, drained or not.
+        let _ = tokio::time::timeout(limits.time_max, reading).await;
+    }
+}
