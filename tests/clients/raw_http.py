@@ -44,6 +44,13 @@ class Connection:
         """Closes the sending half."""
         self._socket.shutdown(socket.SHUT_WR)
 
+    def read_head(self) -> bytes:
+        """Reads the status line and the headers of a response."""
+        head = b""
+        while (line := self._reader.readline()) not in (b"\r\n", b""):
+            head += line
+        return head
+
     def read_response(self) -> tuple[int, bytes] | None:
         """Reads a response with a Content-Length; None if the server has closed."""
         try:

@@ -43,6 +43,16 @@ class Reply:
         assert isinstance(document["error"], str) and document["error"], self
         return document["error"]
 
+    def check_refused(self) -> str:
+        """Checks the status of a bad request, and returns the error.
+
+        As in Triton, a text that is no JSON and a member of a wrong type are internal errors.
+        """
+        text = self.error()
+        is_json = "failed to parse the request JSON buffer" in text or "attempt to " in text
+        assert self.status == (500 if is_json else 400), self
+        return text
+
     def tensors(self) -> tuple[dict[str, Any], bytes]:
         """The JSON part and the binary part of an inference response."""
         length = self.headers[HEADER_LENGTH]

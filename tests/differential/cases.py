@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 
 
+#: The reason where Triton sends the error of an execution as plain text.
+EXECUTION = "errors of executions are JSON, as other errors are"
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     """One request over HTTP (`path`) or gRPC (`rpc`), or a stream of them.
@@ -31,15 +35,14 @@ class Case:
     ours_status: int | str | None = None
     #: Why the text of an error differs on purpose; the status does not.
     ours_text: str = ""
+    #: Why the headers of an error differ on purpose.
+    ours_headers: str = ""
     #: Whether outputs may come in any order, as those of Triton's ensembles do.
     any_order: bool = False
 
 
 #: The reason of cases that end Triton's process; they are not sent to it.
 CRASH = "Triton crashes"
-
-#: The reason where Triton answers malformed JSON with 500.
-CLIENT_ERROR = "malformed JSON is the client's mistake: 400"
 
 DTYPES: dict[str, Any] = {
     "bool": np.bool_,
@@ -116,9 +119,10 @@ def server_cases() -> list[Case]:
     cases.append(Case("DELETE infer", "DELETE", infer_path("identity_fp32")))
     for body in [b"", b'{"ready":true}', b"[]"]:
         cases.append(Case(f"index {body!r}", "POST", "/v2/repository/index", (), body))
-    for body in [b'{"ready":1}', b"x"]:
-        cases.append(Case(f"index {body!r}", "POST", "/v2/repository/index", (), body,
-                          ours=CLIENT_ERROR, ours_status=400))
+    wrong = b'{"ready":1}'
+    cases.append(Case(f"index {wrong!r}", "POST", "/v2/repository/index", (), wrong,
+                      ours="as in later releases", ours_status=400))
+    cases.append(Case(f"index {b'x'!r}", "POST", "/v2/repository/index", (), b"x"))
     for verb in ["load", "unload"]:
         path = f"/v2/repository/models/identity_fp32/{verb}"
         cases.append(Case(f"{verb} in mode none", "POST", path))
@@ -191,34 +195,31 @@ def bad_input_cases() -> list[Case]:
     def bad(name: str, request: Any, model: str = "identity_fp32", **extra: Any) -> None:
         cases.append(json_infer(f"bad: {name}", model, request, **extra))
 
-    def malformed(name: str, request: Any) -> None:
-        bad(name, request, ours=CLIENT_ERROR, ours_status=400)
-
     bad("empty body", b"")
-    malformed("not json", b"{")
-    malformed("array", b"[]")
-    malformed("no inputs", {})
-    malformed("inputs not a list", {"inputs": 1})
+    bad("not json", b"{")
+    bad("array", b"[]")
+    bad("no inputs", {})
+    bad("inputs not a list", {"inputs": 1})
     bad("empty inputs", {"inputs": []})
     bad("unknown model", good, model="nope")
     bad("unknown input", fp32([1], name="X"))
     bad("duplicate input", {"inputs": good["inputs"] * 2})
     bad("unknown output", good | {"outputs": [{"name": "Z"}]})
-    malformed("output without name", good | {"outputs": [{}]})
+    bad("output without name", good | {"outputs": [{}]})
     bad("duplicate output", good | {"outputs": [{"name": "OUTPUT0"}] * 2},
         ours="an output named twice is refused", ours_status=400)
     bad("datatype differs", fp32([1], datatype="INT32"))
     bad("datatype unknown", fp32([1], datatype="FP31"))
-    malformed("datatype missing", {"inputs": [{"name": "INPUT0", "shape": [1, 1], "data": [1]}]})
-    malformed("shape missing", {"inputs": [{"name": "INPUT0", "datatype": "FP32", "data": [1]}]})
-    malformed("name missing", {"inputs": [{"shape": [1, 1], "datatype": "FP32", "data": [1]}]})
+    bad("datatype missing", {"inputs": [{"name": "INPUT0", "shape": [1, 1], "data": [1]}]})
+    bad("shape missing", {"inputs": [{"name": "INPUT0", "datatype": "FP32", "data": [1]}]})
+    bad("name missing", {"inputs": [{"shape": [1, 1], "datatype": "FP32", "data": [1]}]})
     bad("data missing", {"inputs": [{"name": "INPUT0", "shape": [1, 1], "datatype": "FP32"}]})
     bad("shape too short", fp32([1, 2], [2]))
     bad("shape too long", fp32([1, 2], [1, 2, 1]))
     bad("shape empty", fp32([1], []) | {"inputs": [fp32([1])["inputs"][0] | {"shape": []}]})
-    malformed("shape of strings", fp32([1], ["1", "1"]))
-    malformed("shape of floats", fp32([1], [1.5, 1]))
-    malformed("shape negative", fp32([1], [1, -1]))
+    bad("shape of strings", fp32([1], ["1", "1"]))
+    bad("shape of floats", fp32([1], [1.5, 1]))
+    bad("shape negative", fp32([1], [1, -1]))
     bad("shape huge", fp32([1], [1, 1 << 62]), ours=CRASH, ours_status=400)
     bad("shape overflows", fp32([1], [4, 1 << 62]), ours=CRASH, ours_status=400)
     bad("batch too large", fp32([0] * 9, [9, 1]))
@@ -236,11 +237,11 @@ def bad_input_cases() -> list[Case]:
     bad("data and binary size", fp32([1], parameters={"binary_data_size": 4}))
     bad("binary size without bytes", {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1],
                                                  "parameters": {"binary_data_size": 4}}]})
-    malformed("priority not a number", good | {"parameters": {"priority": "x"}})
-    malformed("sequence_start not a bool", good | {"parameters": {"sequence_start": 1}})
+    bad("priority not a number", good | {"parameters": {"priority": "x"}})
+    bad("sequence_start not a bool", good | {"parameters": {"sequence_start": 1}})
     bad("parameter of a wrong type", good | {"parameters": {"x": [1]}})
     bad("reserved parameter", good | {"parameters": {"triton_x": 1}})
-    malformed("id not a string", good | {"id": 1})
+    bad("id not a string", good | {"id": 1})
     return cases
 
 
@@ -265,7 +266,7 @@ def binary_framing_cases() -> list[Case]:
         framed("length past the end", str(len(text) + 100), text + raw),
         framed("length negative", "-1", text + raw),
         framed("length not a number", "abc", text + raw,
-               ours="Triton takes it for 0, a raw request", ours_status=400),
+               ours="as in later releases", ours_status=400),
         Case("framing: no length header", "POST", path, (), text + raw),
         framed("raw request", "0", raw),
         framed("raw request of no element", "0", b""),
@@ -357,7 +358,8 @@ def grpc_cases() -> list[Case]:
         infer("typed too few", {"inputs": [tensor({"fp32_contents": [1]}, [1, 2])]}),
         infer("typed wrong field", {"inputs": [tensor({"int_contents": [1, 2]}, [1, 2])]}),
         infer("raw too short", good | {"raw_input_contents": [b"abc"]}),
-        infer("raw too many", good | {"raw_input_contents": raw["raw_input_contents"] * 2}),
+        infer("raw too many", good | {"raw_input_contents": raw["raw_input_contents"] * 2},
+              ours="surplus contents are refused", ours_status="INVALID_ARGUMENT"),
         infer("unknown model", good, model="nope"),
         infer("unknown input", {"inputs": [tensor(None, [1, 2]) | {"name": "X"}]} | raw),
         infer("unknown output", good | {"outputs": [{"name": "Z"}]}),

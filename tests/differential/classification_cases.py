@@ -21,8 +21,6 @@ TIES = "equal values come in the order of their places"
 NO_NUMBERS = "what is no number comes last"
 #: The reason where an output is named twice.
 NAMED_TWICE = "an output that is named twice is refused, as in later releases"
-#: The reason where Triton answers a wrong parameter with 500.
-CLIENT_ERROR = "a wrong parameter is the client's mistake: 400"
 
 
 def identity(
@@ -177,8 +175,7 @@ def counts() -> Iterator[Case]:
         yield over_http(f"count {count}", model, [FOUR], [output(count)],
                         ours=TRUNCATED, ours_status=200)
     for count in [-1, 1.5, 1.0, "1", True, None, [1], 2**64]:
-        yield over_http(f"count {count!r}", model, [FOUR], [output(count)],
-                        ours=CLIENT_ERROR, ours_status=400)
+        yield over_http(f"count {count!r}", model, [FOUR], [output(count)])
     twice = b'{"name":"OUTPUT0","parameters":{"classification":1,"classification":2}}'
     body = b'{"inputs":[' + json.dumps(FOUR).encode() + b'],"outputs":[' + twice + b"]}"
     yield Case("http count twice", "POST", infer_path(model), (), body)

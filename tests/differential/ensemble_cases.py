@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cases import Case, json_infer
+from cases import EXECUTION, Case, json_infer
 
 #: Ensembles and their composing models.
 MODELS = [
@@ -56,7 +56,7 @@ def tensor(values: Sequence[Any], name: str = "IN", shape: Any = None) -> dict[s
 
 def over_http(name: str, model: str, inputs: Any, **fields: Any) -> Case:
     """An inference over HTTP; other fields are the request's."""
-    own = ("ours", "ours_status", "any_order")
+    own = ("ours", "ours_status", "ours_headers", "any_order")
     ours = {key: fields.pop(key) for key in own if key in fields}
     return json_infer(name, model, {"inputs": inputs} | fields, **ours)
 
@@ -127,9 +127,11 @@ def refusals() -> Iterator[Case]:
     yield over_http("two inputs", "fan", [tensor([1]), tensor([1], "X")])
     yield over_http("unknown output", "fan", [tensor([1])], outputs=[{"name": "doubled"}])
     yield over_http("wrong type", "fan", [tensor([1]) | {"datatype": "FP32"}])
-    yield over_http("step refuses", "in_and_out_of_batches", [tensor([1, 2], shape=[2, 1])])
-    yield over_http("no sequence", "two_sums", [tensor([1])])
-    yield over_http("no start", "two_sums", [tensor([1])], parameters={"sequence_id": 5})
+    yield over_http("step refuses", "in_and_out_of_batches", [tensor([1, 2], shape=[2, 1])],
+                    ours_headers=EXECUTION)
+    yield over_http("no sequence", "two_sums", [tensor([1])], ours_headers=EXECUTION)
+    yield over_http("no start", "two_sums", [tensor([1])], parameters={"sequence_id": 5},
+                    ours_headers=EXECUTION)
     yield Case("unknown version", "POST", "/v2/models/fan/versions/2/infer", (), b'{"inputs":[]}')
     yield Case("grpc step refuses", rpc="ModelInfer",
                message=grpc_message("two_sums", [1]))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cases import Case, infer_path, json_infer
+from cases import EXECUTION, Case, infer_path, json_infer
 
 STATEFUL_MODELS = [
     "accumulate_direct_int32_zero",
@@ -70,7 +70,7 @@ def over_http(name: str, model: str, values: Sequence[Any], **parameters: Any) -
     outputs = parameters.pop("outputs", None)
     if outputs is not None:
         request["outputs"] = [{"name": output} for output in outputs]
-    own = ("ours", "ours_status", "ours_text")
+    own = ("ours", "ours_status", "ours_text", "ours_headers")
     ours = {key: parameters.pop(key) for key in own if key in parameters}
     return json_infer(name, model, request | {"parameters": parameters}, **ours)
 
@@ -172,14 +172,14 @@ def refusals() -> Iterator[Case]:
     yield over_http("refused: text for a number", model, [1], sequence_id="text", **start,
                     ours="a text is no number", ours_status=400)
     yield over_http("refused: number for a text", "controls_direct_fp32_string", [1],
-                    sequence_id=5, **start, ours_text="it names the control")
-    fault = {"ours": "a wrong type in JSON is the client's mistake: 400", "ours_status": 400}
+                    sequence_id=5, **start, ours_text="it names the control",
+                    ours_headers=EXECUTION)
     for value in (-5, 1.5, True, 2**64, None, [1]):
-        yield over_http(f"refused: ID {value}", SUM, [1], sequence_id=value, **start, **fault)
+        yield over_http(f"refused: ID {value}", SUM, [1], sequence_id=value, **start)
     for name, value in (("sequence_start", 1), ("sequence_end", "true"), ("timeout", -1),
                         ("timeout", 2**64), ("priority", -1)):
         yield over_http(f"refused: {name} {value}", SUM, [1],
-                        **{"sequence_id": 1, **start, name: value}, **fault)
+                        **{"sequence_id": 1, **start, name: value})
 
 
 def mixed_streams() -> Iterator[Case]:

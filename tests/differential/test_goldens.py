@@ -95,7 +95,7 @@ def compare_streams(ours: dict[str, Any], golden: dict[str, Any]) -> None:
 def test_responds_like_triton(
     suite: str, case: Case, responses_to: Callable[[str], dict[str, Any]]
 ) -> None:
-    """The status is equal; on success also headers, JSON and bytes; on failure also the text."""
+    """Status and headers are equal; on success also JSON and bytes; on failure also the text."""
     ours = responses_to(suite)[case.name]
     if case.ours:
         assert ours["status"] == case.ours_status, (case.ours, ours)
@@ -106,6 +106,8 @@ def test_responds_like_triton(
         return
     if is_error(golden):
         assert ours["status"] == golden["status"], (ours, golden)
+        if not case.ours_headers:
+            assert ours.get("headers") == golden.get("headers"), (ours, golden)
         if case.ours_text:
             assert has_message(ours), (ours, golden)
         else:

@@ -28,3 +28,4 @@ pub mod forward;
 pub mod grpc;
 pub mod http;
 mod limits;
+mod numbers;

@@ -11,6 +11,7 @@ use galatea_gate::ledger::RETRY_AFTER_SECS;
 use galatea_infer::{Code, Status};
 use galatea_stdx::len64;
 use http_body::{Body, Frame, SizeHint};
+use hyper::ext::ReasonPhrase;
 use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue,
     RETRY_AFTER,
@@ -23,6 +24,7 @@ pub(crate) const HEADER_LENGTH: HeaderName =
     HeaderName::from_static("inference-header-content-length");
 
 const JSON: &str = "application/json";
+const PLAIN: &str = "text/plain";
 const OCTETS: &str = "application/octet-stream";
 
 /// The chunks of a body, sent one after the other without copying.
@@ -114,6 +116,10 @@ impl HttpResponse {
     ) -> Response<ResponseBody> {
         let mut response = Response::new(ResponseBody::new(self.chunks, taken));
         *response.status_mut() = self.code;
+        let reason = reason(self.code);
+        if self.code.canonical_reason() != Some(reason) {
+            response.extensions_mut().insert(ReasonPhrase::from_static(reason.as_bytes()));
+        }
         let headers = response.headers_mut();
         if let Some(content_type) = self.content_type {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -137,9 +143,14 @@ impl HttpResponse {
     }
 }
 
-/// A status without a body.
-pub(crate) fn empty(code: StatusCode) -> HttpResponse {
-    HttpResponse::new(code, None, Bytes::new())
+/// The response to a health check, which has no body.
+pub(crate) fn health(code: StatusCode) -> HttpResponse {
+    HttpResponse::new(code, Some(PLAIN), Bytes::new())
+}
+
+/// The response to a command, which has no body.
+pub(crate) fn done() -> HttpResponse {
+    HttpResponse::new(StatusCode::OK, Some(JSON), Bytes::new())
 }
 
 /// A JSON document.
@@ -157,17 +168,25 @@ pub(crate) fn error(code: StatusCode, message: &str) -> HttpResponse {
     HttpResponse::new(code, Some(JSON), encode_error(message).into())
 }
 
-/// The error object of a model that is not ready. Triton sends it without a JSON type.
-pub(crate) fn model_not_ready() -> HttpResponse {
-    let body = encode_error("Model version not ready").into();
-    HttpResponse::new(StatusCode::BAD_REQUEST, Some("text/plain"), body)
+/// The same response as plain text, as Triton sends what it finds out before it knows that
+/// the response is JSON.
+pub(crate) fn plain(response: HttpResponse) -> HttpResponse {
+    HttpResponse { content_type: Some(PLAIN), ..response }
 }
 
-/// The error object of a restricted API. Triton sends it without a JSON type.
+/// The error object of a restricted API.
 pub(crate) fn restricted(refusal: Refusal<'_>) -> HttpResponse {
     let header = refusal.header();
     let text = format!("This API is restricted, expecting header '{header}'");
-    HttpResponse::new(StatusCode::FORBIDDEN, Some("text/plain"), encode_error(&text).into())
+    plain(error(StatusCode::FORBIDDEN, &text))
+}
+
+/// The text behind a status. Triton's library has its own for one of them.
+pub(crate) fn reason(code: StatusCode) -> &'static str {
+    match code {
+        StatusCode::METHOD_NOT_ALLOWED => "Not Allowed",
+        _ => code.canonical_reason().unwrap_or("<none>"),
+    }
 }
 
 /// The error object for a status.
@@ -190,7 +209,7 @@ pub(crate) fn closing(response: HttpResponse) -> HttpResponse {
 
 /// The refusal of a body in an unknown coding, with what is accepted instead.
 pub(crate) fn unsupported_encoding() -> HttpResponse {
-    let response = error(StatusCode::NOT_IMPLEMENTED, "Unsupported compression type");
+    let response = plain(error(StatusCode::NOT_IMPLEMENTED, "Unsupported compression type"));
     HttpResponse { accept_encoding: Some("gzip, deflate"), ..response }
 }
 

@@ -35,7 +35,8 @@ impl Metrics {
 
     async fn response(&self, head: &RequestHead<'_>) -> HttpResponse {
         if head.method != Method::GET {
-            return http_response::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+            let code = StatusCode::METHOD_NOT_ALLOWED;
+            return http_response::plain(http_response::error(code, "Method Not Allowed"));
         }
         let is_wanted = matches!(head.path, "/metrics" | "/metrics/");
         let body = if is_wanted { self.renderer.render(()).await } else { Some(Bytes::new()) };

@@ -24,10 +24,10 @@ mod differential_tests;
 #[cfg(test)]
 mod request_tests;
 
+pub use crate::numbers::parse_version;
 pub use infer_message::InferMessage;
 pub use message::{
     COMPRESSED, MESSAGE_BYTES_MAX, MESSAGE_PREFIX_BYTES, MessageChunks, frame_message,
 };
-pub use request::parse_version;
 pub use response::encode_infer_response;
 pub use status::{GrpcCode, grpc_code};

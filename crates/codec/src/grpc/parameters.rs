@@ -76,12 +76,10 @@ fn priority(choice: WireParameter<'_>) -> Result<u64, Status> {
     }
 }
 
-/// Refuses a negative timeout. Triton would wait for half a million years.
+/// A negative timeout is a huge one, as in Triton.
 fn timeout(choice: WireParameter<'_>) -> Result<u64, Status> {
     match choice {
-        WireParameter::Int64(number) => u64::try_from(number).map_err(|_| {
-            Status::invalid_argument("invalid value for 'timeout', expected value >= 0.")
-        }),
+        WireParameter::Int64(number) => Ok(number.cast_unsigned()),
         WireParameter::Unset
         | WireParameter::Bool(_)
         | WireParameter::Text(_)

@@ -11,31 +11,9 @@ use crate::limits::StringCount;
 use super::infer_message::{InferMessage, WireInput};
 use super::parameters;
 
-/// Parses a version: a number, or an empty string for the newest that is ready.
-///
-/// # Errors
-///
-/// `InvalidArgument` for anything else.
-pub fn parse_version(version: &str) -> Result<Option<i64>, Status> {
-    if version.is_empty() {
-        return Ok(None);
-    }
-    match version.parse::<i64>() {
-        Ok(number) if number >= 0 => Ok(Some(number)),
-        Ok(_) => Err(Status::invalid_argument(format!(
-            "invalid model version specified '{version}' , version should be an integral value > 0"
-        ))),
-        // Triton's message names the C function `stol`.
-        Err(_) => Err(Status::invalid_argument(format!(
-            "failed to get model version from specified version string '{version}' (details: \
-             stol), version should be an integral value > 0"
-        ))),
-    }
-}
-
 impl InferMessage<'_> {
     /// Converts the message to a request, and returns the outputs that are replaced by
-    /// classes. `version` is the model's version from [`parse_version`].
+    /// classes. `version` is the model's version from [`parse_version`](super::parse_version).
     ///
     /// Tensors from raw contents stay slices of the body. Typed contents were copied
     /// when the message was parsed.

@@ -1,4 +1,6 @@
 //! Reads members of JSON objects and checks their types.
+//!
+//! Mistakes in JSON are internal errors, as in Triton, which clients see as 500.
 
 use std::borrow::Cow;
 
@@ -8,12 +10,12 @@ use super::json::{JsonReader, JsonType};
 
 /// The error for a member of the wrong type.
 pub(super) fn wrong_type(field: &str, what: &str) -> Status {
-    Status::invalid_argument(format!("Unable to parse '{field}': attempt to access JSON {what}"))
+    Status::internal(format!("Unable to parse '{field}': attempt to access JSON {what}"))
 }
 
 /// The error for a missing member.
 pub(super) fn missing(field: &str) -> Status {
-    Status::invalid_argument(format!(
+    Status::internal(format!(
         "Unable to parse '{field}': attempt to access non-existing object member '{field}'"
     ))
 }
@@ -46,7 +48,7 @@ pub(super) fn unsigned(reader: &mut JsonReader<'_>, field: &str) -> Result<u64, 
 /// Reads the number of requested classes. Triton has its own message for this field.
 pub(super) fn class_count(reader: &mut JsonReader<'_>) -> Result<u64, Status> {
     optional_unsigned(reader)?.ok_or_else(|| {
-        Status::invalid_argument(
+        Status::internal(
             "Unable to set 'classification': attempt to access JSON non-unsigned-integer as \
              unsigned-integer",
         )

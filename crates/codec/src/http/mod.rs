@@ -45,6 +45,7 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
+pub use crate::numbers::parse_version;
 pub use bounds::DecodeBounds;
 pub use decode::{TargetModel, decode_infer};
 pub use documents::{
@@ -52,7 +53,7 @@ pub use documents::{
 };
 pub use encode::{EncodedResponse, encode_infer_response};
 pub use errors::{body_too_large, check_stream_end, inflated_body_too_large, nothing_to_inflate};
-pub use header::{parse_header_length, parse_version};
+pub use header::parse_header_length;
 pub use output::{OutputEncoding, OutputForm};
 pub use raw::{decode_raw_infer, raw_input};
 pub use repository::{IndexRequest, UnloadRequest, decode_load_request};

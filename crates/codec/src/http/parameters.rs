@@ -20,7 +20,7 @@ pub(super) struct RequestParameters {
 
 pub(super) fn read_parameters(reader: &mut JsonReader<'_>) -> Result<RequestParameters, Status> {
     if reader.value_type()? != JsonType::Object {
-        return Err(Status::invalid_argument(
+        return Err(Status::internal(
             "failed to get request params.: attempt to get members for non-object",
         ));
     }
@@ -69,9 +69,10 @@ fn read_parameter(
 
 fn correlation_id(reader: &mut JsonReader<'_>) -> Result<CorrelationId, Status> {
     match reader.value_type()? {
-        JsonType::Number => match fields::unsigned(reader, "sequence_id")? {
-            0 => Ok(CorrelationId::None),
-            number => Ok(CorrelationId::Number(number)),
+        JsonType::Number => match reader.number()?.as_unsigned() {
+            Some(0) => Ok(CorrelationId::None),
+            Some(number) => Ok(CorrelationId::Number(number)),
+            None => Err(fields::wrong_type("sequence_id", "non-string as string")),
         },
         JsonType::Object | JsonType::Array | JsonType::String | JsonType::Bool | JsonType::Null => {
             let text = fields::string(reader, "sequence_id")?;

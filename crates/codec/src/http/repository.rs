@@ -21,7 +21,8 @@ impl IndexRequest {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for malformed JSON and if `ready` is not a boolean.
+    /// `Internal` for malformed JSON, as in Triton. `InvalidArgument` if `ready` is not a
+    /// boolean.
     pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
         let mut request = Self::default();
         read_object(body, limits, |reader, name| {
@@ -52,11 +53,13 @@ impl UnloadRequest {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for malformed JSON, if `parameters` is not an object, or if
-    /// `unload_dependents` is not a boolean.
+    /// `Internal` for malformed JSON or if `unload_dependents` is not a boolean.
+    /// `InvalidArgument` if `parameters` is not an object.
     pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
         let mut request = Self::default();
-        read_parameters(body, limits, |reader, name| {
+        let no_object =
+            || Status::invalid_argument("Invalid value for 'parameters': expected an object");
+        read_parameters(body, limits, no_object, |reader, name| {
             if name != b"unload_dependents" {
                 return reader.skip_value();
             }
@@ -71,16 +74,20 @@ impl UnloadRequest {
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for malformed JSON, if `parameters` is not an object, if a parameter
-/// is not a string, or if a file is not in base64. `Internal` for unknown parameters, as in
-/// Triton.
+/// `Internal` for malformed JSON, if `parameters` is not an object, if a parameter is not a
+/// string, and for unknown parameters, as in Triton. `InvalidArgument` if a file is not in
+/// base64.
 pub fn decode_load_request(body: &[u8], limits: &Limits) -> Result<LoadParameters, Status> {
     let mut parameters = LoadParameters::default();
     let mut files = FileCount::default();
-    read_parameters(body, limits, |reader, name| {
+    let no_object = || Status::internal("attempt to get members for non-object");
+    read_parameters(body, limits, no_object, |reader, name| {
         let name = String::from_utf8_lossy(name);
         files.add(&name)?;
-        let value = fields::string(reader, &name)?;
+        if reader.value_type()? != JsonType::String {
+            return Err(Status::internal("attempt to access JSON non-string as string"));
+        }
+        let value = reader.text()?;
         if name == "config" {
             parameters.config = Some(value.into_owned());
         } else if let Some(path) = name.strip_prefix("file:") {
@@ -124,11 +131,12 @@ fn read_object<'a>(
     reader.end()
 }
 
-/// Calls `parameter` at each member of the body's `parameters`. They must be an object:
-/// a request is not executed without its parameters.
+/// Calls `parameter` at each member of the body's `parameters`. They must be an object: a
+/// request is not executed without its parameters.
 fn read_parameters<'a>(
     body: &'a [u8],
     limits: &Limits,
+    no_object: fn() -> Status,
     mut parameter: impl FnMut(&mut JsonReader<'a>, &[u8]) -> Result<(), Status>,
 ) -> Result<(), Status> {
     read_object(body, limits, |reader, name| {
@@ -136,9 +144,7 @@ fn read_parameters<'a>(
             return reader.skip_value();
         }
         if reader.value_type()? != JsonType::Object {
-            return Err(Status::invalid_argument(
-                "Invalid value for 'parameters': expected an object",
-            ));
+            return Err(no_object());
         }
         let mut progress = reader.open();
         while let Some(name) = reader.next_member(&mut progress)? {

@@ -47,15 +47,23 @@ impl Api {
         // An unknown model is reported before any error in the body.
         let target = match guarded(|| self.target(pass, name, version)) {
             Ok(target) => target,
-            Err(status) => return Ok(http_response::failure(&status)),
+            Err(status) => return Ok(http_response::plain(http_response::failure(&status))),
         };
         let inflated = match BodyCoding::of(head) {
             BodyCoding::Identity => Ok(InflatedBody { bytes, end: StreamEnd::Complete }),
             BodyCoding::Compressed => self.compression.inflate(bytes, &self.limits, account).await,
             BodyCoding::Unknown => return Ok(http_response::unsupported_encoding()),
         };
-        let started = inflated
-            .and_then(|body| guarded(|| self.start_inference(pass, head, body, account, target)));
+        let measured = inflated.and_then(|body| {
+            let header_length = header_length(head, &body.bytes)?;
+            Ok((body, header_length))
+        });
+        let (body, header_length) = match measured {
+            Ok(measured) => measured,
+            Err(status) => return Ok(http_response::plain(http_response::failure(&status))),
+        };
+        let started =
+            guarded(|| self.start_inference(pass, head, body, header_length, account, target));
         let StartedInference { encoding, result, cancel } = match started {
             Ok(started) => started,
             Err(status) => return Ok(http_response::failure(&status)),
@@ -64,12 +72,17 @@ impl Api {
             Err(Status::internal("the request was dropped without a final response"))
         });
         cancel.disarm();
-        let encoded = guarded(|| encode_infer_response(&result?, &encoding, account));
+        let result = match result {
+            Ok(result) => result,
+            Err(status) => return Ok(http_response::failure(&status)),
+        };
+        let encoded = guarded(move || encode_infer_response(&result, &encoding, account));
         let response = match encoded.map(http_response::inference) {
             Ok(response) => self.compression.deflate(head, response, account).await,
             Err(status) => Err(status),
         };
-        Ok(response.unwrap_or_else(|status| http_response::failure(&status)))
+        let plain = |status| http_response::plain(http_response::failure(&status));
+        Ok(response.unwrap_or_else(plain))
     }
 
     /// The model that a request is for, which must be one for single responses.
@@ -103,17 +116,11 @@ impl Api {
         pass: Pass<api::Inference>,
         head: &RequestHead<'_>,
         body: InflatedBody,
+        header_length: usize,
         account: &Arc<Account>,
         target: TargetModel,
     ) -> Result<StartedInference, Status> {
         let InflatedBody { bytes: body, end } = body;
-        if let (Some(first), Some(second)) = (head.header_length, head.second_header_length) {
-            return Err(two_header_lengths(first, second));
-        }
-        let header_length = match head.header_length {
-            Some(value) => parse_header_length(value, body.len())?,
-            None => body.len(),
-        };
         let is_raw = header_length == 0;
         let bounds = DecodeBounds { limits: &self.limits, account };
         let (mut request, encoding) = if is_raw {
@@ -137,6 +144,15 @@ impl Api {
         let (sink, result) = SingleResponse::new(self.completions.current());
         self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(StartedInference { encoding, result, cancel })
+    }
+}
+
+/// The length of the JSON at the start of a body.
+fn header_length(head: &RequestHead<'_>, body: &[u8]) -> Result<usize, Status> {
+    match (head.header_length, head.second_header_length) {
+        (Some(first), Some(second)) => Err(two_header_lengths(first, second)),
+        (Some(value), None) => parse_header_length(value, body.len()),
+        (None, _) => Ok(body.len()),
     }
 }
 

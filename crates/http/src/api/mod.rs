@@ -114,14 +114,17 @@ impl Api {
         body: &mut B,
     ) -> Result<HttpResponse, Disconnected> {
         let Some(route) = Route::of(head.path) else {
-            return Ok(http_response::error(StatusCode::NOT_FOUND, "Not Found"));
+            return Ok(http_response::plain(http_response::error(
+                StatusCode::NOT_FOUND,
+                "Not Found",
+            )));
         };
         let admission = match self.gate.admit(route.category(), |name| head.header(name)) {
             Ok(admission) => admission,
             Err(refusal) => return Ok(http_response::restricted(refusal)),
         };
         if !route.allows(&head.method) {
-            return Ok(http_response::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"));
+            return Ok(wrong_method(&route));
         }
         match route {
             Route::Model { name, version, action: ModelAction::Infer } => match admission.pass() {
@@ -134,16 +137,16 @@ impl Api {
                     Err(refusal) => Ok(refusal),
                 }
             }
-            Route::Ready => Ok(or_error(self.ready(admission).await)),
+            Route::Ready => Ok(or_plain_error(self.ready(admission).await)),
             Route::Model { name, version, action: ModelAction::Ready } => {
-                Ok(or_error(self.model_ready(admission, name, version).await))
+                Ok(or_plain_error(self.model_ready(admission, name, version).await))
             }
             Route::AllStatistics => Ok(or_error(self.all_statistics(admission).await)),
             Route::Model { name, version, action: ModelAction::Scheduler } => {
                 Ok(or_error(self.scheduler(admission, name, version).await))
             }
-            Route::Live
-            | Route::ServerMetadata
+            Route::Live => Ok(or_plain_error(guarded(|| self.render(admission, &route)))),
+            Route::ServerMetadata
             | Route::Model { .. }
             | Route::SharedMemory { .. }
             | Route::Logging
@@ -214,9 +217,9 @@ impl Api {
         let is_ready =
             move |control: &dyn ServerControl| control.model_ready(pass, &owned, version);
         if self.check_readiness(pass, Some((name, version)), is_ready).await? {
-            return Ok(http_response::empty(StatusCode::OK));
+            return Ok(http_response::health(StatusCode::OK));
         }
-        Ok(http_response::model_not_ready())
+        Err(Status::invalid_argument("Model version not ready"))
     }
 
     /// Checks whether the server or a model is ready: on this thread, unless that calls a
@@ -275,11 +278,9 @@ impl Api {
     ) -> Result<HttpResponse, Status> {
         let pass = admission.pass()?;
         match route {
-            Route::RepositoryIndex { repository } => {
-                let request = guarded(|| {
-                    refuse_repository_name(repository)?;
-                    IndexRequest::decode(&body, &self.limits)
-                })?;
+            // As in Triton, the index of any repository is that of all.
+            Route::RepositoryIndex { .. } => {
+                let request = guarded(|| IndexRequest::decode(&body, &self.limits))?;
                 self.index(pass, request.only_ready).await
             }
             Route::Load { repository, model } => {
@@ -330,7 +331,7 @@ impl Api {
             change(control, &model)
         })
         .await?;
-        Ok(http_response::empty(StatusCode::OK))
+        Ok(http_response::done())
     }
 
     /// The repository index. Reading the repositories may block.
@@ -365,8 +366,34 @@ fn or_error(result: Result<HttpResponse, Status>) -> HttpResponse {
     result.unwrap_or_else(|status| http_response::failure(&status))
 }
 
+/// The same as plain text.
+fn or_plain_error(result: Result<HttpResponse, Status>) -> HttpResponse {
+    result.unwrap_or_else(|status| http_response::plain(http_response::failure(&status)))
+}
+
+/// The refusal of a method that an endpoint doesn't have.
+fn wrong_method(route: &Route<'_>) -> HttpResponse {
+    let refusal = http_response::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+    match route {
+        Route::Live
+        | Route::Ready
+        | Route::Model { action: ModelAction::Ready | ModelAction::Infer, .. } => {
+            http_response::plain(refusal)
+        }
+        Route::ServerMetadata
+        | Route::Model { .. }
+        | Route::AllStatistics
+        | Route::RepositoryIndex { .. }
+        | Route::Load { .. }
+        | Route::Unload { .. }
+        | Route::SharedMemory { .. }
+        | Route::Logging
+        | Route::TraceSetting => refusal,
+    }
+}
+
 fn health(good: bool) -> HttpResponse {
-    http_response::empty(if good { StatusCode::OK } else { StatusCode::BAD_REQUEST })
+    http_response::health(if good { StatusCode::OK } else { StatusCode::BAD_REQUEST })
 }
 
 fn refuse_repository_name(repository: Option<&str>) -> Result<(), Status> {

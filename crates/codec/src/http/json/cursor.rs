@@ -25,9 +25,7 @@ impl<'a> JsonReader<'a> {
     #[cold]
     pub(super) fn error(&self, message: &str) -> Status {
         let offset = self.length.saturating_sub(self.rest.len());
-        Status::invalid_argument(format!(
-            "failed to parse the request JSON buffer: {message} at {offset}"
-        ))
+        Status::internal(format!("failed to parse the request JSON buffer: {message} at {offset}"))
     }
 
     #[cold]

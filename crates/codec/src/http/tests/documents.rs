@@ -127,7 +127,7 @@ fn repository_requests_are_decoded() {
     let status = index(r#"{"ready":1}"#).unwrap_err();
     assert_eq!(status.message(), "Invalid value for 'ready': expected a boolean");
     assert_eq!(status.code(), Code::InvalidArgument);
-    assert_eq!(index("x").unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(index("x").unwrap_err().code(), Code::Internal);
 
     let unload = |body: &str| UnloadRequest::decode(body.as_bytes(), &limits);
     assert_eq!(unload("").map(|r| r.unload_dependents), Ok(false));
@@ -146,16 +146,21 @@ fn repository_requests_are_decoded() {
     let loaded = load(body).unwrap();
     assert_eq!(loaded.config.as_deref(), Some(r#"{"a":1}"#));
     assert_eq!(loaded.files, [("1/x".into(), vec![0, 255]), ("../y".into(), vec![])]);
-    for wrong in [r#"{"config":1}"#, r#"{"file:x":"?"}"#, r#"{"file:x":null}"#] {
+    for wrong in [r#"{"config":1}"#, r#"{"file:x":null}"#] {
         let status = load(&format!(r#"{{"parameters":{wrong}}}"#)).unwrap_err();
-        assert_eq!(status.code(), Code::InvalidArgument, "{wrong}");
+        let expected = "attempt to access JSON non-string as string";
+        assert_eq!((status.code(), status.message()), (Code::Internal, expected), "{wrong}");
     }
+    let status = load(r#"{"parameters":{"file:x":"?"}}"#).unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
     assert_eq!(load(r#"{"parameters":{"x":"y"}}"#).unwrap_err().code(), Code::Internal);
     for wrong in ["null", "[]", r#"[{"config":"{}"}]"#, r#""x""#, "1", "true"] {
         let body = format!(r#"{{"parameters":{wrong}}}"#);
-        for status in [load(&body).unwrap_err(), unload(&body).unwrap_err()] {
-            let expected = "Invalid value for 'parameters': expected an object";
-            assert_eq!((status.code(), status.message()), (Code::InvalidArgument, expected));
-        }
+        let status = load(&body).unwrap_err();
+        let expected = (Code::Internal, "attempt to get members for non-object");
+        assert_eq!((status.code(), status.message()), expected);
+        let status = unload(&body).unwrap_err();
+        let expected = "Invalid value for 'parameters': expected an object";
+        assert_eq!((status.code(), status.message()), (Code::InvalidArgument, expected));
     }
 }

@@ -215,7 +215,8 @@ fn header_lengths_are_parsed() {
     check("101", Err("inference header size should be in range (0, 100), got: 101"));
     check("-1", Err("inference header size should be in range (0, 100), got: -1"));
     check("", Err("Unable to parse Inference-Header-Content-Length, got: "));
-    check("12x", Err("Unable to parse Inference-Header-Content-Length, got: 12x"));
+    check("12x", Ok(12));
+    check("x12", Err("Unable to parse Inference-Header-Content-Length, got: x12"));
     check("-+1", Err("Unable to parse Inference-Header-Content-Length, got: -+1"));
 }
 

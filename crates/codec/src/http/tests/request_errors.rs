@@ -8,7 +8,7 @@ use super::*;
 fn the_error_for_malformed_json_names_the_offset() {
     let check = |json: &str, message: &str| {
         let expected = format!("failed to parse the request JSON buffer: {message}");
-        refuse(json, InvalidArgument, &expected);
+        refuse(json, Internal, &expected);
     };
     check("", "The document is empty. at 0");
     check("  ", "Invalid value. at 2");
@@ -42,11 +42,11 @@ fn the_error_for_malformed_json_names_the_offset() {
 #[test]
 fn members_of_the_wrong_type_are_refused() {
     let missing = "attempt to access non-existing object member";
-    refuse("{}", InvalidArgument, &format!("Unable to parse 'inputs': {missing} 'inputs'"));
-    refuse("[1]", InvalidArgument, &format!("Unable to parse 'inputs': {missing} 'inputs'"));
+    refuse("{}", Internal, &format!("Unable to parse 'inputs': {missing} 'inputs'"));
+    refuse("[1]", Internal, &format!("Unable to parse 'inputs': {missing} 'inputs'"));
     let check = |json: &str, field: &str, what: &str| {
         let expected = format!("Unable to parse '{field}': attempt to access JSON {what}");
-        refuse(json, InvalidArgument, &expected);
+        refuse(json, Internal, &expected);
     };
     check(r#"{"inputs":{}}"#, "inputs", "non-array as array");
     check(r#"{"id":1,"inputs":[]}"#, "id", "non-string as string");
@@ -63,7 +63,7 @@ fn members_of_the_wrong_type_are_refused() {
     parameter("binary_data_output", "0", "non-boolean as boolean");
     parameter("priority", "-1", "non-unsigned-integer as unsigned-integer");
     parameter("timeout", "1.0", "non-unsigned-integer as unsigned-integer");
-    parameter("sequence_id", "-1", "non-unsigned-integer as unsigned-integer");
+    parameter("sequence_id", "-1", "non-string as string");
     parameter("sequence_id", "true", "non-string as string");
 }
 
@@ -71,7 +71,7 @@ fn members_of_the_wrong_type_are_refused() {
 fn invalid_parameters_are_refused() {
     refuse(
         r#"{"parameters":[],"inputs":[]}"#,
-        InvalidArgument,
+        Internal,
         "failed to get request params.: attempt to get members for non-object",
     );
     refuse(
@@ -115,7 +115,7 @@ fn incomplete_inputs_are_refused() {
     let missing = |field: &str| {
         format!("Unable to parse '{field}': attempt to access non-existing object member '{field}'")
     };
-    let check = |json: &str, field: &str| refuse(json, InvalidArgument, &missing(field));
+    let check = |json: &str, field: &str| refuse(json, Internal, &missing(field));
     check(r#"{"inputs":[{"datatype":"INT8","shape":[1],"data":[1]}]}"#, "name");
     check(&input(r#""shape":[1],"data":[1]"#), "datatype");
     check(&input(r#""datatype":"INT8","data":[1]"#), "shape");
@@ -141,7 +141,7 @@ fn elements_that_do_not_fit_are_refused() {
         let text = input(&format!(r#""datatype":"INT32","shape":[1],"data":{data}"#));
         let place = text.rfind(',').unwrap() + 1;
         let message = format!("failed to parse the request JSON buffer: Invalid value. at {place}");
-        refuse(&text, InvalidArgument, &message);
+        refuse(&text, Internal, &message);
     };
     malformed("[1,]");
     malformed("[1,x]");
@@ -173,7 +173,7 @@ fn data_must_be_an_array() {
     for datatype in ["FP32", "BYTES"] {
         refuse(
             &input(&format!(r#""datatype":"{datatype}","shape":[1],"data":1"#)),
-            InvalidArgument,
+            Internal,
             "Unable to parse 'data': attempt to access JSON non-array as array",
         );
     }
@@ -230,7 +230,7 @@ fn invalid_class_counts_are_refused() {
     for count in ["-1", "1.5", "1.0", "\"1\"", "true", "null", "[1]", "18446744073709551616"] {
         refuse(
             &output(&format!(r#"{{"classification":{count}}}"#)),
-            InvalidArgument,
+            Internal,
             "Unable to set 'classification': attempt to access JSON non-unsigned-integer as \
              unsigned-integer",
         );
