@@ -109,7 +109,7 @@ def test_invalid_cache_options(
         ([("CacheConfig", b"fifo", b"{")], "config_json is not JSON"),
         ([directory, ("CacheConfig", b"none", b"{}")], "libtritoncache_none.so"),
         ([directory, ("CacheConfig", b"fifo", b"{}")], "the setting 'entries' must be"),
-        ([("CacheConfig", b"local", b"{}")], "needs its setting 'size'"),
+        ([("CacheConfig", b"local", b"{}")], "config didn't contain a valid 'size' field."),
     ):
         with pytest.raises(RuntimeError, match=re.escape(reason)):
             CachedServer(library, cached, *options)

@@ -190,6 +190,42 @@ def test_log_file(start_server: StartServer, tmp_path: pathlib.Path) -> None:
         assert "Started HTTPService" not in server.log()
 
 
+def test_a_log_file_that_can_not_be_written(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """The server serves, and the log goes to the console."""
+    with start_server(tmp_path, f"--log-file={tmp_path}/nowhere/server.log") as server:
+        server.wait_until_ready()
+        assert "Started HTTPService" in server.log()
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("other=1", "Invalid argument - Failed to initialize LocalCache: config didn't contain"),
+        ("size=x", "Internal - Failed to initialize LocalCache: stoull"),
+        ("size=-1", "Internal - Failed to initialize LocalCache: failed to allocate buffer"),
+        ("size=0", "Internal - Failed to initialize LocalCache: Could not initialize buffer"),
+    ],
+)
+def test_wrong_cache_settings(
+    program: Program, tmp_path: pathlib.Path, setting: str, reason: str
+) -> None:
+    """The error is Triton's."""
+    done = run(program, f"--model-repository={tmp_path}", f"--cache-config=local,{setting}")
+    assert done.returncode == 1
+    assert f"error: creating server: {reason}" in done.stdout + done.stderr
+
+
+def test_unknown_cache_settings_are_ignored(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Settings that the local cache does not know."""
+    flags = ("--cache-config=local,size=1048576x", "--cache-config=local,other=1")
+    with start_server(tmp_path, *flags) as server:
+        server.wait_until_ready()
+
+
 @pytest.mark.galatea_only
 def test_smaller_input_limit(start_server: StartServer, models: pathlib.Path) -> None:
     """--http-max-input-size is obeyed."""

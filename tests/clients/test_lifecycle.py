@@ -386,17 +386,17 @@ def test_two_repositories(start_server: StartServer, tmp_path: pathlib.Path) -> 
 
 
 @pytest.mark.galatea_only
-def test_a_second_signal_ends_it_at_once(
-    start_server: StartServer, slow_repository: pathlib.Path
-) -> None:
-    """A second signal does not wait for requests."""
-    with start_server(slow_repository, "--exit-timeout-secs=600") as server:
+def test_a_second_signal_is_ignored(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Requests have the exit timeout, however often the server is told to stop."""
+    latch = Latch(tmp_path, "busy", "instance_group { kind: KIND_CPU count: 1 }")
+    with start_server(tmp_path) as server, ThreadPoolExecutor(1) as clients, latch:
         server.wait_until_ready()
-        with Connection(server) as busy:
-            busy.send(post("/v2/models/onnx_slow/infer", slow_request(200_000_000)))
-            wait_until(lambda: server.is_executing("onnx_slow"), 30, "a request is executed")
-            server.terminate()
-            wait_until(lambda: "HTTP service connections" in server.log(), 30, "it stops")
-            server.terminate()
-            assert server.wait_for_exit() == 1
-            assert "received again" in server.log()
+        taken = clients.submit(server.infer, "busy", latch.request(7))
+        wait_until(lambda: server.is_executing("busy"), 60, "a request is executed")
+        server.terminate()
+        wait_until(lambda: "Timeout 30" in server.log(), 60, "it stops")
+        server.terminate()
+        wait_until(lambda: "Timeout 28" in server.log(), 60, "the signal has arrived")
+        latch.open()
+        assert taken.result().status == 200
+        assert server.wait_for_exit() == 0

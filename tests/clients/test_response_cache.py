@@ -208,8 +208,8 @@ def test_models_that_cannot_be_cached(
     ("flags", "reason"),
     [
         (["--cache-config=redis,host=localhost"], "unable to find the library"),
-        (["--cache-config=local,size=0"], "at least 1 byte"),
-        (["--cache-config=local,count=3"], "no setting 'count', only 'size'"),
+        (["--cache-config=local,size=0"], "Failed to initialize LocalCache"),
+        (["--cache-config=local,count=3"], "config didn't contain a valid 'size' field"),
         ([ROOMY, "--response-cache-byte-size=1024"], "Please provide one or the other"),
     ],
 )
@@ -221,4 +221,4 @@ def test_invalid_flags(
     with start_server(tmp_path, *flags) as server:
         assert server.wait_for_exit() == 1
         lines = server.log().splitlines()
-        assert any("cache" in line and reason in line for line in lines)
+        assert any("cache" in line.lower() and reason in line for line in lines)

@@ -23,27 +23,40 @@ pub(crate) fn make(settings: &Settings) -> Result<Option<Arc<dyn ResponseCache>>
     let Some(chosen) = &settings.cache else { return Ok(None) };
     let directory = &settings.cache_directory;
     if chosen.name == LOCAL && CacheLibrary::find(directory, LOCAL)?.is_none() {
-        let byte_size = local_byte_size(&chosen.config).map_err(|reason| {
-            Status::invalid_argument(format!("the local response cache {reason}"))
-        })?;
+        let byte_size = local_byte_size(&chosen.config)?;
         return Ok(Some(Arc::new(LocalCache::new(byte_size))));
     }
     Ok(Some(Arc::new(CacheLibrary::open(directory, &chosen.name, &chosen.config)?)))
 }
 
-/// The size in the local cache's configuration: a text or a number.
-fn local_byte_size(config: &str) -> Result<usize, String> {
-    let settings: Map<String, Value> = serde_json::from_str(config)
-        .map_err(|error| format!("has a bad configuration: {error}"))?;
-    if let Some(other) = settings.keys().find(|key| *key != SIZE) {
-        return Err(format!("has no setting '{other}', only '{SIZE}'"));
-    }
-    let value = settings.get(SIZE).ok_or_else(|| format!("needs its setting '{SIZE}'"))?;
+/// The size in the local cache's configuration: a text or a number. As in Triton, what follows
+/// the digits of a text is not read, and other settings are ignored.
+fn local_byte_size(config: &str) -> Result<usize, Status> {
+    let failed = |reason: &str| format!("Failed to initialize LocalCache: {reason}");
+    let settings: Map<String, Value> = serde_json::from_str(config).map_err(|error| {
+        Status::invalid_argument(failed(&format!("bad configuration: {error}")))
+    })?;
+    let value = settings.get(SIZE).ok_or_else(|| {
+        Status::invalid_argument(failed("config didn't contain a valid 'size' field."))
+    })?;
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    match text.parse() {
-        Ok(0) => Err(String::from("has at least 1 byte. Got 0")),
-        Ok(byte_size) => Ok(byte_size),
-        Err(_) => Err(format!("has a number of bytes as its '{SIZE}'. Got {text}")),
+    let text = text.trim_ascii_start();
+    let (is_negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let end = digits.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+    let byte_size: u64 = digits[..end].parse().map_err(|_| Status::internal(failed("stoull")))?;
+    // A negative number is a very large one in Triton.
+    let byte_size = usize::try_from(byte_size)
+        .ok()
+        .filter(|size| !is_negative && isize::try_from(*size).is_ok());
+    match byte_size {
+        Some(0) => Err(Status::internal(failed(
+            "Could not initialize buffer in basic_managed_external_buffer constructor",
+        ))),
+        Some(byte_size) => Ok(byte_size),
+        None => Err(Status::internal(failed("failed to allocate buffer"))),
     }
 }
 
@@ -53,17 +66,20 @@ mod tests {
 
     #[test]
     fn the_local_cache_needs_a_size() {
-        for config in [r#"{"size":"7"}"#, r#"{"size": 7}"#] {
-            assert_eq!(local_byte_size(config), Ok(7));
+        for config in
+            [r#"{"size":"7"}"#, r#"{"size": 7}"#, r#"{"size":"7x"}"#, r#"{"size":"7","hosts":"1"}"#]
+        {
+            assert_eq!(local_byte_size(config).map_err(|status| status.to_string()), Ok(7));
         }
         for (config, reason) in [
-            ("{}", "needs its setting 'size'"),
-            (r#"{"size":"0"}"#, "at least 1 byte"),
-            (r#"{"size":"-1"}"#, "Got -1"),
-            (r#"{"size":[]}"#, "Got []"),
-            (r#"{"size":"7","hosts":"1"}"#, "no setting 'hosts', only 'size'"),
+            ("{}", "config didn't contain a valid 'size' field."),
+            (r#"{"size":"0"}"#, "Could not initialize buffer"),
+            (r#"{"size":"-1"}"#, "failed to allocate buffer"),
+            (r#"{"size":"x"}"#, "stoull"),
+            (r#"{"size":"99999999999999999999"}"#, "stoull"),
         ] {
-            let error = local_byte_size(config).unwrap_err();
+            let error = local_byte_size(config).unwrap_err().to_string();
+            assert!(error.starts_with("Failed to initialize LocalCache: "), "{error}");
             assert!(error.contains(reason), "{error}");
         }
     }

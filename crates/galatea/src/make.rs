@@ -55,6 +55,21 @@ pub(crate) fn open_log(settings: &Settings, environment: &Environment) -> Result
     Ok(logger)
 }
 
+/// The same for the program, which logs to the console if the file cannot be written: as in
+/// Triton, a full disk does not keep a server from serving.
+pub(crate) fn open_log_or_console(
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<Logger, String> {
+    open_log(settings, environment).or_else(|reason| {
+        let mut console = settings.clone();
+        console.log.file = None;
+        let logger = open_log(&console, environment)?;
+        logger.error(format_args!("{reason}. The log goes to the console"));
+        Ok(logger)
+    })
+}
+
 /// Logs remarks about the settings.
 pub(crate) fn log_notes(settings: &Settings, logger: &Logger) {
     settings.notes.iter().for_each(|note| logger.warning(note));

@@ -57,7 +57,7 @@ pub(crate) fn run(
     environment: Environment,
     allocator: ServerAllocator,
 ) -> Result<(), Failure> {
-    let logger = make::open_log(&settings, &environment).map_err(Failure::Start)?;
+    let logger = make::open_log_or_console(&settings, &environment).map_err(Failure::Start)?;
     make::log_notes(&settings, &logger);
     let settings = Arc::new(settings);
     let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
@@ -106,13 +106,8 @@ pub(crate) fn run(
             never = memory::trim_after_bursts(ledger.clone(), logger.clone()) => match never {},
         };
         print_line(&mut std::io::stdout(), &format!("Signal ({signal}) received."));
-        tokio::select! {
-            outcome = stop(&server, &doors, settings.exit_timeout_secs, &logger) => outcome,
-            signal = signals.next() => {
-                let reason = format!("signal ({signal}) received again: exiting immediately");
-                Err(Failure::stop(reason))
-            }
-        }
+        // Further signals change nothing, as in Triton: requests have their time.
+        stop(&server, &doors, settings.exit_timeout_secs, &logger).await
     });
     // A scan of a slow repository may still run, or a load whose caller is gone.
     runtime.shutdown_background();
@@ -148,7 +143,7 @@ async fn stop(
     server.begin_exit();
     logger.info("Waiting for in-flight requests to complete.");
     let (models, log) = (server.clone(), logger.clone());
-    // This waits, and a second signal must be received meanwhile.
+    // This waits, and the doors finish responses meanwhile.
     let counting = tokio::task::spawn_blocking(move || {
         count_down(&log, remaining, |wait| models.unload_all(wait))
     });
