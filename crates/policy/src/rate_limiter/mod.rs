@@ -6,7 +6,8 @@
 //!
 //! Permits go to the instance whose share is lowest. The share is the number of
 //! executions times the priority, so an instance of priority 2 gets half as many as
-//! one of priority 1. An instance that is new, or was idle, starts from the share of
+//! one of priority 1. Of equal shares that of the smaller priority number goes first, so
+//! that the ratio holds from the beginning. An instance that is new, or was idle, starts from the share of
 //! the others that use its resources, so that it does not run alone until it has caught
 //! up. An instance that waits reserves its resources: later instances don't get them
 //! even if they need less, so that it does not starve. Instances that need none of its
@@ -73,9 +74,19 @@ pub enum PermitUse {
 pub struct RateLimiter {
     resources: BTreeMap<ResourceId, Resource>,
     holders: BTreeMap<PermitHolder, Holder>,
-    /// Holders that wait, by share and order of request.
-    waiting: BTreeSet<(u64, u64, PermitHolder)>,
+    /// Holders that wait, the next first.
+    waiting: BTreeSet<WaitingHolder>,
     requests: u64,
+}
+
+/// A holder that waits. The order of the fields is the order in which permits are granted.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct WaitingHolder {
+    share: u64,
+    priority: u64,
+    /// The number of its request.
+    request: u64,
+    name: PermitHolder,
 }
 
 #[derive(Copy, Clone, Debug, Default)]
@@ -100,8 +111,7 @@ struct Holder {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum HolderState {
     Idle,
-    /// Its share and the number of its request.
-    Waiting(u64, u64),
+    Waiting(WaitingHolder),
     Running,
     /// It withdrew after its permit was granted.
     Withdrawn,
@@ -206,7 +216,7 @@ impl RateLimiter {
 
     /// Instances that wait for a permit, the next first.
     pub fn waiting(&self) -> impl Iterator<Item = PermitHolder> {
-        self.waiting.iter().map(|(_, _, holder)| *holder)
+        self.waiting.iter().map(|waiting| waiting.name)
     }
 
     fn holder(&mut self, holder: PermitHolder) -> &mut Holder {
@@ -225,9 +235,10 @@ impl RateLimiter {
         let holder = self.holder(name);
         assert_eq!(holder.state, HolderState::Idle, "{name:?} asked before");
         holder.share = holder.share.max(others_share);
-        let share = holder.share;
-        holder.state = HolderState::Waiting(share, request);
-        self.waiting.insert((share, request, name));
+        let (share, priority) = (holder.share, holder.priority);
+        let waiting = WaitingHolder { share, priority, request, name };
+        holder.state = HolderState::Waiting(waiting);
+        self.waiting.insert(waiting);
     }
 
     /// The share that others of its resources have. The lowest of its resources counts:
@@ -243,9 +254,9 @@ impl RateLimiter {
     fn withdraw(&mut self, name: PermitHolder) {
         let holder = self.holder(name);
         match holder.state {
-            HolderState::Waiting(share, request) => {
+            HolderState::Waiting(waiting) => {
                 holder.state = HolderState::Idle;
-                self.waiting.remove(&(share, request, name));
+                self.waiting.remove(&waiting);
             }
             HolderState::Running => holder.state = HolderState::Withdrawn,
             HolderState::Idle | HolderState::Withdrawn | HolderState::Unregistered => {}
@@ -276,8 +287,9 @@ impl RateLimiter {
         // The resources of earlier holders that can't run yet.
         let mut reserved: BTreeSet<ResourceId> = BTreeSet::new();
         let mut runnable = Vec::new();
-        for (share, request, name) in &self.waiting {
-            let holder = self.holders.get_mut(name).expect("a waiting holder is registered");
+        for waiting in &self.waiting {
+            let holder =
+                self.holders.get_mut(&waiting.name).expect("a waiting holder is registered");
             let resources = &self.resources;
             let is_free = |(resource, count): &(ResourceId, u64)| {
                 let Resource { capacity, used, .. } =
@@ -288,17 +300,17 @@ impl RateLimiter {
                 for (resource, count) in &holder.needs {
                     let resource = self.resources.entry(*resource).or_default();
                     resource.used += count;
-                    resource.share_max = resource.share_max.max(*share);
+                    resource.share_max = resource.share_max.max(waiting.share);
                 }
                 holder.state = HolderState::Running;
-                runnable.push((*share, *request, *name));
+                runnable.push(*waiting);
             } else {
                 reserved.extend(holder.needs.iter().map(|(resource, _)| *resource));
             }
         }
-        for entry in runnable {
-            self.waiting.remove(&entry);
-            granted.push(entry.2);
+        for waiting in runnable {
+            self.waiting.remove(&waiting);
+            granted.push(waiting.name);
         }
     }
 }

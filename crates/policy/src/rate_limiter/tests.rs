@@ -69,6 +69,14 @@ fn an_instance_of_priority_two_gets_half_as_many() {
 }
 
 #[test]
+fn of_equal_shares_the_smaller_priority_number_goes_first() {
+    // In whatever order they ask, the ratio is two to one from the beginning.
+    check(&mut limiter(1, 0, &[(1, 0, 2), (1, 0, 1), (1, 0, 2)]), "+2:2 +0 +1 !2:1 !1:0");
+    let mut limiter = limiter(1, 0, &[(1, 0, 2), (1, 0, 1)]);
+    check(&mut limiter, "+0:0 +1 !0:1 +0 !1:0 +1 !0:1");
+}
+
+#[test]
 fn a_large_need_is_not_starved_and_other_resources_stay_usable() {
     let mut limiter = limiter(2, 1, &[(1, 0, 1), (2, 0, 1), (1, 0, 1), (0, 1, 1)]);
     check(&mut limiter, "+0:0 +1 +2 +3:3 !0:1 !1:2");

@@ -90,13 +90,14 @@ impl NaiveLimiter {
 
     /// The holders that must get a permit now, in this order.
     pub(super) fn expected(&mut self) -> Vec<PermitHolder> {
-        let mut order: Vec<(u64, u64, PermitHolder)> = Vec::new();
+        let mut order: Vec<(u64, u64, u64, PermitHolder)> = Vec::new();
         for (name, known) in &self.holders {
-            order.extend(known.request.map(|request| (known.share, request, *name)));
+            order
+                .extend(known.request.map(|request| (known.share, known.priority, request, *name)));
         }
         order.sort_unstable();
         let (mut granted, mut reserved) = (Vec::new(), BTreeSet::new());
-        for (share, _, name) in order {
+        for (share, _, _, name) in order {
             let needs = self.holders[&name].needs.clone();
             let fits = needs.iter().all(|(resource, count)| {
                 !reserved.contains(resource)
