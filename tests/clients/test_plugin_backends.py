@@ -356,7 +356,10 @@ def test_only_iterative_models_may_reschedule(server: Server) -> None:
             sequence_start=True,
             sequence_end=True,
         )
-    assert "can only be rescheduled by a model with sequence_batching" in server.log()
+    assert (
+        "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is "
+        "not configured to handle such a flag."
+    ) in server.log()
 
 
 @pytest.mark.galatea_only

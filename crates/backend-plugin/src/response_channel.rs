@@ -49,7 +49,8 @@ struct ChannelState {
     sender: DriverSlot<Responder>,
     phase: ChannelPhase,
     waiting: VecDeque<ChannelMessage>,
-    /// The response of a model that isn't decoupled, until the plug-in declares it final.
+    /// The last response of a model that isn't decoupled, until another one follows or the
+    /// plug-in declares it final.
     provisional: Option<ResponseResult>,
 }
 
@@ -184,7 +185,7 @@ impl ResponseChannel {
         self.enqueue(|state| match (self.decoupled, is_final) {
             (true, true) => Some(ChannelMessage::Last(result)),
             (true, false) => Some(ChannelMessage::More(result)),
-            (false, _) => self.only_response(state, result, is_final).map(ChannelMessage::Last),
+            (false, _) => hold_back(state, result, is_final),
         })
     }
 
@@ -198,31 +199,11 @@ impl ResponseChannel {
             if self.decoupled {
                 return Some(ChannelMessage::End);
             }
-            Some(ChannelMessage::Last(state.provisional.take().unwrap_or_else(|| {
-                Err(self.contract_violation("ended without a response, which its model must give"))
-            })))
+            // Without any response the door says how many it expected.
+            let last = state.provisional.take();
+            Some(last.map_or(ChannelMessage::End, ChannelMessage::Last))
         })
         .map(drop)
-    }
-
-    /// A model that isn't decoupled sends one response. The response is kept until it is
-    /// declared final, and a second one turns it into an error.
-    fn only_response(
-        &self,
-        state: &mut ChannelState,
-        result: ResponseResult,
-        is_final: bool,
-    ) -> Option<ResponseResult> {
-        let result = match state.provisional.take() {
-            None => result,
-            Some(_) => Err(self
-                .contract_violation("got more than one response, but its model isn't decoupled")),
-        };
-        if is_final {
-            return Some(result);
-        }
-        state.provisional = Some(result);
-        None
     }
 
     /// Adds a message to the queue, and sends the queue unless another thread is sending.
@@ -272,6 +253,25 @@ impl ResponseChannel {
         log::error(&text);
         Status::internal(text)
     }
+}
+
+/// Takes a response of a model that isn't decoupled, which should send one. It is kept until
+/// it is known to be the last, so that the only one leaves as the final reply: ensembles and
+/// the cache take it only then. If there are several, doors count them.
+fn hold_back(
+    state: &mut ChannelState,
+    result: ResponseResult,
+    is_final: bool,
+) -> Option<ChannelMessage> {
+    let before = state.provisional.take();
+    if !is_final {
+        state.provisional = Some(result);
+        return before.map(ChannelMessage::More);
+    }
+    if let Some(before) = before {
+        state.waiting.push_back(ChannelMessage::More(before));
+    }
+    Some(ChannelMessage::Last(result))
 }
 
 /// The sink of a request that is to be executed again.

@@ -10,7 +10,7 @@ use galatea_door::{DoorOptions, RunningDoor};
 use galatea_engine::Server;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
-use galatea_grpc::GrpcOptions;
+use galatea_grpc::{GrpcOptions, TestDelays};
 use galatea_http::{HttpOptions, RequestLog};
 use galatea_infer::LogLevel;
 use galatea_telemetry::{Logger, MetricsExporter};
@@ -34,6 +34,8 @@ pub(crate) struct Doors<'a> {
     pub(crate) server: &'a Arc<Server>,
     /// The memory of requests and responses.
     pub(crate) ledger: &'a Arc<Ledger>,
+    /// Delays for Triton's own tests.
+    pub(crate) grpc_delays: TestDelays,
     /// The source of the metrics.
     pub(crate) metrics: Arc<MetricsExporter>,
     /// The log, which tells that they are open.
@@ -81,6 +83,8 @@ impl Doors<'_> {
             options.ledger = self.ledger.clone();
             options.gate = Gate::new(self.settings.grpc_rules.clone());
             options.header_forward.clone_from(&self.settings.grpc_header_forward);
+            options.response_pool_size = self.settings.grpc_response_pool_size;
+            options.test_delays = self.grpc_delays;
             options.response_compression = self.settings.grpc_response_compression;
             options.keepalive.clone_from(&self.settings.grpc_keepalive);
             options.limits.input_bytes_max = self.settings.http_input_bytes_max;

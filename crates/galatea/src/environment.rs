@@ -2,6 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use galatea_grpc::TestDelays;
 
 /// The environment variables of the process.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +18,9 @@ pub(crate) struct Environment {
     /// `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`: sequence batchers also wait until
     /// this number of requests is in their backlog.
     pub(crate) backlog_delay_scheduler: u32,
+    /// `TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC` and the variables like it, with which
+    /// Triton's own tests delay responses over gRPC.
+    pub(crate) grpc_delays: TestDelays,
     /// `GALATEA_ONNXRUNTIME_LIBRARY`.
     pub(crate) onnxruntime_library: Option<PathBuf>,
     /// `VIRTUAL_ENV`.
@@ -50,11 +56,29 @@ impl Environment {
         let text = |name: &str| variable(name).and_then(|value| value.into_string().ok());
         // A text that is no number counts as if the variable were unset, as in Triton.
         let count = |name: &str| text(name).and_then(|value| value.parse().ok()).unwrap_or(0);
+        let milliseconds = |names: [&str; 2]| {
+            let numbers = names.iter().filter_map(|name| text(name));
+            Duration::from_millis(numbers.map(|text| leading_number(&text)).sum())
+        };
         let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
             quote_log_messages: text("TRITON_SERVER_ESCAPE_LOG_MESSAGES").as_deref() != Some("0"),
             delay_scheduler: count("TRITONSERVER_DELAY_SCHEDULER"),
             backlog_delay_scheduler: count("TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),
+            grpc_delays: TestDelays {
+                control_response: Duration::from_secs(
+                    text("TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC")
+                        .map_or(0, |text| leading_number(&text)),
+                ),
+                call_response: milliseconds([
+                    "TRITONSERVER_DELAY_RESPONSE_COMPLETE_EXEC",
+                    "TRITONSERVER_DELAY_RESPONSE_COMPLETION",
+                ]),
+                stream_response: milliseconds([
+                    "TRITONSERVER_DELAY_GRPC_RESPONSE",
+                    "TRITONSERVER_DELAY_GRPC_COMPLETE",
+                ]),
+            },
             onnxruntime_library: path("GALATEA_ONNXRUNTIME_LIBRARY"),
             virtual_environment: path("VIRTUAL_ENV"),
             vertex_ai: VertexAiVariables {
@@ -68,6 +92,14 @@ impl Environment {
                 .unwrap_or_default(),
         }
     }
+}
+
+/// The digits at the beginning of a text, as C reads a number; 0 if it has none, or too many.
+fn leading_number(text: &str) -> u64 {
+    let text = text.trim_start();
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    text.get(..end).and_then(|digits| digits.parse::<u32>().ok()).unwrap_or(0).into()
 }
 
 #[cfg(test)]
@@ -112,6 +144,21 @@ mod tests {
         assert_eq!(environment.onnxruntime_library, Some(PathBuf::from("/a/b.so")));
         assert_eq!(environment.virtual_environment, None);
         assert_eq!(environment.program_folders, [PathBuf::from("/x"), PathBuf::from("/y")]);
+    }
+
+    #[test]
+    fn delays_are_seconds_and_milliseconds() {
+        let delays = environment(&[
+            ("TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC", "2s"),
+            ("TRITONSERVER_DELAY_RESPONSE_COMPLETION", "30"),
+            ("TRITONSERVER_DELAY_GRPC_RESPONSE", " 5"),
+            ("TRITONSERVER_DELAY_GRPC_COMPLETE", "-7"),
+        ])
+        .grpc_delays;
+        assert_eq!(delays.control_response, Duration::from_secs(2));
+        assert_eq!(delays.call_response, Duration::from_millis(30));
+        assert_eq!(delays.stream_response, Duration::from_millis(5));
+        assert_eq!(environment(&[]).grpc_delays, TestDelays::default());
     }
 
     #[test]

@@ -63,6 +63,7 @@ pub(crate) fn run(
     let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
     // Libraries of backends know the server by this address until the end.
     let reserved = ReservedAddress::new();
+    let grpc_delays = environment.grpc_delays;
     let server = make::server(make::ServerParts {
         settings: &settings,
         environment,
@@ -90,6 +91,7 @@ pub(crate) fn run(
         ledger: &ledger,
         workers: &workers,
         server: &server,
+        grpc_delays,
         metrics: exporter,
         logger: &logger,
     };

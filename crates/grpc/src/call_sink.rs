@@ -10,6 +10,7 @@ use galatea_stdx::Inbox;
 
 use crate::budget::{Outgoing, RequestCharge, ResponseBudget};
 use crate::call_key::CallKey;
+use crate::delay::Delay;
 use crate::event::ConnectionEvent;
 use crate::failure::Failure;
 
@@ -22,9 +23,15 @@ pub(crate) struct CallSink {
     charge: RequestCharge,
     inbox: Arc<Inbox<ConnectionEvent>>,
     call: CallKey,
-    classification: Option<Classification>,
-    coding: Option<Coding>,
+    form: ResponseForm,
     response: SingleResponse,
+}
+
+/// The form of a response.
+pub(crate) struct ResponseForm {
+    pub(crate) classification: Option<Classification>,
+    pub(crate) coding: Option<Coding>,
+    pub(crate) delay: Delay,
 }
 
 impl CallSink {
@@ -32,20 +39,20 @@ impl CallSink {
         charge: RequestCharge,
         inbox: Arc<Inbox<ConnectionEvent>>,
         call: CallKey,
-        classification: Option<Classification>,
-        coding: Option<Coding>,
+        form: ResponseForm,
     ) -> Self {
-        Self { charge, inbox, call, classification, coding, response: SingleResponse::None }
+        Self { charge, inbox, call, form, response: SingleResponse::None }
     }
 }
 
 impl ResponseSink for CallSink {
     fn deliver(&mut self, reply: Reply) {
         let Some(result) = self.response.add(reply) else { return };
+        self.form.delay.wait();
         let budget = ResponseBudget::Call(self.charge.budget().clone());
-        let result = classified(result, self.classification.as_ref())
+        let result = classified(result, self.form.classification.as_ref())
             .and_then(|response| encode_infer_response(&response))
-            .map(|message| match self.coding {
+            .map(|message| match self.form.coding {
                 Some(coding) => message.compressed(coding),
                 None => message,
             })
@@ -68,6 +75,11 @@ pub(crate) fn classified(
     }
 }
 
+/// The failure of a request to a model that is not decoupled and sent this many responses.
+pub(crate) fn not_single(count: u64) -> Status {
+    Status::internal(format!("expected a single response, got {count}"))
+}
+
 /// The response of a request to a model that is not decoupled. It may be delivered before
 /// the final reply.
 pub(crate) enum SingleResponse {
@@ -85,10 +97,8 @@ impl SingleResponse {
         }
         is_final.then(|| match std::mem::replace(self, Self::None) {
             Self::One(result) => result,
-            Self::None => Err(Status::internal("the model ended without a response")),
-            Self::Many(count) => {
-                Err(Status::internal(format!("expected a single response, got {count}")))
-            }
+            Self::None => Err(not_single(0)),
+            Self::Many(count) => Err(not_single(count)),
         })
     }
 

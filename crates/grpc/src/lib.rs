@@ -54,6 +54,7 @@ mod connection;
 mod context;
 mod control;
 mod deadline;
+mod delay;
 mod event;
 mod failure;
 mod message_reader;
@@ -65,5 +66,6 @@ mod stream;
 mod upkeep;
 
 pub use compression::CompressionLevel;
+pub use delay::TestDelays;
 pub use options::{GrpcOptions, KeepaliveOptions};
 pub use server::{RunningDoor, start};

@@ -12,6 +12,7 @@ use galatea_gate::ledger::Ledger;
 use galatea_gate::limits::Limits;
 
 use crate::compression::CompressionLevel;
+use crate::delay::TestDelays;
 use crate::route::Method;
 
 /// The settings of the gRPC door.
@@ -59,6 +60,11 @@ pub struct GrpcOptions {
     pub header_forward: Option<HeaderForward>,
     /// Who may use which API.
     pub gate: Gate,
+    /// How many responses of one request of a stream may be unwritten before its decoupled
+    /// model is asked to pause; `None` leaves that to the limits of the stream.
+    pub response_pool_size: Option<usize>,
+    /// Delays for Triton's own tests.
+    pub test_delays: TestDelays,
     /// How responses to inferences are compressed.
     pub response_compression: CompressionLevel,
     /// TLS, with the protocol `h2`.
@@ -129,6 +135,8 @@ impl Default for GrpcOptions {
             ledger: Arc::default(),
             header_forward: None,
             gate: Gate::default(),
+            response_pool_size: None,
+            test_delays: TestDelays::default(),
             response_compression: CompressionLevel::None,
             tls: None,
             door: DoorOptions::default(),

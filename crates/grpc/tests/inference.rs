@@ -85,7 +85,7 @@ async fn failures_have_codes_and_messages() {
     fails("refusing", Code::Unavailable, encoded).await;
     let dropped = "the request was dropped without a final response";
     fails("dropping", Code::Internal, dropped).await;
-    fails("silent", Code::Internal, "the model ended without a response").await;
+    fails("silent", Code::Internal, "expected a single response, got 0").await;
     fails("twice", Code::Internal, "expected a single response, got 2").await;
     fails("panicking", Code::Internal, "the server failed on this request").await;
     fails("buggy", Code::Internal, "the server failed on this request").await;

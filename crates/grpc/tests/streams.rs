@@ -131,7 +131,7 @@ async fn empty_final_responses_are_sent_on_request() {
     // Other models have no empty final response.
     request.model_name = "split".into();
     stream.request(&request);
-    stream.check("7 split:3 1 output .").await;
+    stream.check("7 split:3 1 output +").await;
     stream.end();
     stream.check("end 0 ").await;
 }
@@ -151,8 +151,8 @@ async fn failures_are_messages_and_the_stream_goes_on() {
     check("dropping", "i dropping: the request was dropped without a final response .").await;
     check("panicking", "i panicking: the request was dropped without a final response .").await;
     check("buggy", "i buggy: the server failed on this request .").await;
-    check("silent", "i silent: the model ended without a response .").await;
-    check("twice", "i twice: expected a single response, got 2 .").await;
+    check("silent", "i silent: expected a single response, got 0 .").await;
+    check("twice", "i twice:1 1 output +").await;
     check("inline", "i inline:1 1 output .").await;
 
     let mut request = infer_request("inline", Bytes::new());

@@ -59,7 +59,8 @@ pub use galatea_gate::access::{Pass, api};
 pub use log_level::LogLevel;
 pub use parameter::{Parameter, ParameterValue};
 pub use pending::{
-    PendingRequest, Responder, SequenceContext, SequenceOwner, StateTensor, StatisticsReporter,
+    NOT_RESCHEDULED, PendingRequest, Responder, SequenceContext, SequenceOwner, StateTensor,
+    StatisticsReporter,
 };
 pub use request::{CorrelationId, InferenceRequest, SequenceFlags};
 pub use response::InferenceResponse;

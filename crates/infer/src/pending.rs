@@ -332,17 +332,18 @@ impl PendingRequest {
             }
             sequence => {
                 self.sequence = sequence;
-                let status = Status::invalid_argument(format!(
-                    "{}a request can only be rescheduled by a model with sequence_batching \
-                     iterative_sequence, which '{}' is not",
-                    self.request.log_prefix(),
-                    self.request.model_name
-                ));
+                let status = Status::invalid_argument(NOT_RESCHEDULED);
                 Err((Box::new(self), status))
             }
         }
     }
 }
+
+/// The error of a backend that releases a request to be executed again, although its model
+/// is not an iterative sequence. The text is Triton's.
+pub const NOT_RESCHEDULED: &str = "Request is released with \
+     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a \
+     flag.";
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {

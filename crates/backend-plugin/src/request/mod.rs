@@ -17,7 +17,8 @@ use galatea_c_objects::log;
 use galatea_c_objects::output_query::OutputQuery;
 use galatea_c_objects::trace::TraceAddress;
 use galatea_infer::{
-    CorrelationId, InputTensor, Parameter, ParameterValue, PendingRequest, SequenceFlags, Status,
+    CorrelationId, InputTensor, NOT_RESCHEDULED, Parameter, ParameterValue, PendingRequest,
+    SequenceFlags, Status,
 };
 use galatea_stdx::Lock;
 
@@ -148,20 +149,15 @@ impl RequestObject {
     /// `InvalidArgument` if its model can't do that, or if the request has its final
     /// response.
     pub(crate) fn check_reschedule(&self) -> Result<(), Status> {
-        let refuse =
-            |why: String| Err(Status::invalid_argument(format!("{}{why}", self.log_prefix())));
         if self.pending.is_padding() {
             return Ok(());
         }
         if !self.pending.sequence().is_some_and(|step| step.iterative) {
-            return refuse(format!(
-                "a request can only be rescheduled by a model with sequence_batching \
-                 iterative_sequence, which '{}' is not",
-                self.pending.request().model_name
-            ));
+            return Err(Status::invalid_argument(NOT_RESCHEDULED));
         }
         if !self.channel.is_open() {
-            return refuse(String::from("a request can't be rescheduled after its final response"));
+            let why = "a request can't be rescheduled after its final response";
+            return Err(Status::invalid_argument(why).prefixed(self.log_prefix()));
         }
         Ok(())
     }

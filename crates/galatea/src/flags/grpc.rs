@@ -131,14 +131,18 @@ const GRPC_MAX_RESPONSE_POOL_SIZE: Flag = Flag {
     name: "grpc-max-response-pool-size",
     argument: Some("integer"),
     default: "2147483647",
-    help: "How many responses may wait for a slow client. Only the default is supported yet.",
-    apply: |_, value| {
-        if value::number::<i32>(value)? <= 0 {
+    help: "How many responses to one request of a stream may wait for the client before the \
+           model has to wait. There are other limits for the stream as a whole.",
+    apply: |settings, value| {
+        let size: i32 = value::number(value)?;
+        let Some(size) = usize::try_from(size).ok().filter(|size| *size > 0) else {
             return Err(Refusal(String::from(
                 "Error: --grpc-max-response-pool-size must be greater than 0.",
             )));
-        }
-        value::must_be(value, &i32::MAX, "a size")
+        };
+        settings.grpc_response_pool_size =
+            usize::try_from(i32::MAX).is_ok_and(|unbounded| size < unbounded).then_some(size);
+        Ok(())
     },
 };
 

@@ -78,6 +78,8 @@ pub(crate) struct Settings {
     pub(crate) grpc_rules: Rules,
     /// The gRPC endpoint.
     pub(crate) grpc: DoorSettings,
+    /// How many responses of one request of a stream may wait for the client, if bounded.
+    pub(crate) grpc_response_pool_size: Option<usize>,
     /// How responses over gRPC are compressed.
     pub(crate) grpc_response_compression: CompressionLevel,
     /// Pings on gRPC connections, and how long these last.
@@ -196,6 +198,7 @@ impl Default for Settings {
             http_rules: Rules::default(),
             grpc_rules: Rules::default(),
             grpc: door("0.0.0.0", 8001),
+            grpc_response_pool_size: None,
             grpc_response_compression: CompressionLevel::None,
             grpc_keepalive: KeepaliveOptions::default(),
             connections: ConnectionSettings::default(),

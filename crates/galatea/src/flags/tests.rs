@@ -281,7 +281,6 @@ fn restrictions_are_collected_and_checked() {
 #[test]
 fn an_unsupported_flag_is_refused_by_name() {
     for arguments in [
-        "--grpc-max-response-pool-size=1",
         "--metrics-config=summary_latencies=true",
         "--metrics-config=histogram_latencies=true",
         "--allow-client-shm=true",
@@ -576,6 +575,15 @@ fn a_cache_is_asked_for_by_one_of_two_flags() {
         let error = error(flags);
         assert!(error.contains(message), "{error}");
     }
+}
+
+#[test]
+fn the_largest_pool_of_responses_is_no_bound() {
+    let size = |value: &str| {
+        settings(&[&format!("--grpc-max-response-pool-size={value}")]).grpc_response_pool_size
+    };
+    assert_eq!((size("1"), size("2147483646")), (Some(1), Some(2_147_483_646)));
+    assert_eq!(size("2147483647"), None);
 }
 
 #[test]

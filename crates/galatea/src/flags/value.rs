@@ -150,19 +150,6 @@ pub(super) fn must_be_false(value: &str, what: &str) -> Result<(), Refusal> {
     if boolean(value)? { Err(Refusal::unsupported(what)) } else { Ok(()) }
 }
 
-/// Takes a number that must be the default, because `what` can't be changed.
-pub(super) fn must_be<T: FromStr + PartialEq + Display>(
-    value: &str,
-    default: &T,
-    what: &str,
-) -> Result<(), Refusal> {
-    if number::<T>(value)? == *default {
-        Ok(())
-    } else {
-        Err(Refusal::unsupported(format_args!("{what} other than {default}")))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

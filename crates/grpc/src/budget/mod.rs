@@ -11,6 +11,7 @@
 //! | requests in progress, per kind of call | [`RequestCharge`] | no further request of the kind is read (512 MiB) |
 //! | unwritten responses of unary calls | [`Outgoing`] | no further unary call is read, except health checks (64 MiB) |
 //! | unwritten responses and requests in progress of one stream | [`Outgoing`] | no further request of the stream is begun, and its decoupled models pause (32 MiB, 4096 messages) |
+//! | unwritten responses of one request of a stream | [`ResponsePool`] | its decoupled model pauses (only with `--grpc-max-response-pool-size`) |
 //! | all unwritten responses | [`Outgoing`] | nothing more is read (512 MiB); responses are dropped (2 GiB) |
 //! | memory that unwritten responses keep alive beside their own | [`Outgoing`] | further responses are copied (256 MiB) |
 //!
@@ -41,11 +42,13 @@
 mod charges;
 mod memory_budget;
 mod outgoing;
+mod response_pool;
 mod stream_budget;
 
 pub(crate) use charges::{ArrivalCharge, RequestCharge, RequestSize};
 pub(crate) use memory_budget::{BudgetLimits, CallKind, MemoryBudget};
 pub(crate) use outgoing::{DroppedResponse, Outgoing, ResponseBudget};
+pub(crate) use response_pool::ResponsePool;
 pub(crate) use stream_budget::{StreamBudget, StreamLimits};
 
 #[cfg(test)]

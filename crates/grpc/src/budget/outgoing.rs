@@ -8,6 +8,7 @@ use galatea_codec::grpc::MessageChunks;
 use galatea_gate::ledger::Exhausted;
 
 use super::memory_budget::{CallKind, MemoryBudget};
+use super::response_pool::ResponsePool;
 use super::stream_budget::StreamBudget;
 use crate::failure::Failure;
 
@@ -22,6 +23,8 @@ pub(crate) enum ResponseBudget {
     Call(Arc<MemoryBudget>),
     /// That of a stream.
     Stream(Arc<StreamBudget>),
+    /// That of a request of a stream.
+    Pool(Arc<ResponsePool>),
 }
 
 impl ResponseBudget {
@@ -29,6 +32,7 @@ impl ResponseBudget {
         match self {
             Self::Call(budget) => budget,
             Self::Stream(budget) => budget.connection(),
+            Self::Pool(pool) => pool.stream().connection(),
         }
     }
 
@@ -36,6 +40,7 @@ impl ResponseBudget {
         match self {
             Self::Call(budget) => budget.charge_response(bytes, CallKind::Unary),
             Self::Stream(budget) => budget.charge_response(bytes),
+            Self::Pool(pool) => pool.charge_response(bytes),
         }
     }
 
@@ -43,6 +48,7 @@ impl ResponseBudget {
         match self {
             Self::Call(budget) => budget.release_response(bytes, CallKind::Unary),
             Self::Stream(budget) => budget.release_response(bytes),
+            Self::Pool(pool) => pool.release_response(bytes),
         }
     }
 }

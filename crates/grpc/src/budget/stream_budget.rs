@@ -29,9 +29,40 @@ pub(crate) struct StreamBudget {
     /// Whether the stream has ended, so that replies are dropped.
     is_over: AtomicBool,
     /// Decoupled models that pause until the client has read more.
-    paused: Lock<Vec<ResumeHook>>,
+    paused: Lock<Vec<PausedModel>>,
     /// Makes the task of the connection serve the stream.
     waker: Waker,
+}
+
+/// A decoupled model that pauses.
+struct PausedModel {
+    hook: ResumeHook,
+    /// The responses of its request, if their number is bounded.
+    unwritten: Option<Arc<ResponseCount>>,
+}
+
+/// A bounded number of unwritten responses.
+pub(super) struct ResponseCount {
+    count: AtomicUsize,
+    max: usize,
+}
+
+impl ResponseCount {
+    pub(super) const fn new(max: usize) -> Self {
+        Self { count: AtomicUsize::new(0), max }
+    }
+
+    pub(super) fn add(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn remove(&self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.count.load(Ordering::Relaxed) >= self.max
+    }
 }
 
 impl StreamBudget {
@@ -116,9 +147,34 @@ impl StreamBudget {
                 self.wait();
                 return;
             }
-            std::mem::take(&mut *paused)
+            let is_over = self.is_over();
+            let models = std::mem::take(&mut *paused).into_iter();
+            let is_free = |model: &PausedModel| {
+                is_over || !model.unwritten.as_ref().is_some_and(|unwritten| unwritten.is_full())
+            };
+            let (free, full): (Vec<_>, Vec<_>) = models.partition(is_free);
+            if !full.is_empty() {
+                self.wait();
+            }
+            *paused = full;
+            free
         };
-        hooks.into_iter().for_each(|hook| hook());
+        hooks.into_iter().for_each(|model| (model.hook)());
+    }
+
+    /// Keeps the hook of a model that is to pause, also because of the `unwritten` responses
+    /// of its request; returns it if there is no reason any more.
+    pub(super) fn pause(
+        &self,
+        hook: ResumeHook,
+        unwritten: Option<&Arc<ResponseCount>>,
+    ) -> Option<ResumeHook> {
+        let mut paused = self.paused.lock("pause a model");
+        paused.push(PausedModel { hook, unwritten: unwritten.cloned() });
+        self.wait();
+        fence(Ordering::SeqCst);
+        let is_full = unwritten.is_some_and(|unwritten| unwritten.is_full()) && !self.is_over();
+        if is_full || self.is_congested() { None } else { paused.pop().map(|model| model.hook) }
     }
 
     /// Counts a response; returns whether there is room for it.
@@ -153,10 +209,6 @@ impl CongestionPoint for StreamBudget {
     }
 
     fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook> {
-        let mut paused = self.paused.lock("pause a model");
-        paused.push(hook);
-        self.wait();
-        fence(Ordering::SeqCst);
-        if self.is_congested() { None } else { paused.pop() }
+        self.pause(hook, None)
     }
 }

@@ -32,11 +32,14 @@ pub(crate) fn account() -> Arc<Account> {
     Arc::new(Account::unlimited())
 }
 
-fn unwatched() -> Arc<MemoryBudget> {
+pub(super) fn unwatched() -> Arc<MemoryBudget> {
     Arc::new(MemoryBudget::new(LIMITS, account(), Waker::noop().clone()))
 }
 
-fn charged(budget: ResponseBudget, text_bytes: usize) -> Result<Outgoing, DroppedResponse> {
+pub(super) fn charged(
+    budget: ResponseBudget,
+    text_bytes: usize,
+) -> Result<Outgoing, DroppedResponse> {
     let text = "x".repeat(text_bytes);
     let message =
         galatea_protocol::inference::ModelConfigRequest { name: text, ..Default::default() };

@@ -11,6 +11,7 @@ use galatea_door::{BlockingPermits, Panicked, catch_panic};
 use galatea_gate::access::Admission;
 use galatea_gate::ledger::Charge;
 use galatea_infer::{CancelToken, Pass, ResponseSender, Status, api};
+use galatea_stdx::Inbox;
 use h2::RecvStream;
 
 use super::{ConnectionTask, panicked, panicked_status};
@@ -19,11 +20,12 @@ use crate::budget::{
 };
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
-use crate::call_sink::CallSink;
+use crate::call_sink::{CallSink, ResponseForm};
 use crate::calls::{CallHead, CallState, IncomingMessage, ReceiveResult};
 use crate::compression::Inflating;
 use crate::context::{DoorContext, ForwardedParameters};
 use crate::control;
+use crate::delay::Delay;
 use crate::event::ConnectionEvent;
 use crate::failure::Failure;
 use crate::message_reader::MessageReader;
@@ -123,7 +125,12 @@ impl ConnectionTask {
             run_with_permit(self.context.blocking_permits.clone(), cancel, blocking);
         } else {
             let result = control_response(&self.context, &self.budget, admission, method, message);
-            self.finish_call(key, result);
+            if self.context.options.test_delays.control_response.is_zero() {
+                self.finish_call(key, result);
+            } else {
+                let delivery = deliver(self.context.clone(), self.inbox.clone(), key, result);
+                tokio::spawn(delivery);
+            }
         }
     }
 
@@ -144,8 +151,8 @@ impl ConnectionTask {
                 Ok(_charge) => control_response(&context, &budget, admission, method, message),
                 Err(exhausted) => Err(exhausted.into()),
             };
-            // A closed inbox drops the event: the connection is gone.
-            let _ = inbox.push(ConnectionEvent::CallFinished { call: key, result });
+            let delivery = deliver(context, inbox, key, result);
+            tokio::runtime::Handle::current().block_on(delivery);
         }
     }
 
@@ -172,7 +179,9 @@ impl ConnectionTask {
         request.cancel = cancel;
         let size = RequestSize::new(message_bytes, &request);
         let charge = RequestCharge::new(self.budget.clone(), size, CallKind::Unary)?;
-        let sink = CallSink::new(charge, self.inbox.clone(), key, classification, coding);
+        let delay = Delay(self.context.options.test_delays.call_response);
+        let form = ResponseForm { classification, coding, delay };
+        let sink = CallSink::new(charge, self.inbox.clone(), key, form);
         self.context.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(())
     }
@@ -213,6 +222,21 @@ fn run_with_permit(
             run(permit);
         }
     });
+}
+
+/// Brings the response to a call that is no inference to the connection.
+async fn deliver(
+    context: Arc<DoorContext>,
+    inbox: Arc<Inbox<ConnectionEvent>>,
+    call: CallKey,
+    result: Result<Outgoing, Failure>,
+) {
+    let delay = context.options.test_delays.control_response;
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+    // A closed inbox drops the event: the connection is gone.
+    let _ = inbox.push(ConnectionEvent::CallFinished { call, result });
 }
 
 fn control_response(

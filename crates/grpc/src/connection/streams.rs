@@ -13,11 +13,14 @@ use galatea_infer::{Backpressure, InferenceRequest, Pass, ResponseSender, Status
 use h2::RecvStream;
 
 use super::{ConnectionTask, panicked_status};
-use crate::budget::{ArrivalCharge, CallKind, Outgoing, RequestCharge, RequestSize, StreamLimits};
+use crate::budget::{
+    ArrivalCharge, CallKind, Outgoing, RequestCharge, RequestSize, ResponsePool, StreamLimits,
+};
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
 use crate::calls::{CallHead, CallState};
 use crate::context::{DoorContext, ForwardedParameters};
+use crate::delay::Delay;
 use crate::failure::Failure;
 use crate::reorder::{ReplyMode, ReplySlot};
 use crate::stream::{
@@ -38,8 +41,9 @@ impl ConnectionTask {
         errors: StreamErrors,
     ) {
         let coding = head.response_coding;
+        let delay = Delay(self.context.options.test_delays.stream_response);
         let Some(send) = call_response::send_head(&mut responder, coding) else { return };
-        let (form, request_coding) = (StreamForm { errors, coding }, head.request_coding);
+        let (form, request_coding) = (StreamForm { errors, coding, delay }, head.request_coding);
         let options = &self.context.options;
         let limits = StreamLimits {
             messages_max: options.stream_messages_max,
@@ -138,9 +142,15 @@ impl ConnectionTask {
         };
         let (slot, cancel) = stream.begin(parsed.mode, size.bytes);
         let handle = stream.handle().clone();
-        let backpressure = match parsed.mode {
-            ReplyMode::Immediate => Backpressure::default().with(handle.budget.clone()),
-            ReplyMode::Ordered => Backpressure::default(),
+        let pool = match parsed.mode {
+            ReplyMode::Immediate => self.context.options.response_pool_size,
+            ReplyMode::Ordered => None,
+        };
+        let pool = pool.map(|size| Arc::new(ResponsePool::new(handle.budget.clone(), size)));
+        let backpressure = match (parsed.mode, &pool) {
+            (ReplyMode::Immediate, Some(pool)) => Backpressure::default().with(pool.clone()),
+            (ReplyMode::Immediate, None) => Backpressure::default().with(handle.budget.clone()),
+            (ReplyMode::Ordered, _) => Backpressure::default(),
         };
         let ParsedMessage { tag, mode, sends_empty_final, classification, request } = parsed;
         let budget = &self.budget;
@@ -153,6 +163,10 @@ impl ConnectionTask {
         };
         let sink =
             StreamSink::new(handle, slot, mode, tag, sends_empty_final, classification, charge);
+        let sink = match pool {
+            Some(pool) => sink.within(pool),
+            None => sink,
+        };
         let sender = ResponseSender::new(Box::new(sink));
         match request {
             Err(status) => sender.fail(status),

@@ -9,6 +9,7 @@ use galatea_stdx::Inbox;
 
 use crate::budget::{MemoryBudget, StreamBudget, StreamLimits};
 use crate::call_key::CallKey;
+use crate::delay::Delay;
 use crate::event::ConnectionEvent;
 
 /// The form in which a stream reports the failure of a request.
@@ -25,6 +26,7 @@ pub(crate) enum StreamErrors {
 pub(crate) struct StreamForm {
     pub(crate) errors: StreamErrors,
     pub(crate) coding: Option<Coding>,
+    pub(crate) delay: Delay,
 }
 
 /// What the sinks of a stream's requests need.
@@ -126,7 +128,11 @@ mod tests {
     fn a_ready_stream_keeps_the_task_from_resting() {
         let (inbox, budget) = connection();
         let limits = StreamLimits { messages_max: 10, bytes_max: 10_000 };
-        let form = StreamForm { errors: StreamErrors::AsMessages, coding: None };
+        let form = StreamForm {
+            errors: StreamErrors::AsMessages,
+            coding: None,
+            delay: Delay(std::time::Duration::ZERO),
+        };
         let stream = StreamHandle::new(CALL, form, limits, budget, inbox.clone());
         let woken = Arc::<Count>::default();
         inbox.begin(&Waker::from(woken.clone()));

@@ -10,8 +10,8 @@ use galatea_codec::grpc::stream::{
 use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status};
 
 use super::handle::{StreamErrors, StreamHandle};
-use crate::budget::{DroppedResponse, Outgoing, RequestCharge, ResponseBudget};
-use crate::call_sink::{SingleResponse, classified};
+use crate::budget::{DroppedResponse, Outgoing, RequestCharge, ResponseBudget, ResponsePool};
+use crate::call_sink::{classified, not_single};
 use crate::event::ConnectionEvent;
 use crate::failure::Failure;
 use crate::reorder::{ReplyMode, ReplySlot};
@@ -24,12 +24,14 @@ pub(crate) struct StreamSink {
     tag: RequestTag,
     classification: Option<Classification>,
     replies: ExpectedReplies,
+    /// What responses are charged to.
+    budget: ResponseBudget,
     _charge: RequestCharge,
 }
 
 enum ExpectedReplies {
-    /// A single response.
-    One(SingleResponse),
+    /// A single response: that of the first reply, and whether the reply was final.
+    One(Option<(Result<InferenceResponse, Status>, bool)>),
     /// Any number of responses.
     Many(EmptyFinal),
 }
@@ -42,7 +44,7 @@ enum EmptyFinal {
 }
 
 impl StreamSink {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         stream: Arc<StreamHandle>,
         slot: ReplySlot,
         mode: ReplyMode,
@@ -52,11 +54,17 @@ impl StreamSink {
         charge: RequestCharge,
     ) -> Self {
         let replies = match mode {
-            ReplyMode::Ordered => ExpectedReplies::One(SingleResponse::None),
+            ReplyMode::Ordered => ExpectedReplies::One(None),
             ReplyMode::Immediate if sends_empty_final => ExpectedReplies::Many(EmptyFinal::Sent),
             ReplyMode::Immediate => ExpectedReplies::Many(EmptyFinal::Dropped),
         };
-        Self { stream, slot, tag, classification, replies, _charge: charge }
+        let budget = ResponseBudget::Stream(stream.budget.clone());
+        Self { stream, slot, tag, classification, replies, budget, _charge: charge }
+    }
+
+    /// Charges the responses to the pool of their request.
+    pub(crate) fn within(self, pool: Arc<ResponsePool>) -> Self {
+        Self { budget: ResponseBudget::Pool(pool), ..self }
     }
 
     fn encode(
@@ -82,7 +90,7 @@ impl StreamSink {
         message: MessageChunks,
         is_final: bool,
     ) -> Option<Result<Outgoing, Failure>> {
-        let budget = || ResponseBudget::Stream(self.stream.budget.clone());
+        let budget = || self.budget.clone();
         let exhausted = match Outgoing::new(message, budget()) {
             Ok(outgoing) => return Some(Ok(outgoing)),
             Err(DroppedResponse::Overrun) => return None,
@@ -127,11 +135,18 @@ impl ResponseSink for StreamSink {
         if self.stream.budget.is_over() {
             return;
         }
+        self.stream.form.delay.wait();
         let is_final = reply.is_final();
         match (&mut self.replies, reply) {
-            (ExpectedReplies::One(response), reply) => {
-                if let Some(result) = response.add(reply) {
-                    self.send(Some(self.encode(result, true)), true);
+            // Like Triton this delivers the first response and drops others. Its message says
+            // whether its own reply was the final one.
+            (ExpectedReplies::One(first), reply) => {
+                if let Reply::Response { result, .. } = reply {
+                    first.get_or_insert((result, is_final));
+                }
+                if is_final {
+                    let (result, is_end) = first.take().unwrap_or((Err(not_single(0)), true));
+                    self.send(Some(self.encode(result, is_end)), true);
                 }
             }
             (ExpectedReplies::Many(_), Reply::Response { result, .. }) => {
