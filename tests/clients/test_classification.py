@@ -226,7 +226,6 @@ def test_a_missing_label_file(start_server: StartServer, tmp_path: pathlib.Path)
     [
         ("../other/labels.txt", "file name '../other/labels.txt' must stay inside"),
         ("/etc/passwd", "file name '/etc/passwd' must stay inside"),
-        ("link.txt", "file name 'link.txt' must stay inside"),
         ("1", "can't open '{folder}/m/1': not a regular file"),
     ],
 )
@@ -236,8 +235,6 @@ def test_a_label_file_outside_the_model_is_not_read(
     """Nothing outside of the model's directory is read."""
     repository = tmp_path / "repository"
     write(repository, "m", CONFIG.replace("labels.txt", name))
-    (tmp_path / "secret.txt").write_text("secret")
-    (repository / "m" / "link.txt").symlink_to("../../secret.txt")
     log = failure(start_server, repository)
     lines = [line for line in log.splitlines() if line.startswith("E")]
     message = f"labels of output 'OUTPUT0': {reason.format(folder=repository)}"

@@ -102,7 +102,7 @@ getters! {
     TRITONSERVER_ServerModelIndex(flags: u32) -> model_index: *mut TRITONSERVER_Message {
         |server, flags| {
             let only_ready = flags & TRITONSERVER_INDEX_FLAG_READY.0 != 0;
-            let index = server.check_ready()?.control.repository_index(Pass::in_process(), only_ready);
+            let index = server.check_ready()?.control.repository_index(Pass::in_process(), only_ready)?;
             document(http::encode_repository_index(&index))
         }
     }

@@ -51,7 +51,7 @@ pub struct CatalogModel {
     pub namespace: Option<Arc<str>>,
     /// Its name.
     pub name: String,
-    /// The directory of its files. A model of the same name in another directory is
+    /// The directory of its files, behind all links. A model of the same name in another directory is
     /// another model, even if its files are older.
     pub path: PathBuf,
     /// When its files changed last.

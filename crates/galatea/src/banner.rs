@@ -22,7 +22,7 @@ pub(crate) fn log_summary(
         logger.table(&agents_table(agents));
     }
     logger.table(&backends_table(backends));
-    logger.table(&models(&control.repository_index(Pass::in_process(), false)));
+    logger.table(&models(&control.repository_index(Pass::in_process(), false).unwrap_or_default()));
     logger.table(&options(&control.server_metadata(Pass::in_process()), settings));
 }
 

@@ -110,7 +110,7 @@ impl RepositoryCatalog {
         CatalogModel {
             namespace: source.namespace.clone(),
             name: source.name.clone(),
-            path: source.directory.path().to_owned(),
+            path: source.directory.real_path(),
             modified: source.modified.clone(),
             overrides,
             define: Box::new(move || {

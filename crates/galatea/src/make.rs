@@ -8,7 +8,7 @@ use galatea_capi::{ReservedAddress, RunningServer, metric};
 use galatea_dispatch::LogSink;
 use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
 use galatea_infer::{Code, Pass, ServerControl, Status};
-use galatea_repository::{Overlays, Repository, RepositoryError, ScanOptions};
+use galatea_repository::{Overlays, Repository, RepositoryError};
 use galatea_stdx::Lock;
 use galatea_telemetry::{
     CustomFamily, CustomHistogram, CustomValue, LogOptions, Logger, MetricKind, MetricsExporter,
@@ -86,14 +86,16 @@ pub(crate) fn log_notes(settings: &Settings, logger: &Logger) {
 pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     let ServerParts { settings, environment, allocator, logger, exporter, reserved } = parts;
     check_startup_models(settings)?;
-    if settings.model_repositories.is_empty() {
-        return Err(Status::invalid_argument("--model-repository must be specified"));
-    }
-    let repository = open_repository(settings)?;
+    let (repository, failure) = match open_repository(settings) {
+        Ok(repository) => (repository, None),
+        Err(status) if settings.exit_on_error => return Err(status),
+        // As in Triton, the server goes on, and is never live.
+        Err(status) => (Repository::default(), Some(status)),
+    };
     let cache = cache::make(settings)?;
     let log = log_sink(logger.clone());
     let (delay, backlog_delay) = (environment.delay_scheduler, environment.backlog_delay_scheduler);
-    let options = ScanOptions { config_name: settings.model_config_name.clone() };
+    let options = settings.scan_options();
     let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
     let agents = Arc::new(agents);
     let overlays = Overlays::new(&environment.temporary_folder);
@@ -128,6 +130,12 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         log,
     })?;
     let server = Arc::new(server);
+    if let Some(status) = failure {
+        logger.error(format_args!("{}: {status}", status.code().label()));
+        server.fail();
+        reserved.set_server(Arc::new(running(&server, settings, logger, exporter)));
+        return Ok(server);
+    }
     reserved.set_server(Arc::new(running(&server, settings, logger, exporter)));
     let all_loaded = match settings.control_mode {
         ControlMode::Explicit if settings.startup_models != [ALL_MODELS] => {
@@ -145,10 +153,14 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
 }
 
 fn open_repository(settings: &Settings) -> Result<Repository, Status> {
+    if settings.model_repositories.is_empty() {
+        return Err(Status::invalid_argument("--model-repository must be specified"));
+    }
     let repository = Repository::open(&settings.model_repositories).map_err(|error| {
         let code = match error {
             RepositoryError::Cloud { .. } => Code::Unsupported,
-            RepositoryError::Open { .. } => Code::InvalidArgument,
+            RepositoryError::Missing { .. } => Code::Internal,
+            RepositoryError::NotDirectory { .. } => Code::InvalidArgument,
         };
         Status::new(code, error.to_string())
     })?;

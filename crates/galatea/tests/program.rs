@@ -351,8 +351,7 @@ fn the_server_needs_a_usable_repository() {
     );
     check(
         &["--model-repository=/no/such/folder"],
-        "Invalid argument - can't open model repository '/no/such/folder': No such file or \
-         directory (os error 2)",
+        "Internal - failed to stat file /no/such/folder",
     );
 }
 

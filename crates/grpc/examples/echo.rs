@@ -225,8 +225,8 @@ impl ServerControl for OneModel {
         &self,
         _: Pass<api::ModelRepository>,
         _only_ready: bool,
-    ) -> Vec<RepositoryEntry> {
-        Vec::new()
+    ) -> Result<Vec<RepositoryEntry>, Status> {
+        Ok(Vec::new())
     }
 
     fn load_model(

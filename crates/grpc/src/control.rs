@@ -179,7 +179,7 @@ fn repository_index(context: &DoorContext, admission: Admission, body: Bytes) ->
     let request: inference::RepositoryIndexRequest = decode(body)?;
     codec::refuse_repository_name(&request.repository_name)?;
     frame_message(&codec::repository_index(
-        context.control.repository_index(admission.pass()?, request.ready),
+        context.control.repository_index(admission.pass()?, request.ready)?,
     ))
 }
 

@@ -133,11 +133,15 @@ pub trait ServerControl: Send + Sync {
         version: Option<i64>,
     ) -> Result<Vec<ModelStatistics>, Status>;
     /// Every model of the repositories, or only those with a ready version.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the server could not be initialized.
     fn repository_index(
         &self,
         pass: Pass<api::ModelRepository>,
         only_ready: bool,
-    ) -> Vec<RepositoryEntry>;
+    ) -> Result<Vec<RepositoryEntry>, Status>;
     /// Loads a model, or reloads it if it changed. Blocks until the load is over,
     /// without a time limit.
     ///

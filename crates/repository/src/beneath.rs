@@ -1,4 +1,8 @@
-//! Opening files below a directory. A path can't lead out of it.
+//! Opening files below a directory.
+//!
+//! Paths lead down, which their callers check. Where links lead is a matter of
+//! [`Symlinks`]: those that an operator made in a repository are followed to anywhere,
+//! those in what came with a request never lead out.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,26 +20,69 @@ pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
 }
 
-/// Opens an entry of a directory, following a link to anywhere. `name` must
-/// be a single component.
-pub(crate) fn open_entry(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?)
+/// What happens to symbolic links in a model's directory.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Symlinks {
+    /// They are followed to anywhere: the operator made them.
+    #[default]
+    Followed,
+    /// They may not lead out of the directory.
+    Beneath,
+    /// A path with one can't be opened.
+    Forbidden,
 }
 
-/// Opens `path` below `directory` without reading it: enough to know that it exists and
-/// to ask for its type.
-///
-/// The error is `EXDEV` if the path leads out.
-pub(crate) fn locate(directory: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
-    open(directory, path, OFlags::PATH)
+/// The open directory of a model.
+#[derive(Debug)]
+pub(crate) struct OpenDirectory {
+    handle: OwnedFd,
+    symlinks: Symlinks,
+}
+
+impl OpenDirectory {
+    /// Opens the directory of a model.
+    pub(crate) fn open(path: &Path, symlinks: Symlinks) -> io::Result<Self> {
+        let handle = match (symlinks, path.parent(), path.file_name()) {
+            // Links on the way to the repository were not made in it.
+            (Symlinks::Forbidden, Some(parent), Some(name)) if parent != Path::new("") => {
+                let parent = open_directory(parent)?;
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+                open(parent.as_fd(), Path::new(name), flags, symlinks)?
+            }
+            _ => open_directory(path)?,
+        };
+        Ok(Self { handle, symlinks })
+    }
+
+    /// Opens `path` without reading it: enough to know that it exists and to ask for its
+    /// type. An empty path is the directory itself.
+    ///
+    /// The error is `EXDEV` if the path leads out, and `ELOOP` if it has a forbidden link.
+    pub(crate) fn locate(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        self.open_at(path, OFlags::PATH)
+    }
+
+    fn open_at(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        open(self.handle.as_fd(), path, flags, self.symlinks)
+    }
 }
 
 /// The kernel resolves the whole path under one rule. On kernels before 5.6, and in
-/// sandboxes that hide the call, the path is walked without following links.
-fn open(directory: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+/// sandboxes that hide the call, a path under a rule is walked without following links.
+fn open(
+    directory: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+    symlinks: Symlinks,
+) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let rule = match symlinks {
+        Symlinks::Followed => return rustix::fs::openat(directory, path, flags, Mode::empty()),
+        Symlinks::Beneath => ResolveFlags::NO_MAGICLINKS,
+        Symlinks::Forbidden => ResolveFlags::NO_SYMLINKS,
+    };
+    let resolve = ResolveFlags::BENEATH | rule;
     match rustix::fs::openat2(directory, path, flags, Mode::empty(), resolve) {
         Err(Errno::NOSYS | Errno::PERM) => walk(directory, path, flags),
         outcome => outcome,
@@ -70,58 +117,37 @@ pub(crate) fn file_type(handle: &OwnedFd) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(handle)?.st_mode))
 }
 
-/// Opens a regular file below `directory` for reading.
-pub(crate) fn open_file(directory: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
-    // Opening a named pipe must not block.
-    let handle = open(directory, path, OFlags::RDONLY | OFlags::NONBLOCK)?;
-    if file_type(&handle)? != FileType::RegularFile {
-        return Err(io::Error::other("not a regular file"));
-    }
-    Ok(File::from(handle))
-}
-
-/// Reads a text file below `directory`.
-///
-/// # Errors
-///
-/// Also if it is not a regular file, is longer than `bytes_max` or isn't
-/// UTF-8.
-pub(crate) fn read_text(
-    directory: BorrowedFd<'_>,
-    path: &Path,
-    bytes_max: u64,
-) -> io::Result<String> {
-    let file = open_file(directory, path)?;
-    let mut text = String::new();
-    file.take(bytes_max.saturating_add(1)).read_to_string(&mut text)?;
-    if u64::try_from(text.len()).unwrap_or(u64::MAX) > bytes_max {
-        return Err(io::Error::other(format!("longer than {bytes_max} bytes")));
-    }
-    Ok(text)
-}
-
-/// The names of the entries of the directory at `path`, sorted.
-pub(crate) fn list(directory: BorrowedFd<'_>, path: &Path) -> io::Result<Vec<OsString>> {
-    let handle = open(directory, path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-    entries(handle.as_fd())
-}
-
-/// The names of the entries of the directory at `path`, with their types. A link's type
-/// is its own, not its target's.
-pub(crate) fn list_kinds(
-    directory: BorrowedFd<'_>,
-    path: &Path,
-) -> io::Result<Vec<(OsString, FileType)>> {
-    let handle = open(directory, path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-    let mut kinds = Vec::new();
-    for name in entries(handle.as_fd())? {
-        let status = rustix::fs::statat(&handle, &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-        // An entry that was removed meanwhile is left out.
-        if let Ok(status) = status {
-            kinds.push((name, FileType::from_raw_mode(status.st_mode)));
+impl OpenDirectory {
+    /// Opens a regular file for reading.
+    pub(crate) fn open_file(&self, path: &Path) -> io::Result<File> {
+        // Opening a named pipe must not block.
+        let handle = self.open_at(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
+        if file_type(&handle)? != FileType::RegularFile {
+            return Err(io::Error::other("not a regular file"));
         }
+        Ok(File::from(handle))
     }
-    Ok(kinds)
+
+    /// Reads a text file.
+    ///
+    /// # Errors
+    ///
+    /// Also if it is not a regular file, is longer than `bytes_max` or isn't UTF-8.
+    pub(crate) fn read_text(&self, path: &Path, bytes_max: u64) -> io::Result<String> {
+        let file = self.open_file(path)?;
+        let mut text = String::new();
+        file.take(bytes_max.saturating_add(1)).read_to_string(&mut text)?;
+        if u64::try_from(text.len()).unwrap_or(u64::MAX) > bytes_max {
+            return Err(io::Error::other(format!("longer than {bytes_max} bytes")));
+        }
+        Ok(text)
+    }
+
+    /// The names of the entries of the directory at `path`, sorted.
+    pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        let handle = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        entries(handle.as_fd())
+    }
 }
 
 /// The names of a directory's entries, sorted.
@@ -148,8 +174,35 @@ mod tests {
     /// Tests both ways of opening a path.
     fn check(inside: &OwnedFd, path: &str, kernel: Result<(), Errno>, walked: Result<(), Errno>) {
         let path = Path::new(path);
-        assert_eq!(locate(inside.as_fd(), path).map(drop), kernel, "{path:?}");
+        let located = open(inside.as_fd(), path, OFlags::PATH, Symlinks::Beneath);
+        assert_eq!(located.map(drop), kernel, "{path:?}");
         assert_eq!(walk(inside.as_fd(), path, OFlags::PATH).map(drop), walked, "walk {path:?}");
+    }
+
+    #[test]
+    fn links_of_an_operator_lead_anywhere_unless_all_are_forbidden() {
+        let scratch = Scratch::new();
+        scratch.file("outside/weights", "x");
+        scratch.file("model/1/model.onnx", "x");
+        let root = scratch.path();
+        symlink(root.join("outside/weights"), root.join("model/1/absolute")).unwrap();
+        symlink("../../outside", root.join("model/1/directory")).unwrap();
+        symlink("model", root.join("link")).unwrap();
+        let check = |directory: &str, symlinks, path: &str, expected: Result<(), Errno>| {
+            let opened = OpenDirectory::open(&root.join(directory), symlinks);
+            let located = opened.and_then(|one| Ok(one.locate(Path::new(path))?));
+            let actual = located.map(drop).map_err(|error| error.raw_os_error());
+            assert_eq!(actual, expected.map_err(|errno| Some(errno.raw_os_error())), "{path}");
+        };
+        for path in ["1/absolute", "1/directory/weights", "1/model.onnx", ""] {
+            check("model", Symlinks::Followed, path, Ok(()));
+            check("link", Symlinks::Followed, path, Ok(()));
+        }
+        check("model", Symlinks::Beneath, "1/absolute", Err(Errno::XDEV));
+        check("link", Symlinks::Beneath, "1/model.onnx", Ok(()));
+        check("model", Symlinks::Forbidden, "1/model.onnx", Ok(()));
+        check("model", Symlinks::Forbidden, "1/directory/weights", Err(Errno::LOOP));
+        check("link", Symlinks::Forbidden, "1/model.onnx", Err(Errno::LOOP));
     }
 
     #[test]
@@ -185,9 +238,9 @@ mod tests {
         std::fs::write(scratch.path().join("bytes"), [0xff, 0xfe]).unwrap();
         std::fs::create_dir(scratch.path().join("folder")).unwrap();
         rustix::fs::mkfifoat(CWD, scratch.path().join("pipe"), Mode::RWXU).unwrap();
-        let inside = open_directory(scratch.path()).unwrap();
+        let inside = OpenDirectory::open(scratch.path(), Symlinks::Beneath).unwrap();
         let read = |name: &str, bytes_max| {
-            let outcome = read_text(inside.as_fd(), Path::new(name), bytes_max);
+            let outcome = inside.read_text(Path::new(name), bytes_max);
             outcome.map_err(|error| error.to_string())
         };
         assert_eq!(read("text", 5), Ok("12345".to_owned()));

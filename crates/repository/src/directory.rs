@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,25 +10,22 @@ use galatea_infer::Status;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use crate::beneath;
+use crate::beneath::{self, OpenDirectory, Symlinks};
 use crate::temporary::TemporaryDirectory;
 
-/// The directory of a model, with the handle of the directory that links in it must not
-/// leave.
+/// The directory of a model. It is opened anew for each use, so that a model that serves
+/// holds no descriptor of it, and a repository may be replaced while the server runs.
 #[derive(Clone, Debug)]
 pub struct ModelDirectory {
     path: PathBuf,
-    /// Links inside the model's directory may lead to anywhere below this.
-    boundary: Arc<OwnedFd>,
-    /// The path from the boundary to the model's directory.
-    prefix: PathBuf,
+    symlinks: Symlinks,
     /// Removes the directory with its last user.
     _temporary: Option<Arc<TemporaryDirectory>>,
 }
 
 impl ModelDirectory {
-    pub(crate) const fn new(path: PathBuf, boundary: Arc<OwnedFd>, prefix: PathBuf) -> Self {
-        Self { path, boundary, prefix, _temporary: None }
+    pub(crate) const fn new(path: PathBuf, symlinks: Symlinks) -> Self {
+        Self { path, symlinks, _temporary: None }
     }
 
     /// The same directory, removed with its last user.
@@ -43,6 +39,12 @@ impl ModelDirectory {
         &self.path
     }
 
+    /// The path behind all links, which another directory in its place doesn't have.
+    #[must_use]
+    pub fn real_path(&self) -> PathBuf {
+        std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone())
+    }
+
     /// The path of a file or directory in the model's directory, for names from a
     /// configuration.
     ///
@@ -54,20 +56,13 @@ impl ModelDirectory {
         self.resolve_in(Path::new(""), name)
     }
 
-    pub(crate) fn boundary(&self) -> &OwnedFd {
-        &self.boundary
-    }
-
-    /// The path from the boundary to an entry of the model's directory. An empty `name`
-    /// is the directory itself.
-    pub(crate) fn prefixed(&self, name: &Path) -> PathBuf {
-        let path = self.prefix.join(name);
-        if path.as_os_str().is_empty() { PathBuf::from(".") } else { path }
+    pub(crate) fn open(&self) -> io::Result<OpenDirectory> {
+        OpenDirectory::open(&self.path, self.symlinks)
     }
 
     pub(crate) fn resolve_in(&self, folder: &Path, name: &str) -> Result<PathBuf, Status> {
         let inside = folder.join(checked_relative(name)?);
-        match beneath::locate(self.boundary.as_fd(), &self.prefixed(&inside)) {
+        match self.open().and_then(|directory| Ok(directory.locate(&inside)?)) {
             Ok(handle) => {
                 let kind = beneath::file_type(&handle).map_err(io::Error::from);
                 // Opening a named pipe would block until another process writes to it.
@@ -80,7 +75,7 @@ impl ModelDirectory {
                     Err(error) => Err(self.open_error(&inside, name, error)),
                 }
             }
-            Err(error) => Err(self.open_error(&inside, name, error.into())),
+            Err(error) => Err(self.open_error(&inside, name, error)),
         }
     }
 
@@ -91,7 +86,9 @@ impl ModelDirectory {
         size: ExpectedFileSize,
     ) -> Result<Vec<u8>, Status> {
         let inside = folder.join(checked_relative(name)?);
-        let content = beneath::open_file(self.boundary.as_fd(), &self.prefixed(&inside))
+        let content = self
+            .open()
+            .and_then(|directory| directory.open_file(&inside))
             .map_err(|error| self.open_error(&inside, name, error))?;
         read_sized(content, size).map_err(|reason| {
             Status::invalid_argument(format!("file '{}' {reason}", inside.display()))

@@ -21,10 +21,12 @@
 //!
 //! # Paths
 //!
-//! Files are opened relative to the handle of a directory, and the kernel refuses a path
-//! that leads out of it. Paths are never compared as text. The operator's links count: a
-//! model's directory may be a link to anywhere, and links below it may lead to anywhere
-//! in the same repository. Names from a configuration may not even contain `..`.
+//! Files are opened relative to the handle of a directory, and paths are never compared as
+//! text. Names from a configuration lead down and may not even contain `..`. Links that an
+//! operator made in a repository are followed to anywhere, unless [`ScanOptions`] forbid
+//! them; in a directory with files of a client the kernel refuses a path that leads out.
+//! Directories are opened anew for each scan and each load: a repository may be replaced
+//! while the server runs.
 //!
 //! # Example
 //!
@@ -60,6 +62,7 @@ mod testing;
 mod version;
 mod version_directory;
 
+pub use beneath::Symlinks;
 pub use directory::ModelDirectory;
 pub use name::{InvalidName, check_model_name, check_new_model_name};
 pub use overlay::Overlays;

@@ -8,14 +8,13 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use galatea_infer::Status;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::beneath;
+use crate::beneath::{self, Symlinks};
 use crate::directory::{ModelDirectory, checked_relative};
 use crate::source::ModelSource;
 use crate::temporary::TemporaryDirectory;
@@ -56,8 +55,7 @@ impl Overlays {
             let relative = checked_relative(path)?;
             write(&handle, relative, content).map_err(|error| write_error(path, &error))?;
         }
-        let directory =
-            ModelDirectory::new(temporary.path.clone(), Arc::new(handle), PathBuf::new());
+        let directory = ModelDirectory::new(temporary.path.clone(), Symlinks::Beneath);
         let source = ModelSource::without_config(name, directory.with_temporary(temporary));
         source.map_err(|reason| Status::internal(format!("model '{name}': {reason}")))
     }

@@ -16,7 +16,7 @@ use crate::source::{ModelSource, ScanOptions};
 
 /// Model repositories, searched in the order of their paths. Each scan or lookup sees
 /// the set of repositories as it was when the call began.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Repository {
     roots: Lock<Arc<Roots>>,
     /// Whether repositories may have models of the same name.
@@ -65,7 +65,9 @@ impl Repository {
     ) -> Result<(), RegisterError> {
         let root = Root::open(path.into()).map_err(|error| match error {
             RepositoryError::Cloud { .. } => RegisterError::Unsupported(error),
-            RepositoryError::Open { path, .. } => RegisterError::NotFound { path },
+            RepositoryError::Missing { path } | RepositoryError::NotDirectory { path } => {
+                RegisterError::NotFound { path }
+            }
         })?;
         if let Some((_, name)) = names.iter().find(|(_, name)| !self.allows(name)) {
             let (path, reason) = (root.path().display().to_string(), ambiguous_name(name));

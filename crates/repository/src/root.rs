@@ -4,13 +4,11 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType};
-use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::beneath;
+use crate::beneath::{self, Symlinks};
 use crate::directory::ModelDirectory;
 use crate::name::check_model_name;
 
@@ -29,21 +27,25 @@ pub enum RepositoryError {
         /// The address.
         path: String,
     },
-    /// It can't be opened as a directory.
-    #[error("can't open model repository '{path}': {source}")]
-    Open {
+    /// There is nothing at the path, in Triton's words.
+    #[error("failed to stat file {path}")]
+    Missing {
         /// The path.
         path: String,
-        /// Why it can't be opened.
-        source: io::Error,
+    },
+    /// It is no directory, in Triton's words.
+    #[error("repository path is not a valid directory")]
+    NotDirectory {
+        /// The path.
+        path: String,
     },
 }
 
-/// The open directory of a repository.
+/// The directory of a repository. It is opened anew for each scan and each lookup, because
+/// it may be replaced while the server runs, as by a release script that switches a link.
 #[derive(Debug)]
 pub(crate) struct Root {
     path: PathBuf,
-    handle: Arc<OwnedFd>,
 }
 
 /// The entries of a repository's directory that are, or may be, directories of models.
@@ -59,9 +61,10 @@ impl Root {
         if CLOUD_SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
             return Err(RepositoryError::Cloud { path: text });
         }
-        match beneath::open_directory(&path) {
-            Ok(handle) => Ok(Self { path, handle: Arc::new(handle) }),
-            Err(source) => Err(RepositoryError::Open { path: text, source }),
+        match std::fs::metadata(&path) {
+            Ok(found) if found.is_dir() => Ok(Self { path }),
+            Ok(_) => Err(RepositoryError::NotDirectory { path: text }),
+            Err(_) => Err(RepositoryError::Missing { path: text }),
         }
     }
 
@@ -72,14 +75,16 @@ impl Root {
     /// Whether the repository has an entry of this name that is, or may be, a
     /// directory.
     pub(crate) fn has(&self, name: &str) -> bool {
-        rustix::fs::statat(&self.handle, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
-            && !self.is_other_file(OsStr::new(name))
+        let Ok(handle) = beneath::open_directory(&self.path) else { return false };
+        rustix::fs::statat(&handle, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+            && !is_other_file(&handle, OsStr::new(name))
     }
 
     pub(crate) fn list(&self) -> io::Result<RootListing> {
         let mut listing = RootListing { names: Vec::new(), invalid: Vec::new() };
-        for entry in beneath::entries(self.handle.as_fd())? {
-            if self.is_other_file(&entry) {
+        let handle = beneath::open_directory(&self.path)?;
+        for entry in beneath::entries(handle.as_fd())? {
+            if is_other_file(&handle, &entry) {
                 continue;
             }
             let name = entry.to_string_lossy();
@@ -95,30 +100,28 @@ impl Root {
         Ok(listing)
     }
 
-    /// Whether an entry is certainly not a directory, such as a text file beside the
-    /// models. An entry that can't be examined may be a directory.
-    fn is_other_file(&self, entry: &OsStr) -> bool {
-        let status = rustix::fs::statat(&self.handle, entry, AtFlags::empty());
-        status.is_ok_and(|status| FileType::from_raw_mode(status.st_mode) != FileType::Directory)
-    }
-
-    /// The directory of a model. Links in it may lead to anywhere in the repository. If
-    /// the entry itself is a link out of the repository, they may only lead to anywhere
-    /// below its target.
+    /// The directory of a model.
     ///
     /// # Errors
     ///
     /// Why it can't be opened, for messages.
-    pub(crate) fn model_directory(&self, name: &str) -> Result<ModelDirectory, String> {
+    pub(crate) fn model_directory(
+        &self,
+        name: &str,
+        symlinks: Symlinks,
+    ) -> Result<ModelDirectory, String> {
         let path = self.path.join(name);
-        let open = |path: PathBuf| match beneath::locate(self.handle.as_fd(), Path::new(name)) {
-            Ok(_) => Ok(ModelDirectory::new(path, self.handle.clone(), PathBuf::from(name))),
-            Err(Errno::XDEV) => {
-                let own = beneath::open_entry(self.handle.as_fd(), OsStr::new(name))?;
-                Ok(ModelDirectory::new(path, Arc::new(own), PathBuf::new()))
-            }
-            Err(error) => Err(io::Error::from(error)),
-        };
-        open(path.clone()).map_err(|error| format!("can't open '{}': {error}", path.display()))
+        let directory = ModelDirectory::new(path.clone(), symlinks);
+        match directory.open() {
+            Ok(_) => Ok(directory),
+            Err(error) => Err(format!("can't open '{}': {error}", path.display())),
+        }
     }
+}
+
+/// Whether an entry is certainly not a directory, such as a text file beside the models. An
+/// entry that can't be examined may be a directory.
+fn is_other_file(root: &OwnedFd, entry: &OsStr) -> bool {
+    let status = rustix::fs::statat(root, entry, AtFlags::empty());
+    status.is_ok_and(|status| FileType::from_raw_mode(status.st_mode) != FileType::Directory)
 }

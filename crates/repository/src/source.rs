@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use galatea_policy::ModificationTimes;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use crate::beneath;
+use crate::beneath::{self, Symlinks};
 use crate::directory::ModelDirectory;
 use crate::modification::DirectoryTimes;
 use crate::root::Root;
@@ -31,6 +30,8 @@ pub struct ScanOptions {
     /// Models that have `configs/NAME.pbtxt` with this name use it instead of
     /// their `config.pbtxt`.
     pub config_name: Option<String>,
+    /// What happens to links in the models' directories.
+    pub symlinks: Symlinks,
 }
 
 /// A model as a scan found it.
@@ -77,22 +78,21 @@ pub struct VersionSource {
 
 impl ModelSource {
     /// The model in a directory outside the repositories, which a repository agent
-    /// named. Links in it may lead to anywhere below it.
+    /// named.
     ///
     /// # Errors
     ///
     /// What can't be read.
     pub fn at(name: &str, path: &Path, options: &ScanOptions) -> Result<Self, String> {
-        let handle = beneath::open_directory(path)
-            .map_err(|error| format!("can't open '{}': {error}", path.display()))?;
-        let directory = ModelDirectory::new(path.to_owned(), Arc::new(handle), PathBuf::new());
+        let directory = ModelDirectory::new(path.to_owned(), options.symlinks);
+        directory.open().map_err(|error| format!("can't open '{}': {error}", path.display()))?;
         let config = read_config(&directory, options)?;
         Ok(Self { config, ..Self::without_config(name, directory)? })
     }
 
     /// The model in this directory of a repository.
     pub(crate) fn read(root: &Root, name: &str, options: &ScanOptions) -> Result<Self, String> {
-        let directory = root.model_directory(name)?;
+        let directory = root.model_directory(name, options.symlinks)?;
         // The times are read first: a file that changes while it is read is newer then.
         let times = DirectoryTimes::read(&directory);
         let config = read_config(&directory, options)?;
@@ -143,8 +143,8 @@ impl ModelSource {
 }
 
 fn is_directory(model: &ModelDirectory, name: &str) -> Result<bool, String> {
-    let handle = beneath::locate(model.boundary().as_fd(), &model.prefixed(Path::new(name)));
-    let kind = handle.and_then(|handle| beneath::file_type(&handle));
+    let located = model.open().and_then(|directory| Ok(directory.locate(Path::new(name))?));
+    let kind = located.and_then(|handle| Ok(beneath::file_type(&handle)?));
     match (kind, version_number(name)) {
         (Ok(kind), _) => Ok(kind == FileType::Directory),
         // A broken link with a version's name is an error of the model. Other broken
@@ -155,8 +155,8 @@ fn is_directory(model: &ModelDirectory, name: &str) -> Result<bool, String> {
 }
 
 fn list(model: &ModelDirectory, folder: &Path) -> Result<Vec<OsString>, String> {
-    beneath::list(model.boundary().as_fd(), &model.prefixed(folder))
-        .map_err(|error| describe(model, folder, error))
+    let listed = model.open().and_then(|directory| directory.list(folder));
+    listed.map_err(|error| describe(model, folder, error))
 }
 
 fn read_config(
@@ -173,18 +173,17 @@ fn read_config(
 }
 
 fn read_optional(model: &ModelDirectory, path: &Path) -> Result<Option<ConfigFile>, String> {
-    match beneath::read_text(model.boundary().as_fd(), &model.prefixed(path), CONFIG_BYTES_MAX) {
+    match model.open().and_then(|directory| directory.read_text(path, CONFIG_BYTES_MAX)) {
         Ok(text) => Ok(Some(ConfigFile { path: model.path().join(path), text })),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(describe(model, path, error)),
     }
 }
 
-fn describe(model: &ModelDirectory, path: &Path, error: impl Into<io::Error>) -> String {
-    let error = error.into();
+fn describe(model: &ModelDirectory, path: &Path, error: io::Error) -> String {
     let path = model.path().join(path);
     if error.raw_os_error() == Some(Errno::XDEV.raw_os_error()) {
-        return format!("'{}' leads out of the repository", path.display());
+        return format!("'{}' leads out of the model's directory", path.display());
     }
     format!("can't read '{}': {error}", path.display())
 }

@@ -137,8 +137,12 @@ impl ServerControl for Control {
     ) -> Result<Vec<ModelStatistics>, Status> {
         Ok(Vec::new())
     }
-    fn repository_index(&self, _: Pass<api::ModelRepository>, _: bool) -> Vec<RepositoryEntry> {
-        Vec::new()
+    fn repository_index(
+        &self,
+        _: Pass<api::ModelRepository>,
+        _: bool,
+    ) -> Result<Vec<RepositoryEntry>, Status> {
+        Ok(Vec::new())
     }
     fn load_model(
         &self,

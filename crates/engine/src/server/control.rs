@@ -28,7 +28,13 @@ const EXTENSIONS: [&str; 9] = [
 
 impl Server {
     fn find(&self, name: &str, version: Option<i64>) -> Result<Arc<ModelHandle>, Status> {
-        self.registry.snapshot().find(name, version).cloned()
+        let found = self.registry.snapshot().find(name, version).cloned();
+        found.map_err(|status| self.check_initialized().err().unwrap_or(status))
+    }
+
+    /// A server that could not be initialized only says so, as Triton does.
+    pub(super) fn check_initialized(&self) -> Result<(), Status> {
+        if self.is_failed() { Err(Status::unavailable("Server not ready")) } else { Ok(()) }
     }
 
     /// Whether the model itself says that it is ready.
@@ -48,15 +54,15 @@ impl Server {
 
 impl ServerControl for Server {
     fn live(&self, _: Pass<api::Health>) -> bool {
-        true
+        !self.is_failed()
     }
 
     fn ready(&self, _: Pass<api::Health>) -> Result<bool, Status> {
         if self.is_exiting() {
             return Err(Status::unavailable("Server exiting"));
         }
-        if !self.options.strict_readiness {
-            return Ok(true);
+        if self.is_failed() || !self.options.strict_readiness {
+            return Ok(!self.is_failed());
         }
         let snapshot = self.registry.snapshot();
         Ok(snapshot.all_ready() && snapshot.ready().all(|model| self.can_serve(model)))
@@ -71,6 +77,7 @@ impl ServerControl for Server {
         if self.is_exiting() {
             return Err(Status::unavailable("Server not ready"));
         }
+        self.check_initialized()?;
         match self.find(name, version) {
             Ok(model) => Ok(self.can_serve(&model)),
             Err(status) if matches!(status.code(), Code::NotFound | Code::Unavailable) => Ok(false),
@@ -104,6 +111,7 @@ impl ServerControl for Server {
         name: &str,
         version: Option<i64>,
     ) -> Result<ModelMetadata, Status> {
+        self.check_initialized()?;
         let snapshot = self.registry.snapshot();
         let model = snapshot.find(name, version)?;
         let versions = match version {
@@ -155,6 +163,7 @@ impl ServerControl for Server {
         name: Option<&str>,
         version: Option<i64>,
     ) -> Result<Vec<ModelStatistics>, Status> {
+        self.check_initialized()?;
         let snapshot = self.registry.snapshot();
         let Some(name) = name else {
             let mut all: Vec<ModelStatistics> =
@@ -186,9 +195,10 @@ impl ServerControl for Server {
         &self,
         _: Pass<api::ModelRepository>,
         only_ready: bool,
-    ) -> Vec<RepositoryEntry> {
+    ) -> Result<Vec<RepositoryEntry>, Status> {
+        self.check_initialized()?;
         let listed = self.manager.names();
-        self.registry.snapshot().index(&listed, only_ready)
+        Ok(self.registry.snapshot().index(&listed, only_ready))
     }
 
     fn load_model(
@@ -197,6 +207,7 @@ impl ServerControl for Server {
         name: &str,
         parameters: LoadParameters,
     ) -> Result<(), Status> {
+        self.check_initialized()?;
         self.manager.load(name, parameters)
     }
 
@@ -206,6 +217,7 @@ impl ServerControl for Server {
         name: &str,
         unload_dependents: bool,
     ) -> Result<(), Status> {
+        self.check_initialized()?;
         self.manager.unload(name, unload_dependents)
     }
 

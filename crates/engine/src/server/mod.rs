@@ -63,6 +63,8 @@ pub struct Server {
     reaper: Reaper,
     /// Set once, when the server begins to stop.
     exiting: AtomicBool,
+    /// Set at most once, before any request: there is nothing to serve from.
+    failed: AtomicBool,
 }
 
 impl Server {
@@ -102,7 +104,14 @@ impl Server {
             retries: options.load_retries,
             log: options.log.clone(),
         });
-        Ok(Self { options, registry, manager, reaper, exiting: AtomicBool::new(false) })
+        Ok(Self {
+            options,
+            registry,
+            manager,
+            reaper,
+            exiting: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+        })
     }
 
     /// The counters of the response cache, if it has any.
@@ -133,6 +142,16 @@ impl Server {
     /// go on.
     pub fn begin_exit(&self) {
         self.exiting.store(true, Ordering::Release);
+    }
+
+    /// The server could not be initialized. It is neither live nor ready from now on, and
+    /// answers nothing else than its own metadata.
+    pub fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    fn is_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     /// Whether [`Server::begin_exit`] was called.
@@ -167,7 +186,10 @@ impl InferenceService for Server {
         let snapshot = self.registry.snapshot();
         match snapshot.find(&request.model_name, request.model_version) {
             Ok(model) => model.infer(request, sender),
-            Err(status) => refuse(sender, status, &self.options.log),
+            Err(status) => {
+                let status = self.check_initialized().err().unwrap_or(status);
+                refuse(sender, status, &self.options.log);
+            }
         }
     }
 }

@@ -61,7 +61,7 @@ impl TrustedControl for Server {
     }
 
     fn repository_index(&self, only_ready: bool) -> Vec<RepositoryEntry> {
-        ServerControl::repository_index(self, Pass::in_process(), only_ready)
+        ServerControl::repository_index(self, Pass::in_process(), only_ready).unwrap_or_default()
     }
 
     fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {

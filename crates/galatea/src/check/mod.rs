@@ -20,9 +20,7 @@ use galatea_dispatch::{LogSink, ModelDefinition, ResourceLimitCheck, VersionProb
 use galatea_engine::{LoadOverride, Namespaces};
 use galatea_infer::Status;
 use galatea_policy::model_id;
-use galatea_repository::{
-    ModelSource, Repository, Scan, ScanOptions, ScanProblem, versions_to_load,
-};
+use galatea_repository::{ModelSource, Repository, Scan, ScanProblem, versions_to_load};
 use galatea_telemetry::{LogOptions, Logger};
 
 use self::ensembles::Ensembles;
@@ -52,7 +50,7 @@ pub(crate) fn run(
         Namespaces::None => repository,
         Namespaces::Repositories => repository.with_namespaces(),
     };
-    let options = ScanOptions { config_name: settings.model_config_name.clone() };
+    let options = settings.scan_options();
     let scan = repository.scan(&options);
     // The report says everything.
     let silent = LogOptions { info: false, warning: false, error: false, ..LogOptions::default() };

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use galatea_engine::{ControlMode, Namespaces};
+use galatea_repository::Symlinks;
 
 use super::value::{self, Refusal};
 use super::{Flag, Group, Settings};
@@ -19,6 +20,7 @@ pub(super) const GROUP: Group = Group {
         REPOSITORY_POLL_SECS,
         LOAD_MODEL,
         MODEL_CONFIG_NAME,
+        REPOSITORY_SYMLINKS,
         MODEL_LOAD_THREAD_COUNT,
         MODEL_LOAD_RETRY_COUNT,
         MODEL_NAMESPACING,
@@ -143,6 +145,19 @@ const MODEL_CONFIG_NAME: Flag = Flag {
             return Err(Refusal(String::from("the name of a file without a path is needed")));
         }
         settings.model_config_name = Some(value.to_owned());
+        Ok(())
+    },
+};
+
+const REPOSITORY_SYMLINKS: Flag = Flag {
+    name: "repository-symlinks",
+    argument: Some("boolean"),
+    default: "true",
+    help: "Whether symbolic links in model repositories are followed, wherever they lead. With \
+           false a model with one in its path, or in that of a file that it needs, is not loaded.",
+    apply: |settings, value| {
+        settings.repository_symlinks =
+            if value::boolean(value)? { Symlinks::Followed } else { Symlinks::Forbidden };
         Ok(())
     },
 };

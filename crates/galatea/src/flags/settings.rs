@@ -8,6 +8,7 @@ use galatea_dispatch::{HostPolicies, RateLimit, ResourceLimit};
 use galatea_engine::{ControlMode, Namespaces};
 use galatea_gate::access::Rules;
 use galatea_grpc::{CompressionLevel, KeepaliveOptions};
+use galatea_repository::{ScanOptions, Symlinks};
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
 use super::tls::{self, TlsSettings};
@@ -35,6 +36,8 @@ pub(crate) struct Settings {
     pub(crate) auto_complete_config: bool,
     /// The custom configuration to prefer in each model.
     pub(crate) model_config_name: Option<String>,
+    /// What happens to symbolic links in repositories.
+    pub(crate) repository_symlinks: Symlinks,
     /// How models come and go.
     pub(crate) control_mode: ControlMode,
     /// Whether several models may have the same name.
@@ -177,6 +180,7 @@ impl Default for Settings {
             model_repositories: Vec::new(),
             auto_complete_config: true,
             model_config_name: None,
+            repository_symlinks: Symlinks::Followed,
             control_mode: ControlMode::None,
             namespaces: Namespaces::None,
             repository_poll_secs: 15,
@@ -225,6 +229,12 @@ impl Settings {
             settings.grpc.allow = false;
         }
         settings
+    }
+
+    /// What to look for in repositories, and how.
+    pub(crate) fn scan_options(&self) -> ScanOptions {
+        let config_name = self.model_config_name.clone();
+        ScanOptions { config_name, symlinks: self.repository_symlinks }
     }
 
     /// Adds a remark for the log. A flag that is given twice gets one remark.

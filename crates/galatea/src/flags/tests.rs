@@ -85,6 +85,7 @@ fn a_flag_changes_its_setting_alone() {
     check(&[], &[]);
     check(&["--exit-timeout-secs=7"], &["exit_timeout_secs: 7"]);
     check(&["--exit-timeout-secs=-7"], &["exit_timeout_secs: 0"]);
+    check(&["--repository-symlinks=false"], &["repository_symlinks: Forbidden"]);
     check(&["--exit-on-error=off"], &["exit_on_error: false"]);
     check(&["--strict-readiness=FALSE"], &["strict_readiness: false"]);
     check(&["--backend-directory=/a"], &["backend_directory: \"/a\""]);
@@ -507,6 +508,7 @@ fn every_flag_of_triton_is_known_and_few_are_new() {
     let mut expected: BTreeSet<&str> = TRITON_FLAGS.split_whitespace().collect();
     expected.insert("onnxruntime-library");
     expected.insert("memory-limit");
+    expected.insert("repository-symlinks");
     expected.extend(["http-use-ssl", "http-use-ssl-mutual"]);
     expected.extend(["http-server-cert", "http-server-key", "http-root-cert"]);
     expected.extend(known.iter().filter(|name| name.starts_with("connection-")));

@@ -224,7 +224,7 @@ impl ServerControl for Control {
         &self,
         _: Pass<api::ModelRepository>,
         only_ready: bool,
-    ) -> Vec<RepositoryEntry> {
+    ) -> Result<Vec<RepositoryEntry>, Status> {
         let entry = |name: &str, version, state, reason: &str| RepositoryEntry {
             name: name.into(),
             version,
@@ -236,7 +236,7 @@ impl ServerControl for Control {
             entries.push(entry("b", Some(2), Some(ModelState::Unavailable), "unloaded"));
             entries.push(entry("c", None, None, ""));
         }
-        entries
+        Ok(entries)
     }
 
     fn load_model(

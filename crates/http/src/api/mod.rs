@@ -344,7 +344,7 @@ impl Api {
         let index = self
             .run_blocking(move |control| {
                 let _permit = permit;
-                Ok(control.repository_index(pass, only_ready))
+                control.repository_index(pass, only_ready)
             })
             .await?;
         Ok(http_response::json(encode_repository_index(&index)))

@@ -207,7 +207,7 @@ impl ServerControl for FakeControl {
         &self,
         _: Pass<api::ModelRepository>,
         only_ready: bool,
-    ) -> Vec<RepositoryEntry> {
+    ) -> Result<Vec<RepositoryEntry>, Status> {
         let entry = |name: &str, state| RepositoryEntry {
             name: name.into(),
             version: None,
@@ -218,7 +218,7 @@ impl ServerControl for FakeControl {
         if !only_ready {
             entries.push(entry("other", None));
         }
-        entries
+        Ok(entries)
     }
 
     fn load_model(

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::Symlinks;
 use crate::testing::Scratch;
 
 /// What a scan found, a line each.
@@ -102,15 +103,15 @@ fn a_custom_configuration_wins_where_it_exists() {
     scratch.file("r/has/config.pbtxt", "default");
     scratch.file("r/has/configs/h100.pbtxt", "custom");
     scratch.file("r/lacks/config.pbtxt", "default");
-    let options = ScanOptions { config_name: Some("h100".to_owned()) };
+    let options = ScanOptions { config_name: Some("h100".to_owned()), ..ScanOptions::default() };
     check_with(&scratch, &["r"], &options, "has: custom\nlacks: default\n");
 }
 
 #[test]
-fn links_that_loop_break_or_lead_out_are_problems_of_their_model() {
+fn cve_2026_47480_links_that_loop_or_break_are_problems_of_their_model() {
     let scratch = Scratch::new();
     scratch.file("r/good/1/f", "");
-    scratch.file("outside/config.pbtxt", "secret");
+    scratch.file("outside/config.pbtxt", "linked");
     for model in ["loop", "broken", "leaves", "harmless"] {
         std::fs::create_dir(scratch.path().join("r").join(model)).unwrap();
     }
@@ -124,12 +125,55 @@ fn links_that_loop_break_or_lead_out_are_problems_of_their_model() {
 good: no config
   1 [\"f\"]
 harmless: no config
+leaves: linked
 problem: failed to poll model 'broken': can't read '@/r/broken/1': No such file or directory (os error 2)
-problem: failed to poll model 'leaves': '@/r/leaves/config.pbtxt' leads out of the repository
 problem: failed to poll model 'loop': can't read '@/r/loop/1': Too many levels of symbolic links (os error 40)
 problem: failed to poll model 'self': can't open '@/r/self': Too many levels of symbolic links (os error 40)
 ";
     check(&scratch, &["r"], expected);
+}
+
+#[test]
+fn a_repository_that_is_replaced_is_read_anew() {
+    let scratch = Scratch::new();
+    scratch.file("one/a/1/f", "");
+    scratch.file("two/a/2/g", "");
+    scratch.file("two/b/1/f", "");
+    let link = scratch.path().join("current");
+    symlink("one", &link).unwrap();
+    let repository = Repository::open([&link]).unwrap();
+    let versions = |name: &str| match repository.find(name, &ScanOptions::default()) {
+        Lookup::Models(models) => {
+            models[0].versions.iter().map(|version| version.number).collect::<Vec<_>>()
+        }
+        _ => Vec::new(),
+    };
+    assert_eq!((versions("a"), versions("b")), (vec![1], vec![]));
+    symlink("two", scratch.path().join("next")).unwrap();
+    std::fs::rename(scratch.path().join("next"), &link).unwrap();
+    assert_eq!((versions("a"), versions("b")), (vec![2], vec![1]));
+    assert_eq!(repository.scan(&ScanOptions::default()).models.len(), 2);
+    assert_eq!(repository.names().len(), 2);
+    std::fs::remove_file(&link).unwrap();
+    assert!(versions("a").is_empty(), "it is gone");
+    assert_eq!(repository.scan(&ScanOptions::default()).problems.len(), 1);
+}
+
+#[test]
+fn no_link_is_followed_if_links_are_forbidden() {
+    let scratch = Scratch::new();
+    scratch.file("r/good/1/f", "");
+    scratch.file("outside/1/f", "");
+    symlink("../outside", scratch.path().join("r/linked")).unwrap();
+    std::fs::create_dir(scratch.path().join("r/inner")).unwrap();
+    symlink("../good/1", scratch.path().join("r/inner/1")).unwrap();
+    symlink("r", scratch.path().join("root")).unwrap();
+    // The operator named the repository, so a link there is no link in it.
+    let repository = Repository::open([scratch.path().join("root")]).unwrap();
+    let options = ScanOptions { symlinks: Symlinks::Forbidden, ..ScanOptions::default() };
+    let scan = repository.scan(&options);
+    let names: Vec<&str> = scan.models.iter().map(|model| model.name.as_str()).collect();
+    assert_eq!((names, scan.problems.len()), (vec!["good"], 2), "{:?}", scan.problems);
 }
 
 #[test]
@@ -178,12 +222,6 @@ fn repositories_that_are_not_local_directories_are_refused() {
          yet: copy it to a local directory"
     );
     let at = |name: &str| scratch.path().join(name).display().to_string();
-    assert_eq!(
-        open(&at("file")),
-        "can't open model repository '@/file': Not a directory (os error 20)"
-    );
-    assert_eq!(
-        open(&at("nothing")),
-        "can't open model repository '@/nothing': No such file or directory (os error 2)"
-    );
+    assert_eq!(open(&at("file")), "repository path is not a valid directory");
+    assert_eq!(open(&at("nothing")), "failed to stat file @/nothing");
 }
