@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
@@ -100,3 +100,24 @@ def check_refused(call: object, message: object, text: str) -> None:
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT, error
     assert text in error.details(), error
     assert len(error.details()) < TEXT_BYTES_MAX
+
+
+#: How often a hostile request is repeated, after a few rounds that fill caches.
+REPETITIONS = 100
+WARMUP_REPETITIONS = 20
+
+#: What repetitions may leave in memory: noise of allocators, and nothing for each.
+LEFT_KILOBYTES = 16 * 1024
+
+
+def repeat(server: Server, attempt: Callable[[], object]) -> None:
+    """Repeats a hostile request. The server lives, serves, and its memory stays flat."""
+    with unharmed(server):
+        for _ in range(WARMUP_REPETITIONS):
+            attempt()
+        before = resident_kilobytes(server)
+        for _ in range(REPETITIONS):
+            attempt()
+        wait_until(
+            lambda: resident_kilobytes(server) - before < LEFT_KILOBYTES, 20, "memory stays flat"
+        )

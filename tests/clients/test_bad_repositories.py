@@ -108,7 +108,7 @@ BAD_MODELS = {
     "empty_version": BadModel(directories("1"), "Its newest version is empty."),
     "empty_version_of_onnx": BadModel(
         files(config_pbtxt=ONNX, v1__model_onnx=ADDS_NOTHING, v2__notes=b""),
-        "/2/model.onnx'",
+        "'2/model.onnx'",
         is_known=True,
     ),
     "no_version": BadModel(directories(), "Could not determine backend"),

@@ -1,21 +1,634 @@
-"""Published vulnerabilities of servers like this one, as requests over real connections.
+"""Published vulnerabilities of servers like this one, each as the shape of a request.
 
-Each test bears the identifier of what it repeats, and ends with a server that serves. The doors'
-own tests have more of them (crates/http/tests/door/hostile.rs).
+Each test bears the identifiers of its rows. It repeats the shape a hundred times and ends
+with a live server, a good response and flat memory: see `resilience.repeat`.
+
+Restricted APIs have a file of their own. Client shared memory does not exist here, so that its
+rows are about calls that are refused.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import gzip
+import itertools
+import json
 import pathlib
+import random
+import threading
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
+import grpc
 import pytest
-from conftest import StartServer
-from server import Server, resident_kilobytes
+from tritonclient.grpc import service_pb2
 
-MEBIBYTE = 1 << 20
+from conftest import StartServer
+from raw_http import Connection, get, post
+from resilience import (
+    GOOD_MODEL,
+    GOOD_REQUEST,
+    MEBIBYTE,
+    check_serving,
+    grpc_stub,
+    infer_message,
+    peak_kilobytes,
+    refusal,
+    repeat,
+    unharmed,
+)
+from server import HEADER_LENGTH, Reply, Server, resident_kilobytes
+from test_hardening import (
+    EXPLICIT,
+    SPARE_MODEL,
+    explicit,  # noqa: F401
+    identity_config,
+    load,
+    repository,  # noqa: F401
+    unload,
+    write_identity,
+)
+
+pytestmark = pytest.mark.galatea_only
+
+INFER = f"/v2/models/{GOOD_MODEL}/infer"
+TENSOR = GOOD_REQUEST["inputs"][0]
+
+
+def check_refused(reply: Reply, *statuses: int) -> None:
+    """The reply is an error with a text."""
+    assert reply.status in (statuses or (400,)), reply
+    assert reply.error()
+
+
+def raw_exchange(server: Server, *parts: bytes) -> int | None:
+    """Sends bytes while the server takes them; the status of its response, if any."""
+    with Connection(server) as connection:
+        connection.send_while_accepted(parts)
+        with contextlib.suppress(OSError):
+            connection.finish_sending()
+        response = connection.read_response()
+        return response[0] if response else None
+
+
+def chunked(path: str) -> bytes:
+    """The head of a POST request with chunks."""
+    return get(path, "Transfer-Encoding: chunked").replace(b"GET", b"POST", 1)
+
+
+# Loading.
+
+
+def test_cve_2023_31036_files_of_a_load_stay_inside(explicit: Server) -> None:  # noqa: F811
+    """A path that walks out of the model's directory writes nothing."""
+    target = pathlib.Path("/tmp/galatea_cve_2023_31036")
+    config = json.dumps(identity_config(SPARE_MODEL))
+
+    def attempt() -> None:
+        for path in (f"../../{target.name}", str(target), f"1/../../../{target.name}"):
+            reply = load(explicit, SPARE_MODEL, {"config": config, f"file:{path}": "AAAA"})
+            check_refused(reply, 400, 500)
+
+    repeat(explicit, attempt)
+    assert not target.exists()
+
+
+def test_cve_2024_53880_huge_declared_lengths(explicit: Server) -> None:  # noqa: F811
+    """More than 2 GiB of base 64, refused before anything arrives."""
+    path = f"/v2/repository/models/{SPARE_MODEL}/load"
+
+    def attempt() -> None:
+        for length in (2**31 + 1, 2**32, 2**62):
+            head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
+            assert raw_exchange(explicit, head.encode(), b'{"parameters":{') == 400
+
+    repeat(explicit, attempt)
+
+
+@pytest.mark.parametrize("field", ["default_model_filename", "label_filename"])
+def test_cve_2025_23268_2026_24147_files_of_a_configuration_stay_inside(
+    explicit: Server,  # noqa: F811
+    repository: pathlib.Path,  # noqa: F811
+    field: str,
+) -> None:
+    """No file beside the model's directory is read and returned."""
+    secret = repository / "secret"
+    secret.write_text("secret label\n")
+    config = {**identity_config(SPARE_MODEL), "backend": "onnxruntime"}
+
+    def attempt() -> None:
+        for path in ("../secret", "../../secret", str(secret), "1/../../secret"):
+            changed = json.loads(json.dumps(config))
+            if field == "label_filename":
+                changed["backend"] = "identity"
+                changed["output"][0]["label_filename"] = path
+            else:
+                changed[field] = path
+            reply = load(explicit, SPARE_MODEL, {"config": json.dumps(changed)})
+            check_refused(reply, 400, 500)
+            assert b"secret label" not in reply.body
+
+    repeat(explicit, attempt)
+    secret.unlink()
+
+
+def test_cve_2025_23316_names_reach_no_shell(explicit: Server) -> None:  # noqa: F811
+    """Names that a shell would execute."""
+    target = pathlib.Path("/tmp/galatea_cve_2025_23316")
+
+    def attempt() -> None:
+        for name in (f"a;touch {target}", f"$(touch {target})", f"`touch {target}`", "a|b&c"):
+            check_refused(load(explicit, name), 400, 404, 500)
+
+    repeat(explicit, attempt)
+    assert not target.exists()
+
+
+def test_cve_2025_23335_23336_configurations_with_wrong_values(
+    explicit: Server,  # noqa: F811
+) -> None:
+    """Values of a valid configuration replaced at random."""
+    source = random.Random(23335)
+    values: list[Any] = [0, -1, 2**31, 2**63, -(2**63), 1.5, "", "x", None, [], {}, True, [[]]]
+
+    def replace(document: Any) -> Any:
+        if isinstance(document, dict) and document and source.random() < 0.8:
+            key = source.choice(sorted(document))
+            return {**document, key: replace(document[key])}
+        if isinstance(document, list) and document and source.random() < 0.8:
+            return [replace(document[0]), *document[1:]]
+        return source.choice(values)
+
+    base = {
+        **identity_config(SPARE_MODEL),
+        "dynamic_batching": {"preferred_batch_size": [4], "max_queue_delay_microseconds": 10},
+        "instance_group": [{"count": 1, "kind": "KIND_CPU"}],
+        "version_policy": {"latest": {"num_versions": 1}},
+    }
+
+    def attempt() -> None:
+        key = source.choice(sorted(set(base) - {"name", "backend"}))
+        config = json.dumps({**base, key: replace(base[key])})
+        reply = load(explicit, SPARE_MODEL, {"config": config})
+        assert reply.status in (200, 400, 500), reply
+
+    repeat(explicit, attempt)
+    assert unload(explicit, SPARE_MODEL).status == 200
+
+
+def test_cve_2025_33238_33254_loads_unloads_and_requests_at_once(
+    explicit: Server,  # noqa: F811
+) -> None:
+    """Control and inference of one model in parallel never mix its state up."""
+    with unharmed(explicit), concurrent.futures.ThreadPoolExecutor(6) as pool:
+
+        def change(number: int) -> None:
+            reply = (load, unload)[number % 2](explicit, SPARE_MODEL)
+            assert reply.status in (200, 400), reply
+
+        def ask(number: int) -> None:
+            tensor = {**TENSOR, "data": [number]}
+            reply = explicit.infer(SPARE_MODEL, {"inputs": [tensor]})
+            assert reply.status in (200, 400, 404, 503), reply
+            if reply.status == 200:
+                assert reply.json()["outputs"][0]["data"] == [number]
+
+        changes = [pool.submit(change, number) for number in range(100)]
+        requests = [pool.submit(ask, number) for number in range(300)]
+        for one in changes + requests:
+            one.result()
+        assert load(explicit, SPARE_MODEL).status == 200
+        assert explicit.infer(SPARE_MODEL, GOOD_REQUEST).status == 200
+        assert unload(explicit, SPARE_MODEL).status == 200
+
+
+def test_cve_2026_24208_24209_names_that_lead_elsewhere(explicit: Server) -> None:  # noqa: F811
+    """Names of models are names, at every door."""
+    names = ("..", " ..", ".. ", ".", "", "  ", "a/b", "../x", "/etc", "%2e%2e", "..%2f")
+
+    def attempt() -> None:
+        for name in names:
+            assert load(explicit, name).status in (400, 404, 500)
+        with grpc_stub(explicit) as stub:
+            for name in names:
+                refusal(
+                    stub.RepositoryModelLoad,
+                    service_pb2.RepositoryModelLoadRequest(model_name=name),
+                )
+
+    repeat(explicit, attempt)
+
+
+def test_cve_2026_47480_links_and_unreadable_files(
+    explicit: Server,  # noqa: F811
+    repository: pathlib.Path,  # noqa: F811
+) -> None:
+    """A link to itself and a file without permissions fail their own model only."""
+    loop = write_identity(repository, "loop")
+    (loop / "config.pbtxt").unlink()
+    (loop / "config.pbtxt").symlink_to("config.pbtxt")
+    nowhere = write_identity(repository, "nowhere")
+    (nowhere / "config.pbtxt").unlink()
+    (nowhere / "config.pbtxt").symlink_to("missing/file")
+
+    def attempt() -> None:
+        for name in ("loop", "nowhere"):
+            reply = load(explicit, name)
+            assert reply.status in (200, 400, 500), reply
+            unload(explicit, name)
+        assert explicit.request("POST", "/v2/repository/index", b"").status == 200
+
+    repeat(explicit, attempt)
+
+
+def test_cve_2026_47606_47627_47630_paths_of_a_configuration(
+    explicit: Server,  # noqa: F811
+    repository: pathlib.Path,  # noqa: F811
+) -> None:
+    """Libraries and environments are not taken from beside the model, such as `m_evil`."""
+    evil = repository / f"{SPARE_MODEL}_evil"
+    evil.mkdir()
+    (evil / "batchstrategy.so").write_bytes(b"\x7fELF")
+
+    def attempt() -> None:
+        for path in (f"../{evil.name}/batchstrategy.so", str(evil / "batchstrategy.so")):
+            config = {
+                **identity_config(SPARE_MODEL),
+                "dynamic_batching": {},
+                "parameters": {"TRITON_BATCH_STRATEGY_PATH": {"string_value": path}},
+            }
+            reply = load(explicit, SPARE_MODEL, {"config": json.dumps(config)})
+            check_refused(reply, 400, 500)
+        for runtime in (f"../{evil.name}/libtriton_x.so", "/etc/passwd"):
+            config = {**identity_config(SPARE_MODEL), "backend": "x", "runtime": runtime}
+            reply = load(explicit, SPARE_MODEL, {"config": json.dumps(config)})
+            check_refused(reply, 400, 500)
+
+    repeat(explicit, attempt)
+    unload(explicit, SPARE_MODEL)
+
+
+# Settings and logs.
+
+
+def test_cve_2024_0087_0100_destinations_are_fixed(server: Server, tmp_path: pathlib.Path) -> None:
+    """No request names the file that logs or traces go to."""
+    target = tmp_path / "written"
+
+    def attempt() -> None:
+        for path, body in (
+            ("/v2/logging", {"log_file": str(target)}),
+            ("/v2/trace/setting", {"trace_file": [str(target)]}),
+            (f"/v2/models/{GOOD_MODEL}/trace/setting", {"trace_file": [str(target)]}),
+        ):
+            check_refused(server.request("POST", path, json.dumps(body).encode()), 400, 501)
+
+    repeat(server, attempt)
+    assert not target.exists()
+
+
+def test_cve_2024_0095_log_lines_are_not_forged(server: Server) -> None:
+    """Line breaks and escapes in names and identifiers are escaped."""
+    forged = "x\r\nE0101 00:00:00.000000 1 forged.cc:1] forged\x1b[31m"
+
+    def attempt() -> None:
+        tensor = {**TENSOR, "name": forged}
+        check_refused(server.infer(GOOD_MODEL, {"inputs": [tensor], "id": forged}))
+
+    repeat(server, attempt)
+    assert "\nE0101 00:00:00.000000 1 forged" not in server.log()
+    assert "\x1b" not in server.log()
+
+
+def test_cve_2026_47481_headers_set_no_reserved_parameters(
+    start_server: StartServer, repository: pathlib.Path  # noqa: F811
+) -> None:
+    """Forwarded headers with the names of parameters that the server reads."""
+    flags = (
+        EXPLICIT,
+        f"--load-model={GOOD_MODEL}",
+        "--http-header-forward-pattern=(timeout|priority|sequence_.*|triton_.*)",
+    )
+    with start_server(repository, *flags) as server:
+        server.wait_until_ready()
+
+        def attempt() -> None:
+            for name in ("timeout", "priority", "sequence_id", "triton_x"):
+                check_refused(server.infer(GOOD_MODEL, GOOD_REQUEST, headers={name: "1"}))
+
+        repeat(server, attempt)
+
+
+# Shared memory, which clients can't register here.
+
+
+def test_cve_2024_0088_0116_2025_23328_2026_47478_no_region_is_registered(
+    server: Server,
+) -> None:
+    """Registering beyond a segment, twice, and unregistering in use: all are refused."""
+    bodies = [
+        {"key": "/x", "offset": offset, "byte_size": size}
+        for offset, size in ((0, 8), (2**63, 2**63), (-1, 8), (8, 2**64 - 1))
+    ]
+
+    def attempt() -> None:
+        for body in bodies:
+            for action in ("register", "unregister", "register"):
+                path = f"/v2/systemsharedmemory/region/r/{action}"
+                check_refused(server.request("POST", path, json.dumps(body).encode()), 400, 501)
+        parameters = {"shared_memory_region": "r", "shared_memory_byte_size": 4}
+        for offset in (0, 2**63, -1):
+            shared = {**parameters, "shared_memory_offset": offset}
+            tensor = {**{k: v for k, v in TENSOR.items() if k != "data"}, "parameters": shared}
+            check_refused(server.infer(GOOD_MODEL, {"inputs": [tensor]}), 400, 501)
+
+    repeat(server, attempt)
+
+
+def test_cve_2025_23318_23319_23320_23329_23333_23334_internal_regions_stay_unknown(
+    server: Server,
+) -> None:
+    """No client reaches the memory between a server and its workers, nor learns a name."""
+    region = "triton_python_backend_shm_region_1"
+
+    def attempt() -> None:
+        path = f"/v2/systemsharedmemory/region/{region}/register"
+        body = {"key": f"/{region}", "offset": 0, "byte_size": 64}
+        check_refused(server.request("POST", path, json.dumps(body).encode()), 400, 501)
+        # An input that is far too large.
+        tensor = {"name": "INPUT0", "datatype": "INT32", "shape": [9, 1000], "data": [0] * 9000}
+        reply = server.infer(GOOD_MODEL, {"inputs": [tensor]})
+        check_refused(reply)
+        assert b"shm" not in reply.body and b"/dev" not in reply.body
+
+    repeat(server, attempt)
+
+
+# Bodies and headers over HTTP.
+
+
+def test_cve_2025_23310_23311_33202_2026_47476_tiny_chunks(server: Server) -> None:
+    """Chunks of one byte, on several handlers in turn, past the number that is allowed."""
+    block = b"1\r\nA\r\n" * 66_000
+    paths = itertools.cycle(
+        (INFER, "/v2/repository/index", f"/v2/repository/models/{GOOD_MODEL}/load")
+    )
+
+    def attempt() -> None:
+        path = next(paths)
+        status = raw_exchange(server, chunked(path), block, b"0\r\n\r\n")
+        assert status in (None, 400, 503), (path, status)
+
+    repeat(server, attempt)
+
+
+def test_cve_2025_23317_json_lengths_that_do_not_match(server: Server) -> None:
+    """The length of the JSON against the body, in one segment and in several."""
+    body = json.dumps(GOOD_REQUEST).encode()
+
+    def attempt() -> None:
+        for length in (len(body) + 1, len(body) - 1, -1, 99_999_999_999, 2**31, 2**64):
+            request = post(INFER, body, f"{HEADER_LENGTH}: {length}")
+            assert raw_exchange(server, request) == 400, length
+        request = post(INFER, body, f"{HEADER_LENGTH}: {len(body) + 1}")
+        with Connection(server) as connection:
+            for start in range(0, len(request), 64):
+                connection.send(request[start : start + 64])
+            assert (connection.read_response() or (0,))[0] == 400
+
+    repeat(server, attempt)
+
+
+def test_cve_2025_33201_very_large_payloads(server: Server) -> None:
+    """More than 64 MiB, declared and in chunks."""
+    over = 64 * MEBIBYTE + 1
+
+    def attempt() -> None:
+        head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {over}\r\n\r\n"
+        assert raw_exchange(server, head.encode(), b"{") in (400, 413)
+
+    repeat(server, attempt)
+    with unharmed(server, peak_mebibytes=160):
+        sent = [b"%x\r\n" % MEBIBYTE + b" " * MEBIBYTE + b"\r\n"] * 65
+        assert raw_exchange(server, chunked(INFER), *sent, b"0\r\n\r\n") in (None, 400, 413)
+
+
+def test_cve_2026_24175_accept_encodings_out_of_range(server: Server) -> None:
+    """A quality that no number can hold is ignored."""
+
+    def attempt() -> None:
+        for value in ("gzip;q=1e9999", "gzip;q=-1", "gzip;q=" + "9" * 400, "*;q=x"):
+            reply = server.infer(GOOD_MODEL, GOOD_REQUEST, headers={"Accept-Encoding": value})
+            assert reply.status == 200
+
+    repeat(server, attempt)
+
+
+# Tensors.
+
+
+def test_cve_2025_23323_23324_23326_23327_2026_24210_shapes_that_overflow(
+    server: Server,
+) -> None:
+    """Products and batch sizes beyond 63 bits, over both protocols."""
+    shapes = ([2**31, 2**31, 4], [2**62, 4], [1, 2**33, 2**33], [2**63 - 1, 2], [2**31, 1])
+
+    def attempt() -> None:
+        for shape in shapes:
+            check_refused(server.infer(GOOD_MODEL, {"inputs": [{**TENSOR, "shape": shape}]}))
+        for shape in ([-1, 1], [2**63, 1], [2**64, 1]):
+            check_refused(server.infer(GOOD_MODEL, {"inputs": [{**TENSOR, "shape": shape}]}))
+        with grpc_stub(server) as stub:
+            for shape in (*shapes, [-1, 1], [-(2**63), 2]):
+                error = refusal(stub.ModelInfer, infer_message(shape=shape))
+                assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+    repeat(server, attempt)
+
+
+def test_cve_2025_23325_2026_47477_nested_json(server: Server) -> None:
+    """Nesting far past the depth that is allowed, in data and elsewhere."""
+    nested = b"[" * 100_000
+    head = json.dumps({**TENSOR, "data": None}).encode().replace(b"null}", b"")
+
+    def attempt() -> None:
+        check_refused(server.infer(GOOD_MODEL, b'{"inputs":[' + head + nested))
+        check_refused(server.request("POST", "/v2/repository/index", nested))
+
+    repeat(server, attempt)
+
+
+def test_cve_2025_23331_sizes_are_compared_with_the_body(server: Server) -> None:
+    """A shape of 16 GiB and a body of a few bytes."""
+    shape = [1, 2**32]
+
+    def attempt() -> None:
+        reply = server.infer(GOOD_MODEL, {"inputs": [{**TENSOR, "shape": shape}]})
+        check_refused(reply, 400, 500)
+        binary = {"name": "INPUT0", "datatype": "INT32", "shape": shape}
+        binary["parameters"] = {"binary_data_size": 2**34}
+        check_refused(server.infer(GOOD_MODEL, {"inputs": [binary]}, b"\0" * 4))
+
+    with unharmed(server, peak_mebibytes=64):
+        repeat(server, attempt)
+
+
+def test_cve_2025_33211_lengths_inside_tensors(server: Server) -> None:
+    """Lengths of strings that lead past their tensor."""
+
+    def attempt() -> None:
+        for raw in (b"\xff\xff\xff\xff", b"\x05\0\0\0ab", b"\x01", b"\x01\0\0\0a" * 3):
+            tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "BYTES"}
+            tensor["parameters"] = {"binary_data_size": len(raw)}
+            check_refused(server.infer("identity_bytes", {"inputs": [tensor]}, raw))
+
+    repeat(server, attempt)
+
+
+def test_cve_2026_24173_24174_numbers_of_the_wrong_kind(server: Server) -> None:
+    """Negative, huge and fractional numbers where integers belong."""
+
+    def attempt() -> None:
+        for value in (-1, 1.5, 1e300, 2**64, 2**200, True, "1", None):
+            check_refused(server.infer(GOOD_MODEL, {"inputs": [{**TENSOR, "shape": [value]}]}))
+            document = {**GOOD_REQUEST, "parameters": {"priority": value}}
+            check_refused(server.infer(GOOD_MODEL, document))
+
+    repeat(server, attempt)
+
+
+def test_cve_2026_47479_arrays_of_empty_strings(server: Server) -> None:
+    """Ten million strings are refused once, and many again and again."""
+    tensor = {"name": "INPUT0", "datatype": "BYTES", "shape": [1, 10_000]}
+
+    def attempt() -> None:
+        check_refused(server.infer("identity_bytes", {"inputs": [{**tensor, "data": [""] * 9999}]}))
+
+    repeat(server, attempt)
+    head = b'{"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1,10000000],"data":['
+    with unharmed(server, peak_mebibytes=128):
+        body = head + b'"",' * 9_999_999 + b'""]}]}'
+        check_refused(server.infer("identity_bytes", body))
+
+
+# Outputs and classes.
+
+
+def test_cve_2025_23321_classification_of_bytes(server: Server) -> None:
+    """Classes of strings, whose elements have no size to divide by."""
+    tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "BYTES", "data": ["a"]}
+    output = {"name": "OUTPUT0", "parameters": {"classification": 1}}
+
+    def attempt() -> None:
+        reply = server.infer("identity_bytes", {"inputs": [tensor], "outputs": [output]})
+        check_refused(reply)
+        assert "unsupported type 'BYTES'" in reply.error()
+
+    repeat(server, attempt)
+
+
+def test_cve_2026_24146_huge_numbers_of_outputs_and_classes(server: Server) -> None:
+    """A hundred thousand outputs, and classes of more than a million elements."""
+    outputs = [{"name": f"OUTPUT{number}"} for number in range(100_000)]
+    crowded = json.dumps({**GOOD_REQUEST, "outputs": outputs}).encode()
+
+    def attempt() -> None:
+        check_refused(server.infer(GOOD_MODEL, crowded))
+
+    repeat(server, attempt)
+    count = 1_000_001
+    tensor = {"name": "INPUT0", "shape": [1, count], "datatype": "INT32"}
+    tensor["parameters"] = {"binary_data_size": 4 * count}
+    output = {"name": "OUTPUT0", "parameters": {"classification": 1}}
+    with unharmed(server, peak_mebibytes=64):
+        document = {"inputs": [tensor], "outputs": [output]}
+        reply = server.infer(GOOD_MODEL, document, bytes(4 * count))
+        check_refused(reply)
+        assert reply.error() == "classification output tensor too large"
+
+
+# Streams and sequences.
+
+
+def test_cve_2025_23322_streams_that_are_cancelled_early(server: Server) -> None:
+    """Streams that end before, during and after their first response."""
+    with grpc_stub(server) as stub:
+        message = infer_message()
+
+        def attempt() -> None:
+            for reads in (0, 1):
+                more = threading.Event()
+
+                def requests(more: threading.Event = more) -> Any:
+                    for _ in range(5):
+                        yield message
+                    more.wait(30)
+
+                stream = stub.ModelStreamInfer(requests())
+                for _ in range(reads):
+                    next(stream)
+                stream.cancel()
+                more.set()
+
+        repeat(server, attempt)
+
+
+def test_cve_2026_24266_streams_with_errors_as_status_that_close_early(server: Server) -> None:
+    """The first error ends the stream while further requests are on their way."""
+    unknown = infer_message()
+    unknown.model_name = "unknown"
+    metadata = (("triton_grpc_error", "true"),)
+    with grpc_stub(server) as stub:
+
+        def attempt() -> None:
+            messages = iter([infer_message(), unknown, infer_message()])
+            stream = stub.ModelStreamInfer(messages, metadata=metadata)
+            with pytest.raises(grpc.RpcError):
+                for _ in stream:
+                    pass
+            early = stub.ModelStreamInfer(iter([unknown] * 3), metadata=metadata)
+            early.cancel()
+
+        repeat(server, attempt)
+
+
+def test_cve_2024_0103_no_slot_is_shared_after_a_storm(explicit: Server) -> None:  # noqa: F811
+    """Sequences that time out or are cancelled leave nothing to those behind them."""
+    assert load(explicit, "sequences").status == 200
+
+    def message(sequence: int, value: int, *flags: str) -> service_pb2.ModelInferRequest:
+        request = infer_message()
+        request.model_name = "sequences"
+        request.raw_input_contents[0] = value.to_bytes(4, "little")
+        request.parameters["sequence_id"].int64_param = sequence
+        for flag in flags:
+            request.parameters[flag].bool_param = True
+        return request
+
+    with grpc_stub(explicit) as stub:
+
+        def attempt() -> None:
+            whole = ("sequence_start", "sequence_end")
+            storm = [stub.ModelInfer.future(message(n, n, *whole)) for n in range(1, 20)]
+            for call in storm[::2]:
+                call.cancel()
+            with contextlib.suppress(grpc.RpcError):
+                stub.ModelInfer(message(50, 50, *whole), timeout=0.001)
+            for value in (1001, 1002):
+                result = stub.ModelInfer(message(value, value, *whole), timeout=60)
+                assert result.raw_output_contents[0] == value.to_bytes(4, "little")
+            for number, call in enumerate(storm, 1):
+                with contextlib.suppress(grpc.RpcError, grpc.FutureCancelledError):
+                    assert call.result().raw_output_contents[0] == number.to_bytes(4, "little")
+
+        repeat(explicit, attempt)
+    assert unload(explicit, "sequences").status == 200
+    check_serving(explicit)
+
+
+# Compressed bodies over HTTP.
 
 #: The limit of bodies in these tests.
 INPUT_BYTES_MAX = 16 * MEBIBYTE
@@ -34,19 +647,6 @@ def limited(start_server: StartServer, models: pathlib.Path) -> Iterator[Server]
     assert server.process.returncode == 0 or server.is_triton
 
 
-def check_serves(server: Server) -> None:
-    """The server still works."""
-    request = {"inputs": [{"name": "INPUT0", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}
-    assert server.infer("identity_fp32", request).json()["outputs"][0]["data"] == [1]
-
-
-def peak_kilobytes(server: Server) -> int:
-    """The most memory that was resident since the start."""
-    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
-    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1])
-
-
 def bomb(mebibytes: int, coding: str) -> bytes:
     """Zeros, compressed a thousandfold. Blocks that end in a flush can be repeated."""
     deflater = zlib.compressobj(9, wbits={"gzip": 31, "deflate": 15}[coding])
@@ -56,7 +656,6 @@ def bomb(mebibytes: int, coding: str) -> bytes:
     return first + block * (mebibytes - 1)
 
 
-@pytest.mark.galatea_only
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 @pytest.mark.parametrize("mebibytes", [64, 10 * 1024])
 def test_cve_2026_24158_bodies_that_inflate(limited: Server, mebibytes: int, coding: str) -> None:
@@ -70,10 +669,9 @@ def test_cve_2026_24158_bodies_that_inflate(limited: Server, mebibytes: int, cod
     # buffer grows.
     most = len(body) + 2 * INPUT_BYTES_MAX
     assert (peak_kilobytes(limited) - before) * 1024 < most + 32 * MEBIBYTE
-    check_serves(limited)
+    check_serving(limited)
 
 
-@pytest.mark.galatea_only
 def test_cve_2026_24264_compressed_more_than_once(limited: Server) -> None:
     """Only the outermost layer is inflated, and only the first of several members."""
     header = {"Content-Encoding": "gzip"}
@@ -91,10 +689,9 @@ def test_cve_2026_24264_compressed_more_than_once(limited: Server) -> None:
     alone = limited.infer("identity_fp32", sound, headers=header)
     assert (reply.status, reply.error()) == (alone.status, alone.error())
     assert peak_kilobytes(limited) - before < 16 * 1024
-    check_serves(limited)
+    check_serving(limited)
 
 
-@pytest.mark.galatea_only
 def test_cve_2026_24264_json_that_inflates(limited: Server) -> None:
     """Short bodies that become the most nested, or the longest, JSON."""
     header = {"Content-Encoding": "gzip"}
@@ -102,7 +699,7 @@ def test_cve_2026_24264_json_that_inflates(limited: Server) -> None:
         reply = limited.infer("identity_fp32", gzip.compress(text), headers=header)
         assert reply.status in (400, 500), reply
         assert reply.error()
-    check_serves(limited)
+    check_serving(limited)
 
 
 def test_cve_2026_47482_bodies_that_do_not_inflate(limited: Server) -> None:
@@ -125,4 +722,4 @@ def test_cve_2026_47482_bodies_that_do_not_inflate(limited: Server) -> None:
         send_all()
     # A hundredth of what these bodies inflate to.
     assert resident_kilobytes(limited) - before < 2 * 1024
-    check_serves(limited)
+    check_serving(limited)
