@@ -77,6 +77,7 @@ impl CallTemplate {
             trace: self.trace.as_ref().and_then(Trace::child),
             classes: None,
             output_query: None,
+            held: None,
         })
     }
 

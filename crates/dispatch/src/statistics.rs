@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use galatea_backend::{ResponseOutcome, ResponseRecord};
 use galatea_infer::{
     BatchStatistics, DurationStatistic, ExecutionSummary, ExecutionTimes, FailureReason,
-    InferenceStatistics, RequestTimes, ResponseStatistics,
+    InferenceStatistics, ModelBytes, RequestTimes, ResponseStatistics,
 };
 use galatea_stdx::Lock;
 
@@ -31,6 +31,8 @@ pub(crate) struct Statistics {
     failures: [AtomicU64; 4],
     batches: Lock<BTreeMap<u64, BatchStatistics>>,
     responses: Lock<Vec<ResponseStatistics>>,
+    /// What requests hold.
+    pub(crate) model_bytes: ModelBytes,
 }
 
 /// Responses are counted by their position among those of their request. Later ones than

@@ -203,6 +203,8 @@ pub struct ModelStatistics {
     pub is_cached: bool,
     /// Requests waiting in the scheduler now.
     pub pending: u64,
+    /// The bytes that large tensors of requests hold now.
+    pub held_bytes: u64,
     /// The time it took to load the version.
     pub load_duration: Duration,
     /// The metric labels that `metric_tags` in the configuration adds.

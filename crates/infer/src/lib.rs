@@ -33,6 +33,7 @@ mod cancel;
 mod classes;
 mod control;
 mod execution;
+mod held_bytes;
 mod log_level;
 mod parameter;
 mod pending;
@@ -56,6 +57,7 @@ pub use execution::{
     ExecutionObserver, ExecutionSummary, ExecutionTimes, RequestObserver, RequestTimes,
 };
 pub use galatea_gate::access::{Pass, api};
+pub use held_bytes::{HeldBytes, ModelBytes};
 pub use log_level::LogLevel;
 pub use parameter::{Parameter, ParameterValue};
 pub use pending::{

@@ -4,7 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::{
-    Backpressure, CancelToken, ClassesCell, ExecutionObserver, InputTensor, Parameter, Trace,
+    Backpressure, CancelToken, ClassesCell, ExecutionObserver, HeldBytes, InputTensor, Parameter,
+    Trace,
 };
 
 /// One inference request, as a door decoded it.
@@ -51,6 +52,8 @@ pub struct InferenceRequest {
     /// type: the C API's query functions. Without it outputs go into the CPU's
     /// memory.
     pub output_query: Option<Arc<dyn Any + Send + Sync>>,
+    /// Its part of what the requests of its model hold; admission sets it.
+    pub held: Option<HeldBytes>,
 }
 
 impl InferenceRequest {

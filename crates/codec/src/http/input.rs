@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use galatea_gate::ledger::Account;
 use galatea_infer::{InputTensor, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -38,6 +39,11 @@ impl<'a> BinaryTail<'a> {
         self.position = end;
         self.remaining = self.remaining.saturating_sub(length);
         Ok(bytes)
+    }
+
+    /// Whether the body is charged by its owner.
+    const fn is_charged(&self) -> bool {
+        self.body.len() > Account::SMALL_BYTES_MAX
     }
 
     /// Checks that no bytes are left.
@@ -231,7 +237,8 @@ impl PartialInput<'_> {
             (None, size) => {
                 let bytes = tail.take(size.unwrap_or(0));
                 let bytes = bytes.map_err(|missing| too_few_bytes(&name, missing, model_name))?;
-                Buffer::from_bytes(bytes).charged()
+                let buffer = Buffer::from_bytes(bytes);
+                if tail.is_charged() { buffer.charged() } else { buffer }
             }
         };
         Ok(InputTensor { name, datatype, shape, data })

@@ -96,7 +96,8 @@ fn charged_input(
     };
     let shape = Shape::new(&dims).map_err(|error| Status::invalid_argument(error.to_string()))?;
     let data = Buffer::from_bytes(data);
-    let data = if account.is_some() { data.charged() } else { data };
+    let is_charged = account.is_some() && body.len() > Account::SMALL_BYTES_MAX;
+    let data = if is_charged { data.charged() } else { data };
     Ok(InputTensor { name: input.name.clone(), datatype, shape, data })
 }
 

@@ -112,6 +112,7 @@ impl LoadedModel {
             None => sender,
         };
         request.trace = trace;
+        request.held = self.host.statistics.model_bytes.hold(&request.inputs);
         let times = RequestTimes { arrival, queued: Instant::now() };
         let observer = self.host.clone();
         let request = PendingRequest::new(request, sender, admitted.batch_size, times, observer);
@@ -280,6 +281,7 @@ impl LoadedModel {
             failures: counters.failures(),
             is_cached: self.cache.is_some(),
             pending: len64(self.dispatcher.queued()),
+            held_bytes: counters.model_bytes.held(),
             load_duration: self.load_duration,
             metric_tags: self.metric_tags.clone(),
         }

@@ -31,6 +31,12 @@ pub(super) fn gauges(text: &mut Exposition, statistics: &[ModelStatistics]) {
         MetricKind::Gauge,
         statistics.iter().map(|model| (labels(model), model.load_duration.as_secs_f64())),
     );
+    text.family(
+        "galatea_model_held_bytes",
+        "Bytes that large tensors of the model's requests hold",
+        MetricKind::Gauge,
+        statistics.iter().map(|model| (labels(model), model.held_bytes)),
+    );
 }
 
 fn requests(text: &mut Exposition, statistics: &[ModelStatistics], counting: bool) {

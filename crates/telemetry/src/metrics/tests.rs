@@ -34,6 +34,7 @@ fn plain() -> ModelStatistics {
         failures: [1, 2, 3, 4],
         is_cached: false,
         pending: 7,
+        held_bytes: 70,
         load_duration: Duration::from_millis(1_250),
         metric_tags: [].into(),
         namespace: None,
@@ -50,6 +51,7 @@ fn tagged() -> ModelStatistics {
         inference: InferenceStatistics::default(),
         failures: [0; 4],
         pending: 0,
+        held_bytes: 0,
         load_duration: Duration::ZERO,
         metric_tags: [tag("owner", "me \"quoted\""), tag("Zone", "z")].into(),
         ..plain()
@@ -104,6 +106,9 @@ nv_inference_pending_request_count{_Zone="z",_owner="me \"quoted\"",model="tagge
 # TYPE nv_model_load_duration_secs gauge
 nv_model_load_duration_secs{model="plain",version="1"} 1.25
 nv_model_load_duration_secs{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
+# TYPE galatea_model_held_bytes gauge
+galatea_model_held_bytes{model="plain",version="1"} 70
+galatea_model_held_bytes{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
 # TYPE nv_pinned_memory_pool_total_bytes gauge
 nv_pinned_memory_pool_total_bytes 0
 # TYPE nv_pinned_memory_pool_used_bytes gauge
@@ -135,6 +140,7 @@ fn without_counter_latencies_durations_vanish_and_counters_stop() {
         r#"nv_inference_exec_count{model="plain",version="1"} 0"#,
         r#"nv_inference_pending_request_count{model="plain",version="1"} 7"#,
         r#"nv_model_load_duration_secs{model="plain",version="1"} 1.25"#,
+        r#"galatea_model_held_bytes{model="plain",version="1"} 70"#,
         "nv_pinned_memory_pool_total_bytes 0",
         "nv_pinned_memory_pool_used_bytes 0",
     ];

@@ -1,0 +1,77 @@
+//! How many bytes the requests of a model hold.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::InputTensor;
+
+/// The bytes that the requests of a model version hold: what is shown of the ledger for each
+/// model. Only tensors that are charged count, so that a small request costs nothing.
+#[derive(Clone, Debug, Default)]
+pub struct ModelBytes(Arc<AtomicU64>);
+
+/// The part of one request, until it and its copies are dropped.
+#[derive(Clone, Debug)]
+pub struct HeldBytes {
+    _share: Arc<Share>,
+}
+
+#[derive(Debug)]
+struct Share {
+    model: ModelBytes,
+    bytes: u64,
+}
+
+impl ModelBytes {
+    /// How many bytes are held now.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Counts the charged tensors of a request; `None` if there are none.
+    #[must_use]
+    pub fn hold(&self, inputs: &[InputTensor]) -> Option<HeldBytes> {
+        let charged = inputs.iter().filter(|input| input.data.is_charged());
+        let lengths = charged.map(|input| u64::try_from(input.data.len()).unwrap_or(u64::MAX));
+        let bytes = lengths.fold(0, u64::saturating_add);
+        if bytes == 0 {
+            return None;
+        }
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+        Some(HeldBytes { _share: Arc::new(Share { model: self.clone(), bytes }) })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.model.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_tensor::{Buffer, DataType, Shape};
+
+    use super::*;
+
+    fn input(data: Buffer) -> InputTensor {
+        let shape = Shape::new(&[1]).unwrap();
+        InputTensor { name: "x".into(), datatype: DataType::Uint8, shape, data }
+    }
+
+    #[test]
+    fn charged_tensors_count_until_the_last_copy_is_dropped() {
+        let model = ModelBytes::default();
+        let small = input(Buffer::from_vec(vec![0; 10]));
+        assert!(model.hold(&[small.clone()]).is_none());
+        let large = input(Buffer::from_vec(vec![0; 100]).charged());
+        let first = model.hold(&[small, large.clone()]);
+        let (copy, second) = (first.clone(), model.hold(&[large]));
+        assert_eq!(model.held(), 200);
+        drop((first, second));
+        assert_eq!(model.held(), 100);
+        drop(copy);
+        assert_eq!(model.held(), 0);
+    }
+}
