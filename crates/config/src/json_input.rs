@@ -7,8 +7,9 @@ use galatea_protocol::schema::{
 };
 use serde_json::{Map, Number, Value as Json};
 
-use crate::diagnostic::{ConfigErrors, Diagnostic, Diagnostics, Position};
+use crate::diagnostic::{ConfigErrors, Diagnostic, Diagnostics};
 use crate::dynamic::{DynamicMessage, DynamicValue, MapKey, entry_fields};
+use crate::json_text::{self, JsonError};
 use crate::suggest::{nearest, nearest_value};
 
 pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigErrors> {
@@ -21,10 +22,7 @@ pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigEr
         let message = format!("{size} bytes are too many, at most {most} are read");
         return Err(named(Diagnostic::about("", message)).into());
     }
-    let value: Json = serde_json::from_str(text).map_err(|error| {
-        let position = Position { line: error.line(), column: error.column() };
-        let text = error.to_string();
-        let message = text.split(" at line ").next().unwrap_or_default().to_owned();
+    let value = json_text::parse(text).map_err(|JsonError { position, message }| {
         named(Diagnostic { position: Some(position), ..Diagnostic::about("", message) })
     })?;
     let mut decoder = JsonDecoder::default();
@@ -119,18 +117,30 @@ impl JsonDecoder {
         match (field.arity, value) {
             (Arity::Map, Json::Object(members)) => self.map(message, field, members, path),
             (Arity::Map, other) => self.type_error(path, other, "an object").unwrap_or_default(),
-            (Arity::List, Json::Array(elements)) => {
-                let read =
-                    |(index, element)| self.value(field.kind, element, &format!("{path}[{index}]"));
-                let list = elements.iter().enumerate().filter_map(read).collect();
+            (Arity::List, elements) => {
+                let mut list = Vec::new();
+                self.list(field.kind, elements, path, &mut list);
                 message.set(field, DynamicValue::List(list));
             }
-            (Arity::List, other) => self.type_error(path, other, "a list").unwrap_or_default(),
             (Arity::One, single) => {
                 if let Some(value) = self.value(field.kind, single, path) {
                     message.set(field, value);
                 }
             }
+        }
+    }
+
+    /// As for protocol buffers, a single value is a list of one, lists in a list are joined,
+    /// and null is no element.
+    fn list(&mut self, kind: FieldKind, value: &Json, path: &str, list: &mut Vec<DynamicValue>) {
+        match value {
+            Json::Null => {}
+            Json::Array(elements) => {
+                for (index, element) in elements.iter().enumerate() {
+                    self.list(kind, element, &format!("{path}[{index}]"), list);
+                }
+            }
+            single => list.extend(self.value(kind, single, path)),
         }
     }
 
@@ -156,6 +166,9 @@ impl JsonDecoder {
                 },
                 _ => MapKey::String(name.clone()),
             };
+            // Null is a value without fields.
+            let nothing = Json::Object(Map::new());
+            let member = if member.is_null() { &nothing } else { member };
             if let Some(value) = self.value(value.kind, member, &path) {
                 message.insert(field, name, value);
             }
@@ -168,7 +181,7 @@ impl JsonDecoder {
                 return self.message(inner, value, path).map(DynamicValue::Message);
             }
             FieldKind::Enum(descriptor) => return self.enumeration(descriptor, value, path),
-            FieldKind::Bool => value.as_bool().map(DynamicValue::Bool),
+            FieldKind::Bool => boolean(value).map(DynamicValue::Bool),
             FieldKind::String => value.as_str().map(|text| DynamicValue::String(text.to_owned())),
             FieldKind::Int32 => {
                 integer(value).and_then(|i| i.try_into().ok()).map(DynamicValue::I32)
@@ -191,7 +204,8 @@ impl JsonDecoder {
         read
     }
 
-    /// Names match in any case; a number need not be known.
+    /// Names match in any case, and with '-' for '_'; a number need not be known, and may be
+    /// a string.
     fn enumeration(
         &mut self,
         descriptor: &EnumDescriptor,
@@ -208,9 +222,13 @@ impl JsonDecoder {
                 .map(DynamicValue::EnumNumber)
                 .or_else(|| self.type_error(path, value, expected));
         };
+        let plain = name.replace('-', "_");
         let mut values = descriptor.values.iter();
-        if let Some((_, number)) = values.find(|value| value.0.eq_ignore_ascii_case(name)) {
+        if let Some((_, number)) = values.find(|value| value.0.eq_ignore_ascii_case(&plain)) {
             return Some(DynamicValue::EnumNumber(*number));
+        }
+        if let Ok(number) = name.parse() {
+            return Some(DynamicValue::EnumNumber(number));
         }
         let names: Vec<String> = descriptor.names().map(str::to_owned).collect();
         let message = format!("'{}' is not a value of {}", name.escape_debug(), descriptor.name);
@@ -233,6 +251,14 @@ const fn expectation(kind: FieldKind) -> &'static str {
         FieldKind::Float | FieldKind::Double => "a number",
         FieldKind::String => "a string",
         FieldKind::Enum(_) | FieldKind::Message(_) => "another value",
+    }
+}
+
+/// A boolean, or its name.
+fn boolean(value: &Json) -> Option<bool> {
+    match value {
+        Json::String(text) => text.parse().ok(),
+        other => other.as_bool(),
     }
 }
 

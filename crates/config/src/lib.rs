@@ -38,6 +38,7 @@ mod ensemble;
 mod identity;
 mod json;
 mod json_input;
+mod json_text;
 mod normalize;
 mod plug_in;
 mod source;
