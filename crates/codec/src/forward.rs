@@ -14,6 +14,29 @@ const RESERVED: [&str; 7] = [
     "binary_data_output",
 ];
 
+/// How values arrive.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ValueForm {
+    /// As in a line of an HTTP head. The spaces before the value don't belong to it, all
+    /// other blanks do, and an empty value is a space: so Triton reads it.
+    HttpLine,
+    /// As they are, in gRPC metadata.
+    Exact,
+}
+
+impl ValueForm {
+    fn value(self, sent: &[u8]) -> String {
+        let value = match self {
+            Self::Exact => sent,
+            Self::HttpLine => {
+                let begin = sent.iter().position(|byte| *byte != b' ');
+                begin.and_then(|begin| sent.get(begin..)).unwrap_or(b" ")
+            }
+        };
+        String::from_utf8_lossy(value).into_owned()
+    }
+}
+
 /// Selects the headers to forward: those whose name matches the pattern. The match
 /// ignores case unless the pattern begins with `(?-i)`.
 #[derive(Clone, Debug)]
@@ -41,6 +64,7 @@ impl HeaderForward {
     pub fn parameters<'a>(
         &self,
         headers: impl Iterator<Item = (&'a str, &'a [u8])>,
+        form: ValueForm,
     ) -> Result<Vec<Parameter>, Status> {
         let mut parameters: Vec<Parameter> = Vec::new();
         for (name, value) in headers.filter(|(name, _)| self.pattern.is_match(name)) {
@@ -49,7 +73,7 @@ impl HeaderForward {
                     "Header '{name}' is reserved for Triton usage and cannot be forwarded."
                 )));
             }
-            let value = ParameterValue::String(String::from_utf8_lossy(value).into_owned());
+            let value = ParameterValue::String(form.value(value));
             set(&mut parameters, Parameter { name: name.to_owned(), value });
         }
         Ok(parameters)
@@ -76,14 +100,15 @@ mod tests {
     #[track_caller]
     fn check(pattern: &str, headers: &[(&str, &str)], expected: &str) {
         let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
-        let forwarded = match HeaderForward::new(pattern).unwrap().parameters(headers) {
-            Ok(parameters) => parameters
-                .iter()
-                .map(|parameter| format!("{}={:?}", parameter.name, parameter.value))
-                .collect::<Vec<_>>()
-                .join(" "),
-            Err(status) => status.message().to_owned(),
-        };
+        let forwarded =
+            match HeaderForward::new(pattern).unwrap().parameters(headers, ValueForm::Exact) {
+                Ok(parameters) => parameters
+                    .iter()
+                    .map(|parameter| format!("{}={:?}", parameter.name, parameter.value))
+                    .collect::<Vec<_>>()
+                    .join(" "),
+                Err(status) => status.message().to_owned(),
+            };
         assert_eq!(forwarded, expected);
     }
 
@@ -94,6 +119,29 @@ mod tests {
         check("my_", &headers, "my_header=String(\"1\") x-my_header=String(\"3\")");
         check("(?-i)My_", &headers, "");
         check("a", &[("a", "1"), ("a", "2")], "a=String(\"2\")");
+    }
+
+    #[test]
+    fn names_keep_their_case() {
+        let headers = [("MY_a", "1"), ("my_a", "2"), ("Priority", "3"), ("Triton_x", "4")];
+        let all = r#"MY_a=String("1") my_a=String("2") Priority=String("3") Triton_x=String("4")"#;
+        check("", &headers, all);
+        check("(?-i)MY_", &headers, r#"MY_a=String("1")"#);
+        check("^my_", &headers, r#"MY_a=String("1") my_a=String("2")"#);
+    }
+
+    #[test]
+    fn values_of_lines_keep_their_blanks() {
+        let value = |sent: &str| ValueForm::HttpLine.value(sent.as_bytes());
+        assert_eq!(value(" abc "), "abc ");
+        assert_eq!(value("   x  y  "), "x  y  ");
+        assert_eq!(value("\ta\tb\t "), "\ta\tb\t ");
+        assert_eq!(value(" \t a"), "\t a");
+        for empty in ["", " ", "   "] {
+            assert_eq!(value(empty), " ");
+        }
+        assert_eq!(ValueForm::HttpLine.value(b" \xe9"), "\u{fffd}");
+        assert_eq!(ValueForm::Exact.value(b" a "), " a ");
     }
 
     #[test]

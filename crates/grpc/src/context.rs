@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_codec::forward::HeaderForward;
+use galatea_codec::forward::{HeaderForward, ValueForm};
 use galatea_door::{BlockingPermits, Phase, PhaseWatch, RepositoryPermits};
 use galatea_infer::{InferenceService, Parameter, ServerControl, Status};
 use galatea_stdx::{Inbox, Lock};
@@ -71,7 +71,8 @@ impl DoorContext {
             None => return Ok(Vec::new()),
         };
         let headers = headers.iter();
-        forwarding.parameters(headers.map(|(name, value)| (name.as_str(), value.as_bytes())))
+        let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
+        forwarding.parameters(headers, ValueForm::Exact)
     }
 
     /// Announces to every connection that the door has moved on to `phase`.

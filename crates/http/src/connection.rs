@@ -47,7 +47,7 @@ pub(crate) async fn serve<E: Endpoint>(
             SessionEnd::NotPlain(bytes) => read = bytes,
         }
     }
-    let exchange = Arc::<Exchange>::default();
+    let exchange = Arc::new(Exchange::new(endpoint.wants_headers()));
     // Inside TLS a client says that it sends no more, and one that doesn't has left.
     let may_send_no_more = matches!(stream, Stream::Tcp(_));
     let mut hyper = hyper.clone();
@@ -87,11 +87,11 @@ async fn respond<E: Endpoint>(
     service: Arc<Service<E>>,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Disconnected> {
-    service.exchange.begin();
+    let sent = service.exchange.begin();
     let (parts, body) = request.into_parts();
     let mut body = HyperBody::new(body, &service.activity, &service.account);
     let response = if has_known_encoding(&parts.headers) {
-        let head = RequestHead::of(&parts, service.endpoint.wants_headers());
+        let head = RequestHead::of(&parts, service.endpoint.wants_headers(), &sent);
         service.endpoint.respond(&head, &mut body).await?
     } else {
         service.endpoint.drain(&mut body).await;

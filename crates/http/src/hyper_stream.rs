@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use galatea_door::{Activity, Overdue, Stream, Tick, Waiting};
+use galatea_stdx::Lock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The response to a head that takes too long.
@@ -23,31 +24,55 @@ const OVERDUE: &[u8] = b"HTTP/1.1 408 Request Timeout\r\n\
 
 /// How far a request is.
 #[derive(Debug, Default)]
-pub(crate) struct Exchange(AtomicU8);
+pub(crate) struct Exchange {
+    stage: AtomicU8,
+    /// What was received of the head, and maybe of the body, if that is wanted.
+    head: Option<Lock<Vec<u8>>>,
+}
+
+/// No more is kept of a head than hyper reads.
+const HEAD_BYTES_MAX: usize = 64 << 10;
 
 const BETWEEN: u8 = 0;
 const BEGUN: u8 = 1;
 const RESPONDED: u8 = 2;
 
 impl Exchange {
-    /// The head was read.
-    pub(crate) fn begin(&self) {
-        self.0.store(BEGUN, Ordering::Relaxed);
+    /// An exchange whose heads are kept as they are received, if they are wanted.
+    pub(crate) fn new(wants_heads: bool) -> Self {
+        let head = wants_heads.then(Lock::default);
+        Self { stage: AtomicU8::new(BETWEEN), head }
+    }
+
+    /// The head was read. Returns what was received of it since the last request.
+    pub(crate) fn begin(&self) -> Vec<u8> {
+        self.stage.store(BEGUN, Ordering::Relaxed);
+        let head = self.head.as_ref();
+        head.map(|head| std::mem::take(&mut *head.lock("take a head"))).unwrap_or_default()
+    }
+
+    /// Some bytes of a head were received.
+    fn received(&self, bytes: &[u8]) {
+        if let Some(head) = &self.head {
+            let mut head = head.lock("keep a head");
+            let room = HEAD_BYTES_MAX.saturating_sub(head.len());
+            head.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        }
     }
 
     /// The whole response was given to hyper, which may still have to write it.
     pub(crate) fn end(&self) {
-        self.0.store(RESPONDED, Ordering::Relaxed);
+        self.stage.store(RESPONDED, Ordering::Relaxed);
     }
 
     fn is_between(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == BETWEEN
+        self.stage.load(Ordering::Relaxed) == BETWEEN
     }
 
     /// All that was given was written.
     fn flushed(&self) -> bool {
         let (ordering, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.0.compare_exchange(RESPONDED, BETWEEN, ordering, failure).is_ok()
+        self.stage.compare_exchange(RESPONDED, BETWEEN, ordering, failure).is_ok()
     }
 }
 
@@ -157,7 +182,8 @@ impl AsyncRead for HyperStream {
             };
         }
         self.resume(&[Waiting::Idle, Waiting::Head])?;
-        if buffer.filled().len() > before {
+        if let Some(received @ [_, ..]) = buffer.filled().get(before..) {
+            self.exchange.received(received);
             let now = self.activity.now();
             self.head_since.get_or_insert(now);
         }

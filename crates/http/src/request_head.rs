@@ -1,7 +1,5 @@
 //! What the endpoints read in the head of a request.
 
-use std::borrow::Cow;
-
 use hyper::Method;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, EXPECT, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
@@ -22,22 +20,39 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) accept_encoding: Option<&'a [u8]>,
     /// The client may wait for an interim response before it sends the body.
     pub(crate) expects_continue: bool,
-    /// Every header with its name in lower case, for an endpoint that wants them.
-    pub(crate) headers: Vec<(Cow<'a, str>, &'a [u8])>,
+    /// Every header, for an endpoint that wants them.
+    pub(crate) headers: Vec<SentHeader<'a>>,
+}
+
+/// A header as the client sent it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SentHeader<'a> {
+    pub(crate) name: &'a str,
+    /// With the blanks around it.
+    pub(crate) value: &'a [u8],
+}
+
+/// The headers in the lines of a head that was parsed before.
+pub(crate) fn sent_headers(head: &[u8]) -> impl Iterator<Item = SentHeader<'_>> {
+    let lines = head.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        let (name, value) = line.split_at_checked(colon)?;
+        // The first line has blanks before any colon.
+        let name = std::str::from_utf8(name).ok().filter(|name| !name.contains(' '))?;
+        Some(SentHeader { name, value: value.get(1..)? })
+    })
 }
 
 impl<'a> RequestHead<'a> {
-    /// The head that hyper read.
-    pub(crate) fn of(parts: &'a Parts, with_headers: bool) -> Self {
+    /// The head that hyper read. `sent` is what the connection received of it, or empty.
+    pub(crate) fn of(parts: &'a Parts, with_headers: bool, sent: &'a [u8]) -> Self {
         let value = |name| parts.headers.get(name).map(|value| value.as_bytes());
-        let header = |(name, value)| {
-            let (name, value): (&'a HeaderName, &'a HeaderValue) = (name, value);
-            (Cow::Borrowed(name.as_str()), value.as_bytes())
-        };
         let mut lengths = parts.headers.get_all(HEADER_LENGTH).iter().map(HeaderValue::as_bytes);
         let first_length = lengths.next();
         let second_length = lengths.find(|value| Some(*value) != first_length);
-        let headers = with_headers.then(|| parts.headers.iter().map(header).collect());
+        let headers = with_headers.then(|| headers_of(parts, sent));
         Self {
             method: parts.method.clone(),
             path: parts.uri.path(),
@@ -52,7 +67,54 @@ impl<'a> RequestHead<'a> {
 
     /// The first value of a header that [`RequestHead`] doesn't name, if the headers are there.
     pub(crate) fn header(&self, name: &str) -> Option<&'a [u8]> {
-        let header = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        header.map(|(_, value)| *value)
+        let header = self.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+        header.map(|header| header.value.trim_ascii())
+    }
+}
+
+/// The headers that hyper read. It lowers the case of their names and trims their values, so
+/// they are taken from what was received, if that is what hyper read.
+fn headers_of<'a>(parts: &'a Parts, sent: &'a [u8]) -> Vec<SentHeader<'a>> {
+    let sent: Vec<SentHeader<'_>> = sent_headers(sent).take(parts.headers.len()).collect();
+    let read = |sent: &SentHeader<'_>| {
+        let mut values = parts.headers.get_all(sent.name).iter();
+        values.any(|value| value.as_bytes().trim_ascii() == sent.value.trim_ascii())
+    };
+    if sent.len() == parts.headers.len() && sent.iter().all(read) {
+        return sent;
+    }
+    let header = |(name, value): (&'a HeaderName, &'a HeaderValue)| SentHeader {
+        name: name.as_str(),
+        value: value.as_bytes(),
+    };
+    parts.headers.iter().map(header).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The headers that an endpoint sees of a request that hyper read, if this was received.
+    fn seen(received: &str) -> Vec<String> {
+        let request = hyper::Request::builder().header("my-a", "1").header("my-b", "2 3");
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let shown = |header: &SentHeader<'_>| {
+            format!("{}:{}", header.name, String::from_utf8_lossy(header.value))
+        };
+        RequestHead::of(&parts, true, received.as_bytes()).headers.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn headers_are_seen_as_they_were_sent() {
+        let body = "\r\n\r\nbody: x\r\n";
+        let received = format!("GET /a:b HTTP/1.0\r\nMy-A: 1 \r\nMY-b:\t2 3{body}");
+        assert_eq!(seen(&received), ["My-A: 1 ", "MY-b:\t2 3"]);
+    }
+
+    #[test]
+    fn headers_that_were_not_received_together_are_seen_as_hyper_read_them() {
+        for received in ["", "My-A: 1\r\n", "My-A: 1\r\nMy-B: 9\r\n\r\n", "a: 1\nb: 2\n\n"] {
+            assert_eq!(seen(received), ["my-a:1", "my-b:2 3"], "{received}");
+        }
     }
 }

@@ -102,8 +102,7 @@ const HTTP_HEADER_FORWARD_PATTERN: Flag = Flag {
     argument: Some("string"),
     default: "",
     help: "Headers of inference requests in whose name this regular expression is found become \
-           parameters. Upper and lower case are the same unless it begins with (?-i); names are \
-           forwarded in lower case.",
+           parameters. Upper and lower case are the same unless it begins with (?-i).",
     apply: |settings, value| {
         settings.http_header_forward = value::header_pattern(value)?;
         Ok(())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use galatea_codec::compression::StreamEnd;
-use galatea_codec::forward::forward;
+use galatea_codec::forward::{ValueForm, forward};
 use galatea_codec::http::{
     DecodeBounds, OutputEncoding, TargetModel, check_stream_end, decode_infer, decode_raw_infer,
     encode_infer_response, parse_header_length, parse_version,
@@ -135,8 +135,8 @@ impl Api {
         };
         check_stream_end(end, is_raw)?;
         if let Some(forwarding) = &self.header_forward {
-            let headers = head.headers.iter().map(|(name, value)| (name.as_ref(), *value));
-            forward(&mut request.parameters, forwarding.parameters(headers)?);
+            let headers = head.headers.iter().map(|header| (header.name, header.value));
+            forward(&mut request.parameters, forwarding.parameters(headers, ValueForm::HttpLine)?);
         }
         let token = CancelToken::new();
         request.cancel = token.clone();

@@ -1,12 +1,11 @@
 //! Parsing the head of a plain request.
 
-use std::borrow::Cow;
 use std::mem::MaybeUninit;
 
 use httparse::{Header, Request, Status};
 use hyper::Method;
 
-use crate::request_head::RequestHead;
+use crate::request_head::{RequestHead, sent_headers};
 
 /// The head of a plain request, and what it means for its connection.
 #[derive(Debug)]
@@ -48,6 +47,7 @@ pub(super) fn parse(bytes: &[u8], with_headers: bool) -> Parsed<'_> {
     let mut request = Request::new(&mut []);
     match request.parse_with_uninit_headers(bytes, &mut headers) {
         Ok(Status::Complete(length)) => {
+            let with_headers = with_headers.then_some(bytes);
             plain(&request, length, with_headers).map_or(Parsed::NotPlain, Parsed::Plain)
         }
         Ok(Status::Partial) => Parsed::Incomplete,
@@ -66,7 +66,7 @@ pub(super) fn has_end(bytes: &[u8], seen: usize) -> bool {
 fn plain<'a>(
     request: &Request<'_, 'a>,
     length: usize,
-    with_headers: bool,
+    with_headers: Option<&'a [u8]>,
 ) -> Option<PlainHead<'a>> {
     if request.version != Some(1) {
         return None;
@@ -97,10 +97,10 @@ fn plain<'a>(
     let mut has_framing = false;
     for header in &*request.headers {
         plain.apply(header, &mut has_framing)?;
-        if with_headers {
-            let name = Cow::Owned(header.name.to_ascii_lowercase());
-            plain.head.headers.push((name, header.value));
-        }
+    }
+    if let Some(bytes) = with_headers {
+        let head = bytes.get(..length).unwrap_or_default();
+        plain.head.headers = sent_headers(head).collect();
     }
     Some(plain)
 }
@@ -174,6 +174,7 @@ fn content_length(value: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request_head::SentHeader;
 
     /// What is parsed of a request with these headers.
     fn parsed_with(headers: &str) -> Option<String> {
@@ -288,12 +289,14 @@ mod tests {
 
     #[test]
     fn headers_are_kept_on_request() {
-        let text = b"GET / HTTP/1.1\r\nMy-Header: A\r\n\r\n";
+        let text = b"POST /a HTTP/1.1\r\nMy-Header:\tA:b \r\nEmpty:\r\nother: x\r\n\r\nbody: y\r\n";
         let headers = |with_headers| match parse(text, with_headers) {
             Parsed::Plain(plain) => plain.head.headers,
             Parsed::Incomplete | Parsed::NotPlain => panic!("not plain"),
         };
-        assert_eq!(headers(true), [(Cow::Borrowed("my-header"), b"A".as_slice())]);
+        let header = |name, value: &'static str| SentHeader { name, value: value.as_bytes() };
+        let expected = [header("My-Header", "\tA:b "), header("Empty", ""), header("other", " x")];
+        assert_eq!(headers(true), expected);
         assert!(headers(false).is_empty());
     }
 }
