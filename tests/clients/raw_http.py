@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Iterable
 
@@ -65,6 +66,10 @@ class Connection:
             return int(status_line.split()[1]), self._reader.read(length)
         except ConnectionResetError:
             return None
+
+    def has_something_to_read(self) -> bool:
+        """Whether the server has sent something, or closed."""
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def is_closed_by_server(self) -> bool:
         """Whether the server has closed the connection."""
