@@ -82,7 +82,7 @@ def test_the_c_program_reports_failures(example: pathlib.Path, tmp_path: pathlib
     assert "loading the model: " in ended.stderr
     ended = run(example, tmp_path / "missing")
     assert ended.returncode == 1
-    assert "creating server: Invalid argument - " in ended.stderr
+    assert "creating server: Internal - failed to stat file " in ended.stderr
 
 
 def test_the_python_program_gets_its_responses(
@@ -148,9 +148,12 @@ def test_labels_of_classes(library: pathlib.Path, repository: pathlib.Path) -> N
 
 
 def test_the_agent_directory_is_an_option(
-    library: pathlib.Path, repository: pathlib.Path, tmp_path: pathlib.Path
+    library: pathlib.Path,
+    repository: pathlib.Path,
+    tmp_path: pathlib.Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Agents from this directory are called for loaded models."""
+    """Agents from this directory are called for loaded models. The log has their reason."""
     sys.path.insert(0, str(EXAMPLES))
     from in_process import Server
 
@@ -174,8 +177,9 @@ def test_the_agent_directory_is_an_option(
     with (models / "other" / "config.pbtxt").open("a") as config:
         config.write('model_repository_agents { agents { name: "never" } }')
     server = WithAgents(str(library), str(models))
-    with pytest.raises(RuntimeError, match="not today"):
+    with pytest.raises(RuntimeError, match="failed to poll from model repository"):
         server.load("other")
+    assert "Poll failed for model directory 'other': not today" in "".join(capfd.readouterr())
     server.load("identity")
     assert server.infer("identity", [1]) == [1]
     server.close()

@@ -217,7 +217,7 @@ def test_a_missing_label_file(start_server: StartServer, tmp_path: pathlib.Path)
     write(tmp_path, "m", CONFIG)
     log = failure(start_server, tmp_path)
     lines = [line for line in log.splitlines() if line.startswith("E")]
-    assert any(str(tmp_path / "m" / "labels.txt") in line for line in lines), lines
+    assert any("'m'" in line and "labels.txt" in line for line in lines), lines
 
 
 @pytest.mark.galatea_only
@@ -226,7 +226,7 @@ def test_a_missing_label_file(start_server: StartServer, tmp_path: pathlib.Path)
     [
         ("../other/labels.txt", "file name '../other/labels.txt' must stay inside"),
         ("/etc/passwd", "file name '/etc/passwd' must stay inside"),
-        ("1", "can't open '{folder}/m/1': not a regular file"),
+        ("1", "can't open '1': not a regular file"),
     ],
 )
 def test_a_label_file_outside_the_model_is_not_read(
@@ -237,7 +237,7 @@ def test_a_label_file_outside_the_model_is_not_read(
     write(repository, "m", CONFIG.replace("labels.txt", name))
     log = failure(start_server, repository)
     lines = [line for line in log.splitlines() if line.startswith("E")]
-    message = f"labels of output 'OUTPUT0': {reason.format(folder=repository)}"
+    message = f"labels of output 'OUTPUT0': {reason}"
     assert any(message in line for line in lines), lines
 
 

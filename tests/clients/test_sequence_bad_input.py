@@ -318,7 +318,7 @@ BAD_MODELS = {
     "state_file_missing": (
         STATE % ("1", 'initial_state { name: "i" data_type: TYPE_INT32 dims: [ 1 ] '
                       'data_file: "absent.bin" }'),
-        "state_file_missing/initial_state/absent.bin'",
+        "initial_state/absent.bin'",
     ),
     "state_file_too_short": (
         STATE % ("2", 'initial_state { name: "i" data_type: TYPE_INT32 dims: [ 2 ] '
