@@ -679,7 +679,11 @@ def test_scraping_leaves_room_for_inference_and_stays_exact(server: Server) -> N
         scraper.result()
 
 
-CHUNKED = b"POST /v2/models/identity_int32/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: %s\r\n\r\n"
+#: A head; the transfer coding is to be filled in.
+CHUNKED = (
+    b"POST /v2/models/identity_int32/infer HTTP/1.1\r\nHost: x\r\n"
+    b"Transfer-Encoding: %s\r\n\r\n"
+)
 
 
 def test_the_number_of_connections_is_limited(
@@ -746,7 +750,9 @@ def test_other_transfer_codings_are_refused(server: Server, coding: str) -> None
         assert connection.is_closed_by_server()
 
 
-@pytest.mark.parametrize("chunks", ["zz\r\nabc\r\n", "-3\r\nabc\r\n", "3\r\nabcde\r\n", "3\nabc\r\n"])
+@pytest.mark.parametrize(
+    "chunks", ["zz\r\nabc\r\n", "-3\r\nabc\r\n", "3\r\nabcde\r\n", "3\nabc\r\n"]
+)
 def test_malformed_chunks_are_refused(server: Server, chunks: str) -> None:
     """The client is told before its connection is closed."""
     with Connection(server) as connection:
