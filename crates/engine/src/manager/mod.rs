@@ -150,6 +150,12 @@ impl Manager {
         self.driver.worker.withdraw_all();
     }
 
+    /// Whether an order for this name is being carried out.
+    #[cfg(test)]
+    pub(crate) fn is_ordered(&self, name: &str) -> bool {
+        self.driver.lock("look for an order").is_ordered(name)
+    }
+
     /// Waits until no load is under way, for at most `timeout`. Returns the number of jobs
     /// that are left.
     pub(crate) fn wait_idle(&self, timeout: Duration) -> usize {

@@ -78,7 +78,7 @@ impl Manager {
         let _order = OrderInProgress::begin_unload(&self.driver, &name)?;
         // The lock is kept, so that no load begins before the models are removed.
         let plan =
-            self.driver.wait(|plan| !plan.ids_of(&name).iter().any(|id| plan.is_loading(id)))?;
+            self.driver.wait(|plan| plan.ids_of(&name).iter().all(|id| plan.is_at_rest(id)))?;
         let mut ids = plan.ids_of(&name);
         // With namespaces, an order that failed at start is known by the bare name.
         if !ids.contains(&name) {

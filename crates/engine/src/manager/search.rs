@@ -77,7 +77,11 @@ impl Searcher<'_> {
             let named = named.map(|candidate| candidate.id.clone()).collect();
             let all = candidates.iter().map(|candidate| candidate.id.clone()).collect();
             let plan = self.driver.lock("load the models of a name");
-            let outdated = self.driver.step(plan, |plan, step| plan.set_desired(candidates, step));
+            let outdated = self.driver.step(plan, |plan, step| {
+                plan.set_desired(candidates, step)?;
+                plan.note_ordered_load(name);
+                Ok(())
+            });
             // Each round defines models that others unloaded meanwhile, so the loop ends.
             match outdated {
                 Ok(()) => {

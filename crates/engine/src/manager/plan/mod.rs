@@ -32,6 +32,14 @@ use super::effect::{Effect, Step};
 use crate::LoadFailure;
 use crate::agent_lease::AgentLease;
 
+/// How far an order is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum OrderPhase {
+    Begun,
+    /// The models that it loads are desired.
+    Loads,
+}
+
 /// What the manager's lock guards. Models are known here by their ids.
 pub(super) struct Plan {
     lifecycle: Lifecycle,
@@ -43,7 +51,7 @@ pub(super) struct Plan {
     /// The number of times that a version is tried.
     attempts_max: u32,
     /// Models that an order is changing.
-    ordered: BTreeSet<ModelName>,
+    ordered: BTreeMap<ModelName, OrderPhase>,
     /// The number of effects that are being performed, by model.
     effects: BTreeMap<ModelName, usize>,
     /// Set once: nothing is loaded any more.
@@ -73,7 +81,7 @@ impl Plan {
             loads: BTreeMap::new(),
             revision_count: 0,
             attempts_max,
-            ordered: BTreeSet::new(),
+            ordered: BTreeMap::new(),
             effects: BTreeMap::new(),
             is_closed: false,
         }
@@ -149,8 +157,23 @@ impl Plan {
         self.lifecycle.serving_revision(id).is_some()
     }
 
+    #[cfg(test)]
     pub(super) fn is_loading(&self, id: &str) -> bool {
         self.lifecycle.is_loading(id)
+    }
+
+    /// Whether neither the model nor one that needs it is being loaded or unloaded, and no
+    /// order to load one that needs it is left. As in Triton, an unload of a model comes
+    /// after the load of an ensemble that has begun.
+    pub(super) fn is_at_rest(&self, id: &str) -> bool {
+        let (mut dependents, mut unvisited) = (BTreeSet::new(), vec![id]);
+        while let Some(id) = unvisited.pop() {
+            let direct = self.lifecycle.dependents_of(id).map(|name| &**name);
+            unvisited.extend(direct.filter(|name| dependents.insert(*name)));
+        }
+        let loads = self.ordered.iter().filter(|(_, phase)| **phase == OrderPhase::Loads);
+        let mut loaded = loads.flat_map(|(name, _)| self.ids_of(name));
+        self.lifecycle.is_settled_with_related(id) && !loaded.any(|id| dependents.contains(&*id))
     }
 
     /// Whether a removed model is out of service, with the models that need it. If it is
@@ -205,11 +228,17 @@ impl Plan {
 
     /// An order begins to change a model. No other order may.
     pub(super) fn begin_order(&mut self, name: &ModelName) {
-        assert!(self.ordered.insert(name.clone()), "another order is changing '{name}'");
+        let other = self.ordered.insert(name.clone(), OrderPhase::Begun);
+        assert!(other.is_none(), "another order is changing '{name}'");
+    }
+
+    /// The order for this name, if there is one, made what it loads desired.
+    pub(super) fn note_ordered_load(&mut self, name: &str) {
+        self.ordered.entry(name.into()).and_modify(|phase| *phase = OrderPhase::Loads);
     }
 
     pub(super) fn is_ordered(&self, name: &str) -> bool {
-        self.ordered.contains(name)
+        self.ordered.contains_key(name)
     }
 
     pub(super) fn end_order(&mut self, name: &str) {

@@ -82,6 +82,26 @@ fn an_unload_returns_once_another_order_took_the_model_out_of_service() {
 }
 
 #[test]
+fn an_unload_comes_after_the_load_of_an_ensemble_that_has_begun() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.put_text("e", &ensemble_of("m"), &[1]);
+    world.controls.loading.close();
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| world.load("e"));
+        world.controls.loading.wait_for(1);
+        let unload = scope.spawn(|| world.server.unload_model("m", false));
+        // The order of the unload has come when no other one for m is let in.
+        until(|| world.server.manager.is_ordered("m"));
+        world.controls.loading.open();
+        load.join().unwrap().unwrap();
+        unload.join().unwrap().unwrap();
+    });
+    world.check_index(&["e 1 UNAVAILABLE: unloaded", "m 1 UNAVAILABLE: unloaded"]);
+    assert_eq!(world.server.ready(), Ok(true));
+}
+
+#[test]
 fn an_unload_does_not_wait_for_a_later_load() {
     let world = with_slow_ensemble();
     world.controls.unloading.close();
