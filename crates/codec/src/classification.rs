@@ -20,25 +20,24 @@ use galatea_tensor::{Buffer, DataType, Shape};
 #[derive(Clone, Debug)]
 pub struct Classification {
     /// The number of requested classes by output.
-    counts: BTreeMap<String, u64>,
+    counts: BTreeMap<String, u32>,
     /// Set by the model version that serves the request.
     model: ClassesCell,
 }
 
 impl Classification {
-    /// Makes a classification from output names and their requested class counts; 0
-    /// requests the output itself. `None` if no classes are requested. The first of
-    /// several requests for the same output counts.
-    pub(crate) fn new<'a>(requests: impl Iterator<Item = (&'a str, u64)> + Clone) -> Option<Self> {
-        if requests.clone().all(|(_, count)| count == 0) {
-            return None;
-        }
-        let mut counts = BTreeMap::new();
+    /// Makes a classification from output names and their requested class counts, if any.
+    /// `None` if no classes are requested. The first of several requests for the same output
+    /// counts.
+    pub(crate) fn new<'a>(requests: impl Iterator<Item = (&'a str, Option<u32>)>) -> Option<Self> {
+        let mut first = BTreeMap::new();
         for (name, count) in requests {
-            counts.entry(name.to_owned()).or_insert(count);
+            first.entry(name).or_insert(count);
         }
-        counts.retain(|_, count| *count > 0);
-        Some(Self { counts, model: ClassesCell::default() })
+        let counts: BTreeMap<_, _> =
+            first.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?))).collect();
+        let model = ClassesCell::default();
+        (!counts.is_empty()).then_some(Self { counts, model })
     }
 
     /// The cell for the request, to be set by the model version that admits it.
@@ -66,7 +65,7 @@ impl Classification {
 
 fn classes(
     output: &OutputTensor,
-    count: u64,
+    count: u32,
     model: &ModelClasses,
 ) -> Result<OutputTensor, Status> {
     let rank = ranking(output.datatype)?;

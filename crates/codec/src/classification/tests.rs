@@ -28,8 +28,11 @@ fn model(batches: bool, labels: &str) -> Arc<ModelClasses> {
     Arc::new(ModelClasses::new(batches, labels))
 }
 
-fn asked(counts: &[(&str, u64)], model: &Arc<ModelClasses>) -> Classification {
-    let asked = Classification::new(counts.iter().copied()).unwrap();
+fn asked(counts: &[(&str, u32)], model: &Arc<ModelClasses>) -> Classification {
+    let asked = Classification::new(
+        counts.iter().map(|&(name, count)| (name, (count > 0).then_some(count))),
+    )
+    .unwrap();
     asked.cell().set(model);
     asked
 }
@@ -45,7 +48,7 @@ fn texts(output: &OutputTensor) -> Vec<String> {
 
 fn classified(
     output: OutputTensor,
-    count: u64,
+    count: u32,
     model: &Arc<ModelClasses>,
 ) -> Result<OutputTensor, Status> {
     let response = asked(&[("y", count)], model).apply(response(vec![output]))?;
@@ -53,7 +56,7 @@ fn classified(
 }
 
 /// Classes of one item without labels.
-fn check(datatype: DataType, data: Vec<u8>, count: u64, expected: &[&str]) {
+fn check(datatype: DataType, data: Vec<u8>, count: u32, expected: &[&str]) {
     let elements = i64::try_from(data.len() / datatype.byte_size().unwrap()).unwrap();
     let found = classified(output(datatype, &[elements], data), count, &Arc::default()).unwrap();
     assert_eq!(texts(&found), expected, "{datatype}");
@@ -73,7 +76,7 @@ fn the_largest_elements_are_first() {
     check(DataType::Fp32, values.clone(), 2, &["10.000000:2", "5.000000:1"]);
     let all = ["10.000000:2", "5.000000:1", "4.000000:3", "1.000000:0"];
     check(DataType::Fp32, values.clone(), 4, &all);
-    check(DataType::Fp32, values, u64::MAX, &all);
+    check(DataType::Fp32, values, u32::MAX, &all);
 }
 
 #[test]
@@ -136,7 +139,7 @@ fn a_selection_is_a_prefix_of_the_sorted_elements() {
             all.iter().map(|(value, place)| format!("{value}:{place}")).collect();
         for count in [1, 2, 5, elements / 2 + 1, elements] {
             let expected: Vec<&str> = all.iter().take(count).map(String::as_str).collect();
-            check(DataType::Uint8, values.clone(), u64::try_from(count).unwrap(), &expected);
+            check(DataType::Uint8, values.clone(), u32::try_from(count).unwrap(), &expected);
         }
     }
 }
@@ -150,7 +153,7 @@ fn classes_have_labels_where_they_exist() {
 
 #[test]
 fn each_item_of_a_batch_has_its_classes() {
-    let check = |batches: bool, dims: &[i64], count: u64, shape: &[i64], expected: &[&str]| {
+    let check = |batches: bool, dims: &[i64], count: u32, shape: &[i64], expected: &[&str]| {
         let elements = dims.iter().product::<i64>();
         let data = (0..elements).map(|value| u8::try_from(value).unwrap()).collect();
         let found =
@@ -182,7 +185,7 @@ fn other_outputs_do_not_change() {
     assert_eq!(texts(&found.outputs[1]), ["2:1:b"]);
     assert_eq!(texts(&found.outputs[2]), ["2:1", "1:0"]);
     assert_eq!(found.id, "id");
-    assert!(Classification::new([("x", 0)].into_iter()).is_none());
+    assert!(Classification::new([("x", None)].into_iter()).is_none());
 }
 
 #[track_caller]
@@ -238,7 +241,7 @@ fn bytes_that_do_not_fit_the_shape_are_an_error() {
 
 #[test]
 fn unset_model_classes_are_an_error() {
-    let asked = Classification::new([("y", 1)].into_iter()).unwrap();
+    let asked = Classification::new([("y", Some(1))].into_iter()).unwrap();
     let status = asked.apply(response(Vec::new())).unwrap_err();
     assert_eq!(status.code(), Code::Internal);
 }

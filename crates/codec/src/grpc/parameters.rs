@@ -160,14 +160,17 @@ fn wrong_tensor_type(name: &str, tensor: &str, expected: &str) -> Status {
 }
 
 /// The number of requested classes of an output, if any.
-pub(super) fn class_count(parameters: &Parameters<'_>) -> Result<Option<u64>, Status> {
+/// As in Triton, it is cut to 32 bits.
+pub(super) fn class_count(parameters: &Parameters<'_>) -> Result<Option<u32>, Status> {
     match parameters.get("classification") {
         None => Ok(None),
         // As in Triton, whose message names the wrong limit.
         Some(WireParameter::Int64(..=0)) => Err(Status::invalid_argument(
             "invalid value for 'classification' parameter, expected >= 0",
         )),
-        Some(WireParameter::Int64(count)) => Ok(Some(count.unsigned_abs())),
+        Some(WireParameter::Int64(count)) => {
+            Ok(u32::try_from(count.unsigned_abs() & u64::from(u32::MAX)).ok())
+        }
         Some(_) => Err(Status::invalid_argument(
             "invalid value type for 'classification' parameter, expected int64_param",
         )),

@@ -123,7 +123,7 @@ impl InferMessage<'_> {
                         "output can't set both 'shared_memory_region' and 'classification'",
                     ));
                 }
-                Some(count) => counts.push((output.name, count)),
+                count @ Some(_) => counts.push((output.name, count)),
                 None if shared => return Err(parameters::no_shared_memory(output.name)),
                 None => {}
             }

@@ -77,9 +77,9 @@ impl OutputEncoding {
 pub(super) struct RequestedOutputs {
     pub(super) names: Vec<String>,
     pub(super) forms: Vec<OutputForm>,
-    /// The number of requested classes of each output; 0 requests its elements.
-    /// Trailing zeros may be missing, so that it is nearly always empty.
-    pub(super) classes: Vec<u64>,
+    /// The number of requested classes of each output; `None` requests its elements.
+    /// Trailing ones of these may be missing, so that it is nearly always empty.
+    pub(super) classes: Vec<Option<u32>>,
 }
 
 pub(super) fn read_outputs(reader: &mut JsonReader<'_>) -> Result<RequestedOutputs, Status> {
@@ -91,8 +91,8 @@ pub(super) fn read_outputs(reader: &mut JsonReader<'_>) -> Result<RequestedOutpu
             return Err(super::errors::too_many_tensors("outputs"));
         }
         let RequestedOutput { name, form, classes } = read_output(reader)?;
-        if classes > 0 {
-            outputs.classes.resize(outputs.names.len(), 0);
+        if classes.is_some() {
+            outputs.classes.resize(outputs.names.len(), None);
             outputs.classes.push(classes);
         }
         outputs.names.push(name);
@@ -105,7 +105,7 @@ pub(super) fn read_outputs(reader: &mut JsonReader<'_>) -> Result<RequestedOutpu
 struct RequestedOutput {
     name: String,
     form: OutputForm,
-    classes: u64,
+    classes: Option<u32>,
 }
 
 /// The parameters of one listed output.
@@ -147,7 +147,10 @@ fn read_output(reader: &mut JsonReader<'_>) -> Result<RequestedOutput, Status> {
         return Err(super::errors::no_shared_memory(&name));
     }
     let form = OutputForm::of_binary_flag(parameters.binary.unwrap_or(false));
-    Ok(RequestedOutput { name, form, classes: parameters.classes.unwrap_or(0) })
+    // As in Triton, of which clients see that it cuts the number to 32 bits.
+    let classes =
+        parameters.classes.and_then(|count| u32::try_from(count & u64::from(u32::MAX)).ok());
+    Ok(RequestedOutput { name, form, classes: classes.filter(|&count| count > 0) })
 }
 
 fn read_output_parameters(reader: &mut JsonReader<'_>) -> Result<OutputParameters, Status> {
@@ -200,6 +203,20 @@ mod tests {
         let plain = r#"{"name":"a"},{"name":"b","parameters":{"classification":0}}"#;
         assert_eq!(counts(&format!("[{plain}]")).capacity(), 0);
         let two = r#"{"name":"c","parameters":{"classification":2}}"#;
-        assert_eq!(counts(&format!("[{plain},{two},{plain},{two},{plain}]")), [0, 0, 2, 0, 0, 2]);
+        assert_eq!(
+            counts(&format!("[{plain},{two},{plain},{two},{plain}]")),
+            [None, None, Some(2), None, None, Some(2)]
+        );
+    }
+
+    #[test]
+    fn class_counts_are_cut_to_32_bits() {
+        let counts = |count: u64| {
+            let json = format!(r#"[{{"name":"a","parameters":{{"classification":{count}}}}}]"#);
+            read_outputs(&mut JsonReader::new(json.as_bytes())).unwrap().classes
+        };
+        assert_eq!(counts((1 << 32) - 1), [Some(u32::MAX)]);
+        assert_eq!(counts(1 << 32), []);
+        assert_eq!(counts((1 << 32) + 2), [Some(2)]);
     }
 }
