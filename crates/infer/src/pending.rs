@@ -313,6 +313,14 @@ impl PendingRequest {
         }
     }
 
+    /// Ends the request with an error, and counts nothing: for requests that the scheduler
+    /// does not take.
+    pub fn refuse(mut self, status: Status) {
+        if let Some(responder) = self.responder.take() {
+            responder.complete_unrecorded(Err(status));
+        }
+    }
+
     /// Returns the request to the engine, which executes it again. Only for
     /// iterative sequences. Padding is dropped.
     ///

@@ -7,14 +7,17 @@ use galatea_policy::FailReason;
 use crate::LogSink;
 use crate::log::refusal_of;
 
-/// Replies to a request that was not executed, counts it, and logs it.
+/// Replies to a request that was not executed, counts it unless Triton doesn't, and logs it.
 pub(super) fn fail(request: PendingRequest, reason: FailReason, log: &LogSink) {
     let (status, counted_as) = describe(&request, reason);
     log.write(LogLevel::Verbose(1), refusal_of(request.request(), &status));
-    request.fail(status, counted_as);
+    match counted_as {
+        Some(counted_as) => request.fail(status, counted_as),
+        None => request.refuse(status),
+    }
 }
 
-fn describe(request: &PendingRequest, reason: FailReason) -> (Status, FailureReason) {
+fn describe(request: &PendingRequest, reason: FailReason) -> (Status, Option<FailureReason>) {
     let content = request.request();
     // As in Triton, errors of the sequence batcher and timeouts have no prefix.
     let prefixed = |status: Status| status.prefixed(content.log_prefix());
@@ -22,27 +25,27 @@ fn describe(request: &PendingRequest, reason: FailReason) -> (Status, FailureRea
     match reason {
         FailReason::QueueFull => {
             let status = Status::unavailable("Exceeds maximum queue size");
-            (prefixed(status), FailureReason::Rejected)
+            (prefixed(status), Some(FailureReason::Rejected))
         }
         FailReason::TimeoutExpired => {
-            (Status::unavailable("Request timeout expired"), FailureReason::Rejected)
+            (Status::unavailable("Request timeout expired"), Some(FailureReason::Rejected))
         }
         FailReason::Cancelled => {
-            (prefixed(Status::cancelled("Request cancelled")), FailureReason::Canceled)
+            (prefixed(Status::cancelled("Request cancelled")), Some(FailureReason::Canceled))
         }
         FailReason::Draining => {
             let status = Status::unavailable(
                 "Server is stopping, scheduler for model has stopped accepting new inference \
                  requests",
             );
-            (prefixed(status), FailureReason::Rejected)
+            (prefixed(status), None)
         }
         FailReason::NoSequence => {
             let status = Status::invalid_argument(format!(
                 "inference request to model '{model}' must specify a non-zero or non-empty \
                  correlation ID"
             ));
-            (status, FailureReason::Other)
+            (status, None)
         }
         FailReason::MissingStart => {
             let status = Status::invalid_argument(format!(
@@ -50,11 +53,11 @@ fn describe(request: &PendingRequest, reason: FailReason) -> (Status, FailureRea
                  on the first request of the sequence",
                 id_text(&content.correlation_id)
             ));
-            (status, FailureReason::Other)
+            (status, None)
         }
         FailReason::SequenceTimeoutExpired => (
             Status::unavailable("timeout of the corresponding sequence has been expired"),
-            FailureReason::Rejected,
+            Some(FailureReason::Rejected),
         ),
     }
 }
