@@ -39,21 +39,9 @@ pub fn validate_ensemble(
         check.outputs(member);
     }
     let decoupled = check.check_decoupling(&steps);
-    if decoupled && ensemble_caches(ensemble) {
-        let text = format!(
-            "Response Cache does not currently support model {} with 'decoupled' transaction \
-             policy. Please disable the response cache.",
-            ensemble.name
-        );
-        check.report("response_cache.enable".to_owned(), text);
-    }
     ConfigErrors { diagnostics: check.diagnostics.into_vec() }.into_result()?;
     set_decoupled(ensemble, decoupled);
     Ok(())
-}
-
-fn ensemble_caches(ensemble: &ModelSpec) -> bool {
-    ensemble.message.response_cache.as_ref().is_some_and(|cache| cache.enable)
 }
 
 impl ModelSpec {
@@ -71,6 +59,8 @@ impl ModelSpec {
 
 fn set_decoupled(ensemble: &mut ModelSpec, decoupled: bool) {
     ensemble.decoupled = decoupled;
+    // A cache keeps one response, and would lose the others.
+    ensemble.response_cache &= !decoupled;
     ensemble.message.model_transaction_policy = Some(ModelTransactionPolicy { decoupled });
 }
 
