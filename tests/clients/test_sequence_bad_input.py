@@ -323,7 +323,8 @@ BAD_MODELS = {
     "state_file_too_short": (
         STATE % ("2", 'initial_state { name: "i" data_type: TYPE_INT32 dims: [ 2 ] '
                       'data_file: "four_bytes.bin" }'),
-        "has 4 bytes, but 8 are expected",
+        "initial_state setting expects 8 bytes, but the data provided from four_bytes.binonly has 4 "
+        "bytes.",
     ),
     "state_file_elsewhere": (
         STATE % ("1", 'initial_state { name: "i" data_type: TYPE_INT32 dims: [ 1 ] '

@@ -124,8 +124,6 @@ impl FileFingerprint {
 /// The size that a file must have, in bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ExpectedFileSize {
-    /// This size.
-    Exactly(u64),
     /// Any size up to this.
     AtMost(u64),
     /// Any size. This many bytes are read from the beginning.

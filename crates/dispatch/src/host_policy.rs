@@ -146,6 +146,11 @@ impl HostPolicies {
         Ok(())
     }
 
+    /// Sets what only backends read.
+    pub fn set_for_backends(&mut self, name: &str, setting: &str, value: &str) {
+        self.policy(name, setting, value);
+    }
+
     fn policy(&mut self, name: &str, setting: &str, value: &str) -> &mut ThreadBinding {
         let policy = self.0.entry(String::from(name)).or_default();
         policy.settings.insert(String::from(setting), String::from(value));

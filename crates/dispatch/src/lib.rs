@@ -36,6 +36,7 @@
 //!         cache: None,
 //!         hold_until_queued: 0,
 //!         hold_until_backlogged: 0,
+//!         parallel_creation: None,
 //!         host_policies: HostPolicies::default(),
 //!         rate_limit: RateLimit::Off,
 //!     })?;

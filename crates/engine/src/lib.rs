@@ -67,6 +67,7 @@
 //!     strict_readiness: true,
 //!     hold_until_queued: 0,
 //!     hold_until_backlogged: 0,
+//!     parallel_creation: None,
 //!     catalog: Arc::new(EmptyCatalog),
 //!     control: ControlMode::Explicit,
 //!     namespaces: Namespaces::None,

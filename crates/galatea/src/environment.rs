@@ -21,6 +21,9 @@ pub(crate) struct Environment {
     /// `TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC` and the variables like it, with which
     /// Triton's own tests delay responses over gRPC.
     pub(crate) grpc_delays: TestDelays,
+    /// `TRITON_PARALLEL_INSTANCE_LOADING`: whether a model's instances are created in parallel,
+    /// whatever its backend declares.
+    pub(crate) parallel_instance_loading: Option<bool>,
     /// `GALATEA_ONNXRUNTIME_LIBRARY`.
     pub(crate) onnxruntime_library: Option<PathBuf>,
     /// `VIRTUAL_ENV`.
@@ -79,6 +82,9 @@ impl Environment {
                     "TRITONSERVER_DELAY_GRPC_COMPLETE",
                 ]),
             },
+            parallel_instance_loading: text("TRITON_PARALLEL_INSTANCE_LOADING")
+                .filter(|value| !value.is_empty())
+                .map(|value| value == "1"),
             onnxruntime_library: path("GALATEA_ONNXRUNTIME_LIBRARY"),
             virtual_environment: path("VIRTUAL_ENV"),
             vertex_ai: VertexAiVariables {
@@ -129,6 +135,16 @@ mod tests {
         assert!(!quoted("0"));
         assert!(quoted("1"));
         assert!(quoted(""));
+    }
+
+    #[test]
+    fn only_one_turns_parallel_loading_on() {
+        let read = |value| {
+            environment(&[("TRITON_PARALLEL_INSTANCE_LOADING", value)]).parallel_instance_loading
+        };
+        assert_eq!(read("1"), Some(true));
+        assert_eq!((read("0"), read("true"), read("")), (Some(false), Some(false), None));
+        assert_eq!(environment(&[]).parallel_instance_loading, None);
     }
 
     #[test]

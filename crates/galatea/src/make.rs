@@ -94,6 +94,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     };
     let cache = cache::make(settings)?;
     let log = log_sink(logger.clone());
+    let parallel_creation = environment.parallel_instance_loading;
     let (delay, backlog_delay) = (environment.delay_scheduler, environment.backlog_delay_scheduler);
     let options = settings.scan_options();
     let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
@@ -119,6 +120,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         strict_readiness: settings.strict_readiness,
         hold_until_queued: delay,
         hold_until_backlogged: backlog_delay,
+        parallel_creation,
         catalog,
         control: settings.control_mode,
         namespaces: settings.namespaces,

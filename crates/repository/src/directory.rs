@@ -113,25 +113,19 @@ fn read_sized(file: File, size: ExpectedFileSize) -> Result<Vec<u8>, String> {
     let cannot = |error: io::Error| format!("can't be read: {error}");
     let length = file.metadata().map_err(cannot)?.len();
     let bytes_max = match size {
-        ExpectedFileSize::Exactly(expected) => expected,
         ExpectedFileSize::AtMost(bytes_max) | ExpectedFileSize::Beginning(bytes_max) => bytes_max,
     };
     let fits = |length: u64| match size {
-        ExpectedFileSize::Exactly(expected) if length != expected => {
-            Err(format!("has {length} bytes, but {expected} are expected"))
-        }
         ExpectedFileSize::AtMost(bytes_max) if length > bytes_max => {
             Err(format!("has {length} bytes, but may have {bytes_max} at most"))
         }
-        ExpectedFileSize::Exactly(_)
-        | ExpectedFileSize::AtMost(_)
-        | ExpectedFileSize::Beginning(_) => Ok(()),
+        ExpectedFileSize::AtMost(_) | ExpectedFileSize::Beginning(_) => Ok(()),
     };
     fits(length)?;
     let mut bytes = Vec::new();
     let read_max = match size {
         // One more byte shows that the file is too long.
-        ExpectedFileSize::Exactly(_) | ExpectedFileSize::AtMost(_) => bytes_max.saturating_add(1),
+        ExpectedFileSize::AtMost(_) => bytes_max.saturating_add(1),
         ExpectedFileSize::Beginning(_) => bytes_max,
     };
     file.take(read_max).read_to_end(&mut bytes).map_err(cannot)?;

@@ -179,8 +179,8 @@ mod tests {
             let status = beside(leading_out).unwrap_err();
             assert_eq!(status.code(), Code::InvalidArgument, "{leading_out:?}");
         }
-        assert_eq!(read("zeros", ExpectedFileSize::Exactly(4)).unwrap(), b"0123");
-        assert_eq!(read("linked", ExpectedFileSize::Exactly(4)).unwrap(), b"0123");
+        assert_eq!(read("zeros", ExpectedFileSize::Beginning(3)).unwrap(), b"012");
+        assert_eq!(read("linked", ExpectedFileSize::Beginning(4)).unwrap(), b"0123");
         assert_eq!(read("same", ExpectedFileSize::AtMost(4)).unwrap(), b"0123");
         assert_eq!(
             version.read_warmup("zeros", ExpectedFileSize::AtMost(4)).unwrap_err().code(),
@@ -194,14 +194,12 @@ mod tests {
             assert!(status.message().contains(part), "{status}");
         };
         let invalid = Code::InvalidArgument;
-        let exactly = ExpectedFileSize::Exactly;
-        refused("zeros", exactly(5), invalid, "zeros' has 4 bytes, but 5 are expected");
-        refused("zeros", exactly(3), invalid, "zeros' has 4 bytes, but 3 are expected");
+        let four = ExpectedFileSize::Beginning(4);
         refused("zeros", ExpectedFileSize::AtMost(3), invalid, "but may have 3 at most");
-        refused("nothing", exactly(4), Code::NotFound, "initial_state/nothing'");
-        refused("folder", exactly(4), invalid, "not a regular file");
-        refused("../config.pbtxt", exactly(0), invalid, "must stay inside");
-        refused("/etc/passwd", exactly(0), invalid, "must stay inside");
-        refused("", exactly(0), invalid, "must stay inside");
+        refused("nothing", four, Code::NotFound, "initial_state/nothing'");
+        refused("folder", four, invalid, "not a regular file");
+        refused("../config.pbtxt", four, invalid, "must stay inside");
+        refused("/etc/passwd", four, invalid, "must stay inside");
+        refused("", four, invalid, "must stay inside");
     }
 }

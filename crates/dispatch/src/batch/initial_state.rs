@@ -6,6 +6,7 @@ use galatea_backend::{ExpectedFileSize, ModelFiles};
 use galatea_config::{InitialState, ModelSpec, StateSpec};
 use galatea_gate::limits::Limits;
 use galatea_infer::{StateTensor, Status};
+use galatea_stdx::len64;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::tensor_contents::{check_strings, zeros};
@@ -53,9 +54,11 @@ fn initial_state(
         }
         InitialState::File { file_name, .. } => {
             let contents = read(&shape, state.datatype, file_name, files);
-            contents.map_err(|status| {
+            let contents = contents.map_err(|status| {
                 status.prefixed(format_args!("state '{}' of '{}': ", state.input_name, spec.name))
-            })?
+            })?;
+            check_length(&contents, &shape, state.datatype, file_name)?;
+            contents
         }
     };
     Ok(StateTensor {
@@ -75,7 +78,7 @@ fn read(
 ) -> Result<Vec<u8>, Status> {
     let size = match datatype {
         DataType::Bytes => ExpectedFileSize::AtMost(Limits::STRING_FILE_BYTES_MAX),
-        _ => ExpectedFileSize::Exactly(shape.byte_size(datatype).ok_or_else(|| {
+        _ => ExpectedFileSize::Beginning(shape.byte_size(datatype).ok_or_else(|| {
             Status::invalid_argument(format!("shape {shape} is larger than any file"))
         })?),
     };
@@ -84,6 +87,24 @@ fn read(
         Status::invalid_argument(format!("initial_state file '{file_name}' {reason}"))
     })?;
     Ok(bytes)
+}
+
+/// As in Triton, a file may be longer than the state.
+fn check_length(
+    bytes: &[u8],
+    shape: &Shape,
+    datatype: DataType,
+    file_name: &str,
+) -> Result<(), Status> {
+    let found = len64(bytes.len());
+    match shape.byte_size(datatype) {
+        // The text is Triton's.
+        Some(expected) if found < expected => Err(Status::invalid_argument(format!(
+            "initial_state setting expects {expected} bytes, but the data provided from \
+             {file_name}only has {found} bytes."
+        ))),
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn check_contents(bytes: &[u8], shape: &Shape, datatype: DataType) -> Result<(), String> {

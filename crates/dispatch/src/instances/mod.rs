@@ -39,6 +39,8 @@ pub(crate) struct InstanceBuilder<'a> {
     pub(crate) is_rate_limited: bool,
     /// Whether every instance gets a thread, whatever the backend needs.
     pub(crate) needs_threads: bool,
+    /// Whether they are created in parallel, whatever the backend declares.
+    pub(crate) parallel_creation: Option<bool>,
     pub(crate) warmup: InstanceWarmup<'a>,
     pub(crate) log: &'a LogSink,
 }
@@ -68,7 +70,7 @@ impl InstanceBuilder<'_> {
         } else {
             self.policy
         };
-        let instances: Vec<Box<dyn Instance>> = match self.model.instance_creation() {
+        let instances: Vec<Box<dyn Instance>> = match self.creation() {
             InstanceCreation::Parallel if planned.len() > 1 => self.create_in_parallel(&planned)?,
             InstanceCreation::Parallel | InstanceCreation::Sequential => {
                 planned.iter().map(|one| self.create(one)).collect::<Result<_, _>>()?
@@ -88,6 +90,14 @@ impl InstanceBuilder<'_> {
             built.keys.push(key);
         }
         Ok(built)
+    }
+
+    fn creation(&self) -> InstanceCreation {
+        match self.parallel_creation {
+            Some(true) => InstanceCreation::Parallel,
+            Some(false) => InstanceCreation::Sequential,
+            None => self.model.instance_creation(),
+        }
     }
 
     /// Creates instances on this thread and others. After a failure no further one is begun.

@@ -1,5 +1,6 @@
 //! Which instances a model has, which of them execute concurrently, and where.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};
 
 use galatea_backend::{
@@ -250,6 +251,33 @@ fn instances_are_created_sequentially_by_default() {
     let names: Vec<&str> = made.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["echo_0_0", "echo_0_1", "echo_0_2"]);
     assert!(made.iter().all(|(_, thread)| *thread == made[0].1), "on one thread");
+}
+
+#[test]
+fn the_server_decides_whether_instances_are_created_in_parallel() {
+    let threads = |declared, parallel_creation| {
+        let threads = Arc::new(Mutex::new(BTreeSet::new()));
+        let noted = threads.clone();
+        let meeting = Arc::new(Meeting::default());
+        let inside = meeting.clone();
+        let backend = Maker::new(declared, move |_| {
+            noted.lock().unwrap().insert(format!("{:?}", std::thread::current().id()));
+            let alone = parallel_creation == Some(false);
+            assert!(alone || inside.attend(), "nobody ended the meeting");
+            Ok(())
+        });
+        let text = format!("{ECHO} instance_group {{ count: 2 }}");
+        let setup = ServerSetup::new(text, backend).parallel_creation(parallel_creation);
+        let loading = std::thread::spawn(move || setup.serve());
+        if parallel_creation == Some(true) {
+            meeting.wait_for(2);
+            meeting.end();
+        }
+        loading.join().unwrap();
+        threads.lock().unwrap().len()
+    };
+    assert_eq!(threads(InstanceCreation::Parallel, Some(false)), 1);
+    assert_eq!(threads(InstanceCreation::Sequential, Some(true)), 2);
 }
 
 #[test]

@@ -65,6 +65,8 @@ pub struct LoaderOptions {
     pub hold_until_queued: u32,
     /// The same for the backlog of sequence batchers, in addition.
     pub hold_until_backlogged: u32,
+    /// Whether instances of a model are created in parallel, whatever its backend declares.
+    pub parallel_creation: Option<bool>,
     /// Where instances run.
     pub host_policies: HostPolicies,
     /// How instances of all models share resources.
@@ -77,6 +79,7 @@ pub struct Loader {
     log: LogSink,
     cache: Option<Arc<dyn ResponseCache>>,
     holds: HoldThresholds,
+    parallel_creation: Option<bool>,
     fingerprints: VersionFingerprints,
     host_policies: HostPolicies,
     /// `None` if resources are not limited.
@@ -103,6 +106,7 @@ impl Loader {
             host_policies: options.host_policies,
             rate_limiter: RateLimiterDriver::new(&options.rate_limit, &log).map(Arc::new),
             log,
+            parallel_creation: options.parallel_creation,
             fingerprints: VersionFingerprints::default(),
             holds: HoldThresholds {
                 until_queued: options.hold_until_queued,
@@ -235,6 +239,7 @@ impl Loader {
             policy,
             is_rate_limited,
             needs_threads,
+            parallel_creation: self.parallel_creation,
             warmup,
             log: &self.log,
         }
@@ -285,9 +290,16 @@ impl Loader {
             Status::invalid_argument(errors.first_message().to_owned())
         };
         let mut spec = draft.finish(&definition.support).map_err(refused)?;
+        let was_cached = spec.response_cache;
         if let Some(composing) = composing {
             validate_ensemble(&mut spec, |name| composing.spec(name, None))
                 .map_err(|errors| refused(definition.draft.locate(errors)))?;
+            if was_cached && !spec.response_cache {
+                let line = format_args!(
+                    "{name}: the response cache is not used, because the ensemble is decoupled"
+                );
+                self.log.write(LogLevel::Warning, line);
+            }
             spec.set_composing_namespaces(|name| {
                 composing.version(name, None)?.namespace().map(str::to_owned)
             });

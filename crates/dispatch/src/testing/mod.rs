@@ -196,17 +196,11 @@ impl Files {
     ) -> Result<Vec<u8>, Status> {
         let found = files.iter().find(|(known, _)| *known == name);
         let (_, bytes) = found.ok_or_else(|| Status::not_found(format!("no file '{name}'")))?;
-        let length = u64::try_from(bytes.len()).unwrap();
         match size {
-            ExpectedFileSize::Exactly(expected) if length != expected => {
-                Err(Status::invalid_argument(format!(
-                    "file '{name}' has {length} bytes, but {expected} are expected"
-                )))
-            }
             ExpectedFileSize::Beginning(expected) => {
                 Ok(bytes.iter().copied().take(usize::try_from(expected).unwrap()).collect())
             }
-            ExpectedFileSize::Exactly(_) | ExpectedFileSize::AtMost(_) => Ok(bytes.clone()),
+            ExpectedFileSize::AtMost(_) => Ok(bytes.clone()),
         }
     }
 }

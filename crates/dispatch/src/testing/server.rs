@@ -179,6 +179,7 @@ pub(crate) struct ServerSetup {
     files: Vec<Files>,
     hold_until_queued: u32,
     hold_until_backlogged: u32,
+    parallel_creation: Option<bool>,
     log: LogSink,
     cache: Option<Arc<dyn ResponseCache>>,
     has_timer: bool,
@@ -194,6 +195,7 @@ impl ServerSetup {
             files: vec![Files { version: 1, ..Files::default() }],
             hold_until_queued: 0,
             hold_until_backlogged: 0,
+            parallel_creation: None,
             log: LogSink::new(|_, _, _| {}),
             cache: None,
             has_timer: true,
@@ -216,6 +218,11 @@ impl ServerSetup {
     pub(crate) fn hold(mut self, until_queued: u32, until_backlogged: u32) -> Self {
         self.hold_until_queued = until_queued;
         self.hold_until_backlogged = until_backlogged;
+        self
+    }
+
+    pub(crate) fn parallel_creation(mut self, parallel_creation: Option<bool>) -> Self {
+        self.parallel_creation = parallel_creation;
         self
     }
 
@@ -248,6 +255,7 @@ impl ServerSetup {
             cache: self.cache,
             hold_until_queued: self.hold_until_queued,
             hold_until_backlogged: self.hold_until_backlogged,
+            parallel_creation: self.parallel_creation,
             host_policies: self.host_policies,
             rate_limit: self.rate_limit,
         };

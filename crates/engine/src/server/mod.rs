@@ -35,6 +35,8 @@ pub struct ServerOptions {
     pub hold_until_queued: u32,
     /// The same for the backlog of sequence batchers, in addition.
     pub hold_until_backlogged: u32,
+    /// Whether instances of a model are created in parallel, whatever its backend declares.
+    pub parallel_creation: Option<bool>,
     /// The catalog of the models.
     pub catalog: Arc<dyn Catalog>,
     /// What causes models to be loaded and unloaded.
@@ -79,6 +81,7 @@ impl Server {
             cache: options.cache.clone(),
             hold_until_queued: options.hold_until_queued,
             hold_until_backlogged: options.hold_until_backlogged,
+            parallel_creation: options.parallel_creation,
             host_policies: options.host_policies.clone(),
             rate_limit: options.rate_limit.clone(),
         })?;

@@ -80,6 +80,7 @@ impl ServerSetup {
             strict_readiness: true,
             hold_until_queued: self.hold_until_queued,
             hold_until_backlogged: 0,
+            parallel_creation: None,
             catalog: Arc::new(OneModel { name: String::from(draft.name()) }),
             control: ControlMode::None,
             namespaces: Namespaces::None,
@@ -122,6 +123,7 @@ pub(crate) fn load_version(backend: FakeBackend) -> Arc<LoadedModel> {
         cache: None,
         hold_until_queued: 0,
         hold_until_backlogged: 0,
+        parallel_creation: None,
         host_policies: HostPolicies::default(),
         rate_limit: RateLimit::Off,
     });

@@ -121,7 +121,7 @@ const HOST_POLICY: Flag = Flag {
     help: "A setting of a host policy, as POLICY,SETTING=VALUE. The setting 'cpu-cores' binds the \
            threads of the policy's instances to processors, given as ranges like 0-3,8-11; \
            'numa-node' takes their memory from one node, and binds them to its processors if \
-           'cpu-cores' is not given. \
+           'cpu-cores' is not given. Backends may know other settings. \
            Instance groups name their policy as host_policy; without a name it is cpu or model, \
            as their kind is.",
     apply: |settings, value| {
@@ -134,9 +134,10 @@ const HOST_POLICY: Flag = Flag {
                 let node = value::number(value)?;
                 settings.host_policies.set_numa_node(policy, node).map_err(Refusal)
             }
-            _ => Err(Refusal(format!(
-                "a host policy has no setting '{key}', only 'cpu-cores' and 'numa-node'"
-            ))),
+            _ => {
+                settings.host_policies.set_for_backends(policy, key, value);
+                Ok(())
+            }
         }
     },
 };

@@ -45,11 +45,12 @@ const RATE_LIMIT_RESOURCE: Flag = Flag {
                 )));
             }
         };
-        // Triton takes a negative count as a very large one, and -1 as every device.
+        // Triton takes a negative count as a very large one, -1 as every device, -2 as the whole
+        // server, and other negative numbers as devices that no instance has.
         let count = u32::try_from(value::number::<i32>(count)?).unwrap_or(u32::MAX);
         let device = match device.map(value::number::<i32>).transpose()? {
-            None | Some(-1) => None,
-            Some(device) => Some(u32::try_from(device).map_err(|_| value::out_of_bound(value))?),
+            None | Some(-1 | -2) => None,
+            Some(device) => Some(u32::try_from(device).unwrap_or(u32::MAX)),
         };
         let name = String::from(name);
         settings.rate_limit_resources.push(ResourceLimit { name, count, device });

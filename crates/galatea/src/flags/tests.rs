@@ -356,6 +356,13 @@ fn resources_are_counted_for_each_device_or_one() {
     let limit = |name: &str, count, device| ResourceLimit { name: name.to_owned(), count, device };
     let expected = vec![limit("a", 1, Some(2)), limit("b", 3, None)];
     assert_eq!(limits.rate_limit(), RateLimit::ExecutionCount(expected));
+    let strange = |value: &str| {
+        let limits = settings(&[&format!("--rate-limit-resource={value}")]);
+        limits.rate_limit_resources
+    };
+    assert_eq!(strange("a:-1"), [limit("a", u32::MAX, None)]);
+    assert_eq!(strange("a:1:-2"), [limit("a", 1, None)], "the whole server");
+    assert_eq!(strange("a:1:-3"), [limit("a", 1, Some(u32::MAX))], "no instance has it");
     let limits = settings(&["--rate-limit=Execution_Count"]);
     assert_eq!(limits.rate_limit(), RateLimit::ExecutionCount(Vec::new()));
 }
@@ -391,7 +398,6 @@ fn values_without_effect_are_still_checked() {
         "--model-load-thread-count=-1",
         "--rate-limit-resource=a",
         "--rate-limit-resource=a:x",
-        "--rate-limit-resource=a:1:-2",
         "--rate-limit-resource=a:1:2:3",
         "--rate-limit=sometimes",
         "--repoagent-directory=",
@@ -536,11 +542,8 @@ fn host_policies_bind_to_processors() {
     assert_eq!(policies(&flags), expected);
     let wrong = error(&["--host-policy=a,cpu-cores=1"]);
     assert!(wrong.contains("'<lower_cpu_core_id>-<upper_cpu_core_id>'. Got 1"), "{wrong}");
-    let wrong = error(&["--host-policy=a,gpus=1"]);
-    assert!(
-        wrong.contains("a host policy has no setting 'gpus', only 'cpu-cores' and 'numa-node'"),
-        "{wrong}"
-    );
+    let for_backends = policies(&["--host-policy=a,gpus=1"]);
+    assert!(for_backends.contains("settings: {\"gpus\": \"1\"}"), "{for_backends}");
     let wrong = error(&["--host-policy=a,numa-node=one"]);
     assert!(wrong.contains("Got one"), "{wrong}");
     let wrong = error(&["--host-policy=a,numa-node=1023"]);

@@ -374,6 +374,7 @@ impl World {
             strict_readiness: true,
             hold_until_queued: 0,
             hold_until_backlogged: 0,
+            parallel_creation: None,
             catalog: catalog.clone(),
             control,
             namespaces,
