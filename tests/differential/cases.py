@@ -287,7 +287,7 @@ def parameter_cases() -> list[Case]:
                    good | {"parameters": {"sequence_id": 7, "sequence_start": True, "priority": 3,
                                           "timeout": 10}}),
         json_infer("string sequence id", "identity_fp32", good | {"parameters": {"sequence_id": "s"}},
-                   ours="Triton's identity backend asks for a number", ours_status=200),
+                   ours_headers=EXECUTION),
         json_infer("listed output ignores the default", "identity_fp32",
                    good | {"parameters": {"binary_data_output": True}, "outputs": [{"name": "OUTPUT0"}]}),
         json_infer("unlisted output follows the default", "identity_fp32",

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use galatea_backend::{Host, Instance, RefusedBatch};
-use galatea_infer::{ExecutionTimes, InferenceResponse, OutputTensor, PendingRequest, Status};
+use galatea_infer::{
+    CorrelationId, ExecutionTimes, InferenceResponse, OutputTensor, PendingRequest, Status,
+};
 use galatea_tensor::{Buffer, Shape};
 
 use crate::identity::tensor_pairs::TensorPair;
@@ -13,6 +15,8 @@ pub(crate) struct IdentityInstance {
     pub(crate) model_name: Arc<str>,
     pub(crate) pairs: Arc<[TensorPair]>,
     pub(crate) delay: Duration,
+    /// Whether requests have a batch dimension.
+    pub(crate) batches: bool,
     pub(crate) host: Arc<dyn Host>,
 }
 
@@ -22,7 +26,7 @@ impl Instance for IdentityInstance {
         if !self.delay.is_zero() {
             std::thread::sleep(self.delay);
         }
-        let batch_size = requests.iter().map(|request| u64::from(request.batch_size())).sum();
+        let batch_size = self.batch_size(&requests);
         let responses: Vec<_> = requests.iter().map(|request| self.respond(request)).collect();
         let end = Instant::now();
         let times = ExecutionTimes { start, compute_start: start, compute_end: end, end };
@@ -35,7 +39,15 @@ impl Instance for IdentityInstance {
 }
 
 impl IdentityInstance {
+    /// As Triton's backend counts: 0 without a batch dimension, and requests that it refuses
+    /// at the beginning do not count.
+    fn batch_size(&self, requests: &[PendingRequest]) -> u64 {
+        let counted = requests.iter().filter(|one| self.batches && check_id(one).is_ok());
+        counted.map(|request| u64::from(request.batch_size())).sum()
+    }
+
     fn respond(&self, pending: &PendingRequest) -> Result<InferenceResponse, Status> {
+        check_id(pending)?;
         let request = pending.request();
         let mut outputs = Vec::with_capacity(self.pairs.len());
         for pair in self.pairs.iter().filter(|pair| request.wants_output(&pair.output)) {
@@ -53,6 +65,18 @@ impl IdentityInstance {
             parameters: Vec::new(),
             outputs,
         })
+    }
+}
+
+/// Refuses a correlation ID that is a text: Triton's backend logs the ID, as a number.
+fn check_id(pending: &PendingRequest) -> Result<(), Status> {
+    let request = pending.request();
+    match request.correlation_id {
+        CorrelationId::None | CorrelationId::Number(_) => Ok(()),
+        CorrelationId::Text(_) => {
+            let text = "correlation ID in request is not an unsigned int";
+            Err(Status::invalid_argument(text).prefixed(request.log_prefix()))
+        }
     }
 }
 

@@ -63,7 +63,8 @@ impl Backend for IdentityBackend {
         }
         let name = Arc::from(spec.name.as_str());
         let next_instance = AtomicU64::new(0);
-        Ok(Box::new(IdentityModel { name, pairs: pairs.into(), delays, host, next_instance }))
+        let (pairs, batches) = (pairs.into(), spec.max_batch_size > 0);
+        Ok(Box::new(IdentityModel { name, pairs, delays, batches, host, next_instance }))
     }
 
     fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
@@ -75,6 +76,7 @@ struct IdentityModel {
     name: Arc<str>,
     pairs: Arc<[TensorPair]>,
     delays: Delays,
+    batches: bool,
     host: Arc<dyn Host>,
     /// Instances are numbered in the order in which they are made.
     next_instance: AtomicU64,
@@ -88,6 +90,7 @@ impl Model for IdentityModel {
             model_name: self.name.clone(),
             pairs: self.pairs.clone(),
             delay: self.delays.execution(number),
+            batches: self.batches,
             host: self.host.clone(),
         }))
     }

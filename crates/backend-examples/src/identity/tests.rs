@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{Backend, Device, ExecutionPolicy, Model};
 use galatea_infer::{
-    Code, InferenceRequest, InferenceResponse, InputTensor, PendingRequest, Reply, RequestTimes,
-    ResponseSender, Status,
+    Code, CorrelationId, InferenceRequest, InferenceResponse, InputTensor, PendingRequest, Reply,
+    RequestTimes, ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -205,4 +205,25 @@ fn instances_on_a_gpu_are_refused() {
     let model = load(&config(&[INPUT], &[OUTPUT], ""), &host).unwrap();
     assert!(model.create_instance(&placement(Device::Gpu(0))).is_err());
     assert!(model.create_instance(&placement(Device::Model)).is_ok());
+}
+
+#[test]
+fn batches_count_as_in_triton() {
+    let text = config(&[INPUT], &[OUTPUT], "").replace("max_batch_size: 4", "max_batch_size: 0");
+    let one = || InferenceRequest {
+        inputs: vec![tensor("INPUT0", DataType::Fp32, &[1], vec![0; 4])],
+        ..InferenceRequest::default()
+    };
+    let (_, batch_sizes) = execute(&text, vec![(1, one()), (1, one())]);
+    assert_eq!(batch_sizes, [0], "without a batch dimension");
+    let named = InferenceRequest {
+        correlation_id: CorrelationId::Text(String::from("x")),
+        id: String::from("r"),
+        ..one()
+    };
+    let (results, _) = execute_to_results(&text, vec![(1, named), (1, one())]);
+    let status = results[0].as_ref().unwrap_err();
+    let expected = "[request id: r] correlation ID in request is not an unsigned int";
+    assert_eq!((status.code(), status.message()), (Code::InvalidArgument, expected));
+    assert!(results[1].is_ok());
 }
