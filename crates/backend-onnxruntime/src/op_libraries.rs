@@ -1,9 +1,9 @@
 //! Libraries with custom operators: `model_operations` of a configuration.
 //!
-//! A name is first a path relative to the model's directory, for repositories that can be
-//! moved. Otherwise it is what it is in Triton: a path relative to the server's working
-//! directory, or a name without a path, which is searched for beside ONNX Runtime's library
-//! and then by the system's loader. The server refuses names from clients before they come
+//! A path is relative to the server's working directory, as in Triton. If no file is there, it
+//! is relative to the model's directory, for repositories that can be moved. A name without a
+//! path is searched for in the model's directory, beside ONNX Runtime's library, and then, as
+//! in Triton, by the system's loader. The server refuses names from clients before they come
 //! here.
 
 use std::collections::BTreeMap;
@@ -175,14 +175,16 @@ fn find(
     if name.is_empty() || name.contains('\0') {
         return Err(Status::invalid_argument("it is not a path"));
     }
-    if let Some(inside) = descending_path(name) {
+    let from_here = absolute(Path::new(name))?;
+    let is_there = name.contains('/') && from_here.is_file();
+    if let Some(inside) = descending_path(name).filter(|_| !is_there) {
         match files.resolve_in_model_directory(&inside) {
             Err(status) if status.code() == Code::NotFound => {}
             found => return check_file(absolute(&found?)?, name, files),
         }
     }
     if name.contains('/') {
-        return check_file(absolute(Path::new(name))?, name, files);
+        return check_file(from_here, name, files);
     }
     let sibling =
         runtime_directory.map(|directory| directory.join(name)).filter(|path| path.is_file());

@@ -56,7 +56,7 @@ impl<'a> StrategySearch<'a> {
         Ok(library.is_file().then_some(library))
     }
 
-    /// A path relative to the model's directory or, as in Triton, to the server's working
+    /// A path relative to the server's working directory, as in Triton, or to the model's
     /// directory. It must lead to a file in the model's directory.
     fn configured_library(&self, path: &str) -> Result<PathBuf, Status> {
         match self.scope {
@@ -70,12 +70,12 @@ impl<'a> StrategySearch<'a> {
         if path.is_empty() || path.contains('\0') {
             return Err(Status::invalid_argument(format!("{PARAMETER} is not a path")));
         }
-        let candidates = [self.files.model_path().join(path), PathBuf::from(path)];
+        let candidates = [PathBuf::from(path), self.files.model_path().join(path)];
         let there: Vec<&PathBuf> = candidates.iter().filter(|one| one.is_file()).collect();
         if let Some(library) = there.iter().find(|one| self.is_beneath(one)) {
             return Ok(PathBuf::from(library));
         }
-        let [from_model, _] = &candidates;
+        let [_, from_model] = &candidates;
         if there.is_empty() && self.would_be_beneath(from_model) {
             let text = format!("Batching library path not found: {path}");
             return Err(Status::not_found(text));
