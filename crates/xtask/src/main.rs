@@ -10,7 +10,7 @@
 //! | `headers` | the C headers, from the crate `abi` |
 //! | `fuzz` | the fuzz targets, each for half an hour |
 //! | `mutants` | planted bugs that the simulator must find |
-//! | `tidy` | words, names of types, links, and circles of modules |
+//! | `tidy` | words, names of types, links, circles of modules, and reasons of differences |
 //!
 //! Nothing here is part of the server. What tasks fetch or make is kept in
 //! `.cache` at the workspace's root. `main.rs` lists the tasks, and each task is a
@@ -60,7 +60,7 @@ usage: cargo xtask TASK
     WORDS              only bugs whose name contains this text
   fuzz [TARGET...]     run the fuzz targets, each for half an hour
     --seconds N        for N seconds each; comes before the targets
-  tidy                 check words, names of types, links, and circles of modules
+  tidy                 check words, names of types, links, circles of modules, and reasons of differences
     --crate NAME       in one crate, or one folder at the root, such as docs
 ";
 

@@ -1,6 +1,7 @@
 //! What keeps the code readable and no compiler checks: words, names, links, circles.
 
 mod circles;
+mod differences;
 mod files;
 mod links;
 mod mask;
@@ -25,11 +26,12 @@ struct Check {
     run: fn(&[File]) -> Vec<Violation>,
 }
 
-const CHECKS: [Check; 4] = [
+const CHECKS: [Check; 5] = [
     Check { about: "words that the glossary replaces", run: check_words },
     Check { about: "names of types in too many crates", run: names::check },
     Check { about: "links that lead nowhere", run: links::check },
     Check { about: "circles of modules", run: circles::check },
+    Check { about: "reasons of the differences from Triton", run: differences::check },
 ];
 
 fn check_words(files: &[File]) -> Vec<Violation> {
