@@ -183,28 +183,41 @@ def test_failures_are_messages(stub: Stub) -> None:
     call = stub.ModelStreamInfer(iter(requests))
     responses = list(call)
     assert call.code() == grpc.StatusCode.OK
+    fields = {
+        r.infer_response.id: [field.name for field, _ in r.infer_response.ListFields()]
+        for r in responses
+    }
     in_turn = [shown(r) for r in responses if r.infer_response.id != "count"]
     assert in_turn == [
-        ("slow", "outputs", True), ("absent", "error", True), ("version", "error", True),
-        ("input", "error", True), ("good", "outputs", True),
+        ("slow", "outputs", True), ("absent", "error", False), ("version", "error", False),
+        ("input", "error", False), ("good", "outputs", True),
     ]
     errors = {r.infer_response.id: r for r in responses if r.error_message}
     assert "unknown model" in errors["absent"].error_message
     assert "'X'" in errors["input"].error_message
+    # The error of a model has more fields than those of requests that reach none.
     assert errors["count"].infer_response.model_name == "tokens"
-    assert errors["version"].infer_response.model_version == "x"
+    assert errors["count"].infer_response.parameters["triton_final_response"].bool_param
+    assert {name: fields[name] for name in ("absent", "version", "input")} == {
+        name: ["id"] for name in ("absent", "version", "input")
+    }
 
 
 def test_failures_as_status(stub: Stub) -> None:
-    """The client requested that the first failure ends the stream."""
-    requests = Requests([simple("good"), simple("absent", "absent"), tokens(ENDLESS)])
+    """The client requested that the first failure of a model ends the stream."""
+    requests = Requests([simple("absent", "absent"), simple("good")])
     call = stub.ModelStreamInfer(iter(requests), metadata=ERRORS_AS_STATUS)
-    received = []
+    assert shown(next(call)) == ("absent", "error", False)
+    assert shown(next(call)) == ("good", "outputs", True)
+    # The request before it is cancelled.
+    requests.send(tokens(ENDLESS, "endless"))
+    assert shown(next(call)) == ("endless", "outputs", False)
+    requests.send(tokens(-1))
     with pytest.raises(grpc.RpcError) as caught:
-        received.extend(shown(response)[0] for response in call)
+        list(call)
     requests.end()
-    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
-    assert "unknown model" in caught.value.details()
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "COUNT" in caught.value.details()
 
 
 @pytest.mark.parametrize("name", ["sequence_id", "triton_enable_empty_final_response", "triton_x"])
@@ -213,7 +226,7 @@ def test_parameters_of_a_wrong_type(stub: Stub, name: str) -> None:
     request = simple("bad")
     request.parameters[name].double_param = 1.5
     bad, good = stub.ModelStreamInfer(iter([request, simple("good")]))
-    assert shown(bad) == ("bad", "error", True)
+    assert shown(bad) == ("bad", "error", False)
     assert shown(good) == ("good", "outputs", True)
 
 
@@ -345,9 +358,9 @@ def test_the_client_library_with_status(streaming: Server) -> None:
     """The error has a status then, and the stream is over."""
     with tritonclient.grpc.InferenceServerClient(streaming.grpc_url) as client:
         stream = Callback(client, headers=dict(ERRORS_AS_STATUS))
-        client.async_stream_infer("absent", library_inputs(tritonclient.grpc, 3))
+        client.async_stream_infer("tokens", library_inputs(tritonclient.grpc, -1))
         result, error = stream.get()
-        assert result is None and error.status() == "StatusCode.NOT_FOUND"
+        assert result is None and error.status() == "StatusCode.INVALID_ARGUMENT"
         client.stop_stream()
 
 

@@ -12,8 +12,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import grpc
 import pytest
 import tritonclient.grpc
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
 from conftest import StartServer
@@ -101,6 +103,30 @@ def test_grpc_loads_and_unloads_too(start_server: StartServer, tmp_path: pathlib
                     client.load_model("nothing")
             client.unload_model("m", unload_dependents=True)
             assert not client.is_model_ready("m")
+
+
+def test_unloads_with_parameters_of_a_wrong_type(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Over HTTP they are ignored as in Triton, over gRPC they are refused."""
+    write_model(tmp_path, "m", 1)
+    with start_server(tmp_path, EXPLICIT) as server:
+        server.wait_until_ready()
+        for parameters in ("5", "[]", "null", '{"unload_dependents":"true"}'):
+            assert load(server, "m").status == 200
+            assert server.get("/v2/models/m/ready").status == 200
+            body = f'{{"parameters":{parameters}}}'.encode()
+            assert server.request("POST", "/v2/repository/models/m/unload", body).status == 200
+            assert server.get("/v2/models/m/ready").status == 400
+        assert load(server, "m").status == 200
+        order = service_pb2.RepositoryModelUnloadRequest(model_name="m")
+        order.parameters["unload_dependents"].string_param = "true"
+        with grpc.insecure_channel(server.grpc_url) as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            with pytest.raises(grpc.RpcError, match="expected bool_param.") as caught:
+                stub.RepositoryModelUnload(order)
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert server.get("/v2/models/m/ready").status == 200
 
 
 @pytest.mark.parametrize(

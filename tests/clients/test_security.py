@@ -582,18 +582,22 @@ def test_cve_2025_23322_streams_that_are_cancelled_early(server: Server) -> None
 
 def test_cve_2026_24266_streams_with_errors_as_status_that_close_early(server: Server) -> None:
     """The first error ends the stream while further requests are on their way."""
-    unknown = infer_message()
-    unknown.model_name = "unknown"
+    # The model of numbers as strings fails on this.
+    failing = service_pb2.ModelInferRequest(
+        model_name="simple_string", raw_input_contents=[b"\x01\0\0\0x" * 16] * 2
+    )
+    for name in ("INPUT0", "INPUT1"):
+        failing.inputs.add(name=name, datatype="BYTES", shape=[1, 16])
     metadata = (("triton_grpc_error", "true"),)
     with grpc_stub(server) as stub:
 
         def attempt() -> None:
-            messages = iter([infer_message(), unknown, infer_message()])
+            messages = iter([infer_message(), failing, infer_message()])
             stream = stub.ModelStreamInfer(messages, metadata=metadata)
             with pytest.raises(grpc.RpcError):
                 for _ in stream:
                     pass
-            early = stub.ModelStreamInfer(iter([unknown] * 3), metadata=metadata)
+            early = stub.ModelStreamInfer(iter([failing] * 3), metadata=metadata)
             early.cancel()
 
         repeat(server, attempt)

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use galatea_config::{ModelSpec, OutputSpec};
-use galatea_infer::{InferenceResponse, Reply, ResponseSender, ResponseSink};
+use galatea_infer::{InferenceResponse, Reply, ResponseSender, ResponseSink, Status};
 use galatea_tensor::Shape;
 
 /// Gives reshaped outputs the shapes that clients expect.
@@ -66,5 +66,9 @@ impl ResponseSink for ReshapingSink {
             self.reshape.apply(response);
         }
         self.inner.deliver(reply);
+    }
+
+    fn refuse(&mut self, status: Status) {
+        self.inner.refuse(status);
     }
 }

@@ -145,12 +145,12 @@ async fn failures_are_messages_and_the_stream_goes_on() {
         stream.infer(model, "i");
         stream.check(expected).await;
     };
-    let unknown = "i unknown: Request for unknown model: 'unknown' .";
+    let unknown = "i : Request for unknown model: 'unknown' -";
     check("unknown", unknown).await;
     check("refusing", "i refusing: nicht jetzt – später .").await;
     check("dropping", "i dropping: the request was dropped without a final response .").await;
     check("panicking", "i panicking: the request was dropped without a final response .").await;
-    check("buggy", "i buggy: the server failed on this request .").await;
+    check("buggy", "i : the server failed on this request -").await;
     check("silent", "i silent: expected a single response, got 0 .").await;
     check("twice", "i twice:1 1 output +").await;
     check("inline", "i inline:1 1 output .").await;
@@ -159,14 +159,14 @@ async fn failures_are_messages_and_the_stream_goes_on() {
     request.model_version = "x".into();
     stream.request(&request);
     let next_as_text = stream.next_as_text().await;
-    assert!(next_as_text.starts_with("7 inline:x failed to get model version"), "{next_as_text}");
+    assert!(next_as_text.starts_with("7 : failed to get model version"), "{next_as_text}");
     request.model_version = "1".into();
     request.raw_input_contents.clear();
     stream.request(&request);
     let missing = "unable to find data for input tensor 'T' for model 'inline' in request.";
-    stream.check(&format!("7 inline:1 {missing} .")).await;
+    stream.check(&format!("7 : {missing} -")).await;
     stream.send.send_data(Bytes::from_static(b"\0\0\0\0\x01\xff"), false).unwrap();
-    stream.check(" : Unable to parse request .").await;
+    stream.check(" : Unable to parse request -").await;
 
     // A decoupled model may fail and continue.
     stream.infer("decoupled", "d");
@@ -193,7 +193,7 @@ async fn failures_keep_the_order_of_requests() {
     client.settle().await;
     respond(held);
     stream.check("1 held:1 1 output .").await;
-    stream.check("2 unknown: Request for unknown model: 'unknown' .").await;
+    stream.check("2 : Request for unknown model: 'unknown' -").await;
     stream.check("3 refusing: nicht jetzt – später .").await;
 }
 
@@ -202,26 +202,34 @@ async fn a_failure_ends_the_stream_if_the_client_requests_that() {
     let mut fixture = Fixture::new();
     let client = fixture.client().await;
     let head = || request(&inference("ModelStreamInfer")).header("triton_grpc_error", "true");
-    // Earlier requests get their responses, later ones are cancelled.
+    // The requests in progress are cancelled, earlier ones too.
     let mut stream = client.stream_with(head()).await;
-    for (model, id) in [("held", "1"), ("refusing", "2"), ("held", "3"), ("decoupled", "4")] {
-        stream.infer(model, id);
-    }
+    stream.infer("held", "1");
     let first = fixture.held.recv().await.unwrap();
-    let third = fixture.held.recv().await.unwrap();
-    let fourth = fixture.held.recv().await.unwrap();
-    let (third_told, fourth_told) = (cancelled(&third.0.cancel), cancelled(&fourth.0.cancel));
-    respond(first);
-    stream.check("1 held:1 1 output .").await;
+    let mut told = vec![cancelled(&first.0.cancel)];
+    let mut held = vec![first];
+    // A request that reaches no model is no failure in this sense.
+    stream.infer("unknown", "2");
+    for (model, id) in [("held", "3"), ("decoupled", "4")] {
+        stream.infer(model, id);
+        let one = fixture.held.recv().await.unwrap();
+        told.push(cancelled(&one.0.cancel));
+        held.push(one);
+    }
+    stream.infer("refusing", "5");
     stream.check("end 14 nicht jetzt %E2%80%93 sp%C3%A4ter").await;
-    third_told.await.unwrap();
-    fourth_told.await.unwrap();
-    respond(third);
-    respond(fourth);
-    // The same for a request that reaches no model, and for one response of several.
+    for one in told {
+        one.await.unwrap();
+    }
+    held.into_iter().for_each(respond);
     let mut stream = client.stream_with(head()).await;
     stream.infer("unknown", "1");
-    stream.check("end 5 Request for unknown model: 'unknown'").await;
+    stream.check("1 : Request for unknown model: 'unknown' -").await;
+    stream.infer("inline", "2");
+    stream.check("2 inline:1 1 output .").await;
+    stream.infer("refusing", "3");
+    stream.check("end 14 nicht jetzt %E2%80%93 sp%C3%A4ter").await;
+    // The same for one response of several.
     let mut stream = client.stream_with(head()).await;
     stream.infer("decoupled", "1");
     let (request, mut sender) = fixture.held.recv().await.unwrap();
@@ -381,7 +389,7 @@ async fn a_stopping_door_finishes_the_requests_of_streams() {
     busy.check("2 decoupled:1 1 output +").await;
     respond(held);
     busy.check("1 held:1 1 output .").await;
-    busy.check(&format!("3 inline: {STOPPING} .")).await;
+    busy.check(&format!("3 : {STOPPING} -")).await;
     sender.finish();
     busy.check(&format!("end 14 {STOPPING}")).await;
     fixture.door.drained().await;

@@ -64,7 +64,7 @@ mod tests {
     fn charged_tensors_count_until_the_last_copy_is_dropped() {
         let model = ModelBytes::default();
         let small = input(Buffer::from_vec(vec![0; 10]));
-        assert!(model.hold(&[small.clone()]).is_none());
+        assert!(model.hold(std::slice::from_ref(&small)).is_none());
         let large = input(Buffer::from_vec(vec![0; 100]).charged());
         let first = model.hold(&[small, large.clone()]);
         let (copy, second) = (first.clone(), model.hold(&[large]));

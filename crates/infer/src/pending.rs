@@ -313,11 +313,11 @@ impl PendingRequest {
         }
     }
 
-    /// Ends the request with an error, and counts nothing: for requests that the scheduler
-    /// does not take.
-    pub fn refuse(mut self, status: Status) {
+    /// Ends the request with an error, and tells its caller that no backend received it: for
+    /// requests that the scheduler does not take. Without a reason it counts nothing.
+    pub fn refuse(mut self, status: Status, reason: Option<FailureReason>) {
         if let Some(responder) = self.responder.take() {
-            responder.complete_unrecorded(Err(status));
+            responder.refuse(status, reason);
         }
     }
 
@@ -436,6 +436,15 @@ impl Responder {
         self.statistics.report_failure(reason);
         if let Some(sender) = self.sender.take() {
             sender.fail(status);
+        }
+    }
+
+    fn refuse(mut self, status: Status, reason: Option<FailureReason>) {
+        if let Some(reason) = reason {
+            self.statistics.report_failure(reason);
+        }
+        if let Some(sender) = self.sender.take() {
+            sender.refuse(status);
         }
     }
 }

@@ -46,6 +46,11 @@ pub trait ResponseSink: Send {
     /// Receives one reply.
     fn deliver(&mut self, reply: Reply);
 
+    /// Receives the only reply to a request that no backend received: why it is refused.
+    fn refuse(&mut self, status: Status) {
+        self.deliver(Reply::Response { result: Err(status), finality: Finality::Final });
+    }
+
     /// The object behind the sink, so that the code that created the sink can
     /// recognize it in a sender that comes back. `None` if it never has to.
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
@@ -87,6 +92,13 @@ impl ResponseSender {
     /// Ends the request with an error.
     pub fn fail(self, status: Status) {
         self.send_final(Err(status));
+    }
+
+    /// Ends a request that no backend received with an error.
+    pub fn refuse(mut self, status: Status) {
+        if let Some(mut sink) = self.sink.take() {
+            sink.refuse(status);
+        }
     }
 
     /// Ends the request without a further response.
@@ -163,6 +175,7 @@ mod tests {
     fn every_end_sends_exactly_one_final_reply() {
         check(drop, &["Final: the request was dropped without a final response"]);
         check(ResponseSender::finish, &["finished"]);
+        check(|sender| sender.refuse(Status::internal("no")), &["Final: no"]);
         check(|sender| sender.send_final(error("a")), &["Final: a"]);
         check(
             |mut sender| {

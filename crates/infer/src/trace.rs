@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use galatea_tensor::{Buffer, DataType};
 
-use crate::{ExecutionTimes, InferenceResponse, InputTensor, Reply, ResponseSender, ResponseSink};
+use crate::{
+    ExecutionTimes, InferenceResponse, InputTensor, Reply, ResponseSender, ResponseSink, Status,
+};
 
 /// A moment in the life of a request. [`TraceSink::end`] reports the end.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -208,6 +210,10 @@ impl ResponseSink for TracedSink {
             trace.record_response(response);
         }
         self.inner.deliver(reply);
+    }
+
+    fn refuse(&mut self, status: Status) {
+        self.inner.refuse(status);
     }
 
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {

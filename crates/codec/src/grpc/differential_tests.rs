@@ -21,7 +21,10 @@ use prost::Message as _;
 use prost::bytes::Buf as _;
 
 use super::infer_message::{Parameters, WireParameter};
-use super::stream::{RequestTag, encode_stream_end, encode_stream_failure, encode_stream_response};
+use super::stream::{
+    RequestTag, encode_stream_end, encode_stream_failure, encode_stream_refusal,
+    encode_stream_response,
+};
 use super::{InferMessage, encode_infer_response, parse_version};
 
 /// A small seeded generator, so that a failure can be repeated.
@@ -408,6 +411,12 @@ fn stream_errors_and_ends_name_their_request() {
         let (text, is_final) = (random.text().repeat(50), random.one_in(2));
         let failure = encode_stream_failure(&tag, &text, is_final).unwrap();
         assert_eq!(framed(&mut random, failure), expected(&text, is_final), "seed {seed}");
+        let refusal = encode_stream_refusal(&tag.id, &text).unwrap();
+        let expected = ModelStreamInferResponse {
+            error_message: text,
+            infer_response: Some(ModelInferResponse { id: tag.id, ..Default::default() }),
+        };
+        assert_eq!(framed(&mut random, refusal), expected, "seed {seed}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Encodes the responses of a stream: `ModelStreamInferResponse`.
 //!
-//! Each names its request and has the parameter `triton_final_response`, which tells
-//! the client whether it is the request's last response.
+//! Each names its request. All but refusals have the parameter `triton_final_response`,
+//! which tells the client whether it is the request's last response.
 
 use galatea_infer::{InferenceResponse, Status};
 
@@ -79,6 +79,20 @@ pub fn encode_stream_failure(
     is_final: bool,
 ) -> Result<MessageChunks, Status> {
     let mut writer = tagged(tag, is_final);
+    writer.wrap_in_field(INFER_RESPONSE)?;
+    writer.string_field(ERROR_MESSAGE, message);
+    writer.finish()
+}
+
+/// Encodes the error of a request that no model received. As in Triton it has only the
+/// client's identifier.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the message exceeds gRPC's size limit.
+pub fn encode_stream_refusal(id: &str, message: &str) -> Result<MessageChunks, Status> {
+    let mut writer = MessageWriter::with_outer_field(id.len().saturating_add(64));
+    writer.string_field(3, id);
     writer.wrap_in_field(INFER_RESPONSE)?;
     writer.string_field(ERROR_MESSAGE, message);
     writer.finish()

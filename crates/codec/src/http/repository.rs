@@ -53,20 +53,39 @@ impl UnloadRequest {
     ///
     /// # Errors
     ///
-    /// `Internal` for malformed JSON or if `unload_dependents` is not a boolean.
-    /// `InvalidArgument` if `parameters` is not an object.
+    /// `Internal` for malformed JSON. As in Triton the request unloads the model alone if
+    /// `parameters` is not an object or `unload_dependents` not a boolean.
     pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
-        let mut request = Self::default();
-        let no_object =
-            || Status::invalid_argument("Invalid value for 'parameters': expected an object");
-        read_parameters(body, limits, no_object, |reader, name| {
-            if name != b"unload_dependents" {
+        let mut parameters = None;
+        read_object(body, limits, |reader, name| {
+            if name != b"parameters" || parameters.is_some() {
                 return reader.skip_value();
             }
-            request.unload_dependents = fields::boolean(reader, "unload_dependents")?;
+            parameters = Some(Self::read(reader)?);
             Ok(())
         })?;
-        Ok(request)
+        Ok(parameters.unwrap_or_default())
+    }
+
+    fn read(reader: &mut JsonReader<'_>) -> Result<Self, Status> {
+        let mut unload_dependents = None;
+        if reader.value_type()? != JsonType::Object {
+            reader.skip_value()?;
+            return Ok(Self::default());
+        }
+        let mut progress = reader.open();
+        while let Some(name) = reader.next_member(&mut progress)? {
+            let is_bool = reader.value_type()? == JsonType::Bool;
+            if *name != *b"unload_dependents" {
+                reader.skip_value()?;
+            } else if is_bool {
+                fields::keep_first(&mut unload_dependents, reader.boolean()?);
+            } else {
+                reader.skip_value()?;
+                fields::keep_first(&mut unload_dependents, false);
+            }
+        }
+        Ok(Self { unload_dependents: unload_dependents.unwrap_or_default() })
     }
 }
 
@@ -80,8 +99,7 @@ impl UnloadRequest {
 pub fn decode_load_request(body: &[u8], limits: &Limits) -> Result<LoadParameters, Status> {
     let mut parameters = LoadParameters::default();
     let mut files = FileCount::default();
-    let no_object = || Status::internal("attempt to get members for non-object");
-    read_parameters(body, limits, no_object, |reader, name| {
+    read_parameters(body, limits, |reader, name| {
         let name = String::from_utf8_lossy(name);
         files.add(&name)?;
         if reader.value_type()? != JsonType::String {
@@ -136,7 +154,6 @@ fn read_object<'a>(
 fn read_parameters<'a>(
     body: &'a [u8],
     limits: &Limits,
-    no_object: fn() -> Status,
     mut parameter: impl FnMut(&mut JsonReader<'a>, &[u8]) -> Result<(), Status>,
 ) -> Result<(), Status> {
     read_object(body, limits, |reader, name| {
@@ -144,7 +161,7 @@ fn read_parameters<'a>(
             return reader.skip_value();
         }
         if reader.value_type()? != JsonType::Object {
-            return Err(no_object());
+            return Err(Status::internal("attempt to get members for non-object"));
         }
         let mut progress = reader.open();
         while let Some(name) = reader.next_member(&mut progress)? {

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{CacheKey, ResponseCache};
 use galatea_infer::{
-    Finality, InferenceRequest, InferenceResponse, Reply, ResponseSender, ResponseSink,
+    Finality, InferenceRequest, InferenceResponse, Reply, ResponseSender, ResponseSink, Status,
 };
 
 pub(crate) use self::fingerprint::{
@@ -118,5 +118,9 @@ impl ResponseSink for CachingSink {
             self.store(response);
         }
         self.inner.deliver(reply);
+    }
+
+    fn refuse(&mut self, status: Status) {
+        self.inner.refuse(status);
     }
 }

@@ -12,8 +12,21 @@ pub(super) fn fail(request: PendingRequest, reason: FailReason, log: &LogSink) {
     let (status, counted_as) = describe(&request, reason);
     log.write(LogLevel::Verbose(1), refusal_of(request.request(), &status));
     match counted_as {
-        Some(counted_as) => request.fail(status, counted_as),
-        None => request.refuse(status),
+        Some(counted_as) if !is_refusal(reason) => request.fail(status, counted_as),
+        Some(_) | None => request.refuse(status, counted_as),
+    }
+}
+
+/// Whether the reason shows when the request arrives, and not while it waits.
+const fn is_refusal(reason: FailReason) -> bool {
+    match reason {
+        FailReason::QueueFull
+        | FailReason::Draining
+        | FailReason::NoSequence
+        | FailReason::MissingStart => true,
+        FailReason::TimeoutExpired | FailReason::Cancelled | FailReason::SequenceTimeoutExpired => {
+            false
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use galatea_backend::LogLevel;
-use galatea_infer::{Reply, ResponseSender, ResponseSink};
+use galatea_infer::{Reply, ResponseSender, ResponseSink, Status};
 use galatea_policy::{ReplyKind, ReplyNumber, ReplyOrder};
 use galatea_stdx::{DriverSlot, Lock};
 
@@ -91,6 +91,15 @@ impl ResponseSink for OrderedSink {
             Some(dispatcher) => dispatcher.deliver_in_order(self.number, addressed),
             // The model is destroyed, and with it all earlier replies.
             None => addressed.deliver(),
+        }
+    }
+
+    /// A refusal waits for no earlier reply, and those behind it don't wait for it.
+    fn refuse(&mut self, status: Status) {
+        let sink = self.sink.lock("take the sink").take();
+        self.deliver(Reply::Finished);
+        if let Some(mut sink) = sink {
+            sink.refuse(status);
         }
     }
 }

@@ -66,7 +66,7 @@ impl fmt::Debug for LogSink {
 #[track_caller]
 pub fn refuse(sender: ResponseSender, status: Status, log: &LogSink) {
     log.write(LogLevel::Verbose(1), refusal(&status));
-    sender.fail(status);
+    sender.refuse(status);
 }
 
 /// The line about a request that is refused with this status.

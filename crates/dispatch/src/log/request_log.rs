@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use galatea_backend::LogLevel;
 use galatea_infer::{
-    CorrelationId, InferenceRequest, PendingRequest, Reply, ResponseSender, ResponseSink,
+    CorrelationId, InferenceRequest, PendingRequest, Reply, ResponseSender, ResponseSink, Status,
 };
 use galatea_policy::Event;
 
@@ -88,12 +88,22 @@ struct LoggingSink {
     inner: Box<dyn ResponseSink>,
 }
 
+impl LoggingSink {
+    fn write(&self, reply: impl Display) {
+        let (prefix, time) = (&self.prefix, self.arrival.elapsed().as_micros());
+        self.log.write(LEVEL, format_args!("{prefix} answers after {time} us: {reply}"));
+    }
+}
+
 impl ResponseSink for LoggingSink {
     fn deliver(&mut self, reply: Reply) {
-        let (prefix, time) = (&self.prefix, self.arrival.elapsed().as_micros());
-        self.log
-            .write(LEVEL, format_args!("{prefix} answers after {time} us: {}", reply_text(&reply)));
+        self.write(reply_text(&reply));
         self.inner.deliver(reply);
+    }
+
+    fn refuse(&mut self, status: Status) {
+        self.write(format_args!("error {status}"));
+        self.inner.refuse(status);
     }
 
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {

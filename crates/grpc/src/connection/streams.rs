@@ -169,7 +169,7 @@ impl ConnectionTask {
         };
         let sender = ResponseSender::new(Box::new(sink));
         match request {
-            Err(status) => sender.fail(status),
+            Err(status) => sender.refuse(status),
             Ok(mut request) => {
                 request.cancel = cancel;
                 request.backpressure = backpressure;

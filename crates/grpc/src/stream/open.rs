@@ -29,7 +29,7 @@ pub(crate) struct Stream {
     waiting: Option<Charge>,
     /// The request that is being inflated.
     inflation: Option<Inflation>,
-    replies: ReorderBuffer<Result<Outgoing, Failure>>,
+    replies: ReorderBuffer<Outgoing>,
     handle: Arc<StreamHandle>,
     /// Makes the task serve the stream.
     waker: Waker,
@@ -199,17 +199,18 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// A failure that ends the stream.
+    /// A failure that ends the stream. As in Triton it waits for no response to an earlier
+    /// request.
     pub(crate) fn reply(
         &mut self,
         slot: ReplySlot,
         message: Option<Result<Outgoing, Failure>>,
         is_final: bool,
     ) -> Result<(), Failure> {
-        let mut ready = self.replies.reply(slot, message, is_final);
+        let mut ready = self.replies.reply(slot, message.transpose()?, is_final);
         while let Some(message) = ready {
             // Sending fails if the client reset the stream, which `h2` reports as well.
-            let _ = self.send.send_data(message?, false);
+            let _ = self.send.send_data(message, false);
             ready = match slot {
                 ReplySlot::Ordered(_) => self.replies.next(),
                 ReplySlot::Immediate(_) => None,

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use galatea_codec::classification::Classification;
 use galatea_codec::grpc::MessageChunks;
 use galatea_codec::grpc::stream::{
-    RequestTag, encode_stream_end, encode_stream_failure, encode_stream_response,
+    RequestTag, encode_stream_end, encode_stream_failure, encode_stream_refusal,
+    encode_stream_response,
 };
-use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status};
+use galatea_infer::{Code, Finality, InferenceResponse, Reply, ResponseSink, Status};
 
 use super::handle::{StreamErrors, StreamHandle};
 use crate::budget::{DroppedResponse, Outgoing, RequestCharge, ResponseBudget, ResponsePool};
@@ -157,5 +158,20 @@ impl ResponseSink for StreamSink {
             }
             (ExpectedReplies::Many(EmptyFinal::Dropped), Reply::Finished) => self.send(None, true),
         }
+    }
+
+    /// As in Triton, a refusal stays a message even if failures are to end the stream.
+    fn refuse(&mut self, status: Status) {
+        if status.code() == Code::Exhausted {
+            // The status tells the client when to try again.
+            let result = Err(status);
+            return self.deliver(Reply::Response { result, finality: Finality::Final });
+        }
+        if self.stream.budget.is_over() {
+            return;
+        }
+        self.stream.form.delay.wait();
+        let message = encode_stream_refusal(&self.tag.id, status.message());
+        self.send(Some(message.map_err(Failure::from)), true);
     }
 }

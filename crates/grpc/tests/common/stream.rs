@@ -92,11 +92,13 @@ impl StreamCall {
 fn text_of(response: &ModelStreamInferResponse) -> String {
     use galatea_protocol::inference::infer_parameter::ParameterChoice;
     let infer = response.infer_response.as_ref().unwrap();
-    let parameter = &infer.parameters["triton_final_response"];
-    let end = match parameter.parameter_choice {
-        Some(ParameterChoice::BoolParam(true)) => ".",
-        Some(ParameterChoice::BoolParam(false)) => "+",
-        _ => panic!("{parameter:?}"),
+    let parameter = infer.parameters.get("triton_final_response");
+    let end = match parameter.map(|parameter| &parameter.parameter_choice) {
+        // A request that no model received.
+        None => "-",
+        Some(Some(ParameterChoice::BoolParam(true))) => ".",
+        Some(Some(ParameterChoice::BoolParam(false))) => "+",
+        Some(_) => panic!("{parameter:?}"),
     };
     let name = format!("{} {}:{}", infer.id, infer.model_name, infer.model_version);
     let outputs = infer.raw_output_contents.len();

@@ -133,10 +133,18 @@ fn repository_requests_are_decoded() {
     assert_eq!(unload("").map(|r| r.unload_dependents), Ok(false));
     let body = r#"{"parameters":{"unload_dependents":true,"x":1}}"#;
     assert_eq!(unload(body).map(|r| r.unload_dependents), Ok(true));
-    assert_eq!(
-        unload(r#"{"parameters":{"unload_dependents":1}}"#).unwrap_err().message(),
-        "Unable to parse 'unload_dependents': attempt to access JSON non-boolean as boolean"
-    );
+    for (members, expected) in [
+        (r#""unload_dependents":1"#, false),
+        (r#""unload_dependents":"true""#, false),
+        (r#""unload_dependents":null,"unload_dependents":true"#, false),
+        (r#""unload_dependents":true,"unload_dependents":7"#, true),
+    ] {
+        let body = format!(r#"{{"parameters":{{{members}}},"parameters":{{}}}}"#);
+        assert_eq!(unload(&body).map(|r| r.unload_dependents), Ok(expected), "{body}");
+    }
+    let body = r#"{"parameters":5,"parameters":{"unload_dependents":true}}"#;
+    assert_eq!(unload(body).map(|r| r.unload_dependents), Ok(false));
+    assert_eq!(unload(r#"{"parameters":5"#).unwrap_err().code(), Code::Internal);
 
     let load = |body: &str| decode_load_request(body.as_bytes(), &limits);
     for body in ["", "{}", r#"{"parameters":{}}"#] {
@@ -159,8 +167,6 @@ fn repository_requests_are_decoded() {
         let status = load(&body).unwrap_err();
         let expected = (Code::Internal, "attempt to get members for non-object");
         assert_eq!((status.code(), status.message()), expected);
-        let status = unload(&body).unwrap_err();
-        let expected = "Invalid value for 'parameters': expected an object";
-        assert_eq!((status.code(), status.message()), (Code::InvalidArgument, expected));
+        assert_eq!(unload(&body).map(|r| r.unload_dependents), Ok(false), "{body}");
     }
 }

@@ -6,7 +6,7 @@ use std::thread;
 
 use galatea_infer::{
     CancelToken, Finality, InferenceRequest, InferenceService, Pass, PendingRequest, Reply,
-    ResponseSender,
+    ResponseSender, ResponseSink, Status,
 };
 
 use crate::testing::TestServer;
@@ -96,9 +96,20 @@ fn rooms(
 /// Sends a request whose replies go to the journal.
 fn send(server: &TestServer, journal: &Arc<Journal>, request: InferenceRequest) {
     let number = int(&PendingRequest::padding(request.clone()), "IN");
-    let journal = journal.clone();
-    let sender = ResponseSender::new(Box::new(move |reply: Reply| {
-        journal.write(match reply {
+    let sink = JournalSink { number, journal: journal.clone() };
+    server.infer(Pass::in_process(), request, ResponseSender::new(Box::new(sink)));
+}
+
+/// Writes the replies to a request.
+struct JournalSink {
+    number: i32,
+    journal: Arc<Journal>,
+}
+
+impl ResponseSink for JournalSink {
+    fn deliver(&mut self, reply: Reply) {
+        let number = self.number;
+        self.journal.write(match reply {
             Reply::Finished => format!("{number} ends"),
             Reply::Response { result: Err(status), .. } => {
                 format!("{number} fails {:?}", status.code())
@@ -110,8 +121,11 @@ fn send(server: &TestServer, journal: &Arc<Journal>, request: InferenceRequest) 
                 format!("{number} answered")
             }
         });
-    }));
-    server.infer(Pass::in_process(), request, sender);
+    }
+
+    fn refuse(&mut self, status: Status) {
+        self.journal.write(format!("{} is refused {:?}", self.number, status.code()));
+    }
 }
 
 /// The lines about replies.
@@ -160,9 +174,9 @@ fn a_request_that_fails_in_the_queue_fails_at_once_and_holds_up_no_reply() {
     send(&server, &journal, InferenceRequest { cancel: token.clone(), ..step(0, "", 3) });
     send(&server, &journal, step(0, "", 4));
     send(&server, &journal, step(0, "", 5));
-    assert_eq!(replies(&journal), ["5 fails Unavailable"]);
+    assert_eq!(replies(&journal), ["5 is refused Unavailable"]);
     token.cancel();
-    assert_eq!(replies(&journal), ["5 fails Unavailable", "3 fails Cancelled"]);
+    assert_eq!(replies(&journal), ["5 is refused Unavailable", "3 fails Cancelled"]);
     for number in [2, 4, 1] {
         rooms.open(number);
         journal.wait_for(&format!("{number} is done"));
