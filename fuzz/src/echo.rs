@@ -148,8 +148,8 @@ impl ServerControl for Echo {
         &self,
         _: Pass<api::ModelRepository>,
         _only_ready: bool,
-    ) -> Vec<RepositoryEntry> {
-        Vec::new()
+    ) -> Result<Vec<RepositoryEntry>, Status> {
+        Ok(Vec::new())
     }
 
     fn load_model(
