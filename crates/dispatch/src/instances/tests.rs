@@ -60,7 +60,7 @@ impl Meeting {
     fn backend(self: &Arc<Self>) -> FakeBackend {
         let meeting = self.clone();
         FakeBackend::with_action(ExecutionPolicy::Blocking, move |_| {
-            assert!(meeting.attend(), "nobody ended the meeting");
+            assert!(meeting.attend(), "the meeting has not ended");
             Ok(())
         })
     }
@@ -223,7 +223,7 @@ fn instances_are_created_in_parallel_if_the_backend_allows_it() {
     let meeting = Arc::new(Meeting::default());
     let inside = meeting.clone();
     let backend = Maker::new(InstanceCreation::Parallel, move |_| {
-        assert!(inside.attend(), "nobody ended the meeting");
+        assert!(inside.attend(), "the meeting has not ended");
         Ok(())
     });
     let groups = "instance_group [ { count: 3 }, { count: 1 passive: true } ]";
@@ -263,7 +263,7 @@ fn the_server_decides_whether_instances_are_created_in_parallel() {
         let backend = Maker::new(declared, move |_| {
             noted.lock().unwrap().insert(format!("{:?}", std::thread::current().id()));
             let alone = parallel_creation == Some(false);
-            assert!(alone || inside.attend(), "nobody ended the meeting");
+            assert!(alone || inside.attend(), "the meeting has not ended");
             Ok(())
         });
         let text = format!("{ECHO} instance_group {{ count: 2 }}");

@@ -18,7 +18,7 @@ openssl req -new -key client_version_1.key -subj "/CN=client" |
     openssl x509 -req -CA roots.pem -CAkey roots.key -set_serial 7 -days $days -out client_version_1.pem
 new_key >client_self_signed.key
 openssl req -x509 -new -key client_self_signed.key -subj "/CN=alone" -days $days -out client_self_signed.pem
-# The same names as in the roots, and another key: nobody trusts it.
+# The same names as in the roots, and another key, which is not trusted.
 new_key >forged_roots.key
 openssl req -x509 -new -key forged_roots.key -subj "/CN=test root" -days $days -out forged_roots.pem
 openssl req -new -key client_version_1.key -subj "/CN=client" |

@@ -25,7 +25,7 @@ pub(super) const GRPC_KEEPALIVE_TIME: Flag = Flag {
     name: "grpc-keepalive-time",
     argument: Some("integer"),
     default: "7200000",
-    help: "A client with calls that has sent nothing for so many milliseconds is pinged.",
+    help: "Milliseconds without data from a client with calls, after which it is pinged.",
     apply: |settings, value| {
         settings.grpc_keepalive.time = milliseconds(value, 1)?;
         Ok(())
@@ -36,8 +36,7 @@ pub(super) const GRPC_KEEPALIVE_TIMEOUT: Flag = Flag {
     name: "grpc-keepalive-timeout",
     argument: Some("integer"),
     default: "20000",
-    help: "A connection is closed if its client sends nothing for so many milliseconds after \
-           such a ping.",
+    help: "Milliseconds after such a ping until the connection of a silent client is closed.",
     apply: |settings, value| {
         settings.grpc_keepalive.timeout = milliseconds(value, 0)?;
         Ok(())
@@ -101,7 +100,7 @@ pub(super) const GRPC_MAX_CONNECTION_AGE: Flag = Flag {
     name: "grpc-max-connection-age",
     argument: Some("integer"),
     default: "",
-    help: "After so many milliseconds, a tenth more or less, a client is told to begin its \
+    help: "Milliseconds, a tenth more or less, after which a client is told to begin its \
            further calls on a new connection. Without this flag a connection may last forever.",
     apply: |settings, value| {
         settings.grpc_keepalive.connection_age_max = milliseconds_if_any(value)?;
@@ -113,7 +112,7 @@ pub(super) const GRPC_MAX_CONNECTION_AGE_GRACE: Flag = Flag {
     name: "grpc-max-connection-age-grace",
     argument: Some("integer"),
     default: "",
-    help: "So many milliseconds after that the connection is closed, and calls that are left \
+    help: "Milliseconds after that until the connection is closed, and calls that are left \
            fail. Without this flag they may go on.",
     apply: |settings, value| {
         settings.grpc_keepalive.connection_age_grace = milliseconds_if_any(value)?;
