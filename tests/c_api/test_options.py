@@ -194,6 +194,57 @@ def test_invalid_options_are_refused_at_once(query_server: QueryServer) -> None:
     assert (results["created"], results["queries"]) == (None, [True])
 
 
+def test_options_that_only_their_users_can_judge_are_taken(query_server: QueryServer) -> None:
+    """A format that does not exist changes nothing; a host policy binds its models only."""
+    options = [
+        ["SetLogFormat", 9],
+        ["SetHostPolicy", "far", "numa-node", "x"],
+        ["SetHostPolicy", "cpu", "cpu-cores", "1"],
+        ["SetExitOnError", False],
+        ["SetStrictReadiness", False],
+    ]
+    results = query_server(options, ["ready"], ["model_ready", "one"])
+    assert results == {"set": [None] * 5, "created": None, "queries": [True, False]}
+
+
+@pytest.mark.parametrize(
+    ("configs", "created"),
+    [
+        (["local", "{"], INVALID),
+        (["local", "[]"], INVALID),
+        (["local", "{}"], INVALID),
+        (["local", "{", "local", '{"size": "1048576"}'], None),
+        (["local", '{"size": "1048576"}', "redis", "{}"], INVALID),
+    ],
+)
+def test_cache_configurations_are_judged_when_the_server_is_created(
+    query_server: QueryServer, configs: list[str], created: str | None
+) -> None:
+    """The last configuration of a cache counts, and a server has only one cache."""
+    pairs = zip(configs[::2], configs[1::2])
+    results = query_server([["SetCacheConfig", *pair] for pair in pairs])
+    assert results["set"] == [None] * (len(configs) // 2)
+    assert results["created"] == created
+
+
+def test_metrics_that_are_off_have_no_text(query_server: QueryServer) -> None:
+    results = query_server([["SetMetrics", False]], ["has_metric", "nv_"])
+    assert (results["created"], results["queries"]) == (None, [False])
+
+
+def test_unknown_load_parameters_fail_the_load(query_server: QueryServer) -> None:
+    """They are not read behind a configuration."""
+    own = {"config": json.dumps({"backend": "identity", "max_batch_size": 8})}
+    results = query_server(
+        explicit(),
+        ["load", "one", {"colour": "red"}],
+        ["load", "one", {"colour": "red", **own}],
+        ["load", "one", {**own, "colour": "red"}],
+        ["model_ready", "one"],
+    )
+    assert results["queries"] == [INTERNAL, INTERNAL, None, True]
+
+
 def test_models_need_resources_if_the_rate_is_limited(
     query_server: QueryServer, folder: pathlib.Path
 ) -> None:

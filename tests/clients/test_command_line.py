@@ -217,6 +217,34 @@ def test_wrong_cache_settings(
     assert f"error: creating server: {reason}" in done.stdout + done.stderr
 
 
+def test_an_unknown_setting_of_a_host_policy(program: Program, tmp_path: pathlib.Path) -> None:
+    """It is found behind the command line's form, and so without the usage text."""
+    done = run(program, f"--model-repository={tmp_path}", "--host-policy=a,gpus=1")
+    assert done.returncode == 1
+    text = done.stdout + done.stderr
+    assert text.startswith("Failed to build Triton option:\nerror: setting host policy: Unsupp")
+    assert "Usage" not in text
+
+
+def test_two_caches(program: Program, tmp_path: pathlib.Path) -> None:
+    flags = ("--cache-config=local,size=1048576", "--cache-config=redis,host=localhost")
+    done = run(program, f"--model-repository={tmp_path}", *flags)
+    assert done.returncode == 1
+    reason = "Invalid argument - found multiple cache configurations, but only a single cache is"
+    assert f"error: creating server: {reason} currently supported" in done.stdout + done.stderr
+
+
+@pytest.mark.galatea_only
+@pytest.mark.parametrize("endpoint", ["http", "metrics"])
+def test_an_address_that_stands_for_nothing(
+    program: Program, tmp_path: pathlib.Path, endpoint: str
+) -> None:
+    """Triton listens at an address that cannot be reached."""
+    done = run(program, f"--model-repository={tmp_path}", f"--{endpoint}-address=no.such.host")
+    assert done.returncode == 1
+    assert "can't listen at no.such.host:" in done.stdout + done.stderr
+
+
 def test_unknown_cache_settings_are_ignored(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:

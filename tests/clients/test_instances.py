@@ -160,6 +160,24 @@ def test_a_host_policy_binds_threads(start_server: StartServer, tmp_path: pathli
         assert "host policy 'nowhere'" in server.log()
 
 
+def test_a_wrong_host_policy_fails_its_models(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """The server starts; policies that no model uses do not matter."""
+    write(tmp_path, "far", "instance_group [ { host_policy: 'far' } ]")
+    write(tmp_path, "single", "instance_group [ { host_policy: 'single' } ]")
+    write(tmp_path, "free", "")
+    policies = ("far,numa-node=x", "single,cpu-cores=3", "unused,cpu-cores=y")
+    flags = [f"--host-policy={policy}" for policy in policies]
+    with start_server(tmp_path, *flags, "--exit-on-error=false") as server:
+        wait_until(lambda: "cpu-cores' format" in server.log(), 60, "the second model fails")
+        wait_until(lambda: "Can't parse 'x' to integer" in server.log(), 60, "the first fails")
+        wait_until(lambda: "successfully loaded 'free'" in server.log(), 60, "the third loads")
+        infer(server, "free")
+        form = "'<lower_cpu_core_id>-<upper_cpu_core_id>'. Got 3"
+        assert f"Invalid argument: host policy setting 'cpu-cores' format is {form}" in server.log()
+
+
 @pytest.mark.skipif(
     not pathlib.Path("/sys/devices/system/node/node0").exists(), reason="needs NUMA nodes"
 )
@@ -168,11 +186,11 @@ def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib
     write(tmp_path, "near", "instance_group [ { host_policy: 'here' } ]")
     with start_server(tmp_path, "--host-policy=here,numa-node=0") as server:
         wait_until(
-            lambda: bound_threads(server, "near_0_0") != [] or "memory to NUMA" in server.log(),
+            lambda: bound_threads(server, "near_0_0") != [] or "Unable to set NUMA memory policy" in server.log(),
             60,
             "near_0_0 runs, or its memory can't be bound",
         )
-        if "memory to NUMA" in server.log():
+        if "Unable to set NUMA memory policy" in server.log():
             pytest.skip("needs the right to bind memory")
         server.wait_until_ready()
         infer(server, "near")

@@ -108,8 +108,7 @@ getters! {
     }
     TRITONSERVER_ServerMetrics() -> metrics: *mut TRITONSERVER_Metrics {
         |server| {
-            let text = (server.metrics)()
-                .ok_or_else(|| Status::unsupported("metrics are not enabled in this server"))?;
+            let text = (server.metrics)();
             Ok(handle::into_raw(MetricsObject { text }))
         }
     }
@@ -234,6 +233,11 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
     guard("TRITONSERVER_ServerLoadModelWithParameters", || {
         let count = usize::try_from(parameter_count)
             .map_err(|_| Status::invalid_argument("parameter_count is too large"))?;
+        if parameters.is_null() && count > 0 {
+            return Err(Status::invalid_argument(
+                "load parameters are not provided while parameter count is non-zero",
+            ));
+        }
         // SAFETY: the caller's promises are passed on.
         let (server, name, pointers) = unsafe {
             (running(server)?, model_name(name)?, pointer::slice(parameters, count, "parameters")?)
@@ -244,31 +248,45 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
                 // SAFETY: the caller's promise is passed on.
                 unsafe { handle::borrow::<ParameterObject>(*pointer, "a load parameter")? }
             };
-            add(&mut load, parameter)?;
+            add(&mut load, parameter).map_err(|reason| {
+                Status::internal(format!(
+                    "failed to load '{name}', failed to poll from model repository: {reason}"
+                ))
+            })?;
         }
         server.check_ready()?.control.load_model(Pass::in_process(), name, load)
     })
 }
 
-fn add(load: &mut LoadParameters, parameter: &ParameterObject) -> Result<(), Status> {
+/// Adds a parameter, or says what is wrong with it. As in Triton, the first configuration
+/// counts, and what is unknown behind it is not read.
+fn add(load: &mut LoadParameters, parameter: &ParameterObject) -> Result<(), String> {
     let name = &parameter.name;
     match (&parameter.value, name.strip_prefix("file:")) {
         (ParameterContents::Value(ParameterValue::String(config)), None) if name == "config" => {
-            load.config = Some(config.clone());
+            load.config.get_or_insert_with(|| config.clone());
             Ok(())
         }
         (ParameterContents::Bytes(base, size), Some(path)) => {
-            let size = usize::try_from(*size)
-                .map_err(|_| Status::invalid_argument(format!("'{name}' is too large")))?;
+            let size = usize::try_from(*size).map_err(|_| format!("'{name}' is too large"))?;
             // SAFETY: the parameter's maker promised `size` bytes for its life.
-            let bytes = unsafe { pointer::slice(base.cast::<u8>(), size, "a file's bytes")? };
+            let bytes = unsafe { pointer::slice(base.cast::<u8>(), size, "a file's bytes") };
+            let bytes = bytes.map_err(|error| error.message().to_owned())?;
             load.files.push((path.to_owned(), bytes.to_vec()));
             Ok(())
         }
-        _ => Err(Status::invalid_argument(format!(
-            "unrecognized load parameter '{name}': expected 'config' as a string or \
-             'file:<path>' as bytes"
-        ))),
+        (_, Some(_)) => Err(format!("File parameter '{name}' must have bytes type for its value")),
+        (_, None) if load.config.is_some() => Ok(()),
+        (value, None) => {
+            let kind = match value {
+                ParameterContents::Value(ParameterValue::String(_)) => "STRING",
+                ParameterContents::Value(ParameterValue::Int64(_)) => "INT",
+                ParameterContents::Value(ParameterValue::Bool(_)) => "BOOL",
+                ParameterContents::Value(ParameterValue::Double(_)) => "DOUBLE",
+                ParameterContents::Bytes(..) => "BYTES",
+            };
+            Err(format!("Unrecognized load parameter '{name}' with type '{kind}'"))
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The options of a future server. Each is a flag of the command line.
 
 use core::ffi::{c_char, c_int, c_uint};
+use std::collections::BTreeMap;
 
 use galatea_abi::server::*;
 use galatea_abi::*;
@@ -16,6 +17,8 @@ pub(crate) struct OptionsObject {
     control_mode: &'static str,
     /// Whether the configuration of models must be complete.
     strict_model_config: bool,
+    /// The configuration of each cache, as text.
+    caches: BTreeMap<String, String>,
 }
 galatea_c_objects::object!(OptionsObject as TRITONSERVER_ServerOptions, kind 40);
 
@@ -23,7 +26,12 @@ galatea_c_objects::object!(OptionsObject as TRITONSERVER_ServerOptions, kind 40)
 /// at the start and when the program polls, and configurations are not completed.
 impl Default for OptionsObject {
     fn default() -> Self {
-        Self { flags: Vec::new(), control_mode: "poll", strict_model_config: true }
+        Self {
+            flags: Vec::new(),
+            control_mode: "poll",
+            strict_model_config: true,
+            caches: BTreeMap::new(),
+        }
     }
 }
 
@@ -35,7 +43,32 @@ impl OptionsObject {
             flags.push(String::from("--disable-auto-complete-config"));
         }
         flags.extend_from_slice(&self.flags);
+        let caches = self.caches.iter();
+        flags.extend(caches.map(|(name, json)| format!("--cache-config={name},{}", json.trim())));
         flags
+    }
+
+    /// Checks what no server can be created with. As in Triton, the setters accept it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` with the text of Triton's local cache.
+    pub(crate) fn check(&self) -> Result<(), Status> {
+        let is_object = |json: &str| {
+            serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json).is_ok()
+        };
+        if self.caches.len() > 1 {
+            return Err(Status::invalid_argument(
+                "found multiple cache configurations, but only a single cache is currently \
+                 supported",
+            ));
+        }
+        if self.caches.values().all(|json| is_object(json)) {
+            return Ok(());
+        }
+        Err(Status::invalid_argument(
+            "Failed to initialize LocalCache: config didn't contain a valid 'size' field.",
+        ))
     }
 
     fn set(&mut self, flag: &str, value: impl std::fmt::Display) {
@@ -206,8 +239,8 @@ setters! {
         |options, policy_name, setting, value| {
             if !matches!(setting, "numa-node" | "cpu-cores") {
                 return Err(Status::unsupported(format!(
-                    "'{setting}' is no setting of a host policy: there are 'numa-node' and \
-                     'cpu-cores'"
+                    "Unsupported host policy setting '{setting}' is specified, supported \
+                     settings are 'numa-node', 'cpu-cores'"
                 )));
             }
             options.set("host-policy", format_args!("{policy_name},{setting}={value}"));
@@ -246,9 +279,9 @@ macro_rules! log_setters {
                         // SAFETY: the caller's promise is passed on.
                         unsafe { handle::borrow::<OptionsObject>(options, "options")? };
                     }
-                    let setting: unsafe fn($kind) -> Result<Setting, Status> = $body;
+                    let setting: unsafe fn($kind) -> Result<Option<Setting>, Status> = $body;
                     // SAFETY: as above.
-                    log::set(&unsafe { setting($argument)? })
+                    unsafe { setting($argument)? }.map_or(Ok(()), |setting| log::set(&setting))
                 })
             }
         )*
@@ -258,21 +291,22 @@ macro_rules! log_setters {
 log_setters! {
     TRITONSERVER_ServerOptionsSetLogFile(file: *const c_char) |file| {
         if file.is_null() {
-            return Ok(Setting::File(String::new()));
+            return Ok(Some(Setting::File(String::new())));
         }
         // SAFETY: the caller of the exported function promises a text.
-        Ok(Setting::File(unsafe { pointer::required_text(file, "file")? }.to_owned()))
+        let file = unsafe { pointer::required_text(file, "file")? };
+        Ok(Some(Setting::File(file.to_owned())))
     };
     TRITONSERVER_ServerOptionsSetLogInfo(log_: bool)
-        |on| Ok(Setting::Enabled(Level::Info, on));
+        |on| Ok(Some(Setting::Enabled(Level::Info, on)));
     TRITONSERVER_ServerOptionsSetLogWarn(log_: bool)
-        |on| Ok(Setting::Enabled(Level::Warning, on));
+        |on| Ok(Some(Setting::Enabled(Level::Warning, on)));
     TRITONSERVER_ServerOptionsSetLogError(log_: bool)
-        |on| Ok(Setting::Enabled(Level::Error, on));
+        |on| Ok(Some(Setting::Enabled(Level::Error, on)));
     TRITONSERVER_ServerOptionsSetLogFormat(format: TRITONSERVER_LogFormat)
-        |format| log_format(format).map(Setting::Format);
+        |format| Ok(log_format(format).map(Setting::Format));
     TRITONSERVER_ServerOptionsSetLogVerbose(level: c_int)
-        |level| Ok(Setting::VerboseLevel(u32::try_from(level).unwrap_or(0)));
+        |level| Ok(Some(Setting::VerboseLevel(u32::try_from(level).unwrap_or(0))));
 }
 
 fn control_mode(
@@ -302,13 +336,12 @@ fn rate_limit(options: &mut OptionsObject, mode: TRITONSERVER_RateLimitMode) -> 
     Ok(())
 }
 
-fn log_format(format: TRITONSERVER_LogFormat) -> Result<Format, Status> {
+/// As in Triton, an unknown format changes nothing.
+fn log_format(format: TRITONSERVER_LogFormat) -> Option<Format> {
     match format {
-        TRITONSERVER_LOG_DEFAULT => Ok(Format::Default),
-        TRITONSERVER_LOG_ISO8601 => Ok(Format::Iso8601),
-        TRITONSERVER_LogFormat(other) => {
-            Err(Status::invalid_argument(format!("unknown log format '{other}'")))
-        }
+        TRITONSERVER_LOG_DEFAULT => Some(Format::Default),
+        TRITONSERVER_LOG_ISO8601 => Some(Format::Iso8601),
+        TRITONSERVER_LogFormat(_) => None,
     }
 }
 
@@ -318,16 +351,23 @@ fn load_limit(
     device: c_int,
     fraction: f64,
 ) -> Result<(), Status> {
-    if kind != TRITONSERVER_INSTANCEGROUPKIND_GPU {
-        return Err(Status::invalid_argument("only the loads of GPUs can be limited"));
-    }
+    let refuse = |why: String| Err(Status::invalid_argument(why));
     if device < 0 {
-        return Err(Status::invalid_argument(format!("there is no device {device}")));
+        return refuse(format!("expects device ID >= 0, got {device}"));
     }
-    if !(0.0..=1.0).contains(&fraction) {
-        return Err(Status::invalid_argument(format!(
-            "the fraction must be from 0.0 to 1.0, and is {fraction}"
-        )));
+    if !(0.0..=1.0).contains(&fraction) && !fraction.is_nan() {
+        return refuse(format!(
+            "expects limit fraction to be in range [0.0, 1.0], got {fraction:.6}"
+        ));
+    }
+    if kind != TRITONSERVER_INSTANCEGROUPKIND_GPU {
+        let kind = match kind {
+            TRITONSERVER_INSTANCEGROUPKIND_AUTO => "AUTO",
+            TRITONSERVER_INSTANCEGROUPKIND_CPU => "CPU",
+            TRITONSERVER_INSTANCEGROUPKIND_MODEL => "MODEL",
+            _ => "<invalid>",
+        };
+        return refuse(format!("given device kind is not supported, got: {kind}"));
     }
     options.set("model-load-gpu-limit", format_args!("{device}:{fraction}"));
     Ok(())
@@ -335,19 +375,15 @@ fn load_limit(
 
 /// The configuration is passed to the cache unchanged.
 fn cache_config(options: &mut OptionsObject, name: &str, json: &str) -> Result<(), Status> {
-    let document: serde_json::Value = serde_json::from_str(json)
-        .map_err(|error| Status::invalid_argument(format!("config_json is not JSON: {error}")))?;
-    if !document.is_object() {
-        return Err(Status::invalid_argument("config_json is not a JSON object"));
-    }
-    options.set("cache-config", format_args!("{name},{}", json.trim()));
+    options.caches.insert(name.to_owned(), json.to_owned());
     Ok(())
 }
 
 /// The older way to ask for the local cache. As in Triton, 0 means no cache.
 fn cache_byte_size(options: &mut OptionsObject, size: u64) -> Result<(), Status> {
     if size > 0 {
-        options.set("cache-config", format_args!("local,{{\"size\": \"{size}\"}}"));
+        let json = format!("{{\"size\": \"{size}\"}}");
+        options.caches.insert(String::from("local"), json);
     }
     Ok(())
 }
@@ -390,11 +426,10 @@ mod tests {
                 ),
             ];
             assert!(ok.iter().all(|error| error.is_null()));
+            let unknown = TRITONSERVER_LogFormat(9);
+            assert!(TRITONSERVER_ServerOptionsSetLogFormat(options, unknown).is_null());
             let bad = [
                 TRITONSERVER_ServerOptionsSetServerId(options, core::ptr::null()),
-                TRITONSERVER_ServerOptionsSetLogFormat(options, TRITONSERVER_LogFormat(9)),
-                TRITONSERVER_ServerOptionsSetCacheConfig(options, c"x".as_ptr(), c"[]".as_ptr()),
-                TRITONSERVER_ServerOptionsSetCacheConfig(options, c"x".as_ptr(), c"{".as_ptr()),
                 TRITONSERVER_ServerOptionsSetExitTimeout(core::ptr::null_mut(), 1),
                 load_limit(-1, 0.5),
                 load_limit(0, 1.5),
@@ -413,13 +448,31 @@ mod tests {
                 "--model-control-mode=explicit",
                 "--disable-auto-complete-config",
                 "--model-repository=/models",
-                "--cache-config=local,{\"size\": 7}",
-                "--cache-config=local,{\"size\": \"9\"}",
                 "--rate-limit-resource=R:3",
                 "--backend-config=python,a=b",
+                "--cache-config=local,{\"size\": \"9\"}",
             ];
             assert_eq!(taken.flags(), expected);
         }
+    }
+
+    #[test]
+    fn wrong_caches_are_found_when_the_server_is_created() {
+        let mut options = OptionsObject::default();
+        for (name, json, expected) in [
+            ("local", "{", Some("'size' field.")),
+            ("local", "[]", Some("'size' field.")),
+            ("local", " {\"size\": 7}\n", None),
+            ("redis", "{}", Some("only a single cache is currently supported")),
+        ] {
+            cache_config(&mut options, name, json).unwrap();
+            match expected {
+                Some(end) => assert!(options.check().unwrap_err().message().ends_with(end)),
+                None => assert_eq!(options.check(), Ok(())),
+            }
+        }
+        let last = options.flags().pop();
+        assert_eq!(last.as_deref(), Some("--cache-config=redis,{}"));
     }
 
     #[test]

@@ -20,8 +20,8 @@ pub struct RunningServer {
     pub service: Arc<dyn InferenceService>,
     /// Answers questions and executes commands.
     pub control: Arc<dyn ServerControl>,
-    /// The metrics in Prometheus' text format; `None` if metrics are disabled.
-    pub metrics: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// The metrics in Prometheus' text format.
+    pub metrics: Box<dyn Fn() -> String + Send + Sync>,
     /// Polls the repositories, and returns when all changed models are loaded or unloaded.
     pub poll: Box<dyn Fn() -> Result<(), Status> + Send + Sync>,
     /// Stops the server: it takes no new requests, finishes those that it has, and
@@ -214,6 +214,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
             .get()
             .ok_or_else(|| Status::unavailable("this program does not make servers"))?;
         let reserved = ReservedAddress::new();
+        options.check()?;
         factory(&options.flags(), &reserved)?;
         // SAFETY: the caller's promise is passed on.
         unsafe { pointer::write(server, reserved.into_address(), "server") }

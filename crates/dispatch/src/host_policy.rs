@@ -17,31 +17,32 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 pub(crate) struct CpuCores(Vec<usize>);
 
 impl CpuCores {
-    /// Reads ranges such as `0-3,8-11`.
+    /// Reads ranges such as `0-3,8-11`, as Triton does: what follows the digits of a number
+    /// is not read, and a range may end before it begins.
     ///
     /// # Errors
     ///
-    /// How the text should look.
-    fn parse(text: &str) -> Result<Self, String> {
-        let refuse = |range: &str| {
-            format!(
-                "host policy setting 'cpu-cores' format is \
-                 '<lower_cpu_core_id>-<upper_cpu_core_id>'. Got {range}"
-            )
-        };
-        let mut cores = Vec::new();
-        for range in text.split(',') {
-            let (lower, upper) = range.split_once('-').ok_or_else(|| refuse(range))?;
-            let number = |text: &str| text.trim().parse::<usize>().map_err(|_| refuse(range));
-            let (lower, upper) = (number(lower)?, number(upper)?);
-            if lower > upper || upper >= CpuSet::MAX_CPU {
-                return Err(refuse(range));
+    /// `InvalidArgument` with Triton's text.
+    fn parse(text: &str) -> Result<Self, Status> {
+        let mut cores = BTreeSet::new();
+        let mut rest = text;
+        loop {
+            let comma = rest.find(',');
+            let Some((lower, after)) = rest.split_once('-') else {
+                return Err(Status::invalid_argument(format!(
+                    "host policy setting 'cpu-cores' format is \
+                     '<lower_cpu_core_id>-<upper_cpu_core_id>'. Got {}",
+                    &rest[..comma.unwrap_or(rest.len())]
+                )));
+            };
+            let lower = leading_integer("cpu-cores", lower)?;
+            let upper = leading_integer("cpu-cores", after.split(',').next().unwrap_or(after))?;
+            cores.extend((lower..=upper).map_while(known_core));
+            match comma {
+                Some(comma) => rest = &rest[comma + 1..],
+                None => return Ok(Self(cores.into_iter().collect())),
             }
-            cores.extend(lower..=upper);
         }
-        cores.sort_unstable();
-        cores.dedup();
-        Ok(Self(cores))
     }
 
     /// The processors of nodes; `None` for nodes that have only memory.
@@ -56,9 +57,31 @@ impl CpuCores {
         let mut set = CpuSet::new();
         self.0.iter().for_each(|&core| set.set(core));
         sched_setaffinity(None, &set).map_err(|error| {
-            Status::internal(format!("unable to bind a thread to the CPU cores {self}: {error}"))
+            Status::internal(format!(
+                "Unable to set NUMA thread affinity: {error}: CPU cores {self}"
+            ))
         })
     }
+}
+
+/// A core's number, if a set of cores has a place for it.
+fn known_core(number: i32) -> Option<usize> {
+    usize::try_from(number).ok().filter(|core| *core < CpuSet::MAX_CPU)
+}
+
+/// The number at the start of a setting's value, as C++'s `stoi` reads it.
+fn leading_integer(setting: &str, text: &str) -> Result<i32, Status> {
+    let unsigned = text.trim_ascii_start();
+    let (sign, digits) = match unsigned.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", unsigned.strip_prefix('+').unwrap_or(unsigned)),
+    };
+    let end = digits.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+    format!("{sign}{}", &digits[..end]).parse().map_err(|_| {
+        Status::invalid_argument(format!(
+            "Parsing '{setting}' value: Can't parse '{text}' to integer"
+        ))
+    })
 }
 
 impl fmt::Display for CpuCores {
@@ -104,7 +127,7 @@ impl ThreadBinding {
             let numbers: Vec<String> =
                 self.nodes.iter().map(|node| node.number().to_string()).collect();
             Status::internal(format!(
-                "unable to bind a thread's memory to NUMA node {}: {error}",
+                "Unable to set NUMA memory policy: {error}: NUMA node {}",
                 numbers.join(",")
             ))
         })
@@ -115,46 +138,64 @@ impl ThreadBinding {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostPolicies(BTreeMap<String, HostPolicy>);
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct HostPolicy {
-    binding: ThreadBinding,
+    /// Or what is wrong with the settings: models that use the policy do not load.
+    binding: Result<ThreadBinding, Status>,
     /// The settings as written, for backends.
     settings: BTreeMap<String, String>,
 }
 
+/// A setting of a host policy.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum HostPolicySetting {
+    /// The processors, in ranges such as `0-3,8-11`.
+    CpuCores,
+    /// The number of the NUMA node of the memory. A policy without processors uses those of
+    /// the node.
+    NumaNode,
+}
+
+impl HostPolicySetting {
+    /// Finds a setting by its name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        [Self::CpuCores, Self::NumaNode].into_iter().find(|setting| setting.name() == name)
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::CpuCores => "cpu-cores",
+            Self::NumaNode => "numa-node",
+        }
+    }
+}
+
+/// What the settings of a policy say; the processors are read first, as in Triton.
+fn binding_of(settings: &BTreeMap<String, String>) -> Result<ThreadBinding, Status> {
+    let value = |setting: HostPolicySetting| settings.get(setting.name());
+    let cores = value(HostPolicySetting::CpuCores).map(|text| CpuCores::parse(text)).transpose()?;
+    let node = value(HostPolicySetting::NumaNode).map(|text| node_of(text)).transpose()?;
+    Ok(ThreadBinding { cores, nodes: node.into_iter().collect() })
+}
+
+fn node_of(text: &str) -> Result<Node, Status> {
+    let number = leading_integer("numa-node", text)?;
+    let found = match u32::try_from(number) {
+        Ok(number) => Node::find(number),
+        Err(_) => Err(format!("there is no NUMA node {number}")),
+    };
+    found.map_err(|error| Status::internal(format!("Unable to set NUMA memory policy: {error}")))
+}
+
 impl HostPolicies {
-    /// Sets the processors of a policy, in ranges such as `0-3,8-11`.
-    ///
-    /// # Errors
-    ///
-    /// How the text should look.
-    pub fn set_cores(&mut self, name: &str, cores: &str) -> Result<(), String> {
-        let parsed = CpuCores::parse(cores)?;
-        self.policy(name, "cpu-cores", cores).cores = Some(parsed);
-        Ok(())
-    }
-
-    /// Sets the NUMA node of a policy's memory. A policy without processors uses those of the
-    /// node.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such node: the nodes that there are.
-    pub fn set_numa_node(&mut self, name: &str, node: u32) -> Result<(), String> {
-        let found = Node::find(node)?;
-        self.policy(name, "numa-node", &node.to_string()).nodes = BTreeSet::from([found]);
-        Ok(())
-    }
-
-    /// Sets what only backends read.
-    pub fn set_for_backends(&mut self, name: &str, setting: &str, value: &str) {
-        self.policy(name, setting, value);
-    }
-
-    fn policy(&mut self, name: &str, setting: &str, value: &str) -> &mut ThreadBinding {
-        let policy = self.0.entry(String::from(name)).or_default();
-        policy.settings.insert(String::from(setting), String::from(value));
-        &mut policy.binding
+    /// Sets a setting of a policy. As in Triton, a wrong value is an error of each model that
+    /// uses the policy.
+    pub fn set(&mut self, name: &str, setting: HostPolicySetting, value: &str) {
+        let settings = self.0.get(name).map(|policy| policy.settings.clone());
+        let mut settings = settings.unwrap_or_default();
+        settings.insert(String::from(setting.name()), String::from(value));
+        let policy = HostPolicy { binding: binding_of(&settings), settings };
+        self.0.insert(String::from(name), policy);
     }
 
     /// Whether a policy is defined.
@@ -163,12 +204,17 @@ impl HostPolicies {
     }
 
     /// The binding of a group's instances on a device.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the settings of the group's policy.
     pub(crate) fn binding(
         &self,
         group: &InstanceGroup,
         gpu: Option<u32>,
-    ) -> Option<&ThreadBinding> {
-        self.policy_of_group(group, gpu).map(|policy| &policy.binding)
+    ) -> Result<Option<&ThreadBinding>, Status> {
+        let binding = self.policy_of_group(group, gpu).map(|policy| policy.binding.as_ref());
+        binding.transpose().map_err(Clone::clone)
     }
 
     /// The settings of the policy for a group's instances on a device.
@@ -195,21 +241,25 @@ impl HostPolicies {
 
     /// The binding of what all instances of a model share; `None` if an instance may run
     /// anywhere.
-    pub(crate) fn shared_binding(&self, spec: &ModelSpec) -> Option<ThreadBinding> {
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the settings of a group's policy.
+    pub(crate) fn shared_binding(&self, spec: &ModelSpec) -> Result<Option<ThreadBinding>, Status> {
         let mut all: Option<ThreadBinding> = None;
         for group in spec.instance_groups.iter().filter(|group| !group.passive) {
             let gpus = group.gpus.iter().map(|&gpu| u32::try_from(gpu).ok());
             let devices: Vec<Option<u32>> =
                 if group.gpus.is_empty() { vec![None] } else { gpus.collect() };
             for gpu in devices {
-                let binding = self.binding(group, gpu)?;
+                let Some(binding) = self.binding(group, gpu)? else { return Ok(None) };
                 all = Some(match all {
                     None => binding.clone(),
                     Some(all) => all.union(binding),
                 });
             }
         }
-        all
+        Ok(all)
     }
 }
 
@@ -260,29 +310,44 @@ mod tests {
             let found = CpuCores::parse(text).map(|cores| cores.to_string());
             match expected {
                 Ok(expected) => assert_eq!(found.unwrap(), expected, "{text}"),
-                Err(got) => assert!(found.unwrap_err().ends_with(&format!("Got {got}")), "{text}"),
+                Err(end) => {
+                    let error = found.unwrap_err();
+                    assert!(error.message().ends_with(end), "{text}: {error}");
+                }
             }
         };
         check("0-0", Ok("0"));
         check("0-2,5-6", Ok("0,1,2,5,6"));
         check("4-5,1-4", Ok("1,4,5").map(|_| "1,2,3,4,5"));
-        for wrong in ["", "1", "1-", "-1", "2-1", "a-b", "0-99999"] {
-            check(wrong, Err(wrong));
+        // What Triton takes, however odd.
+        check(" 1x-3y", Ok("1,2,3"));
+        check("1,2-3", Ok("1,2,3"));
+        check("2-1", Ok(""));
+        check("1023-2147483647", Ok("1023"));
+        for wrong in ["", "1"] {
+            check(wrong, Err(&format!("'<lower_cpu_core_id>-<upper_cpu_core_id>'. Got {wrong}")));
         }
-        check("0-1,7", Err("7"));
+        check("0-1,7", Err("Got 7"));
+        check("4,5", Err("Got 4"));
+        for (wrong, number) in [("1-", ""), ("-1", ""), ("a-b", "a"), ("0-x,1-1", "x")] {
+            let end = format!("Parsing 'cpu-cores' value: Can't parse '{number}' to integer");
+            check(wrong, Err(&end));
+        }
+        check("0-9999999999", Err("Can't parse '9999999999' to integer"));
     }
 
     #[test]
     fn a_policy_is_found_by_its_name_or_that_of_the_kind() {
         let mut policies = HostPolicies::default();
-        policies.set_cores("cpu", "0-0").unwrap();
-        policies.set_cores("other", "1-1").unwrap();
+        policies.set("cpu", HostPolicySetting::CpuCores, "0-0");
+        policies.set("other", HostPolicySetting::CpuCores, "1-1");
         let shared = |groups: &str| {
             let text = format!("name: 'm' backend: 'identity' {groups}");
             let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text).unwrap();
             draft.resolve_identity("m", &[]).unwrap();
             let spec = draft.finish(&Support::default()).unwrap();
-            policies.shared_binding(&spec).map(|binding| binding.cores().unwrap().to_string())
+            let shared = policies.shared_binding(&spec).unwrap();
+            shared.map(|binding| binding.cores().unwrap().to_string())
         };
         assert_eq!(shared("").as_deref(), Some("0"));
         assert_eq!(shared("instance_group { host_policy: 'other' }").as_deref(), Some("1"));
@@ -309,26 +374,34 @@ mod tests {
     #[test]
     fn a_processor_that_is_not_there_is_an_error() {
         let error = run_bound(Some(&on(&CpuCores(vec![CpuSet::MAX_CPU - 1]))), || ()).unwrap_err();
-        assert!(error.message().contains("CPU cores 1023"), "{error}");
+        assert!(error.message().starts_with("Unable to set NUMA thread affinity: "), "{error}");
+        assert!(error.message().ends_with("CPU cores 1023"), "{error}");
+        assert!(run_bound(Some(&on(&CpuCores(Vec::new()))), || ()).is_err());
     }
 
     #[test]
     fn a_node_that_is_not_there_is_an_error() {
         let mut policies = HostPolicies::default();
-        let error = policies.set_numa_node("far", 1023).unwrap_err();
-        assert!(error.contains("NUMA node"), "{error}");
-        assert_eq!(policies, HostPolicies::default());
+        policies.set("far", HostPolicySetting::NumaNode, "1023");
+        let error = policies.0["far"].binding.clone().unwrap_err();
+        assert!(error.message().starts_with("Unable to set NUMA memory policy: "), "{error}");
+        policies.set("far", HostPolicySetting::NumaNode, "x");
+        let expected = "Parsing 'numa-node' value: Can't parse 'x' to integer";
+        assert_eq!(policies.0["far"].binding, Err(Status::invalid_argument(expected)));
     }
 
     #[test]
     fn a_node_brings_its_processors_unless_others_are_named() {
         let Ok(node) = Node::find(0) else { return };
         let mut policies = HostPolicies::default();
-        policies.set_numa_node("near", 0).unwrap();
-        assert_eq!(policies.0["near"].binding.cores().unwrap().0, node.processors());
-        policies.set_cores("near", "0-0").unwrap();
-        assert_eq!(policies.0["near"].binding.cores().unwrap(), CpuCores(vec![0]));
-        assert_eq!(policies.0["near"].binding.nodes, BTreeSet::from([node]));
+        policies.set("near", HostPolicySetting::NumaNode, "0");
+        assert_eq!(
+            policies.0["near"].binding.clone().unwrap().cores().unwrap().0,
+            node.processors()
+        );
+        policies.set("near", HostPolicySetting::CpuCores, "0-0");
+        assert_eq!(policies.0["near"].binding.clone().unwrap().cores().unwrap(), CpuCores(vec![0]));
+        assert_eq!(policies.0["near"].binding.clone().unwrap().nodes, BTreeSet::from([node]));
         let settings = [("cpu-cores", "0-0"), ("numa-node", "0")];
         let settings = settings.map(|(name, value)| (name.into(), value.into()));
         assert_eq!(policies.0["near"].settings, BTreeMap::from(settings));
@@ -348,20 +421,25 @@ mod tests {
     #[test]
     fn memory_is_bound_with_the_processors() {
         let mut policies = HostPolicies::default();
-        if policies.set_numa_node("near", 0).is_err() {
+        policies.set("near", HostPolicySetting::NumaNode, "0");
+        if policies.0["near"].binding.is_err() {
             return;
         }
         let first = first_core();
-        policies.set_cores("near", &format!("{first}-{first}")).unwrap();
+        policies.set("near", HostPolicySetting::CpuCores, &format!("{first}-{first}"));
         let maps = || std::fs::read_to_string("/proc/thread-self/numa_maps").unwrap_or_default();
-        match run_bound(Some(&policies.0["near"].binding), || (bound_to(&first_core()), maps())) {
+        let binding = policies.0["near"].binding.clone().unwrap();
+        match run_bound(Some(&binding), || (bound_to(&first_core()), maps())) {
             Ok((is_bound, maps)) => {
                 assert!(is_bound);
                 assert!(maps.is_empty() || maps.contains(" bind:0 "), "{maps}");
             }
             // Containers may forbid it.
             Err(error) => {
-                assert!(error.message().contains("memory to NUMA node 0: "), "{error}");
+                assert!(
+                    error.message().starts_with("Unable to set NUMA memory policy: "),
+                    "{error}"
+                );
             }
         }
     }

@@ -76,7 +76,7 @@ mod version;
 mod warmup;
 
 pub use cache::LocalCache;
-pub use host_policy::HostPolicies;
+pub use host_policy::{HostPolicies, HostPolicySetting};
 pub use loader::{
     InstanceChange, Loader, LoaderOptions, ModelDefinition, NeededModel, ResourceLimitCheck,
     VersionCheck, VersionProblem,

@@ -21,6 +21,11 @@ const SIZE: &str = "size";
 /// What is wrong with its configuration or its library.
 pub(crate) fn make(settings: &Settings) -> Result<Option<Arc<dyn ResponseCache>>, Status> {
     let Some(chosen) = &settings.cache else { return Ok(None) };
+    if chosen.names_others {
+        return Err(Status::invalid_argument(
+            "found multiple cache configurations, but only a single cache is currently supported",
+        ));
+    }
     let directory = &settings.cache_directory;
     if chosen.name == LOCAL && CacheLibrary::find(directory, LOCAL)?.is_none() {
         let byte_size = local_byte_size(&chosen.config)?;

@@ -43,7 +43,7 @@ use std::process::ExitCode;
 
 use console::print_line;
 use environment::Environment;
-use flags::Request;
+use flags::{Request, UsageError};
 use galatea_allocator::ServerAllocator;
 use galatea_backend_plugin::end_process;
 use startup::Failure;
@@ -88,7 +88,11 @@ pub fn program() -> ExitCode {
             print_line(&mut io::stdout(), concat!("galatea ", env!("CARGO_PKG_VERSION")));
             ExitCode::SUCCESS
         }
-        Err(error) => {
+        Err(error @ UsageError::Rejected(_)) => {
+            print_line(&mut io::stderr(), &error.to_string());
+            ExitCode::FAILURE
+        }
+        Err(error @ UsageError::Malformed(_)) => {
             // The error comes last, so that the usage text doesn't push it off the screen.
             print_line(&mut io::stderr(), &format!("{}\n{error}", flags::usage()));
             ExitCode::FAILURE

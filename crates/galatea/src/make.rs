@@ -205,7 +205,14 @@ fn running(
     RunningServer {
         service: server.clone(),
         control: server.clone(),
-        metrics: Box::new(move || allowed.then(|| metrics_text(&shown, &exporter, Vec::new()))),
+        // As in Triton, metrics that C code made are there even if the server's own are off.
+        metrics: Box::new(move || {
+            if allowed {
+                metrics_text(&shown, &exporter, Vec::new())
+            } else {
+                MetricsExporter::render_custom(&made_in_c())
+            }
+        }),
         poll: Box::new(move || {
             if !polls {
                 return Err(Status::unavailable("the server's control mode is not poll"));
@@ -238,11 +245,14 @@ pub(crate) fn metrics_text(
     exporter: &MetricsExporter,
     doors: Vec<CustomFamily>,
 ) -> String {
-    let made_in_c = metric::snapshot().into_iter().map(custom_family);
-    let custom: Vec<CustomFamily> = doors.into_iter().chain(made_in_c).collect();
+    let custom: Vec<CustomFamily> = doors.into_iter().chain(made_in_c()).collect();
     // All models' statistics can always be had.
     let models = server.statistics(Pass::in_process(), None, None).unwrap_or_default();
     exporter.render(&models, server.cache_statistics().as_ref(), &custom)
+}
+
+fn made_in_c() -> Vec<CustomFamily> {
+    metric::snapshot().into_iter().map(custom_family).collect()
 }
 
 fn custom_family(family: metric::FamilySnapshot) -> CustomFamily {

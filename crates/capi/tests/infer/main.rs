@@ -161,7 +161,7 @@ fn server(echo: Arc<Echo>) -> *mut TRITONSERVER_Server {
     into_address(Arc::new(RunningServer {
         service: echo,
         control: Arc::new(Control),
-        metrics: Box::new(|| Some(String::from("metric 1\n"))),
+        metrics: Box::new(|| String::from("metric 1\n")),
         poll: Box::new(|| Ok(())),
         stop: Box::new(|_| Ok(())),
     }))

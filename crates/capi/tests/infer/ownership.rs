@@ -166,7 +166,7 @@ fn a_server_stops_within_the_latest_exit_timeout() {
     let server = into_address(Arc::new(RunningServer {
         service: Arc::new(Echo::default()),
         control: Arc::new(Control),
-        metrics: Box::new(|| None),
+        metrics: Box::new(String::new),
         poll: Box::new(|| Ok(())),
         stop: Box::new(move |timeout| {
             told.lock().unwrap().send(timeout).unwrap();
@@ -193,7 +193,7 @@ fn a_stopped_server_refuses_calls() {
     let server = into_address(Arc::new(RunningServer {
         service: Arc::new(Echo::default()),
         control: Arc::new(Control),
-        metrics: Box::new(|| None),
+        metrics: Box::new(String::new),
         poll: Box::new(move || {
             poll.store(true, Ordering::Relaxed);
             Err(Status::unavailable("the control mode is another"))

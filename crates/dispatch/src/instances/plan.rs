@@ -42,13 +42,13 @@ pub(crate) fn planned_instances<'a>(
         let devices = devices(spec, group)?;
         for number in 0..group.count {
             let name = format!("{}_{number}", group.name);
-            planned.extend(devices.iter().map(|&device| {
+            for &device in &devices {
                 let gpu = match device {
                     Device::Gpu(gpu) => Some(gpu),
                     Device::Cpu | Device::Model => None,
                 };
                 let key = InstanceGroup { name: String::new(), count: 0, ..group.clone() };
-                PlannedInstance {
+                planned.push(PlannedInstance {
                     key: InstanceKey { group: key, device },
                     placement: Placement {
                         name: name.clone(),
@@ -56,10 +56,10 @@ pub(crate) fn planned_instances<'a>(
                         host_policy_settings: policies.settings(group, gpu),
                     },
                     is_passive: group.passive,
-                    binding: policies.binding(group, gpu),
+                    binding: policies.binding(group, gpu)?,
                     requirements: ResourceRequirements::new(group, device),
-                }
-            }));
+                });
+            }
         }
     }
     Ok(planned)

@@ -10,9 +10,9 @@ use galatea_config::ModelSpec;
 use galatea_infer::Status;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::HostPolicies;
 use crate::testing::LONG;
 use crate::testing::{ECHO, FakeBackend, ServerSetup, request, send};
+use crate::{HostPolicies, HostPolicySetting};
 
 /// Where executions meet: each waits until the expected number is present.
 #[derive(Default)]
@@ -125,7 +125,7 @@ fn affinity() -> Vec<usize> {
 fn executes_on(policy: ExecutionPolicy, name: &str, groups: &str) -> Vec<usize> {
     let first = affinity()[0];
     let mut policies = HostPolicies::default();
-    policies.set_cores(name, &format!("{first}-{first}")).unwrap();
+    policies.set(name, HostPolicySetting::CpuCores, &format!("{first}-{first}"));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = seen.clone();
     let backend = FakeBackend::with_action(policy, move |_| {
@@ -159,11 +159,11 @@ fn an_instance_runs_on_the_processors_of_its_host_policy() {
 #[test]
 fn a_missing_processor_fails_the_load() {
     let mut policies = HostPolicies::default();
-    policies.set_cores("cpu", "1023-1023").unwrap();
+    policies.set("cpu", HostPolicySetting::CpuCores, "1023-1023");
     let backend = FakeBackend::new(ExecutionPolicy::Blocking);
     let (_, failures) = ServerSetup::new(ECHO, backend).host_policies(policies).load();
     let reason = failures[0].status.message();
-    assert!(reason.starts_with("unable to bind a thread to the CPU cores 1023"), "{reason}");
+    assert!(reason.starts_with("Unable to set NUMA thread affinity: "), "{reason}");
 }
 
 type Make = dyn Fn(&str) -> Result<(), Status> + Send + Sync;

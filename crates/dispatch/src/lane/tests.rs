@@ -16,7 +16,7 @@ use super::predictor::SHORT_EXECUTION_MAX;
 use crate::testing::TestServer;
 use crate::testing::sequences::{ScriptedBackend, int, reply_with, step, value, wait_until};
 use crate::testing::{LONG, ServerSetup, send};
-use crate::{HostPolicies, RateLimit};
+use crate::{HostPolicies, HostPolicySetting, RateLimit};
 
 fn model(more: &str) -> String {
     format!(
@@ -250,7 +250,7 @@ fn a_bound_instance_is_executed_by_its_thread() {
         let mut policies = HostPolicies::default();
         let allowed = sched_getaffinity(None).unwrap();
         let core = (0..CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).unwrap();
-        policies.set_cores("cpu", &format!("{core}-{core}")).unwrap();
+        policies.set("cpu", HostPolicySetting::CpuCores, &format!("{core}-{core}"));
         let change = |setup: ServerSetup| setup.host_policies(policies);
         Stage::with(&model(ONE), ExecutionGuarantee::Predictable, change).check_never();
     });

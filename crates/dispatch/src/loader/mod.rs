@@ -217,7 +217,8 @@ impl Loader {
         files: &dyn ModelFiles,
         host: &Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status> {
-        run_bound(self.host_policies.shared_binding(spec).as_ref(), || match unconfigured {
+        let binding = self.host_policies.shared_binding(spec)?;
+        run_bound(binding.as_ref(), || match unconfigured {
             Some(unconfigured) => unconfigured.finish_load(spec.clone(), host.clone()),
             None => backend.load(spec.clone(), files, host.clone()),
         })?

@@ -22,16 +22,17 @@ const CACHE_CONFIG: Flag = Flag {
            caches are libraries. Models use the cache if their configuration says \
            response_cache { enable: true }.",
     apply: |settings, value| {
-        const SHAPE: &str = "<cache name>,<setting>=<value>";
-        let (cache, setting) = value::pair(value, ',', SHAPE)?;
+        if let Some((cache, whole)) = value.split_once(',')
+            && whole.starts_with('{')
+            && !cache.is_empty()
+        {
+            check_object(whole)?;
+            whole.clone_into(config_of(settings, CacheFlag::CacheConfig, cache)?);
+            return Ok(());
+        }
+        let [cache, key, value] = value::setting(value).ok_or_else(|| malformed(value))?;
         let config = config_of(settings, CacheFlag::CacheConfig, cache)?;
-        *config = if setting.starts_with('{') {
-            check_object(setting)?;
-            setting.to_owned()
-        } else {
-            let (key, value) = value::pair(setting, '=', SHAPE)?;
-            with_setting(config, key, value)
-        };
+        *config = with_setting(config, key, value);
         Ok(())
     },
 };
@@ -67,6 +68,17 @@ pub(super) const RESPONSE_CACHE_BYTE_SIZE: Flag = Flag {
     },
 };
 
+/// Triton's texts, of which one has quotes.
+fn malformed(value: &str) -> Refusal {
+    const SHAPE: &str = "<cache name>,<setting>=<value>";
+    let names_a_cache = value.find(',').is_some_and(|comma| comma > 0);
+    Refusal(if names_a_cache {
+        format!("--cache-config option format is '{SHAPE}'. Got {value}\n")
+    } else {
+        format!("No cache specified. --cache-config option format is {SHAPE}. Got {value}\n")
+    })
+}
+
 /// The configuration of the cache that a flag names; it is empty at first.
 fn config_of<'a>(
     settings: &'a mut Settings,
@@ -77,6 +89,7 @@ fn config_of<'a>(
         flag,
         name: name.to_owned(),
         config: String::from("{}"),
+        names_others: false,
     });
     if cache.flag != flag {
         return Err(Refusal(String::from(
@@ -84,13 +97,7 @@ fn config_of<'a>(
              Please provide one or the other.",
         )));
     }
-    if cache.name != name {
-        return Err(Refusal(format!(
-            "found multiple cache configurations, '{}' and '{name}', but only a single cache is \
-             supported",
-            cache.name
-        )));
-    }
+    cache.names_others |= cache.name != name;
     Ok(&mut cache.config)
 }
 

@@ -1,5 +1,7 @@
 //! Memory and devices.
 
+use galatea_dispatch::HostPolicySetting;
+
 use super::value::{self, Refusal};
 use super::{Flag, Group};
 use crate::memory::MemoryLimit;
@@ -121,24 +123,23 @@ const HOST_POLICY: Flag = Flag {
     help: "A setting of a host policy, as POLICY,SETTING=VALUE. The setting 'cpu-cores' binds the \
            threads of the policy's instances to processors, given as ranges like 0-3,8-11; \
            'numa-node' takes their memory from one node, and binds them to its processors if \
-           'cpu-cores' is not given. Backends may know other settings. \
+           'cpu-cores' is not given. \
            Instance groups name their policy as host_policy; without a name it is cpu or model, \
            as their kind is.",
     apply: |settings, value| {
-        const SHAPE: &str = "<policy name>,<setting>=<value>";
-        let (policy, setting) = value::pair(value, ',', SHAPE)?;
-        let (key, value) = value::pair(setting, '=', SHAPE)?;
-        match key {
-            "cpu-cores" => settings.host_policies.set_cores(policy, value).map_err(Refusal),
-            "numa-node" => {
-                let node = value::number(value)?;
-                settings.host_policies.set_numa_node(policy, node).map_err(Refusal)
-            }
-            _ => {
-                settings.host_policies.set_for_backends(policy, key, value);
-                Ok(())
-            }
+        let [policy, setting, value] = value::setting(value).ok_or_else(|| {
+            Refusal(format!(
+                "--host-policy option format is '<policy name>,<setting>=<value>'. Got {value}\n"
+            ))
+        })?;
+        match HostPolicySetting::by_name(setting) {
+            Some(setting) => settings.host_policies.set(policy, setting, value),
+            None => settings.reject(format!(
+                "setting host policy: Unsupported - Unsupported host policy setting '{setting}' \
+                 is specified, supported settings are 'numa-node', 'cpu-cores'"
+            )),
         }
+        Ok(())
     },
 };
 
@@ -150,12 +151,18 @@ const MODEL_LOAD_GPU_LIMIT: Flag = Flag {
            without GPUs.",
     apply: |settings, value| {
         let (gpu, fraction) = value::numbers(value, ':')?;
-        value::number::<i32>(gpu)?;
+        let gpu: i32 = value::number(gpu)?;
         let fraction = value::fraction(fraction)?;
-        if !(0.0..=1.0).contains(&fraction) {
-            return Err(Refusal(format!(
-                "expects limit fraction to be in range [0.0, 1.0], got {fraction:.6}"
-            )));
+        let wrong = if gpu < 0 {
+            Some(format!("expects device ID >= 0, got {gpu}"))
+        } else if !(0.0..=1.0).contains(&fraction) && !fraction.is_nan() {
+            Some(format!("expects limit fraction to be in range [0.0, 1.0], got {fraction:.6}"))
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            settings.reject(format!("setting model load GPU limit: Invalid argument - {wrong}"));
+            return Ok(());
         }
         settings.no_effect("model-load-gpu-limit", "no GPU is used");
         Ok(())

@@ -24,7 +24,7 @@ mod unsupported;
 mod usage;
 mod value;
 
-pub(crate) use parse::{Request, parse};
+pub(crate) use parse::{Request, UsageError, parse};
 pub(crate) use settings::{BackendSetting, DoorSettings, Settings};
 pub(crate) use usage::usage;
 

@@ -24,11 +24,19 @@ pub(crate) enum Request {
 
 /// Why the command line is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct UsageError(String);
+pub(crate) enum UsageError {
+    /// It is not well-formed: the usage text helps.
+    Malformed(String),
+    /// A value that no server can be created with.
+    Rejected(String),
+}
 
 impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            Self::Malformed(text) => f.write_str(text),
+            Self::Rejected(why) => write!(f, "Failed to build Triton option:\nerror: {why}"),
+        }
     }
 }
 
@@ -59,7 +67,7 @@ pub(crate) fn parse(
         settings.model_repositories.extend(variables.repository.clone());
     }
     if let Some(argument) = surplus.first() {
-        return Err(UsageError(format!("Unexpected argument: {argument}")));
+        return Err(UsageError::Malformed(format!("Unexpected argument: {argument}")));
     }
     check(&settings)?;
     Ok(Request::Serve(settings))
@@ -76,8 +84,9 @@ fn parse_check(mut arguments: Vec<String>) -> Result<Request, UsageError> {
     let Request::Serve(mut settings) = request else { return Ok(request) };
     settings.model_repositories.extend(repositories.into_iter().map(PathBuf::from));
     if settings.model_repositories.is_empty() {
-        return Err(UsageError(String::from("'check' needs a model repository")));
+        return Err(UsageError::Malformed(String::from("'check' needs a model repository")));
     }
+    check_rejected(&settings)?;
     Ok(Request::Check(settings, format))
 }
 
@@ -161,21 +170,26 @@ fn value_for(
 /// Checks that need all flags.
 fn check(settings: &Settings) -> Result<(), UsageError> {
     if settings.vertex_ai {
-        return Err(UsageError(String::from(
+        return Err(UsageError::Malformed(String::from(
             "Error: AIP_MODE=PREDICTION in the environment turns the Vertex AI endpoint on, which \
              is not supported yet.\nUnset AIP_MODE to serve HTTP and gRPC, or give \
              '--allow-vertex-ai=false' with '--allow-http=true' or '--allow-grpc=true'.",
         )));
     }
     if !settings.startup_models.is_empty() && settings.control_mode != ControlMode::Explicit {
-        return Err(UsageError(String::from(
+        return Err(UsageError::Malformed(String::from(
             "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as \
              well.",
         )));
     }
-    settings.check_ports().map_err(UsageError)
+    settings.check_ports().map_err(UsageError::Malformed)?;
+    check_rejected(settings)
+}
+
+fn check_rejected(settings: &Settings) -> Result<(), UsageError> {
+    settings.rejected.clone().map_or(Ok(()), |why| Err(UsageError::Rejected(why)))
 }
 
 fn bad_option(name: &str, reason: &str) -> UsageError {
-    UsageError(format!("Bad option: \"--{name}\".\n{reason}"))
+    UsageError::Malformed(format!("Bad option: \"--{name}\".\n{reason}"))
 }

@@ -55,6 +55,8 @@ pub(crate) struct Settings {
     pub(crate) cache: Option<CacheSettings>,
     /// Where the libraries of caches are.
     pub(crate) cache_directory: PathBuf,
+    /// What no server can be created with, as the flags say it: the first that was found.
+    pub(crate) rejected: Option<String>,
     /// On which processors instances run.
     pub(crate) host_policies: HostPolicies,
     /// Whether instances share resources.
@@ -133,6 +135,8 @@ pub(crate) struct CacheSettings {
     pub(crate) name: String,
     /// Its configuration, a JSON object.
     pub(crate) config: String,
+    /// Whether flags name other caches too: then no server is created.
+    pub(crate) names_others: bool,
 }
 
 /// The flags that ask for a response cache; only one of them may.
@@ -189,6 +193,7 @@ impl Default for Settings {
             memory_limit: MemoryLimit::Default,
             cache: None,
             cache_directory: PathBuf::from("/opt/tritonserver/caches"),
+            rejected: None,
             host_policies: HostPolicies::default(),
             rate_limiting: false,
             rate_limit_resources: Vec::new(),
@@ -243,6 +248,12 @@ impl Settings {
         if !self.notes.contains(&text) {
             self.notes.push(text);
         }
+    }
+
+    /// Notes why no server can be created. As in Triton, that is reported if the command line
+    /// is well-formed.
+    pub(super) fn reject(&mut self, why: String) {
+        self.rejected.get_or_insert(why);
     }
 
     /// Triton's warnings about deprecated flags, for the standard error output.

@@ -392,9 +392,6 @@ fn values_without_effect_are_still_checked() {
         "--cuda-virtual-address-size=0:99999999999999999999",
         "--min-supported-compute-capability=new",
         "--model-load-gpu-limit=0",
-        "--model-load-gpu-limit=0:1.5",
-        "--model-load-gpu-limit=0:-0.5",
-        "--model-load-gpu-limit=0:NaN",
         "--model-load-thread-count=-1",
         "--rate-limit-resource=a",
         "--rate-limit-resource=a:x",
@@ -526,7 +523,8 @@ fn every_flag_of_triton_is_known_and_few_are_new() {
 fn host_policies_bind_to_processors() {
     let policies = |flags: &[&str]| format!("{:?}", settings(flags).host_policies);
     let cores = |cores: &str, text: &str| {
-        let binding = format!("ThreadBinding {{ cores: Some(CpuCores([{cores}])), nodes: {{}} }}");
+        let binding =
+            format!("Ok(ThreadBinding {{ cores: Some(CpuCores([{cores}])), nodes: {{}} }})");
         let settings = format!("{{\"cpu-cores\": \"{text}\"}}");
         format!("HostPolicy {{ binding: {binding}, settings: {settings} }}")
     };
@@ -540,14 +538,36 @@ fn host_policies_bind_to_processors() {
     let (a, b) = (cores("2", "2-2"), cores("1", "1-1"));
     let expected = format!("HostPolicies({{\"a\": {a}, \"b\": {b}}})");
     assert_eq!(policies(&flags), expected);
-    let wrong = error(&["--host-policy=a,cpu-cores=1"]);
-    assert!(wrong.contains("'<lower_cpu_core_id>-<upper_cpu_core_id>'. Got 1"), "{wrong}");
-    let for_backends = policies(&["--host-policy=a,gpus=1"]);
-    assert!(for_backends.contains("settings: {\"gpus\": \"1\"}"), "{for_backends}");
-    let wrong = error(&["--host-policy=a,numa-node=one"]);
-    assert!(wrong.contains("Got one"), "{wrong}");
-    let wrong = error(&["--host-policy=a,numa-node=1023"]);
-    assert!(wrong.contains("NUMA node"), "{wrong}");
+    for wrong in ["cpu-cores=1", "numa-node=one", "numa-node=1023"] {
+        let found = policies(&[&format!("--host-policy=a,{wrong}")]);
+        assert!(found.contains("binding: Err("), "only models that use it fail: {found}");
+    }
+    for wrong in ["a", "a,b", "a,=x", ",numa-node=0", "a,numa-node=", "a=b,c"] {
+        let expected = format!(
+            "Bad option: \"--host-policy\".\n--host-policy option format is \
+             '<policy name>,<setting>=<value>'. Got {wrong}\n"
+        );
+        assert_eq!(error(&[&format!("--host-policy={wrong}")]), expected);
+    }
+}
+
+#[test]
+fn values_that_no_server_can_have_are_found_behind_malformed_ones() {
+    let gpus = "--host-policy=a,gpus=1";
+    let expected = "Failed to build Triton option:\nerror: setting host policy: Unsupported - \
+                    Unsupported host policy setting 'gpus' is specified, supported settings are \
+                    'numa-node', 'cpu-cores'";
+    assert_eq!(error(&[gpus]), expected);
+    assert_eq!(error(&["check", gpus, "models"]), expected);
+    assert!(error(&[gpus, "--http-port=x"]).ends_with("Got x"));
+    for (value, why) in [
+        ("0:1.5", "expects limit fraction to be in range [0.0, 1.0], got 1.500000"),
+        ("-1:0.5", "expects device ID >= 0, got -1"),
+    ] {
+        let error = error(&[&format!("--model-load-gpu-limit={value}")]);
+        let start = "Failed to build Triton option:\nerror: setting model load GPU limit";
+        assert_eq!(error, format!("{start}: Invalid argument - {why}"));
+    }
 }
 
 #[test]
@@ -568,17 +588,28 @@ fn a_cache_is_asked_for_by_one_of_two_flags() {
     let more = [whole[1], "--cache-config=x,c=3"];
     assert_eq!(cache(&more), r#"x {"b":[2,null],"c":"3"}"#);
     for (flags, message) in [
-        (&["--cache-config=local"][..], "<cache name>,<setting>=<value>"),
-        (&["--cache-config=local,size"], "<cache name>,<setting>=<value>"),
-        (&["--cache-config=,size=1"], "<cache name>,<setting>=<value>"),
-        (&["--cache-config=x,{\"size\": }"], "not JSON"),
-        (&["--cache-config=x,a=1", "--cache-config=y,a=1"], "'x' and 'y'"),
+        (&["--cache-config=x,{\"size\": }"][..], "not JSON"),
         (&["--response-cache-byte-size=x"], "Got x"),
         (&["--response-cache-byte-size=1", "--cache-config=local,size=1"], "incompatible"),
         (&["--cache-directory="], "can not be empty"),
     ] {
         let error = error(flags);
         assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn a_malformed_cache_configuration_gets_tritons_text() {
+    let shape = "<cache name>,<setting>=<value>";
+    let check = |wrong: &str, text: &str| {
+        let expected = format!("Bad option: \"--cache-config\".\n{text}. Got {wrong}\n");
+        assert_eq!(error(&[&format!("--cache-config={wrong}")]), expected);
+    };
+    for wrong in ["local", ",size=1", "size=3", ",{}"] {
+        check(wrong, &format!("No cache specified. --cache-config option format is {shape}"));
+    }
+    for wrong in ["local,size", "local,=3", "local,size=", "a=b,c"] {
+        check(wrong, &format!("--cache-config option format is '{shape}'"));
     }
 }
 

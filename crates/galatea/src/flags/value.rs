@@ -103,6 +103,14 @@ pub(super) fn pair<'a>(
     }
 }
 
+/// The parts of `NAME,SETTING=VALUE`, if none of them is empty.
+pub(super) fn setting(value: &str) -> Option<[&str; 3]> {
+    let (name, rest) = value.split_once(',')?;
+    let (setting, value) = rest.split_once('=')?;
+    let parts = [name, setting, value];
+    parts.iter().all(|part| !part.is_empty()).then_some(parts)
+}
+
 /// Two parts with a separator between them, either of which may be empty.
 pub(super) fn numbers(value: &str, separator: char) -> Result<(&str, &str), Refusal> {
     value.split_once(separator).ok_or_else(|| {

@@ -127,6 +127,14 @@ impl MetricsExporter {
         custom.iter().for_each(|family| custom::render(&mut text, family));
         text.into_text()
     }
+
+    /// The text of these families only.
+    #[must_use]
+    pub fn render_custom(families: &[CustomFamily]) -> String {
+        let mut text = Exposition::default();
+        families.iter().for_each(|family| custom::render(&mut text, family));
+        text.into_text()
+    }
 }
 
 fn pinned_memory(text: &mut Exposition) {
