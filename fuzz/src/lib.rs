@@ -1,13 +1,11 @@
 //! What the targets share: doors in front of a model that returns its inputs.
 
-mod echo;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use echo::Echo;
+use galatea_fakes::FakeServer;
 use tokio::runtime::{Builder, Handle};
 
 /// A door that listens, on a thread of its own, to the end of the process.
@@ -20,8 +18,8 @@ impl Door {
     pub fn http() -> Self {
         Self::start(|workers, listener| {
             let options = galatea_http::HttpOptions::default();
-            let door =
-                galatea_http::start(workers, listener, Arc::new(Echo), Arc::new(Echo), options);
+            let server = Arc::new(FakeServer::plain());
+            let door = galatea_http::start(workers, listener, server.clone(), server, options);
             Box::new(door.expect("a door"))
         })
     }
@@ -30,8 +28,8 @@ impl Door {
     pub fn grpc() -> Self {
         Self::start(|workers, listener| {
             let options = galatea_grpc::GrpcOptions::default();
-            let door =
-                galatea_grpc::start(workers, listener, Arc::new(Echo), Arc::new(Echo), options);
+            let server = Arc::new(FakeServer::plain());
+            let door = galatea_grpc::start(workers, listener, server.clone(), server, options);
             Box::new(door.expect("a door"))
         })
     }

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Fixture, HeldRequest, echo, finish, framed, infer_head, infer_request, request};
+use common::{Fixture, finish, framed, infer_head, infer_request, request};
+use galatea_fakes::{HeldRequest, echo};
 use galatea_infer::Code;
 use galatea_protocol::health::{HealthCheckRequest, HealthCheckResponse};
 use galatea_protocol::inference::ModelInferResponse;
@@ -195,7 +196,7 @@ async fn a_busy_connection_announces_at_once_that_the_door_stops() {
     client.settle().await;
     let (started, starting) = oneshot::channel();
     let (stopped, stopping) = std::sync::mpsc::channel::<()>();
-    *fixture.control.before_inference.lock().unwrap() = Some(Box::new(move || {
+    *fixture.fake.before_inference.lock().unwrap() = Some(Box::new(move || {
         started.send(()).unwrap();
         stopping.recv().unwrap();
     }));
@@ -245,7 +246,7 @@ async fn a_drain_does_not_wait_for_a_silent_client() {
 #[tokio::test]
 async fn health_checks_report_a_server_that_is_not_ready() {
     let fixture = Fixture::new();
-    fixture.control.stopping.store(true, Ordering::Relaxed);
+    fixture.fake.is_stopping.store(true, Ordering::Relaxed);
     assert_eq!(health(&fixture).await, NOT_SERVING);
 }
 

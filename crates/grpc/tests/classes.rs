@@ -5,7 +5,8 @@ mod common;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use common::{Fixture, echo, finish, framed, infer_head, infer_request};
+use common::{Fixture, finish, framed, infer_head, infer_request};
+use galatea_fakes::echo;
 use galatea_infer::Code;
 use galatea_protocol::inference::infer_parameter::ParameterChoice;
 use galatea_protocol::inference::model_infer_request::InferRequestedOutputTensor;

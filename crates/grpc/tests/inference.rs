@@ -74,7 +74,7 @@ async fn failures_have_codes_and_messages() {
     let fails = async |model: &str, code, message: &str| {
         client.infer(model, Bytes::new()).await.assert_failed(code, message);
     };
-    fails("unknown", Code::NotFound, "Request for unknown model: 'unknown'").await;
+    fails("unknown", Code::NotFound, "Request for unknown model: 'unknown' is not found").await;
     fails(
         "decoupled",
         Code::Unsupported,
@@ -101,7 +101,7 @@ async fn an_unknown_model_is_reported_first() {
     let mut request = infer_request("unknown", Bytes::new());
     request.raw_input_contents.clear();
     let result = client.call(infer_head(), framed(&request)).await;
-    result.assert_failed(Code::NotFound, "Request for unknown model: 'unknown'");
+    result.assert_failed(Code::NotFound, "Request for unknown model: 'unknown' is not found");
     request.model_name = "inline".into();
     let missing = "unable to find data for input tensor 'T' for model 'inline' in request.";
     let result = client.call(infer_head(), framed(&request)).await;

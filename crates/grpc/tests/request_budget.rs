@@ -7,7 +7,8 @@ mod common;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use common::{Fixture, HeldRequest, echo, finish, framed, infer_head, infer_request, request};
+use common::{Fixture, finish, framed, infer_head, infer_request, request};
+use galatea_fakes::{HeldRequest, echo};
 use galatea_grpc::GrpcOptions;
 use galatea_protocol::health::{HealthCheckRequest, HealthCheckResponse};
 use galatea_protocol::inference::{InferTensorContents, ModelInferRequest, ModelInferResponse};

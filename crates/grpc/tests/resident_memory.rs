@@ -7,7 +7,8 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Client, Fixture, echo, finish, framed, infer_head, infer_request};
+use common::{Client, Fixture, finish, framed, infer_head, infer_request};
+use galatea_fakes::echo;
 use galatea_grpc::GrpcOptions;
 use galatea_protocol::inference::ModelInferResponse;
 use h2::SendStream;

@@ -5,7 +5,8 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Client, Fixture, HeldRequest, echo, framed, infer_request, inference, request};
+use common::{Client, Fixture, framed, infer_request, inference, request};
+use galatea_fakes::{HeldRequest, echo};
 use galatea_infer::{CancelToken, Status};
 use galatea_protocol::inference::InferParameter;
 use galatea_protocol::inference::infer_parameter::ParameterChoice;
@@ -145,7 +146,7 @@ async fn failures_are_messages_and_the_stream_goes_on() {
         stream.infer(model, "i");
         stream.check(expected).await;
     };
-    let unknown = "i : Request for unknown model: 'unknown' -";
+    let unknown = "i : Request for unknown model: 'unknown' is not found -";
     check("unknown", unknown).await;
     check("refusing", "i refusing: nicht jetzt – später .").await;
     check("dropping", "i dropping: the request was dropped without a final response .").await;
@@ -193,7 +194,7 @@ async fn failures_keep_the_order_of_requests() {
     client.settle().await;
     respond(held);
     stream.check("1 held:1 1 output .").await;
-    stream.check("2 : Request for unknown model: 'unknown' -").await;
+    stream.check("2 : Request for unknown model: 'unknown' is not found -").await;
     stream.check("3 refusing: nicht jetzt – später .").await;
 }
 
@@ -224,7 +225,7 @@ async fn a_failure_ends_the_stream_if_the_client_requests_that() {
     held.into_iter().for_each(respond);
     let mut stream = client.stream_with(head()).await;
     stream.infer("unknown", "1");
-    stream.check("1 : Request for unknown model: 'unknown' -").await;
+    stream.check("1 : Request for unknown model: 'unknown' is not found -").await;
     stream.infer("inline", "2");
     stream.check("2 inline:1 1 output .").await;
     stream.infer("refusing", "3");

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use common::{CallResult, Fixture, echo, finish, framed, infer_head, infer_request, request};
+use common::{CallResult, Fixture, finish, framed, infer_head, infer_request, request};
+use galatea_fakes::echo;
 use galatea_grpc::GrpcOptions;
 use galatea_infer::{InferenceRequest, ResponseSender};
 use galatea_protocol::health::{HealthCheckRequest, HealthCheckResponse};

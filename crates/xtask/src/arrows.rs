@@ -75,6 +75,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("libtritonserver", &["infer", "capi", "galatea"]),
     // An example, outside the floors: what any agent's author has.
     ("checksum-agent", &["abi"]),
+    // For tests, examples and fuzz targets; no program uses it.
+    ("fakes", &["tensor", "infer", "protocol"]),
     ("sim", &["policy"]),
     ("load", &["protocol"]),
     ("xtask", &[]),

@@ -84,8 +84,7 @@ fn memory_type_id(caller: &Caller) -> i64 {
 
 #[test]
 fn functions_that_are_set_late_apply_to_requests_in_flight() {
-    let service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
-    let caller = Caller::new(service.clone());
+    let caller = Caller::holding();
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     let set = |query, attributes| unsafe {
@@ -100,7 +99,7 @@ fn functions_that_are_set_late_apply_to_requests_in_flight() {
     };
     for late in [true, false] {
         ok(caller.infer(request));
-        let (infer, sender) = service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
+        let (infer, sender) = caller.held.recv().unwrap();
         assert_eq!(query_result(&infer).is_some(), !late);
         if late {
             set(Some(query), Some(attributes));
@@ -110,7 +109,7 @@ fn functions_that_are_set_late_apply_to_requests_in_flight() {
             assert_eq!(query_result(&infer), None);
         }
         assert_eq!(caller.events(), [Event::Queried(String::from("OUT"), 8)]);
-        sender.send_final(Ok(echo(&infer)));
+        sender.send_final(Ok(echo(infer.clone())));
         drop(infer);
         assert_eq!(memory_type_id(&caller), 0);
         let described = Event::Described(String::from("IN"), 8);

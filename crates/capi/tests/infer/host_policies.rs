@@ -21,15 +21,14 @@ static FAR: [i32; 2] = [3, 4];
 
 #[test]
 fn host_policy_data_is_added_to_the_general_data() {
-    let service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
-    let caller = Caller::new(service.clone());
+    let caller = Caller::holding();
     let request = caller.request();
     caller.add_input(request, c"IN", &GENERAL);
     append(request, c"far", &FAR[..1]);
     append(request, c"far", &FAR[1..]);
     append(request, c"near", &FAR);
     ok(caller.infer(request));
-    let (infer, sender) = service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let (infer, sender) = caller.held.recv().unwrap();
     let data = &infer.inputs[0].data;
     for (policy, expected) in [("cpu", [1, 0, 0, 0, 2, 0, 0, 0]), ("far", [3, 0, 0, 0, 4, 0, 0, 0])]
     {
@@ -43,7 +42,7 @@ fn host_policy_data_is_added_to_the_general_data() {
         ok(server::TRITONSERVER_InferenceRequestRemoveAllInputData(request, c"IN".as_ptr()));
     }
     ok(caller.infer(request));
-    let (infer, sender) = service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let (infer, sender) = caller.held.recv().unwrap();
     assert_eq!(infer.inputs[0].data.for_host_policy("far").len(), 0);
     drop(infer);
     sender.finish();
@@ -51,13 +50,12 @@ fn host_policy_data_is_added_to_the_general_data() {
 
 #[test]
 fn host_policy_data_alone_is_refused() {
-    let service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
-    let caller = Caller::new(service.clone());
+    let caller = Caller::holding();
     let request = caller.request();
     caller.add_input(request, c"IN", &[]);
     append(request, c"far", &FAR);
     ok(caller.infer(request));
-    let (infer, sender) = service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let (infer, sender) = caller.held.recv().unwrap();
     // Admission reports the missing data.
     assert_eq!(infer.inputs[0].data.for_host_policy("far").len(), 0);
     drop(infer);
@@ -66,13 +64,12 @@ fn host_policy_data_alone_is_refused() {
 
 #[test]
 fn host_policy_data_may_have_another_size() {
-    let service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
-    let caller = Caller::new(service.clone());
+    let caller = Caller::holding();
     let request = caller.request();
     caller.add_input(request, c"IN", &GENERAL);
     append(request, c"far", &FAR[..1]);
     ok(caller.infer(request));
-    let (infer, sender) = service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let (infer, sender) = caller.held.recv().unwrap();
     // The model checks the size against the shape.
     assert_eq!(infer.inputs[0].data.for_host_policy("far").len(), 4);
     drop(infer);
@@ -81,8 +78,8 @@ fn host_policy_data_may_have_another_size() {
 
 #[test]
 fn raw_texts_cannot_have_host_policy_data() {
-    let caller = Caller::new(Arc::default());
-    let request = caller.request_of(2);
+    let caller = Caller::with(raw::texts());
+    let request = caller.request();
     unsafe {
         ok(server::TRITONSERVER_InferenceRequestAddRawInput(request, c"IN".as_ptr()));
         let data = b"abc".as_ptr().cast();

@@ -20,150 +20,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 use galatea_abi::*;
 use galatea_c_objects::error::take_c;
 use galatea_capi::{RunningServer, into_address};
+use galatea_fakes::{FakeServer, HeldRequest, echo};
 use galatea_infer::*;
+use galatea_protocol::inference::{ModelConfig, ModelInput};
 use galatea_stdx::{WakeBatch, wake_batch};
+use galatea_tensor::DataType;
 
-/// Responds with the inputs as outputs, at once or when the test does it.
-#[derive(Default)]
-struct Echo {
-    pending: Mutex<Option<Vec<(InferenceRequest, ResponseSender)>>>,
+/// Models with batches of up to 4 and one input of any length.
+fn model(datatype: DataType) -> ModelConfig {
+    let data_type = datatype.config_number();
+    let input = ModelInput { name: "IN".into(), data_type, dims: vec![-1], ..Default::default() };
+    ModelConfig { max_batch_size: 4, input: vec![input], ..Default::default() }
 }
 
-impl InferenceService for Echo {
-    fn infer(&self, _: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender) {
-        if let Some(pending) = self.pending.lock().unwrap().as_mut() {
-            pending.push((request, sender));
-            return;
-        }
-        if request.id == "bad" {
-            sender.send_final(Err(Status::invalid_argument("not like this")));
-            return;
-        }
-        sender.send_final(Ok(echo(&request)));
-    }
-}
-
-fn echo(request: &InferenceRequest) -> InferenceResponse {
-    let output = |input: &InputTensor| OutputTensor {
-        name: Arc::from(input.name.as_str()),
-        datatype: input.datatype,
-        shape: input.shape.clone(),
-        data: input.data.clone(),
-    };
-    InferenceResponse {
-        model_name: Arc::from(request.model_name.as_str()),
-        model_version: 3,
-        id: request.id.clone(),
-        parameters: request.parameters.clone(),
-        outputs: request.inputs.iter().map(output).collect(),
-    }
-}
-
-struct Control;
-
-impl ServerControl for Control {
-    fn live(&self, _: Pass<api::Health>) -> bool {
-        true
-    }
-    fn ready(&self, _: Pass<api::Health>) -> Result<bool, Status> {
-        Ok(true)
-    }
-    fn model_ready(
-        &self,
-        _: Pass<api::Health>,
-        name: &str,
-        _: Option<i64>,
-    ) -> Result<bool, Status> {
-        self.is_decoupled(Pass::in_process(), name, None).map(|_| true)
-    }
-    fn server_metadata(&self, _: Pass<api::Metadata>) -> ServerMetadata {
-        let extensions = vec!["one"];
-        ServerMetadata { name: String::from("s"), version: String::from("1"), extensions }
-    }
-    fn model_metadata(
-        &self,
-        _: Pass<api::Metadata>,
-        _: &str,
-        _: Option<i64>,
-    ) -> Result<ModelMetadata, Status> {
-        Err(Status::not_found("no metadata"))
-    }
-    fn model_config(
-        &self,
-        _: Pass<api::ModelConfig>,
-        _: &str,
-        version: Option<i64>,
-    ) -> Result<Arc<ModelConfigDocument>, Status> {
-        if version == Some(-7) {
-            return Err(Status::not_found("no such version"));
-        }
-        let json = String::from("{\"max_batch_size\": 4}");
-        Ok(Arc::new(ModelConfigDocument { json, protobuf: raw::config(version) }))
-    }
-    fn config_for_inference(
-        &self,
-        _: Pass<api::Inference>,
-        name: &str,
-        version: Option<i64>,
-    ) -> Result<Arc<ModelConfigDocument>, Status> {
-        self.model_config(Pass::in_process(), name, version)
-    }
-
-    fn is_decoupled(
-        &self,
-        _: Pass<api::Inference>,
-        name: &str,
-        _: Option<i64>,
-    ) -> Result<bool, Status> {
-        if name == "echo" { Ok(false) } else { Err(Status::not_found("no such model")) }
-    }
-    fn scheduler_status(
-        &self,
-        _: Pass<api::Statistics>,
-        _: &str,
-        _: Option<i64>,
-    ) -> Result<String, Status> {
-        Ok(String::new())
-    }
-    fn statistics(
-        &self,
-        _: Pass<api::Statistics>,
-        _: Option<&str>,
-        _: Option<i64>,
-    ) -> Result<Vec<ModelStatistics>, Status> {
-        Ok(Vec::new())
-    }
-    fn repository_index(
-        &self,
-        _: Pass<api::ModelRepository>,
-        _: bool,
-    ) -> Result<Vec<RepositoryEntry>, Status> {
-        Ok(Vec::new())
-    }
-    fn load_model(
-        &self,
-        _: Pass<api::ModelRepository>,
-        name: &str,
-        parameters: LoadParameters,
-    ) -> Result<(), Status> {
-        Err(Status::invalid_argument(format!("{name} {parameters:?}")))
-    }
-    fn unload_model(&self, _: Pass<api::ModelRepository>, _: &str, _: bool) -> Result<(), Status> {
-        Ok(())
-    }
-}
-
-fn server(echo: Arc<Echo>) -> *mut TRITONSERVER_Server {
+fn server(
+    fake: Arc<FakeServer>,
+    poll: impl Fn() -> Result<(), Status> + Send + Sync + 'static,
+    stop: impl Fn(Option<Duration>) -> Result<(), Status> + Send + Sync + 'static,
+) -> *mut TRITONSERVER_Server {
     into_address(Arc::new(RunningServer {
-        service: echo,
-        control: Arc::new(Control),
+        service: fake.clone(),
+        control: fake,
         metrics: Box::new(|| String::from("metric 1\n")),
-        poll: Box::new(|| Ok(())),
-        stop: Box::new(|_| Ok(())),
+        poll: Box::new(poll),
+        stop: Box::new(stop),
     }))
 }
 
@@ -275,6 +160,8 @@ struct Caller {
     server: *mut TRITONSERVER_Server,
     allocator: *mut TRITONSERVER_ResponseAllocator,
     log: *mut CallbackLog,
+    fake: Arc<FakeServer>,
+    held: Receiver<HeldRequest>,
     events: Receiver<Event>,
     responses: Receiver<usize>,
 }
@@ -290,7 +177,21 @@ fn refused(error: *mut TRITONSERVER_Error) -> String {
 }
 
 impl Caller {
-    fn new(echo: Arc<Echo>) -> Self {
+    fn new() -> Self {
+        Self::with(model(DataType::Int32))
+    }
+
+    /// With a server that holds all requests.
+    fn holding() -> Self {
+        let caller = Self::new();
+        caller.fake.holds_all.store(true, Ordering::Relaxed);
+        caller
+    }
+
+    fn with(model: ModelConfig) -> Self {
+        let (mut fake, held) = FakeServer::new();
+        fake.model = model;
+        let fake = Arc::new(fake);
         let (events, inbox) = channel();
         let (responses, arrived) = channel();
         let log = Box::into_raw(Box::new(CallbackLog { events, responses }));
@@ -303,21 +204,22 @@ impl Caller {
                 None,
             )
         });
-        Self { server: server(echo), allocator, log, events: inbox, responses: arrived }
+        let server = server(fake.clone(), || Ok(()), |_| Ok(()));
+        Self { server, allocator, log, fake, held, events: inbox, responses: arrived }
     }
 
     fn request(&self) -> *mut TRITONSERVER_InferenceRequest {
-        self.request_of(-1)
+        self.request_for(c"echo")
     }
 
-    fn request_of(&self, version: i64) -> *mut TRITONSERVER_InferenceRequest {
+    fn request_for(&self, model: &CStr) -> *mut TRITONSERVER_InferenceRequest {
         let mut request = core::ptr::null_mut();
         unsafe {
             ok(server::TRITONSERVER_InferenceRequestNew(
                 &raw mut request,
                 self.server,
-                c"echo".as_ptr(),
-                version,
+                model.as_ptr(),
+                -1,
             ));
             ok(server::TRITONSERVER_InferenceRequestSetId(request, c"me".as_ptr()));
             ok(server::TRITONSERVER_InferenceRequestSetReleaseCallback(
@@ -383,7 +285,7 @@ mod server {
 
 #[test]
 fn a_request_is_read_by_pointer_and_its_response_is_written_to_the_allocator() {
-    let caller = Caller::new(Arc::default());
+    let caller = Caller::new();
     let data: Vec<i32> = vec![1, 2, 3];
     let request = caller.request();
     caller.add_input(request, c"IN", &data);
@@ -431,18 +333,17 @@ fn a_request_is_read_by_pointer_and_its_response_is_written_to_the_allocator() {
 
 #[test]
 fn labels_are_those_of_the_version_that_responds() {
-    let service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
-    let caller = Caller::new(service.clone());
+    let caller = Caller::holding();
     let data: Vec<i32> = vec![1, 2, 3];
     let request = caller.request();
     caller.add_input(request, c"IN", &data);
     caller.add_input(request, c"MORE", &data);
     ok(caller.infer(request));
-    let (held, sender) = service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let (held, sender) = caller.held.recv().unwrap();
     let labels = Arc::new(ClassLabels::from_lines(b"cat\n\ndog".to_vec()).unwrap());
     let labels = BTreeMap::from([(String::from("IN"), labels)]);
     held.classes.as_ref().unwrap().set(&Arc::new(ModelClasses::new(false, labels)));
-    sender.send_final(Ok(echo(&held)));
+    sender.send_final(Ok(echo(held.clone())));
     drop(held);
     let response = caller.response();
     let label = |output, class| {
@@ -475,14 +376,13 @@ fn labels_are_those_of_the_version_that_responds() {
 
 #[test]
 fn memory_is_borrowed_until_the_request_is_released() {
-    let echo_service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
-    let caller = Caller::new(echo_service.clone());
+    let caller = Caller::holding();
     let data: Vec<i32> = vec![4, 5];
     let request = caller.request();
     caller.add_input(request, c"IN", &data);
     ok(caller.infer(request));
     assert_eq!(caller.events(), []);
-    let (held, sender) = echo_service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let (held, sender) = caller.held.recv().unwrap();
     let seen = held.inputs[0].data.host().unwrap().as_ptr();
     assert_eq!(seen, data.as_ptr().cast(), "the input is read in place");
     sender.finish();
@@ -495,12 +395,11 @@ fn memory_is_borrowed_until_the_request_is_released() {
 /// that must not stay asleep.
 #[test]
 fn callbacks_run_outside_of_wake_batches() {
-    let echo_service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
-    let caller = Caller::new(echo_service.clone());
+    let caller = Caller::holding();
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     ok(caller.infer(request));
-    let (held, sender) = echo_service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let (held, sender) = caller.held.recv().unwrap();
     let _batch = WakeBatch::begin();
     sender.finish();
     drop(held);
@@ -510,16 +409,17 @@ fn callbacks_run_outside_of_wake_batches() {
 
 #[test]
 fn a_refused_request_still_belongs_to_the_caller() {
-    let caller = Caller::new(Arc::default());
+    let caller = Caller::new();
     let mut request = core::ptr::null_mut();
     unsafe {
         let unknown = server::TRITONSERVER_InferenceRequestNew(
             &raw mut request,
             caller.server,
-            CString::new("other").unwrap().as_ptr(),
+            c"unknown".as_ptr(),
             -1,
         );
-        assert_eq!(refused(unknown), "no such model");
+        let text = "Request for unknown model: 'unknown' is not found";
+        assert_eq!(refused(unknown), text);
         ok(server::TRITONSERVER_InferenceRequestNew(
             &raw mut request,
             caller.server,
@@ -537,25 +437,23 @@ fn a_refused_request_still_belongs_to_the_caller() {
 
 #[test]
 fn a_request_that_fails_at_once_still_belongs_to_the_caller() {
-    let echo = Arc::new(Echo::default());
-    let caller = Caller::new(echo.clone());
-    let request = caller.request();
+    let caller = Caller::new();
+    let request = caller.request_for(c"refusing");
     caller.add_input(request, c"A", &[1, 2]);
     unsafe {
-        ok(server::TRITONSERVER_InferenceRequestSetId(request, c"bad".as_ptr()));
-        assert_eq!(refused(caller.infer(request)), "not like this");
+        assert_eq!(refused(caller.infer(request)), "nicht jetzt – später");
         assert_eq!(caller.events(), []);
         // A failure that comes later, or on another thread, is reported to the callback.
-        *echo.pending.lock().unwrap() = Some(Vec::new());
+        caller.fake.holds_all.store(true, Ordering::Relaxed);
         ok(caller.infer(request));
-        let (_, sender) = echo.pending.lock().unwrap().take().unwrap().remove(0);
+        let (_, sender) = caller.held.recv().unwrap();
         sender.send_final(Err(Status::internal("too late")));
         assert_eq!(
             caller.events(),
             [Event::Released, Event::Response { null: false, final_: true }]
         );
-        ok(server::TRITONSERVER_InferenceRequestSetId(request, c"me".as_ptr()));
         ok(caller.infer(request));
+        drop(caller.held.recv().unwrap());
         assert!(caller.events().contains(&Event::Released));
         ok(server::TRITONSERVER_InferenceRequestDelete(request));
     }
@@ -572,8 +470,7 @@ unsafe extern "C" fn begin(
 
 #[test]
 fn the_allocator_is_started_for_errors_too() {
-    let echo = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
-    let mut caller = Caller::new(echo.clone());
+    let mut caller = Caller::holding();
     unsafe {
         ok(server::TRITONSERVER_ResponseAllocatorNew(
             &raw mut caller.allocator,
@@ -583,7 +480,7 @@ fn the_allocator_is_started_for_errors_too() {
         ));
         let request = caller.request();
         ok(caller.infer(request));
-        let (request, sender) = echo.pending.lock().unwrap().take().unwrap().remove(0);
+        let (request, sender) = caller.held.recv().unwrap();
         drop(request);
         sender.send_final(Err(Status::internal("no")));
     }
@@ -599,7 +496,7 @@ fn the_allocator_is_started_for_errors_too() {
 
 #[test]
 fn a_model_with_batches_has_the_batch_flag() {
-    let caller = Caller::new(Arc::default());
+    let caller = Caller::new();
     let (mut flags, mut reserved) = (0, core::ptr::dangling_mut());
     ok(unsafe {
         server::TRITONSERVER_ServerModelBatchProperties(
@@ -616,9 +513,10 @@ fn a_model_with_batches_has_the_batch_flag() {
 
 #[test]
 fn a_getter_without_an_out_pointer_does_nothing() {
+    let fake = Arc::new(FakeServer::plain());
     let server = into_address(Arc::new(RunningServer {
-        service: Arc::new(Echo::default()),
-        control: Arc::new(Control),
+        service: fake.clone(),
+        control: fake,
         metrics: Box::new(|| unreachable!("the result could not be deleted")),
         poll: Box::new(|| Ok(())),
         stop: Box::new(|_| Ok(())),

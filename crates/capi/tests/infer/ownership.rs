@@ -1,20 +1,12 @@
 //! What threads may do with a request while the server has it.
 
-use std::time::Duration;
-
 use super::*;
 
-fn deferring_service() -> (Arc<Echo>, Caller) {
-    let service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
-    (service.clone(), Caller::new(service))
-}
-
-fn release(service: &Echo) {
-    let all = std::mem::take(service.pending.lock().unwrap().as_mut().unwrap());
-    for (request, sender) in all {
-        drop(request);
-        sender.finish();
-    }
+/// Ends the oldest request that the server holds.
+fn release(caller: &Caller) {
+    let (request, sender) = caller.held.recv().unwrap();
+    drop(request);
+    sender.finish();
 }
 
 #[track_caller]
@@ -32,30 +24,29 @@ fn is_cancelled(request: *mut TRITONSERVER_InferenceRequest) -> bool {
 
 #[test]
 fn a_request_cannot_be_handed_over_twice() {
-    let (service, caller) = deferring_service();
+    let caller = Caller::holding();
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     ok(caller.infer(request));
     internal(caller.infer(request), "[request id: me] Invalid request state transition");
-    assert_eq!(service.pending.lock().unwrap().as_ref().unwrap().len(), 1);
+    assert_eq!(caller.fake.requests.load(Ordering::Relaxed), 1);
     assert!(!is_cancelled(request));
-    release(&service);
+    release(&caller);
     assert_eq!(caller.events(), [Event::Released, Event::Response { null: true, final_: true }]);
     ok(caller.infer(request));
-    release(&service);
+    release(&caller);
     assert_eq!(caller.events().len(), 2);
     ok(unsafe { server::TRITONSERVER_InferenceRequestDelete(request) });
 }
 
 #[test]
 fn a_refused_request_may_be_handed_over_again() {
-    let caller = Caller::new(Arc::default());
-    let request = caller.request();
+    let caller = Caller::new();
+    let request = caller.request_for(c"refusing");
     caller.add_input(request, c"IN", &[4, 5]);
     unsafe {
-        ok(server::TRITONSERVER_InferenceRequestSetId(request, c"bad".as_ptr()));
         for _ in 0..2 {
-            assert_eq!(refused(caller.infer(request)), "not like this");
+            assert_eq!(refused(caller.infer(request)), "nicht jetzt – später");
         }
         ok(server::TRITONSERVER_InferenceRequestDelete(request));
     }
@@ -78,7 +69,7 @@ fn the_release_callback_may_hand_the_request_over_again() {
             server::TRITONSERVER_ServerInferAsync(server, request, core::ptr::null_mut())
         });
     }
-    let (service, caller) = deferring_service();
+    let caller = Caller::holding();
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     *ROUNDS.lock().unwrap() = Some((caller.server.expose_provenance(), 1));
@@ -91,7 +82,7 @@ fn the_release_callback_may_hand_the_request_over_again() {
     }
     ok(caller.infer(request));
     for _ in 0..3 {
-        release(&service);
+        release(&caller);
     }
     assert_eq!(caller.events().len(), 3);
     ok(unsafe { server::TRITONSERVER_InferenceRequestDelete(request) });
@@ -99,7 +90,7 @@ fn the_release_callback_may_hand_the_request_over_again() {
 
 #[test]
 fn a_request_that_was_never_handed_over_cannot_be_cancelled() {
-    let (service, caller) = deferring_service();
+    let caller = Caller::holding();
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     let mut cancelled = false;
@@ -110,13 +101,15 @@ fn a_request_that_was_never_handed_over_cannot_be_cancelled() {
         ok(caller.infer(request));
         assert!(!is_cancelled(request));
         ok(server::TRITONSERVER_InferenceRequestCancel(request));
-        assert!(service.pending.lock().unwrap().as_ref().unwrap()[0].0.cancel.is_cancelled());
+        let (held, sender) = caller.held.recv().unwrap();
+        assert!(held.cancel.is_cancelled());
         assert!(is_cancelled(request));
-        release(&service);
+        drop(held);
+        sender.finish();
         // A request that is used again is not cancelled.
         ok(caller.infer(request));
         assert!(!is_cancelled(request));
-        release(&service);
+        release(&caller);
         ok(server::TRITONSERVER_InferenceRequestDelete(request));
     }
 }
@@ -124,7 +117,7 @@ fn a_request_that_was_never_handed_over_cannot_be_cancelled() {
 /// Miri checks for data races.
 #[test]
 fn threads_cancel_and_query_at_the_same_time() {
-    let (service, caller) = deferring_service();
+    let caller = Caller::holding();
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     ok(caller.infer(request));
@@ -155,7 +148,7 @@ fn threads_cancel_and_query_at_the_same_time() {
             });
         }
     });
-    release(&service);
+    release(&caller);
     ok(unsafe { server::TRITONSERVER_InferenceRequestDelete(request) });
 }
 
@@ -163,16 +156,11 @@ fn threads_cancel_and_query_at_the_same_time() {
 fn a_server_stops_within_the_latest_exit_timeout() {
     let (told, heard) = channel();
     let told = Mutex::new(told);
-    let server = into_address(Arc::new(RunningServer {
-        service: Arc::new(Echo::default()),
-        control: Arc::new(Control),
-        metrics: Box::new(String::new),
-        poll: Box::new(|| Ok(())),
-        stop: Box::new(move |timeout| {
-            told.lock().unwrap().send(timeout).unwrap();
-            Ok(())
-        }),
-    }));
+    let stop = move |timeout| {
+        told.lock().unwrap().send(timeout).unwrap();
+        Ok(())
+    };
+    let server = server(Arc::new(FakeServer::plain()), || Ok(()), stop);
     unsafe {
         ok(galatea_capi::server::TRITONSERVER_ServerStop(server));
         ok(galatea_capi::server::TRITONSERVER_ServerSetExitTimeout(server, 7));
@@ -189,17 +177,12 @@ fn a_stopped_server_refuses_calls() {
     use galatea_capi::server::{TRITONSERVER_ServerDelete, TRITONSERVER_ServerStop};
 
     let polled = Arc::new(AtomicBool::new(false));
-    let poll = polled.clone();
-    let server = into_address(Arc::new(RunningServer {
-        service: Arc::new(Echo::default()),
-        control: Arc::new(Control),
-        metrics: Box::new(String::new),
-        poll: Box::new(move || {
-            poll.store(true, Ordering::Relaxed);
-            Err(Status::unavailable("the control mode is another"))
-        }),
-        stop: Box::new(|_| Ok(())),
-    }));
+    let was_polled = polled.clone();
+    let poll = move || {
+        was_polled.store(true, Ordering::Relaxed);
+        Err(Status::unavailable("the control mode is another"))
+    };
+    let server = server(Arc::new(FakeServer::plain()), poll, |_| Ok(()));
     let (mut live, mut ready) = (false, false);
     let (mut document, mut none) = (core::ptr::null_mut(), core::ptr::null());
     let name = c"echo".as_ptr();
@@ -241,7 +224,7 @@ fn a_stopped_server_refuses_calls() {
 fn error_codes_are_tritons() {
     use galatea_capi::control::TRITONSERVER_ServerModelConfig;
 
-    let caller = Caller::new(Arc::default());
+    let caller = Caller::new();
     let request = caller.request();
     let long = CString::new("a".repeat(129)).unwrap();
     let mut config = core::ptr::null_mut();
@@ -253,7 +236,7 @@ fn error_codes_are_tritons() {
             TRITONSERVER_ServerModelConfig(caller.server, c"echo".as_ptr(), -1, 2, &raw mut config);
         assert_eq!(take_c(asked).unwrap_err().code(), Code::InvalidArgument);
         let asked =
-            TRITONSERVER_ServerModelConfig(caller.server, c"echo".as_ptr(), -7, 1, &raw mut config);
-        assert_eq!(take_c(asked).unwrap_err().code(), Code::NotFound);
+            TRITONSERVER_ServerModelConfig(caller.server, c"echo".as_ptr(), 9, 1, &raw mut config);
+        assert_eq!(take_c(asked).unwrap_err().code(), Code::Unavailable);
     }
 }

@@ -114,13 +114,12 @@ fn trace(
 
 /// Sends a request with a trace. Returns the request as the server gets it.
 fn send(trace: *mut TRITONSERVER_InferenceTrace) -> (Caller, InferenceRequest, ResponseSender) {
-    let held = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
-    let caller = Caller::new(held.clone());
+    let caller = Caller::holding();
     let request = caller.request();
     // The borrowed data must outlive the caller.
     caller.add_input(request, c"IN", Box::leak(Box::new([5])));
     ok(unsafe { server::TRITONSERVER_ServerInferAsync(caller.server, request, trace) });
-    let (infer, sender) = held.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let (infer, sender) = caller.held.recv().unwrap();
     (caller, infer, sender)
 }
 
@@ -137,7 +136,7 @@ fn run(trace: &Trace, request: &InferenceRequest) {
         compute_end,
         end: at(5),
     });
-    trace.record_response(&echo(request));
+    trace.record_response(&echo(request.clone()));
     trace.end();
 }
 
@@ -224,7 +223,7 @@ fn a_backend_reports_custom_activities() {
 #[test]
 fn a_refused_request_leaves_its_trace_to_the_caller() {
     let (trace, calls) = trace(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS);
-    let caller = Caller::new(Arc::default());
+    let caller = Caller::new();
     let request = caller.request();
     unsafe {
         ok(server::TRITONSERVER_InferenceRequestAddRawInput(request, c"RAW".as_ptr()));

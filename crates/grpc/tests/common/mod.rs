@@ -6,18 +6,14 @@
 mod stream;
 
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use galatea_fakes::{FakeServer, HeldRequest};
 use galatea_grpc::{GrpcOptions, RunningDoor, start};
-use galatea_infer::{
-    Code, InferenceRequest, InferenceResponse, InferenceService, LoadParameters,
-    ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics, OutputTensor, Pass,
-    RepositoryEntry, ResponseSender, ServerControl, ServerMetadata, Status, TensorMetadata, api,
-};
+use galatea_infer::Code;
 use galatea_protocol::inference::model_infer_request::InferInputTensor;
 use galatea_protocol::inference::{ModelInferRequest, ModelInferResponse};
-use galatea_tensor::DataType;
 use h2::client::SendRequest;
 use http::{HeaderMap, Method, Request, StatusCode};
 use prost::Message;
@@ -26,250 +22,10 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 
-/// A request to which a test responds.
-pub(crate) type HeldRequest = (InferenceRequest, ResponseSender);
-
-/// Responds depending on the name of the model.
-pub(crate) struct Models {
-    held: mpsc::UnboundedSender<HeldRequest>,
-}
-
-impl InferenceService for Models {
-    fn infer(
-        &self,
-        _: Pass<api::Inference>,
-        request: InferenceRequest,
-        mut sender: ResponseSender,
-    ) {
-        match request.model_name.as_str() {
-            "inline" => sender.send_final(Ok(echo(request))),
-            "thread" => {
-                std::thread::spawn(move || sender.send_final(Ok(echo(request))));
-            }
-            "held" | "decoupled" => self.held.send((request, sender)).unwrap(),
-            "split" => {
-                sender.send(Ok(echo(request)));
-                sender.finish();
-            }
-            "twice" => {
-                sender.send(Ok(echo(request.clone())));
-                sender.send_final(Ok(echo(request)));
-            }
-            "silent" => sender.finish(),
-            "refusing" => sender.fail(Status::unavailable("nicht jetzt – später")),
-            "dropping" => drop(sender),
-            "panicking" => panic!("a bug"),
-            name => panic!("no service for {name}"),
-        }
-    }
-}
-
-pub(crate) fn echo(request: InferenceRequest) -> InferenceResponse {
-    if let Some(slot) = &request.classes {
-        slot.set(&Arc::default());
-    }
-    let outputs = request.inputs.into_iter().map(|input| OutputTensor {
-        name: input.name.into(),
-        datatype: input.datatype,
-        shape: input.shape,
-        data: input.data,
-    });
-    InferenceResponse {
-        model_name: request.model_name.into(),
-        model_version: request.model_version.unwrap_or(1),
-        id: request.id,
-        parameters: request.parameters,
-        outputs: outputs.collect(),
-    }
-}
-
-/// Knows every model but `unknown`.
-#[derive(Default)]
-pub(crate) struct Control {
-    /// The models that were loaded and unloaded.
-    pub(crate) orders: Mutex<Vec<String>>,
-    pub(crate) stopping: std::sync::atomic::AtomicBool,
-    /// Called once, by the task of a connection that starts an inference.
-    pub(crate) before_inference: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
-
-impl Control {
-    fn check(&self, name: &str) -> Result<(), Status> {
-        match name {
-            "unknown" => Err(Status::not_found("Request for unknown model: 'unknown'")),
-            "buggy" => panic!("a bug"),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl ServerControl for Control {
-    fn live(&self, _: Pass<api::Health>) -> bool {
-        true
-    }
-
-    fn ready(&self, _: Pass<api::Health>) -> Result<bool, Status> {
-        if self.stopping.load(std::sync::atomic::Ordering::Relaxed) {
-            return Err(Status::unavailable("Server is stopping."));
-        }
-        Ok(true)
-    }
-
-    fn model_ready(
-        &self,
-        _: Pass<api::Health>,
-        name: &str,
-        version: Option<i64>,
-    ) -> Result<bool, Status> {
-        self.check(name)?;
-        Ok(version != Some(9))
-    }
-
-    fn server_metadata(&self, _: Pass<api::Metadata>) -> ServerMetadata {
-        ServerMetadata { name: "s".into(), version: "2".into(), extensions: vec!["a", "b"] }
-    }
-
-    fn model_metadata(
-        &self,
-        _: Pass<api::Metadata>,
-        name: &str,
-        version: Option<i64>,
-    ) -> Result<ModelMetadata, Status> {
-        self.check(name)?;
-        let tensor = |name: &str| TensorMetadata {
-            name: name.into(),
-            datatype: DataType::Int8,
-            shape: vec![-1, 2],
-        };
-        Ok(ModelMetadata {
-            name: name.into(),
-            versions: vec![version.unwrap_or(1), 7],
-            platform: "p".into(),
-            inputs: vec![tensor("I")],
-            outputs: vec![tensor("O")],
-        })
-    }
-
-    fn model_config(
-        &self,
-        _: Pass<api::ModelConfig>,
-        name: &str,
-        _version: Option<i64>,
-    ) -> Result<Arc<ModelConfigDocument>, Status> {
-        self.check(name)?;
-        let config = galatea_protocol::inference::ModelConfig {
-            name: name.into(),
-            max_batch_size: 8,
-            ..Default::default()
-        };
-        let protobuf = config.encode_to_vec();
-        Ok(Arc::new(ModelConfigDocument { json: String::new(), protobuf }))
-    }
-
-    fn config_for_inference(
-        &self,
-        _: Pass<api::Inference>,
-        name: &str,
-        version: Option<i64>,
-    ) -> Result<Arc<ModelConfigDocument>, Status> {
-        self.model_config(Pass::in_process(), name, version)
-    }
-
-    fn is_decoupled(
-        &self,
-        _: Pass<api::Inference>,
-        name: &str,
-        _version: Option<i64>,
-    ) -> Result<bool, Status> {
-        let before = self.before_inference.lock().unwrap().take();
-        before.into_iter().for_each(|before| before());
-        self.check(name)?;
-        Ok(name == "decoupled")
-    }
-
-    fn scheduler_status(
-        &self,
-        _: Pass<api::Statistics>,
-        name: &str,
-        _version: Option<i64>,
-    ) -> Result<String, Status> {
-        self.check(name)?;
-        Ok(String::from("{}"))
-    }
-
-    fn statistics(
-        &self,
-        _: Pass<api::Statistics>,
-        name: Option<&str>,
-        version: Option<i64>,
-    ) -> Result<Vec<ModelStatistics>, Status> {
-        let mut inference = galatea_infer::InferenceStatistics::default();
-        inference.queue.count = 3;
-        inference.queue.ns = 4;
-        let mut batch = galatea_infer::BatchStatistics { batch_size: 5, ..Default::default() };
-        batch.compute_infer.ns = 6;
-        Ok(vec![ModelStatistics {
-            name: name.unwrap_or("every").into(),
-            version: version.unwrap_or(1),
-            last_inference_ms: 10,
-            inference_count: 11,
-            execution_count: 12,
-            inference,
-            batches: vec![batch],
-            ..ModelStatistics::default()
-        }])
-    }
-
-    fn repository_index(
-        &self,
-        _: Pass<api::ModelRepository>,
-        only_ready: bool,
-    ) -> Result<Vec<RepositoryEntry>, Status> {
-        let entry = |name: &str, version, state, reason: &str| RepositoryEntry {
-            name: name.into(),
-            version,
-            state,
-            reason: reason.into(),
-        };
-        let mut entries = vec![entry("a", Some(1), Some(ModelState::Ready), "")];
-        if !only_ready {
-            entries.push(entry("b", Some(2), Some(ModelState::Unavailable), "unloaded"));
-            entries.push(entry("c", None, None, ""));
-        }
-        Ok(entries)
-    }
-
-    fn load_model(
-        &self,
-        _: Pass<api::ModelRepository>,
-        name: &str,
-        parameters: LoadParameters,
-    ) -> Result<(), Status> {
-        self.check(name)?;
-        let LoadParameters { config, files } = parameters;
-        let with = config.map(|config| format!(" config {config}")).unwrap_or_default();
-        let files: String =
-            files.iter().map(|(path, content)| format!(" {path} {content:?}")).collect();
-        self.orders.lock().unwrap().push(format!("load {name}{with}{files}"));
-        Ok(())
-    }
-
-    fn unload_model(
-        &self,
-        _: Pass<api::ModelRepository>,
-        name: &str,
-        unload_dependents: bool,
-    ) -> Result<(), Status> {
-        self.check(name)?;
-        self.orders.lock().unwrap().push(format!("unload {name} {unload_dependents}"));
-        Ok(())
-    }
-}
-
 /// An open door with two workers on threads of their own.
 pub(crate) struct Fixture {
     pub(crate) door: RunningDoor,
-    pub(crate) control: Arc<Control>,
+    pub(crate) fake: Arc<FakeServer>,
     pub(crate) held: mpsc::UnboundedReceiver<HeldRequest>,
     _ends: Vec<oneshot::Sender<()>>,
 }
@@ -291,11 +47,11 @@ impl Fixture {
             ends.push(end);
             std::thread::spawn(move || runtime.block_on(ended));
         }
-        let control = Arc::new(Control::default());
+        let hold = move |request| held_sender.send(request).unwrap();
+        let fake = Arc::new(FakeServer::with_hold(hold));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let service = Arc::new(Models { held: held_sender });
-        let door = start(&workers, listener, service, control.clone(), options).unwrap();
-        Self { door, control, held, _ends: ends }
+        let door = start(&workers, listener, fake.clone(), fake.clone(), options).unwrap();
+        Self { door, fake, held, _ends: ends }
     }
 
     pub(crate) async fn client(&self) -> Client {

@@ -105,7 +105,7 @@ fn a_body_beyond_the_limit_is_refused() {
     let mut client = server.connect();
     client.request("POST", "/v2/repository/index", "", &[b' '; 1001]);
     assert_eq!(client.response().code, 400);
-    assert_eq!(server.service.requests.load(Ordering::SeqCst), 2);
+    assert_eq!(server.fake.requests.load(Ordering::SeqCst), 2);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_client_that_sends_a_refused_body_gets_its_response() {
             check(INFER, &format!("{headers}Content-Encoding: br\r\n"), 501);
         }
     }
-    assert_eq!(server.service.requests.load(Ordering::SeqCst), 0);
+    assert_eq!(server.fake.requests.load(Ordering::SeqCst), 0);
 }
 
 #[test]
@@ -179,5 +179,5 @@ fn a_body_that_is_cut_short_starts_no_request() {
     client.send("5\r\nab");
     drop(client);
     assert_eq!(server.call("POST", INFER, &body).code, 200);
-    assert_eq!(server.service.requests.load(Ordering::SeqCst), 1);
+    assert_eq!(server.fake.requests.load(Ordering::SeqCst), 1);
 }

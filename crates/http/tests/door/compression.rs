@@ -113,7 +113,7 @@ fn unknown_codings_are_refused_behind_unknown_models() {
         assert_eq!(response.header("Accept-Encoding"), Some("gzip, deflate"));
     }
     let mut client = server.connect();
-    client.request("POST", "/v2/models/missing/infer", "Content-Encoding: br\r\n", b"");
+    client.request("POST", "/v2/models/unknown/infer", "Content-Encoding: br\r\n", b"");
     assert_eq!(client.response().code, 404);
 }
 

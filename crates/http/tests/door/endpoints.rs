@@ -97,13 +97,13 @@ fn health() {
     server.check("GET", "/v2/health/ready", "", 200, "");
     server.check("GET", "/v2/models/echo/ready", "", 200, "");
     server.check("GET", "/v2/models/echo/versions/1/ready", "", 200, "");
-    server.control.unready.store(true, Ordering::SeqCst);
+    server.fake.is_unready.store(true, Ordering::SeqCst);
     server.check("GET", "/v2/health/live", "", 200, "");
     server.check("GET", "/v2/health/ready", "", 400, "");
     let not_ready = r#"{"error":"Model version not ready"}"#;
     server.check("GET", "/v2/models/echo/ready", "", 400, not_ready);
-    server.check("GET", "/v2/models/no/ready", "", 400, not_ready);
-    let response = server.get("/v2/models/no/ready");
+    server.check("GET", "/v2/models/unknown/ready", "", 400, not_ready);
+    let response = server.get("/v2/models/unknown/ready");
     assert_eq!(response.header("Content-Type"), Some("text/plain"));
 }
 
@@ -115,12 +115,12 @@ fn metadata_config_and_statistics() {
         assert_eq!((response.code, response.text()), (200, expected), "{path}");
         assert_eq!(response.header("Content-Type"), Some("application/json"));
     };
-    check("/v2", r#"{"name":"n","version":"v","extensions":["statistics"]}"#);
-    let model = r#"{"name":"echo","versions":["1"],"platform":"identity","inputs":[{"name":"x","datatype":"UINT8","shape":[-1]}],"outputs":[]}"#;
+    check("/v2", r#"{"name":"fake","version":"1","extensions":["a","b"]}"#);
+    let model = r#"{"name":"echo","versions":["1","7"],"platform":"identity","inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[-1]}],"outputs":[{"name":"OUTPUT0","datatype":"UINT8","shape":[-1]}]}"#;
     check("/v2/models/echo", model);
     check("/v2/models/echo?query=ignored", model);
     check("/v2/models/echo/versions/1", model);
-    check("/v2/models/echo/config", r#"{"name":"echo"}"#);
+    check("/v2/models/echo/config", r#"{"name":"echo","max_batch_size":0}"#);
     check("/v2/models/echo/scheduler", r#"{"queues":[]}"#);
     check("/v2/models/echo/versions/1/scheduler", r#"{"queues":[]}"#);
     for path in ["/v2/models/stats", "/v2/models/echo/stats", "/v2/models/echo/versions/1/stats"] {
@@ -132,15 +132,15 @@ fn metadata_config_and_statistics() {
 #[test]
 fn statuses_become_http_codes() {
     let server = Server::start();
-    let unknown = r#"{"error":"Request for unknown model: 'no' is not found"}"#;
-    server.check("GET", "/v2/models/no", "", 404, unknown);
-    server.check("GET", "/v2/models/no/config", "", 404, unknown);
-    server.check("GET", "/v2/models/no/scheduler", "", 404, unknown);
-    let unready = r#"{"error":"'echo' version 2 is not at ready state"}"#;
-    server.check("GET", "/v2/models/echo/versions/2", "", 503, unready);
-    server.check("GET", "/v2/models/echo/versions/2/scheduler", "", 503, unready);
+    let unknown = r#"{"error":"Request for unknown model: 'unknown' is not found"}"#;
+    server.check("GET", "/v2/models/unknown", "", 404, unknown);
+    server.check("GET", "/v2/models/unknown/config", "", 404, unknown);
+    server.check("GET", "/v2/models/unknown/scheduler", "", 404, unknown);
+    let unready = r#"{"error":"'echo' version 9 is not at ready state"}"#;
+    server.check("GET", "/v2/models/echo/versions/9", "", 503, unready);
+    server.check("GET", "/v2/models/echo/versions/9/scheduler", "", 503, unready);
     let unavailable = r#"{"error":"requested model is not available"}"#;
-    server.check("GET", "/v2/models/no/stats", "", 400, unavailable);
+    server.check("GET", "/v2/models/unknown/stats", "", 400, unavailable);
     let response = server.get("/v2/models/echo/versions/99999999999999999999");
     assert_eq!(response.code, 400);
     assert!(response.text().contains("version should be an integral value > 0"));
@@ -149,10 +149,10 @@ fn statuses_become_http_codes() {
 #[test]
 fn repository() {
     let server = Server::start();
-    let all = r#"[{"name":"echo","state":"READY"},{"name":"other"}]"#;
+    let all = r#"[{"name":"echo","version":"1","state":"READY"},{"name":"b","version":"2","state":"UNAVAILABLE","reason":"unloaded"},{"name":"c"}]"#;
     server.check("POST", "/v2/repository/index", "", 200, all);
     server.check("POST", "/v2/repository/index", r#"{"ready":false}"#, 200, all);
-    let ready = r#"[{"name":"echo","state":"READY"}]"#;
+    let ready = r#"[{"name":"echo","version":"1","state":"READY"}]"#;
     server.check("POST", "/v2/repository/index", r#"{"ready":true}"#, 200, ready);
     server.check(
         "POST",
@@ -174,14 +174,13 @@ fn repository() {
     server.check("POST", "/v2/repository/models/m/unload", "", 200, "");
     let dependents = r#"{"parameters":{"unload_dependents":true}}"#;
     server.check("POST", "/v2/repository/models/m/unload", dependents, 200, "");
-    let changes = server.control.changes.lock().unwrap().join(", ");
+    let changes = server.fake.orders.lock().unwrap().join(", ");
     assert_eq!(
         changes,
         "load m, load broken, load n config {} 1/x [0, 255], unload m false, unload m true"
     );
     let named = r#"{"error":"'repository_name' specification is not supported"}"#;
-    let index = r#"[{"name":"echo","state":"READY"},{"name":"other"}]"#;
-    server.check("POST", "/v2/repository/r/index", "", 200, index);
+    server.check("POST", "/v2/repository/r/index", "", 200, all);
     for path in ["models/m/load", "models/m/unload"] {
         server.check("POST", &format!("/v2/repository/r/{path}"), "", 501, named);
     }

@@ -6,11 +6,10 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use galatea_fakes::{FakeServer, HeldRequest};
 use galatea_http::{HttpOptions, RunningDoor, start};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
-
-use crate::fake::{FakeControl, FakeService, HeldRequest};
 
 /// Threads that each drive a runtime, like the I/O threads of the server.
 pub(crate) struct Workers {
@@ -43,11 +42,10 @@ impl Drop for Workers {
     }
 }
 
-/// A door with its fakes.
+/// A door with the server behind it.
 pub(crate) struct Server {
     pub(crate) door: RunningDoor,
-    pub(crate) service: Arc<FakeService>,
-    pub(crate) control: Arc<FakeControl>,
+    pub(crate) fake: Arc<FakeServer>,
     pub(crate) held: mpsc::Receiver<HeldRequest>,
     pub(crate) workers: Workers,
 }
@@ -70,11 +68,10 @@ impl Server {
     }
 
     pub(crate) fn on(workers: Workers, listener: TcpListener, options: HttpOptions) -> Self {
-        let (service, held) = FakeService::new();
-        let control = Arc::<FakeControl>::default();
-        let door =
-            start(&workers.handles, listener, service.clone(), control.clone(), options).unwrap();
-        Self { door, service, control, held, workers }
+        let (fake, held) = FakeServer::new();
+        let fake = Arc::new(fake);
+        let door = start(&workers.handles, listener, fake.clone(), fake.clone(), options).unwrap();
+        Self { door, fake, held, workers }
     }
 
     pub(crate) fn connect(&self) -> Client {

@@ -98,7 +98,7 @@ fn cve_2023_31036_2024_53880_files_of_a_load_are_only_handed_on() {
     let response = server.call("POST", "/v2/repository/models/m/load", body);
     assert_eq!(response.code, 200);
     // The repository decides where they may be written, and tests that.
-    let changes = server.control.changes.lock().unwrap().clone();
+    let changes = server.fake.orders.lock().unwrap().clone();
     assert_eq!(changes, ["load m config {} ../../x [65]"]);
 }
 
@@ -116,8 +116,8 @@ fn cve_2025_23316_2026_24208_24209_names_are_only_names() {
     let server = Server::start();
     for name in ["..", ".", "%2e%2e", "a;touch%20x", "$(x)", "a%00", "..%2f..%2fetc"] {
         let response = server.call("POST", &format!("/v2/models/{name}/infer"), &infer_body(1));
-        assert_eq!(response.code, 404, "{name}");
-        assert!(response.text().contains("unknown model"), "{}", response.text());
+        let name = format!(r#"{{"model_name":"{name}","#);
+        assert!(response.text().starts_with(&name), "{}", response.text());
     }
     for path in ["/v2/models/../infer/x", "/v2/models/a/b/infer", "/v2/../etc/passwd"] {
         assert_eq!(server.get(path).code, 404, "{path}");

@@ -5,11 +5,11 @@ use std::sync::mpsc;
 
 use galatea_infer::Status;
 
-use crate::fake::echo;
 use crate::harness::{Client, PATIENCE, Server, infer_body, infer_response, request};
+use galatea_fakes::echo;
 
 const INFER: &str = "/v2/models/echo/infer";
-const HOLD: &str = "/v2/models/hold/infer";
+const HOLD: &str = "/v2/models/held/infer";
 
 #[test]
 fn json_in_json_out() {
@@ -55,12 +55,12 @@ fn a_raw_body_is_the_input() {
     let response = client.response();
     assert_eq!(response.code, 200, "{}", response.text());
     assert!(response.body.ends_with(b"]}raw"), "{}", response.text());
-    assert!(response.text().contains(r#""name":"x","datatype":"UINT8","shape":[3]"#));
+    assert!(response.text().contains(r#""name":"OUTPUT0","datatype":"UINT8","shape":[3]"#));
     // An empty body is raw too, and its tensor empty.
     let response = server.call("POST", INFER, "");
     assert!(response.text().contains(r#""shape":[0],"parameters":{"binary_data_size":0}"#));
-    let unknown = r#"{"error":"Request for unknown model: 'no' is not found"}"#;
-    server.check("POST", "/v2/models/no/infer", "", 404, unknown);
+    let unknown = r#"{"error":"Request for unknown model: 'unknown' is not found"}"#;
+    server.check("POST", "/v2/models/unknown/infer", "", 404, unknown);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn errors_are_json() {
             (code, format!(r#"{{"error":"{message}"}}"#).as_str())
         );
         // Triton finds out about unknown models before it knows that the response is JSON.
-        let expected = if model == "missing" { "text/plain" } else { "application/json" };
+        let expected = if model == "unknown" { "text/plain" } else { "application/json" };
         assert_eq!(response.header("Content-Type"), Some(expected));
     };
     check("echo", "A", 500, "failed to parse the request JSON buffer: Invalid value. at 0");
@@ -83,9 +83,9 @@ fn errors_are_json() {
         500,
         "Failed to parse 'data' field: shape does not match true shape",
     );
-    check("no", &infer_body(1), 404, "Request for unknown model: 'no' is not found");
-    check("missing", &infer_body(1), 404, "Request for unknown model: 'missing'");
-    check("drop", &infer_body(1), 500, "the request was dropped without a final response");
+    check("unknown", &infer_body(1), 404, "Request for unknown model: 'unknown' is not found");
+    check("refusing", &infer_body(1), 503, "nicht jetzt – später");
+    check("dropping", &infer_body(1), 500, "the request was dropped without a final response");
     check("twice", &infer_body(1), 500, "expected a single response, got 2");
 }
 
@@ -93,7 +93,7 @@ fn errors_are_json() {
 fn a_panic_fails_one_request() {
     let server = Server::start();
     let mut client = server.connect();
-    client.request("POST", "/v2/models/panic/infer", "", infer_body(1).as_bytes());
+    client.request("POST", "/v2/models/panicking/infer", "", infer_body(1).as_bytes());
     assert_eq!(client.response().code, 500);
     client.request("POST", INFER, "", infer_body(2).as_bytes());
     assert_eq!(client.response().text(), infer_response("echo", 2));
@@ -135,7 +135,7 @@ fn a_pipelined_response_does_not_wait_for_the_next() {
     assert_eq!(client.response().text(), infer_response("echo", 1));
     let (request, sender) = server.next_held();
     sender.send_final(Ok(echo(request)));
-    assert_eq!(client.response().text(), infer_response("hold", 2));
+    assert_eq!(client.response().text(), infer_response("held", 2));
     assert_eq!(client.response().text(), infer_response("echo", 3));
 }
 
@@ -154,7 +154,7 @@ fn a_request_that_waits_delays_no_other() {
         sender.send_final(Ok(echo(request)));
     }
     for (client, value) in waiting.iter_mut().zip(0..) {
-        assert_eq!(client.response().text(), infer_response("hold", value));
+        assert_eq!(client.response().text(), infer_response("held", value));
     }
 }
 
@@ -195,14 +195,14 @@ fn a_finished_request_is_not_cancelled() {
     client.response();
     assert!(client.is_closed());
     assert!(!cancel.is_cancelled());
-    assert_eq!(server.service.requests.load(Ordering::SeqCst), 1);
+    assert_eq!(server.fake.requests.load(Ordering::SeqCst), 1);
 }
 
 #[test]
 fn an_unknown_model_is_reported_before_a_bad_body() {
     let server = Server::start();
-    let missing = r#"{"error":"Request for unknown model: 'missing'"}"#;
-    server.check("POST", "/v2/models/missing/infer", "{}", 404, missing);
+    let missing = r#"{"error":"Request for unknown model: 'unknown' is not found"}"#;
+    server.check("POST", "/v2/models/unknown/infer", "{}", 404, missing);
     let decoupled = concat!(
         r#"{"error":"HTTP end point doesn't support models with decoupled "#,
         r#"transaction policy"}"#

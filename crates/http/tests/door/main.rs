@@ -6,7 +6,6 @@
 mod bodies;
 mod compression;
 mod endpoints;
-mod fake;
 mod harness;
 mod hostile;
 mod inference;

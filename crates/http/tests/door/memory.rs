@@ -9,7 +9,7 @@ use galatea_http::HttpOptions;
 use crate::harness::{Server, infer_body};
 
 const INFER: &str = "/v2/models/echo/infer";
-const HELD: &str = "/v2/models/hold/infer";
+const HELD: &str = "/v2/models/held/infer";
 const LIMIT: usize = 4 << 20;
 /// What a connection holds by itself, and the most that it keeps as credit.
 const IDLE: usize = Account::BASE_BYTES + 2 * Account::STEP_BYTES;
@@ -51,7 +51,7 @@ fn a_body_without_memory_is_refused_and_the_connection_goes_on() {
         client.request("POST", INFER, &format!("{headers}{more}"), &body);
         assert_eq!(client.response().code, 200);
     }
-    assert_eq!((server.service.requests.load(Ordering::SeqCst), ledger.refusals()), (2, 2));
+    assert_eq!((server.fake.requests.load(Ordering::SeqCst), ledger.refusals()), (2, 2));
     wait_until_held(&ledger, IDLE);
     drop(client);
     wait_until_held(&ledger, 0);
@@ -142,7 +142,7 @@ fn the_text_of_a_response_is_charged_before_it_is_written() {
     client.request("POST", INFER, &headers, &body);
     let response = client.response();
     assert_eq!(response.code, 503, "{}", response.text());
-    assert_eq!(server.service.requests.load(Ordering::SeqCst), 1);
+    assert_eq!(server.fake.requests.load(Ordering::SeqCst), 1);
     wait_until_held(&ledger, IDLE);
 }
 

@@ -6,10 +6,10 @@ use galatea_door::{ConnectionLimit, DoorOptions, Timeouts};
 use galatea_http::HttpOptions;
 use galatea_infer::Status;
 
-use crate::fake::echo;
 use crate::harness::{Client, PATIENCE, Server, infer_body, infer_response};
+use galatea_fakes::echo;
 
-const HOLD: &str = "/v2/models/hold/infer";
+const HOLD: &str = "/v2/models/held/infer";
 const INFER: &str = "/v2/models/echo/infer";
 
 fn with_timeouts(timeouts: Timeouts) -> Server {
@@ -79,8 +79,8 @@ fn a_request_that_executes_is_not_waited_for() {
     for (request, sender) in held {
         sender.send_final(Ok(echo(request)));
     }
-    assert_eq!(busy.response().text(), infer_response("hold", 1));
-    assert_eq!(old.response().text(), infer_response("hold", 1));
+    assert_eq!(busy.response().text(), infer_response("held", 1));
+    assert_eq!(old.response().text(), infer_response("held", 1));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_client_that_sends_no_more_gets_its_response() {
         // The early byte of the response is there, except from hyper.
         sender.send_final(Ok(echo(request)));
         let response = client.response();
-        assert_eq!((response.code, response.text()), (200, infer_response("hold", 1).as_str()));
+        assert_eq!((response.code, response.text()), (200, infer_response("held", 1).as_str()));
         assert!(client.is_closed());
     }
 }
@@ -238,7 +238,7 @@ fn refused_bodies_that_arrive_in_pieces_break_no_pipe() {
         ("POST /v2/absent", 404),
         ("POST /v2/health/live", 405),
         ("POST /v2/logging", 501),
-        ("POST /v2/models/missing/infer", 404),
+        ("POST /v2/models/unknown/infer", 404),
     ] {
         for framing in ["Content-Length: 16000\r\n", "Transfer-Encoding: chunked\r\n"] {
             let mut client = server.connect();

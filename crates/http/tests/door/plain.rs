@@ -8,12 +8,12 @@ use galatea_codec::forward::HeaderForward;
 use galatea_http::HttpOptions;
 use galatea_infer::{ParameterValue, Status};
 
-use crate::fake::echo;
 use crate::harness::{Client, PATIENCE, Response, Server, infer_body, infer_response, request};
 use crate::stopping::check_drains;
+use galatea_fakes::echo;
 
 const INFER: &str = "/v2/models/echo/infer";
-const HOLD: &str = "/v2/models/hold/infer";
+const HOLD: &str = "/v2/models/held/infer";
 const LIVE: &str = "/v2/health/live";
 
 /// With this header no request is plain.
@@ -105,7 +105,7 @@ fn a_connection_may_be_handed_to_hyper() {
     check(&mut client, &[1]);
     client.send(second);
     check(&mut client, &[1]);
-    assert_eq!(server.service.requests.load(Ordering::SeqCst), 8);
+    assert_eq!(server.fake.requests.load(Ordering::SeqCst), 8);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_client_may_disconnect_within_a_large_body() {
     }
     server.door.stop_accepting();
     check_drains(&server);
-    assert_eq!(server.service.requests.load(Ordering::SeqCst), 0);
+    assert_eq!(server.fake.requests.load(Ordering::SeqCst), 0);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_client_that_pipelines_gets_its_response() {
     assert_eq!(server.get(LIVE).code, 200);
     assert!(!held.cancel.is_cancelled());
     sender.send_final(Ok(echo(held)));
-    assert_eq!(client.response().text(), infer_response("hold", 1));
+    assert_eq!(client.response().text(), infer_response("held", 1));
     assert_eq!(client.response().code, 200);
 }
 

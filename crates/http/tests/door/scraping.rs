@@ -11,7 +11,11 @@ use crate::harness::{Client, Server, Workers, infer_body, infer_response, listen
 fn requests_are_served_while_statistics_are_rendered() {
     let server = Server::on(Workers::start(1), listener(), HttpOptions::default());
     let barrier = Arc::new(Barrier::new(2));
-    *server.control.held_statistics.lock().unwrap() = Some(barrier.clone());
+    let held = barrier.clone();
+    *server.fake.before_statistics.lock().unwrap() = Some(Box::new(move || {
+        held.wait();
+        held.wait();
+    }));
     let mut scrapers: Vec<Client> = (0..4).map(|_| server.connect()).collect();
     for scraper in &mut scrapers {
         scraper.request("GET", "/v2/models/stats", "", b"");

@@ -6,10 +6,10 @@ use std::task::{Context, Poll, Waker};
 
 use galatea_http::HttpOptions;
 
-use crate::fake::echo;
 use crate::harness::{PATIENCE, Server, infer_body, infer_response};
+use galatea_fakes::echo;
 
-const HOLD: &str = "/v2/models/hold/infer";
+const HOLD: &str = "/v2/models/held/infer";
 const READY: &str = "/v2/health/ready";
 
 #[test]
@@ -33,7 +33,7 @@ fn open_connections_are_served_while_the_door_drains() {
         assert_eq!(client.response().text(), infer_response("echo", 2));
     }
     sender.send_final(Ok(echo(request)));
-    assert_eq!(busy.response().text(), infer_response("hold", 1));
+    assert_eq!(busy.response().text(), infer_response("held", 1));
     busy.request("GET", READY, "", b"");
     assert_eq!(busy.response().code, 200);
 

@@ -1,0 +1,215 @@
+//! What the server tells of itself and its models.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use galatea_infer::{
+    BatchStatistics, DurationStatistic, InferenceStatistics, LoadParameters, ModelConfigDocument,
+    ModelMetadata, ModelState, ModelStatistics, Pass, RepositoryEntry, ServerControl,
+    ServerMetadata, Status, TensorMetadata, api,
+};
+use galatea_protocol::inference::ModelConfig;
+use galatea_tensor::DataType;
+use prost::Message as _;
+
+use crate::{FakeServer, Hook};
+
+impl FakeServer {
+    fn check(&self, name: &str, version: Option<i64>) -> Result<(), Status> {
+        match (name, version) {
+            ("unknown", _) => {
+                Err(Status::not_found("Request for unknown model: 'unknown' is not found"))
+            }
+            ("buggy", _) if self.names_have_effects => panic!("on purpose"),
+            (_, Some(9)) => {
+                Err(Status::unavailable(format!("'{name}' version 9 is not at ready state")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn config(&self, name: &str, version: Option<i64>) -> Result<Arc<ModelConfigDocument>, Status> {
+        self.check(name, version)?;
+        let config = ModelConfig { name: name.into(), ..self.model.clone() };
+        let json = format!(r#"{{"name":"{name}","max_batch_size":{}}}"#, config.max_batch_size);
+        Ok(Arc::new(ModelConfigDocument { json, protobuf: config.encode_to_vec() }))
+    }
+
+    fn order(&self, text: String) {
+        if self.names_have_effects {
+            self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        }
+    }
+}
+
+fn call(hook: &Hook) {
+    let taken = hook.lock().unwrap_or_else(PoisonError::into_inner).take();
+    taken.into_iter().for_each(|hook| hook());
+}
+
+fn tensor(name: &str, number: i32, dims: &[i64]) -> TensorMetadata {
+    let datatype = DataType::from_config_number(number).unwrap();
+    TensorMetadata { name: name.into(), datatype, shape: dims.to_vec() }
+}
+
+impl ServerControl for FakeServer {
+    fn live(&self, _: Pass<api::Health>) -> bool {
+        true
+    }
+
+    fn ready(&self, _: Pass<api::Health>) -> Result<bool, Status> {
+        if self.is_stopping.load(Ordering::SeqCst) {
+            return Err(Status::unavailable("Server is stopping."));
+        }
+        Ok(!self.is_unready.load(Ordering::SeqCst))
+    }
+
+    fn model_ready(
+        &self,
+        pass: Pass<api::Health>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<bool, Status> {
+        Ok(self.check(name, version).is_ok() && self.ready(pass)?)
+    }
+
+    fn server_metadata(&self, _: Pass<api::Metadata>) -> ServerMetadata {
+        ServerMetadata { name: "fake".into(), version: "1".into(), extensions: vec!["a", "b"] }
+    }
+
+    fn model_metadata(
+        &self,
+        _: Pass<api::Metadata>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<ModelMetadata, Status> {
+        self.check(name, version)?;
+        let model = &self.model;
+        Ok(ModelMetadata {
+            name: name.into(),
+            versions: vec![version.unwrap_or(1), 7],
+            platform: model.backend.clone(),
+            inputs: model.input.iter().map(|t| tensor(&t.name, t.data_type, &t.dims)).collect(),
+            outputs: model.output.iter().map(|t| tensor(&t.name, t.data_type, &t.dims)).collect(),
+        })
+    }
+
+    fn model_config(
+        &self,
+        _: Pass<api::ModelConfig>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status> {
+        self.config(name, version)
+    }
+
+    fn config_for_inference(
+        &self,
+        _: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status> {
+        self.config(name, version)
+    }
+
+    fn is_decoupled(
+        &self,
+        _: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<bool, Status> {
+        call(&self.before_inference);
+        self.check(name, version)?;
+        Ok(self.names_have_effects && name == "decoupled")
+    }
+
+    fn scheduler_status(
+        &self,
+        _: Pass<api::Statistics>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<String, Status> {
+        self.check(name, version).map(|()| String::from(r#"{"queues":[]}"#))
+    }
+
+    /// Each counter starts with a number of its own; the requests are added to some.
+    fn statistics(
+        &self,
+        _: Pass<api::Statistics>,
+        name: Option<&str>,
+        version: Option<i64>,
+    ) -> Result<Vec<ModelStatistics>, Status> {
+        if name.is_some_and(|name| self.check(name, version).is_err()) {
+            return Err(Status::invalid_argument("requested model is not available"));
+        }
+        if name.is_none() {
+            self.statistics_reads.fetch_add(1, Ordering::SeqCst);
+            call(&self.before_statistics);
+        }
+        let requests = self.requests.load(Ordering::SeqCst);
+        let counted = DurationStatistic { count: requests, ns: requests };
+        let compute_infer = DurationStatistic { count: 0, ns: 6 };
+        Ok(vec![ModelStatistics {
+            name: name.unwrap_or("echo").into(),
+            version: version.unwrap_or(1),
+            last_inference_ms: 10,
+            inference_count: 11 + requests,
+            execution_count: 12 + requests,
+            inference: InferenceStatistics {
+                success: counted,
+                queue: DurationStatistic { count: 3 + requests, ns: 4 + requests },
+                compute_input: counted,
+                compute_infer: counted,
+                compute_output: counted,
+                ..Default::default()
+            },
+            batches: vec![BatchStatistics { batch_size: 5, compute_infer, ..Default::default() }],
+            ..ModelStatistics::default()
+        }])
+    }
+
+    fn repository_index(
+        &self,
+        _: Pass<api::ModelRepository>,
+        only_ready: bool,
+    ) -> Result<Vec<RepositoryEntry>, Status> {
+        let entry = |name: &str, version, state, reason: &str| RepositoryEntry {
+            name: name.into(),
+            version,
+            state,
+            reason: reason.into(),
+        };
+        let mut entries = vec![entry("echo", Some(1), Some(ModelState::Ready), "")];
+        if !only_ready {
+            entries.push(entry("b", Some(2), Some(ModelState::Unavailable), "unloaded"));
+            entries.push(entry("c", None, None, ""));
+        }
+        Ok(entries)
+    }
+
+    fn load_model(
+        &self,
+        _: Pass<api::ModelRepository>,
+        name: &str,
+        parameters: LoadParameters,
+    ) -> Result<(), Status> {
+        self.check(name, None)?;
+        let LoadParameters { config, files } = parameters;
+        let with = config.map(|config| format!(" config {config}")).unwrap_or_default();
+        let files: String =
+            files.iter().map(|(path, content)| format!(" {path} {content:?}")).collect();
+        self.order(format!("load {name}{with}{files}"));
+        if name == "broken" { Err(Status::internal("failed to load 'broken'")) } else { Ok(()) }
+    }
+
+    fn unload_model(
+        &self,
+        _: Pass<api::ModelRepository>,
+        name: &str,
+        unload_dependents: bool,
+    ) -> Result<(), Status> {
+        self.check(name, None)?;
+        self.order(format!("unload {name} {unload_dependents}"));
+        Ok(())
+    }
+}

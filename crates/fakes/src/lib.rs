@@ -1,0 +1,127 @@
+//! A server without models, for the tests of doors: it returns inputs as outputs, or
+//! misbehaves as the name of the model says.
+//!
+//! Only tests, examples and fuzz targets use this crate. It never becomes part of a program.
+//!
+//! ```
+//! use galatea_fakes::FakeServer;
+//! use galatea_infer::{Pass, ServerControl};
+//!
+//! let (server, _held) = FakeServer::new();
+//! assert!(server.model_ready(Pass::in_process(), "echo", None).unwrap());
+//! assert!(!server.model_ready(Pass::in_process(), "unknown", None).unwrap());
+//! ```
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "only tests use this")]
+
+mod control;
+mod service;
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, mpsc};
+
+use galatea_infer::{InferenceRequest, ResponseSender};
+use galatea_protocol::inference::{ModelConfig, ModelInput, ModelOutput};
+use galatea_tensor::DataType;
+
+pub use service::echo;
+
+/// A request to which the test responds.
+pub type HeldRequest = (InferenceRequest, ResponseSender);
+
+/// Something that the server does once, on the thread that asks it.
+pub type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
+
+/// A server with every model but `unknown`, each with every version but 9, which is not
+/// ready.
+///
+/// The names of some models select what the server does, unless it is
+/// [plain](FakeServer::plain):
+///
+/// | name | requests |
+/// |---|---|
+/// | `held`, `decoupled` | wait for the test |
+/// | `thread` | are responded to on another thread |
+/// | `split` | get a response, then its end |
+/// | `twice` | get two responses |
+/// | `silent` | get no response |
+/// | `refusing`, `dropping`, `panicking` | fail |
+/// | `buggy` | panic already when the model is looked up |
+/// | `broken` | the model can't be loaded |
+pub struct FakeServer {
+    /// The configuration and interface of every model.
+    pub model: ModelConfig,
+    /// How many requests have arrived.
+    pub requests: AtomicU64,
+    /// Whether requests wait for the test, whatever their model is.
+    pub holds_all: AtomicBool,
+    /// Whether server and models are not ready.
+    pub is_unready: AtomicBool,
+    /// Whether the server is being stopped.
+    pub is_stopping: AtomicBool,
+    /// The loads and unloads, one text each. A plain server keeps none.
+    pub orders: Mutex<Vec<String>>,
+    /// Called when an inference starts.
+    pub before_inference: Hook,
+    /// Called when the statistics of all models are read.
+    pub before_statistics: Hook,
+    /// How often the statistics of all models were read.
+    pub statistics_reads: AtomicU64,
+    names_have_effects: bool,
+    hold: Box<dyn Fn(HeldRequest) + Send + Sync>,
+}
+
+impl FakeServer {
+    /// A server, and the requests that it holds.
+    #[must_use]
+    pub fn new() -> (Self, mpsc::Receiver<HeldRequest>) {
+        let (held, inbox) = mpsc::channel();
+        (Self::with_hold(move |request| held.send(request).unwrap()), inbox)
+    }
+
+    /// A server that gives the requests that it holds to `hold`.
+    #[must_use]
+    pub fn with_hold(hold: impl Fn(HeldRequest) + Send + Sync + 'static) -> Self {
+        Self {
+            model: model(DataType::Uint8),
+            requests: AtomicU64::new(0),
+            holds_all: AtomicBool::new(false),
+            is_unready: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
+            orders: Mutex::default(),
+            before_inference: Mutex::default(),
+            before_statistics: Mutex::default(),
+            statistics_reads: AtomicU64::new(0),
+            names_have_effects: true,
+            hold: Box::new(hold),
+        }
+    }
+
+    /// A server that returns the inputs of all requests at once, whatever their model is.
+    #[must_use]
+    pub fn plain() -> Self {
+        Self { names_have_effects: false, model: model(DataType::Fp32), ..Self::with_hold(drop) }
+    }
+
+    /// The same server, except that it gives all requests to `hold`.
+    #[must_use]
+    pub fn holding_all(self, hold: impl Fn(HeldRequest) + Send + Sync + 'static) -> Self {
+        Self { holds_all: AtomicBool::new(true), hold: Box::new(hold), ..self }
+    }
+}
+
+/// A model with one input and one output of any length.
+fn model(datatype: DataType) -> ModelConfig {
+    let data_type = datatype.config_number();
+    let input =
+        ModelInput { name: "INPUT0".into(), data_type, dims: vec![-1], ..Default::default() };
+    let output =
+        ModelOutput { name: "OUTPUT0".into(), data_type, dims: vec![-1], ..Default::default() };
+    ModelConfig {
+        backend: String::from("identity"),
+        input: vec![input],
+        output: vec![output],
+        ..Default::default()
+    }
+}
