@@ -25,6 +25,18 @@ GOOD_REQUEST = {
 }
 
 
+def write_identity(repository: pathlib.Path, name: str, extra: str = "") -> pathlib.Path:
+    """Writes an identity model, which needs no files."""
+    folder = repository / name
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(
+        'backend: "identity" max_batch_size: 8 '
+        'input { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] } '
+        'output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] } ' + extra
+    )
+    return folder
+
+
 def peak_kilobytes(server: Server) -> int:
     """The largest resident memory since the last `reset_peak`."""
     status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()

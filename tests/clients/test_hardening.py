@@ -1,18 +1,16 @@
 """One test for each way in which hostile input once cost more than it may.
 
 Each ends with a live server, a good response and memory near where it was: see
-`resilience.unharmed`.
+`resilience.unharmed`. Those about connections are in `test_hardening_connections.py`.
 """
 
 from __future__ import annotations
 
 import base64
 import concurrent.futures
-import contextlib
 import json
 import pathlib
 import shutil
-import threading
 import urllib.parse
 from collections.abc import Iterator
 from typing import Any
@@ -21,8 +19,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from conftest import StartServer
-from latch import Latch
-from raw_http import Connection, get, post
+from raw_http import Connection, post
 from resilience import (
     GOOD_MODEL,
     GOOD_REQUEST,
@@ -33,6 +30,7 @@ from resilience import (
     infer_message,
     refusal,
     unharmed,
+    write_identity,
 )
 from server import HEADER_LENGTH, Reply, Server, wait_until
 
@@ -80,18 +78,6 @@ def identity_config(name: str) -> dict[str, Any]:
         "input": [{"name": "INPUT0", **tensor}],
         "output": [{"name": "OUTPUT0", **tensor}],
     }
-
-
-def write_identity(repository: pathlib.Path, name: str, extra: str = "") -> pathlib.Path:
-    """Writes an identity model, which needs no files."""
-    folder = repository / name
-    (folder / "1").mkdir(parents=True)
-    (folder / "config.pbtxt").write_text(
-        'backend: "identity" max_batch_size: 8 '
-        'input { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] } '
-        'output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] } ' + extra
-    )
-    return folder
 
 
 def load(server: Server, model: str, parameters: dict[str, Any] | None = None) -> Reply:
@@ -628,208 +614,3 @@ def test_load_errors_name_neither_directories_nor_the_process(
                 assert str(repository) not in text
                 assert process not in text, text
         shutil.rmtree(broken)
-
-
-# Finding 1: scraping.
-
-
-SCRAPERS = 10
-SCRAPES_IN_A_ROW = 20
-
-ONE_ROUND = {
-    "inputs": [{"name": "ROUNDS", "shape": [1, 1], "datatype": "INT64", "data": [1]}],
-}
-
-
-def inferences(server: Server, path: str) -> int:
-    """How often the model has executed, by one of the pages with statistics."""
-    if path == "/metrics":
-        name = 'nv_inference_count{model="onnx_slow",version="1"}'
-        (line,) = (line for line in server.metrics().splitlines() if line.startswith(name))
-        return int(float(line.split()[-1]))
-    (entry,) = (
-        entry
-        for entry in server.get("/v2/models/stats").json()["model_stats"]
-        if entry["name"] == "onnx_slow"
-    )
-    return entry["inference_count"]
-
-
-def test_scraping_leaves_room_for_inference_and_stays_exact(server: Server) -> None:
-    """Pipelined scrapes hold up no inference, and no page is older than the request for it."""
-    stop = threading.Event()
-    pages = get("/v2/models/stats") + get("/v2/models/onnx_slow/scheduler")
-
-    def scrape() -> None:
-        with Connection(server) as connection:
-            while not stop.is_set():
-                connection.send(pages * SCRAPES_IN_A_ROW)
-                for _ in range(2 * SCRAPES_IN_A_ROW):
-                    status, body = connection.read_response() or (0, b"")
-                    assert status == 200 and json.loads(body)
-
-    with concurrent.futures.ThreadPoolExecutor(SCRAPERS) as pool:
-        scrapers = [pool.submit(scrape) for _ in range(SCRAPERS)]
-        try:
-            count = inferences(server, "/metrics")
-            for path in ["/metrics", "/v2/models/stats"] * 10:
-                assert server.infer("onnx_slow", ONE_ROUND).status == 200
-                count += 1
-                assert inferences(server, path) == count
-        finally:
-            stop.set()
-    for scraper in scrapers:
-        scraper.result()
-
-
-#: A head; the transfer coding is to be filled in.
-CHUNKED = (
-    b"POST /v2/models/identity_int32/infer HTTP/1.1\r\nHost: x\r\n"
-    b"Transfer-Encoding: %s\r\n\r\n"
-)
-
-
-def test_the_number_of_connections_is_limited(
-    start_server: StartServer, tmp_path: pathlib.Path
-) -> None:
-    """Idle connections make room for new ones; while all are busy, a new one is refused."""
-    latch = Latch(tmp_path, "busy")
-    body = json.dumps(latch.request(7)).encode()
-    with start_server(tmp_path, "--connection-limit=4") as server, latch:
-        server.wait_until_ready()
-        with contextlib.ExitStack() as stack:
-            idle = [stack.enter_context(Connection(server)) for _ in range(20)]
-            wait_until(server.is_live, 30, "idle connections make room")
-            wait_until(
-                lambda: sum(one.has_something_to_read() for one in idle) >= 16,
-                30,
-                "idle connections are closed",
-            )
-            busy: list[Connection] = []
-
-            def has_four_requests() -> bool:
-                # One may have been closed before its request arrived.
-                busy[:] = [one for one in busy if not one.has_something_to_read()]
-                while len(busy) < 4:
-                    busy.append(stack.enter_context(Connection(server)))
-                    busy[-1].send(post("/v2/models/busy/infer", body))
-                return server.pending("busy") == 3
-
-            wait_until(has_four_requests, 30, "one request executes and three wait")
-
-            def is_refused() -> bool:
-                return server.get("/v2/health/live").status == 503
-
-            wait_until(is_refused, 30, "all places are taken")
-            reply = server.get("/v2/health/live")
-            assert (reply.status, reply.error()) == (503, "The server has too many connections")
-            assert (reply.headers["Retry-After"], reply.headers["Connection"]) == ("1", "close")
-            # Metrics have places of their own.
-            assert "nv_inference_count" in server.metrics()
-            latch.open()
-            for connection in busy:
-                assert (connection.read_response() or (0, b""))[0] == 200
-        wait_until(server.is_live, 30, "there are places again")
-
-
-def test_slow_heads_and_stalled_bodies_end(
-    start_server: StartServer, tmp_path: pathlib.Path
-) -> None:
-    """Hundreds of them leave a good client alone, and get 408."""
-    flags = ["--connection-head-timeout=1", "--connection-stall-timeout=1"]
-    with start_server(tmp_path, *flags) as server, contextlib.ExitStack() as stack:
-        server.wait_until_ready()
-        good = stack.enter_context(Connection(server))
-        slow = [stack.enter_context(Connection(server)) for _ in range(400)]
-        request = post("/v2/repository/index", b"{}" * 10)
-        for index, connection in enumerate(slow):
-            connection.send(request[: 40 if index % 2 == 0 else -5])
-        for connection in slow:
-            status, body = connection.read_response() or (0, b"")
-            assert status == 408 and b"did not arrive in time" in body
-            assert connection.is_closed_by_server()
-        good.send(get("/v2/health/live"))
-        assert (good.read_response() or (0, b""))[0] == 200
-
-
-@pytest.mark.parametrize("coding", ["gzip, chunked", "chunked, chunked", "gzip", "identity"])
-def test_other_transfer_codings_are_refused(server: Server, coding: str) -> None:
-    """A body whose end two readers see in two places is not read."""
-    with Connection(server) as connection:
-        connection.send(CHUNKED % coding.encode(), b"2\r\n{}\r\n0\r\n\r\n")
-        assert (connection.read_response() or (0, b""))[0] == 400
-        assert connection.is_closed_by_server()
-
-
-@pytest.mark.parametrize(
-    "chunks", ["zz\r\nabc\r\n", "-3\r\nabc\r\n", "3\r\nabcde\r\n", "3\nabc\r\n"]
-)
-def test_malformed_chunks_are_refused(server: Server, chunks: str) -> None:
-    """The client is told before its connection is closed."""
-    with Connection(server) as connection:
-        connection.send(CHUNKED % b"chunked", chunks.encode(), b"0\r\n\r\n")
-        status, body = connection.read_response() or (0, b"")
-        assert (status, json.loads(body)["error"]) == (
-            400,
-            "the chunks of the request's body are malformed",
-        )
-        assert connection.is_closed_by_server()
-
-
-def test_every_chunk_with_content_counts(server: Server) -> None:
-    """Also those of 512 bytes, and none more than Triton takes."""
-    chunk = b"200\r\n" + b" " * 512 + b"\r\n"
-    for count, expected in [(65_536, 200), (65_537, 400)]:
-        with Connection(server) as connection:
-            head = CHUNKED.replace(b"models/identity_int32/infer", b"repository/index")
-            connection.send(head % b"chunked")
-            connection.send_while_accepted([b"2\r\n{}\r\n", chunk * (count - 1), b"0\r\n\r\n"])
-            assert (connection.read_response() or (0, b""))[0] == expected
-
-
-def test_a_client_that_sends_no_more_gets_its_response(
-    start_server: StartServer, tmp_path: pathlib.Path
-) -> None:
-    """The end of what it sends isn't the end of what it reads."""
-    latch = Latch(tmp_path, "busy")
-    body = json.dumps(latch.request(7)).encode()
-    with start_server(tmp_path) as server, latch:
-        server.wait_until_ready()
-        with Connection(server) as connection:
-            connection.send(post("/v2/models/busy/infer", body))
-            connection.finish_sending()
-            wait_until(lambda: server.is_executing("busy"), 30, "a request is executed")
-            latch.open()
-            status, response = connection.read_response() or (0, b"")
-            assert (status, json.loads(response)["outputs"][0]["data"]) == (200, [7])
-
-
-@pytest.mark.parametrize("path", ["/v2/absent", "/v2/health/live", "/v2/trace/setting"])
-def test_refused_bodies_in_pieces_break_no_pipe(server: Server, path: str) -> None:
-    """The response arrives whatever is still to be sent, and the connection goes on."""
-    request = post(path, b"x" * 16_000)
-    for _ in range(20):
-        with Connection(server) as connection:
-            pieces = [request[start : start + 1000] for start in range(0, len(request), 1000)]
-            assert connection.send_while_accepted(pieces)
-            assert (connection.read_response() or (0, b""))[0] >= 400
-            connection.send(get("/v2/health/live"))
-            assert connection.read_response() == (200, b"")
-
-
-def test_headers_are_forwarded_as_they_were_sent(
-    start_server: StartServer, repository: pathlib.Path
-) -> None:
-    """Names keep their case: only exact names are reserved. Tests of the doors see values."""
-    flags = [EXPLICIT, f"--load-model={GOOD_MODEL}", "--http-header-forward-pattern=.*iority|_"]
-    with start_server(repository, *flags) as server:
-        server.wait_until_ready()
-        path = f"/v2/models/{GOOD_MODEL}/infer"
-        for line in ["MY_Header: abc ", "MY_Empty:", "Priority: 3", "Triton_x: 1"]:
-            with Connection(server) as connection:
-                connection.send(post(path, json.dumps(GOOD_REQUEST).encode(), line))
-                assert (connection.read_response() or (0, b""))[0] == 200
-        with Connection(server) as connection:
-            connection.send(post(path, json.dumps(GOOD_REQUEST).encode(), "priority: 3"))
-            status, body = connection.read_response() or (0, b"")
-            assert status == 400 and b"Header 'priority' is reserved" in body

@@ -317,6 +317,24 @@ pub trait Instance: Send {
     fn guarantee(&self) -> ExecutionGuarantee {
         ExecutionGuarantee::Unspecified
     }
+
+    /// What ends an execution from another thread; `None` if nothing can. The engine asks
+    /// once, before the first execution.
+    fn terminator(&self) -> Option<Arc<dyn Terminator>> {
+        None
+    }
+}
+
+/// Ends an execution of its instance whose requests are all cancelled.
+///
+/// The engine calls it from another thread than the one that executes. Neither call blocks.
+pub trait Terminator: Send + Sync {
+    /// Makes the execution in progress end soon. May be called again while it goes on.
+    fn terminate(&self);
+
+    /// Takes that back. The engine calls it between the end of that execution and the
+    /// beginning of the next.
+    fn reset(&self);
 }
 
 /// What an instance guarantees about its executions. Each guarantee includes the

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use galatea_stdx::{Condvar, Lock};
 
-/// What an alarm is for: a dispatcher.
+/// What an alarm is for: a dispatcher, or a lane that executes.
 pub(crate) trait AlarmHandler: Send + Sync {
     /// The alarm fired.
     fn alarm_fired(&self);
@@ -80,7 +80,8 @@ impl Timer {
     ///
     /// A handler's earlier alarm is removed: it would fire, find nothing to do, and be set
     /// again, so that the number of alarms would grow while requests wait. There is at most
-    /// one alarm per loaded model, so that a scan of all of them is cheap.
+    /// one alarm per loaded model, and one per instance that executes, so that a scan of all
+    /// of them is cheap.
     pub(crate) fn set(&self, at: Instant, handler: Weak<dyn AlarmHandler>) {
         let mut state = self.shared.state.lock("set an alarm");
         state.alarms.retain(|Reverse(alarm)| !alarm.handler.ptr_eq(&handler));

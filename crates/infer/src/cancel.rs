@@ -30,6 +30,12 @@ impl CancelToken {
         Self { shared: Some(Arc::default()) }
     }
 
+    /// Whether the request can ever be cancelled.
+    #[must_use]
+    pub const fn can_be_cancelled(&self) -> bool {
+        self.shared.is_some()
+    }
+
     /// Whether the request is cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
@@ -106,7 +112,10 @@ mod tests {
         count(&cleared);
         cleared.clear_hooks();
         cleared.cancel();
-        CancelToken::default().cancel();
+        assert!(cleared.can_be_cancelled());
+        let never = CancelToken::default();
+        never.cancel();
+        assert!(!never.can_be_cancelled() && !never.is_cancelled());
         assert_eq!(runs.load(Ordering::Relaxed), 3);
     }
 }

@@ -8,6 +8,7 @@
 //! | [`EnsembleRun`], [`StepGates`] | which steps of an ensemble's request start |
 //! | [`ReplyOrder`] | when a reply may be sent, if replies keep the order of requests |
 //! | [`Lifecycle`] | which models are loaded and unloaded |
+//! | [`ExecutionWatch`] | which executions are ended because no client waits for them |
 //!
 //! Each is a state machine: it takes an event, and the time where it matters, and returns
 //! actions. Its driver in another crate owns it, holds the only lock, reads the clock and
@@ -66,6 +67,7 @@ mod batch_strategy;
 mod batcher;
 mod ensemble;
 mod event;
+mod execution_watch;
 mod ids;
 mod lane_pool;
 mod lifecycle;
@@ -90,6 +92,7 @@ pub use ensemble::{
     StepGates, StepIndex, StepSpec, TensorIndex,
 };
 pub use event::{Action, Actions, Event, FailReason, Release};
+pub use execution_watch::{ExecutionWatch, Look, WATCH_INTERVAL_NS};
 pub use ids::{InstanceId, RequestInfo, RequestKey, SequenceKey, SequencePosition, ShapeClassId};
 pub use lifecycle::{
     BlockReason, DesiredModel, Lifecycle, LifecycleAction, LifecycleEvent, LifecycleStatus,

@@ -262,8 +262,11 @@ pub(crate) struct RunOptions {
     api: ApiTable,
 }
 
-// SAFETY: the options are not bound to a thread, and runs only read them.
+// SAFETY: the options are not bound to a thread.
 unsafe impl Send for RunOptions {}
+// SAFETY: behind a shared reference runs read the options, and a flag is set that the library
+// documents to be set by other threads while a run goes on.
+unsafe impl Sync for RunOptions {}
 
 impl RunOptions {
     /// The library's defaults.
@@ -290,6 +293,24 @@ impl RunOptions {
                 value.as_ptr(),
             ))
         }
+    }
+
+    /// Makes the runs with these options fail soon: those in progress, and later ones.
+    pub(crate) fn terminate(&self) {
+        // SAFETY: the options are alive, and any thread may set the flag.
+        let set =
+            unsafe { self.api.check((self.api.table().RunOptionsSetTerminate)(self.raw.as_ptr())) };
+        // The library never fails to set a flag. The run would go on as if it were not set.
+        drop(set);
+    }
+
+    /// Lets later runs go on to their ends.
+    pub(crate) fn reset_terminate(&self) {
+        // SAFETY: as above.
+        let reset = unsafe {
+            self.api.check((self.api.table().RunOptionsUnsetTerminate)(self.raw.as_ptr()))
+        };
+        drop(reset);
     }
 
     pub(super) const fn as_ptr(&self) -> *const OrtRunOptions {

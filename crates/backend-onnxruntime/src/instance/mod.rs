@@ -8,7 +8,7 @@ mod state_memory;
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_backend::{ExecutionGuarantee, Host, Instance, RefusedBatch};
+use galatea_backend::{ExecutionGuarantee, Host, Instance, RefusedBatch, Terminator};
 use galatea_infer::{ExecutionTimes, FailureReason, InferenceResponse, PendingRequest, Status};
 use galatea_stdx::WakeBatch;
 use smallvec::SmallVec;
@@ -25,7 +25,8 @@ pub(crate) struct OnnxInstance {
     session: Arc<Session>,
     signature: Arc<ModelSignature>,
     guarantee: ExecutionGuarantee,
-    run_options: RunOptions,
+    /// Shared with those who end a run.
+    run_options: Arc<RunOptions>,
     /// Requests may have separate inputs for a host policy.
     host_policy: String,
     arenas: InputArenas,
@@ -58,7 +59,7 @@ impl OnnxInstance {
             session,
             signature,
             guarantee,
-            run_options,
+            run_options: Arc::new(run_options),
             host_policy,
             arenas,
             state_memory,
@@ -81,6 +82,10 @@ impl OnnxInstance {
                 for (pending, result) in requests.into_iter().zip(results) {
                     complete(pending, result, &times);
                 }
+            }
+            // The run was ended because of that, or its error has no reader any more.
+            Err(_) if are_all_cancelled(&requests) => {
+                fail_cancelled(requests, "request cancelled during its execution");
             }
             Err(status) => {
                 for pending in requests {
@@ -168,15 +173,22 @@ fn complete(mut pending: PendingRequest, result: RequestResult, times: &Executio
     pending.complete(response, times);
 }
 
+fn are_all_cancelled(requests: &[PendingRequest]) -> bool {
+    let is_cancelled =
+        |one: &PendingRequest| one.is_padding() || one.request().cancel.is_cancelled();
+    requests.iter().all(is_cancelled)
+}
+
+fn fail_cancelled(requests: Vec<PendingRequest>, why: &'static str) {
+    for pending in requests {
+        pending.fail(Status::cancelled(why), FailureReason::Canceled);
+    }
+}
+
 impl Instance for OnnxInstance {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
-        let is_cancelled =
-            |one: &PendingRequest| one.is_padding() || one.request().cancel.is_cancelled();
-        if requests.iter().all(is_cancelled) {
-            for pending in requests {
-                let status = Status::cancelled("request cancelled before its execution");
-                pending.fail(status, FailureReason::Canceled);
-            }
+        if are_all_cancelled(&requests) {
+            fail_cancelled(requests, "request cancelled before its execution");
             return Ok(());
         }
         for group in groups::split(&self.signature, requests) {
@@ -187,5 +199,20 @@ impl Instance for OnnxInstance {
 
     fn guarantee(&self) -> ExecutionGuarantee {
         self.guarantee
+    }
+
+    fn terminator(&self) -> Option<Arc<dyn Terminator>> {
+        Some(self.run_options.clone())
+    }
+}
+
+/// Ends the run that an instance makes with its options. Only that instance uses them.
+impl Terminator for RunOptions {
+    fn terminate(&self) {
+        Self::terminate(self);
+    }
+
+    fn reset(&self) {
+        self.reset_terminate();
     }
 }

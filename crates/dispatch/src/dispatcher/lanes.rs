@@ -92,7 +92,7 @@ impl Dispatcher {
             lanes.into_iter().map(|lane| (next_id(), Arc::new(lane))).collect();
         self.register(&lanes)?;
         for (instance, lane) in &lanes {
-            if let Err(status) = lane.start(*instance, &this) {
+            if let Err(status) = lane.start(*instance, &this, &self.timer) {
                 lanes.iter().for_each(|(instance, _)| self.unregister(*instance));
                 lanes.iter().for_each(|(_, lane)| lane.stop());
                 lanes.iter().for_each(|(_, lane)| lane.join());

@@ -13,10 +13,14 @@
 //!   for nothing, and its execution time depends on the shapes and sizes of inputs alone.
 //!
 //! Predictions come from the lane's past executions: see [`predictor`].
+//!
+//! An execution that takes long, on the lane's thread, is ended when its clients have left:
+//! see [`watch`].
 
 mod predictor;
 #[cfg(test)]
 mod tests;
+mod watch;
 mod worker;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,18 +28,20 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use galatea_backend::{ExecutionGuarantee, ExecutionPolicy, Instance, LogLevel};
+use galatea_backend::{ExecutionGuarantee, ExecutionPolicy, Instance, LogLevel, Terminator};
 use galatea_infer::{FailureReason, PendingRequest, Status};
 use galatea_policy::InstanceId;
 use galatea_stdx::{Inbox, InlineBudget, Lock};
 
 use self::predictor::LatencyPredictor;
+use self::watch::LaneWatch;
 use self::worker::Worker;
 use crate::LogSink;
 use crate::batch::ClosedBatch;
 use crate::host_policy::{ThreadBinding, run_bound};
 use crate::log::request_log;
 use crate::rate_limiter::ResourceRequirements;
+use crate::timer::Timer;
 
 /// What a lane works for: the dispatcher.
 pub(crate) trait LaneOwner: Send + Sync {
@@ -62,6 +68,7 @@ enum LaneKind {
         inbox: Arc<Inbox<ClosedBatch>>,
         instance: Arc<Lock<LaneInstance>>,
         guarantee: ExecutionGuarantee,
+        terminator: Option<Arc<dyn Terminator>>,
         thread: Lock<Option<JoinHandle<()>>>,
         /// For tests: a stack size so large that the thread can't be started.
         #[cfg(test)]
@@ -92,7 +99,7 @@ impl Lane {
         let kind = match policy {
             ExecutionPolicy::Inline => LaneKind::Threadless { instance: Lock::new(Some(instance)) },
             ExecutionPolicy::Blocking => {
-                let guarantee = instance.guarantee();
+                let (guarantee, terminator) = (instance.guarantee(), instance.terminator());
                 let predictor = LatencyPredictor::new(guarantee);
                 LaneKind::Threaded {
                     inbox: Arc::default(),
@@ -101,6 +108,7 @@ impl Lane {
                         predictor,
                     })),
                     guarantee,
+                    terminator,
                     thread: Lock::new(None),
                     #[cfg(test)]
                     stack_size: None,
@@ -146,13 +154,15 @@ impl Lane {
         }
     }
 
-    /// Starts the lane's thread if it has one.
+    /// Starts the lane's thread if it has one. The timer tells when to look at executions
+    /// that take long.
     pub(crate) fn start<O: LaneOwner + 'static>(
         &self,
         id: InstanceId,
         owner: &Arc<O>,
+        timer: &Timer,
     ) -> Result<(), Status> {
-        let LaneKind::Threaded { inbox, instance, thread, .. } = &self.kind else {
+        let LaneKind::Threaded { inbox, instance, terminator, thread, .. } = &self.kind else {
             return Ok(());
         };
         let worker = Worker {
@@ -160,6 +170,7 @@ impl Lane {
             instance: instance.clone(),
             inbox: inbox.clone(),
             owner: owner.clone(),
+            watch: terminator.clone().map(|one| LaneWatch::new(one, timer.clone())),
             name: self.name.clone(),
             log: self.log.clone(),
         };
@@ -211,7 +222,7 @@ impl Lane {
         let profile = predictor.inline_profile(&batch);
         match instance {
             Some(instance) if predictor.allows_inline_execution(profile) => {
-                let took = execute(instance.as_mut(), batch, owner, &self.name, &self.log);
+                let took = execute(instance.as_mut(), batch, owner, None, &self.name, &self.log);
                 predictor.observe(profile, took);
                 budget.charge(took);
                 Ok(())
@@ -225,7 +236,7 @@ impl Lane {
         if let LaneKind::Threadless { instance } = &self.kind
             && let Some(instance) = instance.lock("execute a batch").as_mut()
         {
-            let _took = execute(instance.as_mut(), batch, owner, &self.name, &self.log);
+            let _took = execute(instance.as_mut(), batch, owner, None, &self.name, &self.log);
         }
     }
 
@@ -267,6 +278,7 @@ fn execute(
     instance: &mut dyn Instance,
     batch: ClosedBatch,
     owner: &impl LaneOwner,
+    watch: Option<&LaneWatch>,
     name: &str,
     log: &LogSink,
 ) -> Duration {
@@ -274,6 +286,7 @@ fn execute(
     let execute = || {
         let requests = owner.assemble(batch);
         request_log::log_execution(log, name, &requests);
+        let _watched = watch.and_then(|watch| watch.begin(start, &requests));
         instance.execute(requests)
     };
     match catch_unwind(AssertUnwindSafe(execute)) {

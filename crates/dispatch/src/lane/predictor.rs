@@ -141,6 +141,12 @@ impl LatencyPredictor {
         profile.byte_size.is_some_and(is_expected)
     }
 
+    /// Whether the batch can't take long: it will probably be short, and a client can't make
+    /// it long by the values of its inputs.
+    pub(super) fn is_surely_short(&self, profile: BatchProfile) -> bool {
+        self.guarantee >= ExecutionGuarantee::Predictable && self.predicts_short_batch(profile)
+    }
+
     /// Learns from an execution.
     pub(super) fn observe(&mut self, profile: BatchProfile, took: Duration) {
         if let Some(byte_size) = profile.byte_size {

@@ -17,6 +17,7 @@ use std::time::Duration;
 use galatea_policy::InstanceId;
 use galatea_stdx::{Inbox, Lock, WakeBatch};
 
+use super::watch::LaneWatch;
 use super::{LaneInstance, LaneOwner, execute};
 use crate::LogSink;
 use crate::batch::ClosedBatch;
@@ -30,6 +31,8 @@ pub(super) struct Worker<O> {
     pub(super) instance: Arc<Lock<LaneInstance>>,
     pub(super) inbox: Arc<Inbox<ClosedBatch>>,
     pub(super) owner: Arc<O>,
+    /// `None` if nothing can end an execution.
+    pub(super) watch: Option<Arc<LaneWatch>>,
     pub(super) name: String,
     pub(super) log: LogSink,
 }
@@ -61,7 +64,8 @@ impl<O: LaneOwner> Worker<O> {
         // No wake-up waits for a batch that may be long, or that may wait for its receiver.
         wake_ups.prepare(predictor.predicts_short_batch(profile));
         let Some(instance) = instance else { return Duration::ZERO };
-        let took = execute(instance.as_mut(), batch, &*self.owner, &self.name, &self.log);
+        let watch = self.watch.as_deref().filter(|_| !predictor.is_surely_short(profile));
+        let took = execute(instance.as_mut(), batch, &*self.owner, watch, &self.name, &self.log);
         predictor.observe(profile, took);
         took
     }

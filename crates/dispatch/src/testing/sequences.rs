@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use galatea_backend::{
     Backend, ExecutionGuarantee, ExecutionPolicy, Host, Instance, LogLevel, Model, ModelFiles,
-    Placement, RefusedBatch,
+    Placement, RefusedBatch, Terminator,
 };
 use galatea_config::ModelSpec;
 use galatea_infer::{
@@ -58,6 +58,7 @@ type Script = dyn Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + S
 pub(crate) struct ScriptedBackend {
     policy: ExecutionPolicy,
     guarantee: ExecutionGuarantee,
+    terminator: Option<Arc<dyn Terminator>>,
     script: Arc<Script>,
 }
 
@@ -66,11 +67,16 @@ impl ScriptedBackend {
         policy: ExecutionPolicy,
         script: impl Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + Sync + 'static,
     ) -> Self {
-        Self { policy, guarantee: ExecutionGuarantee::Unspecified, script: Arc::new(script) }
+        let (guarantee, terminator) = (ExecutionGuarantee::Unspecified, None);
+        Self { policy, guarantee, terminator, script: Arc::new(script) }
     }
 
     pub(crate) fn with_guarantee(self, guarantee: ExecutionGuarantee) -> Self {
         Self { guarantee, ..self }
+    }
+
+    pub(crate) fn with_terminator(self, terminator: Arc<dyn Terminator>) -> Self {
+        Self { terminator: Some(terminator), ..self }
     }
 
     /// Adds each request's input to its sequence's sum.
@@ -110,6 +116,10 @@ impl Instance for ScriptedBackend {
 
     fn guarantee(&self) -> ExecutionGuarantee {
         self.guarantee
+    }
+
+    fn terminator(&self) -> Option<Arc<dyn Terminator>> {
+        self.terminator.clone()
     }
 }
 

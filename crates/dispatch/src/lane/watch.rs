@@ -1,0 +1,119 @@
+//! Ends the executions that no client waits for any more.
+//!
+//! [`ExecutionWatch`] decides; this is its driver. The timer's thread looks at a lane that
+//! executes, and tells the instance to end an execution that takes long and whose requests
+//! are all cancelled.
+//!
+//! **Never a later execution.** The lock is held while the instance is told to end, and the
+//! lane's thread takes it behind each execution, where it takes back what the instance was
+//! told. So the instance is told only while the execution looked at is in progress.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use galatea_backend::Terminator;
+use galatea_infer::{CancelToken, PendingRequest};
+use galatea_policy::{ExecutionWatch, Time};
+use galatea_stdx::Lock;
+
+use crate::timer::{AlarmHandler, Timer};
+
+/// Watches the executions of one lane.
+pub(super) struct LaneWatch {
+    terminator: Arc<dyn Terminator>,
+    timer: Timer,
+    /// Where the time of the decision starts.
+    epoch: Instant,
+    /// For alarms.
+    this: Weak<Self>,
+    state: Lock<WatchState>,
+}
+
+#[derive(Default)]
+struct WatchState {
+    decision: ExecutionWatch,
+    /// Those of the execution in progress. Kept for its memory.
+    tokens: Vec<CancelToken>,
+}
+
+/// An execution in progress. It is over when this is dropped.
+pub(super) struct WatchedExecution<'w> {
+    watch: &'w LaneWatch,
+}
+
+impl LaneWatch {
+    pub(super) fn new(terminator: Arc<dyn Terminator>, timer: Timer) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            terminator,
+            timer,
+            epoch: Instant::now(),
+            this: this.clone(),
+            state: Lock::default(),
+        })
+    }
+
+    /// Watches the execution of these requests, which begins at `start`. `None` if it must
+    /// not be ended: if one of the requests can't be cancelled, or belongs to a sequence,
+    /// whose state it changes whether its client waits or not.
+    pub(super) fn begin(
+        &self,
+        start: Instant,
+        requests: &[PendingRequest],
+    ) -> Option<WatchedExecution<'_>> {
+        let may_end = |one: &PendingRequest| {
+            one.request().cancel.can_be_cancelled() && one.sequence().is_none()
+        };
+        if !requests.iter().all(may_end) {
+            return None;
+        }
+        let mut state = self.state.lock("watch an execution");
+        state.tokens.extend(requests.iter().map(|one| one.request().cancel.clone()));
+        let alarm = state.decision.begin(self.time_at(start));
+        drop(state);
+        self.set_alarm(alarm);
+        Some(WatchedExecution { watch: self })
+    }
+
+    fn end(&self) {
+        let mut state = self.state.lock("end an execution");
+        state.tokens.clear();
+        if state.decision.end() {
+            self.terminator.reset();
+        }
+    }
+
+    fn set_alarm(&self, alarm: Option<Time>) {
+        if let Some(at) = alarm {
+            self.timer.set(self.epoch + Duration::from_nanos(at.0), self.this.clone());
+        }
+    }
+
+    fn time_at(&self, instant: Instant) -> Time {
+        let nanoseconds = instant.saturating_duration_since(self.epoch).as_nanos();
+        Time(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+    }
+}
+
+impl AlarmHandler for LaneWatch {
+    fn alarm_fired(&self) {
+        let now = self.time_at(Instant::now());
+        let mut state = self.state.lock("look at an execution");
+        let are_all_cancelled = state.tokens.iter().all(CancelToken::is_cancelled);
+        let look = state.decision.look(now, are_all_cancelled);
+        if look.terminates {
+            self.terminator.terminate();
+        }
+        drop(state);
+        self.set_alarm(look.next);
+    }
+}
+
+impl Drop for WatchedExecution<'_> {
+    fn drop(&mut self) {
+        self.watch.end();
+    }
+}
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;
