@@ -117,6 +117,8 @@ def test_an_interval_may_be_allowed(start_server: StartServer, repository: pathl
         connection.call(SERVICE + "ModelStreamInfer", None)
         connection.send(ping() * 20)
         acknowledged(connection, 20)
+        # It is still open.
+        live(connection)
         with Http2Connection(server) as idle:
             idle.send(ping() * 4)
             assert idle.read_until(is_goaway).reason == ENHANCE_YOUR_CALM

@@ -12,12 +12,14 @@ import pytest
 import tritonclient.http
 from conftest import StartServer
 from raw_http import Connection
+from resilience import repeat
 from server import Program, Server, wait_until
 from test_command_line import run
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
 KEY, VALUE = "admin-key", "se=cret:1"
+RULE = f"model-repository:{KEY}={VALUE}"
 GRPC_KEY = f"triton-grpc-protocol-{KEY}"
 CATEGORIES = [
     "health",
@@ -198,48 +200,54 @@ def restricting(start_server: StartServer, models: pathlib.Path, *rules: str):  
     return start_server(models, "--model-control-mode=explicit", *flags)
 
 
+#: Spellings of a load that the gate sees.
+REFUSED_PATHS = [
+    "/v2/repository/models/m/load",
+    "/v2/repository/r/models/m/load",
+    "/v2/repository/models/models/m/load",
+    "/v2/repository/models/index/load",
+    "/v2/repository/models/m/load?key=value",
+    "http://other/v2/repository/models/m/load",
+]
+
+#: Spellings that lead nowhere.
+UNKNOWN_PATHS = [
+    "//v2/repository/models/m/load",
+    "/v2//repository/models/m/load",
+    "/V2/repository/models/m/load",
+    "/v2/repository/models/m/%6coad",
+    "/v2/x/../repository/models/m/load",
+    "/v2/repository/models/m/load/",
+    "/v2/repository/models/m/load;x",
+    "/invocations",
+    "/models",
+    "/models/m",
+    "/ping",
+    "/predict",
+]
+
+
 def test_cve_2026_24206_24207_every_other_way_to_an_administrative_call(
-    start_server: StartServer, tmp_path: pathlib.Path
+    start_server: StartServer, models: pathlib.Path
 ) -> None:
     """A restricted load is refused in every spelling of its path and at every door."""
-    rule = f"model-repository:{KEY}={VALUE}"
-    with restricting(start_server, tmp_path, rule) as server:
+    rules = [f"{kind}={RULE}" for kind in ["http-restricted-api", "grpc-restricted-protocol"]]
+    with start_server(models, *(f"--{rule}" for rule in rules)) as server:
         server.wait_until_ready()
-        for path in [
-            "/v2/repository/models/m/load",
-            "/v2/repository/r/models/m/load",
-            "/v2/repository/models/models/m/load",
-            "/v2/repository/models/index/load",
-            "/v2/repository/models/m/load?key=value",
-            "http://other/v2/repository/models/m/load",
-        ]:
+        load = "/inference.GRPCInferenceService/RepositoryModelLoad"
+
+        def attempt() -> None:
             with Connection(server) as connection:
-                connection.send(f"POST {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-                response = connection.read_response()
-            assert response is not None and response[0] == 403, (path, response)
-        for path in [
-            "//v2/repository/models/m/load",
-            "/v2//repository/models/m/load",
-            "/V2/repository/models/m/load",
-            "/v2/repository/models/m/%6coad",
-            "/v2/x/../repository/models/m/load",
-            "/v2/repository/models/m/load/",
-            "/v2/repository/models/m/load;x",
-            "/invocations",
-            "/models",
-            "/models/m",
-            "/ping",
-            "/predict",
-        ]:
-            with Connection(server) as connection:
-                connection.send(f"POST {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-                response = connection.read_response()
-            assert response is not None and response[0] == 404, (path, response)
-        with grpc.insecure_channel(server.grpc_url) as channel:
-            name = "/inference.GRPCInferenceService/RepositoryModelLoad"
-            assert call(channel, name) == ("UNAVAILABLE", GRPC_TEXT)
+                for path in [*REFUSED_PATHS, *UNKNOWN_PATHS]:
+                    connection.send(f"POST {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                    status, _ = connection.read_response() or (0, b"")
+                    assert status == (403 if path in REFUSED_PATHS else 404), path
             # The header of HTTP is none of gRPC.
-            assert call(channel, name, (KEY, VALUE)) == ("UNAVAILABLE", GRPC_TEXT)
+            for metadata in [(), ((KEY, VALUE),)]:
+                assert call(channel, load, *metadata) == ("UNAVAILABLE", GRPC_TEXT)
+
+        with grpc.insecure_channel(server.grpc_url) as channel:
+            repeat(server, attempt)
 
 
 @pytest.mark.parametrize("name", ["sequence_id", "priority", "timeout", "triton_x", "headers"])

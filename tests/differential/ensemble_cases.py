@@ -41,7 +41,6 @@ ENSEMBLES = [
     "pipeline_parallel",
 ]
 
-#: The reason where an error of a step is passed on.
 #: The reason of every configuration.
 NEWER = "max_inflight_requests came after the version that was recorded"
 #: The reason where steps are left out.

@@ -288,33 +288,60 @@ mod tests {
         check("/v2/systemsharedmemory/region//status", "none");
     }
 
+    /// Every endpoint below `/v2`, by the category that Triton gives it.
+    const PATHS: [(Category, &str); 9] = [
+        (Category::Health, "/health/live /health/ready /models/m/ready /models/m/versions/1/ready"),
+        (Category::Metadata, " /models/m /models/m/versions/1"),
+        (Category::Inference, "/models/m/infer /models/m/generate /models/m/generate_stream"),
+        (Category::ModelConfig, "/models/m/config /models/m/versions/1/config"),
+        (Category::Statistics, "/models/stats /models/m/stats /models/m/scheduler"),
+        (
+            Category::ModelRepository,
+            "/repository/index /repository/r/index /repository/models/m/load \
+             /repository/r/models/m/unload",
+        ),
+        (
+            Category::SharedMemory,
+            "/systemsharedmemory/status /systemsharedmemory/region/r/register \
+             /cudasharedmemory/unregister /cudasharedmemory/region/r/status",
+        ),
+        (Category::Trace, "/trace/setting /models/m/trace/setting"),
+        (Category::Logging, "/logging"),
+    ];
+
     #[test]
     fn every_endpoint_has_the_category_of_triton() {
-        for (category, paths) in [
-            (Category::Health, "health/live health/ready models/m/ready models/m/versions/1/ready"),
-            (Category::Metadata, "models/m models/m/versions/1"),
-            (Category::Inference, "models/m/infer models/m/generate models/m/generate_stream"),
-            (Category::ModelConfig, "models/m/config models/m/versions/1/config"),
-            (Category::Statistics, "models/stats models/m/stats models/m/scheduler"),
-            (
-                Category::ModelRepository,
-                "repository/index repository/r/index repository/models/m/load \
-                 repository/r/models/m/unload",
-            ),
-            (
-                Category::SharedMemory,
-                "systemsharedmemory/status systemsharedmemory/region/r/register \
-                 cudasharedmemory/unregister cudasharedmemory/region/r/status",
-            ),
-            (Category::Trace, "trace/setting models/m/trace/setting"),
-            (Category::Logging, "logging"),
-        ] {
-            for path in paths.split_whitespace() {
-                let path = format!("/v2/{path}");
+        for (category, paths) in PATHS {
+            for path in paths.split(' ') {
+                let path = format!("/v2{path}");
                 assert_eq!(Route::of(&path).unwrap().category(), category, "{path}");
             }
         }
-        assert_eq!(Route::of("/v2").unwrap().category(), Category::Metadata);
+    }
+
+    /// The names of the variants of an enumeration in this file.
+    fn variants(name: &str) -> Vec<&'static str> {
+        let (_, body) = include_str!("route.rs").split_once(&format!("enum {name}")).unwrap();
+        let (body, _) = body.split_once("\n}").unwrap();
+        let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
+        let is_variant = |line: &&str| line.starts_with(|first: char| first.is_ascii_uppercase());
+        let end = |first: char| !first.is_ascii_alphanumeric();
+        lines.filter(is_variant).filter_map(|line| line.split(end).next()).collect()
+    }
+
+    #[test]
+    fn no_endpoint_is_without_a_category_of_triton() {
+        let paths = PATHS.iter().flat_map(|(_, paths)| paths.split(' '));
+        let routes: Vec<String> =
+            paths.map(|path| format!("{:?}", Route::of(&format!("/v2{path}")).unwrap())).collect();
+        for route in variants("Route<'a>") {
+            assert!(routes.iter().any(|shown| shown.starts_with(route)), "PATHS lacks {route}");
+        }
+        for action in variants("ModelAction") {
+            let ending = format!("action: {action} }}");
+            let is_there = |shown: &String| shown.starts_with("Model ") && shown.ends_with(&ending);
+            assert!(routes.iter().any(is_there), "PATHS lacks {action}");
+        }
     }
 
     #[test]
