@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import pathlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import grpc
 import pytest
 import tritonclient.http
 from conftest import StartServer
 from raw_http import Connection
-from resilience import repeat
+from resilience import GOOD_MODEL, repeat
 from server import Program, Server, wait_until
 from test_command_line import run
 from tritonclient.grpc import service_pb2
@@ -193,11 +193,14 @@ def test_the_metrics_are_not_restricted(restricted: tuple[Server, str]) -> None:
     assert "nv_" in server.metrics() or "# HELP" in server.metrics()
 
 
-def restricting(start_server: StartServer, models: pathlib.Path, *rules: str):  # noqa: ANN201
+def restricting(  # noqa: ANN201
+    start_server: StartServer, repository: pathlib.Path, *rules: str, models: Iterable[str] = ()
+):
     """A server with rules for both doors."""
     flags = [f"--http-restricted-api={rule}" for rule in rules]
     flags += [f"--grpc-restricted-protocol={rule}" for rule in rules]
-    return start_server(models, "--model-control-mode=explicit", *flags)
+    flags += [f"--load-model={model}" for model in models]
+    return start_server(repository, "--model-control-mode=explicit", *flags)
 
 
 #: Spellings of a load that the gate sees.
@@ -231,8 +234,7 @@ def test_cve_2026_24206_24207_every_other_way_to_an_administrative_call(
     start_server: StartServer, models: pathlib.Path
 ) -> None:
     """A restricted load is refused in every spelling of its path and at every door."""
-    rules = [f"{kind}={RULE}" for kind in ["http-restricted-api", "grpc-restricted-protocol"]]
-    with start_server(models, *(f"--{rule}" for rule in rules)) as server:
+    with restricting(start_server, models, RULE, models=[GOOD_MODEL]) as server:
         server.wait_until_ready()
         load = "/inference.GRPCInferenceService/RepositoryModelLoad"
 
