@@ -61,9 +61,9 @@ TAKEN: dict[str, tuple[str, dict[str, Any]]] = {
 
 #: What no reader takes.
 REFUSED = {
-    "no comma": ' "colour":1',
+    "no comma": ' "dynamic_batching":{}',
     "an unknown field": ',"colour":1',
-    "a number as a key": ",1:2",
+    "a number as a key": ',"parameters":{1:{"string_value":"v"}}',
     "a leading zero": ',"dynamic_batching":{"preferred_batch_size":[04]}',
     "a part of a number": ',"dynamic_batching":{"preferred_batch_size":[1.5]}',
     "two of a oneof": ',"dynamic_batching":{},"sequence_batching":{}',

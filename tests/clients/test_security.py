@@ -46,6 +46,7 @@ from test_hardening import (
     explicit,  # noqa: F401
     identity_config,
     load,
+    load_message,
     repository,  # noqa: F401
     unload,
     write_identity,
@@ -217,14 +218,20 @@ def test_cve_2026_24208_24209_names_that_lead_elsewhere(explicit: Server) -> Non
     def attempt() -> None:
         for name in names:
             assert load(explicit, name).status in (400, 404, 500)
-        with grpc_stub(explicit) as stub:
-            for name in names:
-                refusal(
-                    stub.RepositoryModelLoad,
-                    service_pb2.RepositoryModelLoadRequest(model_name=name),
-                )
+        for name in names:
+            message = service_pb2.RepositoryModelLoadRequest(model_name=name)
+            error = refusal(stub.RepositoryModelLoad, message)
+            assert error.code() != grpc.StatusCode.UNAVAILABLE, error
+        # Nothing but the name is wrong with these.
+        for name in [name for name in names if "%" not in name]:
+            message = load_message({"1/model": b""})
+            message.model_name = name
+            message.parameters["config"].string_param = json.dumps(identity_config(name))
+            error = refusal(stub.RepositoryModelLoad, message)
+            assert error.code() == grpc.StatusCode.INVALID_ARGUMENT, error
 
-    repeat(explicit, attempt)
+    with grpc_stub(explicit) as stub:
+        repeat(explicit, attempt)
 
 
 def test_cve_2026_47480_links_and_unreadable_files(
