@@ -18,9 +18,16 @@
 //!
 //! | when | call | effect |
 //! |---|---|---|
-//! | before the program has threads | [`ServerAllocator::configure`] | at most one heap for each processor; blocks up to 24 MiB come from the heap, which keeps twice as much free at its end |
+//! | before the program has threads | [`ServerAllocator::configure`] | at most one heap for each processor; blocks below 32 MiB come from a heap, which keeps up to 64 MiB free at its end |
 //! | before ONNX Runtime's library is opened | [`ServerAllocator::prefault`] | the heap has 8 MiB of pages, made in one system call |
 //! | after the last load | [`release_free_memory`] | free pages go back to the system |
+//! | after a burst of requests | [`ServerAllocator::release_free_memory`] | the same, and the free ends of all heaps |
+//!
+//! `malloc_trim` releases free pages inside all heaps, and the free end of the first one. It
+//! never releases the ends of the others: they shrink only when a block is freed while their
+//! end is longer than the threshold, so that each would keep up to 64 MiB of a burst for good.
+//! That is why the allocator of the server lowers the threshold for a moment and frees a block
+//! in every heap.
 //!
 //! Memory is not released between loads: the next load would take the same pages again,
 //! which costs two thirds of what ONNX Runtime itself takes to load a small model.
@@ -53,10 +60,19 @@
 //! galatea_allocator::release_free_memory();
 //! ```
 
+/// Blocks of this size and above come from `mmap`: the most that glibc allows.
+const MMAP_THRESHOLD_BYTES: usize = 32 << 20;
+/// The same where little memory may be used: shorter blocks are allocated too often.
+const MMAP_THRESHOLD_BYTES_MIN: usize = 1 << 20;
+/// The same as a part of the memory that may be used.
+const MMAP_SHARE: usize = 256;
+
 /// Proof that the process's allocator is the server's to tune, and not a host program's.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ServerAllocator;
+pub struct ServerAllocator {
+    /// Blocks from this size on come from `mmap`.
+    mmap_threshold: usize,
+}
 
 impl ServerAllocator {
     /// Limits the number of heaps to that of processors, where glibc's limit is eight times
@@ -65,15 +81,44 @@ impl ServerAllocator {
     /// For a program to call before it starts threads, never in a host's process.
     #[must_use]
     pub fn configure() -> Self {
+        let allocator = Self { mmap_threshold: MMAP_THRESHOLD_BYTES };
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
-        glibc::configure();
-        Self
+        glibc::configure(&allocator);
+        allocator
+    }
+
+    /// Makes the heaps keep less of what is free, where the program may hold no more than
+    /// this many bytes: blocks come from `mmap` from a [`MMAP_SHARE`]th of it on.
+    ///
+    /// Such a block leaves the process as soon as it is freed. In a heap short blocks settle
+    /// in the place of a long one, so that the next long one needs another place: 64 clients
+    /// with messages of 16 MiB made heaps of 430 MiB beside a limit of 256 MiB.
+    #[must_use]
+    pub fn beside_limit(self, bytes_max: usize) -> Self {
+        let mmap_threshold =
+            (bytes_max / MMAP_SHARE).clamp(MMAP_THRESHOLD_BYTES_MIN, MMAP_THRESHOLD_BYTES);
+        let allocator = Self { mmap_threshold };
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        glibc::set_thresholds(&allocator);
+        allocator
     }
 
     /// Fills the heap with the pages that ONNX Runtime takes when its library is opened.
     pub fn prefault(&self) {
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
         glibc::prefault();
+    }
+
+    /// Gives free memory back to the system after a burst of requests: what
+    /// [`release_free_memory`] does, and the free ends of all heaps.
+    ///
+    /// It starts and ends a thread for each heap.
+    pub fn release_free_memory(&self) {
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        {
+            glibc::release_free_memory();
+            glibc::release_ends_of_heaps(self);
+        }
     }
 }
 
@@ -92,10 +137,16 @@ mod glibc {
     use std::ffi::{c_int, c_void};
     use std::hint::black_box;
     use std::num::NonZero;
+    use std::sync::mpsc::channel;
+    use std::thread;
 
-    /// More than small models take at once, and less than the 32 MiB up to which glibc
-    /// raises its threshold for `mmap`.
-    const LARGE_BLOCK_BYTES: usize = 24 << 20;
+    use super::ServerAllocator;
+
+    /// glibc looks at the end of a heap when it frees a block of 64 KiB or more.
+    const TRIMMING_BLOCK_BYTES: usize = 128 << 10;
+
+    /// The stack of a thread that allocates one block.
+    const STACK_BYTES: usize = 256 << 10;
 
     /// What ONNX Runtime takes for its operators and the smallest of models, so that every
     /// page is used.
@@ -103,6 +154,8 @@ mod glibc {
 
     const PAGE_BYTES: usize = 4096;
 
+    const M_TRIM_THRESHOLD: c_int = -1;
+    const M_MMAP_THRESHOLD: c_int = -3;
     const M_ARENA_MAX: c_int = -8;
     const MADV_POPULATE_WRITE: c_int = 23;
 
@@ -112,14 +165,25 @@ mod glibc {
         fn madvise(start: *mut c_void, length: usize, advice: c_int) -> c_int;
     }
 
-    pub(super) fn configure() {
-        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let heaps_max = c_int::try_from(processors).unwrap_or(c_int::MAX);
+    pub(super) fn configure(allocator: &ServerAllocator) {
+        set(M_ARENA_MAX, heaps_max());
+        set_thresholds(allocator);
+    }
+
+    /// The end of a heap keeps as much free as glibc itself would choose.
+    pub(super) fn set_thresholds(allocator: &ServerAllocator) {
+        set(M_MMAP_THRESHOLD, allocator.mmap_threshold);
+        set(M_TRIM_THRESHOLD, allocator.mmap_threshold.saturating_mul(2));
+    }
+
+    fn heaps_max() -> usize {
+        thread::available_parallelism().map_or(1, NonZero::get)
+    }
+
+    fn set(parameter: c_int, value: usize) {
+        let value = c_int::try_from(value).unwrap_or(c_int::MAX);
         // SAFETY: glibc's function of this name and signature; it sets a number.
-        let _is_set = unsafe { mallopt(M_ARENA_MAX, heaps_max) };
-        // When glibc frees a block that came from `mmap`, it raises its threshold for `mmap`
-        // to the block's size, and the free memory that a heap keeps to twice as much.
-        drop(black_box(Vec::<u8>::with_capacity(LARGE_BLOCK_BYTES)));
+        let _is_set = unsafe { mallopt(parameter, value) };
     }
 
     pub(super) fn prefault() {
@@ -148,9 +212,39 @@ mod glibc {
         let _is_released = unsafe { malloc_trim(0) };
     }
 
+    /// Frees a block in every heap, while their ends may keep nothing.
+    pub(super) fn release_ends_of_heaps(allocator: &ServerAllocator) {
+        let blocks = blocks_of_all_heaps();
+        set(M_TRIM_THRESHOLD, 0);
+        drop(black_box(blocks));
+        set_thresholds(allocator);
+    }
+
+    /// A block of each heap. When there may be no more heaps, glibc assigns them to new
+    /// threads in turn. A heap whose threads have ended comes first, so no thread ends
+    /// before all have begun.
+    fn blocks_of_all_heaps() -> Vec<Vec<u8>> {
+        thread::scope(|scope| {
+            let mut blocks = Vec::new();
+            let mut threads = Vec::new();
+            for _ in 0..heaps_max() {
+                let (sender, receiver) = channel();
+                let allocate = move || {
+                    let _ = sender.send(Vec::<u8>::with_capacity(TRIMMING_BLOCK_BYTES));
+                    thread::park();
+                };
+                let builder = thread::Builder::new().stack_size(STACK_BYTES);
+                let Ok(thread) = builder.spawn_scoped(scope, allocate) else { break };
+                blocks.extend(receiver.recv());
+                threads.push(thread);
+            }
+            threads.iter().for_each(|thread| thread.thread().unpark());
+            blocks
+        })
+    }
+
     #[cfg(test)]
     mod tests {
-        use super::super::ServerAllocator;
         use super::*;
 
         /// The number of minor page faults of this thread.
@@ -164,6 +258,40 @@ mod glibc {
             let before = faults();
             drop(black_box(vec![1_u8; length]));
             faults() - before
+        }
+
+        /// The resident memory of this process in bytes.
+        fn resident_bytes() -> usize {
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * PAGE_BYTES
+        }
+
+        /// Each thread leaves 40 MiB free at the end of its heap, and lives on.
+        #[test]
+        fn the_free_ends_of_all_heaps_go_back() {
+            const KEPT_BYTES: usize = 20 << 20;
+            let allocator = ServerAllocator::configure();
+            let before = resident_bytes();
+            thread::scope(|scope| {
+                let (sender, receiver) = channel();
+                let threads: Vec<_> = (0..heaps_max().max(2))
+                    .map(|_| {
+                        let sender = sender.clone();
+                        scope.spawn(move || {
+                            let blocks = [vec![1_u8; KEPT_BYTES], vec![1_u8; KEPT_BYTES]];
+                            drop(black_box(blocks));
+                            sender.send(()).unwrap();
+                            thread::park();
+                        })
+                    })
+                    .collect();
+                threads.iter().for_each(|_| receiver.recv().unwrap());
+                let kept = resident_bytes().saturating_sub(before);
+                allocator.release_free_memory();
+                let left = resident_bytes().saturating_sub(before);
+                threads.iter().for_each(|thread| thread.thread().unpark());
+                assert!(kept > KEPT_BYTES && left < KEPT_BYTES / 8, "{kept}, then {left}");
+            });
         }
 
         #[test]

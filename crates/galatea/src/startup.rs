@@ -67,7 +67,7 @@ pub(crate) fn run(
     let server = make::server(make::ServerParts {
         settings: &settings,
         environment,
-        allocator: Some(allocator),
+        allocator: Some(allocator.clone()),
         logger: &logger,
         exporter: &exporter,
         reserved: &reserved,
@@ -86,6 +86,10 @@ pub(crate) fn run(
     let workers = Workers::start(settings.http_threads)
         .map_err(|error| Failure::start("starting worker threads", "Internal", error))?;
     let ledger = memory::ledger(settings.memory_limit, &logger);
+    let allocator = match ledger.limit() {
+        Some(bytes_max) => allocator.beside_limit(bytes_max),
+        None => allocator,
+    };
     let doors = Doors {
         settings: &settings,
         ledger: &ledger,
@@ -101,11 +105,12 @@ pub(crate) fn run(
     })?;
     // Connections that are made while requests drain get the newest certificates too.
     runtime.spawn(certificates::follow(doors.take_certificates()));
+    let trimming = memory::trim_after_bursts(allocator, ledger.clone(), logger.clone());
     let outcome = runtime.block_on(async {
         let signal = tokio::select! {
             signal = signals.next() => signal,
             never = follow_repositories(&server, &settings) => match never {},
-            never = memory::trim_after_bursts(ledger.clone(), logger.clone()) => match never {},
+            never = trimming => match never {},
         };
         print_line(&mut std::io::stdout(), &format!("Signal ({signal}) received."));
         // Further signals change nothing, as in Triton: requests have their time.

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_allocator::release_free_memory;
+use galatea_allocator::ServerAllocator;
 use galatea_gate::ledger::{Ledger, TrimDecision, TrimRule};
 use galatea_telemetry::Logger;
 use tokio::time::MissedTickBehavior;
@@ -14,7 +14,11 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Gives free memory back whenever much less is held than before. The program's allocator
 /// does it, on a thread that serves no door.
-pub(crate) async fn trim_after_bursts(ledger: Arc<Ledger>, logger: Logger) -> Infallible {
+pub(crate) async fn trim_after_bursts(
+    allocator: ServerAllocator,
+    ledger: Arc<Ledger>,
+    logger: Logger,
+) -> Infallible {
     let mut rule = TrimRule::default();
     let mut periods = tokio::time::interval(PERIOD);
     periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -24,7 +28,9 @@ pub(crate) async fn trim_after_bursts(ledger: Arc<Ledger>, logger: Logger) -> In
             TrimDecision::Keep => {}
             TrimDecision::Trim => {
                 // It takes the locks of the allocator, one heap after the other.
-                let _ = tokio::task::spawn_blocking(release_free_memory).await;
+                let allocator = allocator.clone();
+                let release = move || allocator.release_free_memory();
+                let _ = tokio::task::spawn_blocking(release).await;
                 logger.verbose(1, "gave free memory back to the system");
             }
         }

@@ -14,7 +14,8 @@
 //! The memory that the door keeps and the memory that it has lent to incomplete messages are
 //! [`POOL_BYTES_MAX`] together, or an eighth of the memory limit if that is less, whatever
 //! other clients send. A client that holds messages
-//! back can have no more than that, and twice of what it has sent.
+//! back can have no more than that, and twice of what it has sent. Near the memory limit
+//! nothing is kept: what is kept isn't charged, so it gives way to what is.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -97,6 +98,7 @@ impl PartialMessage {
                 return Ok(());
             }
         }
+        self.buffer.memory.pool.give_way();
         let twice = needed.saturating_mul(2);
         // Below its threshold, a message has no more room than up to it, so that it comes
         // here again when it has arrived.
@@ -266,13 +268,30 @@ impl MessagePool {
         let period = state.period;
         state.bytes = state.bytes.saturating_add(bytes.capacity());
         state.buffers.push_back((bytes, period));
-        let freed = state.pop_while(|state, _| state.total() > self.bytes_max);
+        let room = self.room();
+        let freed =
+            state.pop_while(|state, _| state.total() > self.bytes_max || state.bytes > room);
         drop(state);
         // The system may take its time to take memory back, so no lock is held.
         drop(freed);
         if is_first {
             self.filled.notify_one();
         }
+    }
+
+    /// Frees memory that the ledger's limit has no room for beside what is held.
+    fn give_way(&self) {
+        if self.ledger.limit().is_some() {
+            let room = self.room();
+            let freed = self.state.lock("give way").pop_while(|state, _| state.bytes > room);
+            drop(freed);
+        }
+    }
+
+    /// How much may be kept beside what is held.
+    fn room(&self) -> usize {
+        let limit = self.ledger.limit().unwrap_or(usize::MAX);
+        limit.saturating_sub(self.ledger.held())
     }
 
     /// Frees memory that was unused for a whole period; returns whether the pool is empty.
@@ -520,6 +539,31 @@ mod tests {
             never = pool.shrink_in_time() => match never {},
             () = idle => {}
         }
+    }
+
+    #[test]
+    fn kept_memory_gives_way_near_the_limit() {
+        let ledger = Arc::new(Ledger::new(Some(40 * MIB)));
+        let account = Arc::new(Account::new(ledger.clone()));
+        let pool = Arc::new(MessagePool::new(ledger.clone()));
+        let memory = MessageMemory { pool: pool.clone(), account: account.clone() };
+        let send = |length| {
+            let mut part = PartialMessage::new(length, &memory);
+            part.push(&vec![7; length]).unwrap();
+            part.finish()
+        };
+        let others = Charge::new(&account, 36 * MIB).unwrap();
+        drop(send(3 * MIB));
+        assert_eq!(pooled(&pool), (0, 0), "held until it is freed, and kept, are too much");
+        drop(others);
+        drop(send(3 * MIB));
+        assert_eq!(pooled(&pool), (1, 3 * MIB));
+        // Another message needs the room.
+        let others = Charge::new(&account, 36 * MIB).unwrap();
+        drop(send(2 * MIB));
+        assert_eq!(pooled(&pool), (0, 0));
+        drop(others);
+        assert_eq!(ledger.held(), account.held());
     }
 
     #[test]

@@ -45,6 +45,12 @@ const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 /// The longest frame. A message in one frame isn't copied; longer messages are assembled
 /// from frames that are still in the caches of the processor.
 const FRAME_BYTES_MAX: u32 = 2 << 20;
+/// What a limit of memory leaves of it: `h2` has a buffer of a frame for each connection, and
+/// another while the frame before is read, which nothing charges. With 64 connections they
+/// are at most an eighth of the limit.
+const FRAME_SHARE: usize = 1024;
+/// Shorter frames cost more than they save.
+const FRAME_BYTES_MIN: u32 = 64 << 10;
 /// How much is read before the task serves what has arrived.
 const READ_BYTES_MAX: usize = 1 << 20;
 /// The limit of headers that gRPC servers usually have.
@@ -101,11 +107,17 @@ fn handshake(
     h2::server::Builder::new()
         .initial_window_size(CALL_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_frame_size(FRAME_BYTES_MAX)
+        .max_frame_size(frame_bytes_max(options.ledger.limit()))
         .max_header_list_size(HEADER_BYTES_MAX)
         .max_concurrent_streams(options.concurrent_calls_max)
         .max_pending_accept_reset_streams(UNSEEN_RESETS_MAX)
         .handshake(socket)
+}
+
+/// The longest frame beside this limit of memory.
+fn frame_bytes_max(limit: Option<usize>) -> u32 {
+    let share = limit.and_then(|limit| u32::try_from(limit / FRAME_SHARE).ok());
+    share.unwrap_or(FRAME_BYTES_MAX).clamp(FRAME_BYTES_MIN, FRAME_BYTES_MAX)
 }
 
 const fn limits(options: &GrpcOptions) -> BudgetLimits {
