@@ -14,6 +14,7 @@ import tritonclient.grpc
 import tritonclient.http
 
 from server import Program, Server
+from transports import TRANSPORTS, GrpcStream, Transport
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "examples"))
@@ -150,3 +151,17 @@ def grpc_client(server: Server) -> Iterator[tritonclient.grpc.InferenceServerCli
     """The client library's gRPC client."""
     with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
         yield client
+
+
+@pytest.fixture(params=list(TRANSPORTS))
+def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transport]:
+    """A connection of each kind."""
+    with contextlib.closing(TRANSPORTS[request.param](server)) as one:
+        yield one
+
+
+@pytest.fixture
+def stream(server: Server) -> Iterator[GrpcStream]:
+    """A stream, which decoupled models need."""
+    with GrpcStream(server) as one:
+        yield one

@@ -81,13 +81,6 @@ def server(
     assert running.process.returncode == 0 or running.is_triton
 
 
-@pytest.fixture(params=list(TRANSPORTS))
-def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transport]:
-    """A connection of each kind."""
-    with contextlib.closing(TRANSPORTS[request.param](server)) as one:
-        yield one
-
-
 def classes(row: numpy.ndarray, count: int, labels: list[str] | None = None) -> list[bytes]:
     """The expected classes of a row."""
     places = numpy.argsort(-row, kind="stable")[:count].tolist()

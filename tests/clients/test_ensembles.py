@@ -44,20 +44,6 @@ def server(
     assert running.process.returncode == 0 or running.is_triton
 
 
-@pytest.fixture(params=list(TRANSPORTS))
-def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transport]:
-    """A connection of each kind."""
-    with contextlib.closing(TRANSPORTS[request.param](server)) as one:
-        yield one
-
-
-@pytest.fixture
-def stream(server: Server) -> Iterator[GrpcStream]:
-    """A stream, which decoupled models need."""
-    with GrpcStream(server) as one:
-        yield one
-
-
 def infer(server: Server, model: str, tensors: dict[str, numpy.ndarray], **options: Any) -> Any:
     """One request over HTTP."""
     with contextlib.closing(TRANSPORTS["http"](server)) as one:

@@ -102,13 +102,6 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
     assert running.process.returncode == 0
 
 
-@pytest.fixture(params=list(TRANSPORTS))
-def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transport]:
-    """A connection of each kind."""
-    with contextlib.closing(TRANSPORTS[request.param](server)) as one:
-        yield one
-
-
 def runs_inline(transport: Transport, model: str, task: int = 1) -> bool:
     """Whether a door's thread executes the request."""
     return transport.infer(model, number(task))["OUT"].tolist() == [1]

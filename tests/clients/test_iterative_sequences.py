@@ -49,20 +49,6 @@ def strategy(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(params=list(TRANSPORTS))
-def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transport]:
-    """A connection of each kind."""
-    with contextlib.closing(TRANSPORTS[request.param](server)) as one:
-        yield one
-
-
-@pytest.fixture
-def stream(server: Server) -> Iterator[GrpcStream]:
-    """A stream, which decoupled models need."""
-    with GrpcStream(server) as one:
-        yield one
-
-
 def count(number: int) -> dict[str, numpy.ndarray]:
     """The only input."""
     return {"COUNT": numpy.array([[number]], numpy.int32)}

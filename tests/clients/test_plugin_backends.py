@@ -23,7 +23,6 @@ from conftest import ROOT, StartServer
 from server import Server, wait_until
 from transports import (
     RESPONSE_SECONDS_MAX,
-    TRANSPORTS,
     Tensors,
     Transport,
     grpc_outputs,
@@ -210,13 +209,6 @@ def server(
     with start_server(repository, f"--backend-directory={backends}") as running:
         yield running.wait_until_ready()
     assert running.process.returncode == 0
-
-
-@pytest.fixture(params=list(TRANSPORTS))
-def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transport]:
-    """A connection of each kind."""
-    with contextlib.closing(TRANSPORTS[request.param](server)) as one:
-        yield one
 
 
 def stream_all(

@@ -38,13 +38,6 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
         yield running.wait_until_ready()
 
 
-@pytest.fixture(params=list(TRANSPORTS))
-def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transport]:
-    """A connection of each kind."""
-    with contextlib.closing(TRANSPORTS[request.param](server)) as one:
-        yield one
-
-
 def tensor(*values: int) -> dict[str, numpy.ndarray]:
     """The input of an accumulator; a row a value."""
     return {"INPUT": numpy.array(values, numpy.int32)[:, None]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +14,7 @@ from tritonclient.utils import InferenceServerException
 
 from conftest import StartServer
 from server import Server
-from transports import TRANSPORTS, Transport
+from transports import Transport
 
 NUMBERS = ["int32_uint64", "fp32_int64", "bool_uint32", "int32_int32"]
 STRINGS = "fp32_string"
@@ -43,13 +42,6 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
     make_models.write_models(repository, make_models.STATEFUL_MODELS, names)
     with start_server(repository) as running:
         yield running.wait_until_ready()
-
-
-@pytest.fixture(params=list(TRANSPORTS))
-def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transport]:
-    """A connection of each kind."""
-    with contextlib.closing(TRANSPORTS[request.param](server)) as one:
-        yield one
 
 
 def tensor(*values: int) -> dict[str, numpy.ndarray]:

@@ -19,7 +19,7 @@ from tritonclient.utils import InferenceServerException
 
 from conftest import StartServer
 from server import Server, wait_until
-from transports import TRANSPORTS, Grpc, GrpcCalls, GrpcStream, Transport
+from transports import Grpc, GrpcCalls, GrpcStream, Transport
 
 #: Models with room for one sequence.
 STRATEGIES = {"direct": "direct { }", "oldest": "oldest { max_candidate_sequences: 1 }"}
@@ -51,13 +51,6 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
 def strategy(request: pytest.FixtureRequest) -> str:
     """Both strategies."""
     return request.param
-
-
-@pytest.fixture(params=list(TRANSPORTS))
-def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transport]:
-    """A connection of each kind."""
-    with contextlib.closing(TRANSPORTS[request.param](server)) as one:
-        yield one
 
 
 @pytest.fixture

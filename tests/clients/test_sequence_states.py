@@ -33,13 +33,6 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
         yield running.wait_until_ready()
 
 
-@pytest.fixture(params=list(TRANSPORTS))
-def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transport]:
-    """A connection of each kind."""
-    with contextlib.closing(TRANSPORTS[request.param](server)) as one:
-        yield one
-
-
 def values(datatype: str) -> list[Any]:
     """The inputs of a sequence."""
     return ["a", "", "bc", "ü", "d" * 300] if datatype == "bytes" else [1, -20, 300, 0, 5]
