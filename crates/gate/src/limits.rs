@@ -34,6 +34,24 @@ impl Limits {
     /// It is two round trips, so this is long even for a client at the other end of a
     /// satellite link. Triton's gRPC door waits 120 s.
     pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(20);
+    /// How long a client may take for the handshake of HTTP/2, which is gRPC's, as in Triton.
+    pub const HTTP2_HANDSHAKE_TIME_MAX: Duration = Duration::from_mins(2);
+    /// How long a gRPC client may take until it begins its first call.
+    ///
+    /// Clients connect long before they call, so this is generous. Without it a connection
+    /// that is never used would keep its place for ever.
+    pub const FIRST_CALL_TIME_MAX: Duration = Duration::from_mins(10);
+    /// How long a gRPC client that is told to begin no more calls may take to acknowledge
+    /// that. The acknowledgement takes one round trip.
+    pub const GOAWAY_TIME_MAX: Duration = Duration::from_secs(5);
+    /// How long an HTTP client may stop sending the body of a refused request before the
+    /// response is sent.
+    ///
+    /// A client that is still sending would find the connection closed, and not see the
+    /// response. One that waits for an answer sends nothing more.
+    pub const REFUSED_BODY_SILENCE_MAX: Duration = Duration::from_secs(1);
+    /// How long the body of a refused request is read in all, while its client keeps sending.
+    pub const REFUSED_BODY_TIME_MAX: Duration = Duration::from_secs(30);
     /// The maximum number of handshakes of TLS in progress at one door; beyond it the oldest
     /// is given up. Each holds some 30 KiB, so all of them hold 30 MiB.
     pub const HANDSHAKES_MAX: usize = 1024;

@@ -100,6 +100,8 @@ pub struct KeepaliveOptions {
     pub goaway_timeout: Duration,
 }
 
+/// Where a flag sets a time, its default is that of gRPC's own servers; the other times are
+/// limits of the gate.
 impl Default for KeepaliveOptions {
     fn default() -> Self {
         Self {
@@ -110,8 +112,8 @@ impl Default for KeepaliveOptions {
             ping_strikes_max: 2,
             connection_age_max: None,
             connection_age_grace: None,
-            first_call_timeout: Duration::from_mins(10),
-            goaway_timeout: Duration::from_secs(5),
+            first_call_timeout: Limits::FIRST_CALL_TIME_MAX,
+            goaway_timeout: Limits::GOAWAY_TIME_MAX,
         }
     }
 }
@@ -122,7 +124,7 @@ impl Default for GrpcOptions {
             message_bytes_max: MESSAGE_BYTES_MAX,
             limits: Limits::default(),
             concurrent_calls_max: 4096,
-            handshake_timeout: Duration::from_secs(120),
+            handshake_timeout: Limits::HTTP2_HANDSHAKE_TIME_MAX,
             keepalive: KeepaliveOptions::default(),
             call_unwritten_bytes_max: 64 << 20,
             unwritten_bytes_max: 512 << 20,

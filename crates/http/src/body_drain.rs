@@ -5,15 +5,14 @@
 
 use std::time::Duration;
 
+use galatea_gate::limits::Limits;
+
 use crate::http_response::HttpResponse;
 use crate::request_body::{DrainLimits, RequestBody};
 use crate::request_head::RequestHead;
 
 /// How many frames of a refused body are read.
 const FRAMES_MAX: u32 = 1 << 20;
-
-/// How long a body is read while the client keeps sending.
-const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Drains the bodies of refused requests.
 #[derive(Debug)]
@@ -29,7 +28,7 @@ impl BodyDrain {
             bytes_max,
             frames_max: FRAMES_MAX,
             silence_max,
-            time_max: DRAIN_TIME_MAX,
+            time_max: Limits::REFUSED_BODY_TIME_MAX,
         };
         Self { limits }
     }

@@ -43,7 +43,7 @@ impl Default for HttpOptions {
             chunks_max: Limits::CHUNKS_MAX,
             door: DoorOptions::default(),
             header_forward: None,
-            drain_silence_max: Duration::from_secs(1),
+            drain_silence_max: Limits::REFUSED_BODY_SILENCE_MAX,
             ledger: Arc::default(),
             gate: Gate::default(),
             tls: None,
