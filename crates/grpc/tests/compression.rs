@@ -11,8 +11,10 @@ use common::{CallResult, Fixture, framed, infer_head, infer_request, inference, 
 use galatea_codec::compression::{Coding, Format, Inflater, Level, Progress, StreamEnd, deflate};
 use galatea_gate::ledger::Account;
 use galatea_grpc::{CompressionLevel, GrpcOptions};
+use galatea_protocol::inference::model_repository_parameter::ParameterChoice;
 use galatea_protocol::inference::{
-    ModelInferResponse, ModelReadyRequest, ModelReadyResponse, ModelStreamInferResponse,
+    ModelInferResponse, ModelReadyRequest, ModelReadyResponse, ModelRepositoryParameter,
+    ModelStreamInferResponse, RepositoryModelLoadRequest,
 };
 use prost::Message;
 
@@ -152,6 +154,31 @@ async fn wrong_compression_fails_and_the_connection_goes_on() {
     assert_eq!(unknown.headers["grpc-accept-encoding"], ACCEPTED);
     check(unknown, 12, "Compression algorithm 'snappy' is not supported");
     client.check_echo("inline", Bytes::from_static(b"x")).await;
+}
+
+/// The limit of calls that are no inference holds for what is inflated too.
+#[tokio::test]
+async fn a_small_load_does_not_become_a_long_one() {
+    let mut options = GrpcOptions::default();
+    options.limits.input_bytes_max = 10_000;
+    let fixture = Fixture::with(options);
+    let client = fixture.client().await;
+    let load = async |bytes: usize| {
+        let content = ParameterChoice::BytesParam(Bytes::from(vec![0; bytes]));
+        let file = ModelRepositoryParameter { parameter_choice: Some(content) };
+        let load = RepositoryModelLoadRequest {
+            model_name: "m".into(),
+            parameters: [("file:1/x".into(), file)].into(),
+            ..Default::default()
+        };
+        let head = request(&inference("RepositoryModelLoad")).header("grpc-encoding", "gzip");
+        client.call(head, compressed(&load, Coding::Gzip)).await.status()
+    };
+    assert_eq!(load(9_000).await, (0, String::new()));
+    let text = "Received message larger than max (more than 10000 vs. 10000). Use \
+                --http-max-input-size to increase the limit.";
+    assert_eq!(load(11_000).await, (3, text.to_owned()));
+    assert_eq!(fixture.fake.orders.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -62,7 +62,7 @@ impl ConnectionTask {
         let CallState::Receiving(message) = &mut call.state else { return false };
         let inflating = Inflating {
             coding: call.head.request_coding,
-            bytes_max: self.context.options.message_bytes_max,
+            bytes_max: self.context.options.bytes_max(message.method),
             account: &self.account,
         };
         if self.budget.is_full(CallKind::Unary) && !message.method.has_short_response() {
@@ -312,13 +312,14 @@ impl IncomingMessage {
     /// Goes on inflating the message, which is complete.
     fn inflate(&mut self, inflates: &mut usize) -> Result<ReceiveResult, Failure> {
         let Some(mut inflation) = self.inflation.take() else { return Ok(ReceiveResult::Part) };
-        if inflation.advance(inflates)? {
+        if inflation.advance(inflates).map_err(|error| self.refusal(error))? {
             return Ok(ReceiveResult::Message(self.method, inflation.into_message()));
         }
         self.charge.set(inflation.bytes())?;
         self.inflation = Some(inflation);
         Ok(ReceiveResult::Inflating)
     }
+
     /// The failure of a message that can't be taken. Files that are too long are the
     /// client's mistake, as over HTTP.
     fn refusal(&self, error: Failure) -> Failure {
