@@ -16,6 +16,7 @@ from tritonclient.utils import InferenceServerException
 
 from compiling import ROOT, compile_library
 from conftest import StartServer
+from latch import Latch
 from raw_http2 import DATA, SETTINGS, Http2Connection, frame
 from server import Server, wait_until
 
@@ -94,9 +95,8 @@ def test_a_stream_gets_the_first_response(single_server: Server, count: int) -> 
             response = result.get_response()
             assert response.id == str(number)
             assert result.as_numpy("OUT").tolist() == [7]
-            if count > 1 or single_server.is_triton:
-                # The final flag came later, without a response.
-                assert not response.parameters["triton_final_response"].bool_param
+            # The final flag came later, without a response.
+            assert not response.parameters["triton_final_response"].bool_param
         client.stop_stream()
     assert done.empty()
 
@@ -176,3 +176,75 @@ def test_responses_are_delayed_for_tests(
             client.is_server_live(client_timeout=0.1)
         assert client.is_server_live()
         client.close()
+
+
+def test_the_start_of_inferences_is_delayed_for_tests(
+    start_server: StartServer, identity: pathlib.Path
+) -> None:
+    """An inference that is cancelled meanwhile is not begun."""
+    tensor = tritonclient.grpc.InferInput("INPUT0", [1, 1], "INT32")
+    tensor.set_data_from_numpy(np.ones((1, 1), np.int32))
+    environment = {"TRITONSERVER_DELAY_GRPC_PROCESS": str(FOREVER_SECONDS * 1000)}
+    with start_server(identity, environment=environment) as server:
+        server.wait_until_ready()
+        with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+            with pytest.raises(InferenceServerException, match="Deadline Exceeded"):
+                client.infer("identity_int32", [tensor], client_timeout=0.5)
+            assert client.is_server_live()
+        statistics = server.statistics("identity_int32")
+        assert int(statistics["inference_stats"]["success"]["count"]) == 0
+        if server.is_triton:
+            server.process.kill()
+
+
+@pytest.mark.galatea_only
+def test_requests_of_streams_are_delayed_for_tests(
+    start_server: StartServer, identity: pathlib.Path
+) -> None:
+    """They are begun after the delay. Later releases of Triton read the variable."""
+    tensor = tritonclient.grpc.InferInput("INPUT0", [1, 1], "INT32")
+    tensor.set_data_from_numpy(np.ones((1, 1), np.int32))
+    environment = {"TRITONSERVER_DELAY_GRPC_PROCESS_ENTRY": "1000"}
+    with start_server(identity, environment=environment) as server:
+        url = server.wait_until_ready().grpc_url
+        for timeout in (0.2, None):
+            done: queue.Queue = queue.Queue()
+            with tritonclient.grpc.InferenceServerClient(url) as client:
+                client.start_stream(
+                    lambda result, error, done=done: done.put((result, error)),
+                    stream_timeout=timeout,
+                )
+                client.async_stream_infer("identity_int32", [tensor])
+                result, error = done.get(timeout=60)
+                if timeout is None:
+                    assert result.as_numpy("OUTPUT0").tolist() == [[1]]
+                else:
+                    assert "Deadline Exceeded" in error.message()
+
+
+@pytest.mark.galatea_only
+def test_ends_of_cancelled_inferences_are_delayed_for_tests(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """The thread that ends one waits, so the model's next request does. Later releases of
+    Triton read the variable."""
+    environment = {"TRITONSERVER_DELAY_GRPC_ENQUEUE": "3000"}
+    tensor = tritonclient.grpc.InferInput("INPUT0", [1], "INT32")
+    tensor.set_data_from_numpy(np.ones(1, np.int32))
+    done: queue.Queue = queue.Queue()
+    with (
+        Latch(tmp_path, "slow") as latch,
+        start_server(tmp_path, environment=environment) as server,
+    ):
+        url = server.wait_until_ready().grpc_url
+        with tritonclient.grpc.InferenceServerClient(url) as client:
+            first = client.async_infer("slow", [tensor], lambda result, error: None)
+            client.async_infer("slow", [tensor], lambda result, error: done.put(error))
+            server.wait_for_pending("slow", 1)
+            first.cancel()
+            # The server reads it behind the cancellation.
+            assert client.is_server_live()
+            latch.open()
+            with pytest.raises(queue.Empty):
+                done.get(timeout=0.5)
+            assert done.get(timeout=60) is None

@@ -215,7 +215,7 @@ impl RunDriver {
                 let outputs = result.and_then(|response| self.map_outputs(call, response));
                 match (outputs, finality) {
                     (Ok(outputs), Finality::More) => self.call_responded(call, outputs),
-                    (Ok(outputs), Finality::Final) => {
+                    (Ok(outputs), Finality::Final | Finality::EndApart) => {
                         self.call_responded(call, outputs);
                         self.call_finished(call);
                     }
@@ -224,7 +224,9 @@ impl RunDriver {
                         let graph = &self.ensemble.plan.graph;
                         self.machine.responded_with_error(graph, call, &mut self.actions);
                     }
-                    (Err(status), Finality::Final) => self.call_failed(call, status),
+                    (Err(status), Finality::Final | Finality::EndApart) => {
+                        self.call_failed(call, status);
+                    }
                 }
             }
         }

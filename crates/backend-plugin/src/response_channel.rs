@@ -69,6 +69,8 @@ enum ChannelPhase {
 enum ChannelMessage {
     More(ResponseResult),
     Last(ResponseResult),
+    /// The last one, whose end the plug-in sent apart.
+    LastApart(ResponseResult),
     End,
 }
 
@@ -81,6 +83,7 @@ impl ChannelMessage {
                 return Some(responder);
             }
             Self::Last(result) => responder.complete_unrecorded(result),
+            Self::LastApart(result) => responder.complete_apart_unrecorded(result),
             Self::End => responder.finish_unrecorded(),
         }
         None
@@ -201,7 +204,7 @@ impl ResponseChannel {
             }
             // Without any response the door says how many it expected.
             let last = state.provisional.take();
-            Some(last.map_or(ChannelMessage::End, ChannelMessage::Last))
+            Some(last.map_or(ChannelMessage::End, ChannelMessage::LastApart))
         })
         .map(drop)
     }
@@ -281,6 +284,9 @@ impl ResponseSink for RescheduledSink {
     fn deliver(&mut self, reply: Reply) {
         // The request was given back, so only the engine replies. Failures are logged.
         let _ = match reply {
+            Reply::Response { result, finality: Finality::EndApart } => {
+                self.0.enqueue_response(result, false).and_then(|_| self.0.end())
+            }
             Reply::Response { result, finality } => {
                 self.0.enqueue_response(result, finality == Finality::Final).map(drop)
             }

@@ -267,16 +267,20 @@ struct Caller {
 impl Caller {
     /// Passes a reply to the callback.
     fn deliver(&self, reply: Reply) {
-        let is_final = reply.is_final();
-        let object = match reply {
-            Reply::Response { result, .. } => {
-                let classes = self.classes.get().cloned();
-                let allocator = &self.response.allocator;
-                let object = ResponseObject::new(result, &self.identity, classes, allocator);
-                handle::into_raw(object)
-            }
-            Reply::Finished => core::ptr::null_mut(),
+        let Reply::Response { result, finality } = reply else {
+            return self.call_back(core::ptr::null_mut(), Finality::Final);
         };
+        let classes = self.classes.get().cloned();
+        let allocator = &self.response.allocator;
+        let object = ResponseObject::new(result, &self.identity, classes, allocator);
+        self.call_back(handle::into_raw(object), finality);
+        if finality == Finality::EndApart {
+            self.call_back(core::ptr::null_mut(), Finality::Final);
+        }
+    }
+
+    fn call_back(&self, object: *mut TRITONSERVER_InferenceResponse, finality: Finality) {
+        let is_final = finality == Finality::Final;
         let flags = if is_final { TRITONSERVER_RESPONSE_COMPLETE_FINAL.0 } else { 0 };
         match self.response.function {
             // SAFETY: the caller set a function that takes these from any thread.

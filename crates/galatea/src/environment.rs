@@ -59,7 +59,7 @@ impl Environment {
         let text = |name: &str| variable(name).and_then(|value| value.into_string().ok());
         // A text that is no number counts as if the variable were unset, as in Triton.
         let count = |name: &str| text(name).and_then(|value| value.parse().ok()).unwrap_or(0);
-        let milliseconds = |names: [&str; 2]| {
+        let milliseconds = |names: &[&str]| {
             let numbers = names.iter().filter_map(|name| text(name));
             Duration::from_millis(numbers.map(|text| leading_number(&text)).sum())
         };
@@ -73,14 +73,21 @@ impl Environment {
                     text("TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC")
                         .map_or(0, |text| leading_number(&text)),
                 ),
-                call_response: milliseconds([
+                call_response: milliseconds(&[
                     "TRITONSERVER_DELAY_RESPONSE_COMPLETE_EXEC",
                     "TRITONSERVER_DELAY_RESPONSE_COMPLETION",
                 ]),
-                stream_response: milliseconds([
+                stream_response: milliseconds(&[
                     "TRITONSERVER_DELAY_GRPC_RESPONSE",
                     "TRITONSERVER_DELAY_GRPC_COMPLETE",
                 ]),
+                call_start: milliseconds(&[
+                    "TRITONSERVER_DELAY_GRPC_PROCESS_ENTRY",
+                    "TRITONSERVER_DELAY_GRPC_PROCESS",
+                ]),
+                stream_request: milliseconds(&["TRITONSERVER_DELAY_GRPC_PROCESS_ENTRY"]),
+                cancellation: milliseconds(&["TRITONSERVER_DELAY_GRPC_NOTIFICATION"]),
+                cancelled_end: milliseconds(&["TRITONSERVER_DELAY_GRPC_ENQUEUE"]),
             },
             parallel_instance_loading: text("TRITON_PARALLEL_INSTANCE_LOADING")
                 .filter(|value| !value.is_empty())
@@ -169,11 +176,19 @@ mod tests {
             ("TRITONSERVER_DELAY_RESPONSE_COMPLETION", "30"),
             ("TRITONSERVER_DELAY_GRPC_RESPONSE", " 5"),
             ("TRITONSERVER_DELAY_GRPC_COMPLETE", "-7"),
+            ("TRITONSERVER_DELAY_GRPC_PROCESS", "1"),
+            ("TRITONSERVER_DELAY_GRPC_PROCESS_ENTRY", "40"),
+            ("TRITONSERVER_DELAY_GRPC_NOTIFICATION", "6"),
+            ("TRITONSERVER_DELAY_GRPC_ENQUEUE", "7"),
         ])
         .grpc_delays;
         assert_eq!(delays.control_response, Duration::from_secs(2));
         assert_eq!(delays.call_response, Duration::from_millis(30));
         assert_eq!(delays.stream_response, Duration::from_millis(5));
+        assert_eq!(delays.call_start, Duration::from_millis(41));
+        assert_eq!(delays.stream_request, Duration::from_millis(40));
+        assert_eq!(delays.cancellation, Duration::from_millis(6));
+        assert_eq!(delays.cancelled_end, Duration::from_millis(7));
         assert_eq!(environment(&[]).grpc_delays, TestDelays::default());
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use galatea_codec::classification::Classification;
 use galatea_codec::compression::Coding;
 use galatea_codec::grpc::encode_infer_response;
-use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status};
+use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
 use galatea_stdx::Inbox;
 
 use crate::budget::{Outgoing, RequestCharge, ResponseBudget};
@@ -32,6 +32,8 @@ pub(crate) struct ResponseForm {
     pub(crate) classification: Option<Classification>,
     pub(crate) coding: Option<Coding>,
     pub(crate) delay: Delay,
+    /// The delay of its end if its client has left, if there is such a delay.
+    pub(crate) cancelled_end: Option<(CancelToken, Delay)>,
 }
 
 impl CallSink {
@@ -49,6 +51,11 @@ impl ResponseSink for CallSink {
     fn deliver(&mut self, reply: Reply) {
         let Some(result) = self.response.add(reply) else { return };
         self.form.delay.wait();
+        if let Some((cancel, delay)) = &self.form.cancelled_end
+            && cancel.is_cancelled()
+        {
+            delay.wait();
+        }
         let budget = ResponseBudget::Call(self.charge.budget().clone());
         let result = classified(result, self.form.classification.as_ref())
             .and_then(|response| encode_infer_response(&response))

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-/// Delays of responses, all zero outside of tests.
+use galatea_infer::CancelToken;
+
+/// Delays of steps of calls, all zero outside of tests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct TestDelays {
     /// Before the response to a call that is no inference is sent.
@@ -11,6 +13,33 @@ pub struct TestDelays {
     pub call_response: Duration,
     /// The same before each response on a stream.
     pub stream_response: Duration,
+    /// Before a unary inference is begun. One that is cancelled meanwhile is not begun.
+    pub call_start: Duration,
+    /// Before a request of a stream is begun, on the thread of its connection.
+    pub stream_request: Duration,
+    /// Before a request is told that its client has left.
+    pub cancellation: Duration,
+    /// Before the end of a unary inference whose client has left, on the thread that ends it.
+    pub cancelled_end: Duration,
+}
+
+impl TestDelays {
+    /// The token for the request of a call that is cancelled by `cancel`.
+    pub(crate) fn told(&self, cancel: CancelToken) -> CancelToken {
+        let delay = self.cancellation;
+        if delay.is_zero() {
+            return cancel;
+        }
+        let (told, later) = (CancelToken::new(), tokio::runtime::Handle::current());
+        let of_request = told.clone();
+        cancel.on_cancel(move || {
+            later.spawn(async move {
+                tokio::time::sleep(delay).await;
+                of_request.cancel();
+            });
+        });
+        told
+    }
 }
 
 /// A delay on the thread that makes a response.
@@ -23,5 +52,26 @@ impl Delay {
         if !self.0.is_zero() {
             std::thread::sleep(self.0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_is_told_later_that_its_client_has_left() {
+        let delays = TestDelays { cancellation: Duration::from_millis(1), ..Default::default() };
+        let cancel = CancelToken::new();
+        let told = delays.told(cancel.clone());
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        told.on_cancel(move || sender.send(()).unwrap());
+        cancel.cancel();
+        assert!(!told.is_cancelled());
+        receiver.await.unwrap();
+        assert!(told.is_cancelled());
+
+        let same = TestDelays::default().told(cancel);
+        assert!(same.is_cancelled());
     }
 }

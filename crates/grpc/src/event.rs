@@ -1,5 +1,8 @@
 //! Events that reach the task of a connection.
 
+use bytes::Bytes;
+use galatea_infer::CancelToken;
+
 use crate::budget::Outgoing;
 use crate::call_key::CallKey;
 use crate::failure::Failure;
@@ -9,6 +12,8 @@ use crate::reorder::ReplySlot;
 /// connection's [`Inbox`](galatea_stdx::Inbox).
 #[derive(Debug)]
 pub(crate) enum ConnectionEvent {
+    /// A unary inference is begun that was delayed for a test.
+    CallStarted { call: CallKey, message: Bytes, cancel: CancelToken },
     /// A unary call has its response.
     CallFinished {
         call: CallKey,

@@ -424,6 +424,13 @@ impl Responder {
         }
     }
 
+    /// The same for a response whose model ended the request only behind it.
+    pub fn complete_apart_unrecorded(mut self, result: Result<InferenceResponse, Status>) {
+        if let Some(sender) = self.sender.take() {
+            sender.send_final_apart(result);
+        }
+    }
+
     /// Ends the request without a further response and without statistics.
     pub fn finish_unrecorded(mut self) {
         if let Some(sender) = self.sender.take() {

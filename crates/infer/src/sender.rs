@@ -12,6 +12,9 @@ pub enum Finality {
     More,
     /// This is the last reply.
     Final,
+    /// This is the last reply, but its model said so only behind it. Clients whom Triton
+    /// tells the end apart are told it apart.
+    EndApart,
 }
 
 /// What a [`ResponseSink`] receives.
@@ -32,7 +35,7 @@ impl Reply {
     /// Whether nothing follows this reply.
     #[must_use]
     pub const fn is_final(&self) -> bool {
-        matches!(self, Self::Finished | Self::Response { finality: Finality::Final, .. })
+        !matches!(self, Self::Response { finality: Finality::More, .. })
     }
 }
 
@@ -87,6 +90,11 @@ impl ResponseSender {
     /// Sends the last response.
     pub fn send_final(mut self, result: Result<InferenceResponse, Status>) {
         self.end(Reply::Response { result, finality: Finality::Final });
+    }
+
+    /// Sends the last response of a model that ended the request only behind it.
+    pub fn send_final_apart(mut self, result: Result<InferenceResponse, Status>) {
+        self.end(Reply::Response { result, finality: Finality::EndApart });
     }
 
     /// Ends the request with an error.

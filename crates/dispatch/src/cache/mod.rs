@@ -114,7 +114,11 @@ impl ResponseSink for CachingSink {
     fn deliver(&mut self, reply: Reply) {
         // Stored before it is delivered, so that a client that repeats its request gets a
         // hit.
-        if let Reply::Response { result: Ok(response), finality: Finality::Final } = &reply {
+        if let Reply::Response {
+            result: Ok(response),
+            finality: Finality::Final | Finality::EndApart,
+        } = &reply
+        {
             self.store(response);
         }
         self.inner.deliver(reply);

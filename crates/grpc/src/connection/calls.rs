@@ -109,13 +109,17 @@ impl ConnectionTask {
         }
         let admission = call.head.admission;
         if method == Method::ModelInfer {
-            let forwarded = std::mem::replace(&mut call.head.forwarded, Ok(Vec::new()));
-            let coding = call.head.response_coding;
-            let infer = || self.infer(key, admission.pass()?, &message, cancel, forwarded, coding);
-            match catch_panic(infer) {
-                Ok(Ok(())) => {}
-                Ok(Err(status)) => self.fail(key, &status.into()),
-                Err(Panicked) => self.fail(key, &panicked()),
+            let delay = self.context.options.test_delays.call_start;
+            if delay.is_zero() {
+                self.start_inference(key, &message, cancel);
+            } else {
+                let inbox = self.inbox.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    // A closed inbox drops the event: the connection is gone.
+                    let started = ConnectionEvent::CallStarted { call: key, message, cancel };
+                    let _ = inbox.push(started);
+                });
             }
         } else if let Some(permits) = control::permits(&self.context, method) {
             let blocking = self.control_call(key, admission, method, message);
@@ -131,6 +135,20 @@ impl ConnectionTask {
                 let delivery = deliver(self.context.clone(), self.inbox.clone(), key, result);
                 tokio::spawn(delivery);
             }
+        }
+    }
+
+    /// Begins a unary inference, unless its call is over.
+    pub(super) fn start_inference(&mut self, key: CallKey, message: &Bytes, cancel: CancelToken) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let admission = call.head.admission;
+        let forwarded = std::mem::replace(&mut call.head.forwarded, Ok(Vec::new()));
+        let coding = call.head.response_coding;
+        let infer = || self.infer(key, admission.pass()?, message, cancel, forwarded, coding);
+        match catch_panic(infer) {
+            Ok(Ok(())) => {}
+            Ok(Err(status)) => self.fail(key, &status.into()),
+            Err(Panicked) => self.fail(key, &panicked()),
         }
     }
 
@@ -176,11 +194,14 @@ impl ConnectionTask {
         }
         let (mut request, classification) = message.into_request(version)?;
         forward(&mut request.parameters, forwarded?);
-        request.cancel = cancel;
+        let delays = &self.context.options.test_delays;
+        let cancelled_end = (!delays.cancelled_end.is_zero())
+            .then(|| (cancel.clone(), Delay(delays.cancelled_end)));
+        request.cancel = delays.told(cancel);
         let size = RequestSize::new(message_bytes, &request);
         let charge = RequestCharge::new(self.budget.clone(), size, CallKind::Unary)?;
-        let delay = Delay(self.context.options.test_delays.call_response);
-        let form = ResponseForm { classification, coding, delay };
+        let delay = Delay(delays.call_response);
+        let form = ResponseForm { classification, coding, delay, cancelled_end };
         let sink = CallSink::new(charge, self.inbox.clone(), key, form);
         self.context.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(())

@@ -290,6 +290,9 @@ impl ConnectionTask {
         self.inbox.take(&mut events);
         for event in events.drain(..) {
             match event {
+                ConnectionEvent::CallStarted { call, message, cancel } => {
+                    self.start_inference(call, &message, cancel);
+                }
                 ConnectionEvent::CallFinished { call, result } => self.finish_call(call, result),
                 ConnectionEvent::StreamReply { call, slot, message, is_final } => {
                     self.stream_reply(call, slot, message, is_final);

@@ -128,6 +128,7 @@ impl ConnectionTask {
     /// Begins a request. Its failures take the way of its replies, so that they keep their
     /// place in the order.
     fn begin_request(&mut self, key: CallKey, message: &Bytes) {
+        Delay(self.context.options.test_delays.stream_request).wait();
         let Some(call) = self.calls.get_mut(key) else { return };
         let pass = match call.head.admission.pass() {
             Ok(pass) => pass,
@@ -171,7 +172,7 @@ impl ConnectionTask {
         match request {
             Err(status) => sender.refuse(status),
             Ok(mut request) => {
-                request.cancel = cancel;
+                request.cancel = self.context.options.test_delays.told(cancel);
                 request.backpressure = backpressure;
                 // A panic drops the sender, which then sends an error.
                 let _ = catch_panic(|| self.context.service.infer(pass, request, sender));

@@ -31,7 +31,7 @@ pub(crate) struct StreamSink {
 }
 
 enum ExpectedReplies {
-    /// A single response: that of the first reply, and whether the reply was final.
+    /// A single response: that of the first reply, and whether it came with the end.
     One(Option<(Result<InferenceResponse, Status>, bool)>),
     /// Any number of responses.
     Many(EmptyFinal),
@@ -142,8 +142,8 @@ impl ResponseSink for StreamSink {
             // Like Triton this delivers the first response and drops others. Its message says
             // whether its own reply was the final one.
             (ExpectedReplies::One(first), reply) => {
-                if let Reply::Response { result, .. } = reply {
-                    first.get_or_insert((result, is_final));
+                if let Reply::Response { result, finality } = reply {
+                    first.get_or_insert((result, finality == Finality::Final));
                 }
                 if is_final {
                     let (result, is_end) = first.take().unwrap_or((Err(not_single(0)), true));

@@ -117,7 +117,7 @@ impl ResponseSink for JournalSink {
             Reply::Response { result: Ok(_), finality: Finality::More } => {
                 format!("{number} continues")
             }
-            Reply::Response { result: Ok(_), finality: Finality::Final } => {
+            Reply::Response { result: Ok(_), finality: Finality::Final | Finality::EndApart } => {
                 format!("{number} answered")
             }
         });
