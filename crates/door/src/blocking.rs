@@ -40,6 +40,13 @@ impl BlockingPermits {
         Self::new(processors)
     }
 
+    /// The permit of one thread, for documents that take long to render: clients that ask for
+    /// many of them hold up each other, and nothing else.
+    #[must_use]
+    pub fn single() -> Self {
+        Self::new(1)
+    }
+
     fn new(threads_max: usize) -> Self {
         Self(Arc::new(Semaphore::new(threads_max)))
     }

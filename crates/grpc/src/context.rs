@@ -25,6 +25,8 @@ pub(crate) struct DoorContext {
     pub(crate) blocking_permits: BlockingPermits,
     /// For loads, unloads and indexes.
     pub(crate) repository_permits: RepositoryPermits,
+    /// For statistics, which take long to render if there are many models.
+    pub(crate) statistics_permits: BlockingPermits,
     pub(crate) phase: PhaseWatch,
     pub(crate) connections: Lock<Slab<RegisteredConnection>>,
 }

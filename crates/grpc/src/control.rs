@@ -16,20 +16,21 @@ use crate::route::Method;
 pub(crate) type ControlResponse = Result<MessageChunks, Status>;
 
 /// The permits for a call that may block, and so must not happen in the task of a connection:
-/// loading takes as long as the model takes, and the index reads the repositories.
+/// loading takes as long as the model takes, the index reads the repositories, and statistics
+/// of many models are a long document.
 pub(crate) fn permits(context: &DoorContext, method: Method) -> Option<BlockingPermits> {
     let permits = &context.repository_permits;
     match method {
         Method::RepositoryIndex => Some(permits.indexes.clone()),
         Method::RepositoryModelLoad => Some(permits.loads.clone()),
         Method::RepositoryModelUnload => Some(permits.unloads.clone()),
+        Method::ModelStatistics => Some(context.statistics_permits.clone()),
         Method::CudaSharedMemoryStatus
         | Method::HealthCheck
         | Method::ModelConfig
         | Method::ModelInfer
         | Method::ModelMetadata
         | Method::ModelReady
-        | Method::ModelStatistics
         | Method::ModelStreamInfer
         | Method::ServerLive
         | Method::ServerMetadata

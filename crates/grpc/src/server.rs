@@ -79,6 +79,7 @@ pub fn start(
         message_pool,
         blocking_permits: BlockingPermits::default(),
         repository_permits: RepositoryPermits::default(),
+        statistics_permits: BlockingPermits::single(),
         phase: door.phase(),
         connections: Lock::new(Slab::new()),
     });

@@ -71,6 +71,38 @@ impl Driver {
         }
     }
 
+    /// Waits until `is_done`. Meanwhile loads of this name that wait for a thread of the pool
+    /// end, without one: other loads may keep the threads for long.
+    ///
+    /// # Errors
+    ///
+    /// As [`Driver::wait`].
+    pub(super) fn wait_without_loads(
+        self: &Arc<Self>,
+        name: &str,
+        is_done: impl Fn(&Plan) -> bool,
+    ) -> Result<Guard<'_, Plan>, Status> {
+        let mut plan = self.plan.lock("wait for the plan");
+        loop {
+            if plan.is_closed {
+                return Err(Status::unavailable("Server exiting"));
+            }
+            if is_done(&plan) {
+                return Ok(plan);
+            }
+            // A job that is added later is seen: behind it an effect ends, which takes the
+            // plan's lock and wakes this thread.
+            let jobs = self.pool.withdraw(&plan.stop_independent_loads(name));
+            if jobs.is_empty() {
+                plan = self.changed.wait(plan);
+                continue;
+            }
+            drop(plan);
+            jobs.into_iter().for_each(|work| work());
+            plan = self.plan.lock("wait for the plan");
+        }
+    }
+
     /// Wakes the threads that wait for the plan.
     pub(super) fn notify(&self) {
         self.changed.notify_all();
@@ -111,15 +143,18 @@ impl Driver {
             Effect::Log(_, level, line) => self.log.write(level, line),
             Effect::ReportBlocked(id, reason) => self.log_failure(&id, &reason),
             Effect::Prepare(order) => {
-                let driver = self.clone();
-                self.pool.submit(Box::new(move || {
-                    let prepared = driver.worker.prepare(&order);
-                    driver.handle(ManagerEvent::Prepared(order.id.clone(), prepared));
-                }));
+                let (driver, id) = (self.clone(), order.id.clone());
+                self.pool.submit(
+                    id,
+                    Box::new(move || {
+                        let prepared = driver.worker.prepare(&order);
+                        driver.handle(ManagerEvent::Prepared(order.id.clone(), prepared));
+                    }),
+                );
             }
             Effect::WorkOnVersion(work) => {
-                let driver = self.clone();
-                self.pool.submit(Box::new(move || driver.work_on_versions(work)));
+                let (driver, id) = (self.clone(), work.order.id.clone());
+                self.pool.submit(id, Box::new(move || driver.work_on_versions(work)));
             }
             Effect::Commit { order, lease, changes } => {
                 self.handle(worker.commit(&order, lease, changes));
@@ -152,7 +187,12 @@ impl Driver {
     fn work_on_version(&self, work: VersionWork) -> ManagerEvent {
         let is_closed = self.plan.lock("begin work on a version").is_closed;
         if is_closed && !work.is_retry() {
-            return ManagerEvent::VersionSkipped(work.order.id.clone(), work.version());
+            let status = Status::unavailable("Server exiting");
+            return ManagerEvent::VersionSkipped(work.order.id.clone(), work.version(), status);
+        }
+        if work.order.is_stopped() && !work.is_retry() {
+            let status = LoadOrder::stopped();
+            return ManagerEvent::VersionSkipped(work.order.id.clone(), work.version(), status);
         }
         self.worker.work_on_version(work)
     }

@@ -117,8 +117,8 @@ pub(super) enum ManagerEvent {
     /// An attempt to load a version ended.
     VersionLoaded(ModelName, Arc<dyn ModelFiles>, Result<Arc<ModelHandle>, Status>),
     InstancesAdded(ModelName, i64, Result<ChangedVersion, Status>),
-    /// A version was not worked on, because the server exits.
-    VersionSkipped(ModelName, i64),
+    /// A version was not worked on, for this reason.
+    VersionSkipped(ModelName, i64, Status),
     /// The model's ready versions are those before the load.
     Committed {
         id: ModelName,
@@ -140,6 +140,18 @@ pub(super) struct Step {
     /// Loads that ended. Their definitions may own files, so they are not dropped under the
     /// lock.
     pub(super) ended: Vec<Arc<LoadOrder>>,
+}
+
+impl LoadOrder {
+    /// Whether the load is not wanted any more.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.model.definition.stop.is_cancelled()
+    }
+
+    /// Why a load that is not wanted any more does not begin.
+    pub(super) fn stopped() -> Status {
+        Status::unavailable("the model was unloaded, or the server stopped, before its load began")
+    }
 }
 
 impl VersionWork {

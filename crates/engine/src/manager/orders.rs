@@ -8,6 +8,7 @@ use galatea_gate::limits::Limits;
 use galatea_infer::{LoadParameters, NameMapping, Status};
 use galatea_policy::{LifecycleStatus, LoadReason, ModelName};
 use galatea_repository::{InvalidName, ListedModel, check_model_name, check_new_model_name};
+use galatea_stdx::Guard;
 
 use super::candidate::Candidate;
 use super::defined_model::DefinedModel;
@@ -77,8 +78,9 @@ impl Manager {
         let name: ModelName = name.into();
         let _order = OrderInProgress::begin_unload(&self.driver, &name)?;
         // The lock is kept, so that no load begins before the models are removed.
-        let plan =
-            self.driver.wait(|plan| plan.ids_of(&name).iter().all(|id| plan.is_at_rest(id)))?;
+        let plan = self.driver.wait_without_loads(&name, |plan| {
+            plan.ids_of(&name).iter().all(|id| plan.is_at_rest(id))
+        })?;
         let mut ids = plan.ids_of(&name);
         // With namespaces, an order that failed at start is known by the bare name.
         if !ids.contains(&name) {
@@ -199,26 +201,23 @@ struct OrderInProgress {
 
 impl OrderInProgress {
     fn begin(driver: &Arc<Driver>, name: &ModelName) -> Result<Self, Status> {
-        Self::begin_when(driver, name, |plan| !plan.is_ordered(name))
+        Ok(Self::begun(driver, name, driver.wait(|plan| !plan.is_ordered(name))?))
     }
 
-    /// Loads of the model that warm up would hold up the unload for as long, so they are
-    /// stopped.
+    /// Loads of the model that warm up, or wait for a thread, would hold up the unload for as
+    /// long, so they are stopped.
     fn begin_unload(driver: &Arc<Driver>, name: &ModelName) -> Result<Self, Status> {
-        Self::begin_when(driver, name, |plan| {
+        let plan = driver.wait_without_loads(name, |plan| {
             plan.stop_loads(name);
             !plan.is_ordered(name)
-        })
+        })?;
+        Ok(Self::begun(driver, name, plan))
     }
 
-    fn begin_when(
-        driver: &Arc<Driver>,
-        name: &ModelName,
-        may_begin: impl Fn(&Plan) -> bool,
-    ) -> Result<Self, Status> {
-        let mut plan = driver.wait(may_begin)?;
+    fn begun(driver: &Arc<Driver>, name: &ModelName, mut plan: Guard<'_, Plan>) -> Self {
         plan.begin_order(name);
-        Ok(Self { driver: driver.clone(), name: name.clone() })
+        drop(plan);
+        Self { driver: driver.clone(), name: name.clone() }
     }
 }
 

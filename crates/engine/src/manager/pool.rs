@@ -5,10 +5,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use galatea_policy::ModelName;
 use galatea_stdx::{Condvar, Lock};
 
-/// Work for a thread of the pool.
-pub(super) type Job = Box<dyn FnOnce() + Send>;
+/// What a job does.
+pub(super) type Work = Box<dyn FnOnce() + Send>;
+
+/// Work for a thread of the pool, and the model that it is for.
+struct Job {
+    id: ModelName,
+    work: Work,
+}
 
 /// Called by the last thread that ends.
 pub(super) type OnIdle = Box<dyn Fn() + Send + Sync>;
@@ -46,7 +53,8 @@ impl Pool {
 
     /// Executes a job on a thread, or on this one if no thread can be started. A pool that
     /// was stopped drops it.
-    pub(super) fn submit(&self, job: Job) {
+    pub(super) fn submit(&self, id: ModelName, work: Work) {
+        let job = Job { id, work };
         let mut state = self.shared.state.lock("add a job");
         if state.is_stopped {
             drop(state);
@@ -74,8 +82,23 @@ impl Pool {
         let orphan = if state.threads == 0 { state.jobs.pop_back() } else { None };
         drop(state);
         if let Some(job) = orphan {
-            job();
+            (job.work)();
         }
+    }
+
+    /// Takes out the jobs of these models that wait for a thread. The caller does them.
+    pub(super) fn withdraw(&self, ids: &[ModelName]) -> Vec<Work> {
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let mut state = self.shared.state.lock("withdraw jobs");
+        let jobs = std::mem::take(&mut state.jobs);
+        let (withdrawn, kept) = jobs.into_iter().partition(|job| ids.contains(&job.id));
+        state.jobs = kept;
+        drop(state);
+        self.shared.changed.notify_all();
+        let withdrawn: VecDeque<Job> = withdrawn;
+        withdrawn.into_iter().map(|job| job.work).collect()
     }
 
     /// Waits until no job is left, for at most `timeout`. Returns the number of jobs that
@@ -112,7 +135,7 @@ impl PoolShared {
                 NextJob::Job(job) => {
                     // A job reports its own failures. A panic is a bug, which must not end
                     // the thread.
-                    let _ = catch_unwind(AssertUnwindSafe(job));
+                    let _ = catch_unwind(AssertUnwindSafe(job.work));
                     self.state.lock("end a job").busy -= 1;
                     self.changed.notify_all();
                 }
@@ -153,10 +176,10 @@ mod tests {
         let (idle, release) = (sender.clone(), mpsc::channel());
         let pool = Pool::new(1, Box::new(move || idle.send("idle").unwrap()));
         let wait = release.1;
-        pool.submit(Box::new(move || wait.recv().unwrap()));
+        pool.submit("m".into(), Box::new(move || wait.recv().unwrap()));
         for _ in 0..2 {
             let sender = sender.clone();
-            pool.submit(Box::new(move || sender.send("job").unwrap()));
+            pool.submit("m".into(), Box::new(move || sender.send("job").unwrap()));
         }
         drop(sender);
         release.0.send(()).unwrap();
@@ -170,16 +193,38 @@ mod tests {
         let idle = sender.clone();
         let pool = Pool::new(2, Box::new(move || idle.send("idle").unwrap()));
         let (release, wait) = mpsc::channel::<()>();
-        pool.submit(Box::new(move || {
-            wait.recv().unwrap();
-            sender.send("long").unwrap();
-        }));
-        pool.submit(Box::new(|| {}));
+        pool.submit(
+            "m".into(),
+            Box::new(move || {
+                wait.recv().unwrap();
+                sender.send("long").unwrap();
+            }),
+        );
+        pool.submit("m".into(), Box::new(|| {}));
         while pool.shared.state.lock("count threads").threads > 1 {
             std::thread::yield_now();
         }
         release.send(()).unwrap();
         drop(pool);
         assert_eq!(receiver.iter().collect::<Vec<_>>(), ["long", "idle"]);
+    }
+
+    #[test]
+    fn jobs_that_wait_can_be_withdrawn() {
+        let (sender, receiver) = mpsc::channel();
+        let pool = Pool::new(1, Box::new(|| {}));
+        let (release, wait) = mpsc::channel::<()>();
+        pool.submit("busy".into(), Box::new(move || wait.recv().unwrap()));
+        for (id, text) in [("a", "a1"), ("b", "b1"), ("a", "a2")] {
+            let sender = sender.clone();
+            pool.submit(id.into(), Box::new(move || sender.send(text).unwrap()));
+        }
+        drop(sender);
+        assert!(pool.withdraw(&[]).is_empty());
+        let withdrawn = pool.withdraw(&["a".into(), "busy".into()]);
+        withdrawn.into_iter().for_each(|work| work());
+        release.send(()).unwrap();
+        drop(pool);
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), ["a1", "a2", "b1"]);
     }
 }

@@ -35,7 +35,10 @@ impl LoadWorker {
     pub(super) fn prepare(&self, order: &LoadOrder) -> Result<LoadPreparation, LoadRefusal> {
         let lease = claim_agents(order)?;
         let snapshot = self.registry.snapshot();
-        let composing = match check_versions(order).and_then(|()| pin(order, &snapshot)) {
+        let composing = match check_wanted(order)
+            .and_then(|()| check_versions(order))
+            .and_then(|()| pin(order, &snapshot))
+        {
             Ok(composing) => composing,
             Err(refusal) => return Err(LoadRefusal { lease, ..refusal }),
         };
@@ -190,6 +193,13 @@ fn claim_agents(order: &LoadOrder) -> Result<Option<Arc<AgentLease>>, LoadRefusa
             Err(refusal(LoadOutcome::Incompatible, Status::unavailable(text)))
         }
     }
+}
+
+fn check_wanted(order: &LoadOrder) -> Result<(), LoadRefusal> {
+    if order.is_stopped() {
+        return Err(refusal(LoadOutcome::Failed, LoadOrder::stopped()));
+    }
+    Ok(())
 }
 
 /// A model without a version to serve must not replace what serves.

@@ -105,8 +105,8 @@ impl Plan {
                 self.load_mut(&id).load.end_adding(version, result);
                 self.conclude_if_complete(&id, step);
             }
-            ManagerEvent::VersionSkipped(id, version) => {
-                self.load_mut(&id).load.skip(version, Status::unavailable("Server exiting"));
+            ManagerEvent::VersionSkipped(id, version, status) => {
+                self.load_mut(&id).load.skip(version, status);
                 self.conclude_if_complete(&id, step);
             }
             ManagerEvent::Committed { id, ready } => self.publish(&id, &ready, step),

@@ -221,6 +221,18 @@ impl Plan {
         }
     }
 
+    /// Stops the loads under way of a name, unless a model that needs it has begun to be
+    /// loaded: an unload comes behind that. Returns their ids.
+    pub(super) fn stop_independent_loads(&self, name: &str) -> Vec<ModelName> {
+        let mut ids = self.ids_of(name);
+        ids.retain(|id| {
+            let active = self.loads.get(id);
+            let is_needed = self.lifecycle.dependents_of(id).next().is_some();
+            active.filter(|_| !is_needed).inspect(|active| active.stop()).is_some()
+        });
+        ids
+    }
+
     /// Ends the warmup of all loads under way.
     pub(super) fn stop_all_loads(&self) {
         self.loads.values().for_each(ActiveLoad::stop);

@@ -295,7 +295,7 @@ impl FakeCatalog {
                     Arc::new(Files { version, ..Files::default() })
                 });
                 Ok(ModelDefinition {
-                    stop: galatea_infer::CancelToken::default(),
+                    stop: galatea_infer::CancelToken::new(),
                     namespace,
                     name,
                     agents: agents::AgentRecorder::of(&draft, &controls),

@@ -122,6 +122,29 @@ fn an_unload_does_not_wait_for_a_later_load() {
 }
 
 #[test]
+fn an_unload_does_not_wait_for_a_thread_on_behalf_of_a_load() {
+    let world = World::with(ControlMode::Explicit, 1);
+    world.put("slow", "one", &[1]);
+    world.put("waiting", "two", &[1, 2]);
+    world.controls.loading.close();
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| world.load("slow"));
+        world.controls.loading.wait_for(1);
+        // The only thread is busy.
+        let waiting = scope.spawn(|| world.load("waiting"));
+        until(|| world.server.manager.is_ordered("waiting"));
+        ends_before(&world.controls.loading, || world.unload("waiting"));
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(error.message().contains("load failed for model 'waiting'"), "{error}");
+        slow.join().unwrap().unwrap();
+    });
+    assert_eq!(world.tag("slow"), "one");
+    assert_eq!(world.server.ready(), Ok(true));
+    world.load("waiting").unwrap();
+    assert_eq!(world.tag("waiting"), "two");
+}
+
+#[test]
 fn slow_agents_delay_no_other_model() {
     let world = with_slow_ensemble();
     world.controls.unloading.close();

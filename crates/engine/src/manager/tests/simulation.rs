@@ -218,7 +218,11 @@ impl Simulation {
                 ManagerEvent::Prepared(order.id.clone(), worker.prepare(&order))
             }
             Effect::WorkOnVersion(work) if self.plan.is_closed && !work.is_retry() => {
-                ManagerEvent::VersionSkipped(work.order.id.clone(), work.version())
+                ManagerEvent::VersionSkipped(
+                    work.order.id.clone(),
+                    work.version(),
+                    Status::unavailable("Server exiting"),
+                )
             }
             Effect::WorkOnVersion(work) if self.random.percent(20) => {
                 let id = work.order.id.clone();
