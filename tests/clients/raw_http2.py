@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import select
 import socket
 from collections.abc import Callable, Iterator
 
@@ -85,6 +86,10 @@ class Http2Connection:
     def read_end(self) -> list[Frame]:
         """The frames that are left, when the server has closed the connection."""
         return list(self.frames())
+
+    def has_something_to_read(self) -> bool:
+        """Whether the server has sent something more, or closed."""
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def close(self) -> None:
         """Closes the connection."""

@@ -22,12 +22,23 @@ from typing import Any
 import grpc
 import make_models
 import pytest
+import tritonclient.grpc
 from tritonclient.grpc import service_pb2
 
 from conftest import StartServer
 from latch import Latch
 from raw_http import Connection, get, post
-from raw_http2 import ENHANCE_YOUR_CALM, Http2Connection, is_goaway, ping
+from raw_http2 import (
+    DATA,
+    END_STREAM,
+    ENHANCE_YOUR_CALM,
+    NO_ERROR,
+    Http2Connection,
+    frame,
+    is_end_of,
+    is_goaway,
+    ping,
+)
 from resilience import (
     GOOD_MODEL,
     GOOD_REQUEST,
@@ -144,6 +155,39 @@ def test_the_number_of_connections_is_limited(
             for connection in senders:
                 assert (connection.read_response() or (0, b""))[0] == 200
             wait_until(server.is_live, 30, "there are places again")
+
+
+LIVE = "/inference.GRPCInferenceService/ServerLive"
+
+
+def test_idle_grpc_connections_make_room(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Those that have been idle for longest are sent away; those with a call stay."""
+    write_identity(tmp_path, GOOD_MODEL)
+    with start_server(tmp_path, "--connection-limit=4") as server, contextlib.ExitStack() as stack:
+        server.wait_until_ready()
+        with unharmed(server):
+            busy = stack.enter_context(Http2Connection(server))
+            stream = busy.call("/inference.GRPCInferenceService/ModelStreamInfer", None)
+            with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+                assert client.is_server_live()
+                idle = []
+                for _ in range(20):
+                    idle.append(stack.enter_context(Http2Connection(server)))
+                    idle[-1].read_until(is_end_of(idle[-1].call(LIVE, b"")))
+
+                def sent_away() -> list[Http2Connection]:
+                    return [one for one in idle if one.has_something_to_read()]
+
+                wait_until(lambda: len(sent_away()) >= 17, 30, "all but three are sent away")
+                for connection in sent_away():
+                    goaway = connection.read_until(is_goaway)
+                    assert goaway.reason == NO_ERROR
+                    assert goaway.payload[8:] == b"too_many_connections"
+                    assert connection.read_end() == []
+                # A client of gRPC connects anew.
+                assert client.is_server_live()
+                busy.send(frame(DATA, END_STREAM, stream))
+                busy.read_until(is_end_of(stream))
 
 
 def test_slow_heads_and_stalled_bodies_end(
@@ -299,8 +343,9 @@ def leave_http(server: Server, is_executing: Any) -> None:
 def leave_grpc(server: Server, is_executing: Any) -> None:
     """Closes the channel under the call."""
     with grpc_stub(server) as stub:
-        stub.ModelInfer.future(rounds_message(ENDLESS_ROUNDS))
+        call = stub.ModelInfer.future(rounds_message(ENDLESS_ROUNDS))
         wait_until(is_executing, 30, "the request is executed")
+        assert not call.done()
 
 
 def cancel_grpc(server: Server, is_executing: Any) -> None:

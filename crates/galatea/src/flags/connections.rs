@@ -29,9 +29,9 @@ const CONNECTION_LIMIT: Flag = Flag {
     name: "connection-limit",
     argument: Some("integer"),
     default: "",
-    help: "How many HTTP and gRPC connections may be open. When there are as many, the HTTP \
-           connections that have been idle for longest are closed; if none is idle, a new one \
-           is refused (HTTP 503). 0 is no limit. Default: seven eighths of the files that the \
+    help: "How many HTTP and gRPC connections may be open. When there are as many, those \
+           that have been idle for longest are closed; if none is idle, a new one is refused \
+           (HTTP 503). 0 is no limit. Default: seven eighths of the files that the \
            process may open.",
     apply: |settings, value| {
         settings.connections.max = Some(if_any(value)?.unwrap_or(usize::MAX));

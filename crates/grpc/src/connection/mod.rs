@@ -6,12 +6,14 @@
 //! - `upkeep.rs`: pings, and the end of the connection
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use galatea_codec::grpc::GrpcCode;
+use galatea_door::Activity;
 use galatea_gate::ledger::Account;
 use galatea_infer::Status;
 use galatea_stdx::Inbox;
@@ -70,7 +72,13 @@ pub(crate) async fn serve(
     connection: galatea_door::Connection,
     pool: Arc<StagingPool>,
 ) {
-    let galatea_door::Connection { place: _place, stream, mut phase, mut open, .. } = connection;
+    let galatea_door::Connection { place, stream, mut phase, mut open, .. } = connection;
+    let activity = place.activity().clone();
+    poll_fn(|context| {
+        activity.attach(context.waker());
+        Poll::Ready(())
+    })
+    .await;
     let accept_phase = if open.is_some() { AcceptPhase::Serving } else { AcceptPhase::Draining };
     let (socket, flusher) = gather(stream, &pool);
     let handshake = handshake(&context.options, socket);
@@ -95,7 +103,7 @@ pub(crate) async fn serve(
     let budget = Arc::new(MemoryBudget::new(limits(&context.options), account, waker.clone()));
     let registered = RegisteredConnection { inbox: inbox.clone(), budget: budget.clone() };
     let _registration = context.register(registered, accept_phase);
-    let mut task = ConnectionTask::new(context, inbox, budget, waker, h2, flusher);
+    let mut task = ConnectionTask::new(context, activity, inbox, budget, waker, h2, flusher);
     task.plan_upkeep();
     task.await;
 }
@@ -133,6 +141,8 @@ const fn limits(options: &GrpcOptions) -> BudgetLimits {
 
 struct ConnectionTask {
     context: Arc<DoorContext>,
+    /// Says when the connection is idle, and so may be closed to make room for another.
+    activity: Arc<Activity>,
     inbox: Arc<Inbox<ConnectionEvent>>,
     budget: Arc<MemoryBudget>,
     /// Wakes this task through the inbox. `h2` and the socket get it instead of the task's
@@ -158,6 +168,8 @@ struct ConnectionTask {
     resets_waker: Waker,
     timer: DeadlineTimer,
     state: UpkeepState,
+    /// Whether the socket has taken everything that was written.
+    is_flushed: bool,
     /// Empty between rounds; kept for its memory.
     events: VecDeque<ConnectionEvent>,
 }
@@ -187,12 +199,16 @@ impl Future for ConnectionTask {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let task = self.get_mut();
+        if task.end_idleness().is_err() {
+            return Poll::Ready(());
+        }
         task.inbox.begin(cx.waker());
         for _ in 0..ROUNDS_MAX {
             if let Err(ConnectionClosed) = task.round() {
                 return Poll::Ready(());
             }
             if task.inbox.try_sleep() {
+                task.begin_idleness();
                 return Poll::Pending;
             }
         }
@@ -204,6 +220,7 @@ impl Future for ConnectionTask {
 impl ConnectionTask {
     fn new(
         context: Arc<DoorContext>,
+        activity: Arc<Activity>,
         inbox: Arc<Inbox<ConnectionEvent>>,
         budget: Arc<MemoryBudget>,
         waker: Waker,
@@ -215,6 +232,7 @@ impl ConnectionTask {
         let state = UpkeepState::new(&context.options.keepalive, flusher.frames().clone());
         Self {
             context,
+            activity,
             inbox,
             budget,
             waker,
@@ -231,6 +249,7 @@ impl ConnectionTask {
             resets,
             timer: DeadlineTimer::default(),
             state,
+            is_flushed: true,
             events: VecDeque::new(),
         }
     }
@@ -268,6 +287,7 @@ impl ConnectionTask {
             Poll::Ready(Ok(())) => true,
             Poll::Pending => false,
         };
+        self.is_flushed = is_flushed;
         self.keep_up(is_due, is_flushed)
     }
 

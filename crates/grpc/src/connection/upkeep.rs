@@ -4,6 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use galatea_door::Waiting;
 use h2::{Ping, PingPong, Reason};
 use tokio::time::Instant;
 
@@ -14,6 +15,8 @@ use crate::upkeep::{Observed, PingPolice, PingVerdict, Upkeep, UpkeepAction};
 
 /// What tells a client that it pinged too often; clients of gRPC then ping less often.
 const TOO_MANY_PINGS: &[u8] = b"too_many_pings";
+/// What tells a client that its idle connection had to make room.
+const MAKES_ROOM: &[u8] = b"too_many_connections";
 /// By how much the age of connections differs, in thousandths, so that those that were made
 /// together don't end together.
 const AGE_JITTER: u64 = 100;
@@ -117,6 +120,26 @@ impl ConnectionTask {
         }
         // `h2` sends the ping when it is polled.
         self.waker.wake_by_ref();
+    }
+
+    /// The task sleeps. Without a call and without a response to write the connection is
+    /// idle.
+    pub(super) fn begin_idleness(&self) {
+        if self.calls.is_empty() && self.is_flushed && self.budget.unwritten_bytes() == 0 {
+            self.activity.begin(Waiting::Idle, self.activity.now());
+        }
+    }
+
+    /// The task wakes. Ends the connection if another one has its place: the client is told
+    /// to connect anew for its next call.
+    pub(super) fn end_idleness(&mut self) -> Result<(), ConnectionClosed> {
+        if self.activity.end().is_ok() {
+            return Ok(());
+        }
+        self.flusher.push_goaway(Reason::NO_ERROR, MAKES_ROOM);
+        // What the socket doesn't take at once is lost with the connection.
+        let _ = self.flusher.poll_flush(&mut Context::from_waker(&self.waker));
+        Err(ConnectionClosed)
     }
 
     /// Tells the client to begin no more calls.
