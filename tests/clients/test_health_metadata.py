@@ -25,6 +25,7 @@ EXTENSIONS = [
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "logging",
 ]
 
 SIMPLE_METADATA = {

@@ -18,7 +18,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 pytestmark = pytest.mark.galatea_only
 
 #: Extensions that Triton has.
-LACKING = {"system_shared_memory", "cuda_shared_memory", "trace", "logging"}
+LACKING = {"system_shared_memory", "cuda_shared_memory", "trace"}
 
 VECTOR = {"name": "INPUT0", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
 
@@ -54,9 +54,9 @@ def test_shared_memory(server: Server, field: str) -> None:
     assert "client shared memory is not available in this server" in reply.error()
 
 
-@pytest.mark.parametrize("path", ["/v2/logging", "/v2/trace/setting"])
+@pytest.mark.parametrize("path", ["/v2/trace/setting"])
 def test_settings_while_running(server: Server, path: str) -> None:
-    """The logging and trace extensions."""
+    """The trace extension."""
     assert server.get(path).status == 501
 
 

@@ -14,6 +14,7 @@ import compression_cases  # noqa: E402
 import configuration_cases  # noqa: E402
 import ensemble_cases  # noqa: E402
 import held_cases  # noqa: E402
+import log_cases  # noqa: E402
 import make_models  # noqa: E402
 import refusal_cases  # noqa: E402
 import restriction_cases  # noqa: E402
@@ -88,6 +89,11 @@ SUITES = {
         refusal_cases.write_models,
         restriction_cases.restriction_cases,
         flags=restriction_cases.FLAGS,
+    ),
+    "logging": Suite(
+        "triton-2.51-logging",
+        refusal_cases.write_models,
+        log_cases.log_cases,
     ),
     "classification": Suite(
         "triton-2.51-classification",

@@ -84,6 +84,7 @@ impl Doors<'_> {
             options.gate = Gate::new(self.settings.grpc_rules.clone());
             options.header_forward.clone_from(&self.settings.grpc_header_forward);
             options.response_pool_size = self.settings.grpc_response_pool_size;
+            options.log = Some(Arc::new(self.logger.clone()));
             options.test_delays = self.grpc_delays;
             options.response_compression = self.settings.grpc_response_compression;
             options.keepalive.clone_from(&self.settings.grpc_keepalive);
@@ -113,6 +114,7 @@ impl Doors<'_> {
                 header_forward,
                 gate: Gate::new(self.settings.http_rules.clone()),
                 ledger: self.ledger.clone(),
+                log: Some(Arc::new(self.logger.clone())),
                 request_log,
                 tls,
                 ..HttpOptions::default()

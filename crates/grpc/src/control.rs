@@ -1,6 +1,6 @@
 //! Responding to calls other than inference: health, metadata, statistics, repository.
 
-use galatea_codec::grpc::{MessageChunks, control as codec, frame_message, parse_version};
+use galatea_codec::grpc::{MessageChunks, control as codec, frame_message, log, parse_version};
 use galatea_door::BlockingPermits;
 use galatea_gate::access::Admission;
 use galatea_infer::{Code, Status};
@@ -27,6 +27,7 @@ pub(crate) fn permits(context: &DoorContext, method: Method) -> Option<BlockingP
         Method::ModelStatistics => Some(context.statistics_permits.clone()),
         Method::CudaSharedMemoryStatus
         | Method::HealthCheck
+        | Method::LogSettings
         | Method::ModelConfig
         | Method::ModelInfer
         | Method::ModelMetadata
@@ -58,6 +59,7 @@ pub(crate) fn calls_backend(
             context.control.readiness_may_block(pass, Some((&request.name, version)))
         }
         Method::CudaSharedMemoryStatus
+        | Method::LogSettings
         | Method::ModelConfig
         | Method::ModelInfer
         | Method::ModelMetadata
@@ -121,6 +123,7 @@ pub(crate) fn respond(
                 context.control.model_config(admission.pass()?, &request.name, version)?;
             codec::encode_config_response(&document.protobuf)
         }
+        Method::LogSettings => log_settings(context, admission, body),
         Method::ModelStatistics => statistics(context, admission, body),
         Method::RepositoryIndex => repository_index(context, admission, body),
         Method::RepositoryModelLoad => load(context, admission, body),
@@ -174,6 +177,13 @@ fn statistics(context: &DoorContext, admission: Admission, body: Bytes) -> Contr
     let name = (!request.name.is_empty()).then_some(request.name.as_str());
     let models = context.control.statistics(admission.pass()?, name, version)?;
     frame_message(&codec::statistics(&models))
+}
+
+fn log_settings(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
+    let request: inference::LogSettingsRequest = decode(body)?;
+    let update = log::log_update(&request);
+    let settings = update.apply(context.options.log.as_deref(), admission.pass()?)?;
+    frame_message(&log::log_settings(settings))
 }
 
 fn repository_index(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {

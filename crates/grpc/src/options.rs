@@ -10,6 +10,7 @@ use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_gate::limits::Limits;
+use galatea_infer::LogControl;
 
 use crate::compression::CompressionLevel;
 use crate::delay::TestDelays;
@@ -63,6 +64,8 @@ pub struct GrpcOptions {
     /// How many responses of one request of a stream may be unwritten before its decoupled
     /// model is asked to pause; `None` leaves that to the limits of the stream.
     pub response_pool_size: Option<usize>,
+    /// The log that clients may read and change; `None` for a server without one.
+    pub log: Option<Arc<dyn LogControl>>,
     /// Delays for Triton's own tests.
     pub test_delays: TestDelays,
     /// How responses to inferences are compressed.
@@ -138,6 +141,7 @@ impl Default for GrpcOptions {
             header_forward: None,
             gate: Gate::default(),
             response_pool_size: None,
+            log: None,
             test_delays: TestDelays::default(),
             response_compression: CompressionLevel::None,
             tls: None,

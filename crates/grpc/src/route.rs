@@ -19,6 +19,7 @@ use crate::stream::StreamErrors;
 pub(crate) enum Method {
     CudaSharedMemoryStatus,
     HealthCheck,
+    LogSettings,
     ModelConfig,
     ModelInfer,
     ModelMetadata,
@@ -55,6 +56,7 @@ impl Method {
                 Category::ModelRepository
             }
             Self::ModelStatistics => Category::Statistics,
+            Self::LogSettings => Category::Logging,
         }
     }
 }
@@ -166,6 +168,7 @@ fn method(path: &str) -> Result<KnownMethod, Failure> {
 fn inference_method(name: &str) -> Option<KnownMethod> {
     let method = match name {
         "CudaSharedMemoryStatus" => Method::CudaSharedMemoryStatus,
+        "LogSettings" => Method::LogSettings,
         "ModelConfig" => Method::ModelConfig,
         "ModelInfer" => Method::ModelInfer,
         "ModelMetadata" => Method::ModelMetadata,
@@ -189,10 +192,6 @@ fn inference_method(name: &str) -> Option<KnownMethod> {
         "TraceSetting" => {
             let reason = "trace settings are not supported";
             return Some(KnownMethod::NotOffered(Category::Trace, reason));
-        }
-        "LogSettings" => {
-            let reason = "log settings are not supported";
-            return Some(KnownMethod::NotOffered(Category::Logging, reason));
         }
         _ => return None,
     };
@@ -266,7 +265,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(offered, 15);
+        assert_eq!(offered, 16);
         check("/x/y", "application/grpc", NONE, "unknown method /x/y");
         check(&format!("{INFER}/"), "application/grpc", NONE, "unknown method");
     }

@@ -216,7 +216,6 @@ async fn methods_that_are_not_offered_are_named() {
         }
     }
     refused(&inference("TraceSetting"), "trace settings are not supported").await;
-    refused(&inference("LogSettings"), "log settings are not supported").await;
     let watch = "watching the health status is not supported";
     refused("/grpc.health.v1.Health/Watch", watch).await;
     refused("/a/b", "unknown method /a/b").await;

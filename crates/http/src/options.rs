@@ -9,6 +9,7 @@ use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_gate::limits::Limits;
+use galatea_infer::LogControl;
 
 use crate::request_log::RequestLog;
 
@@ -32,6 +33,8 @@ pub struct HttpOptions {
     pub gate: Gate,
     /// TLS, with the protocol `http/1.1`.
     pub tls: Option<Tls>,
+    /// The log that clients may read and change; `None` for a server without one.
+    pub log: Option<Arc<dyn LogControl>>,
     /// Logs each request.
     pub request_log: Option<RequestLog>,
 }
@@ -47,6 +50,7 @@ impl Default for HttpOptions {
             ledger: Arc::default(),
             gate: Gate::default(),
             tls: None,
+            log: None,
             request_log: None,
         }
     }

@@ -34,6 +34,7 @@ mod classes;
 mod control;
 mod execution;
 mod held_bytes;
+mod log_control;
 mod log_level;
 mod parameter;
 mod pending;
@@ -58,6 +59,7 @@ pub use execution::{
 };
 pub use galatea_gate::access::{Pass, api};
 pub use held_bytes::{HeldBytes, ModelBytes};
+pub use log_control::{LogChange, LogControl, LogFormat, LogSettings, LogUpdate};
 pub use log_level::LogLevel;
 pub use parameter::{Parameter, ParameterValue};
 pub use pending::{

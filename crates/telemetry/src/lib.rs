@@ -25,7 +25,8 @@ mod log;
 mod metrics;
 mod table;
 
-pub use log::{LogFormat, LogOptions, LogSettings, Logger, SourcePosition};
+pub use galatea_infer::{LogFormat, LogSettings};
+pub use log::{LogOptions, Logger, SourcePosition};
 pub use metrics::{
     CustomFamily, CustomHistogram, CustomValue, MetricKind, MetricsExporter, MetricsOptions,
     SettingNote, UnsupportedSetting,

@@ -7,6 +7,7 @@
 //! the generated types, which [`control`] fills.
 
 pub mod control;
+pub mod log;
 pub mod stream;
 
 mod contents;

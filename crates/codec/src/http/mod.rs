@@ -35,6 +35,7 @@ mod fields;
 mod header;
 mod input;
 mod json;
+mod log;
 mod output;
 mod parameters;
 mod raw;
@@ -54,6 +55,7 @@ pub use documents::{
 pub use encode::{EncodedResponse, encode_infer_response};
 pub use errors::{body_too_large, check_stream_end, inflated_body_too_large, nothing_to_inflate};
 pub use header::parse_header_length;
+pub use log::{decode_log_request, encode_log_settings};
 pub use output::{OutputEncoding, OutputForm};
 pub use raw::{decode_raw_infer, raw_input};
 pub use repository::{IndexRequest, UnloadRequest, decode_load_request};

@@ -125,7 +125,7 @@ pub fn decode_load_request(body: &[u8], limits: &Limits) -> Result<LoadParameter
 
 /// Calls `member` at each member of the body's object. As in Triton, a body of another
 /// type has no members.
-fn read_object<'a>(
+pub(super) fn read_object<'a>(
     body: &'a [u8],
     limits: &Limits,
     mut member: impl FnMut(&mut JsonReader<'a>, &[u8]) -> Result<(), Status>,

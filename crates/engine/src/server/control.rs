@@ -14,7 +14,7 @@ use crate::handle::ModelHandle;
 
 /// The protocol extensions that the server supports, in the order in which Triton lists
 /// them.
-const EXTENSIONS: [&str; 9] = [
+const EXTENSIONS: [&str; 10] = [
     "classification",
     "sequence",
     "model_repository",
@@ -24,6 +24,7 @@ const EXTENSIONS: [&str; 9] = [
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "logging",
 ];
 
 impl Server {

@@ -68,11 +68,8 @@ const LOG_FORMAT: Flag = Flag {
     help: "How lines begin: \"default\" is \"LMMDD hh:mm:ss.ssssss\" with the level L, \
            \"ISO8601\" is \"YYYY-MM-DDThh:mm:ssZ L\".",
     apply: |settings, value| {
-        settings.log.format = match value {
-            "default" => LogFormat::Default,
-            "ISO8601" => LogFormat::Iso8601,
-            _ => return Err(Refusal(String::from("invalid argument for --log-format"))),
-        };
+        let refusal = || Refusal(String::from("invalid argument for --log-format"));
+        settings.log.format = LogFormat::named(value).ok_or_else(refusal)?;
         Ok(())
     },
 };

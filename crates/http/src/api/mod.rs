@@ -9,15 +9,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::http::{
-    IndexRequest, UnloadRequest, decode_load_request, encode_model_metadata,
-    encode_repository_index, encode_server_metadata, encode_statistics, parse_version,
+    IndexRequest, UnloadRequest, decode_load_request, decode_log_request, encode_log_settings,
+    encode_model_metadata, encode_repository_index, encode_server_metadata, encode_statistics,
+    parse_version,
 };
 use galatea_door::{BlockingPermits, CompletionQueues, Renderer, RepositoryPermits};
 use galatea_gate::access::{Admission, Gate};
 use galatea_gate::ledger::{Account, Ledger};
 use galatea_gate::limits::Limits;
-use galatea_infer::{InferenceService, Pass, ServerControl, Status, api};
-use hyper::StatusCode;
+use galatea_infer::{InferenceService, LogControl, LogUpdate, Pass, ServerControl, Status, api};
+use hyper::{Method, StatusCode};
 
 use self::document::Document;
 use crate::body_drain::BodyDrain;
@@ -47,6 +48,7 @@ pub(crate) struct Api {
     repository_permits: RepositoryPermits,
     body_drain: BodyDrain,
     compression: Compression,
+    log: Option<Arc<dyn LogControl>>,
     request_log: Option<RequestLog>,
 }
 
@@ -103,6 +105,7 @@ impl Api {
             repository_permits: RepositoryPermits::default(),
             body_drain: BodyDrain::new(drain_bytes_max, options.drain_silence_max),
             compression: Compression::new(),
+            log: options.log.clone(),
             request_log: options.request_log.clone(),
         }
     }
@@ -137,6 +140,7 @@ impl Api {
                     Err(refusal) => Ok(refusal),
                 }
             }
+            Route::Logging => self.logging(admission, head, body).await,
             Route::Ready => Ok(or_plain_error(self.ready(admission).await)),
             Route::Model { name, version, action: ModelAction::Ready } => {
                 Ok(or_plain_error(self.model_ready(admission, name, version).await))
@@ -149,7 +153,6 @@ impl Api {
             Route::ServerMetadata
             | Route::Model { .. }
             | Route::SharedMemory { .. }
-            | Route::Logging
             | Route::TraceSetting => Ok(or_error(guarded(|| self.render(admission, &route)))),
         }
     }
@@ -166,20 +169,41 @@ impl Api {
                 self.render_model(admission, name, parse_version(version)?, action)
             }
             Route::SharedMemory { kind, region, action } => shared_memory(kind, region, action),
-            Route::Logging => Err(Status::unsupported(
-                "the logging extension is not available in this server: logging is set when the \
-                 server is started",
-            )),
             Route::TraceSetting => {
                 Err(Status::unsupported("the trace extension is not available in this server"))
             }
-            Route::Ready | Route::AllStatistics => {
+            Route::Ready | Route::AllStatistics | Route::Logging => {
                 Err(Status::internal("a question was taken for another"))
             }
             Route::RepositoryIndex { .. } | Route::Load { .. } | Route::Unload { .. } => {
                 Err(Status::internal("a repository request was taken for another"))
             }
         }
+    }
+
+    /// Changes the log, if the method is POST, and says what it is set to.
+    async fn logging<B: RequestBody>(
+        &self,
+        admission: Admission,
+        head: &RequestHead<'_>,
+        body: &mut B,
+    ) -> Result<HttpResponse, Disconnected> {
+        let changes = if head.method == Method::POST {
+            match self.read_body(head, body, self.limits.input_bytes_max).await? {
+                Ok(body) => Some(body),
+                Err(refusal) => return Ok(refusal),
+            }
+        } else {
+            None
+        };
+        Ok(or_error(guarded(|| {
+            let update = match changes {
+                Some(body) => decode_log_request(&body, &self.limits)?,
+                None => LogUpdate::default(),
+            };
+            let settings = update.apply(self.log.as_deref(), admission.pass()?)?;
+            Ok(http_response::json(encode_log_settings(&settings)))
+        })))
     }
 
     async fn scheduler(

@@ -134,7 +134,6 @@ fn a_client_that_sends_a_refused_body_gets_its_response() {
             };
             check("/v2/absent", headers, 404);
             check("/v2/models/echo/config", headers, 405);
-            check("/v2/logging", headers, 501);
             check(INFER, &format!("{headers}Content-Encoding: br\r\n"), 501);
         }
     }

@@ -198,7 +198,6 @@ fn extensions_that_are_not_offered_are_refused() {
     check("POST", "/v2/models/echo/generate_stream", "generate extension is not available");
     check("GET", "/v2/trace/setting", "trace extension is not available");
     check("POST", "/v2/models/echo/trace/setting", "trace extension is not available");
-    check("GET", "/v2/logging", "logging extension is not available");
     for kind in ["system", "cuda"] {
         for path in ["register", "unregister", "region/r/register", "region/r/unregister"] {
             let path = format!("/v2/{kind}sharedmemory/{path}");

@@ -14,34 +14,13 @@ use std::time::SystemTime;
 
 use galatea_gate::limits::Limits;
 use galatea_gate::text::bounded;
-use galatea_infer::LogLevel;
+use galatea_infer::{LogChange, LogControl, LogFormat, LogLevel, LogSettings, Pass, api};
 use galatea_stdx::Lock;
 
 use crate::Table;
 
 pub(crate) use escape::escape_controls;
 use line::Line;
-
-/// How a line begins.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum LogFormat {
-    /// `I1121 07:45:01.123456 PID file:line] `: level, month and day, time.
-    #[default]
-    Default,
-    /// `2026-11-21T07:45:01Z I PID file:line] `.
-    Iso8601,
-}
-
-impl LogFormat {
-    /// The name that the command line and the protocols use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Iso8601 => "ISO8601",
-        }
-    }
-}
 
 /// Where in the source a line was written.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -90,23 +69,6 @@ impl Default for LogOptions {
             verbose_level: 0,
         }
     }
-}
-
-/// What a [`Logger`] is set to at the moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogSettings {
-    /// The file that receives everything; empty for the console.
-    pub file: String,
-    /// Whether information is logged.
-    pub info: bool,
-    /// Whether warnings are logged.
-    pub warning: bool,
-    /// Whether errors are logged.
-    pub error: bool,
-    /// Verbose lines up to this level are logged.
-    pub verbose_level: u32,
-    /// How lines begin.
-    pub format: LogFormat,
 }
 
 /// The streams that receive lines.
@@ -331,6 +293,22 @@ impl Logger {
             (None, Sink::Split { problems, .. }, LogLevel::Error | LogLevel::Warning) => problems,
         };
         let _ = writer.write_all(record.as_bytes()).and_then(|()| writer.flush());
+    }
+}
+
+impl LogControl for Logger {
+    fn settings(&self, _: Pass<api::Logging>) -> LogSettings {
+        Self::settings(self)
+    }
+
+    fn change(&self, _: Pass<api::Logging>, change: LogChange) {
+        match change {
+            LogChange::Info(on) => self.set_info(on),
+            LogChange::Warning(on) => self.set_warning(on),
+            LogChange::Error(on) => self.set_error(on),
+            LogChange::VerboseLevel(level) => self.set_verbose_level(level),
+            LogChange::Format(format) => self.set_format(format),
+        }
     }
 }
 

@@ -6,25 +6,26 @@ use galatea_infer::Status;
 #[derive(Clone)]
 pub(crate) struct JsonReader<'a> {
     pub(super) rest: &'a [u8],
-    /// The length of the whole text, to compute offsets.
-    length: usize,
+    /// The whole text, to compute offsets.
+    text: &'a [u8],
 }
 
 impl<'a> JsonReader<'a> {
     /// Makes a reader at the start of `text`; skips a byte order mark.
     pub(crate) fn new(text: &'a [u8]) -> Self {
         let rest = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-        Self { rest, length: text.len() }
+        Self { rest, text }
     }
 
-    /// Whether the whole text is empty.
-    pub(super) const fn is_empty_document(&self) -> bool {
-        self.length == 0
+    /// Whether the whole text is empty or blank.
+    #[cold]
+    pub(super) fn is_empty_document(&self) -> bool {
+        self.text.iter().all(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t'))
     }
 
     #[cold]
     pub(super) fn error(&self, message: &str) -> Status {
-        let offset = self.length.saturating_sub(self.rest.len());
+        let offset = self.text.len().saturating_sub(self.rest.len());
         Status::internal(format!("failed to parse the request JSON buffer: {message} at {offset}"))
     }
 
@@ -71,7 +72,13 @@ impl<'a> JsonReader<'a> {
     }
 
     pub(super) fn expect_word(&mut self, word: &[u8]) -> Result<(), Status> {
-        self.rest = self.rest.strip_prefix(word).ok_or_else(|| self.invalid_value())?;
-        Ok(())
+        if let Some(rest) = self.rest.strip_prefix(word) {
+            self.rest = rest;
+            return Ok(());
+        }
+        // As in Triton, the mistake is at the first byte that differs.
+        let same = self.rest.iter().zip(word).take_while(|(a, b)| a == b).count();
+        self.rest = self.rest.get(same..).unwrap_or_default();
+        Err(self.invalid_value())
     }
 }

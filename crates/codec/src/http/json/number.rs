@@ -163,12 +163,12 @@ fn double(
 /// Reads `NaN`, `Inf` and `Infinity`. They are not JSON, but Triton reads and writes
 /// them.
 fn non_finite(reader: &mut JsonReader<'_>, negative: bool) -> Result<Number, Status> {
-    let value = if reader.rest.starts_with(b"NaN") {
+    let value = if reader.rest.starts_with(b"N") {
         reader.expect_word(b"NaN")?;
         f64::NAN
     } else {
         reader.expect_word(b"Inf")?;
-        if reader.rest.starts_with(b"inity") {
+        if reader.rest.starts_with(b"i") {
             reader.expect_word(b"inity")?;
         }
         f64::INFINITY

@@ -11,7 +11,7 @@ fn the_error_for_malformed_json_names_the_offset() {
         refuse(json, Internal, &expected);
     };
     check("", "The document is empty. at 0");
-    check("  ", "Invalid value. at 2");
+    check("  ", "The document is empty. at 2");
     check("A", "Invalid value. at 0");
     check("{", "Missing a name for object member. at 1");
     check("{]", "Missing a name for object member. at 1");
@@ -20,14 +20,14 @@ fn the_error_for_malformed_json_names_the_offset() {
     check("{\"a\":1,}", "Missing a name for object member. at 7");
     check("{\"a\":[1 2]}", "Missing a comma or ] after an array element. at 8");
     check("{\"a\":[1,]}", "Invalid value. at 8");
-    check("{\"a\":nul}", "Invalid value. at 5");
-    check("{\"a\":tru}", "Invalid value. at 5");
+    check("{\"a\":nul}", "Invalid value. at 8");
+    check("{\"a\":tru}", "Invalid value. at 8");
     check("{\"a\":01}", "Missing a comma or } after an object member. at 6");
     check("{\"a\":-}", "Invalid value. at 6");
     check("{\"a\":1.}", "Miss fraction part in number. at 7");
     check("{\"a\":1e}", "Miss exponent in number. at 7");
     check("{\"a\":1e400}", "Number too big to be stored in double. at 5");
-    check("{\"a\":Nan}", "Invalid value. at 5");
+    check("{\"a\":Nan}", "Invalid value. at 7");
     check("{\"a", "Missing a closing quotation mark in string. at 3");
     check("{\"a\u{1}\":1}", "Invalid encoding in string. at 3");
     check("{\"\\x\":1}", "Invalid escape character in string. at 2");

@@ -1,0 +1,117 @@
+//! What clients can read and change of the log.
+
+use std::fmt;
+
+use galatea_gate::access::{Pass, api};
+
+use crate::Status;
+
+/// How a line begins.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `I1121 07:45:01.123456 PID file:line] `: level, month and day, time.
+    #[default]
+    Default,
+    /// `2026-11-21T07:45:01Z I PID file:line] `.
+    Iso8601,
+}
+
+impl LogFormat {
+    /// The format of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Default, Self::Iso8601].into_iter().find(|format| format.name() == name)
+    }
+
+    /// The name that the command line and the protocols use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Iso8601 => "ISO8601",
+        }
+    }
+}
+
+/// What the log is set to at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// The file that receives everything; empty for the console.
+    pub file: String,
+    /// Whether information is logged.
+    pub info: bool,
+    /// Whether warnings are logged.
+    pub warning: bool,
+    /// Whether errors are logged.
+    pub error: bool,
+    /// Verbose lines up to this level are logged.
+    pub verbose_level: u32,
+    /// How lines begin.
+    pub format: LogFormat,
+}
+
+/// A change of the log that clients may ask for. Where the log is written is fixed when the
+/// server starts.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum LogChange {
+    /// Whether information is logged.
+    Info(bool),
+    /// Whether warnings are logged.
+    Warning(bool),
+    /// Whether errors are logged.
+    Error(bool),
+    /// Verbose lines up to this level are logged.
+    VerboseLevel(u32),
+    /// How lines begin.
+    Format(LogFormat),
+}
+
+impl LogChange {
+    /// Verbose lines up to this level are logged. As in Triton, the level has 32 bits and a
+    /// sign, and negative ones are 0.
+    #[must_use]
+    pub fn verbose_level(level: u64) -> Self {
+        let low_bits = u32::try_from(level & u64::from(u32::MAX)).unwrap_or_default();
+        Self::VerboseLevel(if i32::try_from(low_bits).is_ok() { low_bits } else { 0 })
+    }
+}
+
+/// The log, as doors see it.
+pub trait LogControl: fmt::Debug + Send + Sync {
+    /// What the log is set to at the moment.
+    fn settings(&self, pass: Pass<api::Logging>) -> LogSettings;
+    /// Changes one setting, for all lines from now on.
+    fn change(&self, pass: Pass<api::Logging>, change: LogChange);
+}
+
+/// What a client asks of the log.
+///
+/// As in Triton, the changes in front of a mistake are made: a client that gets an error may
+/// have changed the log.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct LogUpdate {
+    /// The changes, in the order in which they are made.
+    pub changes: Vec<LogChange>,
+    /// The mistake behind them.
+    pub mistake: Option<Status>,
+}
+
+impl LogUpdate {
+    /// Makes the changes, and returns what the log is set to then.
+    ///
+    /// # Errors
+    ///
+    /// The mistake, if there is one.
+    pub fn apply(
+        self,
+        log: Option<&dyn LogControl>,
+        pass: Pass<api::Logging>,
+    ) -> Result<LogSettings, Status> {
+        let log =
+            log.ok_or_else(|| Status::unavailable("the server does not support dynamic logging"))?;
+        for change in self.changes {
+            log.change(pass, change);
+        }
+        self.mistake.map_or_else(|| Ok(log.settings(pass)), Err)
+    }
+}
