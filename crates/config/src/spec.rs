@@ -52,6 +52,8 @@ pub struct ModelSpec {
     pub response_cache: bool,
     /// Labels added to the model's metrics.
     pub metric_tags: BTreeMap<String, String>,
+    /// The buckets of histograms, by the family's name. They may be in any order.
+    pub histogram_buckets: BTreeMap<String, Vec<f64>>,
     pub(crate) message: ModelConfig,
     pub(crate) remarks: Vec<String>,
 }

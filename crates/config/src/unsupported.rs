@@ -49,7 +49,7 @@ const UNSUPPORTED: [UnsupportedSetting; 3] = [
 
 /// Settings that Triton accepts for every model but that only some models use. Here
 /// they have no effect, and the server logs a message if they are set.
-const IGNORED: [IgnoredSetting; 10] = [
+const IGNORED: [IgnoredSetting; 9] = [
     IgnoredSetting {
         name: "optimization.eager_batching",
         reason: "only Triton's TensorRT backend reads it",
@@ -107,11 +107,6 @@ const IGNORED: [IgnoredSetting; 10] = [
         name: "cc_model_filenames",
         reason: "no GPU is used",
         is_used: |c, _| !c.cc_model_filenames.is_empty(),
-    },
-    IgnoredSetting {
-        name: "model_metrics",
-        reason: "no histograms are recorded",
-        is_used: |c, _| c.model_metrics.as_ref().is_some_and(|m| !m.metric_control.is_empty()),
     },
     IgnoredSetting {
         name: "model_operations.op_library_filename",
@@ -245,8 +240,6 @@ mod tests {
              priority: PRIORITY_MAX cuda { graphs: true } } \
              instance_group { secondary_devices { kind: KIND_NVDLA } } \
              cc_model_filenames { key: '8.0' value: 'm' } \
-             model_metrics { metric_control { metric_identifier { family: 'x' } \
-             histogram_options { buckets: 1 } } } \
              model_operations { op_library_filename: 'l.so' }",
         );
         let expected = [
@@ -259,7 +252,6 @@ mod tests {
             "model 'm': 'instance_group.secondary_devices' changes nothing: only compiled \
              backends are told of them",
             "model 'm': 'cc_model_filenames' changes nothing: no GPU is used",
-            "model 'm': 'model_metrics' changes nothing: no histograms are recorded",
             "model 'm': 'model_operations.op_library_filename' changes nothing: only ONNX models \
              have operators in libraries",
         ];

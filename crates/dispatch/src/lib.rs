@@ -25,7 +25,7 @@
 //! use std::sync::Arc;
 //!
 //! use galatea_dispatch::{
-//!     HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition, RateLimit,
+//!     HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions, ModelDefinition, RateLimit,
 //! };
 //! use galatea_infer::Status;
 //!
@@ -38,6 +38,7 @@
 //!         hold_until_backlogged: 0,
 //!         parallel_creation: None,
 //!         host_policies: HostPolicies::default(),
+//!         measurements: MeasurementOptions::default(),
 //!         rate_limit: RateLimit::Off,
 //!     })?;
 //!     definition.check_versions()?;
@@ -83,4 +84,5 @@ pub use loader::{
 };
 pub use log::{LogSink, refuse};
 pub use rate_limiter::{RateLimit, ResourceLimit};
+pub use statistics::MeasurementOptions;
 pub use version::{ComposingVersions, LoadedModel};

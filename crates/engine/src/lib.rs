@@ -38,7 +38,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use galatea_dispatch::{HostPolicies, LogSink, RateLimit};
+//! use galatea_dispatch::{HostPolicies, LogSink, MeasurementOptions, RateLimit};
 //! use galatea_engine::{
 //!     Catalog, CatalogModel, ControlMode, Namespaces, Server, ServerOptions,
 //! };
@@ -75,6 +75,7 @@
 //!     load_retries: 0,
 //!     cache: None,
 //!     host_policies: HostPolicies::default(),
+//!     measurements: MeasurementOptions::default(),
 //!     rate_limit: RateLimit::Off,
 //!     log: LogSink::new(|_, _, line| println!("{line}")),
 //! })

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use galatea_allocator::ServerAllocator;
 use galatea_backend_plugin::Agents;
 use galatea_capi::{ReservedAddress, RunningServer, metric};
-use galatea_dispatch::LogSink;
+use galatea_dispatch::{LogSink, MeasurementOptions};
 use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
-use galatea_infer::{Code, Pass, ServerControl, Status};
+use galatea_infer::{Code, HistogramReading, Pass, ServerControl, Status};
 use galatea_repository::{Overlays, Repository, RepositoryError};
 use galatea_stdx::Lock;
 use galatea_telemetry::{
-    CustomFamily, CustomHistogram, CustomValue, LogOptions, Logger, MetricKind, MetricsExporter,
+    CustomFamily, CustomValue, LogOptions, Logger, MetricKind, MetricsExporter,
 };
 
 use crate::backends::Backends;
@@ -129,6 +129,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         cache,
         host_policies: settings.host_policies.clone(),
         rate_limit: settings.rate_limit(),
+        measurements: measurements(settings),
         log,
     })?;
     let server = Arc::new(server);
@@ -152,6 +153,20 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         return Err(Status::internal("failed to load all models"));
     }
     Ok(server)
+}
+
+/// What is recorded for metrics, if anybody can read them.
+fn measurements(settings: &Settings) -> MeasurementOptions {
+    if !settings.metrics.allow {
+        return MeasurementOptions::default();
+    }
+    let options = &settings.metrics_options;
+    let quantiles = options.summary_latencies.then(|| options.summary_quantiles.as_slice().into());
+    MeasurementOptions {
+        distributions: options.galatea_histograms,
+        first_response: options.histogram_latencies,
+        quantiles,
+    }
 }
 
 fn open_repository(settings: &Settings) -> Result<Repository, Status> {
@@ -259,7 +274,7 @@ fn custom_family(family: metric::FamilySnapshot) -> CustomFamily {
     let value = |value| match value {
         metric::MetricValue::Number(number) => CustomValue::Number(number),
         metric::MetricValue::Histogram(metric::Histogram { bounds, counts, sum }) => {
-            CustomValue::Histogram(CustomHistogram { bounds, counts, sum })
+            CustomValue::Histogram(HistogramReading { bounds, counts, sum })
         }
     };
     let series = family.series.into_iter().map(|(labels, one)| (labels, value(one)));

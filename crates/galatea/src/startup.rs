@@ -96,7 +96,7 @@ pub(crate) fn run(
         workers: &workers,
         server: &server,
         grpc_delays,
-        metrics: exporter,
+        metrics: exporter.clone(),
         logger: &logger,
     };
     let mut doors = doors.open().map_err(|reason| {
@@ -111,6 +111,7 @@ pub(crate) fn run(
             signal = signals.next() => signal,
             never = follow_repositories(&server, &settings) => match never {},
             never = trimming => match never {},
+            never = poll_gauges(&exporter, settings.metrics.allow) => match never {},
         };
         print_line(&mut std::io::stdout(), &format!("Signal ({signal}) received."));
         // Further signals change nothing, as in Triton: requests have their time.
@@ -135,6 +136,17 @@ async fn follow_repositories(server: &Arc<Server>, settings: &Settings) -> Infal
         let server = server.clone();
         // Loading takes as long as models do; signals must not wait for it.
         let _ = tokio::task::spawn_blocking(move || server.follow_repositories()).await;
+    }
+}
+
+/// Reads the gauges of the machine again and again, whether or not anybody asks for them.
+async fn poll_gauges(exporter: &MetricsExporter, is_allowed: bool) -> Infallible {
+    if !is_allowed {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(exporter.poll_pause()).await;
+        exporter.poll();
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use galatea_tensor::DataType;
 
+use crate::Measurements;
+
 /// The server's name, version and protocol extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerMetadata {
@@ -209,6 +211,8 @@ pub struct ModelStatistics {
     pub load_duration: Duration,
     /// The metric labels that `metric_tags` in the configuration adds.
     pub metric_tags: Arc<[(String, String)]>,
+    /// What only metrics show.
+    pub measurements: Measurements,
 }
 
 /// Memory of one kind that a model uses.

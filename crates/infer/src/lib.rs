@@ -36,6 +36,7 @@ mod execution;
 mod held_bytes;
 mod log_control;
 mod log_level;
+mod measurements;
 mod parameter;
 mod pending;
 mod request;
@@ -61,6 +62,10 @@ pub use galatea_gate::access::{Pass, api};
 pub use held_bytes::{HeldBytes, ModelBytes};
 pub use log_control::{LogChange, LogControl, LogFormat, LogSettings, LogUpdate};
 pub use log_level::LogLevel;
+pub use measurements::{
+    CountsByReason, DistributionReadings, HistogramReading, Measurements, SummaryReading,
+    SummaryReadings,
+};
 pub use parameter::{Parameter, ParameterValue};
 pub use pending::{
     NOT_RESCHEDULED, PendingRequest, Responder, SequenceContext, SequenceOwner, StateTensor,

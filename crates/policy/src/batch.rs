@@ -7,6 +7,60 @@ use crate::ids::{RequestKey, SequenceKey};
 pub struct Batch {
     entries: Vec<BatchEntry>,
     batch_size: u32,
+    close_reason: CloseReason,
+}
+
+/// Why a batch was closed when it was, and not earlier or later.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum CloseReason {
+    /// The next request would exceed the maximum batch size, or the batch has reached it.
+    MaxSize,
+    /// It reached a preferred size, or the next request would exceed the largest one.
+    Preferred,
+    /// Its oldest request waited for the maximum queue delay.
+    Delay,
+    /// The next request has another shape class.
+    Shape,
+    /// The model's own batching rule ended it.
+    Rule,
+    /// As many slots of sequences were ready as the configuration asks for.
+    ReadySlots,
+    /// An instance was free, and the configuration allows no waiting for more requests.
+    InstanceIdle,
+    /// The model unloads, so no further request can arrive.
+    Unloading,
+    /// The model's scheduler executes each request by itself.
+    Unbatched,
+}
+
+impl CloseReason {
+    /// Every reason, in the order of their declaration.
+    pub const ALL: [CloseReason; 9] = [
+        CloseReason::MaxSize,
+        CloseReason::Preferred,
+        CloseReason::Delay,
+        CloseReason::Shape,
+        CloseReason::Rule,
+        CloseReason::ReadySlots,
+        CloseReason::InstanceIdle,
+        CloseReason::Unloading,
+        CloseReason::Unbatched,
+    ];
+
+    /// Its name for programs, which does not change.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CloseReason::MaxSize => "max_size",
+            CloseReason::Preferred => "preferred",
+            CloseReason::Delay => "delay",
+            CloseReason::Shape => "shape",
+            CloseReason::Rule => "rule",
+            CloseReason::ReadySlots => "ready_slots",
+            CloseReason::InstanceIdle => "instance_idle",
+            CloseReason::Unloading => "unloading",
+            CloseReason::Unbatched => "unbatched",
+        }
+    }
 }
 
 /// One part of a batch.
@@ -48,9 +102,18 @@ impl BatchEntry {
 }
 
 impl Batch {
-    pub(crate) fn new(entries: Vec<BatchEntry>, batch_size: u32) -> Self {
+    pub(crate) fn new(
+        entries: Vec<BatchEntry>,
+        batch_size: u32,
+        close_reason: CloseReason,
+    ) -> Self {
         assert!(!entries.is_empty(), "a batch has at least one request");
-        Batch { entries, batch_size }
+        Batch { entries, batch_size, close_reason }
+    }
+
+    /// Why it was closed when it was.
+    pub fn close_reason(&self) -> CloseReason {
+        self.close_reason
     }
 
     /// The entries in the order of rows.

@@ -85,7 +85,7 @@ mod spec;
 mod status;
 mod time;
 
-pub use batch::{Batch, BatchEntry, SequenceStep};
+pub use batch::{Batch, BatchEntry, CloseReason, SequenceStep};
 pub use batch_strategy::{BatchStrategy, Inclusion, NoStrategy};
 pub use ensemble::{
     EnsembleAction, EnsembleGraph, EnsembleRun, EnsembleSpec, GraphError, RunFailure, StepCallKey,

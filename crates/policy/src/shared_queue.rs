@@ -1,7 +1,7 @@
 //! The requests of models without a sequence batcher: one queue, from which any
 //! free instance gets its batch.
 
-use crate::batch::{Batch, BatchEntry};
+use crate::batch::{Batch, BatchEntry, CloseReason};
 use crate::batch_strategy::BatchStrategy;
 use crate::batcher::{BatchDecision, DynamicBatcher, Intake};
 use crate::event::{Action, Actions, FailReason};
@@ -108,9 +108,9 @@ impl<S: BatchStrategy> SharedQueue<S> {
                     lanes.withdraw_all(out);
                     return;
                 }
-                BatchDecision::Close { requests, rows } => {
+                BatchDecision::Close { requests, rows, reason } => {
                     let Some(instance) = lanes.assign(self.queue.len(), now, out) else { return };
-                    let batch = self.take_from_front(requests, rows);
+                    let batch = self.take_from_front(requests, rows, reason);
                     out.push(Action::Dispatch { instance, batch });
                 }
             }
@@ -118,14 +118,14 @@ impl<S: BatchStrategy> SharedQueue<S> {
         self.last_decision = None;
     }
 
-    fn take_from_front(&mut self, requests: usize, rows: u32) -> Batch {
+    fn take_from_front(&mut self, requests: usize, rows: u32, reason: CloseReason) -> Batch {
         self.batcher.close();
         let mut entries = Vec::with_capacity(requests);
         for _ in 0..requests {
             let first = self.queue.first().expect("the batcher counted queued requests");
             entries.push(BatchEntry::Request(self.queue.take(first).key));
         }
-        Batch::new(entries, rows)
+        Batch::new(entries, rows, reason)
     }
 
     /// The waiting requests by level.

@@ -1,7 +1,9 @@
 //! A scheduler's decision, in a form that any implementation can produce. Actions for
 //! permits precede decisions and are not decisions themselves.
 
-use galatea_policy::{Action, BatchEntry, FailReason, InstanceId, RequestKey, SequenceKey};
+use galatea_policy::{
+    Action, BatchEntry, CloseReason, FailReason, InstanceId, RequestKey, SequenceKey,
+};
 
 /// One action of a scheduler.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,6 +16,8 @@ pub enum Decision {
         entries: Vec<BatchEntry>,
         /// Rows of all entries together, as the scheduler reports them.
         rows: u32,
+        /// Why the batch was closed then.
+        reason: CloseReason,
     },
     /// A request fails.
     Fail(RequestKey, FailReason),
@@ -35,8 +39,8 @@ impl Decision {
     pub(crate) fn of(action: Action) -> Option<Self> {
         Some(match action {
             Action::Dispatch { instance, batch } => {
-                let rows = batch.batch_size();
-                Decision::Execute { instance, entries: batch.into_entries(), rows }
+                let (rows, reason) = (batch.batch_size(), batch.close_reason());
+                Decision::Execute { instance, entries: batch.into_entries(), rows, reason }
             }
             Action::Fail { key, reason } => Decision::Fail(key, reason),
             Action::SequenceClosed(sequence) => Decision::SequenceClosed(sequence),

@@ -51,7 +51,7 @@ impl TraceHash {
 
     pub(crate) fn decision(&mut self, decision: &Decision) {
         match decision {
-            Decision::Execute { instance, entries, rows } => {
+            Decision::Execute { instance, entries, rows, .. } => {
                 self.pair(11, u64::from(instance.0));
                 self.number(u64::from(*rows));
                 entries.iter().for_each(|entry| self.entry(entry));

@@ -1,7 +1,7 @@
 //! A naive dynamic batcher: it tries every size. It shares only the trait
 //! `QueuedRequest` with `dynamic_rules`.
 
-use galatea_policy::Time;
+use galatea_policy::{CloseReason, Time};
 
 use crate::custom_batching::CustomBatching;
 use crate::dynamic_rules::QueuedRequest;
@@ -10,6 +10,8 @@ use crate::dynamic_rules::QueuedRequest;
 pub(crate) struct NaiveBatcher {
     max: u64,
     preferred: Vec<u64>,
+    /// Whether the configuration names preferred sizes.
+    prefers: bool,
     delay_ns: u64,
     custom: Option<CustomBatching>,
 }
@@ -25,19 +27,21 @@ impl NaiveBatcher {
         let mut preferred: Vec<u64> =
             preferred_batch_sizes.iter().map(|size| u64::from(*size)).collect();
         preferred.retain(|size| *size > 0 && *size <= max);
-        if preferred.is_empty() {
+        let prefers = !preferred.is_empty();
+        if !prefers {
             preferred = vec![max];
         }
-        NaiveBatcher { max, preferred, delay_ns, custom }
+        NaiveBatcher { max, preferred, prefers, delay_ns, custom }
     }
 
-    /// The number of requests from the front that are dispatched now, if any.
+    /// The number of requests from the front that are dispatched now, if any, and why
+    /// their batch ends.
     pub(crate) fn batch<W: QueuedRequest>(
         &self,
         pending: &[W],
         now: Time,
         draining: bool,
-    ) -> Option<usize> {
+    ) -> Option<(usize, CloseReason)> {
         let first = pending.first()?;
         let rows = |count: usize| pending[..count].iter().map(QueuedRequest::rows).sum::<u64>();
         let fits = |count: &usize| {
@@ -60,12 +64,29 @@ impl NaiveBatcher {
             pending[..len_max].iter().map(QueuedRequest::since).min().expect("at least one");
         let delay = if draining { 0 } else { self.delay_ns };
         let waited_enough = delay != 0 && now.0 - oldest.0 >= delay;
-        match at_once {
-            Some(count) if !waited_enough => Some(count),
-            _ if waited_enough || delay == 0 => Some(len_max),
-            _ if len_max < pending.len() || rows(len_max) >= largest => Some(len_max),
-            _ => None,
+        let size_reason = |rows: u64| {
+            let has_size = self.preferred.contains(&rows) || largest < self.max;
+            match self.prefers && rows < self.max && has_size {
+                true => CloseReason::Preferred,
+                false => CloseReason::MaxSize,
+            }
+        };
+        if let Some(count) = at_once.filter(|_| !waited_enough) {
+            return Some((count, size_reason(rows(count))));
         }
+        let next = pending.get(len_max);
+        let reason = match next {
+            _ if rows(len_max) >= self.max => CloseReason::MaxSize,
+            Some(next) if rows(len_max) + next.rows() > self.max => CloseReason::MaxSize,
+            Some(next) if next.shape_class() != first.shape_class() => CloseReason::Shape,
+            Some(_) => CloseReason::Rule,
+            None if waited_enough => CloseReason::Delay,
+            None if rows(len_max) >= largest => size_reason(rows(len_max)),
+            None if self.delay_ns == 0 => CloseReason::InstanceIdle,
+            None if draining => CloseReason::Unloading,
+            None => return None,
+        };
+        Some((len_max, reason))
     }
 
     /// When a request that waits since then is dispatched in a batch of any size.

@@ -28,7 +28,6 @@ mod table;
 pub use galatea_infer::{LogFormat, LogSettings};
 pub use log::{LogOptions, Logger, SourcePosition};
 pub use metrics::{
-    CustomFamily, CustomHistogram, CustomValue, MetricKind, MetricsExporter, MetricsOptions,
-    SettingNote, UnsupportedSetting,
+    CustomFamily, CustomValue, MetricKind, MetricsExporter, MetricsOptions, SettingNote,
 };
 pub use table::Table;

@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("allocator", &[]),
     ("numa", &[]),
+    ("measure", &[]),
     ("tensor", &[]),
     ("protocol", &[]),
     ("config", &["tensor", "protocol", "gate"]),
@@ -30,7 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("gate", &[]),
     ("codec", &["tensor", "infer", "protocol", "gate"]),
-    ("dispatch", &["tensor", "config", "infer", "backend", "policy", "numa", "gate"]),
+    ("dispatch", &["tensor", "config", "infer", "backend", "policy", "numa", "measure", "gate"]),
     (
         "engine",
         &["tensor", "config", "infer", "backend", "policy", "repository", "dispatch", "gate"],

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use galatea_protocol::inference::model_config::SchedulingChoice as MessageChoice;
 use galatea_protocol::inference::model_instance_group::Kind;
 use galatea_protocol::inference::model_instance_group::secondary_device::SecondaryDeviceKind;
+use galatea_protocol::inference::model_metrics::metric_control::MetricOptions;
 use galatea_protocol::inference::model_optimization_policy::ModelPriority as MessagePriority;
 use galatea_protocol::inference::model_optimization_policy::execution_accelerators;
 use galatea_protocol::inference::model_queue_policy::TimeoutAction as MessageAction;
@@ -70,9 +71,21 @@ fn convert(message: &ModelConfig) -> Result<ModelSpec, String> {
         decoupled: message.model_transaction_policy.as_ref().is_some_and(|p| p.decoupled),
         response_cache: message.response_cache.as_ref().is_some_and(|cache| cache.enable),
         metric_tags: message.metric_tags.clone(),
+        histogram_buckets: histogram_buckets(message),
         message: message.clone(),
         remarks: Vec::new(),
     })
+}
+
+/// Of families that are named several times, the last counts, as in Triton.
+fn histogram_buckets(message: &ModelConfig) -> BTreeMap<String, Vec<f64>> {
+    let controls = message.model_metrics.iter().flat_map(|metrics| &metrics.metric_control);
+    let buckets = controls.filter_map(|control| {
+        let family = control.metric_identifier.as_ref()?.family.clone();
+        let MetricOptions::HistogramOptions(options) = control.metric_options.as_ref()?;
+        Some((family, options.buckets.clone()))
+    });
+    buckets.collect()
 }
 
 fn indexed<M, S>(

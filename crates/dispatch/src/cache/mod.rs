@@ -106,7 +106,8 @@ impl CachingSink {
         let Some(miss) = self.miss.take() else { return };
         let start = Instant::now();
         self.cache.insert(&miss.key, response);
-        self.statistics.cache_miss(miss.lookup + start.elapsed());
+        let end = Instant::now();
+        self.statistics.cache_miss(end, miss.lookup + end.saturating_duration_since(start));
     }
 }
 

@@ -21,8 +21,10 @@
 //! | `sequences.rs` | correlation IDs, keys and states of sequences |
 //! | `ordered_replies.rs` | delivers replies in the order of their requests |
 //! | `custom_batching.rs` | a model's own rule for batches |
+//! | `counts.rs` | batches and failures by reason |
 //! | `failure.rs`, `status.rs` | what clients and operators read |
 
+mod counts;
 mod custom_batching;
 mod effect;
 mod execution;
@@ -42,7 +44,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use galatea_backend::LogLevel;
-use galatea_infer::{PendingRequest, ResponseSender, SequenceOwner, StateTensor, Status};
+use galatea_infer::{
+    CountsByReason, PendingRequest, ResponseSender, SequenceOwner, StateTensor, Status,
+};
 use galatea_policy::{
     Event, InstanceId, Release, ReplyNumber, RequestKey, SchedulingMode, SchedulingSpec, Time,
 };
@@ -296,6 +300,13 @@ impl Dispatcher {
     /// The number of requests in the queue.
     pub(crate) fn queued(&self) -> usize {
         self.lock("count the queue").scheduler.queued()
+    }
+
+    /// Batches by the reason why they were closed, and requests by the reason why they were
+    /// not executed.
+    pub(crate) fn scheduling_counts(&self) -> (CountsByReason, CountsByReason) {
+        let counts = self.lock("read the counts").scheduling_counts().clone();
+        (counts.closed_batches(), counts.unexecuted())
     }
 
     /// What queues and instances wait for.

@@ -9,6 +9,7 @@ use galatea_policy::{
 };
 use slab::Slab;
 
+use super::counts::SchedulingCounts;
 use super::custom_batching::{CustomBatching, QueueMirror, SharedRule};
 use super::effect::{Effect, Effects};
 use super::failure;
@@ -56,6 +57,8 @@ pub(super) struct DispatcherState {
     /// Set once: the scheduler broke one of its own rules. It is not trusted any more: every
     /// request fails.
     pub(super) is_broken: bool,
+    /// Batches and failures by reason, for metrics.
+    counts: SchedulingCounts,
     /// Reused from step to step.
     pub(super) actions: Actions,
     /// What the scheduler wants of the rate limiter in this step.
@@ -109,6 +112,7 @@ impl DispatcherState {
             has_drained_effect: false,
             is_drained: false,
             is_broken: false,
+            counts: SchedulingCounts::default(),
             actions: Actions::default(),
             permit_operations: Vec::new(),
             parked: Vec::new(),
@@ -253,10 +257,16 @@ impl DispatcherState {
         }
     }
 
+    /// Batches and failures by reason.
+    pub(super) const fn scheduling_counts(&self) -> &SchedulingCounts {
+        &self.counts
+    }
+
     /// Applies an action to the requests and sequences, and adds the effects that are left.
     pub(super) fn apply(&mut self, action: Action, effects: &mut Effects) {
         match action {
             Action::Dispatch { instance, batch } => {
+                self.counts.closed(batch.close_reason());
                 let batch = match &self.sequences {
                     None => ClosedBatch::Requests(self.take_requests(batch)),
                     Some(_) => ClosedBatch::Rows(self.take_rows(batch)),
@@ -265,6 +275,7 @@ impl DispatcherState {
             }
             Action::Fail { key, reason } => {
                 if let Some(request) = self.take_failed(key).map(Box::new) {
+                    self.counts.failed(reason);
                     effects.push(Effect::Fail { request, reason });
                 }
             }

@@ -46,7 +46,7 @@ use crate::lane::Lane;
 use crate::rate_limiter::{RateLimit, RateLimiterDriver};
 use crate::reshape::OutputReshape;
 use crate::scheduling::{HoldThresholds, reply_ordering, scheduling_spec};
-use crate::statistics::Statistics;
+use crate::statistics::{FirstResponses, MeasurementOptions, Statistics};
 use crate::timer::Timer;
 use crate::version::{ComposingVersions, LoadedModel, VersionHost};
 use crate::warmup::{InstanceWarmup, Warmup};
@@ -71,6 +71,8 @@ pub struct LoaderOptions {
     pub host_policies: HostPolicies,
     /// How instances of all models share resources.
     pub rate_limit: RateLimit,
+    /// What is recorded besides the statistics.
+    pub measurements: MeasurementOptions,
 }
 
 /// Loads versions of models, and changes their instances.
@@ -84,6 +86,7 @@ pub struct Loader {
     host_policies: HostPolicies,
     /// `None` if resources are not limited.
     rate_limiter: Option<Arc<RateLimiterDriver>>,
+    measurements: MeasurementOptions,
 }
 
 impl Loader {
@@ -104,6 +107,7 @@ impl Loader {
             timer,
             cache: options.cache,
             host_policies: options.host_policies,
+            measurements: options.measurements,
             rate_limiter: RateLimiterDriver::new(&options.rate_limit, &log).map(Arc::new),
             log,
             parallel_creation: options.parallel_creation,
@@ -147,7 +151,7 @@ impl Loader {
         let classes = read_classes(&spec, files.as_ref(), composing.as_deref())?;
         let composing_fingerprints = fingerprints_of(composing.as_deref());
         let version_host = Arc::new(VersionHost {
-            statistics: Arc::new(Statistics::default()),
+            statistics: Arc::new(self.statistics(&spec)?),
             version: files.version(),
             log: self.log.clone(),
             composing: composing.map(|composing| composing as Arc<dyn ComposingModels>),
@@ -341,6 +345,14 @@ impl Loader {
         for remark in spec.remarks() {
             self.log.write(LogLevel::Warning, remark);
         }
+        for family in spec.histogram_buckets.keys().filter(|name| *name != FirstResponses::FAMILY) {
+            let line = format_args!(
+                "'{}' sets the buckets of the metric family '{family}', which is not one whose \
+                 buckets can be set",
+                spec.name
+            );
+            self.log.write(LogLevel::Warning, line);
+        }
         for name in undefined_policies(spec, &self.host_policies) {
             let line = format_args!(
                 "'{}' has an instance group with the host policy '{name}', which --host-policy \
@@ -349,6 +361,20 @@ impl Loader {
             );
             self.log.write(LogLevel::Warning, line);
         }
+    }
+
+    fn statistics(&self, spec: &ModelSpec) -> Result<Statistics, Status> {
+        let bounds = spec.histogram_buckets.get(FirstResponses::FAMILY).map(Vec::as_slice);
+        let bounds = bounds.unwrap_or(&FirstResponses::BOUNDS_MS);
+        if self.measurements.first_response && !bounds.is_sorted_by(|low, high| low < high) {
+            return Err(Status::invalid_argument(format!(
+                "the buckets of '{}' in model_metrics of '{}' must ascend strictly",
+                FirstResponses::FAMILY,
+                spec.name
+            )));
+        }
+        let is_cached = self.cache.is_some() && spec.response_cache;
+        Ok(Statistics::new(&self.measurements, bounds, is_cached))
     }
 
     /// The cache is used if both the server and the model are configured for it.

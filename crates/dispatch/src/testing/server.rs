@@ -14,7 +14,8 @@ use galatea_stdx::Lock;
 use super::{FakeBackend, Files, Inbox, draft, send_to};
 use crate::timer::Timer;
 use crate::{
-    HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition, RateLimit, refuse,
+    HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions, ModelDefinition,
+    RateLimit, refuse,
 };
 
 /// How long idle versions may take to end before they count as unfinished.
@@ -185,6 +186,7 @@ pub(crate) struct ServerSetup {
     has_timer: bool,
     host_policies: HostPolicies,
     rate_limit: RateLimit,
+    measurements: MeasurementOptions,
 }
 
 impl ServerSetup {
@@ -201,6 +203,7 @@ impl ServerSetup {
             has_timer: true,
             host_policies: HostPolicies::default(),
             rate_limit: RateLimit::Off,
+            measurements: MeasurementOptions::default(),
         }
     }
 
@@ -241,6 +244,11 @@ impl ServerSetup {
         self
     }
 
+    pub(crate) fn measurements(mut self, measurements: MeasurementOptions) -> Self {
+        self.measurements = measurements;
+        self
+    }
+
     pub(crate) fn log(mut self, log: LogSink) -> Self {
         self.log = log;
         self
@@ -258,6 +266,7 @@ impl ServerSetup {
             parallel_creation: self.parallel_creation,
             host_policies: self.host_policies,
             rate_limit: self.rate_limit,
+            measurements: self.measurements,
         };
         let server = TestServer::new(Loader::with_timer(options, timer), self.log);
         let files = self.files.into_iter().map(|files| Arc::new(files) as Arc<dyn ModelFiles>);

@@ -25,8 +25,9 @@ use arc_swap::ArcSwap;
 use galatea_backend::{Model, ModelFiles};
 use galatea_config::ModelSpec;
 use galatea_infer::{
-    InferenceRequest, ModelClasses, ModelConfigDocument, ModelMetadata, ModelStatistics,
-    PendingRequest, RequestTimes, ResponseSender, Status, TensorMetadata, Trace, TraceSubject,
+    BatchStatistics, InferenceRequest, Measurements, ModelClasses, ModelConfigDocument,
+    ModelMetadata, ModelStatistics, PendingRequest, RequestTimes, ResponseSender, Status,
+    TensorMetadata, Trace, TraceSubject,
 };
 use galatea_policy::InstanceId;
 use galatea_stdx::{Lock, len64};
@@ -39,6 +40,7 @@ use crate::dispatcher::{AdmittedRequest, Dispatcher};
 use crate::instances::{InstanceKey, PassiveInstances};
 use crate::log::{refuse, request_log};
 use crate::reshape::OutputReshape;
+use crate::statistics::measure_first_response;
 
 /// A loaded version of a model.
 pub struct LoadedModel {
@@ -84,7 +86,10 @@ impl LoadedModel {
         }
         let admitted = match self.admission.admit(request) {
             Ok(admitted) => admitted,
-            Err(status) => return refuse(sender, status, &self.host.log),
+            Err(status) => {
+                self.host.statistics.refused_as_invalid();
+                return refuse(sender, status, &self.host.log);
+            }
         };
         let mut request = admitted.request;
         if let Some(trace) = &trace {
@@ -92,6 +97,10 @@ impl LoadedModel {
         }
         let log = &self.host.log;
         let sender = request_log::log_request(log, &request, self.version, arrival, sender);
+        let sender = match &self.host.statistics.first_responses {
+            Some(into) => measure_first_response(into, arrival, sender),
+            None => sender,
+        };
         let (sender, reply_number) = self.dispatcher.order_replies(sender);
         let sender = match self.look_up(&request, arrival) {
             CacheLookup::Hit(response) => {
@@ -267,6 +276,8 @@ impl LoadedModel {
     #[must_use]
     pub fn statistics(&self) -> ModelStatistics {
         let counters = &self.host.statistics;
+        let batches = counters.batches();
+        let measurements = self.measurements(&batches);
         ModelStatistics {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
@@ -275,7 +286,7 @@ impl LoadedModel {
             inference_count: counters.inference_count(),
             execution_count: counters.execution_count(),
             inference: counters.durations(),
-            batches: counters.batches(),
+            batches,
             responses: counters.responses(),
             memory: self.model.memory_usage(),
             failures: counters.failures(),
@@ -284,7 +295,16 @@ impl LoadedModel {
             held_bytes: counters.model_bytes.held(),
             load_duration: self.load_duration,
             metric_tags: self.metric_tags.clone(),
+            measurements,
         }
+    }
+
+    fn measurements(&self, batches: &[BatchStatistics]) -> Measurements {
+        let mut measurements = self.host.statistics.measurements(batches);
+        let (closed_batches, unexecuted) = self.dispatcher.scheduling_counts();
+        measurements.closed_batches = closed_batches;
+        measurements.unexecuted.extend(unexecuted);
+        measurements
     }
 }
 

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::ResponseCache;
 use galatea_dispatch::{
-    HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition, RateLimit, refuse,
+    HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions, ModelDefinition,
+    RateLimit, refuse,
 };
 use galatea_infer::{
     CacheStatistics, InferenceRequest, InferenceService, Pass, ResponseSender, Status, api,
@@ -53,6 +54,8 @@ pub struct ServerOptions {
     pub host_policies: HostPolicies,
     /// How instances of all models share resources.
     pub rate_limit: RateLimit,
+    /// What is recorded of requests besides the statistics.
+    pub measurements: MeasurementOptions,
     /// The log.
     pub log: LogSink,
 }
@@ -84,6 +87,7 @@ impl Server {
             parallel_creation: options.parallel_creation,
             host_policies: options.host_policies.clone(),
             rate_limit: options.rate_limit.clone(),
+            measurements: options.measurements.clone(),
         })?;
         let registry = Arc::new(match options.namespaces {
             Namespaces::None => Registry::default(),

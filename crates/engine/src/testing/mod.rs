@@ -11,7 +11,8 @@ pub(crate) use galatea_dispatch::testing::{
     ECHO, FakeBackend, Files, Inbox, LONG, LogLines, draft, request,
 };
 use galatea_dispatch::{
-    HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition, RateLimit,
+    HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions, ModelDefinition,
+    RateLimit,
 };
 use galatea_infer::{InferenceRequest, LoadParameters};
 use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
@@ -88,6 +89,7 @@ impl ServerSetup {
             load_retries: self.load_retries,
             cache: None,
             host_policies: HostPolicies::default(),
+            measurements: MeasurementOptions::default(),
             rate_limit: RateLimit::Off,
             log: self.log,
         };
@@ -125,6 +127,7 @@ pub(crate) fn load_version(backend: FakeBackend) -> Arc<LoadedModel> {
         hold_until_backlogged: 0,
         parallel_creation: None,
         host_policies: HostPolicies::default(),
+        measurements: MeasurementOptions::default(),
         rate_limit: RateLimit::Off,
     });
     let draft = draft(ECHO);

@@ -81,8 +81,9 @@ const METRICS_INTERVAL_MS: Flag = Flag {
     name: "metrics-interval-ms",
     argument: Some("integer"),
     default: "2000",
-    help: "How many milliseconds a reading of the machine's processors and memory stays in \
-           use. Counts of requests are always those of the moment.",
+    help: "The interval of gauges in milliseconds: as in Triton, processors and memory of the \
+           machine are read twice in this time. Counts of requests are always those of the \
+           moment.",
     apply: |settings, value| {
         let milliseconds = value::not_negative(value)?;
         settings.metrics_options.interval = Duration::from_millis(u64::from(milliseconds));
@@ -96,15 +97,17 @@ const METRICS_CONFIG: Flag = Flag {
     default: "",
     help: "A setting as SETTING=VALUE; may be given several times. counter_latencies=false \
            leaves out durations and, as in Triton, stops the counters of requests too; \
-           histogram_latencies and summary_latencies are not supported yet.",
+           histogram_latencies=true adds a histogram of the time to the first response; \
+           summary_latencies=true adds quantiles of durations, those of \
+           summary_quantiles=QUANTILE:ERROR,... (default \
+           0.5:0.05,0.9:0.01,0.95:0.001,0.99:0.001,0.999:0.001); galatea_histograms=true adds \
+           histograms of durations and batch sizes that can be added up over servers.",
     apply: |settings, value| {
         let (setting, setting_value) = value::pair(value, '=', "<setting>=<value>")?;
         if setting.contains(',') {
             return Err(Refusal(format!("the format is <setting>=<value>. Got {value}")));
         }
-        let note = settings.metrics_options.set(setting, setting_value);
-        let note = note.map_err(|error| Refusal(error.to_string()))?;
-        if let Some(SettingNote(text)) = note {
+        for SettingNote(text) in settings.metrics_options.set(setting, setting_value) {
             settings.note(text);
         }
         Ok(())

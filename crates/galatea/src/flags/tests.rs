@@ -113,6 +113,9 @@ fn a_flag_changes_its_setting_alone() {
     check(&["--metrics-port=9002"], &["port: 9002"]);
     check(&["--metrics-interval-ms=5"], &["interval: 5ms"]);
     check(&["--metrics-config=counter_latencies=false"], &["counter_latencies: false"]);
+    check(&["--metrics-config=histogram_latencies=true"], &["histogram_latencies: true"]);
+    check(&["--metrics-config=summary_latencies=true"], &["summary_latencies: true"]);
+    check(&["--metrics-config=galatea_histograms=true"], &["galatea_histograms: true"]);
     check(&["--allow-cpu-metrics=false"], &["cpu: false"]);
     check(
         &["--pinned-memory-pool-byte-size=9"],
@@ -282,8 +285,6 @@ fn restrictions_are_collected_and_checked() {
 #[test]
 fn an_unsupported_flag_is_refused_by_name() {
     for arguments in [
-        "--metrics-config=summary_latencies=true",
-        "--metrics-config=histogram_latencies=true",
         "--allow-client-shm=true",
         "--trace-config=level=TIMESTAMPS",
         "--trace-level=TENSORS",
@@ -438,6 +439,8 @@ fn the_metrics_address_follows_the_http_address() {
 
 #[test]
 fn remarks_wait_for_the_log() {
+    let quantiles = settings(&["--metrics-config=summary_quantiles=0.5:0.1,0.9:0.01"]);
+    assert_eq!(quantiles.metrics_options.summary_quantiles, [0.5, 0.9]);
     let notes = settings(&["--metrics-config=colour=red"]).notes;
     assert_eq!(notes, ["the metrics setting 'colour=red' is unknown and changes nothing"]);
 }

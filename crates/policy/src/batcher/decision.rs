@@ -1,5 +1,6 @@
 //! The decision on a batch, and what it depends on beside the queue.
 
+use crate::batch::CloseReason;
 use crate::time::Time;
 
 /// What happens to the requests at the front of the queue when a lane is free.
@@ -13,6 +14,8 @@ pub(crate) enum BatchDecision {
         requests: usize,
         /// Sum of their rows.
         rows: u32,
+        /// Why the batch ends here and now.
+        reason: CloseReason,
     },
     /// The batch may grow until a point in time; none means without end.
     Wait {

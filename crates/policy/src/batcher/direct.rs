@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::batch::CloseReason;
 use crate::batcher::decision::{BatchDecision, Intake};
 use crate::ids::ShapeClassId;
 use crate::time::Time;
@@ -57,10 +58,16 @@ impl<R: Copy> DirectBatcher<R> {
         let Some((oldest, _)) = self.by_age.first() else { return BatchDecision::Empty };
         let requests = self.ready.len();
         let rows = u32::try_from(requests).expect("slots are numbered by u32");
-        let is_enough = rows >= self.minimum_ready_slots || self.max_queue_delay_ns == 0;
         let is_over = now.saturating_since(*oldest) >= self.max_queue_delay_ns;
-        if is_enough || is_over || intake == Intake::Closed {
-            return BatchDecision::Close { requests, rows };
+        let reason = match intake {
+            _ if self.max_queue_delay_ns == 0 => Some(CloseReason::InstanceIdle),
+            _ if rows >= self.minimum_ready_slots => Some(CloseReason::ReadySlots),
+            _ if is_over => Some(CloseReason::Delay),
+            Intake::Closed => Some(CloseReason::Unloading),
+            Intake::Open => None,
+        };
+        if let Some(reason) = reason {
+            return BatchDecision::Close { requests, rows, reason };
         }
         BatchDecision::Wait {
             until: oldest.deadline_after(self.max_queue_delay_ns),
@@ -105,10 +112,9 @@ mod tests {
     #[test]
     fn a_batch_covers_the_rows_up_to_the_highest_ready_slot() {
         let mut batcher = batcher(0, 0, &[(1, 5, 0), (3, 4, 0)]);
-        assert_eq!(
-            batcher.decide(Time(9), Intake::Open),
-            BatchDecision::Close { requests: 2, rows: 2 }
-        );
+        let close =
+            BatchDecision::Close { requests: 2, rows: 2, reason: CloseReason::InstanceIdle };
+        assert_eq!(batcher.decide(Time(9), Intake::Open), close);
         assert_eq!(batcher.take(), [None, Some(101), None, Some(103)]);
         assert_eq!(batcher.decide(Time(9), Intake::Open), BatchDecision::Empty);
     }
@@ -125,12 +131,12 @@ mod tests {
         let decision = |minimum, now, intake| {
             batcher(10, minimum, &[(0, 5, 0), (2, 7, 0)]).decide(Time(now), intake)
         };
-        let close = BatchDecision::Close { requests: 2, rows: 2 };
+        let close = |reason| BatchDecision::Close { requests: 2, rows: 2, reason };
         let wait = BatchDecision::Wait { until: Some(Time(15)), rows: 2, next_preferred: 3 };
         assert_eq!(decision(3, 14, Intake::Open), wait);
-        assert_eq!(decision(3, 15, Intake::Open), close);
-        assert_eq!(decision(3, 14, Intake::Closed), close);
-        assert_eq!(decision(2, 7, Intake::Open), close);
-        assert_eq!(decision(0, 7, Intake::Open), close);
+        assert_eq!(decision(3, 15, Intake::Open), close(CloseReason::Delay));
+        assert_eq!(decision(3, 14, Intake::Closed), close(CloseReason::Unloading));
+        assert_eq!(decision(2, 7, Intake::Open), close(CloseReason::ReadySlots));
+        assert_eq!(decision(0, 7, Intake::Open), close(CloseReason::ReadySlots));
     }
 }

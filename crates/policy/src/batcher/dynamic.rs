@@ -22,6 +22,7 @@
 //! at the end of the queue, so that the cost of a step depends on the new requests
 //! alone.
 
+use crate::batch::CloseReason;
 use crate::batch_strategy::{BatchStrategy, Inclusion, NoStrategy};
 use crate::batcher::decision::{BatchDecision, Intake};
 use crate::ids::{RequestKey, ShapeClassId};
@@ -34,6 +35,9 @@ pub(crate) struct DynamicBatcher<S = NoStrategy> {
     max_batch_size: u64,
     /// Ascending, without duplicates, never empty, at most `max_batch_size`.
     preferred_sizes: Vec<u64>,
+    /// What a batch of a preferred size is closed for. Without preferred sizes the maximum
+    /// is the one.
+    preferred_reason: CloseReason,
     max_queue_delay_ns: u64,
     candidate: Candidate,
     custom: Option<CustomBatching<S>>,
@@ -83,13 +87,13 @@ struct Prefix {
     rows: u64,
 }
 
-/// Open → Closed: whether the candidate can grow. A new candidate begins when the
-/// order of the queue changes.
+/// Open → Closed: whether the candidate can grow, and why not. A new candidate begins
+/// when the order of the queue changes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 enum CandidateState {
     #[default]
     Open,
-    Closed,
+    Closed(CloseReason),
 }
 
 impl<S: BatchStrategy> DynamicBatcher<S> {
@@ -100,12 +104,16 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
             spec.preferred_batch_sizes.iter().copied().filter(usable).map(u64::from).collect();
         preferred_sizes.sort_unstable();
         preferred_sizes.dedup();
-        if preferred_sizes.is_empty() {
+        let preferred_reason = if preferred_sizes.is_empty() {
             preferred_sizes.push(u64::from(max_batch_size));
-        }
+            CloseReason::MaxSize
+        } else {
+            CloseReason::Preferred
+        };
         DynamicBatcher {
             max_batch_size: u64::from(max_batch_size),
             preferred_sizes,
+            preferred_reason,
             max_queue_delay_ns: spec.max_queue_delay_ns,
             candidate: Candidate::default(),
             custom: None,
@@ -127,7 +135,9 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
 
     /// Each request is a batch of its own.
     pub(crate) fn one_request_per_batch() -> Self {
-        Self::new(1, &DynamicSpec::default())
+        let mut batcher = Self::new(1, &DynamicSpec::default());
+        batcher.preferred_reason = CloseReason::Unbatched;
+        batcher
     }
 
     pub(crate) fn decide(
@@ -149,12 +159,20 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
         if let Some(preferred) = candidate.preferred
             && !delay_is_over
         {
-            return preferred.close();
+            return preferred.close(self.reason_for_size(preferred.rows));
         }
-        let is_complete = candidate.state == CandidateState::Closed
-            || candidate.whole.rows >= self.largest_preferred();
-        if is_complete || delay_is_over || delay_ns == 0 {
-            return candidate.whole.close();
+        let reason = match candidate.state {
+            CandidateState::Closed(reason) => Some(reason),
+            CandidateState::Open if delay_is_over => Some(CloseReason::Delay),
+            CandidateState::Open if candidate.whole.rows >= self.largest_preferred() => {
+                Some(self.reason_for_size(candidate.whole.rows))
+            }
+            CandidateState::Open if self.max_queue_delay_ns == 0 => Some(CloseReason::InstanceIdle),
+            CandidateState::Open if delay_ns == 0 => Some(CloseReason::Unloading),
+            CandidateState::Open => None,
+        };
+        if let Some(reason) = reason {
+            return candidate.whole.close(reason);
         }
         let next_preferred =
             self.preferred_sizes.iter().copied().find(|size| *size > candidate.whole.rows);
@@ -164,6 +182,18 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
             next_preferred: rows_of_a_batch(
                 next_preferred.expect("the candidate is below the largest preferred size"),
             ),
+        }
+    }
+
+    /// Why a batch of this many rows is dispatched at once: it has a preferred size, or
+    /// its next request would exceed the largest one, which may be the maximum.
+    fn reason_for_size(&self, rows: u64) -> CloseReason {
+        let is_preferred = self.preferred_sizes.binary_search(&rows).is_ok();
+        let may_exceed = self.largest_preferred() < self.max_batch_size;
+        match self.preferred_reason {
+            CloseReason::Preferred if rows >= self.max_batch_size => CloseReason::MaxSize,
+            CloseReason::Preferred if !is_preferred && !may_exceed => CloseReason::MaxSize,
+            reason => reason,
         }
     }
 
@@ -191,6 +221,7 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
     fn consider(&mut self, queue: &PolicyQueue, index: SlabIndex) {
         let waiting = queue.get(index);
         let largest_preferred = self.largest_preferred();
+        let full = self.reason_for_size(self.max_batch_size);
         let candidate = &mut self.candidate;
         let rows = candidate.whole.rows + u64::from(waiting.rows);
         if candidate.whole.requests == 0 {
@@ -203,14 +234,18 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
             if rows > largest_preferred && candidate.preferred.is_none() {
                 candidate.preferred = Some(candidate.whole);
             }
-            if rows > self.max_batch_size || waiting.shape_class != candidate.shape_class {
-                candidate.state = CandidateState::Closed;
+            if rows > self.max_batch_size {
+                candidate.state = CandidateState::Closed(full);
+                return;
+            }
+            if waiting.shape_class != candidate.shape_class {
+                candidate.state = CandidateState::Closed(CloseReason::Shape);
                 return;
             }
             if let Some(custom) = &mut self.custom
                 && custom.strategy.include(waiting.key) == Inclusion::CloseBefore
             {
-                candidate.state = CandidateState::Closed;
+                candidate.state = CandidateState::Closed(CloseReason::Rule);
                 return;
             }
         }
@@ -221,14 +256,15 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
             candidate.preferred = Some(candidate.whole);
         }
         if rows >= self.max_batch_size {
-            candidate.state = CandidateState::Closed;
+            candidate.state = CandidateState::Closed(full);
         }
     }
 }
 
 impl Prefix {
-    fn close(self) -> BatchDecision {
-        BatchDecision::Close { requests: self.requests, rows: rows_of_a_batch(self.rows) }
+    fn close(self, reason: CloseReason) -> BatchDecision {
+        let rows = rows_of_a_batch(self.rows);
+        BatchDecision::Close { requests: self.requests, rows, reason }
     }
 }
 

@@ -18,7 +18,9 @@ fn info(index: usize, text: &str) -> (RequestInfo, Time) {
 fn render(decision: BatchDecision) -> String {
     match decision {
         BatchDecision::Empty => "nothing".to_owned(),
-        BatchDecision::Close { requests, rows } => format!("{requests} requests, {rows} rows"),
+        BatchDecision::Close { requests, rows, reason } => {
+            format!("{requests} requests, {rows} rows: {}", reason.name())
+        }
         BatchDecision::Wait { until: Some(Time(until)), next_preferred, .. } => {
             format!("wait for {next_preferred} or {until}")
         }
@@ -71,10 +73,10 @@ impl Settings {
 fn without_delay_all_requests_that_fit_are_dispatched() {
     let settings = Settings { max: 8, preferred: &[], delay: 0 };
     settings.check("", 0, "nothing");
-    settings.check("A1@0", 0, "1 requests, 1 rows");
-    settings.check("A1@0 A2@0 A3@0", 0, "3 requests, 6 rows");
-    settings.check("A4@0 A4@0 A1@0", 0, "2 requests, 8 rows");
-    settings.check("A4@0 A3@0 A4@0", 0, "2 requests, 7 rows");
+    settings.check("A1@0", 0, "1 requests, 1 rows: instance_idle");
+    settings.check("A1@0 A2@0 A3@0", 0, "3 requests, 6 rows: instance_idle");
+    settings.check("A4@0 A4@0 A1@0", 0, "2 requests, 8 rows: max_size");
+    settings.check("A4@0 A3@0 A4@0", 0, "2 requests, 7 rows: max_size");
 }
 
 /// Preferred 4 and 8 of at most 8: the largest one reached is dispatched, even at once.
@@ -82,9 +84,9 @@ fn without_delay_all_requests_that_fit_are_dispatched() {
 fn a_preferred_size_is_dispatched_when_it_is_reached() {
     let settings = Settings { max: 8, preferred: &[4, 8], delay: 100 };
     settings.check("A1@0 A1@1 A1@2", 2, "wait for 4 or 100");
-    settings.check("A1@0 A1@1 A1@2 A1@3", 3, "4 requests, 4 rows");
-    settings.check("A1@0 A1@1 A1@2 A1@3 A2@4", 4, "4 requests, 4 rows");
-    settings.check("A2@0 A2@1 A2@2 A2@3 A1@4", 4, "4 requests, 8 rows");
+    settings.check("A1@0 A1@1 A1@2 A1@3", 3, "4 requests, 4 rows: preferred");
+    settings.check("A1@0 A1@1 A1@2 A1@3 A2@4", 4, "4 requests, 4 rows: preferred");
+    settings.check("A2@0 A2@1 A2@2 A2@3 A1@4", 4, "4 requests, 8 rows: max_size");
     settings.check("A3@0 A2@1", 1, "wait for 8 or 100");
 }
 
@@ -93,36 +95,40 @@ fn a_preferred_size_is_dispatched_when_it_is_reached() {
 fn after_the_delay_requests_up_to_the_maximum_are_dispatched() {
     let settings = Settings { max: 8, preferred: &[4, 8], delay: 100 };
     settings.check("A1@0 A1@1 A1@2", 99, "wait for 4 or 100");
-    settings.check("A1@0 A1@1 A1@2", 100, "3 requests, 3 rows");
-    settings.check("A1@0 A3@1 A2@2", 99, "2 requests, 4 rows");
-    settings.check("A1@0 A3@1 A2@2", 100, "3 requests, 6 rows");
-    settings.check("A4@50 A1@51", 149, "1 requests, 4 rows");
-    settings.check("A4@50 A1@51", 150, "2 requests, 5 rows");
-    settings.check("A3@0 A4@1 A2@2", 100, "2 requests, 7 rows");
+    settings.check("A1@0 A1@1 A1@2", 100, "3 requests, 3 rows: delay");
+    settings.check("A1@0 A3@1 A2@2", 99, "2 requests, 4 rows: preferred");
+    settings.check("A1@0 A3@1 A2@2", 100, "3 requests, 6 rows: delay");
+    settings.check("A4@50 A1@51", 149, "1 requests, 4 rows: preferred");
+    settings.check("A4@50 A1@51", 150, "2 requests, 5 rows: delay");
+    settings.check("A3@0 A4@1 A2@2", 100, "2 requests, 7 rows: max_size");
 }
 
 #[test]
 fn no_preferred_size_means_the_maximum() {
     let settings = Settings { max: 4, preferred: &[], delay: 100 };
     settings.check("A1@0 A2@0", 50, "wait for 4 or 100");
-    settings.check("A1@0 A2@0 A1@50", 50, "3 requests, 4 rows");
+    settings.check("A1@0 A2@0 A1@50", 50, "3 requests, 4 rows: max_size");
     // 0 and sizes above the maximum can't be reached.
-    Settings { max: 4, preferred: &[0, 5], delay: 100 }.check("A2@0 A2@0", 0, "2 requests, 4 rows");
+    Settings { max: 4, preferred: &[0, 5], delay: 100 }.check(
+        "A2@0 A2@0",
+        0,
+        "2 requests, 4 rows: max_size",
+    );
 }
 
 #[test]
 fn a_batch_that_cannot_grow_does_not_wait() {
     let settings = Settings { max: 8, preferred: &[8], delay: 100 };
-    settings.check("A3@0 A3@0 A3@0", 0, "2 requests, 6 rows");
-    settings.check("A1@0 A1@0 B1@0 A1@0", 0, "2 requests, 2 rows");
-    settings.check("A1@0 B1@0", 0, "1 requests, 1 rows");
+    settings.check("A3@0 A3@0 A3@0", 0, "2 requests, 6 rows: max_size");
+    settings.check("A1@0 A1@0 B1@0 A1@0", 0, "2 requests, 2 rows: shape");
+    settings.check("A1@0 B1@0", 0, "1 requests, 1 rows: shape");
 }
 
 #[test]
 fn a_different_key_closes_the_batch_at_the_preferred_size() {
     let settings = Settings { max: 8, preferred: &[2], delay: 100 };
-    settings.check("A1@0 A1@0 A1@0 B1@0", 0, "2 requests, 2 rows");
-    settings.check("A1@0 B1@0 B1@0", 0, "1 requests, 1 rows");
+    settings.check("A1@0 A1@0 A1@0 B1@0", 0, "2 requests, 2 rows: preferred");
+    settings.check("A1@0 B1@0 B1@0", 0, "1 requests, 1 rows: shape");
 }
 
 /// The next request would exceed the largest preferred size, so the batch before
@@ -131,26 +137,26 @@ fn a_different_key_closes_the_batch_at_the_preferred_size() {
 fn a_request_that_exceeds_the_largest_preferred_size_closes_the_batch() {
     let settings = Settings { max: 8, preferred: &[4], delay: 100 };
     settings.check("A3@0", 0, "wait for 4 or 100");
-    settings.check("A3@0 A2@0", 0, "1 requests, 3 rows");
-    settings.check("A3@0 A2@0", 100, "2 requests, 5 rows");
-    settings.check("A6@0", 0, "1 requests, 6 rows");
+    settings.check("A3@0 A2@0", 0, "1 requests, 3 rows: preferred");
+    settings.check("A3@0 A2@0", 100, "2 requests, 5 rows: delay");
+    settings.check("A6@0", 0, "1 requests, 6 rows: preferred");
 }
 
 #[test]
 fn models_that_do_not_batch_take_one_request_at_a_time() {
     for max in [0, 1] {
         let settings = Settings { max, preferred: &[], delay: 100 };
-        settings.check("A1@0 A1@0", 0, "1 requests, 1 rows");
-        settings.check("A0@0 A0@0", 0, "1 requests, 1 rows");
+        settings.check("A1@0 A1@0", 0, "1 requests, 1 rows: max_size");
+        settings.check("A0@0 A0@0", 0, "1 requests, 1 rows: max_size");
     }
 }
 
 #[test]
 fn a_request_above_the_maximum_is_dispatched_alone() {
     let settings = Settings { max: 4, preferred: &[2], delay: 100 };
-    settings.check("A9@0", 0, "1 requests, 9 rows");
-    settings.check("A9@0 A1@0", 100, "1 requests, 9 rows");
-    settings.check("A4294967295@0 A4294967295@0", 0, "1 requests, 4294967295 rows");
+    settings.check("A9@0", 0, "1 requests, 9 rows: max_size");
+    settings.check("A9@0 A1@0", 100, "1 requests, 9 rows: max_size");
+    settings.check("A4294967295@0 A4294967295@0", 0, "1 requests, 4294967295 rows: max_size");
 }
 
 #[test]
@@ -164,7 +170,10 @@ fn an_unloading_model_does_not_wait() {
     let mut batcher = Settings { max: 8, preferred: &[4], delay: 100 }.batcher();
     queue.enqueue(info(1, "A1@0").0, Time(0)).unwrap();
     assert_eq!(render(batcher.decide(&queue, Time(0), Intake::Open)), "wait for 4 or 100");
-    assert_eq!(render(batcher.decide(&queue, Time(0), Intake::Closed)), "1 requests, 1 rows");
+    assert_eq!(
+        render(batcher.decide(&queue, Time(0), Intake::Closed)),
+        "1 requests, 1 rows: unloading"
+    );
 }
 
 #[test]
@@ -175,7 +184,7 @@ fn a_new_candidate_begins_when_a_request_leaves() {
         let (info, arrival) = info(index, text);
         queue.enqueue(info, arrival).unwrap();
     }
-    assert_eq!(render(batcher.decide(&queue, Time(2), Intake::Open)), "1 requests, 1 rows");
+    assert_eq!(render(batcher.decide(&queue, Time(2), Intake::Open)), "1 requests, 1 rows: shape");
     let index = queue.find(RequestKey(1)).unwrap();
     queue.take(index);
     assert_eq!(render(batcher.decide(&queue, Time(2), Intake::Open)), "wait for 8 or 100");

@@ -353,12 +353,12 @@ impl SequenceBatcher {
                     self.wakeups.extend(until.map(|until| (until, instance)));
                     lanes.withdraw(instance, out);
                 }
-                BatchDecision::Close { requests, .. } => {
+                BatchDecision::Close { requests, reason, .. } => {
                     if lanes.assign_to(instance, now, out) == Assignment::AwaitsPermit {
                         continue;
                     }
                     let rows = lane.take(requests, &self.requests);
-                    self.execute(instance, &rows, now, out);
+                    self.execute(instance, &rows, reason, now, out);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! The transitions of a sequence: it begins, waits, gets a slot, runs, closes, ends.
 
-use crate::batch::{Batch, BatchEntry, SequenceStep};
+use crate::batch::{Batch, BatchEntry, CloseReason, SequenceStep};
 use crate::event::{Action, Actions, FailReason};
 use crate::ids::{InstanceId, RequestInfo, SequenceKey, SequencePosition};
 use crate::queue::DenseIndex;
@@ -129,6 +129,7 @@ impl SequenceBatcher {
         &mut self,
         instance: InstanceId,
         rows: &[Option<RequestIndex>],
+        reason: CloseReason,
         now: Time,
         out: &mut Actions,
     ) {
@@ -138,7 +139,7 @@ impl SequenceBatcher {
         });
         let entries: Vec<BatchEntry> = entries.collect();
         let batch_size = u32::try_from(rows.len()).expect("slots are numbered by u32");
-        out.push(Action::Dispatch { instance, batch: Batch::new(entries, batch_size) });
+        out.push(Action::Dispatch { instance, batch: Batch::new(entries, batch_size, reason) });
         for request in rows.iter().flatten() {
             let index = self.requests.get(*request).sequence.expect("it was just started");
             self.end_if_finished(index, out);

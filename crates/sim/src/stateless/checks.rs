@@ -82,7 +82,7 @@ fn record_event(ledger: &mut Ledger, event: &Event) -> Option<Decision> {
 
 fn record_decision(ledger: &mut Ledger, event: &Event, decision: &Decision) -> Check {
     match decision {
-        Decision::Execute { instance, entries, rows } => {
+        Decision::Execute { instance, entries, rows, .. } => {
             record_batch(ledger, *instance, &requests(entries)?, u64::from(*rows))
         }
         Decision::Fail(key, reason) => record_failure(ledger, event, *key, *reason),

@@ -2,8 +2,8 @@
 //! no code with the real scheduler and recalculates everything in each step.
 
 use galatea_policy::{
-    BatchEntry, DynamicSpec, Event, FailReason, InstanceId, QueuePolicy, RequestInfo, RequestKey,
-    SchedulingMode, ShapeClassId, Time, TimeoutAction,
+    BatchEntry, CloseReason, DynamicSpec, Event, FailReason, InstanceId, QueuePolicy, RequestInfo,
+    RequestKey, SchedulingMode, ShapeClassId, Time, TimeoutAction,
 };
 
 use crate::decision::Decision;
@@ -14,6 +14,8 @@ use crate::setup::Setup;
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
     batcher: NaiveBatcher,
+    /// Whether each request is a batch of its own, by the default scheduler.
+    is_unbatched: bool,
     settings: DynamicSpec,
     pending: Vec<Pending>,
     /// In the order in which they became free.
@@ -69,6 +71,7 @@ impl Oracle {
         let delay_ns = settings.max_queue_delay_ns;
         Oracle {
             batcher: NaiveBatcher::new(max, preferred, delay_ns, setup.custom),
+            is_unbatched: matches!(spec.mode, SchedulingMode::Default),
             settings,
             pending: Vec::new(),
             free: Vec::new(),
@@ -202,14 +205,15 @@ impl Oracle {
         self.sort();
         while self.hold == 0 && !self.free.is_empty() {
             let batch = self.batcher.batch(&self.pending, self.now, self.draining);
-            let Some(count) = batch else { return };
+            let Some((count, reason)) = batch else { return };
+            let reason = if self.is_unbatched { CloseReason::Unbatched } else { reason };
             let instance = self.free.pop().expect("checked above");
             self.busy.push(instance);
             let batch: Vec<Pending> = self.pending.drain(..count).collect();
             let rows: u64 = batch.iter().map(|pending| pending.rows).sum();
             let entries = batch.iter().map(|pending| BatchEntry::Request(pending.key)).collect();
             let rows = u32::try_from(rows).expect("a batch is small");
-            decisions.push(Decision::Execute { instance, entries, rows });
+            decisions.push(Decision::Execute { instance, entries, rows, reason });
         }
     }
 

@@ -2,34 +2,30 @@
 
 use galatea_infer::CacheStatistics;
 
-use super::{Exposition, microseconds};
+use super::{Exposition, Number, microseconds};
 
 /// The gauges of Triton's local cache, in its order.
 pub(super) fn gauges(text: &mut Exposition, cache: &CacheStatistics) {
     let used = utilization(cache.bytes_used, cache.bytes_max);
-    text.single("nv_cache_util", "The used share of the response cache, from 0 to 1", used);
+    text.single("nv_cache_util", "Cache utilization [0.0 - 1.0]", Number(used));
     let counts: [(&str, &str, u64); 7] = [
-        ("nv_cache_num_entries", "Responses in the response cache", cache.entries),
-        ("nv_cache_num_hits", "Lookups in the response cache that found a response", cache.hits),
-        ("nv_cache_num_misses", "Lookups in the response cache in vain", cache.misses),
+        ("nv_cache_num_entries", "Number of responses stored in response cache", cache.entries),
+        ("nv_cache_num_hits", "Number of cache hits in response cache", cache.hits),
+        ("nv_cache_num_misses", "Number of cache misses in response cache", cache.misses),
         (
             "nv_cache_num_lookups",
-            "Lookups in the response cache",
+            "Number of cache lookups in response cache",
             cache.hits.saturating_add(cache.misses),
         ),
-        (
-            "nv_cache_num_evictions",
-            "Responses that left the response cache to make room",
-            cache.evictions,
-        ),
+        ("nv_cache_num_evictions", "Number of cache evictions in response cache", cache.evictions),
         (
             "nv_cache_lookup_duration",
-            "Microseconds of all lookups in the response cache",
+            "Total cache lookup duration (hit and miss), in microseconds",
             microseconds(cache.lookup_ns),
         ),
         (
             "nv_cache_insertion_duration",
-            "Microseconds of all insertions into the response cache",
+            "Total cache insertion duration, in microseconds",
             microseconds(cache.insertion_ns),
         ),
     ];

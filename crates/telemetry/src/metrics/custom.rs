@@ -1,6 +1,9 @@
 //! Families of metrics that C code keeps, such as backends.
 
-use super::text::{Exposition, Family, Labels, MetricKind};
+use galatea_infer::HistogramReading;
+
+use super::distributions::histogram;
+use super::text::{Exposition, Labels, MetricKind, Number};
 
 /// A family as it is now.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,19 +24,7 @@ pub enum CustomValue {
     /// Of a counter or a gauge.
     Number(f64),
     /// Of a histogram.
-    Histogram(CustomHistogram),
-}
-
-/// Observations, counted by size.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CustomHistogram {
-    /// The upper bounds of the buckets, ascending.
-    pub bounds: Vec<f64>,
-    /// How many observations each bucket holds, without those before it; the last
-    /// is for what is larger than all bounds.
-    pub counts: Vec<u64>,
-    /// The sum of all observations.
-    pub sum: f64,
+    Histogram(HistogramReading),
 }
 
 /// Writes a family. It joins the server's own family of that name, if there is one. Nothing
@@ -47,31 +38,10 @@ pub(super) fn render(text: &mut Exposition, family: &CustomFamily) {
     for (labels, value) in &family.series {
         let labels = Labels::new(labels.clone());
         match value {
-            CustomValue::Number(value) => block.line(name, &labels, number(*value)),
+            CustomValue::Number(value) => block.line(name, &labels, Number(*value)),
             CustomValue::Histogram(value) => histogram(block, name, &labels, value),
         }
     }
-}
-
-fn histogram(text: &mut Family, name: &str, labels: &Labels, value: &CustomHistogram) {
-    let total: u64 = value.counts.iter().sum();
-    text.line(&format!("{name}_count"), labels, total);
-    text.line(&format!("{name}_sum"), labels, number(value.sum));
-    let bounds = value.bounds.iter().copied().chain([f64::INFINITY]);
-    let bucket = format!("{name}_bucket");
-    let mut count = 0;
-    for (bound, one) in bounds.zip(&value.counts) {
-        count += one;
-        text.line(&bucket, &labels.of_bucket(&number(bound)), count);
-    }
-}
-
-/// A number in Prometheus' spelling.
-fn number(value: f64) -> String {
-    if value.is_infinite() {
-        return String::from(if value > 0.0 { "+Inf" } else { "-Inf" });
-    }
-    value.to_string()
 }
 
 #[cfg(test)]
@@ -99,7 +69,7 @@ mod tests {
             (-0.25, "-0.25"),
             (f64::INFINITY, "+Inf"),
             (f64::NEG_INFINITY, "-Inf"),
-            (f64::NAN, "NaN"),
+            (f64::NAN, "Nan"),
         ] {
             let expected = format!("{head}f {shown}\n");
             check(MetricKind::Gauge, CustomValue::Number(value), &[], &expected);
@@ -108,7 +78,7 @@ mod tests {
 
     #[test]
     fn buckets_are_cumulative() {
-        let value = CustomHistogram { bounds: vec![0.5, 2.0], counts: vec![1, 2, 3], sum: 9.5 };
+        let value = HistogramReading { bounds: vec![0.5, 2.0], counts: vec![1, 2, 3], sum: 9.5 };
         let expected = "# HELP f one\\ntwo\n# TYPE f histogram\nf_count{m=\"a\"} 6\n\
                         f_sum{m=\"a\"} 9.5\nf_bucket{m=\"a\",le=\"0.5\"} 1\n\
                         f_bucket{m=\"a\",le=\"2\"} 3\nf_bucket{m=\"a\",le=\"+Inf\"} 6\n";

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::Exposition;
+use super::{Exposition, Number};
 
 const BYTES_PER_KIBIBYTE: u64 = 1_024;
 
@@ -119,7 +119,7 @@ impl MachineGauges {
     }
 
     /// What can't be read is shown as 0, as Triton does.
-    fn read(&mut self, readings: &dyn Readings, now: Instant) {
+    pub(super) fn read(&mut self, readings: &dyn Readings, now: Instant) {
         let ticks = readings.stat().ok().and_then(|text| ProcessorTicks::parse(&text));
         self.utilization = ticks.map_or(0.0, |ticks| ticks.utilization_since(self.ticks));
         self.ticks = ticks.unwrap_or(self.ticks);
@@ -131,17 +131,17 @@ impl MachineGauges {
     pub(super) fn render(&self, text: &mut Exposition) {
         text.single(
             "nv_cpu_utilization",
-            "Busy share of all processors since the last reading, from 0.0 to 1.0",
-            self.utilization,
+            "CPU utilization rate [0.0 - 1.0]",
+            Number(self.utilization),
         );
         text.single(
             "nv_cpu_memory_total_bytes",
-            "Bytes of main memory that the machine has",
+            "CPU total memory (RAM), in bytes",
             self.memory.total_bytes,
         );
         text.single(
             "nv_cpu_memory_used_bytes",
-            "Bytes of main memory that are not available to programs",
+            "CPU used memory (RAM), in bytes",
             self.memory.used_bytes,
         );
     }

@@ -2,7 +2,8 @@
 
 use galatea_infer::{DurationStatistic, FailureReason, ModelStatistics};
 
-use super::{Exposition, MetricKind, text::Labels};
+use super::text::{Labels, Number};
+use super::{Exposition, MetricKind};
 
 /// The counters, in the order in which Triton shows them.
 pub(super) fn counters(
@@ -21,21 +22,18 @@ pub(super) fn counters(
 pub(super) fn gauges(text: &mut Exposition, statistics: &[ModelStatistics]) {
     text.family(
         "nv_inference_pending_request_count",
-        "Requests that wait in the model's scheduler",
+        "Instantaneous number of pending requests awaiting execution per-model.",
         MetricKind::Gauge,
         statistics.iter().map(|model| (labels(model), model.pending)),
     );
     text.family(
         "nv_model_load_duration_secs",
-        "Seconds that loading the version took",
+        "Model load time in seconds",
         MetricKind::Gauge,
-        statistics.iter().map(|model| (labels(model), model.load_duration.as_secs_f64())),
-    );
-    text.family(
-        "galatea_model_held_bytes",
-        "Bytes that large tensors of the model's requests hold",
-        MetricKind::Gauge,
-        statistics.iter().map(|model| (labels(model), model.held_bytes)),
+        statistics.iter().map(|model| {
+            let seconds = model.load_duration.as_secs_f64();
+            (labels(model), Number(seconds))
+        }),
     );
 }
 
@@ -43,25 +41,25 @@ fn requests(text: &mut Exposition, statistics: &[ModelStatistics], counting: boo
     let count = |value: u64| if counting { value } else { 0 };
     text.family(
         "nv_inference_request_success",
-        "Requests answered without an error, each counted once whatever its batch size",
+        "Number of successful inference requests, all batch sizes",
         MetricKind::Counter,
         statistics.iter().map(|model| (labels(model), count(model.inference.success.count))),
     );
     text.family(
         "nv_inference_request_failure",
-        "Requests that ended with an error, by reason",
+        "Number of failed inference requests, all batch sizes",
         MetricKind::Counter,
         statistics.iter().flat_map(|model| failures(model, count)),
     );
     text.family(
         "nv_inference_count",
-        "Batch elements inferred (cache hits are not counted)",
+        "Number of inferences performed (does not include cached requests)",
         MetricKind::Counter,
         statistics.iter().map(|model| (labels(model), count(model.inference_count))),
     );
     text.family(
         "nv_inference_exec_count",
-        "Executions of the model, each of a whole batch (cache hits are not counted)",
+        "Number of model executions performed (does not include cached requests)",
         MetricKind::Counter,
         statistics.iter().map(|model| (labels(model), count(model.execution_count))),
     );
@@ -83,27 +81,29 @@ fn durations(text: &mut Exposition, statistics: &[ModelStatistics]) {
     let families: [(&str, &str, Stage); 5] = [
         (
             "nv_inference_request_duration_us",
-            "Microseconds from arrival to response, summed over successful requests",
+            "Cumulative inference request duration in microseconds (includes cached requests)",
             |model| model.inference.success,
         ),
         (
             "nv_inference_queue_duration_us",
-            "Microseconds in the model's queue, summed over requests",
+            "Cumulative inference queuing duration in microseconds (includes cached requests)",
             |model| model.inference.queue,
         ),
         (
             "nv_inference_compute_input_duration_us",
-            "Microseconds of gathering inputs, summed over requests",
+            "Cumulative compute input duration in microseconds (does not include cached requests)",
             |model| model.inference.compute_input,
         ),
         (
             "nv_inference_compute_infer_duration_us",
-            "Microseconds of computing, summed over requests",
+            "Cumulative compute inference duration in microseconds (does not include cached \
+             requests)",
             |model| model.inference.compute_infer,
         ),
         (
             "nv_inference_compute_output_duration_us",
-            "Microseconds of collecting outputs, summed over requests",
+            "Cumulative inference compute output duration in microseconds (does not include \
+             cached requests)",
             |model| model.inference.compute_output,
         ),
     ];
@@ -118,20 +118,20 @@ fn cache(text: &mut Exposition, statistics: &[ModelStatistics]) {
     let cached: Vec<&ModelStatistics> = statistics.iter().filter(|model| model.is_cached).collect();
     type Value = fn(&ModelStatistics) -> u64;
     let families: [(&str, &str, Value); 4] = [
-        ("nv_cache_num_hits_per_model", "Requests answered from the response cache", |model| {
+        ("nv_cache_num_hits_per_model", "Number of cache hits per model", |model| {
             model.inference.cache_hit.count
         }),
         (
             "nv_cache_hit_duration_per_model",
-            "Microseconds of lookups that found a response, summed",
+            "Total cache hit duration per model, in microseconds",
             |model| microseconds(model.inference.cache_hit),
         ),
-        ("nv_cache_num_misses_per_model", "Requests looked up in vain", |model| {
+        ("nv_cache_num_misses_per_model", "Number of cache misses per model", |model| {
             model.inference.cache_miss.count
         }),
         (
             "nv_cache_miss_duration_per_model",
-            "Microseconds of lookups in vain and of the insertions after them, summed",
+            "Total cache miss (insert+lookup) duration per model, in microseconds",
             |model| microseconds(model.inference.cache_miss),
         ),
     ];
@@ -145,7 +145,8 @@ const fn microseconds(duration: DurationStatistic) -> u64 {
     super::microseconds(duration.ns)
 }
 
-fn labels(model: &ModelStatistics) -> Labels {
+/// The labels of a version's series.
+pub(super) fn labels(model: &ModelStatistics) -> Labels {
     let mut labels = vec![
         ("model".to_owned(), model.name.to_string()),
         ("version".to_owned(), model.version.to_string()),

@@ -1,6 +1,9 @@
 //! The whole text against what Triton prints for the same state.
 
-use galatea_infer::{DurationStatistic, InferenceStatistics};
+use galatea_infer::{
+    DistributionReadings, DurationStatistic, HistogramReading, InferenceStatistics, Measurements,
+    SummaryReading, SummaryReadings,
+};
 
 use super::*;
 
@@ -38,6 +41,7 @@ fn plain() -> ModelStatistics {
         load_duration: Duration::from_millis(1_250),
         metric_tags: [].into(),
         namespace: None,
+        measurements: Measurements::default(),
     }
 }
 
@@ -106,13 +110,13 @@ nv_inference_pending_request_count{_Zone="z",_owner="me \"quoted\"",model="tagge
 # TYPE nv_model_load_duration_secs gauge
 nv_model_load_duration_secs{model="plain",version="1"} 1.25
 nv_model_load_duration_secs{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
-# TYPE galatea_model_held_bytes gauge
-galatea_model_held_bytes{model="plain",version="1"} 70
-galatea_model_held_bytes{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
 # TYPE nv_pinned_memory_pool_total_bytes gauge
 nv_pinned_memory_pool_total_bytes 0
 # TYPE nv_pinned_memory_pool_used_bytes gauge
 nv_pinned_memory_pool_used_bytes 0
+# TYPE galatea_model_held_bytes gauge
+galatea_model_held_bytes{model="plain",version="1"} 70
+galatea_model_held_bytes{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
 "#;
     assert_eq!(values(&text), values(expected.trim()));
 }
@@ -140,9 +144,9 @@ fn without_counter_latencies_durations_vanish_and_counters_stop() {
         r#"nv_inference_exec_count{model="plain",version="1"} 0"#,
         r#"nv_inference_pending_request_count{model="plain",version="1"} 7"#,
         r#"nv_model_load_duration_secs{model="plain",version="1"} 1.25"#,
-        r#"galatea_model_held_bytes{model="plain",version="1"} 70"#,
         "nv_pinned_memory_pool_total_bytes 0",
         "nv_pinned_memory_pool_used_bytes 0",
+        r#"galatea_model_held_bytes{model="plain",version="1"} 70"#,
     ];
     assert_eq!(lines, expected);
 }
@@ -205,29 +209,78 @@ fn the_machine_is_shown_only_if_asked_for() {
     assert!(!exporter(true).render(&[], None, &[]).contains("nv_cpu"));
 }
 
+fn histogram(bounds: &[f64], counts: &[u64], sum: f64) -> HistogramReading {
+    HistogramReading { bounds: bounds.to_vec(), counts: counts.to_vec(), sum }
+}
+
 #[test]
-fn settings_are_applied_noted_or_refused() {
-    let check = |setting: &str, value: &str, expected: Result<Option<&str>, &str>| {
-        let outcome = MetricsOptions::default().set(setting, value);
-        let outcome = outcome.map(|note| note.map(|SettingNote(text)| text));
-        let outcome = outcome.map_err(|error| error.to_string());
-        let expected = expected.map(|note| note.map(str::to_owned)).map_err(str::to_owned);
-        assert_eq!(outcome, expected);
+fn histograms_and_summaries_stand_behind_the_gauges() {
+    let summary = |median| SummaryReading {
+        count: 2,
+        sum_us: 176,
+        quantiles: vec![(0.5, median), (0.999, median)],
     };
-    check("counter_latencies", "false", Ok(None));
-    check("summary_latencies", "false", Ok(None));
-    check(
-        "summary_latencies",
-        "true",
-        Err("the metrics setting 'summary_latencies=true' is not supported yet: only \
-             counter_latencies is"),
-    );
-    check(
-        "colour",
-        "red",
-        Ok(Some("the metrics setting 'colour=red' is unknown and changes nothing")),
-    );
-    let mut options = MetricsOptions::default();
-    options.set("counter_latencies", "false").unwrap();
-    assert!(!options.counter_latencies);
+    let mut model = plain();
+    model.measurements.first_response_ms = Some(histogram(&[100.0, 0.5e4], &[2, 0, 1], 9.0));
+    model.measurements.summaries = Some(SummaryReadings {
+        request: None,
+        queue: summary(Some(8)),
+        compute_input: summary(None),
+        cache: Some([summary(Some(1)), summary(Some(2))]),
+        ..SummaryReadings::default()
+    });
+    let text = exporter(true).render(&[model], None, &[]);
+    let shown = "# TYPE nv_inference_first_response_histogram_ms histogram";
+    let start = text.find(shown).unwrap();
+    let lines = values(&text[start..]);
+    let expected = [
+        shown,
+        r#"nv_inference_first_response_histogram_ms_count{model="plain",version="1"} 3"#,
+        r#"nv_inference_first_response_histogram_ms_sum{model="plain",version="1"} 9"#,
+        r#"nv_inference_first_response_histogram_ms_bucket{model="plain",version="1",le="100"} 2"#,
+        r#"nv_inference_first_response_histogram_ms_bucket{model="plain",version="1",le="5000"} 2"#,
+        r#"nv_inference_first_response_histogram_ms_bucket{model="plain",version="1",le="+Inf"} 3"#,
+        "# TYPE nv_inference_queue_summary_us summary",
+        r#"nv_inference_queue_summary_us_count{model="plain",version="1"} 2"#,
+        r#"nv_inference_queue_summary_us_sum{model="plain",version="1"} 176"#,
+        r#"nv_inference_queue_summary_us{model="plain",version="1",quantile="0.5"} 8"#,
+        r#"nv_inference_queue_summary_us{model="plain",version="1",quantile="0.999"} 8"#,
+        "# TYPE nv_inference_compute_input_summary_us summary",
+        r#"nv_inference_compute_input_summary_us_count{model="plain",version="1"} 2"#,
+        r#"nv_inference_compute_input_summary_us_sum{model="plain",version="1"} 176"#,
+        r#"nv_inference_compute_input_summary_us{model="plain",version="1",quantile="0.5"} Nan"#,
+        r#"nv_inference_compute_input_summary_us{model="plain",version="1",quantile="0.999"} Nan"#,
+    ];
+    assert_eq!(&lines[..expected.len()], expected);
+    assert!(!text.contains("nv_inference_request_summary_us"), "it is cached");
+    assert!(text.contains(
+        "nv_cache_miss_summary_per_model{model=\"plain\",version=\"1\",quantile=\"0.5\"} 2"
+    ));
+}
+
+#[test]
+fn our_own_families_are_counters_by_reason_and_histograms() {
+    let mut model = plain();
+    model.measurements.closed_batches = vec![("max_size", 4), ("delay", 0)];
+    model.measurements.unexecuted = vec![("queue_full", 7)];
+    let durations = histogram(&[1e-5, 0.1], &[1, 1, 0], 0.05);
+    model.measurements.distributions = Some(DistributionReadings {
+        request: durations.clone(),
+        queue: durations.clone(),
+        compute: durations,
+        batch_size: histogram(&[1.0, 2.0], &[3, 0, 0], 3.0),
+    });
+    let text = exporter(true).render(&[model], None, &[]);
+    for line in [
+        r#"galatea_batch_closed_total{model="plain",reason="max_size",version="1"} 4"#,
+        r#"galatea_batch_closed_total{model="plain",reason="delay",version="1"} 0"#,
+        r#"galatea_inference_unexecuted_total{model="plain",reason="queue_full",version="1"} 7"#,
+        r#"galatea_inference_request_duration_seconds_sum{model="plain",version="1"} 0.05"#,
+        r#"galatea_inference_queue_duration_seconds_bucket{model="plain",version="1",le="1e-05"} 1"#,
+        r#"galatea_inference_compute_duration_seconds_bucket{model="plain",version="1",le="0.1"} 2"#,
+        r#"galatea_batch_size_bucket{model="plain",version="1",le="1"} 3"#,
+        "# TYPE galatea_batch_size histogram",
+    ] {
+        assert!(text.lines().any(|shown| shown == line), "{line} in\n{text}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Prometheus' text format.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 /// What the values of a family mean.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub enum MetricKind {
     Gauge,
     /// Observations, counted by size.
     Histogram,
+    /// Quantiles of observations.
+    Summary,
 }
 
 impl MetricKind {
@@ -20,6 +22,7 @@ impl MetricKind {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
             Self::Histogram => "histogram",
+            Self::Summary => "summary",
         }
     }
 }
@@ -44,10 +47,10 @@ impl Labels {
         Self::new(labels)
     }
 
-    /// The same labels and, behind them, the bound of a histogram's bucket.
-    pub(super) fn of_bucket(&self, bound: &str) -> Self {
+    /// The same labels and, behind them, the bound of a bucket or the share of a quantile.
+    pub(super) fn and_last(&self, name: &str, value: &str) -> Self {
         let mut labels = self.0.clone();
-        labels.push((String::from("le"), bound.to_owned()));
+        labels.push((name.to_owned(), value.to_owned()));
         Self(labels)
     }
 
@@ -58,6 +61,39 @@ impl Labels {
         let pairs: Vec<String> =
             self.0.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
         format!("{{{}}}", pairs.join(","))
+    }
+}
+
+/// A number as Triton prints it: 16 digits, without zeros at their end.
+pub(super) struct Number(pub(super) f64);
+
+/// How many digits are printed.
+const DIGITS: i32 = 16;
+
+impl Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_nan() {
+            return f.write_str("Nan");
+        }
+        if self.0.is_infinite() {
+            return f.write_str(if self.0 > 0.0 { "+Inf" } else { "-Inf" });
+        }
+        let rounded = format!("{:.15e}", self.0);
+        let (digits, exponent) = rounded.split_once('e').unwrap_or((&rounded, "0"));
+        let exponent: i32 = exponent.parse().unwrap_or_default();
+        if (-4..DIGITS).contains(&exponent) {
+            let decimals = usize::try_from(DIGITS - 1 - exponent).unwrap_or_default();
+            return f.write_str(without_zeros(&format!("{:.decimals$}", self.0)));
+        }
+        let sign = if exponent < 0 { '-' } else { '+' };
+        write!(f, "{}e{sign}{:02}", without_zeros(digits), exponent.unsigned_abs())
+    }
+}
+
+fn without_zeros(digits: &str) -> &str {
+    match digits.contains('.') {
+        true => digits.trim_end_matches('0').trim_end_matches('.'),
+        false => digits,
     }
 }
 
@@ -160,6 +196,28 @@ mod tests {
         ]);
         let expected = r#"{_Zone="y",_owner="x",model="a\"b\\c\nd",reason="OTHER",version="1"}"#;
         assert_eq!(labels.with("reason", "OTHER").render(), expected);
+    }
+
+    #[test]
+    fn numbers_have_sixteen_digits_as_in_triton() {
+        for (number, expected) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (100.0, "100"),
+            (1e-5, "1e-05"),
+            (0.0001, "0.0001"),
+            (0.1 + 0.2, "0.3"),
+            (1.0 / 3.0, "0.3333333333333333"),
+            (1e15, "1000000000000000"),
+            (1e16, "1e+16"),
+            (1.5e300, "1.5e+300"),
+            (9_007_199_254_740_991.0, "9007199254740991"),
+            (-2.5, "-2.5"),
+            (f64::NAN, "Nan"),
+            (f64::NEG_INFINITY, "-Inf"),
+        ] {
+            assert_eq!(Number(number).to_string(), expected);
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! A loaded version over backends under the test's control.
 
+mod measurements;
 mod requests;
 mod trace;

@@ -21,7 +21,7 @@ use galatea_backend::{
     ModelFiles, Placement, RefusedBatch,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
-use galatea_dispatch::{HostPolicies, LogSink, ModelDefinition, RateLimit};
+use galatea_dispatch::{HostPolicies, LogSink, MeasurementOptions, ModelDefinition, RateLimit};
 use galatea_infer::{
     Code, ExecutionTimes, InferenceRequest, InferenceResponse, LoadParameters, ModelState, Pass,
     PendingRequest, Reply, ResponseSender, Status,
@@ -383,6 +383,7 @@ impl World {
             cache: None,
             rate_limit: RateLimit::Off,
             host_policies: HostPolicies::default(),
+            measurements: MeasurementOptions::default(),
             log: LogSink::new(|_, _, _| {}),
         };
         let server = Server::new(options).unwrap();

@@ -7,7 +7,7 @@
 
 use std::sync::Mutex;
 
-use galatea_dispatch::{Loader, LoaderOptions};
+use galatea_dispatch::{Loader, LoaderOptions, MeasurementOptions};
 use galatea_policy::{LifecycleStatus, LoadReason, ModelName, ModelNames, model_id};
 
 use super::agents::{LOADED_TOO_LATE, with_agents};
@@ -101,6 +101,7 @@ impl Simulation {
             hold_until_backlogged: 0,
             parallel_creation: None,
             host_policies: HostPolicies::default(),
+            measurements: MeasurementOptions::default(),
             rate_limit: RateLimit::Off,
         });
         let worker =

@@ -90,7 +90,7 @@ fn record_event(ledger: &mut Ledger, event: &Event) {
 
 fn record_decision(ledger: &mut Ledger, decision: &Decision) -> Check {
     match decision {
-        Decision::Execute { instance, entries, rows } => {
+        Decision::Execute { instance, entries, rows, .. } => {
             batches::record_batch(ledger, *instance, entries, *rows)
         }
         Decision::Fail(key, reason) => failures::record(ledger, *key, *reason),

@@ -1,6 +1,8 @@
 //! The batches of the naive sequence batcher.
 
-use galatea_policy::{BatchEntry, InstanceId, RequestKey, SequenceStep, ShapeClassId, Time};
+use galatea_policy::{
+    BatchEntry, CloseReason, InstanceId, RequestKey, SequenceStep, ShapeClassId, Time,
+};
 
 use super::{LiveSequence, Oracle, Strategy};
 use crate::decision::Decision;
@@ -44,8 +46,8 @@ impl Oracle {
         }
         let free = self.lanes.iter().filter(|lane| !lane.busy).map(|lane| lane.id);
         for instance in free.collect::<Vec<_>>() {
-            if let Some(rows) = self.batch(&self.candidates(instance)) {
-                self.dispatch(instance, &rows, decisions);
+            if let Some((rows, reason)) = self.batch(&self.candidates(instance)) {
+                self.dispatch(instance, &rows, reason, decisions);
                 self.assign_slots();
             }
         }
@@ -81,16 +83,24 @@ impl Oracle {
         self.sequences.iter().enumerate().filter_map(look).collect()
     }
 
-    /// The sequences of the next batch, row by row, if there is one.
-    fn batch(&self, candidates: &[Candidate]) -> Option<Vec<Option<usize>>> {
+    /// The sequences of the next batch, row by row, if there is one, and why it ends.
+    fn batch(&self, candidates: &[Candidate]) -> Option<(Vec<Option<usize>>, CloseReason)> {
         match &self.strategy {
             Strategy::Direct { delay_ns, minimum_ready } => {
                 let longest = candidates.iter().min_by_key(|one| (one.waits_since, one.slot))?;
                 let over = self.now.0 - longest.waits_since.0 >= *delay_ns;
                 let enough = candidates.len() >= *minimum_ready;
-                if !(over || enough || self.draining) {
+                let reason = if *delay_ns == 0 {
+                    CloseReason::InstanceIdle
+                } else if enough {
+                    CloseReason::ReadySlots
+                } else if over {
+                    CloseReason::Delay
+                } else if self.draining {
+                    CloseReason::Unloading
+                } else {
                     return None;
-                }
+                };
                 let highest = candidates.iter().map(|one| one.slot).max()?;
                 let runs = |row: usize, one: &&Candidate| {
                     one.slot == row && one.shape_class == longest.shape_class
@@ -98,13 +108,14 @@ impl Oracle {
                 let in_row = |row: usize| {
                     candidates.iter().find(|one| runs(row, one)).map(|one| one.sequence)
                 };
-                Some((0..=highest).map(in_row).collect())
+                Some(((0..=highest).map(in_row).collect(), reason))
             }
             Strategy::Oldest(batcher) => {
                 let mut order: Vec<&Candidate> = candidates.iter().collect();
                 order.sort_by_key(|one| one.ready);
-                let count = batcher.batch(&order, self.now, self.draining)?;
-                Some(order[..count].iter().map(|one| Some(one.sequence)).collect())
+                let (count, reason) = batcher.batch(&order, self.now, self.draining)?;
+                let rows = order[..count].iter().map(|one| Some(one.sequence));
+                Some((rows.collect(), reason))
             }
         }
     }
@@ -113,6 +124,7 @@ impl Oracle {
         &mut self,
         instance: InstanceId,
         rows: &[Option<usize>],
+        reason: CloseReason,
         decisions: &mut Vec<Decision>,
     ) {
         let mut entries = Vec::new();
@@ -138,7 +150,7 @@ impl Oracle {
         }
         self.lane(instance).busy = true;
         let rows = u32::try_from(entries.len()).expect("a batch is small");
-        decisions.push(Decision::Execute { instance, entries, rows });
+        decisions.push(Decision::Execute { instance, entries, rows, reason });
         executed.into_iter().for_each(|sequence| self.end_if_finished(sequence, decisions));
     }
 

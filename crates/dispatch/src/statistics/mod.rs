@@ -1,15 +1,24 @@
-//! The counters of one version of a model.
+//! The counters of one version of a model, and the distributions that are asked for.
+
+mod distributions;
+mod first_response;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use galatea_backend::{ResponseOutcome, ResponseRecord};
 use galatea_infer::{
     BatchStatistics, DurationStatistic, ExecutionSummary, ExecutionTimes, FailureReason,
-    InferenceStatistics, ModelBytes, RequestTimes, ResponseStatistics,
+    InferenceStatistics, Measurements, ModelBytes, RequestTimes, ResponseStatistics,
 };
 use galatea_stdx::Lock;
+
+pub(crate) use self::distributions::FirstResponses;
+pub use self::distributions::MeasurementOptions;
+use self::distributions::{Distributions, Summaries};
+pub(crate) use self::first_response::measure as measure_first_response;
 
 /// The counters of requests and executions.
 ///
@@ -31,6 +40,12 @@ pub(crate) struct Statistics {
     failures: [AtomicU64; 4],
     batches: Lock<BTreeMap<u64, BatchStatistics>>,
     responses: Lock<Vec<ResponseStatistics>>,
+    /// Requests that admission refused.
+    invalid: AtomicU64,
+    distributions: Option<Distributions>,
+    summaries: Option<Summaries>,
+    /// The time to the first response, if it is measured.
+    pub(crate) first_responses: Option<Arc<FirstResponses>>,
     /// What requests hold.
     pub(crate) model_bytes: ModelBytes,
 }
@@ -47,9 +62,12 @@ struct DurationCounter {
 }
 
 impl DurationCounter {
-    fn add(&self, duration: Duration) {
+    /// Returns the nanoseconds that were added.
+    fn add(&self, duration: Duration) -> u64 {
+        let ns = nanoseconds(duration);
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.ns.fetch_add(nanoseconds(duration), Ordering::Relaxed);
+        self.ns.fetch_add(ns, Ordering::Relaxed);
+        ns
     }
 
     fn read(&self) -> DurationStatistic {
@@ -61,28 +79,67 @@ impl DurationCounter {
 }
 
 impl Statistics {
+    /// Counters at 0. `first_response_bounds_ms` are those of Triton's histogram.
+    pub(crate) fn new(
+        options: &MeasurementOptions,
+        first_response_bounds_ms: &[f64],
+        is_cached: bool,
+    ) -> Self {
+        let quantiles = options.quantiles.clone();
+        Self {
+            distributions: options.distributions.then(Distributions::new),
+            summaries: quantiles.map(|quantiles| Summaries::new(quantiles, is_cached)),
+            first_responses: options
+                .first_response
+                .then(|| Arc::new(FirstResponses::new(first_response_bounds_ms))),
+            ..Self::default()
+        }
+    }
+
     /// A request was executed without an error.
     pub(crate) fn succeeded(&self, batch: u32, times: &RequestTimes, execution: &ExecutionSummary) {
         self.inference_count.fetch_add(u64::from(batch), Ordering::Relaxed);
-        self.success.add(execution.end.saturating_duration_since(times.arrival));
-        self.queue.add(execution.start.saturating_duration_since(times.queued));
-        self.compute_input.add(execution.input);
-        self.compute_infer.add(execution.infer);
-        self.compute_output.add(execution.output);
+        let request_ns = self.success.add(execution.end.saturating_duration_since(times.arrival));
+        let queue_ns = self.queue.add(execution.start.saturating_duration_since(times.queued));
+        let stages = [
+            self.compute_input.add(execution.input),
+            self.compute_infer.add(execution.infer),
+            self.compute_output.add(execution.output),
+        ];
+        if let Some(distributions) = &self.distributions {
+            distributions.observe(request_ns, queue_ns, Some(stages.iter().sum()));
+        }
+        if let Some(summaries) = &self.summaries {
+            summaries.executed(execution.end, request_ns, queue_ns, stages);
+        }
     }
 
     /// A request got its response from the cache: a success without an inference.
     pub(crate) fn cache_hit(&self, arrival: Instant, start: Instant, lookup: Duration) {
         let end = start + lookup;
-        self.success.add(end.saturating_duration_since(arrival));
-        self.queue.add(start.saturating_duration_since(arrival));
-        self.cache_hit.add(lookup);
+        let request_ns = self.success.add(end.saturating_duration_since(arrival));
+        let queue_ns = self.queue.add(start.saturating_duration_since(arrival));
+        let lookup_ns = self.cache_hit.add(lookup);
+        if let Some(distributions) = &self.distributions {
+            distributions.observe(request_ns, queue_ns, None);
+        }
+        if let Some(summaries) = &self.summaries {
+            summaries.cache_hit(end, queue_ns, lookup_ns);
+        }
     }
 
     /// A request was not found in the cache. `spent` is the time of the lookup and of
-    /// storing the response.
-    pub(crate) fn cache_miss(&self, spent: Duration) {
-        self.cache_miss.add(spent);
+    /// storing the response, which ended at `end`.
+    pub(crate) fn cache_miss(&self, end: Instant, spent: Duration) {
+        let spent_ns = self.cache_miss.add(spent);
+        if let Some(summaries) = &self.summaries {
+            summaries.cache_miss(end, spent_ns);
+        }
+    }
+
+    /// A request did not fit the model's configuration.
+    pub(crate) fn refused_as_invalid(&self) {
+        self.invalid.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A request ended with an error.
@@ -106,6 +163,18 @@ impl Statistics {
         add(&mut batch.compute_input, times.input());
         add(&mut batch.compute_infer, times.infer());
         add(&mut batch.compute_output, times.output());
+    }
+
+    /// What is measured besides the statistics. The dispatcher adds its counts.
+    pub(crate) fn measurements(&self, batches: &[BatchStatistics]) -> Measurements {
+        let durations = self.durations();
+        Measurements {
+            first_response_ms: self.first_responses.as_ref().map(|first| first.read()),
+            summaries: self.summaries.as_ref().map(|summaries| summaries.read(&durations)),
+            distributions: self.distributions.as_ref().map(|own| own.read(&durations, batches)),
+            closed_batches: Vec::new(),
+            unexecuted: vec![("invalid", self.invalid.load(Ordering::Relaxed))],
+        }
     }
 
     pub(crate) fn last_inference_ms(&self) -> u64 {

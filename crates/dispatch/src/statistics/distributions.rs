@@ -1,0 +1,261 @@
+//! Histograms and summaries of a version, each only if it is asked for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use galatea_infer::{
+    BatchStatistics, DistributionReadings, DurationStatistic, HistogramReading,
+    InferenceStatistics, SummaryReading, SummaryReadings,
+};
+use galatea_measure::{Histogram, SlidingQuantiles};
+
+/// What is recorded of a model's requests besides its statistics.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MeasurementOptions {
+    /// Our own histograms.
+    pub distributions: bool,
+    /// Triton's histogram of the time to the first response.
+    pub first_response: bool,
+    /// The quantiles of Triton's summaries; `None` without summaries.
+    pub quantiles: Option<Arc<[f64]>>,
+}
+
+/// The bounds of all durations, in nanoseconds: from 10 µs to 50 s, three in each decade.
+/// They are the same everywhere, so that histograms of many servers can be added up.
+const DURATION_BOUNDS: [u64; 21] = {
+    let mut bounds = [0; 21];
+    let (mut index, mut decade) = (0, 10_000);
+    while index < bounds.len() {
+        bounds[index] = decade;
+        bounds[index + 1] = 2 * decade;
+        bounds[index + 2] = 5 * decade;
+        index += 3;
+        decade *= 10;
+    }
+    bounds
+};
+
+/// The bounds of batch sizes.
+const BATCH_SIZE_BOUNDS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+
+const NS_PER_SECOND: f64 = 1e9;
+const NS_PER_MICROSECOND: u64 = 1_000;
+
+/// Our own histograms. Their sums are those of the statistics.
+#[derive(Debug)]
+pub(super) struct Distributions {
+    request: Histogram<u64>,
+    queue: Histogram<u64>,
+    compute: Histogram<u64>,
+}
+
+impl Distributions {
+    pub(super) fn new() -> Self {
+        let durations = || Histogram::new(&DURATION_BOUNDS);
+        Self { request: durations(), queue: durations(), compute: durations() }
+    }
+
+    /// A request that was answered; `compute_ns` is `None` for one from the cache.
+    pub(super) fn observe(&self, request_ns: u64, queue_ns: u64, compute_ns: Option<u64>) {
+        self.request.observe(request_ns);
+        self.queue.observe(queue_ns);
+        if let Some(compute_ns) = compute_ns {
+            self.compute.observe(compute_ns);
+        }
+    }
+
+    pub(super) fn read(
+        &self,
+        durations: &InferenceStatistics,
+        batches: &[BatchStatistics],
+    ) -> DistributionReadings {
+        let compute_ns =
+            [durations.compute_input, durations.compute_infer, durations.compute_output]
+                .iter()
+                .fold(0_u64, |sum, stage| sum.saturating_add(stage.ns));
+        DistributionReadings {
+            request: seconds(&self.request, durations.success.ns),
+            queue: seconds(&self.queue, durations.queue.ns),
+            compute: seconds(&self.compute, compute_ns),
+            batch_size: batch_sizes(batches),
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "2^53 nanoseconds are three months of work")]
+fn seconds(histogram: &Histogram<u64>, sum_ns: u64) -> HistogramReading {
+    HistogramReading {
+        bounds: histogram.bounds().iter().map(|bound| *bound as f64 / NS_PER_SECOND).collect(),
+        counts: histogram.counts(),
+        sum: sum_ns as f64 / NS_PER_SECOND,
+    }
+}
+
+/// The statistics already count executions by their size.
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn batch_sizes(batches: &[BatchStatistics]) -> HistogramReading {
+    let mut counts = vec![0; BATCH_SIZE_BOUNDS.len() + 1];
+    let mut sum = 0_u64;
+    for batch in batches {
+        let executions = batch.compute_infer.count;
+        let bucket = BATCH_SIZE_BOUNDS.partition_point(|bound| *bound < batch.batch_size);
+        if let Some(count) = counts.get_mut(bucket) {
+            *count += executions;
+        }
+        sum = sum.saturating_add(batch.batch_size.saturating_mul(executions));
+    }
+    let bounds = BATCH_SIZE_BOUNDS.iter().map(|bound| *bound as f64).collect();
+    HistogramReading { bounds, counts, sum: sum as f64 }
+}
+
+/// Triton's histogram of the time to the first response.
+#[derive(Debug)]
+pub(crate) struct FirstResponses {
+    histogram: Histogram<f64>,
+    sum_ms: AtomicU64,
+}
+
+impl FirstResponses {
+    /// Triton's name of the family, by which a configuration sets its buckets.
+    pub(crate) const FAMILY: &str = "nv_inference_first_response_histogram_ms";
+    /// Its bounds unless the configuration sets others, in milliseconds.
+    pub(crate) const BOUNDS_MS: [f64; 4] = [100.0, 500.0, 2_000.0, 5_000.0];
+
+    /// The bounds ascend strictly.
+    pub(crate) fn new(bounds_ms: &[f64]) -> Self {
+        Self { histogram: Histogram::new(bounds_ms), sum_ms: AtomicU64::new(0) }
+    }
+
+    /// As in Triton, the rest of a millisecond is dropped.
+    #[allow(clippy::cast_precision_loss, reason = "far below 2^53 milliseconds")]
+    pub(crate) fn observe(&self, duration: Duration) {
+        let whole_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        self.histogram.observe(whole_ms as f64);
+        self.sum_ms.fetch_add(whole_ms, Ordering::Relaxed);
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "far below 2^53 milliseconds")]
+    pub(crate) fn read(&self) -> HistogramReading {
+        HistogramReading {
+            bounds: self.histogram.bounds().to_vec(),
+            counts: self.histogram.counts(),
+            sum: self.sum_ms.load(Ordering::Relaxed) as f64,
+        }
+    }
+}
+
+/// Triton's summaries. Numbers and sums of observations are those of the statistics.
+#[derive(Debug)]
+pub(super) struct Summaries {
+    quantiles: Arc<[f64]>,
+    epoch: Instant,
+    request: Option<SlidingQuantiles>,
+    queue: SlidingQuantiles,
+    compute: [SlidingQuantiles; 3],
+    /// Hits and misses.
+    cache: Option<[SlidingQuantiles; 2]>,
+}
+
+impl Summaries {
+    /// As in Triton, a model that uses the cache has no summary of whole requests.
+    pub(super) fn new(quantiles: Arc<[f64]>, is_cached: bool) -> Self {
+        Self {
+            quantiles,
+            epoch: Instant::now(),
+            request: (!is_cached).then(SlidingQuantiles::new),
+            queue: SlidingQuantiles::new(),
+            compute: std::array::from_fn(|_| SlidingQuantiles::new()),
+            cache: is_cached.then(|| std::array::from_fn(|_| SlidingQuantiles::new())),
+        }
+    }
+
+    /// A request that was executed: its whole time, its time in the queue, and the stages of
+    /// its execution.
+    pub(super) fn executed(&self, end: Instant, request_ns: u64, queue_ns: u64, stages: [u64; 3]) {
+        let now = self.time(end);
+        if let Some(request) = &self.request {
+            request.observe(now, request_ns / NS_PER_MICROSECOND);
+        }
+        self.queue.observe(now, queue_ns / NS_PER_MICROSECOND);
+        for (summary, ns) in self.compute.iter().zip(stages) {
+            summary.observe(now, ns / NS_PER_MICROSECOND);
+        }
+    }
+
+    pub(super) fn cache_hit(&self, end: Instant, queue_ns: u64, lookup_ns: u64) {
+        self.queue.observe(self.time(end), queue_ns / NS_PER_MICROSECOND);
+        if let Some([hits, _]) = &self.cache {
+            hits.observe(self.time(end), lookup_ns / NS_PER_MICROSECOND);
+        }
+    }
+
+    pub(super) fn cache_miss(&self, end: Instant, spent_ns: u64) {
+        if let Some([_, misses]) = &self.cache {
+            misses.observe(self.time(end), spent_ns / NS_PER_MICROSECOND);
+        }
+    }
+
+    pub(super) fn read(&self, durations: &InferenceStatistics) -> SummaryReadings {
+        let now = self.epoch.elapsed();
+        let read = |summary: &SlidingQuantiles, all: DurationStatistic| {
+            let window = summary.read(now);
+            let value = |share: &f64| (*share, window.quantile(*share));
+            SummaryReading {
+                count: all.count,
+                sum_us: all.ns / NS_PER_MICROSECOND,
+                quantiles: self.quantiles.iter().map(value).collect(),
+            }
+        };
+        let [input, infer, output] = &self.compute;
+        SummaryReadings {
+            request: self.request.as_ref().map(|request| read(request, durations.success)),
+            queue: read(&self.queue, durations.queue),
+            compute_input: read(input, durations.compute_input),
+            compute_infer: read(infer, durations.compute_infer),
+            compute_output: read(output, durations.compute_output),
+            cache: self.cache.as_ref().map(|[hits, misses]| {
+                [read(hits, durations.cache_hit), read(misses, durations.cache_miss)]
+            }),
+        }
+    }
+
+    fn time(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_of_durations_go_from_ten_microseconds_to_fifty_seconds() {
+        let bounds = seconds(&Histogram::new(&DURATION_BOUNDS), 0).bounds;
+        assert_eq!(&bounds[..4], [1e-5, 2e-5, 5e-5, 1e-4]);
+        assert_eq!(&bounds[18..], [10.0, 20.0, 50.0]);
+    }
+
+    #[test]
+    fn batch_sizes_are_those_of_the_executions() {
+        let batch = |batch_size, count| BatchStatistics {
+            batch_size,
+            compute_infer: DurationStatistic { count, ns: 0 },
+            ..BatchStatistics::default()
+        };
+        let reading = batch_sizes(&[batch(1, 5), batch(3, 2), batch(4, 1), batch(5_000, 1)]);
+        assert_eq!(reading.counts, [5, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(reading.sum, 5_015.0);
+    }
+
+    #[test]
+    fn the_rest_of_a_millisecond_is_dropped() {
+        let first = FirstResponses::new(&FirstResponses::BOUNDS_MS);
+        for micros in [999, 100_999, 101_000, 7_000_000] {
+            first.observe(Duration::from_micros(micros));
+        }
+        let reading = first.read();
+        assert_eq!(reading.counts, [2, 1, 0, 0, 1]);
+        assert_eq!(reading.sum, 7_201.0);
+    }
+}

@@ -1,0 +1,75 @@
+//! Distributions and counts of a model version beyond its statistics: for metrics only.
+
+/// Observations, counted by size.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HistogramReading {
+    /// The upper bounds of the buckets, ascending.
+    pub bounds: Vec<f64>,
+    /// How many observations each bucket holds, without those of the buckets before it. The
+    /// last, behind the bounds, is for what exceeds all of them.
+    pub counts: Vec<u64>,
+    /// The sum of all observations.
+    pub sum: f64,
+}
+
+/// Quantiles of the last minute, and the number and sum of all observations.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SummaryReading {
+    /// The number of observations since the load.
+    pub count: u64,
+    /// Their sum, in microseconds.
+    pub sum_us: u64,
+    /// Shares of the observations, and the value that so many don't exceed, in microseconds;
+    /// `None` without an observation in the last minute.
+    pub quantiles: Vec<(f64, Option<u64>)>,
+}
+
+/// What Triton calls summaries of latencies.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SummaryReadings {
+    /// Requests, from arrival to response. As in Triton, models that use the response cache
+    /// have none.
+    pub request: Option<SummaryReading>,
+    /// Time in the queue.
+    pub queue: SummaryReading,
+    /// Gathering inputs.
+    pub compute_input: SummaryReading,
+    /// Computing.
+    pub compute_infer: SummaryReading,
+    /// Collecting outputs.
+    pub compute_output: SummaryReading,
+    /// Lookups and what follows them: hits, then misses. Only with the response cache.
+    pub cache: Option<[SummaryReading; 2]>,
+}
+
+/// Durations in seconds and batch sizes, in buckets that are the same for every model and
+/// server, so that they can be added up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DistributionReadings {
+    /// Successful requests, from arrival to response.
+    pub request: HistogramReading,
+    /// Time in the queue.
+    pub queue: HistogramReading,
+    /// Gathering inputs, computing and collecting outputs.
+    pub compute: HistogramReading,
+    /// Batch elements that were executed together.
+    pub batch_size: HistogramReading,
+}
+
+/// Counts by reason. The names don't change.
+pub type CountsByReason = Vec<(&'static str, u64)>;
+
+/// What is measured of a version besides its statistics.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measurements {
+    /// From arrival to the first response, in whole milliseconds.
+    pub first_response_ms: Option<HistogramReading>,
+    /// Triton's summaries, if they are on.
+    pub summaries: Option<SummaryReadings>,
+    /// Our own histograms, if they are on.
+    pub distributions: Option<DistributionReadings>,
+    /// Batches by the reason why they were closed.
+    pub closed_batches: CountsByReason,
+    /// Requests that ended without being executed, by reason.
+    pub unexecuted: CountsByReason,
+}
