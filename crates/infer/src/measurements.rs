@@ -19,7 +19,7 @@ pub struct SummaryReading {
     pub count: u64,
     /// Their sum, in microseconds.
     pub sum_us: u64,
-    /// Shares of the observations, and the value that so many don't exceed, in microseconds;
+    /// Shares of the observations, and the value that this share doesn't exceed, in microseconds;
     /// `None` without an observation in the last minute.
     pub quantiles: Vec<(f64, Option<u64>)>,
 }

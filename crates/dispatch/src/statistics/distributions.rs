@@ -23,18 +23,16 @@ pub struct MeasurementOptions {
 
 /// The bounds of all durations, in nanoseconds: from 10 µs to 50 s, three in each decade.
 /// They are the same everywhere, so that histograms of many servers can be added up.
-const DURATION_BOUNDS: [u64; 21] = {
-    let mut bounds = [0; 21];
-    let (mut index, mut decade) = (0, 10_000);
-    while index < bounds.len() {
-        bounds[index] = decade;
-        bounds[index + 1] = 2 * decade;
-        bounds[index + 2] = 5 * decade;
-        index += 3;
-        decade *= 10;
-    }
-    bounds
-};
+#[rustfmt::skip]
+const DURATION_BOUNDS: [u64; 21] = [
+    10_000, 20_000, 50_000,
+    100_000, 200_000, 500_000,
+    1_000_000, 2_000_000, 5_000_000,
+    10_000_000, 20_000_000, 50_000_000,
+    100_000_000, 200_000_000, 500_000_000,
+    1_000_000_000, 2_000_000_000, 5_000_000_000,
+    10_000_000_000, 20_000_000_000, 50_000_000_000,
+];
 
 /// The bounds of batch sizes.
 const BATCH_SIZE_BOUNDS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
@@ -234,6 +232,12 @@ mod tests {
         let bounds = seconds(&Histogram::new(&DURATION_BOUNDS), 0).bounds;
         assert_eq!(&bounds[..4], [1e-5, 2e-5, 5e-5, 1e-4]);
         assert_eq!(&bounds[18..], [10.0, 20.0, 50.0]);
+        let decades = DURATION_BOUNDS.chunks(3).zip(DURATION_BOUNDS[3..].chunks(3));
+        assert!(
+            decades
+                .into_iter()
+                .all(|(low, high)| { low.iter().zip(high).all(|(low, high)| low * 10 == *high) })
+        );
     }
 
     #[test]

@@ -110,12 +110,12 @@ fn a_model_sets_the_buckets_of_the_first_response() {
     assert_eq!(measured(&server).first_response_ms.unwrap().bounds, [1.5, 3.0]);
     let (_, failures) = with("3, 1").measurements(all()).load();
     assert!(format!("{failures:?}").contains("must ascend strictly"), "{failures:?}");
-    // Without the histogram nobody reads the buckets.
+    // Without the histogram the buckets are not read.
     assert_eq!(measured(&with("3, 1").serve()).first_response_ms, None);
 }
 
 #[test]
-fn nothing_is_recorded_that_nobody_asked_for() {
+fn only_what_is_asked_for_is_recorded() {
     let server = setup(BATCHED).serve();
     ask(&server, &[[1, 4]]);
     let Measurements { first_response_ms, summaries, distributions, .. } = measured(&server);
