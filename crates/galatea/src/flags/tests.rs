@@ -123,7 +123,6 @@ fn a_flag_changes_its_setting_alone() {
             "pinned_memory_pool_bytes: 9",
             "notes: [",
             "\"'--pinned-memory-pool-byte-size' is only shown: nothing is pinned without GPUs\"",
-            "]",
         ],
     );
     check(&["--memory-limit=0"], &["memory_limit: Off"]);
