@@ -2,9 +2,14 @@
 
 #![no_main]
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use galatea_codec::grpc::control::{load_parameters, unload_dependents};
 use galatea_codec::grpc::{InferMessage, parse_version};
+use galatea_codec::regions::RegionAccess;
+use galatea_gate::ledger::Account;
+use galatea_infer::Regions;
 use galatea_protocol::inference::{
     ModelInferRequest, RepositoryModelLoadRequest, RepositoryModelUnloadRequest,
 };
@@ -29,7 +34,9 @@ fn infer(body: &Bytes) {
             let reference = reference.expect("prost accepts it too");
             assert_eq!(message.id(), reference.id);
             let Ok(version) = parse_version(message.model_version()) else { return };
-            let Ok((request, _)) = message.into_request(version) else { return };
+            let account = Arc::new(Account::unlimited());
+            let access = RegionAccess { regions: Regions::none(), account: &account };
+            let Ok((request, _)) = message.into_request(version, &access) else { return };
             assert_eq!(request.model_name, reference.model_name);
             assert_eq!(request.inputs.len(), reference.inputs.len());
         }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use galatea_codec::http::{DecodeBounds, TargetModel, decode_infer};
 use galatea_gate::ledger::Account;
 use galatea_gate::limits::Limits;
+use galatea_infer::Regions;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -17,7 +18,8 @@ fuzz_target!(|data: &[u8]| {
     let body = Bytes::copy_from_slice(body);
     let target = TargetModel { model_name: "model".into(), model_version: None };
     let account = Arc::new(Account::unlimited());
-    let bounds = DecodeBounds { limits: &Limits::default(), account: &account };
+    let regions = Regions::none();
+    let bounds = DecodeBounds { limits: &Limits::default(), account: &account, regions };
     let Ok((request, encoding)) = decode_infer(&body, header_length, target, &bounds) else {
         return;
     };

@@ -22,7 +22,8 @@ fuzz_target!(|data: &[u8]| {
 
 /// How the stream ended, what was read of it, and its content.
 fn inflate(body: &Bytes, format: Format, budget: usize) -> (Progress, usize, Bytes) {
-    let mut inflater = Inflater::new(body.clone(), format, OUTPUT_BYTES_MAX, Arc::new(Account::unlimited()));
+    let mut inflater =
+        Inflater::new(body.clone(), format, OUTPUT_BYTES_MAX, Arc::new(Account::unlimited()));
     loop {
         let progress = inflater.advance(budget);
         if progress != Progress::Paused {

@@ -7,7 +7,6 @@ that feature.
 from __future__ import annotations
 
 import pathlib
-from typing import Any
 
 import grpc
 import pytest
@@ -18,9 +17,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 pytestmark = pytest.mark.galatea_only
 
 #: Extensions that Triton has.
-LACKING = {"system_shared_memory", "cuda_shared_memory", "trace"}
-
-VECTOR = {"name": "INPUT0", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
+LACKING = {"trace"}
 
 
 def test_extensions(server: Server) -> None:
@@ -39,21 +36,6 @@ def test_generate(server: Server, path: str) -> None:
     assert "generate" in reply.error()
 
 
-@pytest.mark.parametrize("field", ["input", "output"])
-def test_shared_memory(server: Server, field: str) -> None:
-    """Tensors in shared memory."""
-    region = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
-    request: dict[str, Any] = {"inputs": [VECTOR]}
-    if field == "input":
-        request["inputs"] = [{**VECTOR, "parameters": region}]
-        del request["inputs"][0]["data"]
-    else:
-        request["outputs"] = [{"name": "OUTPUT0", "parameters": region}]
-    reply = server.infer("identity_fp32", request)
-    assert reply.status == 501
-    assert "client shared memory is not available in this server" in reply.error()
-
-
 @pytest.mark.parametrize("path", ["/v2/trace/setting"])
 def test_settings_while_running(server: Server, path: str) -> None:
     """The trace extension."""
@@ -63,7 +45,6 @@ def test_settings_while_running(server: Server, path: str) -> None:
 @pytest.mark.parametrize(
     ("flag", "reason"),
     [
-        ("--allow-client-shm=true", "shared memory of clients is not supported yet"),
         ("--trace-config=level=TIMESTAMPS", "tracing is not supported yet"),
         ("--allow-sagemaker=true", "the SageMaker endpoint is not supported yet"),
         ("--allow-vertex-ai=true", "the Vertex AI endpoint is not supported yet"),

@@ -3,8 +3,8 @@
 Each test bears the identifiers of its rows. It repeats the shape a hundred times and ends
 with a live server, a good response and flat memory: see `resilience.repeat`.
 
-Restricted APIs have a file of their own. Client shared memory does not exist here, so that its
-rows are about calls that are refused.
+Restricted APIs have a file of their own, and so has client shared memory where it is allowed;
+here it is off, as it is by default.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def test_cve_2026_47481_headers_set_no_reserved_parameters(
         repeat(server, attempt)
 
 
-# Shared memory, which clients can't register here.
+# Shared memory, which clients can't register without a flag.
 
 
 def test_cve_2024_0088_0116_2025_23328_2026_47478_no_region_is_registered(

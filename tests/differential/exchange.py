@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
+import dataclasses
 import http.client
 import json
 import pathlib
 import sys
 import tempfile
+import uuid
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,6 +24,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from cases import CRASH, Case  # noqa: E402
 from serving import serving  # noqa: E402
+from shared_memory_cases import RUN  # noqa: E402
 from suites import SUITES, Suite  # noqa: E402
 
 KEPT_HEADERS = [
@@ -167,9 +171,31 @@ def responses_of(
     models = folder / "models"
     suite.write_repository(models)
     cases = [case for case in suite.cases() if not (is_triton and case.ours == CRASH)]
-    command = [*program, *suite.flags]
-    with serving(command, models, suite.environment, is_triton) as (http, grpc_address):
-        return exchange(http, grpc_address, cases)
+    command = [*program, *suite.flags, *(() if is_triton else suite.later_flags)]
+    run = uuid.uuid4().hex
+    with contextlib.ExitStack() as stack:
+        if suite.surroundings is not None:
+            stack.enter_context(suite.surroundings(run))
+            cases = [of_run(case, run) for case in cases]
+        server = serving(command, models, suite.environment, is_triton)
+        responses = exchange(*stack.enter_context(server), cases)
+    return json.loads(json.dumps(responses).replace(run, RUN))
+
+
+def of_run(case: Case, run: str) -> Case:
+    """The case with the run's own objects."""
+    message = case.message and replaced(case.message, run)
+    return dataclasses.replace(
+        case, body=case.body.replace(RUN.encode(), run.encode()), message=message
+    )
+
+
+def replaced(fields: dict[str, Any], run: str) -> dict[str, Any]:
+    """The fields of a message with the run in texts."""
+    return {
+        name: value.replace(RUN, run) if isinstance(value, str) else value
+        for name, value in fields.items()
+    }
 
 
 def record(program: pathlib.Path, suite: Suite, add: bool) -> None:

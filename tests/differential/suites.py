@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 import sys
@@ -19,6 +20,7 @@ import make_models  # noqa: E402
 import refusal_cases  # noqa: E402
 import restriction_cases  # noqa: E402
 import sequence_cases  # noqa: E402
+import shared_memory_cases  # noqa: E402
 import statistics_cases  # noqa: E402
 from cases import DTYPES, Case, all_cases  # noqa: E402
 
@@ -35,6 +37,11 @@ class Suite:
     cases: Callable[[], list[Case]]
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    #: What clients have beside the server, by a word for the run that stands in cases as
+    #: `shared_memory_cases.RUN`.
+    surroundings: Callable[[str], contextlib.AbstractContextManager[None]] | None = None
+    #: Flags that the recorded release lacks.
+    later_flags: tuple[str, ...] = ()
 
     @property
     def golden_path(self) -> pathlib.Path:
@@ -105,6 +112,13 @@ SUITES = {
         configuration_cases.write_configurations,
         lambda: list(configuration_cases.configuration_cases()),
         flags=configuration_cases.FLAGS,
+    ),
+    "shared-memory": Suite(
+        "triton-2.51-shared-memory",
+        shared_memory_cases.write_models,
+        shared_memory_cases.shared_memory_cases,
+        surroundings=shared_memory_cases.objects,
+        later_flags=shared_memory_cases.FLAGS,
     ),
     "compression": Suite(
         "triton-2.51-compression",

@@ -26,7 +26,7 @@ def goldens(suite: str) -> dict[str, Any]:
 
 
 #: Extensions that Galatea doesn't have yet, and so doesn't announce.
-LACKING = {"system_shared_memory", "cuda_shared_memory", "trace", "logging"}
+LACKING = {"trace"}
 
 
 def is_error(reply: dict[str, Any]) -> bool:

@@ -257,6 +257,13 @@ pub trait Model: Send + Sync {
         Vec::new()
     }
 
+    /// Whether its instances repeat inputs as outputs without reading them. Memory that clients
+    /// share then reaches them as it is (`Buffer::foreign`);
+    /// other instances get a copy.
+    fn repeats_inputs_unread(&self) -> bool {
+        false
+    }
+
     /// The backend's own object for this model, so that the backend can recognize it.
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None

@@ -29,3 +29,4 @@ pub mod grpc;
 pub mod http;
 mod limits;
 mod numbers;
+pub mod regions;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use galatea_config::{ControlKind, InputSpec, ModelSpec, SchedulingChoice};
 use galatea_infer::{CorrelationId, InferenceRequest, InputTensor, Status};
 use galatea_tensor::elements::{BytesElements, FramingError};
-use galatea_tensor::{Buffer, DataType, Shape};
+use galatea_tensor::{Buffer, DataType, ForeignError, Shape};
 
 use crate::batch::ShapeClass;
 use crate::reshape::fill_variable_dims;
@@ -28,6 +28,8 @@ pub(crate) struct Admission {
     sequences: Option<SequenceRule>,
     /// Whether every instance is passive, so that a request would wait forever.
     is_passive: bool,
+    /// Whether the backend may get memory that clients share.
+    keeps_foreign: bool,
 }
 
 /// What a sequence batcher expects of requests.
@@ -85,6 +87,8 @@ struct InputRule {
 enum Refusal {
     /// An input or output that the model does not have. The error has no request identifier.
     UnknownName(String),
+    /// Memory that a client shares can't be copied.
+    NoCopy(ForeignError),
     /// Anything else.
     Other(String),
 }
@@ -99,6 +103,7 @@ impl Refusal {
     fn status(self, request: &InferenceRequest) -> Status {
         match self {
             Self::UnknownName(message) => Status::invalid_argument(message),
+            Self::NoCopy(error) => Status::from(error).prefixed(request.log_prefix()),
             Self::Other(message) => {
                 Status::invalid_argument(message).prefixed(request.log_prefix())
             }
@@ -141,7 +146,14 @@ impl Admission {
             sequences: SequenceRule::new(spec),
             is_passive: !spec.instance_groups.is_empty()
                 && spec.instance_groups.iter().all(|group| group.passive),
+            keeps_foreign: false,
         }
+    }
+
+    /// The same checks for a backend that repeats inputs unread, if nothing else reads them:
+    /// neither the cache nor a sequence.
+    pub(crate) fn repeating_inputs(self, repeats: bool, is_cached: bool) -> Self {
+        Self { keeps_foreign: repeats && !is_cached && self.sequences.is_none(), ..self }
     }
 
     /// Checks and normalizes a request.
@@ -305,26 +317,45 @@ impl Admission {
         u32::try_from(batch_size).map_err(|error| error.to_string())
     }
 
-    fn check_input(&self, rule: &InputRule, input: &mut InputTensor) -> Result<(), String> {
+    fn check_input(&self, rule: &InputRule, input: &mut InputTensor) -> Result<(), Refusal> {
         let spec = &rule.spec;
         if input.datatype != spec.datatype {
-            return Err(format!(
+            let text = format!(
                 "inference input '{}' data-type is '{}', but model '{}' expects '{}'",
                 spec.name, input.datatype, self.model_name, spec.datatype
-            ));
+            );
+            return Err(text.into());
         }
         let (batch, dims) = self.split_batch(input.shape.dims());
         let fits = dims.len() == spec.dims.len()
             && dims.iter().zip(&spec.dims).all(|(&got, &want)| want == -1 || got == want);
         if !fits {
-            return Err(self.wrong_shape(spec, &input.shape));
+            return Err(self.wrong_shape(spec, &input.shape).into());
         }
         if let Some(reshape) = &spec.reshape {
             let mut backend_dims: Vec<i64> = batch.to_vec();
             backend_dims.extend(fill_variable_dims(reshape, &spec.dims, dims));
             input.shape = Shape::new(&backend_dims).map_err(|error| error.to_string())?;
         }
-        self.check_bytes(input)
+        self.own_content(spec, input)?;
+        Ok(self.check_bytes(input)?)
+    }
+
+    /// Replaces memory that a client shares by a copy, unless nothing reads it. The checks that
+    /// follow, and all others, see the same content.
+    fn own_content(&self, spec: &InputSpec, input: &mut InputTensor) -> Result<(), Refusal> {
+        let Some(region) = input.data.foreign() else { return Ok(()) };
+        let expected = input.shape.byte_size(input.datatype);
+        if input.datatype != DataType::Bytes && expected != u64::try_from(region.byte_size).ok() {
+            // It is refused, without a look at it.
+            return Ok(());
+        }
+        let is_read =
+            spec.is_shape_tensor || matches!(input.datatype, DataType::Bytes | DataType::Bool);
+        if self.keeps_foreign && !is_read {
+            return Ok(());
+        }
+        input.data.own().map_err(Refusal::NoCopy)
     }
 
     fn split_batch<'a>(&self, dims: &'a [i64]) -> (&'a [i64], &'a [i64]) {

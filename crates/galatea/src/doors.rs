@@ -12,7 +12,7 @@ use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_grpc::{GrpcOptions, TestDelays};
 use galatea_http::{HttpOptions, RequestLog};
-use galatea_infer::LogLevel;
+use galatea_infer::{LogLevel, RegionControl};
 use galatea_telemetry::{Logger, MetricsExporter};
 
 use crate::certificates::Certificates;
@@ -34,6 +34,8 @@ pub(crate) struct Doors<'a> {
     pub(crate) server: &'a Arc<Server>,
     /// The memory of requests and responses.
     pub(crate) ledger: &'a Arc<Ledger>,
+    /// The memory that clients share.
+    pub(crate) regions: Arc<dyn RegionControl>,
     /// Delays for Triton's own tests.
     pub(crate) grpc_delays: TestDelays,
     /// The source of the metrics.
@@ -89,6 +91,7 @@ impl Doors<'_> {
             options.response_compression = self.settings.grpc_response_compression;
             options.keepalive.clone_from(&self.settings.grpc_keepalive);
             options.limits.input_bytes_max = self.settings.http_input_bytes_max;
+            options.regions = self.regions.clone();
             options.tls = tls;
             galatea_grpc::start(self.workers.handles(), socket, service, control, options)
         };
@@ -116,6 +119,7 @@ impl Doors<'_> {
                 ledger: self.ledger.clone(),
                 log: Some(Arc::new(self.logger.clone())),
                 request_log,
+                regions: self.regions.clone(),
                 tls,
                 ..HttpOptions::default()
             };

@@ -7,8 +7,11 @@ use galatea_backend_plugin::Agents;
 use galatea_capi::{ReservedAddress, RunningServer, metric};
 use galatea_dispatch::{LogSink, MeasurementOptions};
 use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
-use galatea_infer::{Code, HistogramReading, Pass, ServerControl, Status};
+use galatea_infer::{
+    Code, HistogramReading, NoRegions, Pass, RegionControl, ServerControl, Status,
+};
 use galatea_repository::{Overlays, Repository, RepositoryError};
+use galatea_shm::SharedRegions;
 use galatea_stdx::Lock;
 use galatea_telemetry::{
     CustomFamily, CustomValue, LogOptions, Logger, MetricKind, MetricsExporter,
@@ -288,4 +291,9 @@ fn custom_family(family: metric::FamilySnapshot) -> CustomFamily {
         },
         series: series.collect(),
     }
+}
+
+/// The memory that clients share, if they may.
+pub(crate) fn regions(settings: &Settings) -> Arc<dyn RegionControl> {
+    if settings.allow_client_shm { Arc::<SharedRegions>::default() } else { Arc::new(NoRegions) }
 }

@@ -95,6 +95,7 @@ pub(crate) fn run(
         ledger: &ledger,
         workers: &workers,
         server: &server,
+        regions: make::regions(&settings),
         grpc_delays,
         metrics: exporter.clone(),
         logger: &logger,

@@ -69,6 +69,11 @@ impl Limits {
     /// Names are compared, and repeated in messages. Exporters make names of hundreds of
     /// characters.
     pub const NAME_BYTES_MAX: usize = 4096;
+    /// The maximum number of regions of shared memory that clients register.
+    ///
+    /// Each is a mapping, of which Linux allows a process 65,530. Clients use one for each
+    /// tensor, or for each of their own requests in progress.
+    pub const REGIONS_MAX: usize = 16_384;
     /// The maximum length of a model's name, in bytes: the longest name of a directory on
     /// Linux.
     pub const MODEL_NAME_BYTES_MAX: usize = 255;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use galatea_codec::classification::Classification;
 use galatea_codec::compression::Coding;
 use galatea_codec::grpc::encode_infer_response;
+use galatea_codec::regions::ReplacedOutputs;
 use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
 use galatea_stdx::Inbox;
 
@@ -29,7 +29,7 @@ pub(crate) struct CallSink {
 
 /// The form of a response.
 pub(crate) struct ResponseForm {
-    pub(crate) classification: Option<Classification>,
+    pub(crate) replaced: ReplacedOutputs,
     pub(crate) coding: Option<Coding>,
     pub(crate) delay: Delay,
     /// The delay of its end if its client has left, if there is such a delay.
@@ -57,7 +57,8 @@ impl ResponseSink for CallSink {
             delay.wait();
         }
         let budget = ResponseBudget::Call(self.charge.budget().clone());
-        let result = classified(result, self.form.classification.as_ref())
+        let result = result
+            .and_then(|response| self.form.replaced.apply(response))
             .and_then(|response| encode_infer_response(&response))
             .map(|message| match self.form.coding {
                 Some(coding) => message.compressed(coding),
@@ -67,18 +68,6 @@ impl ResponseSink for CallSink {
             .and_then(|message| Outgoing::new(message, budget).map_err(Failure::from));
         // A closed inbox drops the event: the connection is gone.
         let _ = self.inbox.push(ConnectionEvent::CallFinished { call: self.call, result });
-    }
-}
-
-/// The response with classes in the place of the outputs for which the client requested
-/// them.
-pub(crate) fn classified(
-    result: Result<InferenceResponse, Status>,
-    classification: Option<&Classification>,
-) -> Result<InferenceResponse, Status> {
-    match classification {
-        None => result,
-        Some(classification) => classification.apply(result?),
     }
 }
 

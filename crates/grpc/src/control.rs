@@ -1,19 +1,17 @@
 //! Responding to calls other than inference: health, metadata, statistics, repository.
 
-use galatea_codec::grpc::{MessageChunks, control as codec, frame_message, log, parse_version};
+use galatea_codec::grpc::{control as codec, frame_message, log, parse_version};
 use galatea_door::BlockingPermits;
 use galatea_gate::access::Admission;
 use galatea_infer::{Code, Status};
 use galatea_protocol::{health, inference};
 use health::health_check_response::ServingStatus;
-use prost::Message;
 use prost::bytes::Bytes;
 
 use crate::context::DoorContext;
+use crate::control_message::{ControlResponse, decode};
+use crate::regions::RegionCalls;
 use crate::route::Method;
-
-/// The response to a call.
-pub(crate) type ControlResponse = Result<MessageChunks, Status>;
 
 /// The permits for a call that may block, and so must not happen in the task of a connection:
 /// loading takes as long as the model takes, the index reads the repositories, and statistics
@@ -25,7 +23,9 @@ pub(crate) fn permits(context: &DoorContext, method: Method) -> Option<BlockingP
         Method::RepositoryModelLoad => Some(permits.loads.clone()),
         Method::RepositoryModelUnload => Some(permits.unloads.clone()),
         Method::ModelStatistics => Some(context.statistics_permits.clone()),
-        Method::CudaSharedMemoryStatus
+        Method::CudaSharedMemoryRegister
+        | Method::CudaSharedMemoryStatus
+        | Method::CudaSharedMemoryUnregister
         | Method::HealthCheck
         | Method::LogSettings
         | Method::ModelConfig
@@ -36,7 +36,9 @@ pub(crate) fn permits(context: &DoorContext, method: Method) -> Option<BlockingP
         | Method::ServerLive
         | Method::ServerMetadata
         | Method::ServerReady
-        | Method::SystemSharedMemoryStatus => None,
+        | Method::SystemSharedMemoryRegister
+        | Method::SystemSharedMemoryStatus
+        | Method::SystemSharedMemoryUnregister => None,
     }
 }
 
@@ -58,7 +60,9 @@ pub(crate) fn calls_backend(
             let (Ok(request), Ok(Ok(version))) = (&request, version) else { return false };
             context.control.readiness_may_block(pass, Some((&request.name, version)))
         }
-        Method::CudaSharedMemoryStatus
+        Method::CudaSharedMemoryRegister
+        | Method::CudaSharedMemoryStatus
+        | Method::CudaSharedMemoryUnregister
         | Method::LogSettings
         | Method::ModelConfig
         | Method::ModelInfer
@@ -70,7 +74,9 @@ pub(crate) fn calls_backend(
         | Method::RepositoryModelUnload
         | Method::ServerLive
         | Method::ServerMetadata
-        | Method::SystemSharedMemoryStatus => false,
+        | Method::SystemSharedMemoryRegister
+        | Method::SystemSharedMemoryStatus
+        | Method::SystemSharedMemoryUnregister => false,
     }
 }
 
@@ -128,16 +134,14 @@ pub(crate) fn respond(
         Method::RepositoryIndex => repository_index(context, admission, body),
         Method::RepositoryModelLoad => load(context, admission, body),
         Method::RepositoryModelUnload => unload(context, admission, body),
-        Method::SystemSharedMemoryStatus => {
-            let request: inference::SystemSharedMemoryStatusRequest = decode(body)?;
-            refuse_region("system", &request.name)?;
-            frame_message(&inference::SystemSharedMemoryStatusResponse::default())
+        Method::SystemSharedMemoryRegister => regions(context, admission)?.register_system(body),
+        Method::SystemSharedMemoryStatus => regions(context, admission)?.system_status(body),
+        Method::SystemSharedMemoryUnregister => {
+            regions(context, admission)?.unregister_system(body)
         }
-        Method::CudaSharedMemoryStatus => {
-            let request: inference::CudaSharedMemoryStatusRequest = decode(body)?;
-            refuse_region("cuda", &request.name)?;
-            frame_message(&inference::CudaSharedMemoryStatusResponse::default())
-        }
+        Method::CudaSharedMemoryRegister => RegionCalls::register_cuda(body),
+        Method::CudaSharedMemoryStatus => regions(context, admission)?.cuda_status(body),
+        Method::CudaSharedMemoryUnregister => regions(context, admission)?.unregister_cuda(body),
         // Inference calls get their responses through a sender.
         Method::ModelInfer | Method::ModelStreamInfer => {
             Err(Status::internal("an inference was taken for a control call"))
@@ -145,17 +149,8 @@ pub(crate) fn respond(
     }
 }
 
-fn decode<M: Message + Default>(body: Bytes) -> Result<M, Status> {
-    // The text of gRPC's own servers.
-    M::decode(body).map_err(|_| Status::internal("Unable to parse request"))
-}
-
-/// No region is ever registered, so a named region is not found.
-fn refuse_region(kind: &str, name: &str) -> Result<(), Status> {
-    if name.is_empty() {
-        return Ok(());
-    }
-    Err(Status::not_found(format!("Unable to find {kind} shared memory region: '{name}'")))
+fn regions(context: &DoorContext, admission: Admission) -> Result<RegionCalls<'_>, Status> {
+    Ok(RegionCalls { regions: &*context.options.regions, pass: admission.pass()? })
 }
 
 /// The standard health check. It is about the whole server, whatever service the client

@@ -10,7 +10,7 @@ use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_gate::limits::Limits;
-use galatea_infer::LogControl;
+use galatea_infer::{LogControl, NoRegions, RegionControl};
 
 use crate::compression::CompressionLevel;
 use crate::delay::TestDelays;
@@ -70,6 +70,8 @@ pub struct GrpcOptions {
     pub test_delays: TestDelays,
     /// How responses to inferences are compressed.
     pub response_compression: CompressionLevel,
+    /// The memory that clients share.
+    pub regions: Arc<dyn RegionControl>,
     /// TLS, with the protocol `h2`.
     pub tls: Option<Tls>,
     /// How connections are limited.
@@ -139,6 +141,7 @@ impl Default for GrpcOptions {
             stream_bytes_max: 32 << 20,
             ledger: Arc::default(),
             header_forward: None,
+            regions: Arc::new(NoRegions),
             gate: Gate::default(),
             response_pool_size: None,
             log: None,

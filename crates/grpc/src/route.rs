@@ -17,7 +17,9 @@ use crate::stream::StreamErrors;
 /// The methods that this server offers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
+    CudaSharedMemoryRegister,
     CudaSharedMemoryStatus,
+    CudaSharedMemoryUnregister,
     HealthCheck,
     LogSettings,
     ModelConfig,
@@ -32,7 +34,9 @@ pub(crate) enum Method {
     ServerLive,
     ServerMetadata,
     ServerReady,
+    SystemSharedMemoryRegister,
     SystemSharedMemoryStatus,
+    SystemSharedMemoryUnregister,
 }
 
 impl Method {
@@ -50,7 +54,12 @@ impl Method {
             }
             Self::ModelMetadata | Self::ServerMetadata => Category::Metadata,
             Self::ModelInfer | Self::ModelStreamInfer => Category::Inference,
-            Self::CudaSharedMemoryStatus | Self::SystemSharedMemoryStatus => Category::SharedMemory,
+            Self::CudaSharedMemoryRegister
+            | Self::CudaSharedMemoryStatus
+            | Self::CudaSharedMemoryUnregister
+            | Self::SystemSharedMemoryRegister
+            | Self::SystemSharedMemoryStatus
+            | Self::SystemSharedMemoryUnregister => Category::SharedMemory,
             Self::ModelConfig => Category::ModelConfig,
             Self::RepositoryIndex | Self::RepositoryModelLoad | Self::RepositoryModelUnload => {
                 Category::ModelRepository
@@ -167,7 +176,9 @@ fn method(path: &str) -> Result<KnownMethod, Failure> {
 
 fn inference_method(name: &str) -> Option<KnownMethod> {
     let method = match name {
+        "CudaSharedMemoryRegister" => Method::CudaSharedMemoryRegister,
         "CudaSharedMemoryStatus" => Method::CudaSharedMemoryStatus,
+        "CudaSharedMemoryUnregister" => Method::CudaSharedMemoryUnregister,
         "LogSettings" => Method::LogSettings,
         "ModelConfig" => Method::ModelConfig,
         "ModelInfer" => Method::ModelInfer,
@@ -181,14 +192,9 @@ fn inference_method(name: &str) -> Option<KnownMethod> {
         "ServerLive" => Method::ServerLive,
         "ServerMetadata" => Method::ServerMetadata,
         "ServerReady" => Method::ServerReady,
+        "SystemSharedMemoryRegister" => Method::SystemSharedMemoryRegister,
         "SystemSharedMemoryStatus" => Method::SystemSharedMemoryStatus,
-        "SystemSharedMemoryRegister"
-        | "SystemSharedMemoryUnregister"
-        | "CudaSharedMemoryRegister"
-        | "CudaSharedMemoryUnregister" => {
-            let reason = "client shared memory is not available in this server";
-            return Some(KnownMethod::NotOffered(Category::SharedMemory, reason));
-        }
+        "SystemSharedMemoryUnregister" => Method::SystemSharedMemoryUnregister,
         "TraceSetting" => {
             let reason = "trace settings are not supported";
             return Some(KnownMethod::NotOffered(Category::Trace, reason));
@@ -265,7 +271,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(offered, 16);
+        assert_eq!(offered, 20);
         check("/x/y", "application/grpc", NONE, "unknown method /x/y");
         check(&format!("{INFER}/"), "application/grpc", NONE, "unknown method");
     }

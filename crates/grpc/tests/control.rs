@@ -200,6 +200,21 @@ async fn no_shared_memory_is_registered() {
     assert!(result.regions.is_empty());
     let missing = "Unable to find cuda shared memory region: 'r'";
     cuda("r").await.assert_failed(Code::NotFound, missing);
+    let disabled = "Client shared memory is disabled. Start the server with \
+                    '--allow-client-shm=true' to enable.";
+    let register = message::SystemSharedMemoryRegisterRequest::default();
+    let refused = client.control("SystemSharedMemoryRegister", &register).await;
+    refused.assert_failed(Code::Unsupported, disabled);
+    for kind in ["System", "Cuda"] {
+        let request = message::SystemSharedMemoryUnregisterRequest::default();
+        let refused = client.control(&format!("{kind}SharedMemoryUnregister"), &request).await;
+        refused.assert_failed(Code::Unsupported, disabled);
+    }
+    let name = String::from("r");
+    let register = message::CudaSharedMemoryRegisterRequest { name, ..Default::default() };
+    let refused = client.control("CudaSharedMemoryRegister", &register).await;
+    let no_gpu = "failed to register CUDA shared memory region: 'r', GPUs not supported";
+    refused.assert_failed(Code::InvalidArgument, no_gpu);
 }
 
 #[tokio::test]
@@ -209,12 +224,6 @@ async fn methods_that_are_not_offered_are_named() {
     let refused = async |path: &str, expected: &str| {
         client.call(request(path), Bytes::new()).await.assert_failed(Code::Unsupported, expected);
     };
-    let shared = "client shared memory is not available in this server";
-    for kind in ["System", "Cuda"] {
-        for action in ["Register", "Unregister"] {
-            refused(&inference(&format!("{kind}SharedMemory{action}")), shared).await;
-        }
-    }
     refused(&inference("TraceSetting"), "trace settings are not supported").await;
     let watch = "watching the health status is not supported";
     refused("/grpc.health.v1.Health/Watch", watch).await;

@@ -9,7 +9,7 @@ use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_gate::limits::Limits;
-use galatea_infer::LogControl;
+use galatea_infer::{LogControl, NoRegions, RegionControl};
 
 use crate::request_log::RequestLog;
 
@@ -31,6 +31,8 @@ pub struct HttpOptions {
     pub ledger: Arc<Ledger>,
     /// Who may use which API.
     pub gate: Gate,
+    /// The memory that clients share.
+    pub regions: Arc<dyn RegionControl>,
     /// TLS, with the protocol `http/1.1`.
     pub tls: Option<Tls>,
     /// The log that clients may read and change; `None` for a server without one.
@@ -49,6 +51,7 @@ impl Default for HttpOptions {
             drain_silence_max: Limits::REFUSED_BODY_SILENCE_MAX,
             ledger: Arc::default(),
             gate: Gate::default(),
+            regions: Arc::new(NoRegions),
             tls: None,
             log: None,
             request_log: None,

@@ -4,6 +4,7 @@
 //! can't be reached. Every path is matched as a whole.
 
 use galatea_gate::access::Category;
+use galatea_infer::RegionKind;
 use hyper::Method;
 
 /// An endpoint with the names in its path.
@@ -17,7 +18,7 @@ pub(crate) enum Route<'a> {
     RepositoryIndex { repository: Option<&'a str> },
     Load { repository: Option<&'a str>, model: &'a str },
     Unload { repository: Option<&'a str>, model: &'a str },
-    SharedMemory { kind: SharedMemoryKind, region: Option<&'a str>, action: SharedMemoryAction },
+    SharedMemory { kind: RegionKind, region: Option<&'a str>, action: RegionAction },
     Logging,
     TraceSetting,
 }
@@ -47,25 +48,9 @@ impl ModelAction {
     }
 }
 
-/// A kind of shared memory, displayed as in messages to clients.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SharedMemoryKind {
-    System,
-    Cuda,
-}
-
-impl std::fmt::Display for SharedMemoryKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::System => "system",
-            Self::Cuda => "cuda",
-        })
-    }
-}
-
 /// A request about shared memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SharedMemoryAction {
+pub(crate) enum RegionAction {
     Status,
     Register,
     Unregister,
@@ -93,9 +78,9 @@ impl<'a> Route<'a> {
             return repository(rest);
         }
         if let Some(rest) = rest.strip_prefix("systemsharedmemory/") {
-            return shared_memory(SharedMemoryKind::System, rest);
+            return shared_memory(RegionKind::System, rest);
         }
-        shared_memory(SharedMemoryKind::Cuda, rest.strip_prefix("cudasharedmemory/")?)
+        shared_memory(RegionKind::Cuda, rest.strip_prefix("cudasharedmemory/")?)
     }
 
     /// The category of APIs that it belongs to.
@@ -132,10 +117,8 @@ impl<'a> Route<'a> {
                 method == Method::POST
             }
             Self::SharedMemory { action, .. } => match action {
-                SharedMemoryAction::Status => method == Method::GET,
-                SharedMemoryAction::Register | SharedMemoryAction::Unregister => {
-                    method == Method::POST
-                }
+                RegionAction::Status => method == Method::GET,
+                RegionAction::Register | RegionAction::Unregister => method == Method::POST,
             },
             Self::Logging | Self::TraceSetting => method == Method::GET || method == Method::POST,
         }
@@ -195,7 +178,7 @@ fn repository_action<'a>(rest: &'a str, repository: Option<&'a str>) -> Option<R
     }
 }
 
-fn shared_memory(kind: SharedMemoryKind, rest: &str) -> Option<Route<'_>> {
+fn shared_memory(kind: RegionKind, rest: &str) -> Option<Route<'_>> {
     let (region, action) = match rest.strip_prefix("region/") {
         None => (None, rest),
         Some(rest) => {
@@ -204,9 +187,9 @@ fn shared_memory(kind: SharedMemoryKind, rest: &str) -> Option<Route<'_>> {
         }
     };
     let action = match action {
-        "status" => SharedMemoryAction::Status,
-        "register" => SharedMemoryAction::Register,
-        "unregister" => SharedMemoryAction::Unregister,
+        "status" => RegionAction::Status,
+        "register" => RegionAction::Register,
+        "unregister" => RegionAction::Unregister,
         _ => return None,
     };
     if region.is_none() && rest.starts_with("region/") {

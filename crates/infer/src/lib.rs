@@ -39,6 +39,7 @@ mod log_level;
 mod measurements;
 mod parameter;
 mod pending;
+mod regions;
 mod request;
 mod response;
 mod sender;
@@ -71,6 +72,7 @@ pub use pending::{
     NOT_RESCHEDULED, PendingRequest, Responder, SequenceContext, SequenceOwner, StateTensor,
     StatisticsReporter,
 };
+pub use regions::{NoRegions, RegionControl, RegionKind, Regions, SystemRegion};
 pub use request::{CorrelationId, InferenceRequest, SequenceFlags};
 pub use response::InferenceResponse;
 pub use sender::{Finality, Reply, ResponseSender, ResponseSink};

@@ -6,6 +6,7 @@ use std::fmt;
 use galatea_gate::ledger::Exhausted;
 use galatea_gate::limits::Limits;
 use galatea_gate::text::cut;
+use galatea_tensor::ForeignError;
 
 /// The kind of failure that a [`Status`] reports, named as in Triton's C API.
 ///
@@ -130,6 +131,18 @@ impl std::error::Error for Status {}
 impl From<Exhausted> for Status {
     fn from(exhausted: Exhausted) -> Self {
         Self::new(Code::Exhausted, exhausted.to_string())
+    }
+}
+
+/// The client took its memory away, or there is none for a copy of it.
+impl From<ForeignError> for Status {
+    fn from(error: ForeignError) -> Self {
+        let code = match error {
+            ForeignError::Lost(_) => Code::InvalidArgument,
+            ForeignError::NoMemory(_) => Code::Unavailable,
+            ForeignError::NotReadable => Code::Internal,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

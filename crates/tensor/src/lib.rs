@@ -3,7 +3,8 @@
 //!
 //! The crate knows nothing of requests, models, protocols or backends. It does no
 //! arithmetic on elements and has no `unsafe` code: foreign memory enters as the
-//! owner of a [`bytes::Bytes`] or of a [`DeviceRegion`].
+//! owner of a [`bytes::Bytes`] or of a [`DeviceRegion`], or as a [`ForeignRegion`] if others
+//! may change it.
 //!
 //! ```
 //! use galatea_tensor::{Buffer, DataType, Shape};
@@ -22,6 +23,6 @@ mod datatype;
 pub mod elements;
 mod shape;
 
-pub use buffer::{Buffer, DeviceRegion, MemoryKind};
+pub use buffer::{Buffer, DeviceRegion, ForeignError, ForeignMemory, ForeignRegion, MemoryKind};
 pub use datatype::DataType;
 pub use shape::{Shape, ShapeError};

@@ -18,7 +18,7 @@ const LOAD: &str = "tests/clients/test_load.py::\
                     test_hostile_requests_and_disconnects_disturb_no_good_request";
 
 /// Each test whose length is a variable.
-const LONG: [LongTest; 5] = [
+const LONG: [LongTest; 6] = [
     LongTest {
         test: "tests/clients/test_model_control.py::test_reloads_under_load_lose_no_request",
         variable: "GALATEA_TEST_RELOADS",
@@ -33,6 +33,12 @@ const LONG: [LongTest; 5] = [
         test: "tests/clients/test_ensembles.py::test_memory_after_a_fast_step_stays_flat",
         variable: "GALATEA_TEST_SLOW_ANSWERS",
         value: "3000",
+    },
+    LongTest {
+        test: "tests/clients/test_shared_memory.py::\
+               test_a_client_that_spoils_its_region_disturbs_no_other",
+        variable: "GALATEA_TEST_REGION_SECONDS",
+        value: "60",
     },
     LongTest { test: LOAD, variable: "GALATEA_TEST_LOAD_SECONDS", value: "60" },
     LongTest { test: LOAD, variable: "GALATEA_TEST_LOAD_CONNECTIONS", value: "256" },

@@ -94,4 +94,8 @@ impl Model for IdentityModel {
             host: self.host.clone(),
         }))
     }
+
+    fn repeats_inputs_unread(&self) -> bool {
+        true
+    }
 }

@@ -3,12 +3,13 @@
 use galatea_infer::{
     BatchStatistics, DurationStatistic, InferenceStatistics, LoadParameters, MemoryUsage,
     ModelMetadata, ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, Status,
-    TensorMetadata,
+    SystemRegion, TensorMetadata,
 };
 use galatea_protocol::inference as message;
 use message::model_metadata_response::TensorMetadata as TensorMetadataMessage;
 use message::model_repository_parameter::ParameterChoice;
 use message::repository_index_response::ModelIndex;
+use message::system_shared_memory_status_response::RegionStatus as SystemRegionMessage;
 
 pub use super::response::encode_config_response;
 
@@ -24,6 +25,16 @@ pub fn server_metadata(metadata: ServerMetadata) -> message::ServerMetadataRespo
         version: metadata.version,
         extensions: metadata.extensions.into_iter().map(str::to_owned).collect(),
     }
+}
+
+/// The response to `SystemSharedMemoryStatus`.
+#[must_use]
+pub fn system_regions(regions: Vec<SystemRegion>) -> message::SystemSharedMemoryStatusResponse {
+    let regions = regions.into_iter().map(|SystemRegion { name, key, offset, byte_size }| {
+        let key_of_map = name.clone();
+        (key_of_map, SystemRegionMessage { name, key, offset, byte_size })
+    });
+    message::SystemSharedMemoryStatusResponse { regions: regions.collect() }
 }
 
 /// The response to `ModelMetadata`.

@@ -3,6 +3,8 @@
 use galatea_gate::limits::Limits;
 use galatea_infer::{CorrelationId, InferenceRequest, Parameter, ParameterValue, Status};
 
+use crate::regions::RegionPart;
+
 use super::infer_message::{EMPTY_FINAL_RESPONSE, Parameters, WireParameter};
 
 /// Sets the request's fields from the parameters with a meaning to the server and keeps
@@ -106,51 +108,39 @@ fn wrong_type(name: &str, expected: &str) -> Status {
     ))
 }
 
-/// Whether a tensor is in shared memory.
-pub(super) fn names_shared_memory(
+/// The part of a region that a tensor is in, if it is in one. As in Triton a negative number
+/// is a huge one.
+pub(super) fn region_part(
     tensor: &str,
     parameters: &Parameters<'_>,
-) -> Result<bool, Status> {
+) -> Result<Option<RegionPart>, Status> {
     if parameters.is_empty() {
-        return Ok(false);
+        return Ok(None);
     }
-    let region = parameters.get("shared_memory_region");
-    if let Some(region) = region {
-        let WireParameter::Text(_) = region else {
-            return Err(wrong_tensor_type("shared_memory_region", tensor, "string_param"));
-        };
-    }
-    for name in ["shared_memory_offset", "shared_memory_byte_size"] {
-        match parameters.get(name) {
-            None => {}
-            Some(_) if region.is_none() => {
-                return Err(Status::invalid_argument(format!(
-                    "'{name}' can not be specified without 'shared_memory_region' parameter for \
-                     tensor '{tensor}'"
-                )));
-            }
-            Some(WireParameter::Int64(_)) => {}
-            Some(_) => return Err(wrong_tensor_type(name, tensor, "int64_param")),
-        }
-    }
-    if region.is_none() {
-        return Ok(false);
-    }
-    if !parameters.contains_key("shared_memory_byte_size") {
-        return Err(Status::invalid_argument(format!(
+    let region = match parameters.get("shared_memory_region") {
+        None => None,
+        Some(WireParameter::Text(region)) => Some((*region).to_owned()),
+        Some(_) => return Err(wrong_tensor_type("shared_memory_region", tensor, "string_param")),
+    };
+    let number = |name: &str| match parameters.get(name) {
+        None => Ok(None),
+        Some(_) if region.is_none() => Err(Status::invalid_argument(format!(
+            "'{name}' can not be specified without 'shared_memory_region' parameter for tensor \
+             '{tensor}'"
+        ))),
+        Some(WireParameter::Int64(number)) => Ok(Some(number.cast_unsigned())),
+        Some(_) => Err(wrong_tensor_type(name, tensor, "int64_param")),
+    };
+    let offset = number("shared_memory_offset")?.unwrap_or(0);
+    let byte_size = number("shared_memory_byte_size")?;
+    match (region, byte_size) {
+        (None, _) => Ok(None),
+        (Some(region), Some(byte_size)) => Ok(Some(RegionPart { region, offset, byte_size })),
+        (Some(_), None) => Err(Status::invalid_argument(format!(
             "'shared_memory_byte_size' must be specified along with 'shared_memory_region' \
              parameter for tensor '{tensor}'"
-        )));
+        ))),
     }
-    Ok(true)
-}
-
-/// The error for a tensor in shared memory with valid parameters.
-pub(super) fn no_shared_memory(tensor: &str) -> Status {
-    Status::unsupported(format!(
-        "'shared_memory_region' for tensor '{tensor}' is not supported: this server has no client \
-         shared memory"
-    ))
 }
 
 fn wrong_tensor_type(name: &str, tensor: &str, expected: &str) -> Status {

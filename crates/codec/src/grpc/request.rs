@@ -7,25 +7,29 @@ use galatea_tensor::{Buffer, DataType, Shape};
 use crate::classification::Classification;
 
 use crate::limits::StringCount;
+use crate::regions::{RegionAccess, ReplacedOutputs};
 
 use super::infer_message::{InferMessage, WireInput};
 use super::parameters;
 
 impl InferMessage<'_> {
-    /// Converts the message to a request, and returns the outputs that are replaced by
-    /// classes. `version` is the model's version from [`parse_version`](super::parse_version).
+    /// Converts the message to a request, and returns the outputs that the client gets in
+    /// another form. `version` is the model's version from
+    /// [`parse_version`](super::parse_version).
     ///
     /// Tensors from raw contents stay slices of the body. Typed contents were copied
-    /// when the message was parsed.
+    /// when the message was parsed. Tensors in regions stay there.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` for parameters of the wrong type, unknown datatypes, invalid
-    /// shapes, and missing or duplicate data; `Unsupported` for shared memory.
+    /// shapes, and missing or duplicate data. For tensors in regions also `NotFound`,
+    /// `Unsupported` and `Exhausted`.
     pub fn into_request(
         mut self,
         version: Option<i64>,
-    ) -> Result<(InferenceRequest, Option<Classification>), Status> {
+        access: &RegionAccess<'_>,
+    ) -> Result<(InferenceRequest, ReplacedOutputs), Status> {
         let mut request = InferenceRequest {
             id: self.id.to_owned(),
             model_name: self.model_name.to_owned(),
@@ -33,19 +37,19 @@ impl InferMessage<'_> {
             ..InferenceRequest::default()
         };
         parameters::apply(&mut request, &self.parameters)?;
-        request.inputs = self.take_inputs()?;
-        let classification = self.read_outputs(&mut request.outputs)?;
-        request.classes = classification.as_ref().map(Classification::cell);
-        Ok((request, classification))
+        request.inputs = self.take_inputs(access)?;
+        let replaced = self.read_outputs(&mut request.outputs, access)?;
+        request.classes = replaced.classification().map(Classification::cell);
+        Ok((request, replaced))
     }
 
-    fn take_inputs(&mut self) -> Result<Vec<InputTensor>, Status> {
+    fn take_inputs(&mut self, access: &RegionAccess<'_>) -> Result<Vec<InputTensor>, Status> {
         let inputs = std::mem::take(&mut self.inputs);
         let mut raw = self.raw.iter();
         let mut strings = StringCount::default();
         let mut tensors = Vec::with_capacity(inputs.len());
         for input in inputs {
-            let tensor = self.input_tensor(input, &mut raw)?;
+            let tensor = self.input_tensor(input, &mut raw, access)?;
             strings.add(tensor.datatype, &tensor.shape, tensor.data.len())?;
             tensors.push(tensor);
         }
@@ -63,6 +67,7 @@ impl InferMessage<'_> {
         &self,
         input: WireInput<'_>,
         raw: &mut impl Iterator<Item = &'r &'r [u8]>,
+        access: &RegionAccess<'_>,
     ) -> Result<InputTensor, Status> {
         let name = input.name;
         let datatype = DataType::from_protocol_name(input.datatype).ok_or_else(|| {
@@ -77,7 +82,7 @@ impl InferMessage<'_> {
                 self.model_name
             ))
         })?;
-        let data = self.input_data(input, datatype, raw)?;
+        let data = self.input_data(input, datatype, raw, access)?;
         Ok(InputTensor { name: name.to_owned(), datatype, shape, data })
     }
 
@@ -86,10 +91,17 @@ impl InferMessage<'_> {
         input: WireInput<'_>,
         datatype: DataType,
         raw: &mut impl Iterator<Item = &'r &'r [u8]>,
+        access: &RegionAccess<'_>,
     ) -> Result<Buffer, Status> {
         let (name, model) = (input.name, self.model_name);
-        if parameters::names_shared_memory(name, &input.parameters)? {
-            return Err(parameters::no_shared_memory(name));
+        if let Some(part) = parameters::region_part(name, &input.parameters)? {
+            if input.contents.is_some() {
+                return Err(Status::invalid_argument(format!(
+                    "unexpected 'content' provided when using shared memory for input tensor \
+                     '{name}' for model '{model}'"
+                )));
+            }
+            return access.input(&part);
         }
         match input.contents {
             Some(_) if !self.raw.is_empty() => Err(Status::invalid_argument(format!(
@@ -112,23 +124,29 @@ impl InferMessage<'_> {
         }
     }
 
-    fn read_outputs(&self, names: &mut Vec<String>) -> Result<Option<Classification>, Status> {
-        let mut counts = Vec::new();
+    fn read_outputs(
+        &self,
+        names: &mut Vec<String>,
+        access: &RegionAccess<'_>,
+    ) -> Result<ReplacedOutputs, Status> {
+        let (mut counts, mut regions) = (Vec::new(), Vec::new());
         names.reserve(self.outputs.len());
         for output in &self.outputs {
-            let shared = parameters::names_shared_memory(output.name, &output.parameters)?;
-            match parameters::class_count(&output.parameters)? {
-                Some(_) if shared => {
+            let part = parameters::region_part(output.name, &output.parameters)?;
+            match (parameters::class_count(&output.parameters)?, part) {
+                (Some(_), Some(_)) => {
                     return Err(Status::invalid_argument(
                         "output can't set both 'shared_memory_region' and 'classification'",
                     ));
                 }
-                count @ Some(_) => counts.push((output.name, count)),
-                None if shared => return Err(parameters::no_shared_memory(output.name)),
-                None => {}
+                (count @ Some(_), None) => counts.push((output.name, count)),
+                (None, Some(part)) => {
+                    regions.push((output.name.to_owned(), access.output(&part)?));
+                }
+                (None, None) => {}
             }
             names.push(output.name.to_owned());
         }
-        Ok(Classification::new(counts.into_iter()))
+        Ok(ReplacedOutputs::new(Classification::new(counts.into_iter()), regions))
     }
 }

@@ -1,10 +1,12 @@
 //! Tests of every rule for inference requests, with the code and message of its error.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_infer::{
-    Code, CorrelationId, InferenceRequest, Parameter, ParameterValue, SequenceFlags, Status,
+    Code, CorrelationId, InferenceRequest, Parameter, ParameterValue, Regions, SequenceFlags,
+    Status,
 };
 use galatea_protocol::inference::infer_parameter::ParameterChoice as Choice;
 use galatea_protocol::inference::model_infer_request::{
@@ -14,13 +16,17 @@ use galatea_protocol::inference::{InferParameter, InferTensorContents, ModelInfe
 use prost::Message as _;
 
 use super::{InferMessage, parse_version};
+use crate::regions::RegionAccess;
+use galatea_gate::ledger::Account;
 use galatea_gate::limits::Limits;
 
 fn decode(request: &ModelInferRequest) -> Result<InferenceRequest, Status> {
     let body = Bytes::from(request.encode_to_vec());
     let message = InferMessage::parse(&body)?;
     let version = parse_version(message.model_version())?;
-    message.into_request(version).map(|(request, _)| request)
+    let account = Arc::new(Account::unlimited());
+    let access = RegionAccess { regions: Regions::none(), account: &account };
+    message.into_request(version, &access).map(|(request, _)| request)
 }
 
 fn check_refused(request: &ModelInferRequest, code: Code, message: &str) {
@@ -100,7 +106,9 @@ fn a_stream_may_enable_empty_final_responses() {
 fn raw_contents_are_slices_of_the_body() {
     let body = Bytes::from(request(vec![input("A", "UINT8", &[3])], &[b"abc"]).encode_to_vec());
     let message = InferMessage::parse(&body).unwrap();
-    let (decoded, _) = message.into_request(None).unwrap();
+    let account = Arc::new(Account::unlimited());
+    let access = RegionAccess { regions: Regions::none(), account: &account };
+    let (decoded, _) = message.into_request(None, &access).unwrap();
     let data = &decoded.inputs[0].data;
     let place = data.host().unwrap().as_ptr();
     assert!(body.as_ptr_range().contains(&place), "the contents were copied");
@@ -320,11 +328,11 @@ fn shared_memory<const N: usize>(list: [(&str, Choice); N]) -> ModelInferRequest
 }
 
 #[test]
-fn tensors_in_shared_memory_are_refused_by_name() {
+fn tensors_in_shared_memory_need_the_flag() {
     let region = || ("shared_memory_region", text("r"));
     let size = || ("shared_memory_byte_size", Choice::Int64Param(1));
-    let refused = "'shared_memory_region' for tensor 'A' is not supported: this server has no \
-                   client shared memory";
+    let refused = "Client shared memory is disabled. Start the server with \
+                   '--allow-client-shm=true' to enable.";
     check_refused(&shared_memory([region(), size()]), Code::Unsupported, refused);
     let offset = ("shared_memory_offset", Choice::Int64Param(0));
     check_refused(&shared_memory([region(), size(), offset]), Code::Unsupported, refused);
@@ -334,6 +342,11 @@ fn tensors_in_shared_memory_are_refused_by_name() {
         parameters: parameters([region(), size()]),
     }];
     check_refused(&output, Code::Unsupported, refused);
+    let mut twice = shared_memory([region(), size()]);
+    twice.inputs[0].contents = Some(InferTensorContents::default());
+    let text = "unexpected 'content' provided when using shared memory for input tensor 'A' for \
+                model 'm'";
+    check_refused(&twice, Code::InvalidArgument, text);
 }
 
 #[test]

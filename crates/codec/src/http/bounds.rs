@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use galatea_gate::ledger::Account;
 use galatea_gate::limits::Limits;
+use galatea_infer::Regions;
+
+use crate::regions::RegionAccess;
 
 /// The limits of a request, and the account that its tensors are charged to. The body itself
 /// is charged by the door that received it.
@@ -13,4 +16,12 @@ pub struct DecodeBounds<'a> {
     pub limits: &'a Limits,
     /// The account of the connection.
     pub account: &'a Arc<Account>,
+    /// The regions that tensors may be in.
+    pub regions: Regions<'a>,
+}
+
+impl<'a> DecodeBounds<'a> {
+    pub(super) const fn region_access(&self) -> RegionAccess<'a> {
+        RegionAccess { regions: self.regions, account: self.account }
+    }
 }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use galatea_infer::{InferenceRequest, Status};
 
 use crate::classification::Classification;
+use crate::regions::ReplacedOutputs;
 use galatea_gate::limits::Limits;
 
 use super::bounds::DecodeBounds;
@@ -31,7 +32,8 @@ pub struct TargetModel {
 /// # Errors
 ///
 /// Mostly `InvalidArgument`. `Exhausted` if there is no memory for the tensors. `Internal` as in Triton for elements of JSON `data` that
-/// don't fit the datatype or the shape. `Unsupported` for shared memory.
+/// don't fit the datatype or the shape. For tensors in regions also `NotFound` and
+/// `Unsupported`.
 pub fn decode_infer(
     body: &Bytes,
     header_length: usize,
@@ -55,13 +57,13 @@ pub fn decode_infer(
     tail.finish(&request.model_name)?;
     let default = members.parameters.default_form;
     members.parameters.apply(&mut request);
-    let RequestedOutputs { names, forms, classes } = members.outputs;
+    let RequestedOutputs { names, forms, classes, regions } = members.outputs;
     request.outputs = names;
     let requests = request.outputs.iter().map(String::as_str).zip(classes);
     let classification = Classification::new(requests);
     request.classes = classification.as_ref().map(Classification::cell);
     let encoding = OutputEncoding::new(default, &request.outputs, &forms);
-    Ok((request, encoding.with_classification(classification)))
+    Ok((request, encoding.replacing(ReplacedOutputs::new(classification, regions))))
 }
 
 fn check_json_size(length: usize, limits: &Limits) -> Result<(), Status> {
@@ -106,7 +108,7 @@ fn read_members(
                 request.inputs = read_inputs(&mut reader, tail, &request.model_name, bounds)?;
             }
             b"outputs" if !std::mem::replace(&mut seen.outputs, true) => {
-                members.outputs = read_outputs(&mut reader)?;
+                members.outputs = read_outputs(&mut reader, &bounds.region_access())?;
             }
             _ => reader.skip_value()?,
         }

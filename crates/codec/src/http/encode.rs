@@ -152,6 +152,7 @@ fn push_output(
             push_elements(json, output, data)?;
             json.extend_from_slice(b"]}");
         }
+        OutputForm::Region => json.push(b'}'),
     }
     Ok(())
 }

@@ -68,14 +68,6 @@ pub fn check_stream_end(end: StreamEnd, is_raw: bool) -> Result<(), Status> {
     Err(Status::invalid_argument(mistake))
 }
 
-/// A tensor in the client's shared memory.
-pub(super) fn no_shared_memory(tensor: &str) -> Status {
-    Status::unsupported(format!(
-        "'{tensor}' asks for 'shared_memory_region': client shared memory is not available in \
-         this server"
-    ))
-}
-
 /// A request names too many tensors.
 pub(super) fn too_many_tensors(field: &str) -> Status {
     Status::invalid_argument(format!(

@@ -45,6 +45,40 @@ pub(super) fn unsigned(reader: &mut JsonReader<'_>, field: &str) -> Result<u64, 
     value.ok_or_else(|| wrong_type(field, "non-unsigned-integer as unsigned-integer"))
 }
 
+/// A boolean; `None` for a value of another type, behind which it goes on.
+pub(super) fn optional_boolean(reader: &mut JsonReader<'_>) -> Result<Option<bool>, Status> {
+    if reader.value_type()? == JsonType::Bool {
+        return reader.boolean().map(Some);
+    }
+    reader.skip_value()?;
+    Ok(None)
+}
+
+/// As [`string`], but goes on behind a value of another type.
+pub(super) fn string_or_mistake(
+    reader: &mut JsonReader<'_>,
+    field: &str,
+) -> Result<Result<String, Status>, Status> {
+    if reader.value_type()? == JsonType::String {
+        return Ok(Ok(reader.text()?.into_owned()));
+    }
+    reader.skip_value()?;
+    Ok(Err(wrong_type(field, "non-string as string")))
+}
+
+/// As [`unsigned`], but goes on behind a value of another type.
+pub(super) fn unsigned_or_mistake(
+    reader: &mut JsonReader<'_>,
+    field: &str,
+) -> Result<Result<u64, Status>, Status> {
+    let mistake = || wrong_type(field, "non-unsigned-integer as unsigned-integer");
+    if reader.value_type()? == JsonType::Number {
+        return Ok(reader.number()?.as_unsigned().ok_or_else(mistake));
+    }
+    reader.skip_value()?;
+    Ok(Err(mistake()))
+}
+
 /// Reads the number of requested classes. Triton has its own message for this field.
 pub(super) fn class_count(reader: &mut JsonReader<'_>) -> Result<u64, Status> {
     optional_unsigned(reader)?.ok_or_else(|| {

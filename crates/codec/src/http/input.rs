@@ -16,6 +16,7 @@ use super::bounds::DecodeBounds;
 use super::elements::read_elements;
 use super::fields;
 use super::json::{JsonReader, JsonType};
+use super::region::RegionParameters;
 
 /// The binary tensors after the JSON, taken in order.
 pub(super) struct BinaryTail<'a> {
@@ -88,7 +89,7 @@ struct PartialInput<'a> {
     shape: Option<CheckedShape>,
     data: Option<PartialData<'a>>,
     binary_size: Option<u64>,
-    shared_memory: bool,
+    region: RegionParameters,
     has_parameters: bool,
 }
 
@@ -195,11 +196,11 @@ fn read_input_parameters(
                 let size = fields::unsigned(reader, "binary_data_size")?;
                 fields::keep_first(&mut input.binary_size, size);
             }
-            b"shared_memory_region" => {
-                input.shared_memory = true;
-                reader.skip_value()?;
+            other => {
+                if !input.region.read(other, reader)? {
+                    reader.skip_value()?;
+                }
             }
-            _ => reader.skip_value()?,
         }
     }
     Ok(())
@@ -212,7 +213,7 @@ impl PartialInput<'_> {
         model_name: &str,
         bounds: &DecodeBounds<'_>,
     ) -> Result<InputTensor, Status> {
-        let sources = [self.data.is_some(), self.binary_size.is_some(), self.shared_memory];
+        let sources = [self.data.is_some(), self.binary_size.is_some(), self.region.is_named()];
         if sources.into_iter().filter(|set| *set).count() != 1 {
             return Err(wrong_source(&self));
         }
@@ -224,8 +225,12 @@ impl PartialInput<'_> {
         let datatype = datatype.ok_or_else(|| {
             Status::invalid_argument(format!("invalid datatype for input {name}"))
         })?;
-        if self.shared_memory {
-            return Err(super::errors::no_shared_memory(&name));
+        // As in Triton binary data hide mistakes in these parameters.
+        if self.binary_size.is_none()
+            && let Some(part) = self.region.part()?
+        {
+            let data = bounds.region_access().input(&part)?;
+            return Ok(InputTensor { name, datatype, shape, data });
         }
         let data = match (self.data, self.binary_size) {
             (Some(PartialData::Elements(bytes)), _) => bytes.into_buffer(),
@@ -256,7 +261,7 @@ fn wrong_source(input: &PartialInput<'_>) -> Status {
     let sources = [
         (input.data.is_some(), " 'data'"),
         (input.binary_size.is_some(), " 'binary_data_size'"),
-        (input.shared_memory, " 'shared_memory_region'"),
+        (input.region.is_named(), " 'shared_memory_region'"),
     ];
     let set: String = sources.into_iter().filter_map(|(set, name)| set.then_some(name)).collect();
     let set = if set.is_empty() { " no field is set".to_owned() } else { format!(" set{set}") };

@@ -12,13 +12,15 @@
 //! use galatea_codec::http::{DecodeBounds, TargetModel, decode_infer};
 //! use galatea_gate::ledger::Account;
 //! use galatea_gate::limits::Limits;
+//! use galatea_infer::Regions;
 //!
 //! let body = Bytes::from_static(
 //!     br#"{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[1,2]}]}"#,
 //! );
 //! let target = TargetModel { model_name: "m".into(), model_version: None };
 //! let account = std::sync::Arc::new(Account::unlimited());
-//! let bounds = DecodeBounds { limits: &Limits::default(), account: &account };
+//! let regions = Regions::none();
+//! let bounds = DecodeBounds { limits: &Limits::default(), account: &account, regions };
 //! let (request, _) = decode_infer(&body, body.len(), target, &bounds)?;
 //! assert_eq!(request.inputs[0].data.host().unwrap()[..], [1, 0, 0, 0, 2, 0, 0, 0]);
 //! # Ok::<(), galatea_infer::Status>(())
@@ -39,6 +41,8 @@ mod log;
 mod output;
 mod parameters;
 mod raw;
+mod region;
+mod regions;
 mod repository;
 mod response_charge;
 mod statistics;
@@ -58,5 +62,6 @@ pub use header::parse_header_length;
 pub use log::{decode_log_request, encode_log_settings};
 pub use output::{OutputEncoding, OutputForm};
 pub use raw::{decode_raw_infer, raw_input};
+pub use regions::{RegisterRequest, encode_regions};
 pub use repository::{IndexRequest, UnloadRequest, decode_load_request};
 pub use statistics::encode_statistics;

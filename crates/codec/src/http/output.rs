@@ -1,13 +1,15 @@
 //! Decodes the requested outputs and their forms.
 
-use galatea_infer::Status;
-
-use crate::classification::Classification;
 use galatea_gate::limits::Limits;
+use galatea_infer::{InferenceResponse, Status};
+use galatea_tensor::ForeignRegion;
 
 use super::fields;
 use super::json::{JsonReader, JsonType};
+use super::region::RegionParameters;
+use crate::classification::Classification;
 use crate::limits::check_name;
+use crate::regions::{RegionAccess, RegionPart, ReplacedOutputs};
 
 /// How the elements of an output are sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub enum OutputForm {
     Json,
     /// As bytes after the JSON.
     Binary,
+    /// Not at all: it is in a region of the client's memory.
+    Region,
 }
 
 impl OutputForm {
@@ -30,14 +34,14 @@ pub struct OutputEncoding {
     default: OutputForm,
     /// The outputs that do not have the default form, sorted.
     exceptions: Vec<String>,
-    classification: Option<Classification>,
+    replaced: ReplacedOutputs,
 }
 
 impl OutputEncoding {
     /// All outputs have the same form.
     #[must_use]
-    pub const fn uniform(form: OutputForm) -> Self {
-        Self { default: form, exceptions: Vec::new(), classification: None }
+    pub fn uniform(form: OutputForm) -> Self {
+        Self { default: form, exceptions: Vec::new(), replaced: ReplacedOutputs::default() }
     }
 
     /// The listed outputs have these forms, all others the `default`: a model may
@@ -47,27 +51,39 @@ impl OutputEncoding {
         let others = listed.filter(|(_, form)| **form != default);
         let mut exceptions: Vec<String> = others.map(|(name, _)| name.clone()).collect();
         exceptions.sort_unstable();
-        Self { default, exceptions, classification: None }
+        Self { default, exceptions, replaced: ReplacedOutputs::default() }
     }
 
-    pub(super) fn with_classification(self, classification: Option<Classification>) -> Self {
-        Self { classification, ..self }
+    pub(super) fn replacing(self, replaced: ReplacedOutputs) -> Self {
+        Self { replaced, ..self }
     }
 
     /// The outputs that are sent as classes.
     pub(super) const fn classification(&self) -> Option<&Classification> {
-        self.classification.as_ref()
+        self.replaced.classification()
+    }
+
+    /// Writes outputs to the regions that they are to be in.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReplacedOutputs::place`].
+    pub fn place(&self, response: InferenceResponse) -> Result<InferenceResponse, Status> {
+        self.replaced.place(response)
     }
 
     /// The form of the output with this name.
     #[must_use]
     pub fn form(&self, name: &str) -> OutputForm {
+        if self.replaced.region(name).is_some() {
+            return OutputForm::Region;
+        }
         if self.exceptions.binary_search_by(|exception| exception.as_str().cmp(name)).is_err() {
             return self.default;
         }
         match self.default {
             OutputForm::Json => OutputForm::Binary,
-            OutputForm::Binary => OutputForm::Json,
+            OutputForm::Binary | OutputForm::Region => OutputForm::Json,
         }
     }
 }
@@ -80,9 +96,14 @@ pub(super) struct RequestedOutputs {
     /// The number of requested classes of each output; `None` requests its elements.
     /// Trailing ones of these may be missing, so that it is nearly always empty.
     pub(super) classes: Vec<Option<u32>>,
+    /// Those in regions.
+    pub(super) regions: Vec<(String, ForeignRegion)>,
 }
 
-pub(super) fn read_outputs(reader: &mut JsonReader<'_>) -> Result<RequestedOutputs, Status> {
+pub(super) fn read_outputs(
+    reader: &mut JsonReader<'_>,
+    access: &RegionAccess<'_>,
+) -> Result<RequestedOutputs, Status> {
     fields::array(reader, "outputs")?;
     let mut outputs = RequestedOutputs::default();
     let mut progress = reader.open();
@@ -90,7 +111,11 @@ pub(super) fn read_outputs(reader: &mut JsonReader<'_>) -> Result<RequestedOutpu
         if outputs.names.len() >= Limits::TENSORS_MAX {
             return Err(super::errors::too_many_tensors("outputs"));
         }
-        let RequestedOutput { name, form, classes } = read_output(reader)?;
+        let RequestedOutput { name, form, classes, part } = read_output(reader)?;
+        if let Some(part) = part {
+            let region = access.output(&part)?;
+            outputs.regions.push((name.clone(), region));
+        }
         if classes.is_some() {
             outputs.classes.resize(outputs.names.len(), None);
             outputs.classes.push(classes);
@@ -106,14 +131,16 @@ struct RequestedOutput {
     name: String,
     form: OutputForm,
     classes: Option<u32>,
+    part: Option<RegionPart>,
 }
 
 /// The parameters of one listed output.
 #[derive(Default)]
 struct OutputParameters {
-    binary: Option<bool>,
+    /// `None` inside for a value of another type.
+    binary: Option<Option<bool>>,
     classes: Option<u64>,
-    shared_memory: bool,
+    region: RegionParameters,
 }
 
 fn read_output(reader: &mut JsonReader<'_>) -> Result<RequestedOutput, Status> {
@@ -137,20 +164,33 @@ fn read_output(reader: &mut JsonReader<'_>) -> Result<RequestedOutput, Status> {
         }
     }
     let parameters = parameters.unwrap_or_default();
-    if parameters.shared_memory && parameters.classes.is_some() {
-        return Err(Status::invalid_argument(
-            "Output can't set both 'shared_memory_region' and 'classification'",
-        ));
+    if parameters.region.is_named() {
+        let other = match (parameters.classes, parameters.binary) {
+            (Some(_), _) => Some("classification"),
+            (None, Some(Some(true))) => Some("binary_data"),
+            (None, Some(None)) => {
+                return Err(Status::internal(
+                    "Unable to set 'binary_data': attempt to access JSON non-boolean as boolean",
+                ));
+            }
+            (None, Some(Some(false)) | None) => None,
+        };
+        if let Some(other) = other {
+            return Err(Status::invalid_argument(format!(
+                "Output can't set both 'shared_memory_region' and '{other}'"
+            )));
+        }
     }
     let name = name.ok_or_else(|| fields::missing("name"))?.into_owned();
-    if parameters.shared_memory {
-        return Err(super::errors::no_shared_memory(&name));
-    }
-    let form = OutputForm::of_binary_flag(parameters.binary.unwrap_or(false));
+    let part = parameters.region.part()?;
+    let binary = parameters.binary.unwrap_or(Some(false));
+    let wrong = || fields::wrong_type("binary_data", "non-boolean as boolean");
+    let form = OutputForm::of_binary_flag(binary.ok_or_else(wrong)?);
     // As in Triton, of which clients see that it cuts the number to 32 bits.
     let classes =
         parameters.classes.and_then(|count| u32::try_from(count & u64::from(u32::MAX)).ok());
-    Ok(RequestedOutput { name, form, classes: classes.filter(|&count| count > 0) })
+    let classes = classes.filter(|&count| count > 0);
+    Ok(RequestedOutput { name, form, classes, part })
 }
 
 fn read_output_parameters(reader: &mut JsonReader<'_>) -> Result<OutputParameters, Status> {
@@ -159,18 +199,18 @@ fn read_output_parameters(reader: &mut JsonReader<'_>) -> Result<OutputParameter
     while let Some(name) = reader.next_member(&mut progress)? {
         match name.as_ref() {
             b"binary_data" => {
-                let binary = fields::boolean(reader, "binary_data")?;
+                let binary = fields::optional_boolean(reader)?;
                 fields::keep_first(&mut parameters.binary, binary);
             }
             b"classification" => {
                 let classes = fields::class_count(reader)?;
                 fields::keep_first(&mut parameters.classes, classes);
             }
-            b"shared_memory_region" => {
-                parameters.shared_memory = true;
-                reader.skip_value()?;
+            other => {
+                if !parameters.region.read(other, reader)? {
+                    reader.skip_value()?;
+                }
             }
-            _ => reader.skip_value()?,
         }
     }
     Ok(parameters)
@@ -196,10 +236,15 @@ mod tests {
         check(Binary, &[("b", Json), ("a", Binary)], [Binary, Json, Binary]);
     }
 
+    fn read(json: &str) -> Result<RequestedOutputs, Status> {
+        let account = std::sync::Arc::new(galatea_gate::ledger::Account::unlimited());
+        let access = RegionAccess { regions: galatea_infer::Regions::none(), account: &account };
+        read_outputs(&mut JsonReader::new(json.as_bytes()), &access)
+    }
+
     #[test]
     fn class_counts_take_no_memory_unless_requested() {
-        let counts =
-            |json: &str| read_outputs(&mut JsonReader::new(json.as_bytes())).unwrap().classes;
+        let counts = |json: &str| read(json).unwrap().classes;
         let plain = r#"{"name":"a"},{"name":"b","parameters":{"classification":0}}"#;
         assert_eq!(counts(&format!("[{plain}]")).capacity(), 0);
         let two = r#"{"name":"c","parameters":{"classification":2}}"#;
@@ -213,7 +258,7 @@ mod tests {
     fn class_counts_are_cut_to_32_bits() {
         let counts = |count: u64| {
             let json = format!(r#"[{{"name":"a","parameters":{{"classification":{count}}}}}]"#);
-            read_outputs(&mut JsonReader::new(json.as_bytes())).unwrap().classes
+            read(&json).unwrap().classes
         };
         assert_eq!(counts((1 << 32) - 1), [Some(u32::MAX)]);
         assert_eq!(counts(1 << 32), []);

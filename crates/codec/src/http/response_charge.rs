@@ -61,7 +61,7 @@ impl ResponseCharge {
 fn text_bytes_max(output: &OutputTensor, form: OutputForm) -> usize {
     // A control character becomes six characters.
     let name = output.name.len().saturating_mul(6).saturating_add(OUTPUT_TEXT_BYTES);
-    if form == OutputForm::Binary {
+    if form != OutputForm::Json {
         return name;
     }
     // The longest element of each type, with its comma, per byte of the tensor.

@@ -187,6 +187,9 @@ impl Loader {
         let planned = planned_instances(&spec, &self.host_policies)?;
         let BuiltInstances { lanes, keys, passive } = builder.build(planned)?;
         let dispatcher = self.start_dispatcher(&spec, lanes, assembler, custom_batching)?;
+        let cache = self.cache_layer(&spec, &version_host, fingerprint);
+        let repeats = model.repeats_inputs_unread();
+        let admission = Admission::new(&spec).repeating_inputs(repeats, cache.is_some());
         self.verbose(1, format_args!("{name}: loaded within {:?}", started.elapsed()));
         Ok(Arc::new(LoadedModel {
             version: files.version(),
@@ -198,10 +201,10 @@ impl Loader {
             dispatcher,
             load_duration: started.elapsed(),
             metric_tags: spec.metric_tags.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
-            admission: Admission::new(&spec),
+            admission,
             output_reshape: OutputReshape::new(&spec),
             classes,
-            cache: self.cache_layer(&spec, &version_host, fingerprint),
+            cache,
             fingerprint,
             host: version_host,
             files: files.clone(),

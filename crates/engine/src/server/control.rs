@@ -14,13 +14,15 @@ use crate::handle::ModelHandle;
 
 /// The protocol extensions that the server supports, in the order in which Triton lists
 /// them.
-const EXTENSIONS: [&str; 10] = [
+const EXTENSIONS: [&str; 12] = [
     "classification",
     "sequence",
     "model_repository",
     "model_repository(unload_dependents)",
     "schedule_policy",
     "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
     "binary_tensor_data",
     "parameters",
     "statistics",

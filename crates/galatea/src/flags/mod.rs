@@ -19,6 +19,7 @@ mod rate_limiter;
 mod repository;
 mod server;
 mod settings;
+mod shared_memory;
 pub(crate) mod tls;
 mod unsupported;
 mod usage;
@@ -61,7 +62,7 @@ const GROUPS: [Group; 15] = [
     metrics::GROUP,
     backend::GROUP,
     memory::GROUP,
-    unsupported::SHARED_MEMORY,
+    shared_memory::GROUP,
     unsupported::TRACING,
     cache::GROUP,
     rate_limiter::RATE_LIMITER,

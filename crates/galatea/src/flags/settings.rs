@@ -73,6 +73,8 @@ pub(crate) struct Settings {
     pub(crate) http_threads: usize,
     /// The longest HTTP body, also when inflated.
     pub(crate) http_input_bytes_max: u64,
+    /// Whether clients may share memory.
+    pub(crate) allow_client_shm: bool,
     /// Which HTTP headers become parameters.
     pub(crate) http_header_forward: Option<HeaderForward>,
     /// Which gRPC metadata becomes parameters.
@@ -202,6 +204,7 @@ impl Default for Settings {
             http: door("0.0.0.0", 8000),
             http_threads: 8,
             http_input_bytes_max: 64 * 1024 * 1024,
+            allow_client_shm: false,
             http_header_forward: None,
             grpc_header_forward: None,
             http_rules: Rules::default(),

@@ -109,6 +109,8 @@ fn a_flag_changes_its_setting_alone() {
     check(&["--http-address=::1"], &["address: \"::1\""]);
     check(&["--http-thread-count=3"], &["http_threads: 3"]);
     check(&["--http-max-input-size=5"], &["http_input_bytes_max: 5"]);
+    check(&["--allow-client-shm=true"], &["allow_client_shm: true"]);
+    check(&["--allow-client-shm=0"], &[]);
     check(&["--grpc-port=9001"], &["port: 9001"]);
     check(&["--metrics-port=9002"], &["port: 9002"]);
     check(&["--metrics-interval-ms=5"], &["interval: 5ms"]);
@@ -284,7 +286,6 @@ fn restrictions_are_collected_and_checked() {
 #[test]
 fn an_unsupported_flag_is_refused_by_name() {
     for arguments in [
-        "--allow-client-shm=true",
         "--trace-config=level=TIMESTAMPS",
         "--trace-level=TENSORS",
         "--trace-file=x",

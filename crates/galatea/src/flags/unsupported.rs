@@ -4,9 +4,6 @@
 use super::value::{self, Refusal};
 use super::{Flag, Group};
 
-pub(super) const SHARED_MEMORY: Group =
-    Group { title: "Shared Memory", flags: &[ALLOW_CLIENT_SHM] };
-
 pub(super) const TRACING: Group = Group { title: "Tracing", flags: &[TRACE_CONFIG] };
 
 pub(super) const CLOUD_ENDPOINTS: Group = Group {
@@ -34,14 +31,6 @@ pub(super) const DEPRECATED: Group = Group {
         TRACE_COUNT,
         TRACE_LOG_FREQUENCY,
     ],
-};
-
-const ALLOW_CLIENT_SHM: Flag = Flag {
-    name: "allow-client-shm",
-    argument: Some("boolean"),
-    default: "false",
-    help: "Whether clients may register shared memory. Only false is supported yet.",
-    apply: |_, value| value::must_be_false(value, "shared memory of clients"),
 };
 
 const TRACE_CONFIG: Flag = Flag {

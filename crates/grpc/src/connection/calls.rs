@@ -7,10 +7,11 @@ use bytes::Bytes;
 use galatea_codec::compression::Coding;
 use galatea_codec::forward::forward;
 use galatea_codec::grpc::{GrpcCode, InferMessage, parse_version};
+use galatea_codec::regions::RegionAccess;
 use galatea_door::{BlockingPermits, Panicked, catch_panic};
 use galatea_gate::access::Admission;
 use galatea_gate::ledger::Charge;
-use galatea_infer::{CancelToken, Pass, ResponseSender, Status, api};
+use galatea_infer::{CancelToken, Pass, Regions, ResponseSender, Status, api};
 use galatea_stdx::Inbox;
 use h2::RecvStream;
 
@@ -192,7 +193,9 @@ impl ConnectionTask {
                 "ModelInfer RPC doesn't support models with decoupled transaction policy",
             ));
         }
-        let (mut request, classification) = message.into_request(version)?;
+        let (account, regions) = (self.budget.account(), &*self.context.options.regions);
+        let access = RegionAccess { regions: Regions::new(regions, pass), account };
+        let (mut request, replaced) = message.into_request(version, &access)?;
         forward(&mut request.parameters, forwarded?);
         let delays = &self.context.options.test_delays;
         let cancelled_end = (!delays.cancelled_end.is_zero())
@@ -201,7 +204,7 @@ impl ConnectionTask {
         let size = RequestSize::new(message_bytes, &request);
         let charge = RequestCharge::new(self.budget.clone(), size, CallKind::Unary)?;
         let delay = Delay(delays.call_response);
-        let form = ResponseForm { classification, coding, delay, cancelled_end };
+        let form = ResponseForm { replaced, coding, delay, cancelled_end };
         let sink = CallSink::new(charge, self.inbox.clone(), key, form);
         self.context.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(())

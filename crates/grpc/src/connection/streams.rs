@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::classification::Classification;
 use galatea_codec::forward::forward;
 use galatea_codec::grpc::stream::RequestTag;
 use galatea_codec::grpc::{InferMessage, parse_version};
+use galatea_codec::regions::{RegionAccess, ReplacedOutputs};
 use galatea_door::catch_panic;
 use galatea_gate::ledger::Account;
-use galatea_infer::{Backpressure, InferenceRequest, Pass, ResponseSender, Status, api};
+use galatea_infer::{Backpressure, InferenceRequest, Pass, Regions, ResponseSender, Status, api};
 use h2::RecvStream;
 
 use super::{ConnectionTask, panicked_status};
@@ -153,7 +153,7 @@ impl ConnectionTask {
             (ReplyMode::Immediate, None) => Backpressure::default().with(handle.budget.clone()),
             (ReplyMode::Ordered, _) => Backpressure::default(),
         };
-        let ParsedMessage { tag, mode, sends_empty_final, classification, request } = parsed;
+        let ParsedMessage { tag, mode, sends_empty_final, replaced, request } = parsed;
         let budget = &self.budget;
         let (request, charge) = match RequestCharge::new(budget.clone(), size, CallKind::Stream) {
             Ok(charge) => (request, charge),
@@ -162,8 +162,7 @@ impl ConnectionTask {
                 (Err(exhausted.into()), charge)
             }
         };
-        let sink =
-            StreamSink::new(handle, slot, mode, tag, sends_empty_final, classification, charge);
+        let sink = StreamSink::new(handle, slot, mode, tag, sends_empty_final, replaced, charge);
         let sink = match pool {
             Some(pool) => sink.within(pool),
             None => sink,
@@ -230,7 +229,7 @@ struct ParsedMessage {
     tag: RequestTag,
     mode: ReplyMode,
     sends_empty_final: bool,
-    classification: Option<Classification>,
+    replaced: ReplacedOutputs,
     request: Result<InferenceRequest, Status>,
 }
 
@@ -245,7 +244,7 @@ impl ParsedMessage {
             tag: RequestTag::default(),
             mode: ReplyMode::Ordered,
             sends_empty_final: false,
-            classification: None,
+            replaced: ReplacedOutputs::default(),
             request: Err(panicked_status()),
         };
         // After a panic the fields have what was parsed before.
@@ -279,8 +278,10 @@ impl ParsedMessage {
             self.mode = ReplyMode::Immediate;
         }
         self.sends_empty_final = message.enables_empty_final_response();
-        let (request, classification) = message.into_request(version)?;
-        self.classification = classification;
+        let regions = Regions::new(&*context.options.regions, pass);
+        let (request, replaced) =
+            message.into_request(version, &RegionAccess { regions, account })?;
+        self.replaced = replaced;
         Ok(request)
     }
 }

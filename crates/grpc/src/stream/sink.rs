@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use galatea_codec::classification::Classification;
 use galatea_codec::grpc::MessageChunks;
 use galatea_codec::grpc::stream::{
     RequestTag, encode_stream_end, encode_stream_failure, encode_stream_refusal,
     encode_stream_response,
 };
+use galatea_codec::regions::ReplacedOutputs;
 use galatea_infer::{Code, Finality, InferenceResponse, Reply, ResponseSink, Status};
 
 use super::handle::{StreamErrors, StreamHandle};
 use crate::budget::{DroppedResponse, Outgoing, RequestCharge, ResponseBudget, ResponsePool};
-use crate::call_sink::{classified, not_single};
+use crate::call_sink::not_single;
 use crate::event::ConnectionEvent;
 use crate::failure::Failure;
 use crate::reorder::{ReplyMode, ReplySlot};
@@ -23,7 +23,7 @@ pub(crate) struct StreamSink {
     stream: Arc<StreamHandle>,
     slot: ReplySlot,
     tag: RequestTag,
-    classification: Option<Classification>,
+    replaced: ReplacedOutputs,
     replies: ExpectedReplies,
     /// What responses are charged to.
     budget: ResponseBudget,
@@ -51,7 +51,7 @@ impl StreamSink {
         mode: ReplyMode,
         tag: RequestTag,
         sends_empty_final: bool,
-        classification: Option<Classification>,
+        replaced: ReplacedOutputs,
         charge: RequestCharge,
     ) -> Self {
         let replies = match mode {
@@ -60,7 +60,7 @@ impl StreamSink {
             ReplyMode::Immediate => ExpectedReplies::Many(EmptyFinal::Dropped),
         };
         let budget = ResponseBudget::Stream(stream.budget.clone());
-        Self { stream, slot, tag, classification, replies, budget, _charge: charge }
+        Self { stream, slot, tag, replaced, replies, budget, _charge: charge }
     }
 
     /// Charges the responses to the pool of their request.
@@ -73,7 +73,8 @@ impl StreamSink {
         result: Result<InferenceResponse, Status>,
         is_final: bool,
     ) -> Result<MessageChunks, Failure> {
-        let encoded = classified(result, self.classification.as_ref())
+        let encoded = result
+            .and_then(|response| self.replaced.apply(response))
             .and_then(|response| encode_stream_response(&response, is_final));
         match (encoded, self.stream.form.errors) {
             (Ok(message), _) => Ok(message),

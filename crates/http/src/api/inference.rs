@@ -9,7 +9,7 @@ use galatea_codec::http::{
     encode_infer_response, parse_header_length, parse_version,
 };
 use galatea_gate::ledger::Account;
-use galatea_infer::{CancelToken, Pass, ResponseSender, Status, api};
+use galatea_infer::{CancelToken, Pass, Regions, ResponseSender, Status, api};
 use tokio::sync::oneshot;
 
 use super::Api;
@@ -72,7 +72,7 @@ impl Api {
             Err(Status::internal("the request was dropped without a final response"))
         });
         cancel.disarm();
-        let result = match result {
+        let result = match result.and_then(|result| guarded(|| encoding.place(result))) {
             Ok(result) => result,
             Err(status) => return Ok(http_response::failure(&status)),
         };
@@ -122,7 +122,8 @@ impl Api {
     ) -> Result<StartedInference, Status> {
         let InflatedBody { bytes: body, end } = body;
         let is_raw = header_length == 0;
-        let bounds = DecodeBounds { limits: &self.limits, account };
+        let regions = Regions::new(&*self.regions, pass);
+        let bounds = DecodeBounds { limits: &self.limits, account, regions };
         let (mut request, encoding) = if is_raw {
             let config = self.control.config_for_inference(
                 pass,

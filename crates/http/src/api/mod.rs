@@ -3,6 +3,7 @@
 mod body;
 mod document;
 mod inference;
+mod regions;
 
 use std::sync::Arc;
 
@@ -17,10 +18,13 @@ use galatea_door::{BlockingPermits, CompletionQueues, Renderer, RepositoryPermit
 use galatea_gate::access::{Admission, Gate};
 use galatea_gate::ledger::{Account, Ledger};
 use galatea_gate::limits::Limits;
-use galatea_infer::{InferenceService, LogControl, LogUpdate, Pass, ServerControl, Status, api};
+use galatea_infer::{
+    InferenceService, LogControl, LogUpdate, Pass, RegionControl, ServerControl, Status, api,
+};
 use hyper::{Method, StatusCode};
 
 use self::document::Document;
+use self::regions::RegionRequest;
 use crate::body_drain::BodyDrain;
 use crate::compression::Compression;
 use crate::endpoint::{Disconnected, Endpoint};
@@ -28,7 +32,7 @@ use crate::guard::{exiting, failed, guarded};
 use crate::http_response::{self, HttpResponse};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
-use crate::route::{ModelAction, Route, SharedMemoryAction, SharedMemoryKind};
+use crate::route::{ModelAction, Route};
 use crate::single_response::InferenceResult;
 use crate::{HttpOptions, RequestLog};
 
@@ -50,6 +54,7 @@ pub(crate) struct Api {
     compression: Compression,
     log: Option<Arc<dyn LogControl>>,
     request_log: Option<RequestLog>,
+    pub(crate) regions: Arc<dyn RegionControl>,
 }
 
 impl Endpoint for Api {
@@ -107,6 +112,7 @@ impl Api {
             compression: Compression::new(),
             log: options.log.clone(),
             request_log: options.request_log.clone(),
+            regions: options.regions.clone(),
         }
     }
 
@@ -150,10 +156,13 @@ impl Api {
                 Ok(or_error(self.scheduler(admission, name, version).await))
             }
             Route::Live => Ok(or_plain_error(guarded(|| self.render(admission, &route)))),
-            Route::ServerMetadata
-            | Route::Model { .. }
-            | Route::SharedMemory { .. }
-            | Route::TraceSetting => Ok(or_error(guarded(|| self.render(admission, &route)))),
+            Route::SharedMemory { kind, region, action } => {
+                self.shared_memory(admission, head, body, RegionRequest { kind, region, action })
+                    .await
+            }
+            Route::ServerMetadata | Route::Model { .. } | Route::TraceSetting => {
+                Ok(or_error(guarded(|| self.render(admission, &route))))
+            }
         }
     }
 
@@ -168,15 +177,17 @@ impl Api {
             Route::Model { name, version, action } => {
                 self.render_model(admission, name, parse_version(version)?, action)
             }
-            Route::SharedMemory { kind, region, action } => shared_memory(kind, region, action),
             Route::TraceSetting => {
                 Err(Status::unsupported("the trace extension is not available in this server"))
             }
             Route::Ready | Route::AllStatistics | Route::Logging => {
                 Err(Status::internal("a question was taken for another"))
             }
-            Route::RepositoryIndex { .. } | Route::Load { .. } | Route::Unload { .. } => {
-                Err(Status::internal("a repository request was taken for another"))
+            Route::RepositoryIndex { .. }
+            | Route::Load { .. }
+            | Route::Unload { .. }
+            | Route::SharedMemory { .. } => {
+                Err(Status::internal("a request with a body was taken for another"))
             }
         }
     }
@@ -424,22 +435,5 @@ fn refuse_repository_name(repository: Option<&str>) -> Result<(), Status> {
     match repository {
         None => Ok(()),
         Some(_) => Err(Status::unsupported("'repository_name' specification is not supported")),
-    }
-}
-
-/// No region can be registered here, so the list of regions is empty.
-fn shared_memory(
-    kind: SharedMemoryKind,
-    region: Option<&str>,
-    action: SharedMemoryAction,
-) -> Result<HttpResponse, Status> {
-    match (action, region) {
-        (SharedMemoryAction::Status, None) => Ok(http_response::json("[]")),
-        (SharedMemoryAction::Status, Some(region)) => Err(Status::not_found(format!(
-            "Unable to find {kind} shared memory region: '{region}'"
-        ))),
-        (SharedMemoryAction::Register | SharedMemoryAction::Unregister, _) => {
-            Err(Status::unsupported("client shared memory is not available in this server"))
-        }
     }
 }

@@ -201,7 +201,7 @@ fn extensions_that_are_not_offered_are_refused() {
     for kind in ["system", "cuda"] {
         for path in ["register", "unregister", "region/r/register", "region/r/unregister"] {
             let path = format!("/v2/{kind}sharedmemory/{path}");
-            check("POST", &path, "client shared memory is not available");
+            check("POST", &path, "Client shared memory is disabled. Start the server with");
         }
         server.check("GET", &format!("/v2/{kind}sharedmemory/status"), "", 200, "[]");
         server.check(

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_gate::ledger::Account;
-use galatea_infer::{Code, InferenceRequest, InferenceResponse, Status};
+use galatea_infer::{Code, InferenceRequest, InferenceResponse, Regions, Status};
 
 use super::{DecodeBounds, EncodedResponse, OutputEncoding, TargetModel};
 use galatea_gate::limits::Limits;
@@ -34,7 +34,7 @@ fn decode_infer(
     target: TargetModel,
     limits: &Limits,
 ) -> Result<(InferenceRequest, OutputEncoding), Status> {
-    let bounds = DecodeBounds { limits, account: &account() };
+    let bounds = DecodeBounds { limits, account: &account(), regions: Regions::none() };
     super::decode_infer(body, header_length, target, &bounds)
 }
 

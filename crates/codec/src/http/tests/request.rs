@@ -323,6 +323,6 @@ fn decode_raw(
     config: &galatea_infer::ModelConfigDocument,
     limits: &Limits,
 ) -> Result<(InferenceRequest, OutputEncoding), Status> {
-    let bounds = DecodeBounds { limits, account: &account() };
+    let bounds = DecodeBounds { limits, account: &account(), regions: Regions::none() };
     crate::http::decode_raw_infer(body, target(), config, &bounds)
 }

@@ -209,17 +209,56 @@ fn binary_data_must_fit_the_body() {
 }
 
 #[test]
-fn unsupported_features_are_named() {
-    refuse(
-        &input(r#""datatype":"UINT8","shape":[1],"parameters":{"shared_memory_region":"r"}"#),
-        Unsupported,
-        "'x' asks for 'shared_memory_region': client shared memory is not available in this server",
-    );
+fn tensors_in_shared_memory_need_the_flag() {
+    let disabled = "Client shared memory is disabled. Start the server with \
+                    '--allow-client-shm=true' to enable.";
+    let tensor = r#""datatype":"UINT8","shape":[1],"parameters":{"shared_memory_region":"r"}"#;
+    refuse(&input(tensor), Unsupported, disabled);
     refuse(
         r#"{"inputs":[],"outputs":[{"name":"y","parameters":{"shared_memory_region":"r"}}]}"#,
         Unsupported,
-        "'y' asks for 'shared_memory_region': client shared memory is not available in this server",
+        disabled,
     );
+}
+
+#[test]
+fn wrong_shared_memory_parameters_are_refused() {
+    let check = |parameters: &str, message: &str| {
+        let message = format!("Unable to parse {message}");
+        let tensor = format!(r#""datatype":"UINT8","shape":[1],"parameters":{{{parameters}}}"#);
+        refuse(&input(&tensor), Internal, &message);
+        let output = format!(r#"{{"name":"y","parameters":{{{parameters}}}}}"#);
+        refuse(&format!(r#"{{"inputs":[],"outputs":[{output}]}}"#), Internal, &message);
+    };
+    let region = r#""shared_memory_region":"r""#;
+    let text = "'shared_memory_region': attempt to access JSON non-string as string";
+    for value in ["1", "null", "[\"r\"]", "{}"] {
+        check(&format!(r#""shared_memory_region":{value}"#), text);
+    }
+    for name in ["shared_memory_offset", "shared_memory_byte_size"] {
+        let number = "attempt to access JSON non-unsigned-integer as unsigned-integer";
+        for value in ["-1", "1.5", "\"1\"", "null", "18446744073709551616", "[0]"] {
+            check(&format!(r#"{region},"{name}":{value}"#), &format!("'{name}': {number}"));
+        }
+    }
+    // The first in Triton's order counts, and the first of two with a name.
+    let mistakes = r#""shared_memory_byte_size":-1,"shared_memory_offset":-1"#;
+    check(&format!(r#"{mistakes},"shared_memory_region":1,{region}"#), text);
+    for binary in ["true", "false"] {
+        let parameters = format!(r#"{{{region},"binary_data":{binary}}}"#);
+        let output = format!(r#"{{"name":"y","parameters":{parameters}}}"#);
+        let (code, message) = if binary == "true" {
+            let text = "Output can't set both 'shared_memory_region' and 'binary_data'";
+            (InvalidArgument, text)
+        } else {
+            (
+                Unsupported,
+                "Client shared memory is disabled. Start the server with \
+                 '--allow-client-shm=true' to enable.",
+            )
+        };
+        refuse(&format!(r#"{{"inputs":[],"outputs":[{output}]}}"#), code, message);
+    }
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! The memory of a tensor.
 
+mod foreign;
+
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+
+pub use foreign::{ForeignError, ForeignMemory, ForeignRegion};
 
 /// The memory that a region belongs to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +38,7 @@ pub struct Buffer {
 enum Region {
     Host(Bytes),
     Device(DeviceRegion),
+    Foreign(ForeignRegion),
 }
 
 /// Memory of a device, known by its address alone.
@@ -69,6 +74,15 @@ impl Buffer {
     #[must_use]
     pub const fn from_device(region: DeviceRegion) -> Self {
         Self::new(Region::Device(region))
+    }
+
+    /// Makes a buffer over memory that others may change.
+    #[must_use]
+    pub const fn from_foreign(region: ForeignRegion) -> Self {
+        let is_charged = region.charge.is_some();
+        let mut buffer = Self::new(Region::Foreign(region));
+        buffer.is_charged = is_charged;
+        buffer
     }
 
     const fn new(region: Region) -> Self {
@@ -132,7 +146,7 @@ impl Buffer {
     #[must_use]
     pub const fn memory(&self) -> MemoryKind {
         match &self.region {
-            Region::Host(_) => MemoryKind::Cpu,
+            Region::Host(_) | Region::Foreign(_) => MemoryKind::Cpu,
             Region::Device(region) => MemoryKind::Gpu(region.device),
         }
     }
@@ -143,6 +157,7 @@ impl Buffer {
         match &self.region {
             Region::Host(bytes) => bytes.len(),
             Region::Device(region) => region.byte_size,
+            Region::Foreign(region) => region.byte_size,
         }
     }
 
@@ -152,20 +167,41 @@ impl Buffer {
         self.len() == 0
     }
 
-    /// The bytes, if the CPU can read them.
+    /// The bytes, if the CPU can read them and nothing changes them.
     #[must_use]
     pub const fn host(&self) -> Option<&Bytes> {
         match &self.region {
             Region::Host(bytes) => Some(bytes),
-            Region::Device(_) => None,
+            Region::Device(_) | Region::Foreign(_) => None,
         }
+    }
+
+    /// The foreign region, if others may change the bytes.
+    #[must_use]
+    pub const fn foreign(&self) -> Option<&ForeignRegion> {
+        match &self.region {
+            Region::Foreign(region) => Some(region),
+            Region::Host(_) | Region::Device(_) => None,
+        }
+    }
+
+    /// Replaces foreign memory by a copy, which nothing changes. Other memory stays.
+    ///
+    /// # Errors
+    ///
+    /// If the memory has been taken away, or there is none for the copy.
+    pub fn own(&mut self) -> Result<(), ForeignError> {
+        if let Region::Foreign(region) = &self.region {
+            *self = region.copy()?;
+        }
+        Ok(())
     }
 
     /// The device region, if the bytes are in a device's memory.
     #[must_use]
     pub const fn device(&self) -> Option<&DeviceRegion> {
         match &self.region {
-            Region::Host(_) => None,
+            Region::Host(_) | Region::Foreign(_) => None,
             Region::Device(region) => Some(region),
         }
     }
@@ -205,6 +241,53 @@ mod tests {
         assert_eq!(buffer.for_host_policy("far").host().unwrap()[..], [4]);
         assert_eq!(buffer.for_host_policy("cpu").host().unwrap()[..], [1]);
         assert!(buffer.with_host_policies(Vec::new()).host_policies().is_empty());
+    }
+
+    /// Memory whose content changes with each copy.
+    struct Counting(std::sync::atomic::AtomicU8);
+
+    impl ForeignMemory for Counting {
+        fn read(&self, offset: usize, byte_size: usize) -> Result<Vec<u8>, ForeignError> {
+            if offset + byte_size > 8 {
+                return Err(ForeignError::Lost(String::from("gone")));
+            }
+            let value = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok(vec![value; byte_size])
+        }
+
+        fn write(&self, _: usize, _: &Buffer) -> Result<(), ForeignError> {
+            Err(ForeignError::NotReadable)
+        }
+
+        fn as_any(&self) -> &dyn Any {
+            self
+        }
+    }
+
+    #[test]
+    fn foreign_memory_is_read_by_one_copy_that_keeps_the_charge() {
+        let memory = Arc::new(Counting(7.into()));
+        let charge = Arc::new(());
+        let region = |byte_size, charge: Option<Arc<dyn Any + Send + Sync>>| ForeignRegion {
+            memory: memory.clone(),
+            offset: 4,
+            byte_size,
+            charge,
+        };
+        let mut buffer = Buffer::from_foreign(region(4, Some(charge.clone())));
+        assert!(buffer.host().is_none() && buffer.device().is_none() && buffer.is_charged());
+        assert_eq!((buffer.len(), buffer.memory()), (4, MemoryKind::Cpu));
+        buffer.own().unwrap();
+        assert!(buffer.foreign().is_none() && buffer.is_charged());
+        // A second call has nothing to copy.
+        buffer.own().unwrap();
+        assert_eq!(buffer.host().unwrap()[..], [7; 4]);
+        assert_eq!(Arc::strong_count(&charge), 2);
+        drop(buffer);
+        assert_eq!(Arc::strong_count(&charge), 1);
+        let mut lost = Buffer::from_foreign(region(5, None));
+        assert_eq!(lost.own(), Err(ForeignError::Lost(String::from("gone"))));
+        assert!(lost.foreign().is_some() && !lost.is_charged());
     }
 
     #[test]

@@ -1,0 +1,118 @@
+//! Tensors in memory that clients share.
+
+use std::sync::Arc;
+
+use galatea_gate::ledger::{Account, Charge};
+use galatea_infer::{InferenceResponse, OutputTensor, Regions, Status};
+use galatea_tensor::{Buffer, ForeignRegion};
+
+use crate::classification::Classification;
+
+/// What finds the regions of a request's tensors.
+#[derive(Copy, Clone, Debug)]
+pub struct RegionAccess<'a> {
+    /// The regions that the client may use.
+    pub regions: Regions<'a>,
+    /// The account that copies of inputs are charged to.
+    pub account: &'a Arc<Account>,
+}
+
+/// The part of a region that a tensor is in, as its parameters say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RegionPart {
+    pub(crate) region: String,
+    pub(crate) offset: u64,
+    pub(crate) byte_size: u64,
+}
+
+impl RegionAccess<'_> {
+    /// The data of an input. A copy of it is charged now, when it is not made yet.
+    pub(crate) fn input(&self, part: &RegionPart) -> Result<Buffer, Status> {
+        let mut region = self.output(part)?;
+        if region.byte_size > Account::SMALL_BYTES_MAX {
+            region.charge = Some(Arc::new(Charge::new(self.account, region.byte_size)?));
+        }
+        Ok(Buffer::from_foreign(region))
+    }
+
+    /// The place of an output.
+    pub(crate) fn output(&self, part: &RegionPart) -> Result<ForeignRegion, Status> {
+        self.regions.find(&part.region, part.offset, part.byte_size)
+    }
+}
+
+/// The outputs of a request that the client does not get as they are: those that become
+/// classes, and those that it wants in its regions.
+#[derive(Clone, Debug, Default)]
+pub struct ReplacedOutputs {
+    classification: Option<Classification>,
+    /// By name; mostly none.
+    regions: Vec<(String, ForeignRegion)>,
+}
+
+impl ReplacedOutputs {
+    /// Of several regions for an output the first counts.
+    pub(crate) fn new(
+        classification: Option<Classification>,
+        mut regions: Vec<(String, ForeignRegion)>,
+    ) -> Self {
+        regions.sort_by(|(one, _), (other, _)| one.cmp(other));
+        regions.dedup_by(|(later, _), (first, _)| later == first);
+        Self { classification, regions }
+    }
+
+    /// The outputs that become classes.
+    pub(crate) const fn classification(&self) -> Option<&Classification> {
+        self.classification.as_ref()
+    }
+
+    /// The place of an output, if it is in a region.
+    pub(crate) fn region(&self, name: &str) -> Option<&ForeignRegion> {
+        let found = self.regions.binary_search_by(|(one, _)| one.as_str().cmp(name));
+        self.regions.get(found.ok()?).map(|(_, region)| region)
+    }
+
+    /// Writes outputs to their regions, after which they are empty.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if an output does not fit its region; `InvalidArgument` if the client has
+    /// shortened its region.
+    pub fn place(&self, mut response: InferenceResponse) -> Result<InferenceResponse, Status> {
+        for output in &mut response.outputs {
+            match self.region(&output.name) {
+                Some(region) => place(output, region)?,
+                // An input that the model repeats.
+                None => output.data.own()?,
+            }
+        }
+        Ok(response)
+    }
+
+    /// Replaces outputs by their classes, and places others in their regions.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReplacedOutputs::place`] and [`Classification::apply`].
+    pub fn apply(&self, response: InferenceResponse) -> Result<InferenceResponse, Status> {
+        let response = self.place(response)?;
+        match &self.classification {
+            None => Ok(response),
+            Some(classification) => classification.apply(response),
+        }
+    }
+}
+
+fn place(output: &mut OutputTensor, region: &ForeignRegion) -> Result<(), Status> {
+    let byte_size = output.data.len();
+    if byte_size > region.byte_size {
+        return Err(Status::internal(format!(
+            "shared memory size specified with the request for output '{}' ({} bytes) should be \
+             at least {byte_size} bytes to hold the results",
+            output.name, region.byte_size
+        )));
+    }
+    region.write(&output.data)?;
+    output.data = Buffer::empty();
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! The messages of calls other than inferences.
+
+use galatea_codec::grpc::MessageChunks;
+use galatea_infer::Status;
+use prost::Message;
+use prost::bytes::Bytes;
+
+/// The response to a call.
+pub(crate) type ControlResponse = Result<MessageChunks, Status>;
+
+/// The message of a call.
+pub(crate) fn decode<M: Message + Default>(body: Bytes) -> Result<M, Status> {
+    // The text of gRPC's own servers.
+    M::decode(body).map_err(|_| Status::internal("Unable to parse request"))
+}

@@ -1,0 +1,53 @@
+//! Responding to calls about memory that clients share.
+
+use galatea_codec::grpc::{control as codec, frame_message};
+use galatea_infer::{NoRegions, Pass, RegionControl, RegionKind, SystemRegion, api};
+use galatea_protocol::inference;
+use prost::bytes::Bytes;
+
+use crate::control_message::{ControlResponse, decode};
+
+/// The regions, and the pass of a call that is about them.
+pub(crate) struct RegionCalls<'a> {
+    pub(crate) regions: &'a dyn RegionControl,
+    pub(crate) pass: Pass<api::SharedMemory>,
+}
+
+impl RegionCalls<'_> {
+    pub(crate) fn register_system(&self, body: Bytes) -> ControlResponse {
+        let request: inference::SystemSharedMemoryRegisterRequest = decode(body)?;
+        let inference::SystemSharedMemoryRegisterRequest { name, key, offset, byte_size } = request;
+        self.regions.register(self.pass, SystemRegion { name, key, offset, byte_size })?;
+        frame_message(&inference::SystemSharedMemoryRegisterResponse {})
+    }
+
+    pub(crate) fn system_status(&self, body: Bytes) -> ControlResponse {
+        let request: inference::SystemSharedMemoryStatusRequest = decode(body)?;
+        let found = self.regions.status(self.pass, RegionKind::System, &request.name)?;
+        frame_message(&codec::system_regions(found))
+    }
+
+    pub(crate) fn unregister_system(&self, body: Bytes) -> ControlResponse {
+        let request: inference::SystemSharedMemoryUnregisterRequest = decode(body)?;
+        self.regions.unregister(self.pass, RegionKind::System, &request.name)?;
+        frame_message(&inference::SystemSharedMemoryUnregisterResponse {})
+    }
+
+    /// As in a build of Triton without GPUs, whether clients may share memory or not.
+    pub(crate) fn register_cuda(body: Bytes) -> ControlResponse {
+        let request: inference::CudaSharedMemoryRegisterRequest = decode(body)?;
+        Err(NoRegions::no_gpu(&request.name))
+    }
+
+    pub(crate) fn cuda_status(&self, body: Bytes) -> ControlResponse {
+        let request: inference::CudaSharedMemoryStatusRequest = decode(body)?;
+        self.regions.status(self.pass, RegionKind::Cuda, &request.name)?;
+        frame_message(&inference::CudaSharedMemoryStatusResponse::default())
+    }
+
+    pub(crate) fn unregister_cuda(&self, body: Bytes) -> ControlResponse {
+        let request: inference::CudaSharedMemoryUnregisterRequest = decode(body)?;
+        self.regions.unregister(self.pass, RegionKind::Cuda, &request.name)?;
+        frame_message(&inference::CudaSharedMemoryUnregisterResponse {})
+    }
+}

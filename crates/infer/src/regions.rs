@@ -1,0 +1,187 @@
+//! The memory that clients share with the server.
+
+use std::fmt;
+
+use galatea_gate::access::{Pass, api};
+use galatea_tensor::ForeignRegion;
+
+use crate::Status;
+
+/// A kind of shared memory, displayed as in messages to clients.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum RegionKind {
+    /// POSIX shared memory of the machine.
+    System,
+    /// The memory of a GPU.
+    Cuda,
+}
+
+impl fmt::Display for RegionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::System => "system",
+            Self::Cuda => "cuda",
+        })
+    }
+}
+
+/// A region of POSIX shared memory that a client registers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SystemRegion {
+    /// The name by which requests refer to it.
+    pub name: String,
+    /// The name of the shared memory object.
+    pub key: String,
+    /// Where the region begins in the object, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub byte_size: u64,
+}
+
+/// Registers the regions that clients share, and finds them for their requests.
+///
+/// A request keeps its regions: it can use one that has been unregistered meanwhile.
+pub trait RegionControl: Send + Sync + fmt::Debug {
+    /// Whether clients may register regions.
+    fn is_allowed(&self) -> bool;
+
+    /// Registers a region of POSIX shared memory.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if clients may register none; `AlreadyExists` for a name that is
+    /// registered; `InvalidArgument` and `Internal` for a key or size that can't be.
+    fn register(&self, pass: Pass<api::SharedMemory>, region: SystemRegion) -> Result<(), Status>;
+
+    /// The region of this name, or all by their names if it is empty.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if no region of this kind has the name.
+    fn status(
+        &self,
+        pass: Pass<api::SharedMemory>,
+        kind: RegionKind,
+        name: &str,
+    ) -> Result<Vec<SystemRegion>, Status>;
+
+    /// Unregisters the region of this name, or all of this kind if it is empty. An unknown
+    /// name is no error.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if clients may register none.
+    fn unregister(
+        &self,
+        pass: Pass<api::SharedMemory>,
+        kind: RegionKind,
+        name: &str,
+    ) -> Result<(), Status>;
+
+    /// A part of a region, for a tensor.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` for an unknown name; `InvalidArgument` for a part beyond the region.
+    fn find(
+        &self,
+        pass: Pass<api::Inference>,
+        name: &str,
+        offset: u64,
+        byte_size: u64,
+    ) -> Result<ForeignRegion, Status>;
+}
+
+/// Clients may share no memory.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct NoRegions;
+
+impl NoRegions {
+    /// The refusal. As in Triton it names the flag.
+    #[must_use]
+    pub fn refusal() -> Status {
+        Status::unsupported(
+            "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to \
+             enable.",
+        )
+    }
+
+    /// The refusal of a region in the memory of a GPU.
+    #[must_use]
+    pub fn no_gpu(name: &str) -> Status {
+        Status::invalid_argument(format!(
+            "failed to register CUDA shared memory region: '{name}', GPUs not supported"
+        ))
+    }
+}
+
+impl RegionControl for NoRegions {
+    fn is_allowed(&self) -> bool {
+        false
+    }
+
+    fn register(&self, _: Pass<api::SharedMemory>, _: SystemRegion) -> Result<(), Status> {
+        Err(Self::refusal())
+    }
+
+    fn status(
+        &self,
+        _: Pass<api::SharedMemory>,
+        kind: RegionKind,
+        name: &str,
+    ) -> Result<Vec<SystemRegion>, Status> {
+        if name.is_empty() {
+            return Ok(Vec::new());
+        }
+        Err(Status::not_found(format!("Unable to find {kind} shared memory region: '{name}'")))
+    }
+
+    fn unregister(&self, _: Pass<api::SharedMemory>, _: RegionKind, _: &str) -> Result<(), Status> {
+        Err(Self::refusal())
+    }
+
+    fn find(
+        &self,
+        _: Pass<api::Inference>,
+        _: &str,
+        _: u64,
+        _: u64,
+    ) -> Result<ForeignRegion, Status> {
+        Err(Self::refusal())
+    }
+}
+
+/// The regions that the tensors of a request may be in.
+#[derive(Copy, Clone)]
+pub struct Regions<'a> {
+    control: &'a dyn RegionControl,
+    pass: Pass<api::Inference>,
+}
+
+impl<'a> Regions<'a> {
+    /// The regions of a server, for a request that was let in.
+    pub const fn new(control: &'a dyn RegionControl, pass: Pass<api::Inference>) -> Self {
+        Self { control, pass }
+    }
+
+    /// No region: for requests from inside the process.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self::new(&NoRegions, Pass::in_process())
+    }
+
+    /// A part of a region.
+    ///
+    /// # Errors
+    ///
+    /// As [`RegionControl::find`].
+    pub fn find(&self, name: &str, offset: u64, byte_size: u64) -> Result<ForeignRegion, Status> {
+        self.control.find(self.pass, name, offset, byte_size)
+    }
+}
+
+impl fmt::Debug for Regions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Regions")
+    }
+}

@@ -1,0 +1,192 @@
+//! The mapping of a region.
+
+use std::any::Any;
+use std::io;
+use std::ptr::NonNull;
+
+use galatea_infer::{Status, SystemRegion};
+use galatea_tensor::{Buffer, ForeignError, ForeignMemory};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{self, FileType, Mode, fstat};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::shm::OFlags;
+
+use crate::copy::{self, copy};
+
+/// The mapping of a region: a constant address and length.
+///
+/// What is there changes as others write, and pages go missing when they shorten the object.
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    byte_size: usize,
+    /// The region's name, for errors.
+    name: String,
+}
+
+// SAFETY: the mapping belongs to no thread, and its fields never change.
+#[expect(unsafe_code, reason = "an address is not Send by itself")]
+unsafe impl Send for Mapping {}
+
+// SAFETY: its content is reached by copies alone, which allow for others that write.
+#[expect(unsafe_code, reason = "an address is not Sync by itself")]
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Opens and maps the object of a region.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if there is no such object; `InvalidArgument` if it is shorter than the
+    /// region or can't be mapped.
+    pub(crate) fn open(region: &SystemRegion) -> Result<Self, Status> {
+        let SystemRegion { name, key, offset, byte_size } = region;
+        let object = open_object(key)?;
+        let refused = |reason: &str| {
+            Status::invalid_argument(format!(
+                "failed to register shared memory region '{name}': {reason}"
+            ))
+        };
+        let length = object_length(&object, key)?;
+        if offset.checked_add(*byte_size).is_none_or(|end| end > length) {
+            return Err(refused("invalid args"));
+        }
+        let byte_size = usize::try_from(*byte_size).map_err(|_| refused("invalid args"))?;
+        let failed = |error: io::Error| {
+            // Triton's text has no space here.
+            refused(&format!("unable to process address space{}", error_text(&error)))
+        };
+        copy::prepare().map_err(failed)?;
+        let start = map(&object, *offset, byte_size).map_err(failed)?;
+        Ok(Self { start, byte_size, name: name.clone() })
+    }
+
+    /// The address of a part; `None` if it is not within the region.
+    fn part(&self, offset: usize, byte_size: usize) -> Option<*mut u8> {
+        let end = offset.checked_add(byte_size)?;
+        (end <= self.byte_size).then(|| self.start.as_ptr().wrapping_add(offset))
+    }
+
+    fn lost(&self) -> ForeignError {
+        ForeignError::Lost(format!(
+            "shared memory region '{}' is not as large any more as it was when it was registered",
+            self.name
+        ))
+    }
+}
+
+impl ForeignMemory for Mapping {
+    fn read(&self, offset: usize, byte_size: usize) -> Result<Vec<u8>, ForeignError> {
+        let from = self.part(offset, byte_size).ok_or_else(|| self.lost())?;
+        let mut copied = Vec::new();
+        copied.try_reserve_exact(byte_size).map_err(|_| ForeignError::NoMemory(byte_size))?;
+        // SAFETY: the vector has room for these bytes, and no borrow of it exists. The part is
+        // within the mapping. After a copy without a fault all of the bytes are written.
+        #[expect(unsafe_code, reason = "the region is known by its address")]
+        unsafe {
+            copy(copied.as_mut_ptr(), from, byte_size).map_err(|_| self.lost())?;
+            copied.set_len(byte_size);
+        }
+        Ok(copied)
+    }
+
+    fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignError> {
+        let byte_size = source.len();
+        let to = self.part(offset, byte_size).ok_or_else(|| self.lost())?;
+        if let Some(bytes) = source.host() {
+            // SAFETY: the part is within the mapping, which is never borrowed.
+            #[expect(unsafe_code, reason = "the region is known by its address")]
+            let copied = unsafe { copy(to, bytes.as_ptr(), byte_size) };
+            return copied.map_err(|_| self.lost());
+        }
+        let Some(foreign) = source.foreign() else { return Err(ForeignError::NotReadable) };
+        let Some(mapping) = foreign.memory.as_any().downcast_ref::<Self>() else {
+            let own = Buffer::from_vec(foreign.memory.read(foreign.offset, byte_size)?);
+            return self.write(offset, &own);
+        };
+        let from = mapping.part(foreign.offset, byte_size).ok_or_else(|| mapping.lost())?;
+        // SAFETY: both parts are within their mappings, which are never borrowed. If they overlap,
+        // the bytes are any, and they are the client's.
+        #[expect(unsafe_code, reason = "the regions are known by their addresses")]
+        let copied = unsafe { copy(to, from, byte_size) };
+        copied.map_err(|_| {
+            // Either side may have been shortened.
+            if mapping.name == self.name { self.lost() } else { either_lost(mapping, self) }
+        })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and every copy borrows the value.
+        #[expect(unsafe_code, reason = "unmapping ends the validity of addresses")]
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.byte_size) };
+    }
+}
+
+fn either_lost(from: &Mapping, to: &Mapping) -> ForeignError {
+    ForeignError::Lost(format!(
+        "shared memory region '{}' or '{}' is not as large any more as it was when it was \
+         registered",
+        from.name, to.name
+    ))
+}
+
+/// Opens a shared memory object. A key with a slash inside names none. As in the C library
+/// links are not followed, and nothing waits for the other end of a pipe.
+fn open_object(key: &str) -> Result<OwnedFd, Status> {
+    let more = (fs::OFlags::NOFOLLOW | fs::OFlags::CLOEXEC | fs::OFlags::NONBLOCK).bits();
+    let flags = OFlags::RDWR | OFlags::from_bits_retain(more);
+    rustix::shm::open(key, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|_| Status::internal(format!("Unable to open shared memory region: '{key}'")))
+}
+
+/// The length of an object, which must be a plain one.
+fn object_length(object: &OwnedFd, key: &str) -> Result<u64, Status> {
+    let invalid = || Status::internal(format!("Invalid shared memory region: '{key}'"));
+    let status = fstat(object).map_err(|_| invalid())?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+        return Err(invalid());
+    }
+    u64::try_from(status.st_size).map_err(|_| invalid())
+}
+
+fn map(object: &impl AsFd, offset: u64, byte_size: usize) -> io::Result<NonNull<u8>> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses an address that nothing else uses.
+    #[expect(unsafe_code, reason = "mapping makes addresses valid")]
+    let start =
+        unsafe { mmap(std::ptr::null_mut(), byte_size, access, MapFlags::SHARED, object, offset)? };
+    NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
+}
+
+/// The system's text for an error, without the number that the standard library adds.
+fn error_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+impl Mapping {
+    /// Reads as on machines of another kind.
+    pub(crate) fn read_by_kernel(&self, offset: usize, byte_size: usize) -> Option<Vec<u8>> {
+        let from = self.part(offset, byte_size).unwrap();
+        let mut copied = vec![0; byte_size];
+        // SAFETY: the vector has room for these bytes, and the part is within the mapping.
+        #[expect(unsafe_code, reason = "the region is known by its address")]
+        let result = unsafe { copy::kernel_copy(copied.as_mut_ptr(), from, byte_size) };
+        result.ok().map(|()| copied)
+    }
+
+    /// Reads without any guard.
+    pub(crate) fn touch(&self) -> u8 {
+        // SAFETY: the address is that of the mapping. The read may end the process.
+        #[expect(unsafe_code, reason = "the region is known by its address")]
+        unsafe {
+            self.start.as_ptr().read_volatile()
+        }
+    }
+}
