@@ -102,7 +102,8 @@ def test_silent_connections_delay_the_end_by_the_exit_timeout(
     """A client that keeps its connection doesn't hold the server for longer."""
     with start_server(slow_repository, "--exit-timeout-secs=2") as server:
         server.wait_until_ready()
-        with Connection(server) as idle, Connection(server) as half:
+        # The server knows the first when it responds to the second.
+        with Connection(server) as half, Connection(server) as idle:
             half.send(b"POST /v2/models/onnx_slow/infer HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
             idle.send(get("/v2/health/ready"))
             assert (idle.read_response() or (0, b""))[0] == 200

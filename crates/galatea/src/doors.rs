@@ -197,7 +197,6 @@ impl OpenDoors {
             http.stop_accepting();
             let what = "HTTP service connections";
             remaining = wait_for_connections(logger, remaining, what, http).await;
-            http.close();
         }
         if let Some(grpc) = &self.grpc {
             grpc.stop_accepting();
@@ -205,6 +204,14 @@ impl OpenDoors {
             remaining = wait_for_connections(logger, remaining, what, grpc).await;
         }
         remaining
+    }
+
+    /// Closes the HTTP connections that are left. Requests of theirs that are executed are
+    /// cancelled.
+    pub(crate) fn close_http(&self) {
+        if let Some(http) = &self.http {
+            http.close();
+        }
     }
 
     /// Whether all responses are written, once every request has its response. They have a

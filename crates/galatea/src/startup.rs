@@ -171,6 +171,8 @@ async fn stop(
         let reason = "Exit timeout expired. Exiting immediately.";
         return Err(Failure::stop(reason));
     };
+    // Not before: what is executed at the timeout must not pass for finished.
+    doors.close_http();
     logger.info("All models are stopped and unloaded");
     if !doors.have_written().await {
         // Every admitted request has its response. A client that doesn't read it, or never
