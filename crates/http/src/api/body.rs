@@ -3,10 +3,12 @@
 use bytes::Bytes;
 use galatea_codec::http::{body_too_large, inflated_body_too_large};
 use galatea_gate::ledger::{Account, Exhausted};
+use galatea_infer::Status;
 use galatea_stdx::len64;
 use hyper::StatusCode;
 
 use super::Api;
+use super::inference::header_length;
 use crate::compression::BodyCoding;
 use crate::endpoint::Disconnected;
 use crate::http_response::{self, HttpResponse};
@@ -77,8 +79,7 @@ impl Api {
                 Ok(http_response::failure(&inflated_body_too_large(&self.limits)))
             }
             BodyError::TooLarge { length } => {
-                let is_raw = head.header_length == Some(b"0");
-                Ok(http_response::failure(&body_too_large(length, is_raw, &self.limits)))
+                Ok(http_response::failure(&self.too_large(head, length)))
             }
             BodyError::TooManyChunks => Ok(http_response::error(
                 StatusCode::BAD_REQUEST,
@@ -88,6 +89,15 @@ impl Api {
                     self.chunks_max
                 ),
             )),
+        }
+    }
+
+    /// The mistake of a request whose body of at least `length` bytes isn't read.
+    fn too_large(&self, head: &RequestHead<'_>, length: u64) -> Status {
+        match header_length(head, usize::try_from(length).unwrap_or(usize::MAX)) {
+            Ok(0) => body_too_large(length, true, &self.limits),
+            Ok(json_length) => body_too_large(len64(json_length), false, &self.limits),
+            Err(status) => status,
         }
     }
 }

@@ -10,6 +10,7 @@ use galatea_codec::http::{
 };
 use galatea_gate::ledger::Account;
 use galatea_infer::{CancelToken, Pass, Regions, ResponseSender, Status, api};
+use galatea_stdx::len64;
 use tokio::sync::oneshot;
 
 use super::Api;
@@ -55,7 +56,7 @@ impl Api {
             BodyCoding::Unknown => return Ok(http_response::unsupported_encoding()),
         };
         let measured = inflated.and_then(|body| {
-            let header_length = header_length(head, &body.bytes)?;
+            let header_length = header_length(head, body.bytes.len())?;
             Ok((body, header_length))
         });
         let (body, header_length) = match measured {
@@ -105,10 +106,13 @@ impl Api {
     /// The longest body of an inference request. Binary tensors count for the ledger alone, as
     /// in Triton; JSON, raw and inflated bodies have a limit.
     fn infer_bytes_max(&self, head: &RequestHead<'_>) -> u64 {
-        match (BodyCoding::of(head), head.header_length) {
-            (BodyCoding::Identity, Some(length)) if length != b"0" => u64::MAX,
-            _ => self.limits.input_bytes_max,
-        }
+        let limit = self.limits.input_bytes_max;
+        // What the header says beside the body's length is known before the body is read.
+        let has_tensors = BodyCoding::of(head) == BodyCoding::Identity
+            && head.header_length.is_some()
+            && header_length(head, usize::MAX)
+                .is_ok_and(|length| (1..=limit).contains(&len64(length)));
+        if has_tensors { u64::MAX } else { limit }
     }
 
     fn start_inference(
@@ -148,12 +152,12 @@ impl Api {
     }
 }
 
-/// The length of the JSON at the start of a body.
-fn header_length(head: &RequestHead<'_>, body: &[u8]) -> Result<usize, Status> {
+/// The length of the JSON at the start of a body of this length.
+pub(super) fn header_length(head: &RequestHead<'_>, body_length: usize) -> Result<usize, Status> {
     match (head.header_length, head.second_header_length) {
         (Some(first), Some(second)) => Err(two_header_lengths(first, second)),
-        (Some(value), None) => parse_header_length(value, body.len()),
-        (None, _) => Ok(body.len()),
+        (Some(value), None) => parse_header_length(value, body_length),
+        (None, _) => Ok(body_length),
     }
 }
 

@@ -108,6 +108,45 @@ fn a_body_beyond_the_limit_is_refused() {
     assert_eq!(server.fake.requests.load(Ordering::SeqCst), 2);
 }
 
+/// The limit holds whatever the header says, unless it says that JSON comes before tensors.
+#[test]
+fn a_header_that_means_no_tensors_lifts_no_limit() {
+    let server = small();
+    let parse = "Unable to parse Inference-Header-Content-Length, ";
+    let raw = "Raw input has a byte_size (";
+    for (headers, expected) in [
+        ("Inference-Header-Content-Length: 00\r\n", raw),
+        ("Inference-Header-Content-Length: +0x\r\n", raw),
+        ("Inference-Header-Content-Length: x\r\n", parse),
+        ("Inference-Header-Content-Length:\r\n", parse),
+        ("Inference-Header-Content-Length: -1\r\n", "inference header size should be in range"),
+        ("Inference-Header-Content-Length: 9999999999\r\n", parse),
+        ("Inference-Header-Content-Length: 1001\r\n", "request JSON size of 1001 bytes"),
+        ("Inference-Header-Content-Length: 7\r\nInference-Header-Content-Length: 8\r\n", parse),
+    ] {
+        // Served plainly, and by hyper.
+        for more in ["", "TE: trailers\r\n"] {
+            let head = format!("POST {INFER} HTTP/1.1\r\nHost: x\r\n{headers}{more}");
+            let check = |rest: &str| {
+                let mut client = server.connect();
+                client.send(format!("{head}{rest}"));
+                let response = client.response();
+                let text = response.text().trim_start_matches(r#"{"error":""#);
+                assert!(response.code == 400 && text.starts_with(expected), "{headers}: {text}");
+            };
+            // An announced length is refused before any of it is sent.
+            check(&format!("Expect: 100-continue\r\nContent-Length: {}\r\n\r\n", i64::MAX));
+            // Another as soon as the body exceeds the limit: its end never comes. Only two,
+            // because the server waits for more before it closes the connection.
+            if headers.ends_with(" 00\r\n") || headers.ends_with(" x\r\n") {
+                let chunk = " ".repeat(1100);
+                check(&format!("Transfer-Encoding: chunked\r\n\r\n44c\r\n{chunk}\r\n"));
+            }
+        }
+    }
+    assert_eq!(server.fake.requests.load(Ordering::SeqCst), 0);
+}
+
 #[test]
 fn a_refused_client_that_falls_silent_gets_its_response() {
     let server = small();
