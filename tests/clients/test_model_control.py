@@ -141,11 +141,9 @@ def test_unloads_with_parameters_of_a_wrong_type(
             'backend: "nothing" runtime: "libtriton_other.so"',
             "unable to find backend library 'libtriton_other.so' for model 'm', searched: ",
         ),
-        pytest.param(
+        (
             'backend: "nothing" runtime: "../libtriton_other.so"',
-            "backend library name '../libtriton_other.so' escapes backend directory '",
-            # Triton 2.51 looks for it.
-            marks=pytest.mark.galatea_only,
+            "unable to find backend library '../libtriton_other.so' for model 'm', searched: ",
         ),
         (
             'platform: "onnxruntim" default_model_filename: "model.onnx"',
@@ -173,9 +171,7 @@ def test_a_load_without_a_backend(
         assert reply.status == 400
         begin = "load failed for model 'm': version 1 is at UNAVAILABLE state: Invalid argument: "
         assert reply.error().startswith(begin + reason)
-        assert reply.error().endswith(
-            ("nothing' ;\n", "configuration.;\n", "check model config runtime field;\n")
-        )
+        assert reply.error().endswith(("nothing' ;\n", "configuration.;\n"))
 
 
 def test_a_star_loads_all_models(start_server: StartServer, tmp_path: pathlib.Path) -> None:

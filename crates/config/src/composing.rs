@@ -298,14 +298,18 @@ impl EnsembleCheck {
         let outputs: BTreeSet<usize> =
             self.outputs.iter().filter_map(|name| *sources.get(name.as_str())?).collect();
         if outputs.len() > 1 {
-            let text = format!(
-                "in ensemble {}, outputs of the ensemble originated from different decoupled \
-                 models",
-                self.name
-            );
-            self.report("output".to_owned(), text);
+            self.report("output".to_owned(), self.different_sources());
         }
         sources.values().any(Option::is_some)
+    }
+
+    /// Triton names the ensemble, whichever step it is. The path tells which.
+    fn different_sources(&self) -> String {
+        format!(
+            "in ensemble {0}, step of model '{0}' receives inputs originated from different \
+             decoupled models",
+            self.name
+        )
     }
 
     /// The decoupled step that a step's outputs originate from.
@@ -318,13 +322,7 @@ impl EnsembleCheck {
         let inputs: BTreeSet<usize> =
             inputs.filter_map(|tensor| *sources.get(tensor.as_str())?).collect();
         if inputs.len() > 1 {
-            let text = format!(
-                "in ensemble {}, step of model '{}' receives inputs originated from different \
-                 decoupled models",
-                self.name,
-                member.name()
-            );
-            self.report(member.path("input_map"), text);
+            self.report(member.path("input_map"), self.different_sources());
         }
         if member.model.decoupled { Some(member.index) } else { inputs.first().copied() }
     }

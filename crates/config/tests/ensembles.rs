@@ -215,7 +215,7 @@ fn responses_of_a_decoupled_model_may_be_combined_with_single_responses() {
 
 #[test]
 fn responses_of_different_decoupled_models_can_not_be_combined() {
-    let text = "ensemble_scheduling.step[2].input_map: in ensemble E, step of model 'pair' receives \
+    let text = "ensemble_scheduling.step[2].input_map: in ensemble E, step of model 'E' receives \
                 inputs originated from different decoupled models";
     check_refused(
         "4 | IN FP32 3 | OUT FP32 5",
@@ -230,8 +230,10 @@ fn responses_of_different_decoupled_models_can_not_be_combined() {
     check_refused(
         "4 | IN FP32 3 | A FP32 5; B FP32 5",
         &["stream X=IN > Y=A", "stream X=IN > Y=B"],
-        &["output: in ensemble E, outputs of the ensemble originated from different decoupled \
-           models"],
+        &[
+            "output: in ensemble E, step of model 'E' receives inputs originated from different decoupled \
+           models",
+        ],
     );
 }
 

@@ -70,15 +70,6 @@ impl BackendSearch<'_> {
         }
         let usual = library_name(self.backend);
         let name = if self.runtime.is_empty() { &usual } else { self.runtime };
-        if check_component("runtime", name).is_err() {
-            return Err(Status::invalid_argument(format!(
-                "backend library name '{}' escapes backend directory '{}', for model '{}', check \
-                 model config runtime field",
-                name.escape_debug(),
-                self.backend_directory.join(self.backend).display(),
-                self.model
-            )));
-        }
         let directories = self.directories();
         if let Some(found) = self.library(name, &directories)? {
             return Ok(found);
@@ -98,6 +89,16 @@ impl BackendSearch<'_> {
             directories.iter().map(|(place, _)| format!("'{}' ", place.display())).collect();
         Status::invalid_argument(format!(
             "unable to find backend library '{name}' for model '{}', searched: {searched}",
+            self.model
+        ))
+    }
+
+    fn escapes(&self, name: &str, directory: &Path) -> Status {
+        Status::invalid_argument(format!(
+            "backend library name '{}' escapes backend directory '{}', for model '{}', check model \
+             config runtime field",
+            name.escape_debug(),
+            directory.display(),
             self.model
         ))
     }
@@ -129,9 +130,13 @@ impl BackendSearch<'_> {
         directories: &[(PathBuf, bool)],
     ) -> Result<Option<BackendLibrary>, Status> {
         for (place, in_repository) in directories {
-            let library = place.join(name);
-            if !library.is_file() {
+            // Not `join`, for which a name that begins with a slash would be another place.
+            let library = PathBuf::from(format!("{}/{name}", place.display()));
+            if !library.exists() {
                 continue;
+            }
+            if leads_out(name, &library, place) {
+                return Err(self.escapes(name, place));
             }
             if *in_repository {
                 check_beneath(&library, self.files.model_path())?;
@@ -192,6 +197,17 @@ pub(crate) fn check_component(field: &str, name: &str) -> Result<(), Status> {
     )))
 }
 
+/// Whether the name leads to this file, which exists, and out of the directory. An operator's
+/// links lead where they lead.
+fn leads_out(name: &str, library: &Path, directory: &Path) -> bool {
+    let has_parent = Path::new(name).components().any(|one| one == Component::ParentDir);
+    let is_beneath = || match (fs::canonicalize(library), fs::canonicalize(directory)) {
+        (Ok(library), Ok(directory)) => library.starts_with(directory),
+        _ => false,
+    };
+    has_parent && !is_beneath()
+}
+
 /// Checks that a link in a repository does not lead out of its model.
 fn check_beneath(library: &Path, directory: &Path) -> Result<(), Status> {
     let real = |path: &Path| {
@@ -227,167 +243,4 @@ pub(crate) fn is_installed(backend: &str, backend_directory: &Path) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-    use crate::testing::{Files, Folder};
-
-    fn found(folder: &Folder, backend: &str, runtime: &str) -> Result<BackendLibrary, String> {
-        found_in(folder, backend, runtime, SearchScope::All)
-    }
-
-    fn found_in(
-        folder: &Folder,
-        backend: &str,
-        runtime: &str,
-        scope: SearchScope,
-    ) -> Result<BackendLibrary, String> {
-        let files = Files::new(&folder.path().join("models/m"), 1);
-        let backend_directory = folder.path().join("backends");
-        let search = BackendSearch {
-            backend,
-            runtime,
-            backend_directory: &backend_directory,
-            files: &files,
-            scope,
-            model: "m",
-        };
-        search.run().map_err(|status| status.message().to_owned())
-    }
-
-    fn check(folder: &Folder, backend: &str, runtime: &str, expected: &str) {
-        let found = found(folder, backend, runtime).unwrap();
-        assert_eq!(found.library, folder.path().join(expected), "{backend} {runtime}");
-    }
-
-    #[test]
-    fn the_nearest_library_wins() {
-        let folder = Folder::new();
-        folder.directory("models/m/1");
-        folder.file("backends/b/libtriton_b.so");
-        check(&folder, "b", "", "backends/b/libtriton_b.so");
-        folder.file("models/m/libtriton_b.so");
-        check(&folder, "b", "", "models/m/libtriton_b.so");
-        folder.file("models/m/1/libtriton_b.so");
-        check(&folder, "b", "", "models/m/1/libtriton_b.so");
-        folder.file("backends/b/libother.so");
-        check(&folder, "b", "libother.so", "backends/b/libother.so");
-        let error = found(&folder, "c", "").unwrap_err();
-        assert_eq!(
-            error,
-            "unable to find backend library for backend 'c', try specifying runtime on the model \
-             configuration."
-        );
-        let error = found(&folder, "c", "libx.so").unwrap_err();
-        assert!(error.starts_with("unable to find backend library 'libx.so' for model 'm'"));
-        let last = folder.path().join("backends/c");
-        assert!(error.ends_with(&format!(" '{}' ", last.display())), "{error}");
-    }
-
-    #[test]
-    fn libraries_from_clients_are_ignored() {
-        let folder = Folder::new();
-        folder.directory("models/m/1");
-        folder.file("models/m/libtriton_b.so");
-        folder.file("models/m/1/libtriton_b.so");
-        let scope = SearchScope::BackendDirectory;
-        let error = found_in(&folder, "b", "libtriton_b.so", scope).unwrap_err();
-        assert!(!error.contains("models"), "{error}");
-        folder.file("backends/b/libtriton_b.so");
-        let found = found_in(&folder, "b", "", SearchScope::BackendDirectory).unwrap();
-        assert_eq!(found.library, folder.path().join("backends/b/libtriton_b.so"));
-    }
-
-    #[test]
-    fn nothing_outside_the_directories_is_opened() {
-        let folder = Folder::new();
-        folder.directory("models/m/1");
-        folder.file("elsewhere/libtriton_b.so");
-        folder.file("elsewhere/libtriton_c.so");
-        for (backend, runtime) in [
-            ("../../elsewhere/b", ""),
-            ("b", "../libtriton_b.so"),
-            ("..", ""),
-            ("b", "/x"),
-            (".", ""),
-        ] {
-            let error = found(&folder, backend, runtime).unwrap_err();
-            let is_refused = error.starts_with("unable to find backend library for backend '")
-                || error.ends_with("', for model 'm', check model config runtime field");
-            assert!(is_refused, "{error}");
-        }
-        let link = folder.path().join("models/m/1/libtriton_b.so");
-        symlink(folder.path().join("elsewhere/libtriton_b.so"), link).unwrap();
-        assert!(found(&folder, "b", "").unwrap_err().contains("escapes the directory"));
-        // The operator may create links in the directory of backends.
-        folder.directory("backends/c");
-        let link = folder.path().join("backends/c/libtriton_c.so");
-        symlink(folder.path().join("elsewhere/libtriton_c.so"), link).unwrap();
-        check(&folder, "c", "", "backends/c/libtriton_c.so");
-    }
-
-    #[test]
-    fn a_backend_is_installed_if_its_directory_has_it() {
-        let folder = Folder::new();
-        folder.directory("backends/empty");
-        folder.file("backends/c/libtriton_c.so");
-        folder.file("backends/other/libtriton_c.so");
-        folder.file("backends/py/model.py");
-        let expected = [
-            ("c", true),
-            ("py", true),
-            ("other", false),
-            ("empty", false),
-            ("../backends/c", false),
-        ];
-        for (backend, is) in expected {
-            let directory = folder.path().join("backends");
-            assert_eq!(is_installed(backend, &directory), is, "{backend}");
-        }
-    }
-
-    #[test]
-    fn a_backend_may_be_written_in_python() {
-        let folder = Folder::new();
-        folder.directory("models/m/1");
-        folder.file("backends/b/model.py");
-        let error = found(&folder, "b", "").unwrap_err();
-        let places = ["models/m/1", "models/m", "backends/b", "backends/python"];
-        let places = places.map(|place| format!("'{}' ", folder.path().join(place).display()));
-        let expected = "unable to find backend library 'libtriton_python.so' for model 'm', \
-                        searched: ";
-        assert_eq!(error, format!("{expected}{}", places.concat()));
-        folder.file("backends/python/libtriton_python.so");
-        let of_b = found(&folder, "b", "").unwrap();
-        assert_eq!(of_b.directory, folder.path().join("backends/b"));
-        assert_eq!((of_b.settings_name.as_str(), of_b.runtime), ("python", Some("model.py")));
-        assert_eq!(of_b.environment, None);
-        check(&folder, "b", "model.py", "backends/python/libtriton_python.so");
-        let error = found(&folder, "c", "model.py").unwrap_err();
-        let path = folder.path().join("backends/c/model.py");
-        let expected = "unable to find Python backend based backend library 'model.py' for model \
-                        'm', searched: ";
-        assert_eq!(error, format!("{expected}'{}'", path.display()));
-    }
-
-    #[test]
-    fn a_backend_in_python_may_have_its_own_library_and_environment() {
-        let folder = Folder::new();
-        folder.directory("models/m/1");
-        folder.file("backends/b/model.py");
-        folder.file("backends/python/libtriton_python.so");
-        folder.file("backends/b/pb_exec_env_model.py.tar.gz");
-        let of_b = found(&folder, "b", "").unwrap();
-        let archive = folder.path().join("backends/b/pb_exec_env_model.py.tar.gz");
-        assert_eq!(of_b.environment, Some(archive));
-        for nearer in ["backends/b", "models/m", "models/m/1"] {
-            let library = format!("{nearer}/libtriton_python.so");
-            folder.file(&library);
-            check(&folder, "b", "", &library);
-            assert_eq!(found(&folder, "b", "").unwrap().directory, of_b.directory);
-        }
-        let installed = found_in(&folder, "b", "", SearchScope::BackendDirectory).unwrap();
-        assert_eq!(installed.library, folder.path().join("backends/b/libtriton_python.so"));
-    }
-}
+mod tests;
