@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import http.client
 import pathlib
 import subprocess
 
 import pytest
 
 from conftest import StartServer
-from server import Program, wait_until
+from server import Program, free_ports, wait_until
 
 RUN_SECONDS_MAX = 60
 
@@ -27,6 +29,46 @@ def test_help(program: Program) -> None:
     assert done.returncode == 0 or program.is_triton
     for flag in ("model-repository", "http-port", "grpc-port", "metrics-port", "log-verbose"):
         assert f"--{flag}" in text
+
+
+@pytest.mark.galatea_only
+def test_the_program_may_have_tritons_name(program: Program, tmp_path: pathlib.Path) -> None:
+    """A link with the name of Triton's program does what the program does."""
+    link = tmp_path / "tritonserver"
+    link.symlink_to(program.path)
+    renamed = dataclasses.replace(program, path=link)
+    for flags in [("--help",), ("--version",), ("--help=man",), ("check", str(tmp_path)), ("x",)]:
+        ours, theirs = run(program, *flags), run(renamed, *flags)
+        assert (ours.returncode, ours.stdout, ours.stderr) == (
+            theirs.returncode,
+            theirs.stdout,
+            theirs.stderr,
+        )
+    models = tmp_path / "models"
+    models.mkdir()
+    port = free_ports(1)[0]
+    command = renamed.command(
+        [f"--model-repository={models}", f"--http-port={port}", "--allow-grpc=false"]
+    )
+    with subprocess.Popen([*command, "--allow-metrics=false"], stderr=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL) as server:  # fmt: skip
+        try:
+            wait_until(lambda: is_ready(port), RUN_SECONDS_MAX, "the server is ready")
+        finally:
+            server.terminate()
+    assert server.returncode == 0
+
+
+def is_ready(port: int) -> bool:
+    """Whether a server on this port is ready."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=RUN_SECONDS_MAX)
+    try:
+        connection.request("GET", "/v2/health/ready")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
 
 
 @pytest.mark.parametrize(

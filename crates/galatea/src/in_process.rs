@@ -47,7 +47,7 @@ pub fn make_for_c(flags: &[String], reserved: &ReservedAddress) -> Result<(), St
 fn read(flags: &[String]) -> Result<Settings, Status> {
     match flags::parse(flags.iter().cloned(), &VertexAiVariables::default()) {
         Ok(Request::Serve(settings)) => Ok(*settings),
-        Ok(Request::Check(..) | Request::Help | Request::Version) => {
+        Ok(Request::Check(..) | Request::Help(_) | Request::Version) => {
             Err(Status::invalid_argument("the options ask for no server"))
         }
         Err(error) => Err(Status::invalid_argument(error.to_string())),

@@ -80,8 +80,8 @@ pub fn program() -> ExitCode {
             }
         }
         Ok(Request::Check(settings, format)) => check(*settings, format),
-        Ok(Request::Help) => {
-            print_line(&mut io::stdout(), flags::usage().trim_end());
+        Ok(Request::Help(form)) => {
+            print_line(&mut io::stdout(), flags::help(form).trim_end());
             ExitCode::SUCCESS
         }
         Ok(Request::Version) => {
@@ -94,7 +94,10 @@ pub fn program() -> ExitCode {
         }
         Err(error @ UsageError::Malformed(_)) => {
             // The error comes last, so that the usage text doesn't push it off the screen.
-            print_line(&mut io::stderr(), &format!("{}\n{error}", flags::usage()));
+            print_line(
+                &mut io::stderr(),
+                &format!("{}\n{error}", flags::help(flags::HelpForm::Text)),
+            );
             ExitCode::FAILURE
         }
     }

@@ -7,6 +7,7 @@
 //! | `serve` | example models and a server with them, ready to be asked |
 //! | `fetch-onnxruntime` | a pinned ONNX Runtime from PyPI; prints its path |
 //! | `arrows` | which crate may use what |
+//! | `flags` | the pages docs/flags.md and docs/galatea.1, from the flags of the server |
 //! | `headers` | the C headers, from the crate `abi` |
 //! | `fuzz` | the fuzz targets, each for half an hour |
 //! | `mutants` | planted bugs that the simulator must find |
@@ -21,6 +22,7 @@
 
 mod arrows;
 mod count;
+mod flags;
 mod fuzz;
 mod headers;
 mod left_out;
@@ -53,6 +55,7 @@ usage: cargo xtask TASK
                        GALATEA_ONNXRUNTIME_LIBRARY
   fetch-onnxruntime    download a pinned ONNX Runtime and print its path
   arrows               check which crate uses what
+  flags                write docs/flags.md and docs/galatea.1, from the flags of the server
   headers              write the C headers from the crate abi
   mutants              plant each listed bug in the scheduler; the simulator must find it
     --sample N         only N bugs, for a minute or two instead of more than an hour
@@ -86,6 +89,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
             Ok(())
         }
         ["arrows"] => arrows::run(),
+        ["flags"] => flags::run(),
         ["headers"] => headers::run(),
         ["fuzz", options @ ..] => fuzz::run(options),
         ["mutants", options @ ..] => mutants::run(options),

@@ -27,7 +27,7 @@ mod value;
 
 pub(crate) use parse::{Request, UsageError, parse};
 pub(crate) use settings::{BackendSetting, DoorSettings, Settings};
-pub(crate) use usage::usage;
+pub(crate) use usage::{HelpForm, help};
 
 use value::Refusal;
 

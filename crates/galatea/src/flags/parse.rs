@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use galatea_engine::ControlMode;
 
-use super::{Flag, Settings, flags, value::Refusal};
+use super::{Flag, HelpForm, Settings, flags, value::Refusal};
 use crate::check::ReportFormat;
 use crate::environment::VertexAiVariables;
 
@@ -16,8 +16,8 @@ pub(crate) enum Request {
     Serve(Box<Settings>),
     /// Check the settings' repositories.
     Check(Box<Settings>, ReportFormat),
-    /// Print the usage text.
-    Help,
+    /// Print what the flags mean.
+    Help(HelpForm),
     /// Print the version.
     Version,
 }
@@ -111,7 +111,7 @@ fn read(
             None => (option, None),
         };
         match full_name(name)? {
-            HELP => return Ok(Request::Help),
+            HELP => return Ok(Request::Help(HelpForm::named(value.as_deref()))),
             VERSION => return Ok(Request::Version),
             name => apply(&mut settings, name, value, &mut arguments)?,
         }

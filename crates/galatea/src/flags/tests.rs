@@ -77,7 +77,7 @@ fn a_name_may_be_cut_short_while_it_names_one_flag() {
     );
     assert_eq!(error(&["--exit-t=x"]), error(&["--exit-timeout-secs=x"]));
     assert_eq!(error(&["--=7"]), "Bad option: \"--\".\nunrecognized option");
-    assert!(matches!(parse_here([String::from("--hel")]), Ok(Request::Help)));
+    assert!(matches!(parse_here([String::from("--hel")]), Ok(Request::Help(HelpForm::Text))));
 }
 
 #[test]
@@ -468,13 +468,13 @@ fn a_deprecated_flag_gets_warnings_of_triton() {
 #[test]
 fn help_and_version_come_before_errors_that_follow() {
     let request = |argument: &str| parse_here([argument.to_owned(), String::from("--nonsense")]);
-    assert!(matches!(request("--help"), Ok(Request::Help)));
+    assert!(matches!(request("--help"), Ok(Request::Help(HelpForm::Text))));
     assert!(matches!(request("--version"), Ok(Request::Version)));
 }
 
 #[test]
 fn the_usage_names_every_flag_once_in_lines_of_a_readable_width() {
-    let usage = usage();
+    let usage = help(HelpForm::Text);
     for flag in flags() {
         let lines = usage.lines().filter(|line| {
             line.strip_prefix("  --").and_then(|line| line.split(' ').next()) == Some(flag.name)
