@@ -78,6 +78,8 @@ def programs(options: argparse.Namespace, work: pathlib.Path) -> list[Program]:
     galatea.append(f"--onnxruntime-library={options.onnxruntime_library}")
     galatea.append(f"--backend-directory={models.backends(work / 'backends', options.cc)}")
     galatea.append(f"--cache-directory={models.caches(work / 'caches', options.cc)}")
+    # The release of Triton that is measured allows it without a flag.
+    galatea.append("--allow-client-shm=true")
     found = [Program(report.OURS, tuple(galatea))]
     if options.triton:
         triton = shlex.split(options.triton)

@@ -163,11 +163,15 @@ def all_workloads() -> list[Workload]:
     loads += [
         dataclasses.replace(_identity("-16MiB", 16 * large, kind, 4), longer=2) for kind in both
     ]
-    loads.append(
+    loads += [
         dataclasses.replace(
-            _identity("-1MiB", large, "http", 32), name="identity-1MiB-shm-32", shared_memory=True
+            _identity("-1MiB", large, kind, clients),
+            name=f"identity-1MiB-shm-{kind}-{clients}",
+            shared_memory=True,
         )
-    )
+        for kind in both
+        for clients in (8, 32)
+    ]
     for model in ("simple", "mlp"):
         loads += [Load(f"{model}-{kind}-32", model, kind, 32) for kind in both]
     for model, count in ((STEP, 1), (THREE_STEPS, 3)):

@@ -496,3 +496,6 @@ fn quoted<'a>(names: impl Iterator<Item = &'a String>) -> String {
     let names: Vec<String> = names.map(|name| format!("'{name}'")).collect();
     format!("[{}]", names.join(","))
 }
+
+#[cfg(test)]
+mod tests;
