@@ -141,6 +141,10 @@ def invalid_arguments(program: Program) -> list[object]:
     results.append(program.metric(histogram, fresh))
     for args in (bounds, fresh):
         program.check_call("MetricArgsDelete", args)
+    results.append(program.call("MetricFamilyNew", byref(family), c_uint(GAUGE), b"c-wrong", b""))
+    clash = byref(family), c_uint(COUNTER), b"c_wrong", b""
+    results.append(program.call("MetricFamilyNew", *clash))
+    results.append(program.metric(gauge, None, **{"not-a-label": "x"}))
     for family in (gauge, histogram):
         program.check_call("MetricFamilyDelete", family)
     return results

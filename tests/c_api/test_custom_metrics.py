@@ -16,24 +16,27 @@ from implementations import Implementation
 HERE = pathlib.Path(__file__).resolve().parent
 
 COUNTER, GAUGE, HISTOGRAM = range(3)
-INVALID, UNSUPPORTED, INTERNAL = "Invalid argument", "Unsupported", "Internal"
 
 Results = dict[str, list[object]]
 
 
 @pytest.fixture(scope="module")
 def results(implementation: Implementation, repository: pathlib.Path) -> Results:
-    """The results of each case; errors are reduced to their codes."""
+    """The results of each case."""
     ended = implementation.run(HERE / "metrics.py", implementation.library, repository)
-    found = json.loads(ended.stdout.splitlines()[-1])
-    return {case: list(map(code, lines)) for case, lines in found.items()}
+    return json.loads(ended.stdout.splitlines()[-1])
 
 
-def code(line: object) -> object:
-    """An error's code, and anything else as it is."""
-    if isinstance(line, str) and line.startswith((INVALID, UNSUPPORTED, INTERNAL)):
-        return line.split(":")[0]
-    return line
+def unsupported(kind: str, function: str) -> str:
+    """The error of a function that a kind of metric doesn't have."""
+    return f"Unsupported: TRITONSERVER_METRIC_KIND_{kind} does not support {function}"
+
+
+FALLING = (
+    "Invalid argument: TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by "
+    "non-negative values."
+)
+NO_VALUE = unsupported("HISTOGRAM", "Value")
 
 
 def head(name: str, kind: str) -> list[str]:
@@ -45,8 +48,9 @@ def test_counters_grow_and_gauges_move(results: Results) -> None:
     level = 'c_level{place="here",side="left"} 8'
     assert results["numbers"] == [
         *[COUNTER, GAUGE] * 2,
-        *[None, 2.5, INVALID, 2.5, UNSUPPORTED, 2.5, UNSUPPORTED, 2.5],
-        *[None, 2.5, None, -1.5, None, 7.0, UNSUPPORTED, 7.0],
+        *[None, 2.5, FALLING, 2.5, unsupported("COUNTER", "Set"), 2.5],
+        *[unsupported("COUNTER", "Observe"), 2.5],
+        *[None, 2.5, None, -1.5, None, 7.0, unsupported("GAUGE", "Observe"), 7.0],
         *[None, 8.0],
         *[*head("c_count", "counter"), "c_count 2.5"],
         *[*head("c_level", "gauge"), level],
@@ -58,7 +62,8 @@ def test_counters_grow_and_gauges_move(results: Results) -> None:
 def test_histograms_count_observations(results: Results) -> None:
     assert results["histograms"] == [
         *[HISTOGRAM] * 2,
-        *[None, *[UNSUPPORTED] * 5],
+        *[None, NO_VALUE, unsupported("HISTOGRAM", "Increment"), NO_VALUE],
+        *[unsupported("HISTOGRAM", "Set"), NO_VALUE],
         *head("c_sizes", "histogram"),
         *[
             f'c_sizes_bucket{{place="here",le="{bound}"}} {count}'
@@ -70,13 +75,24 @@ def test_histograms_count_observations(results: Results) -> None:
 
 
 def test_invalid_arguments_create_nothing(results: Results) -> None:
-    """Unknown kinds, bounds of a gauge, and missing, null or unset bounds are refused."""
-    assert results["invalid_arguments"] == [INVALID] * 5
+    """Unknown kinds, bounds of a gauge, missing, null or unset bounds, and wrong names."""
+    texts = [
+        "Unsupported kind passed to MetricFamily constructor.",
+        "Unexpected args found in gauge Metric constructor.",
+        *["Bucket boundaries not found in Metric args."] * 2,
+        "Metric args not set to histogram kind.",
+        "Invalid metric name",
+        "Family name already exists with different type",
+        "Invalid label name",
+    ]
+    assert results["invalid_arguments"] == [f"Invalid argument: {text}" for text in texts]
 
 
 def test_a_family_is_not_deleted_before_its_metrics(results: Results) -> None:
     assert results["deletion_order"] == [
-        *[INTERNAL, None, 3.0],
+        "Internal: Must call MetricDelete on all dependent metrics before calling "
+        "MetricFamilyDelete.",
+        *[None, 3.0],
         *[*head("c_order", "gauge"), "c_order 3"],
         *[None, None],
     ]

@@ -23,6 +23,7 @@ from tritonclient.grpc import service_pb2
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from cases import CRASH, Case  # noqa: E402
+from metrics_cases import page  # noqa: E402
 from serving import serving  # noqa: E402
 from shared_memory_cases import RUN  # noqa: E402
 from suites import SUITES, Suite  # noqa: E402
@@ -150,15 +151,22 @@ def over_stream(channel: grpc.Channel, case: Case) -> dict[str, Any]:
     return result
 
 
-def exchange(
-    http_address: str, grpc_address: str, cases: Iterable[Case]
-) -> dict[str, dict[str, Any]]:
-    """Sends the cases, in order."""
+def over_metrics(address: str, case: Case) -> dict[str, Any]:
+    """Reads the metrics."""
+    reply = over_http(address, case)
+    return reply | {"text": page(reply["text"])}
+
+
+def exchange(addresses: tuple[str, str, str], cases: Iterable[Case]) -> dict[str, dict[str, Any]]:
+    """Sends the cases to the addresses of HTTP, gRPC and metrics, in order."""
+    http_address, grpc_address, metrics_address = addresses
     with grpc.insecure_channel(grpc_address) as channel:
 
         def send(case: Case) -> dict[str, Any]:
             if case.messages is not None:
                 return over_stream(channel, case)
+            if case.path == "/metrics":
+                return over_metrics(metrics_address, case)
             return over_grpc(channel, case) if case.rpc else over_http(http_address, case)
 
         return {case.name: send(case) for case in cases}
@@ -178,7 +186,7 @@ def responses_of(
             stack.enter_context(suite.surroundings(run))
             cases = [of_run(case, run) for case in cases]
         server = serving(command, models, suite.environment, is_triton)
-        responses = exchange(*stack.enter_context(server), cases)
+        responses = exchange(stack.enter_context(server), cases)
     return json.loads(json.dumps(responses).replace(run, RUN))
 
 

@@ -52,8 +52,8 @@ def serving(
     repository: pathlib.Path,
     environment: Mapping[str, str],
     is_triton: bool = False,
-) -> Iterator[tuple[str, str]]:
-    """A running server's addresses for HTTP and gRPC; ours has to exit with 0."""
+) -> Iterator[tuple[str, str, str]]:
+    """A running server's addresses for HTTP, gRPC and metrics; ours has to exit with 0."""
     http_port, grpc_port, metrics_port = free_ports(3)
     log = repository.with_suffix(".log")
     command = [
@@ -70,7 +70,9 @@ def serving(
     ):
         try:
             wait_ready(child, http_port, log)
-            yield f"127.0.0.1:{http_port}", f"127.0.0.1:{grpc_port}"
+            ports = http_port, grpc_port, metrics_port
+            http, grpc, metrics = (f"127.0.0.1:{port}" for port in ports)
+            yield http, grpc, metrics
         finally:
             child.terminate()
             code = child.wait(STOP_SECONDS_MAX)

@@ -17,6 +17,7 @@ import ensemble_cases  # noqa: E402
 import held_cases  # noqa: E402
 import log_cases  # noqa: E402
 import make_models  # noqa: E402
+import metrics_cases  # noqa: E402
 import refusal_cases  # noqa: E402
 import restriction_cases  # noqa: E402
 import sequence_cases  # noqa: E402
@@ -137,5 +138,12 @@ SUITES = {
         statistics_cases.batched_cases,
         {"TRITONSERVER_DELAY_SCHEDULER": "4"},
     ),
+    **{
+        f"metrics-{name}": Suite(
+            f"triton-2.51-metrics-{name}", metrics_cases.write_models, metrics_cases.cases,
+            flags=flags,
+        )
+        for name, flags in metrics_cases.SETTINGS.items()
+    },
     **{held.name: _held_suite(held) for held in held_cases.HELD},
 }

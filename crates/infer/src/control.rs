@@ -201,7 +201,7 @@ pub struct ModelStatistics {
     pub memory: Vec<MemoryUsage>,
     /// Failed requests by reason, in the order of [`FailureReason::ALL`].
     pub failures: [u64; 4],
-    /// Whether it uses the response cache.
+    /// Whether its configuration asks for the response cache.
     pub is_cached: bool,
     /// Requests waiting in the scheduler now.
     pub pending: u64,

@@ -42,8 +42,9 @@ impl MetricKind {
             TRITONSERVER_METRIC_KIND_COUNTER => Ok(Self::Counter),
             TRITONSERVER_METRIC_KIND_GAUGE => Ok(Self::Gauge),
             TRITONSERVER_METRIC_KIND_HISTOGRAM => Ok(Self::Histogram),
-            TRITONSERVER_MetricKind(other) => {
-                Err(Status::invalid_argument(format!("unknown kind of metric '{other}'")))
+            TRITONSERVER_MetricKind(_) => {
+                let text = "Unsupported kind passed to MetricFamily constructor.";
+                Err(Status::invalid_argument(text))
             }
         }
     }
@@ -59,9 +60,11 @@ impl MetricKind {
 
 impl MetricObject {
     /// The series, unless another thread deleted the family while this metric was made.
-    fn series(&self) -> Result<&Series, Status> {
+    fn series(&self, doing: &str) -> Result<&Series, Status> {
         if self.family.strong_count() == 0 {
-            return Err(Status::internal("the metric's family was deleted before it"));
+            return Err(Status::internal(format!(
+                "Could not {doing} metric value. Metric has been invalidated."
+            )));
         }
         Ok(&self.series)
     }
@@ -113,10 +116,10 @@ functions! {
         }
         let object = handle::borrow::<FamilyObject>(family, "family")?;
         if Arc::weak_count(&object.lifetime) > 0 {
-            return Err(Status::internal(format!(
-                "metric family '{}' can't be deleted before its metrics",
-                object.family.name
-            )));
+            return Err(Status::internal(
+                "Must call MetricDelete on all dependent metrics before calling \
+                 MetricFamilyDelete.",
+            ));
         }
         handle::delete::<FamilyObject>(family, "family")
     }
@@ -182,7 +185,7 @@ functions! {
         let object = handle::borrow::<ArgumentsObject>(args, "args")?;
         let bounds = object.bounds.lock("read the bounds").clone();
         let bounds = bounds.ok_or_else(|| {
-            Status::invalid_argument("args must be set to a histogram's buckets")
+            Status::invalid_argument("Metric args not set to histogram kind.")
         })?;
         new_metric(metric, family, labels, label_count, Some(&bounds))
     }
@@ -194,26 +197,26 @@ functions! {
 
     /// The value of a counter or a gauge.
     fn TRITONSERVER_MetricValue(metric: *mut TRITONSERVER_Metric, value: *mut f64) {
-        let found = handle::borrow::<MetricObject>(metric, "metric")?.series()?.value()?;
+        let found = handle::borrow::<MetricObject>(metric, "metric")?.series("get")?.value()?;
         pointer::write(value, found, "value")
     }
 
     /// Adds to a counter or a gauge.
     fn TRITONSERVER_MetricIncrement(metric: *mut TRITONSERVER_Metric, value: f64) {
         let object = handle::borrow::<MetricObject>(metric, "metric")?;
-        object.series()?.increment(object.kind, value)
+        object.series("increment")?.increment(object.kind, value)
     }
 
     /// Sets a gauge.
     fn TRITONSERVER_MetricSet(metric: *mut TRITONSERVER_Metric, value: f64) {
         let object = handle::borrow::<MetricObject>(metric, "metric")?;
-        object.series()?.set(object.kind, value)
+        object.series("set")?.set(object.kind, value)
     }
 
     /// Counts an observation in a histogram.
     fn TRITONSERVER_MetricObserve(metric: *mut TRITONSERVER_Metric, value: f64) {
         let object = handle::borrow::<MetricObject>(metric, "metric")?;
-        object.series()?.observe(object.kind, value)
+        object.series("set")?.observe(object.kind, value)
     }
 
     /// The kind that a metric has.
@@ -251,7 +254,11 @@ unsafe fn new_metric(
         // SAFETY: the caller promises parameters.
         let parameter = unsafe { handle::borrow::<ParameterObject>(*pointer, "a label")? };
         let ParameterContents::Value(ParameterValue::String(value)) = &parameter.value else {
-            let text = format!("label '{}' must be a string parameter", parameter.name);
+            let text = format!(
+                "Parameter [{}] must have a type of TRITONSERVER_PARAMETER_STRING to be added as \
+                 a label.",
+                parameter.name
+            );
             return Err(Status::invalid_argument(text));
         };
         pairs.push((parameter.name.clone(), value.clone()));

@@ -91,10 +91,7 @@ impl Registry {
     /// The family with this name. It is created if it doesn't exist.
     fn family(&self, kind: MetricKind, name: &str, help: &str) -> Result<Arc<Family>, Status> {
         if !is_name(name, true) {
-            return Err(Status::invalid_argument(format!(
-                "'{name}' can't be the name of a metric family: only letters, digits, '_' and \
-                 ':' make one, and no digit begins it"
-            )));
+            return Err(Status::invalid_argument("Invalid metric name"));
         }
         let mut families = self.0.lock("find a family");
         let family = families.entry(name.to_owned()).or_insert_with(|| {
@@ -102,9 +99,8 @@ impl Registry {
             Arc::new(Family { name, help, kind, series: Lock::default() })
         });
         if family.kind != kind {
-            return Err(Status::invalid_argument(format!(
-                "there is a metric family '{name}' of another kind"
-            )));
+            let text = "Family name already exists with different type";
+            return Err(Status::invalid_argument(text));
         }
         Ok(family.clone())
     }
@@ -136,13 +132,11 @@ impl Family {
         let value = match (self.kind, bounds) {
             (MetricKind::Counter | MetricKind::Gauge, None) => MetricValue::Number(0.0),
             (MetricKind::Histogram, Some(bounds)) => MetricValue::Histogram(Histogram::new(bounds)),
-            (MetricKind::Counter | MetricKind::Gauge, Some(_)) => {
-                return Err(Status::invalid_argument("only a histogram takes arguments"));
-            }
+            (MetricKind::Counter, Some(_)) => return Err(unexpected_arguments("counter")),
+            (MetricKind::Gauge, Some(_)) => return Err(unexpected_arguments("gauge")),
             (MetricKind::Histogram, None) => {
-                return Err(Status::invalid_argument(
-                    "a histogram needs arguments with its buckets",
-                ));
+                let text = "Bucket boundaries not found in Metric args.";
+                return Err(Status::invalid_argument(text));
             }
         };
         for (index, (name, _)) in labels.iter().enumerate() {
@@ -152,8 +146,7 @@ impl Family {
                 name.starts_with("__") || self.kind == MetricKind::Histogram && name == "le";
             let twice = labels.iter().take(index).any(|(other, _)| other == name);
             if !is_name(name, false) || reserved || twice {
-                let text = format!("'{name}' can't be the name of a label");
-                return Err(Status::invalid_argument(text));
+                return Err(Status::invalid_argument("Invalid label name"));
             }
         }
         let mut all = self.series.lock("find a series");
@@ -186,20 +179,23 @@ impl Series {
     fn value(&self) -> Result<f64, Status> {
         match &*self.0.lock("read a value") {
             MetricValue::Number(number) => Ok(*number),
-            MetricValue::Histogram(_) => Err(unsupported("histogram", "be read as one value")),
+            MetricValue::Histogram(_) => Err(unsupported(MetricKind::Histogram, "Value")),
         }
     }
 
     fn increment(&self, kind: MetricKind, by: f64) -> Result<(), Status> {
         match &mut *self.0.lock("increment a value") {
             MetricValue::Number(_) if kind == MetricKind::Counter && (by < 0.0 || by.is_nan()) => {
-                Err(Status::invalid_argument(format!("a counter can't be incremented by {by}")))
+                Err(Status::invalid_argument(
+                    "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by \
+                     non-negative values.",
+                ))
             }
             MetricValue::Number(number) => {
                 *number += by;
                 Ok(())
             }
-            MetricValue::Histogram(_) => Err(unsupported("histogram", "be incremented")),
+            MetricValue::Histogram(_) => Err(unsupported(MetricKind::Histogram, "Increment")),
         }
     }
 
@@ -209,8 +205,9 @@ impl Series {
                 *number = value;
                 Ok(())
             }
-            (MetricValue::Number(_), _) => Err(unsupported("counter", "be set")),
-            (MetricValue::Histogram(_), _) => Err(unsupported("histogram", "be set")),
+            (MetricValue::Number(_) | MetricValue::Histogram(_), kind) => {
+                Err(unsupported(kind, "Set"))
+            }
         }
     }
 
@@ -220,14 +217,23 @@ impl Series {
                 histogram.observe(value);
                 Ok(())
             }
-            (MetricValue::Number(_), MetricKind::Counter) => Err(unsupported("counter", "observe")),
-            (MetricValue::Number(_), _) => Err(unsupported("gauge", "observe")),
+            (MetricValue::Number(_), kind) => Err(unsupported(kind, "Observe")),
         }
     }
 }
 
-fn unsupported(kind: &str, what: &str) -> Status {
-    Status::unsupported(format!("a {kind} can't {what}"))
+/// The texts of these errors are Triton's.
+fn unsupported(kind: MetricKind, what: &str) -> Status {
+    let name = match kind {
+        MetricKind::Counter => "COUNTER",
+        MetricKind::Gauge => "GAUGE",
+        MetricKind::Histogram => "HISTOGRAM",
+    };
+    Status::unsupported(format!("TRITONSERVER_METRIC_KIND_{name} does not support {what}"))
+}
+
+fn unexpected_arguments(kind: &str) -> Status {
+    Status::invalid_argument(format!("Unexpected args found in {kind} Metric constructor."))
 }
 
 #[cfg(test)]

@@ -376,8 +376,8 @@ impl Loader {
                 spec.name
             )));
         }
-        let is_cached = self.cache.is_some() && spec.response_cache;
-        Ok(Statistics::new(&self.measurements, bounds, is_cached))
+        // As in Triton, whether or not the server has a cache.
+        Ok(Statistics::new(&self.measurements, bounds, spec.response_cache))
     }
 
     /// The cache is used if both the server and the model are configured for it.

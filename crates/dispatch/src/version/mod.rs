@@ -290,7 +290,7 @@ impl LoadedModel {
             responses: counters.responses(),
             memory: self.model.memory_usage(),
             failures: counters.failures(),
-            is_cached: self.cache.is_some(),
+            is_cached: self.spec.response_cache,
             pending: len64(self.dispatcher.queued()),
             held_bytes: counters.model_bytes.held(),
             load_duration: self.load_duration,
