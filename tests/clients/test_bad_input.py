@@ -324,7 +324,7 @@ def test_deep_nesting(
     ("path", "status", "text"),
     [
         ("/v2/repository/index", 400, "JSON nesting depth exceeds maximum allowed limit (100)"),
-        ("/v2/models/simple/generate", 501, "generate extension is not available"),
+        ("/v2/models/simple/generate", 400, "JSON nesting depth exceeds maximum allowed limit (100)"),
         ("/v2/logging", 400, "JSON nesting depth exceeds maximum allowed limit (100)"),
         ("/v2/trace/setting", 501, "trace extension is not available"),
     ],

@@ -212,8 +212,8 @@ def test_config_over_grpc(
         "",
         "/config",
         "/infer",
-        pytest.param("/generate", marks=pytest.mark.not_yet),
-        pytest.param("/generate_stream", marks=pytest.mark.not_yet),
+        "/generate",
+        "/generate_stream",
     ],
 )
 def test_unknown_model_is_404(server: Server, operation: str) -> None:

@@ -25,17 +25,6 @@ def test_extensions(server: Server) -> None:
     assert LACKING.isdisjoint(server.get("/v2").json()["extensions"])
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/v2/models/identity_fp32/generate", "/v2/models/identity_fp32/generate_stream"],
-)
-def test_generate(server: Server, path: str) -> None:
-    """The generate extension."""
-    reply = server.request("POST", path, b'{"INPUT0":[1]}')
-    assert reply.status == 501
-    assert "generate" in reply.error()
-
-
 @pytest.mark.parametrize("path", ["/v2/trace/setting"])
 def test_settings_while_running(server: Server, path: str) -> None:
     """The trace extension."""

@@ -39,6 +39,8 @@ class Case:
     ours_headers: str = ""
     #: Whether outputs may come in any order, as those of Triton's ensembles do.
     any_order: bool = False
+    #: Whether the body is compared as text: to the byte, with the order of members.
+    as_text: bool = False
 
 
 #: The reason of cases that end Triton's process; they are not sent to it.

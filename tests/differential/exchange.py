@@ -92,7 +92,10 @@ def over_http(address: str, case: Case) -> dict[str, Any]:
             body = inflated(headers["content-encoding"], body)
         # The type of an empty body has no meaning.
         kept = {k: headers[k] for k in KEPT_HEADERS if k in headers and body}
-        return {"status": response.status, "headers": kept} | body_parts(headers, body)
+        reply = {"status": response.status, "headers": kept}
+        if case.as_text:
+            return reply | {"text": body.decode(errors="backslashreplace")}
+        return reply | body_parts(headers, body)
     except (OSError, http.client.HTTPException) as error:
         return {"status": f"no response: {type(error).__name__}"}
     finally:

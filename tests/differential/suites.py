@@ -14,6 +14,7 @@ import classification_cases  # noqa: E402
 import compression_cases  # noqa: E402
 import configuration_cases  # noqa: E402
 import ensemble_cases  # noqa: E402
+import generate_cases  # noqa: E402
 import held_cases  # noqa: E402
 import log_cases  # noqa: E402
 import make_models  # noqa: E402
@@ -125,6 +126,11 @@ SUITES = {
         "triton-2.51-compression",
         compression_cases.write_models,
         compression_cases.compression_cases,
+    ),
+    "generate": Suite(
+        "triton-2.51-generate",
+        generate_cases.write_models,
+        generate_cases.generate_cases,
     ),
     "statistics": Suite(
         "triton-2.51-statistics",

@@ -135,6 +135,16 @@ impl Limits {
     pub const REPOSITORY_CALLS_MAX: usize = 64;
     /// The maximum number of repository indexes that a door makes at a time.
     pub const REPOSITORY_INDEXES_MAX: usize = 8;
+    /// How many bytes of the events of a generate request may wait until its client reads
+    /// before its model pauses.
+    ///
+    /// Beside them the system has some in the socket's buffer. Tokens take a hundred bytes.
+    pub const EVENT_STREAM_BYTES_MAX: usize = 4 << 20;
+    /// The same as a number of events.
+    pub const EVENT_STREAM_EVENTS_MAX: usize = 4096;
+    /// How many bytes of such events may wait at all, for models that don't pause. The
+    /// connection is closed by the event that comes then.
+    pub const EVENT_STREAM_BYTES_LOST: usize = 256 << 20;
     /// The maximum number of files that come with a request to load a model.
     pub const LOAD_FILES_MAX: usize = 4096;
     /// The maximum number of directories on the path of such a file. Each is created.

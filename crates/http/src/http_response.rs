@@ -1,8 +1,7 @@
 //! HTTP responses.
 
-use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use galatea_codec::http::{EncodedResponse, encode_error};
@@ -19,6 +18,8 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 use smallvec::SmallVec;
 
+use crate::event_stream::{EventStream, EventsLost};
+
 /// The header with the length of the JSON before binary tensors.
 pub(crate) const HEADER_LENGTH: HeaderName =
     HeaderName::from_static("inference-header-content-length");
@@ -26,11 +27,13 @@ pub(crate) const HEADER_LENGTH: HeaderName =
 const JSON: &str = "application/json";
 const PLAIN: &str = "text/plain";
 const OCTETS: &str = "application/octet-stream";
+const EVENTS: &str = "text/event-stream; charset=utf-8";
 
-/// The chunks of a body, sent one after the other without copying.
+/// The chunks of a body, sent one after the other without copying, and then its events.
 pub(crate) struct ResponseBody {
     chunks: smallvec::IntoIter<[Bytes; 2]>,
     remaining: u64,
+    events: Option<EventStream>,
     /// Called when hyper has taken all of it, or drops it.
     taken: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -44,34 +47,47 @@ impl Drop for ResponseBody {
 }
 
 impl ResponseBody {
-    fn new(chunks: SmallVec<[Bytes; 2]>, taken: impl FnOnce() + Send + 'static) -> Self {
+    fn new(
+        chunks: SmallVec<[Bytes; 2]>,
+        events: Option<EventStream>,
+        taken: impl FnOnce() + Send + 'static,
+    ) -> Self {
         let lengths = chunks.iter().map(|chunk| len64(chunk.len()));
         let remaining = lengths.fold(0, u64::saturating_add);
-        Self { chunks: chunks.into_iter(), remaining, taken: Some(Box::new(taken)) }
+        Self { chunks: chunks.into_iter(), remaining, events, taken: Some(Box::new(taken)) }
     }
 }
 
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = EventsLost;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, EventsLost>>> {
         let chunk = self.chunks.find(|chunk| !chunk.is_empty());
         if let Some(chunk) = &chunk {
             self.remaining = self.remaining.saturating_sub(len64(chunk.len()));
         }
-        Poll::Ready(chunk.map(|chunk| Ok(Frame::data(chunk))))
+        match (chunk, &mut self.events) {
+            (None, Some(events)) => {
+                let event = ready!(events.poll_next(context));
+                Poll::Ready(event.map(|event| event.map(Frame::data)))
+            }
+            (chunk, _) => Poll::Ready(chunk.map(|chunk| Ok(Frame::data(chunk)))),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.remaining == 0
+        self.remaining == 0 && self.events.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.remaining)
+        match &self.events {
+            None => SizeHint::with_exact(self.remaining),
+            Some(_) => SizeHint::default(),
+        }
     }
 }
 
@@ -91,6 +107,8 @@ pub(crate) struct HttpResponse {
     pub(crate) closes: bool,
     /// The body, in order.
     pub(crate) chunks: SmallVec<[Bytes; 2]>,
+    /// What follows, of unknown length.
+    pub(crate) events: Option<EventStream>,
 }
 
 impl HttpResponse {
@@ -106,6 +124,7 @@ impl HttpResponse {
             retry_after_secs: None,
             closes: false,
             chunks,
+            events: None,
         }
     }
 
@@ -114,7 +133,7 @@ impl HttpResponse {
         self,
         taken: impl FnOnce() + Send + 'static,
     ) -> Response<ResponseBody> {
-        let mut response = Response::new(ResponseBody::new(self.chunks, taken));
+        let mut response = Response::new(ResponseBody::new(self.chunks, self.events, taken));
         *response.status_mut() = self.code;
         let reason = reason(self.code);
         if self.code.canonical_reason() != Some(reason) {
@@ -156,6 +175,17 @@ pub(crate) fn done() -> HttpResponse {
 /// A JSON document.
 pub(crate) fn json(document: impl Into<Bytes>) -> HttpResponse {
     HttpResponse::new(StatusCode::OK, Some(JSON), document.into())
+}
+
+/// A JSON document with this code.
+pub(crate) fn document(code: StatusCode, document: Bytes) -> HttpResponse {
+    HttpResponse::new(code, Some(JSON), document)
+}
+
+/// Server-sent events.
+pub(crate) fn events(code: StatusCode, events: EventStream) -> HttpResponse {
+    let response = HttpResponse::new(code, Some(EVENTS), Bytes::new());
+    HttpResponse { events: Some(events), ..response }
 }
 
 /// Text of another type.
@@ -224,6 +254,7 @@ pub(crate) fn inference(encoded: EncodedResponse) -> HttpResponse {
         retry_after_secs: None,
         closes: false,
         chunks: encoded.chunks,
+        events: None,
     }
 }
 

@@ -52,6 +52,8 @@ mod charged_buffer;
 mod compression;
 mod connection;
 mod endpoint;
+mod event_queue;
+mod event_stream;
 mod guard;
 mod http_response;
 mod hyper_stream;

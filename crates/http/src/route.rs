@@ -28,7 +28,10 @@ pub(crate) enum Route<'a> {
 pub(crate) enum ModelAction {
     Metadata,
     Infer,
+    /// A single response as flat JSON.
     Generate,
+    /// Any number of them as events.
+    GenerateStream,
     Ready,
     Config,
     Statistics,
@@ -40,7 +43,7 @@ impl ModelAction {
     const fn category(self) -> Category {
         match self {
             Self::Metadata => Category::Metadata,
-            Self::Infer | Self::Generate => Category::Inference,
+            Self::Infer | Self::Generate | Self::GenerateStream => Category::Inference,
             Self::Ready => Category::Health,
             Self::Config => Category::ModelConfig,
             Self::Statistics | Self::Scheduler => Category::Statistics,
@@ -106,7 +109,9 @@ impl<'a> Route<'a> {
                 method == Method::GET
             }
             Self::Model { action, .. } => match action {
-                ModelAction::Infer | ModelAction::Generate => method == Method::POST,
+                ModelAction::Infer | ModelAction::Generate | ModelAction::GenerateStream => {
+                    method == Method::POST
+                }
                 ModelAction::Metadata
                 | ModelAction::Ready
                 | ModelAction::Config
@@ -144,7 +149,8 @@ fn model(rest: &str) -> Option<Route<'_>> {
     let action = match rest {
         None => ModelAction::Metadata,
         Some("infer") => ModelAction::Infer,
-        Some("generate" | "generate_stream") => ModelAction::Generate,
+        Some("generate") => ModelAction::Generate,
+        Some("generate_stream") => ModelAction::GenerateStream,
         Some("ready") => ModelAction::Ready,
         Some("config") => ModelAction::Config,
         Some("stats") => ModelAction::Statistics,
@@ -235,7 +241,8 @@ mod tests {
         check("/v2/models/m/infer", &of("m", "", "Infer"));
         check("/v2/models/m/versions/3/infer", &of("m", "3", "Infer"));
         check("/v2/models/m/generate", &of("m", "", "Generate"));
-        check("/v2/models/m/generate_stream", &of("m", "", "Generate"));
+        check("/v2/models/m/generate_stream", &of("m", "", "GenerateStream"));
+        check("/v2/models/m/versions/3/generate_stream", &of("m", "3", "GenerateStream"));
         check("/v2/models/m/versions/12/ready", &of("m", "12", "Ready"));
         check("/v2/models/m/config", &of("m", "", "Config"));
         check("/v2/models/m/stats", &of("m", "", "Statistics"));

@@ -66,7 +66,7 @@ pub fn decode_infer(
     Ok((request, encoding.replacing(ReplacedOutputs::new(classification, regions))))
 }
 
-fn check_json_size(length: usize, limits: &Limits) -> Result<(), Status> {
+pub(super) fn check_json_size(length: usize, limits: &Limits) -> Result<(), Status> {
     let length = u64::try_from(length).unwrap_or(u64::MAX);
     if length <= limits.input_bytes_max {
         return Ok(());

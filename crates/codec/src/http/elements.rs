@@ -168,6 +168,18 @@ fn read_byte_strings(
     name: &str,
     bounds: &DecodeBounds<'_>,
 ) -> Result<ChargedVec, Status> {
+    read_strings(reader, bounds, |length| {
+        check_limit(name, u64::try_from(length).unwrap_or(u64::MAX), bounds.limits)
+    })
+}
+
+/// Reads strings, in arrays or not, into the bytes of a tensor. `check` gets the number of
+/// bytes before each string is added.
+pub(super) fn read_strings(
+    reader: &mut JsonReader<'_>,
+    bounds: &DecodeBounds<'_>,
+    check: impl Fn(usize) -> Result<(), Status>,
+) -> Result<ChargedVec, Status> {
     let mut charged = ChargedVec::default();
     let mut strings: u64 = 0;
     walk_leaves(reader, |reader, depth| {
@@ -187,7 +199,7 @@ fn read_byte_strings(
             return Err(too_many_strings());
         }
         let length = charged.len().saturating_add(element.len()).saturating_add(size_of::<u32>());
-        check_limit(name, u64::try_from(length).unwrap_or(u64::MAX), bounds.limits)?;
+        check(length)?;
         charged.reserve(length, bounds.account)?;
         push_bytes_element(charged.bytes_mut(), &element)
             .map_err(|error| Status::invalid_argument(error.to_string()))

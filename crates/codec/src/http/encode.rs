@@ -91,7 +91,7 @@ fn encode(
 }
 
 /// Estimates the length of the JSON; seldom too small.
-fn estimate(response: &InferenceResponse, encoding: &OutputEncoding) -> usize {
+pub(super) fn estimate(response: &InferenceResponse, encoding: &OutputEncoding) -> usize {
     let text =
         response.outputs.iter().filter(|output| encoding.form(&output.name) == OutputForm::Json);
     let bytes = text.fold(0_usize, |sum, output| sum.saturating_add(output.data.len()));
@@ -109,14 +109,18 @@ fn push_parameters(json: &mut Vec<u8>, parameters: &[Parameter]) {
         }
         push_string(json, parameter.name.as_bytes());
         json.push(b':');
-        match &parameter.value {
-            ParameterValue::Bool(value) => push_bool(json, *value),
-            ParameterValue::Int64(value) => push_signed(json, *value),
-            ParameterValue::Double(value) => push_double(json, *value),
-            ParameterValue::String(value) => push_string(json, value.as_bytes()),
-        }
+        push_parameter_value(json, &parameter.value);
     }
     json.push(b'}');
+}
+
+pub(super) fn push_parameter_value(json: &mut Vec<u8>, value: &ParameterValue) {
+    match value {
+        ParameterValue::Bool(value) => push_bool(json, *value),
+        ParameterValue::Int64(value) => push_signed(json, *value),
+        ParameterValue::Double(value) => push_double(json, *value),
+        ParameterValue::String(value) => push_string(json, value.as_bytes()),
+    }
 }
 
 fn push_bool(json: &mut Vec<u8>, value: bool) {
@@ -168,7 +172,11 @@ fn push_shape(json: &mut Vec<u8>, shape: &Shape) {
     json.push(b']');
 }
 
-fn push_elements(json: &mut Vec<u8>, output: &OutputTensor, data: &[u8]) -> Result<(), Status> {
+pub(super) fn push_elements(
+    json: &mut Vec<u8>,
+    output: &OutputTensor,
+    data: &[u8],
+) -> Result<(), Status> {
     if output.datatype == DataType::Bytes {
         return push_byte_strings(json, output, data);
     }

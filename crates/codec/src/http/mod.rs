@@ -34,6 +34,7 @@ mod elements;
 mod encode;
 mod errors;
 mod fields;
+mod generate;
 mod header;
 mod input;
 mod json;
@@ -58,6 +59,7 @@ pub use documents::{
 };
 pub use encode::{EncodedResponse, encode_infer_response};
 pub use errors::{body_too_large, check_stream_end, inflated_body_too_large, nothing_to_inflate};
+pub use generate::{GenerateForm, decode_generate, encode_generate, encode_generate_error};
 pub use header::parse_header_length;
 pub use log::{decode_log_request, encode_log_settings};
 pub use output::{OutputEncoding, OutputForm};

@@ -89,7 +89,10 @@ fn correlation_id(reader: &mut JsonReader<'_>) -> Result<CorrelationId, Status> 
     }
 }
 
-fn custom_value(reader: &mut JsonReader<'_>, name: &str) -> Result<ParameterValue, Status> {
+pub(super) fn custom_value(
+    reader: &mut JsonReader<'_>,
+    name: &str,
+) -> Result<ParameterValue, Status> {
     match reader.value_type()? {
         JsonType::String => Ok(ParameterValue::String(reader.text()?.into_owned())),
         JsonType::Bool => Ok(ParameterValue::Bool(reader.boolean()?)),

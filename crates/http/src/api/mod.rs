@@ -2,6 +2,7 @@
 
 mod body;
 mod document;
+mod generate;
 mod inference;
 mod regions;
 
@@ -24,6 +25,7 @@ use galatea_infer::{
 use hyper::{Method, StatusCode};
 
 use self::document::Document;
+use self::generate::NamedModel;
 use self::regions::RegionRequest;
 use crate::body_drain::BodyDrain;
 use crate::compression::Compression;
@@ -138,6 +140,16 @@ impl Api {
         match route {
             Route::Model { name, version, action: ModelAction::Infer } => match admission.pass() {
                 Ok(pass) => self.infer(pass, head, body, name, version).await,
+                Err(mistake) => Ok(http_response::failure(&mistake.into())),
+            },
+            Route::Model {
+                name,
+                version,
+                action: action @ (ModelAction::Generate | ModelAction::GenerateStream),
+            } => match admission.pass() {
+                Ok(pass) => {
+                    self.generate(pass, head, body, NamedModel { name, version }, action).await
+                }
                 Err(mistake) => Ok(http_response::failure(&mistake.into())),
             },
             Route::RepositoryIndex { .. } | Route::Load { .. } | Route::Unload { .. } => {
@@ -296,10 +308,11 @@ impl Api {
                 let statistics = self.control.statistics(admission.pass()?, Some(name), version)?;
                 Ok(http_response::json(encode_statistics(&statistics)))
             }
-            ModelAction::Generate => {
-                Err(Status::unsupported("the generate extension is not available in this server"))
-            }
-            ModelAction::Ready | ModelAction::Scheduler | ModelAction::Infer => {
+            ModelAction::Ready
+            | ModelAction::Scheduler
+            | ModelAction::Infer
+            | ModelAction::Generate
+            | ModelAction::GenerateStream => {
                 Err(Status::internal("a model's request was taken for another"))
             }
         }

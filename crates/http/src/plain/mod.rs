@@ -14,12 +14,13 @@
 //! - `head.rs`, `body.rs`, `chunked_body.rs`, `chunks.rs`: the parts of a request
 //! - `client_watch.rs`: notices a client that disconnects before it has its response
 //! - `time_slice.rs`: how long a connection may keep its thread
-//! - `writer.rs`: writes responses
+//! - `writer.rs`, `event_writer.rs`: write responses
 
 mod body;
 mod chunked_body;
 mod chunks;
 mod client_watch;
+mod event_writer;
 mod head;
 mod receive_buffer;
 mod session;

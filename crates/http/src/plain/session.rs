@@ -18,11 +18,13 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use super::body::PlainBody;
 use super::chunked_body::ChunkedBody;
 use super::client_watch::{ClientWatch, WatchedResponse};
+use super::event_writer::{Watched, write_events};
 use super::head::{self, Framing, Parsed, PlainHead};
 use super::receive_buffer::{RECEIVE_BYTES, ReceiveBuffer};
 use super::time_slice::TimeSlice;
 use super::writer::ResponseWriter;
 use crate::endpoint::Endpoint;
+use crate::event_stream::EventStream;
 use crate::http_response::{self, HttpResponse};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
@@ -214,11 +216,15 @@ impl<E: Endpoint> Session<'_, E> {
 
     /// Leaves the request behind and writes its response.
     async fn settle(&mut self, exchange: Exchange) -> Next {
-        let Exchange { response, sent, rest } = exchange;
+        let Exchange { mut response, sent, rest } = exchange;
         self.buffer.consume(rest.consumed);
         self.buffer.push(&rest.behind_body);
         let closes = response.closes || !rest.keeps_alive || !rest.is_whole;
-        match self.write(&response, sent, closes).await {
+        let next = match response.events.take() {
+            None => self.write(&response, sent, closes).await,
+            Some(events) => self.write_events(&response, events, sent, closes).await,
+        };
+        match next {
             Next::Close if !rest.is_whole => Next::Linger,
             next => next,
         }
@@ -229,6 +235,23 @@ impl<E: Endpoint> Session<'_, E> {
         while let Ok(1..) = self.buffer.receive(&mut self.read).await {
             let received = self.buffer.unread().len();
             self.buffer.consume(received);
+        }
+    }
+
+    async fn write_events(
+        &mut self,
+        response: &HttpResponse,
+        events: EventStream,
+        sent: usize,
+        closes: bool,
+    ) -> Next {
+        let stream = self.write.as_ref();
+        let head = self.writer.events_head(response, sent, closes);
+        // A client of which an early byte had to be sent sends no more.
+        let watched = if sent > 0 { Watched::Reset } else { Watched::End };
+        match write_events(stream, self.activity, head, events, watched).await {
+            Ok(()) if !closes => Next::KeepAlive,
+            Ok(()) | Err(_) => Next::Close,
         }
     }
 

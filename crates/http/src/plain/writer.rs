@@ -43,7 +43,7 @@ impl ResponseWriter {
     ) -> io::Result<()> {
         let length = response.chunks.iter().map(Bytes::len).fold(0, usize::saturating_add);
         self.buffer.clear();
-        self.push_head(response, length, closes);
+        self.push_head(response, Some(length), closes);
         if length <= COPIED_BYTES_MAX {
             response.chunks.iter().for_each(|chunk| self.buffer.extend_from_slice(chunk));
             return write(stream, activity, unsent(&self.buffer, sent), &[]).await;
@@ -51,8 +51,23 @@ impl ResponseWriter {
         write(stream, activity, unsent(&self.buffer, sent), &response.chunks).await
     }
 
-    /// Writes the head as hyper does, so that responses don't depend on what served them.
-    fn push_head(&mut self, response: &HttpResponse, length: usize, closes: bool) {
+    /// The head of a response whose body is events, except for the `sent` bytes that the client
+    /// has already. The events may be gathered behind it.
+    pub(super) fn events_head(
+        &mut self,
+        response: &HttpResponse,
+        sent: usize,
+        closes: bool,
+    ) -> &mut Vec<u8> {
+        self.buffer.clear();
+        self.push_head(response, None, closes);
+        self.buffer.drain(..sent.min(self.buffer.len()));
+        &mut self.buffer
+    }
+
+    /// Writes the head as hyper does, so that responses don't depend on what served them. A
+    /// body without a length is sent in chunks.
+    fn push_head(&mut self, response: &HttpResponse, length: Option<usize>, closes: bool) {
         let mut digits = itoa::Buffer::new();
         let mut push = |parts: &[&str]| {
             parts.iter().for_each(|part| self.buffer.extend_from_slice(part.as_bytes()));
@@ -80,7 +95,10 @@ impl ResponseWriter {
         if closes {
             push(&["Connection: close\r\n"]);
         }
-        push(&["Content-Length: ", digits.format(length), "\r\nDate: "]);
+        match length {
+            Some(length) => push(&["Content-Length: ", digits.format(length), "\r\nDate: "]),
+            None => push(&["Transfer-Encoding: chunked\r\nDate: "]),
+        }
         push(&[self.date.text(SystemTime::now()), "\r\n\r\n"]);
     }
 }
@@ -114,7 +132,7 @@ fn unsent(bytes: &[u8], sent: usize) -> &[u8] {
 }
 
 /// Writes `first` and then the `others`, without copying.
-async fn write(
+pub(super) async fn write(
     stream: &TcpStream,
     activity: &Activity,
     first: &[u8],

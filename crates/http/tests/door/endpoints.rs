@@ -194,8 +194,6 @@ fn extensions_that_are_not_offered_are_refused() {
         assert_eq!(response.code, 501, "{path}");
         assert!(response.text().contains(expected), "{path}: {}", response.text());
     };
-    check("POST", "/v2/models/echo/generate", "generate extension is not available");
-    check("POST", "/v2/models/echo/generate_stream", "generate extension is not available");
     check("GET", "/v2/trace/setting", "trace extension is not available");
     check("POST", "/v2/models/echo/trace/setting", "trace extension is not available");
     for kind in ["system", "cuda"] {

@@ -198,6 +198,25 @@ impl Client {
         Some(response)
     }
 
+    /// The next chunk of a chunked body; `None` behind the last.
+    pub(crate) fn chunk(&mut self) -> Option<String> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        let length = usize::from_str_radix(line.trim_end(), 16).expect("no size of a chunk");
+        let mut bytes = vec![0; length + 2];
+        self.stream.read_exact(&mut bytes).unwrap();
+        assert!(bytes.ends_with(b"\r\n"));
+        bytes.truncate(length);
+        (length > 0).then(|| String::from_utf8(bytes).unwrap())
+    }
+
+    /// All that comes until the server closes the connection.
+    pub(crate) fn rest(&mut self) -> String {
+        let mut text = String::new();
+        self.stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
     /// Whether the server closes the connection without sending more.
     pub(crate) fn is_closed(&mut self) -> bool {
         match self.stream.read(&mut [0]) {

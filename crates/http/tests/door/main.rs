@@ -6,6 +6,7 @@
 mod bodies;
 mod compression;
 mod endpoints;
+mod generate;
 mod harness;
 mod hostile;
 mod inference;

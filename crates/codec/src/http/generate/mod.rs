@@ -1,0 +1,88 @@
+//! The generate extension: flat JSON to requests, and responses to flat JSON or events.
+//!
+//! Members of a request's object that have the name of an input become that input; the
+//! others become parameters of the request. Messages and order of checks are Triton's.
+
+mod mapping;
+mod response;
+mod tensor;
+
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+use galatea_infer::{InferenceRequest, ModelConfigDocument, Status};
+use galatea_protocol::inference::ModelConfig;
+use prost::Message;
+
+use self::mapping::Mapping;
+use super::bounds::DecodeBounds;
+use super::decode::{TargetModel, check_json_size};
+use super::fields;
+use super::json::{JsonReader, JsonType};
+
+pub use response::{GenerateForm, encode_generate, encode_generate_error};
+
+/// Decodes the body of a generate request to the model with this configuration.
+///
+/// # Errors
+///
+/// `InvalidArgument` for members that don't fit the model; `Internal` for malformed JSON and
+/// values of the wrong type, as in Triton; `Exhausted` if there is no memory for the tensors.
+pub fn decode_generate(
+    body: &Bytes,
+    target: TargetModel,
+    config: &ModelConfigDocument,
+    bounds: &DecodeBounds<'_>,
+) -> Result<InferenceRequest, Status> {
+    check_json_size(body.len(), bounds.limits)?;
+    let mut request = InferenceRequest {
+        model_name: target.model_name,
+        model_version: target.model_version,
+        ..InferenceRequest::default()
+    };
+    let Document { mut members, id } = Document::check(body)?;
+    if let Some(mut id) = id {
+        request.id = fields::string(&mut id, "id")?.into_owned();
+    }
+    let config = ModelConfig::decode(config.protobuf.as_slice())
+        .map_err(|error| Status::internal(format!("unreadable model configuration: {error}")))?;
+    let mut mapping = Mapping::new(request, &config, body.len(), bounds);
+    mapping.map_root(&mut members)?;
+    Ok(mapping.into_request())
+}
+
+/// The object of a request, whose syntax is right.
+struct Document<'a> {
+    /// Before its first member.
+    members: JsonReader<'a>,
+    /// The value of the first member `id`.
+    id: Option<JsonReader<'a>>,
+}
+
+impl<'a> Document<'a> {
+    /// Checks the syntax of all of it: a mistake there is reported before any other.
+    fn check(json: &'a [u8]) -> Result<Self, Status> {
+        let mut reader = JsonReader::new(json);
+        let is_object = reader.value_type()? == JsonType::Object;
+        let members = reader.clone();
+        let mut id = None;
+        if is_object {
+            let mut position = reader.open();
+            while let Some(name) = reader.next_member(&mut position)? {
+                if name.as_ref() == b"id" {
+                    fields::keep_first(&mut id, reader.clone());
+                }
+                reader.skip_value()?;
+            }
+        } else {
+            reader.skip_value()?;
+        }
+        reader.end()?;
+        if is_object {
+            Ok(Self { members, id })
+        } else {
+            Err(Status::internal("attempt to get members for non-object"))
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The endpoints of the generate extension.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use galatea_codec::http::{
+    DecodeBounds, GenerateForm, TargetModel, decode_generate, parse_version,
+};
+use galatea_gate::ledger::Account;
+use galatea_infer::{Backpressure, CancelToken, Pass, Regions, ResponseSender, Status, api};
+use hyper::StatusCode;
+
+use super::Api;
+use crate::endpoint::Disconnected;
+use crate::event_stream::{Beginning, Collected, EventStream};
+use crate::guard::guarded;
+use crate::http_response::{self, HttpResponse};
+use crate::request_body::RequestBody;
+use crate::request_head::RequestHead;
+use crate::route::ModelAction;
+
+/// The model that a path names.
+#[derive(Copy, Clone)]
+pub(crate) struct NamedModel<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) version: &'a str,
+}
+
+impl Api {
+    /// Responds to a generate request. If the client disconnects first, the future is dropped,
+    /// which cancels the request; later the response is.
+    pub(crate) async fn generate<B: RequestBody>(
+        &self,
+        pass: Pass<api::Inference>,
+        head: &RequestHead<'_>,
+        body: &mut B,
+        model: NamedModel<'_>,
+        action: ModelAction,
+    ) -> Result<HttpResponse, Disconnected> {
+        let form = match action {
+            ModelAction::GenerateStream => GenerateForm::Event,
+            _ => GenerateForm::Document,
+        };
+        let bytes = match self.read_body(head, body, self.limits.input_bytes_max).await? {
+            Ok(bytes) => bytes,
+            Err(refusal) => return Ok(refusal),
+        };
+        let account = body.account();
+        let begun = guarded(|| self.begin_generation(pass, head, &bytes, account, model, form));
+        drop(bytes);
+        let mut events = match begun {
+            Ok(events) => events,
+            Err(status) => return Ok(http_response::failure(&status)),
+        };
+        Ok(match form {
+            GenerateForm::Event => {
+                let beginning = poll_fn(|context| events.poll_begin(context)).await;
+                match code(beginning) {
+                    Ok(code) => http_response::events(code, events),
+                    Err(status) => http_response::failure(&status),
+                }
+            }
+            GenerateForm::Document => single(poll_fn(|context| events.poll_collect(context)).await),
+        })
+    }
+
+    fn begin_generation(
+        &self,
+        pass: Pass<api::Inference>,
+        head: &RequestHead<'_>,
+        body: &Bytes,
+        account: &Arc<Account>,
+        model: NamedModel<'_>,
+        form: GenerateForm,
+    ) -> Result<EventStream, Status> {
+        let version = parse_version(model.version)?;
+        let config = self.control.config_for_inference(pass, model.name, version)?;
+        if head.encoding.is_some_and(|coding| coding != b"identity") {
+            return Err(Status::invalid_argument(
+                "Unsupported content-encoding, only 'identity' is supported.",
+            ));
+        }
+        let target = TargetModel { model_name: model.name.to_owned(), model_version: version };
+        let regions = Regions::new(&*self.regions, pass);
+        let bounds = DecodeBounds { limits: &self.limits, account, regions };
+        let mut request = decode_generate(body, target, &config, &bounds)?;
+        request.cancel = CancelToken::new();
+        let (sink, events) = EventStream::new(form, account, request.cancel.clone());
+        if form == GenerateForm::Event {
+            request.backpressure = Backpressure::default().with(events.congestion_point());
+        }
+        self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
+        Ok(events)
+    }
+}
+
+/// The status of a response that begins so. As in Triton, errors of models are the client's,
+/// whatever their code is.
+fn code(beginning: Beginning) -> Result<StatusCode, Status> {
+    match beginning {
+        Beginning::Response => Ok(StatusCode::OK),
+        Beginning::Error => Ok(StatusCode::BAD_REQUEST),
+        Beginning::Refusal(status) => Err(status),
+    }
+}
+
+/// The response to a request for a single one. As in Triton, the status is that of the first
+/// one also if there are others.
+fn single(collected: Collected) -> HttpResponse {
+    match (code(collected.beginning), collected.only) {
+        (Err(status), _) => http_response::failure(&status),
+        (Ok(code), Some(document)) => http_response::document(code, document),
+        (Ok(code), None) => http_response::error(
+            code,
+            "generate expects model to produce exactly 1 response, use generate stream for model \
+             that generates various number of responses",
+        ),
+    }
+}

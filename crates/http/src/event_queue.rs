@@ -1,0 +1,166 @@
+//! Events between the thread that responds and the connection that writes them.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use galatea_gate::ledger::Charge;
+use galatea_gate::limits::Limits;
+use galatea_infer::{CongestionPoint, ResumeHook, Status};
+use galatea_stdx::{Lock, wake_batch};
+
+/// What an event takes beside its bytes, about.
+pub(crate) const EVENT_BYTES: usize = 128;
+
+/// A response in its form.
+pub(crate) struct Event {
+    pub(crate) bytes: Bytes,
+    /// Of a short event; a long one is charged by its bytes.
+    pub(crate) _charge: Option<Charge>,
+}
+
+/// How far the replies are.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// More may follow.
+    Open,
+    /// The last reply was received.
+    Ended,
+    /// There were more events than may wait, so that some are lost.
+    Overrun,
+    /// The connection takes no more of them.
+    Abandoned,
+}
+
+pub(crate) struct State {
+    pub(crate) events: VecDeque<Event>,
+    /// The bytes of the events.
+    pub(crate) bytes: usize,
+    /// How many responses there were, and errors in their place.
+    pub(crate) responses: u64,
+    /// Whether the first of them was an error.
+    pub(crate) begins_with_error: bool,
+    /// Why no backend received the request.
+    pub(crate) refusal: Option<Status>,
+    pub(crate) phase: Phase,
+    /// The task that waits for events.
+    reader: Option<Waker>,
+    /// Models that pause until the client has read more.
+    paused: Vec<ResumeHook>,
+}
+
+impl State {
+    fn is_congested(&self) -> bool {
+        self.phase == Phase::Open
+            && (self.bytes >= Limits::EVENT_STREAM_BYTES_MAX
+                || self.events.len() >= Limits::EVENT_STREAM_EVENTS_MAX)
+    }
+}
+
+/// The events that were not taken.
+pub(crate) struct EventQueue(Lock<State>);
+
+impl EventQueue {
+    pub(crate) fn new() -> Self {
+        Self(Lock::new(State {
+            events: VecDeque::new(),
+            bytes: 0,
+            responses: 0,
+            begins_with_error: false,
+            refusal: None,
+            phase: Phase::Open,
+            reader: None,
+            paused: Vec::new(),
+        }))
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.lock("see whether replies are wanted").phase == Phase::Open
+    }
+
+    /// Adds a reply: an event and whether it is an error, nothing if it has only to be counted.
+    pub(crate) fn add(&self, response: Option<(Option<Event>, bool)>, is_final: bool) {
+        let (reader, paused) = {
+            let mut state = self.0.lock("add an event");
+            if state.phase != Phase::Open {
+                return;
+            }
+            if let Some((event, is_error)) = response {
+                state.begins_with_error |= is_error && state.responses == 0;
+                state.responses = state.responses.saturating_add(1);
+                let has_room = state.bytes < Limits::EVENT_STREAM_BYTES_LOST;
+                match event {
+                    Some(event) if has_room => {
+                        state.bytes = state.bytes.saturating_add(weight(&event));
+                        state.events.push_back(event);
+                    }
+                    Some(_) => state.phase = Phase::Overrun,
+                    None => {}
+                }
+            }
+            if is_final && state.phase == Phase::Open {
+                state.phase = Phase::Ended;
+            }
+            let is_over = state.phase != Phase::Open;
+            let paused = if is_over { std::mem::take(&mut state.paused) } else { Vec::new() };
+            (state.reader.take(), paused)
+        };
+        reader.into_iter().for_each(wake_batch::defer);
+        paused.into_iter().for_each(|resume| resume());
+    }
+
+    pub(crate) fn refuse(&self, status: Status) {
+        self.0.lock("refuse a request").refusal = Some(status);
+        self.add(None, true);
+    }
+
+    /// The connection takes no more events.
+    pub(crate) fn abandon(&self) {
+        let (events, paused) = {
+            let mut state = self.0.lock("abandon the events");
+            state.phase = Phase::Abandoned;
+            state.bytes = 0;
+            (std::mem::take(&mut state.events), std::mem::take(&mut state.paused))
+        };
+        drop(events);
+        paused.into_iter().for_each(|resume| resume());
+    }
+
+    /// Looks at the state, and is woken by the next reply if that finds nothing.
+    pub(crate) fn poll<T>(
+        &self,
+        context: &mut Context<'_>,
+        look: impl FnOnce(&mut State) -> Option<T>,
+    ) -> Poll<T> {
+        let (found, paused) = {
+            let mut state = self.0.lock("look for an event");
+            let found = look(&mut state);
+            if found.is_none() {
+                state.reader = Some(context.waker().clone());
+            }
+            let is_free = !state.is_congested() && !state.paused.is_empty();
+            (found, if is_free { std::mem::take(&mut state.paused) } else { Vec::new() })
+        };
+        paused.into_iter().for_each(|resume| resume());
+        found.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+pub(crate) fn weight(event: &Event) -> usize {
+    event.bytes.len().saturating_add(EVENT_BYTES)
+}
+
+impl CongestionPoint for EventQueue {
+    fn is_congested(&self) -> bool {
+        self.0.lock("see whether events pile up").is_congested()
+    }
+
+    fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook> {
+        let mut state = self.0.lock("pause a model");
+        if !state.is_congested() {
+            return Some(hook);
+        }
+        state.paused.push(hook);
+        None
+    }
+}

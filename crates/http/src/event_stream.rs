@@ -1,0 +1,301 @@
+//! The responses to a generate request, on their way from the model to the connection.
+//!
+//! Any thread adds events; the task of the connection takes them as its client reads. If many
+//! are not taken, decoupled models pause. Dropping the stream cancels the request.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use galatea_codec::http::{GenerateForm, encode_generate, encode_generate_error};
+use galatea_gate::ledger::{Account, Charge};
+use galatea_infer::{CancelToken, CongestionPoint, InferenceResponse, Reply, ResponseSink, Status};
+
+use crate::event_queue::{EVENT_BYTES, Event, EventQueue, Phase, State, weight};
+use crate::single_response::CancelOnDrop;
+
+/// Receives the replies to a request and makes events of them, on the thread that responds.
+pub(crate) struct EventSink {
+    queue: Arc<EventQueue>,
+    form: GenerateForm,
+    account: Arc<Account>,
+    has_response: bool,
+}
+
+impl EventSink {
+    fn event(&mut self, result: Result<InferenceResponse, Status>) -> (Option<Event>, bool) {
+        let is_further = std::mem::replace(&mut self.has_response, true);
+        if is_further && self.form == GenerateForm::Document {
+            // One too many: there is an error in place of all.
+            return (None, result.is_err());
+        }
+        let encoded = result
+            .and_then(|response| encode_generate(&response, self.form, &self.account))
+            .and_then(|bytes| Ok(Event { _charge: self.charge(&bytes)?, bytes }));
+        match encoded {
+            Ok(event) => (Some(event), false),
+            Err(status) => {
+                let bytes = encode_generate_error(status.message(), self.form);
+                (Some(Event { bytes, _charge: None }), true)
+            }
+        }
+    }
+
+    fn charge(&self, bytes: &Bytes) -> Result<Option<Charge>, Status> {
+        let is_charged = bytes.len() > Account::SMALL_BYTES_MAX;
+        let bytes = bytes.len().saturating_add(EVENT_BYTES);
+        let charge = (!is_charged).then(|| Charge::new(&self.account, bytes)).transpose();
+        charge.map_err(Status::from)
+    }
+}
+
+impl ResponseSink for EventSink {
+    fn deliver(&mut self, reply: Reply) {
+        if !self.queue.is_open() {
+            return;
+        }
+        let is_final = reply.is_final();
+        let response = match reply {
+            Reply::Response { result, .. } => Some(self.event(result)),
+            Reply::Finished => None,
+        };
+        self.queue.add(response, is_final);
+    }
+
+    fn refuse(&mut self, status: Status) {
+        self.queue.refuse(status);
+    }
+}
+
+/// Some events were lost, because their client reads too slowly for a model that doesn't pause.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EventsLost;
+
+impl std::fmt::Display for EventsLost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("some events of the response are lost")
+    }
+}
+
+impl std::error::Error for EventsLost {}
+
+/// Whether the first reply is a response. If not, no backend has received the request, or the
+/// response has no event.
+#[derive(Debug)]
+pub(crate) enum Beginning {
+    Response,
+    Error,
+    Refusal(Status),
+}
+
+/// All replies to a request for a single response.
+pub(crate) struct Collected {
+    pub(crate) beginning: Beginning,
+    /// The event of the response, if there was exactly one.
+    pub(crate) only: Option<Bytes>,
+}
+
+/// The events of a request.
+pub(crate) struct EventStream {
+    queue: Arc<EventQueue>,
+    /// Until the last reply is there.
+    cancel: Option<CancelOnDrop>,
+}
+
+impl EventStream {
+    /// The sink of a request whose responses have this form, and their stream.
+    pub(crate) fn new(
+        form: GenerateForm,
+        account: &Arc<Account>,
+        cancel: CancelToken,
+    ) -> (EventSink, Self) {
+        let queue = Arc::new(EventQueue::new());
+        let sink =
+            EventSink { queue: queue.clone(), form, account: account.clone(), has_response: false };
+        (sink, Self { queue, cancel: Some(CancelOnDrop::new(cancel)) })
+    }
+
+    /// Where the events pile up.
+    pub(crate) fn congestion_point(&self) -> Arc<dyn CongestionPoint> {
+        self.queue.clone()
+    }
+
+    /// Waits for the first reply.
+    pub(crate) fn poll_begin(&self, context: &mut Context<'_>) -> Poll<Beginning> {
+        self.queue.poll(context, |state| {
+            let has_begun = state.responses > 0 || state.phase != Phase::Open;
+            has_begun.then(|| beginning(state))
+        })
+    }
+
+    /// Waits for the last reply.
+    pub(crate) fn poll_collect(&mut self, context: &mut Context<'_>) -> Poll<Collected> {
+        let collected = self.queue.poll(context, |state| {
+            (state.phase != Phase::Open).then(|| {
+                let event = state.events.pop_front().map(|event| event.bytes);
+                let only = event.filter(|_| state.responses == 1);
+                Collected { beginning: beginning(state), only }
+            })
+        });
+        if collected.is_ready() {
+            self.disarm();
+        }
+        collected
+    }
+
+    /// The next event; `None` behind the last.
+    pub(crate) fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, EventsLost>>> {
+        let next = self.queue.poll(context, |state| {
+            if let Some(event) = state.events.pop_front() {
+                state.bytes = state.bytes.saturating_sub(weight(&event));
+                return Some(Some(Ok(event.bytes)));
+            }
+            match state.phase {
+                Phase::Open => None,
+                Phase::Ended | Phase::Abandoned => Some(None),
+                Phase::Overrun => Some(Some(Err(EventsLost))),
+            }
+        });
+        if let Poll::Ready(None) = next {
+            self.disarm();
+        }
+        next
+    }
+
+    /// All replies were received; there is nothing left to cancel.
+    fn disarm(&mut self) {
+        if let Some(cancel) = self.cancel.take() {
+            cancel.disarm();
+        }
+    }
+}
+
+fn beginning(state: &mut State) -> Beginning {
+    match state.refusal.take() {
+        Some(status) => Beginning::Refusal(status),
+        None if state.begins_with_error => Beginning::Error,
+        None => Beginning::Response,
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        // Models that go on see that they are cancelled.
+        drop(self.cancel.take());
+        self.queue.abandon();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Waker;
+
+    use galatea_gate::limits::Limits;
+    use galatea_infer::{ResponseSender, ResumeHook};
+
+    use super::*;
+
+    fn context() -> Context<'static> {
+        Context::from_waker(Waker::noop())
+    }
+
+    /// A stream and the sender of its replies, charged to `account`.
+    fn stream(account: &Arc<Account>) -> (ResponseSender, EventStream, CancelToken) {
+        let cancel = CancelToken::new();
+        let (sink, stream) = EventStream::new(GenerateForm::Event, account, cancel.clone());
+        (ResponseSender::new(Box::new(sink)), stream, cancel)
+    }
+
+    fn response(id: &str) -> Result<InferenceResponse, Status> {
+        Ok(InferenceResponse {
+            model_name: "m".into(),
+            model_version: 1,
+            id: id.into(),
+            parameters: Vec::new(),
+            outputs: Vec::new(),
+        })
+    }
+
+    fn next(stream: &mut EventStream) -> String {
+        match stream.poll_next(&mut context()) {
+            Poll::Pending => String::from("pending"),
+            Poll::Ready(None) => String::from("end"),
+            Poll::Ready(Some(Ok(bytes))) => String::from_utf8(bytes.to_vec()).unwrap(),
+            Poll::Ready(Some(Err(lost))) => lost.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_model_pauses_until_its_events_are_taken() {
+        let account = Arc::new(Account::unlimited());
+        let (mut sender, mut stream, _) = stream(&account);
+        let point = stream.congestion_point();
+        let resumed = Arc::new(AtomicUsize::new(0));
+        let hook = |resumed: &Arc<AtomicUsize>| -> ResumeHook {
+            let resumed = resumed.clone();
+            Box::new(move || {
+                resumed.fetch_add(1, Ordering::Relaxed);
+            })
+        };
+        assert!(point.when_free(hook(&resumed)).is_some());
+        for _ in 0..Limits::EVENT_STREAM_EVENTS_MAX {
+            assert!(!point.is_congested());
+            sender.send(response(""));
+        }
+        assert!(point.is_congested() && point.when_free(hook(&resumed)).is_none());
+        assert!(account.held() > 0, "what waits is charged");
+        assert_eq!(next(&mut stream), "data: {\"model_name\":\"m\",\"model_version\":\"1\"}\n\n");
+        assert_eq!(resumed.load(Ordering::Relaxed), 1);
+        sender.send(response(""));
+        assert!(point.when_free(hook(&resumed)).is_none());
+        drop(stream);
+        assert_eq!((resumed.load(Ordering::Relaxed), account.held()), (2, 0));
+        sender.send(response(""));
+        assert_eq!(account.held(), 0);
+    }
+
+    #[test]
+    fn dropping_a_stream_cancels_unless_it_ended() {
+        let account = Arc::new(Account::unlimited());
+        let (_sender, first, cancel) = stream(&account);
+        drop(first);
+        assert!(cancel.is_cancelled());
+        let (sender, mut second, cancel) = stream(&account);
+        sender.send_final(response("a"));
+        assert!(next(&mut second).contains("\"id\":\"a\""));
+        assert_eq!(next(&mut second), "end");
+        drop(second);
+        assert!(!cancel.is_cancelled());
+    }
+
+    #[test]
+    fn events_beyond_the_last_limit_break_the_stream() {
+        let account = Arc::new(Account::unlimited());
+        let (sender, mut stream, _) = stream(&account);
+        let long = Bytes::from(b"data: ".repeat(Limits::EVENT_STREAM_BYTES_LOST / 24));
+        for _ in 0..6 {
+            let event = Event { bytes: long.clone(), _charge: None };
+            stream.queue.add(Some((Some(event), false)), false);
+        }
+        sender.finish();
+        let mut events = 0;
+        while next(&mut stream).starts_with("data: ") {
+            events += 1;
+        }
+        assert_eq!((events, next(&mut stream)), (4, EventsLost.to_string()));
+    }
+
+    #[test]
+    fn an_event_without_memory_becomes_an_error() {
+        let ledger = Arc::new(galatea_gate::ledger::Ledger::new(Some(1000)));
+        let account = Arc::new(Account::new(ledger));
+        let (sender, mut stream, _) = stream(&account);
+        sender.send_final(response(&"x".repeat(2000)));
+        assert!(matches!(stream.poll_begin(&mut context()), Poll::Ready(Beginning::Error)));
+        assert!(next(&mut stream).starts_with("data: {\"error\":"));
+    }
+}

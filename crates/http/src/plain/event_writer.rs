@@ -1,0 +1,132 @@
+//! Writing the events of a response as chunks, while its client is watched.
+//!
+//! A client that closes its sending side may still read, as `client_watch.rs` says. What is sent
+//! to tell whether it does is a zero before the size of the next chunk, which changes nothing.
+
+use std::future::poll_fn;
+use std::io::{self, ErrorKind, Write};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use galatea_door::Activity;
+use tokio::io::{Interest, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::writer::write;
+use crate::event_stream::{EventStream, EventsLost};
+
+/// Events are gathered up to this size, and written with one system call.
+const GATHERED_BYTES: usize = 16 << 10;
+
+/// After this many writes without a wait, other connections of the thread are served.
+const WRITES_IN_A_ROW_MAX: u32 = 16;
+
+/// What is sent to a client that sends no more.
+const PROBE: &[u8] = b"0";
+
+/// How a client is seen to leave.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// It sends no more.
+    End,
+    /// It doesn't accept what is sent.
+    Reset,
+}
+
+/// What a poll found.
+enum Seen {
+    Event(Bytes),
+    /// There is no event now, but something to be written.
+    Pause,
+    LastEvent,
+    End,
+    Gone,
+}
+
+/// Writes `head` and then the events, each as a chunk.
+pub(super) async fn write_events(
+    stream: &TcpStream,
+    activity: &Activity,
+    head: &mut Vec<u8>,
+    mut events: EventStream,
+    mut watched: Watched,
+) -> io::Result<()> {
+    let mut reset = pin!(stream.ready(Interest::ERROR));
+    let mut in_a_row: u32 = 0;
+    let gathered = head;
+    loop {
+        let seen = poll_fn(|context| {
+            let event = match events.poll_next(context) {
+                Poll::Ready(Some(Ok(event))) => return Poll::Ready(Ok(Seen::Event(event))),
+                Poll::Ready(Some(Err(EventsLost))) => Err(io::Error::other(EventsLost)),
+                Poll::Ready(None) => Ok(Seen::LastEvent),
+                Poll::Pending if !gathered.is_empty() => Ok(Seen::Pause),
+                Poll::Pending => {
+                    return poll_client(stream, watched, reset.as_mut(), context).map(Ok);
+                }
+            };
+            Poll::Ready(event)
+        });
+        match seen.await? {
+            Seen::Event(event) if event.len() <= GATHERED_BYTES => {
+                begin_chunk(gathered, event.len())?;
+                gathered.extend_from_slice(&event);
+                gathered.extend_from_slice(b"\r\n");
+                if gathered.len() < GATHERED_BYTES {
+                    continue;
+                }
+                write(stream, activity, gathered, &[]).await?;
+            }
+            Seen::Event(event) => {
+                begin_chunk(gathered, event.len())?;
+                let parts = [event, Bytes::from_static(b"\r\n")];
+                write(stream, activity, gathered, &parts).await?;
+            }
+            Seen::Pause => {
+                in_a_row = 0;
+                write(stream, activity, gathered, &[]).await?;
+            }
+            Seen::LastEvent => {
+                gathered.extend_from_slice(b"0\r\n\r\n");
+                return write(stream, activity, gathered, &[]).await;
+            }
+            Seen::End => {
+                stream.try_write(PROBE)?;
+                watched = Watched::Reset;
+            }
+            Seen::Gone => return Err(ErrorKind::ConnectionAborted.into()),
+        }
+        gathered.clear();
+        in_a_row = in_a_row.saturating_add(1);
+        if in_a_row >= WRITES_IN_A_ROW_MAX {
+            in_a_row = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn begin_chunk(gathered: &mut Vec<u8>, length: usize) -> io::Result<()> {
+    write!(gathered, "{length:x}\r\n")
+}
+
+/// Waits until the client is seen to leave.
+fn poll_client(
+    stream: &TcpStream,
+    watched: Watched,
+    reset: Pin<&mut impl Future>,
+    context: &mut Context<'_>,
+) -> Poll<Seen> {
+    match watched {
+        Watched::Reset => reset.poll(context).map(|_| Seen::Gone),
+        Watched::End => {
+            let mut byte = [0];
+            match stream.poll_peek(context, &mut ReadBuf::new(&mut byte)) {
+                // A further request, behind which the end can't be seen.
+                Poll::Ready(Ok(1..)) | Poll::Pending => Poll::Pending,
+                Poll::Ready(Ok(0)) => Poll::Ready(Seen::End),
+                Poll::Ready(Err(_)) => Poll::Ready(Seen::Gone),
+            }
+        }
+    }
+}
