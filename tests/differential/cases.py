@@ -225,7 +225,7 @@ def bad_input_cases() -> list[Case]:
     bad("shape huge", fp32([1], [1, 1 << 62]), ours=CRASH, ours_status=400)
     bad("shape overflows", fp32([1], [4, 1 << 62]), ours=CRASH, ours_status=400)
     bad("batch too large", fp32([0] * 9, [9, 1]))
-    bad("batch zero", fp32([], [0, 3]), ours_text="it names the cause")
+    bad("batch zero", fp32([], [0, 3]))
     bad("too few elements", fp32([1], [1, 2]), ours_text="as in later releases")
     bad("too many elements", fp32([1, 2, 3], [1, 2]))
     bad("string for number", fp32(["a"]))

@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from cases import Case, infer_path
+from cases import Case, binary_infer, infer_path
 
 NAMES = ["INPUT0", "INPUT1"]
 
@@ -97,6 +97,39 @@ def names_and_counts() -> Iterator[Case]:
         yield infer("unknown output of a wrong request", model, wrong, "P")
 
 
+#: Why a row of data with batch size 0 is refused, which Triton gives to the model as it is.
+NO_BATCH = "a model with batches does not get inputs without that dimension"
+
+
+def empty_batches() -> Iterator[Case]:
+    """Batch size 0, of one input or of both, with no data, a row each, or three rows each."""
+    for sizes, rows, is_reversed in itertools.product(
+        [(0, 0), (0, 1), (1, 0), (0, 3), (3, 0), (0, 9)], [0, 1, 3], [False, True]
+    ):
+        names = NAMES[::-1] if is_reversed else NAMES
+        name = f"batch sizes {sizes[0]} and {sizes[1]}, {rows} rows, {names[0]} first"
+        tensors = [
+            {"name": name, "datatype": "FP32", "shape": [size, 2]}
+            for name, size in zip(names, sizes, strict=True)
+        ]
+        data = bytes(8 * rows)
+        # Triton executes these; what it returns depends on the backend.
+        own = {"ours": NO_BATCH, "ours_status": 400} if sizes == (0, 0) and rows == 1 else {}
+        if sizes[1] == 0 and rows == sizes[0] and rows:
+            own = {"ours": "the inputs are returned by Galatea", "ours_status": 200}
+        binary = [tensor | {"parameters": {"binary_data_size": len(data)}} for tensor in tensors]
+        yield binary_infer(name, "batches", {"inputs": binary}, data * 2, **own)
+        if own:
+            continue
+        message = {"model_name": "batches", "inputs": tensors, "raw_input_contents": [data] * 2}
+        yield Case(f"grpc: {name}", rpc="ModelInfer", message=message)
+        if rows == 0:
+            yield infer(f"JSON: {name}", "batches", [tensor | {"data": []} for tensor in tensors])
+    for shape in ([0], [0, 0], [0, 2, 2]):
+        tensors = [{"name": name, "datatype": "FP32", "shape": shape, "data": []} for name in NAMES]
+        yield infer(f"shape {shape}", "batches", tensors)
+
+
 def readiness() -> Iterator[Case]:
     """Whether models and versions are ready that do not exist."""
     for path in ["nope", "nope/versions/1", "plain", "plain/versions/1", "plain/versions/9"]:
@@ -108,4 +141,4 @@ def readiness() -> Iterator[Case]:
 
 def refusal_cases() -> list[Case]:
     """Every case, in order."""
-    return [*readiness(), *names_and_counts(), *wrong_inputs()]
+    return [*readiness(), *names_and_counts(), *wrong_inputs(), *empty_batches()]

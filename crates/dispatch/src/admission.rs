@@ -204,7 +204,7 @@ impl Admission {
         }
         let batch_size = self.batch_size(inputs)?;
         for input in inputs.iter_mut().rev() {
-            self.check_input(self.rule(&input.name)?, input)?;
+            self.check_input(self.rule(&input.name)?, input, batch_size)?;
         }
         if !in_order {
             self.check_presence(inputs)?;
@@ -212,6 +212,12 @@ impl Admission {
         }
         if let Some(rule) = &self.sequences {
             rule.check_correlation_id(&request.correlation_id, &self.model_name)?;
+        }
+        if batch_size == 0 {
+            // Triton executes it, with inputs that lack the dimension of the batch.
+            let model = &self.model_name;
+            let text = format!("inference request batch-size must be >= 1 for '{model}'");
+            return Err(text.into());
         }
         Ok(batch_size)
     }
@@ -282,11 +288,14 @@ impl Admission {
         })
     }
 
+    /// The first dimension of the inputs of a model with batches.
+    ///
+    /// As in Triton, a 0 is replaced by what the next input has.
     fn batch_size(&self, inputs: &[InputTensor]) -> Result<u32, String> {
-        if self.max_batch_size == 0 {
+        if self.max_batch_size == 0 || inputs.is_empty() {
             return Ok(1);
         }
-        let mut batch_size: Option<i64> = None;
+        let mut batch_size: i64 = 0;
         for input in inputs.iter().rev() {
             let Some(&first) = input.shape.dims().first() else {
                 return Err(format!(
@@ -294,30 +303,31 @@ impl Admission {
                     input.name, self.model_name
                 ));
             };
-            if *batch_size.get_or_insert(first) != first {
+            if batch_size == 0 {
+                batch_size = first;
+            } else if batch_size != first {
                 return Err(format!(
                     "input '{}' batch size does not match other inputs for '{}'",
                     input.name, self.model_name
                 ));
             }
         }
-        let batch_size = batch_size.unwrap_or(1);
         if batch_size > i64::from(self.max_batch_size) {
             return Err(format!(
                 "inference request batch-size must be <= {} for '{}'",
                 self.max_batch_size, self.model_name
             ));
         }
-        if batch_size == 0 {
-            return Err(format!(
-                "inference request batch-size must be >= 1 for '{}'",
-                self.model_name
-            ));
-        }
         u32::try_from(batch_size).map_err(|error| error.to_string())
     }
 
-    fn check_input(&self, rule: &InputRule, input: &mut InputTensor) -> Result<(), Refusal> {
+    /// Checks an input, and gives it the shape that the backend sees.
+    fn check_input(
+        &self,
+        rule: &InputRule,
+        input: &mut InputTensor,
+        batch_size: u32,
+    ) -> Result<(), Refusal> {
         let spec = &rule.spec;
         if input.datatype != spec.datatype {
             let text = format!(
@@ -332,10 +342,8 @@ impl Admission {
         if !fits {
             return Err(self.wrong_shape(spec, &input.shape).into());
         }
-        if let Some(reshape) = &spec.reshape {
-            let mut backend_dims: Vec<i64> = batch.to_vec();
-            backend_dims.extend(fill_variable_dims(reshape, &spec.dims, dims));
-            input.shape = Shape::new(&backend_dims).map_err(|error| error.to_string())?;
+        if spec.reshape.is_some() || batch.first().is_some_and(|&size| size == 0) {
+            input.shape = backend_shape(spec, (!batch.is_empty()).then_some(batch_size), dims)?;
         }
         self.own_content(spec, input)?;
         Ok(self.check_bytes(input)?)
@@ -479,6 +487,18 @@ impl Admission {
         }
         class
     }
+}
+
+/// The shape that the backend sees: the batch size, which comes from another input if this one
+/// has 0 and is no dimension if all have, and the dimensions, reshaped.
+fn backend_shape(spec: &InputSpec, batch_size: Option<u32>, dims: &[i64]) -> Result<Shape, String> {
+    let batch = batch_size.filter(|&size| size > 0).map(i64::from);
+    let mut shape: Vec<i64> = batch.into_iter().collect();
+    match &spec.reshape {
+        Some(reshape) => shape.extend(fill_variable_dims(reshape, &spec.dims, dims)),
+        None => shape.extend(dims),
+    }
+    Shape::new(&shape).map_err(|error| error.to_string())
 }
 
 fn framing_message(error: &FramingError, place: &str) -> String {

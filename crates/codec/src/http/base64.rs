@@ -12,11 +12,8 @@ const fn value(character: u8) -> Option<u8> {
     }
 }
 
-/// The maximum number of padding characters.
-const PADDING_MAX: u32 = 2;
-
-/// Decodes text in the standard alphabet. White space is ignored. Padding is optional
-/// and only allowed at the end.
+/// Decodes text in the standard alphabet. White space is ignored. Any number of padding
+/// characters is allowed at the end, and nothing behind them.
 ///
 /// # Errors
 ///
@@ -37,18 +34,18 @@ pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, String> {
         }
         decode_group(group, count, &mut bytes)?;
     }
-    for _ in 0..PADDING_MAX {
-        significant.next_if_eq(&b'=');
-    }
-    significant.next().map_or(Ok(bytes), |character| Err(unexpected(character)))
+    significant
+        .find(|character| *character != b'=')
+        .map_or(Ok(bytes), |character| Err(unexpected(character)))
 }
 
-/// Decodes a group of `count` characters: one byte fewer than characters.
+/// Decodes a group of `count` characters: one byte fewer than characters. As in Triton, the
+/// bits behind the last byte do not matter.
 fn decode_group(group: [u8; 4], count: usize, bytes: &mut Vec<u8>) -> Result<(), String> {
     let [a, b, c, d] = group;
     let decoded = [a << 2 | b >> 4, b << 4 | c >> 2, c << 6 | d];
-    let (complete, rest) = decoded.split_at(count.saturating_sub(1));
-    if complete.is_empty() || rest.iter().any(|bits| *bits != 0) {
+    let (complete, _) = decoded.split_at(count.saturating_sub(1));
+    if complete.is_empty() {
         return Err(String::from("is not in base 64: its end is missing"));
     }
     bytes.extend_from_slice(complete);
@@ -76,11 +73,14 @@ mod tests {
         check("Zm9v\nYmFy\r\n", b"foobar");
         check("+/+/", &[0xfb, 0xff, 0xbf]);
         check("AAECAw==", &[0, 1, 2, 3]);
+        check("Zh==", b"f");
+        check("Zg====", b"f");
+        check("====", b"");
     }
 
     #[test]
     fn invalid_text_is_refused() {
-        for text in ["Z", "Zg=x", "Zm9vY", "-_-_", "Zg===", "Z\u{e9}", "Zh=="] {
+        for text in ["Z", "Zg=x", "Zm9vY", "-_-_", "Zg==Zg==", "Z\u{e9}"] {
             assert!(decode(text.as_bytes()).is_err(), "{text}");
         }
     }
