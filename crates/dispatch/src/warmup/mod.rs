@@ -60,11 +60,8 @@ impl Warmup {
         let admission = Admission::new(spec);
         let samples = spec.warmup.iter().filter(|sample| sample.batch_size > 0);
         let mut bytes_left = Limits::CONFIG_TENSOR_BYTES_MAX;
-        let new_sample = |sample: &WarmupSample| {
-            Sample::new(spec, sample, files, &admission, &mut bytes_left).map_err(|status| {
-                status.prefixed(format_args!("{}: ", failure_prefix(&sample.name)))
-            })
-        };
+        let new_sample =
+            |sample: &WarmupSample| Sample::new(spec, sample, files, &admission, &mut bytes_left);
         let is_iterative = match &spec.scheduling {
             SchedulingChoice::Sequence(batching) => batching.iterative,
             SchedulingChoice::Default
@@ -88,10 +85,12 @@ impl Sample {
         admission: &Admission,
         bytes_left: &mut u64,
     ) -> Result<Self, Status> {
+        let named =
+            |status: Status| status.prefixed(format_args!("{}: ", failure_prefix(&sample.name)));
         let mut seed = 0;
         let mut tensor = |input: &WarmupInput| {
             seed += 1;
-            let tensor = tensor(spec, input, files, seed, *bytes_left)?;
+            let tensor = tensor(spec, input, files, seed, *bytes_left).map_err(named)?;
             *bytes_left = bytes_left.saturating_sub(len64(tensor.data.len()));
             Ok::<_, Status>(tensor)
         };
@@ -104,11 +103,12 @@ impl Sample {
         };
         let replacements: Vec<InputTensor> =
             sequence_inputs.into_iter().map(tensor).collect::<Result<_, _>>()?;
-        replacements.iter().try_for_each(|one| check_replacement(spec, one))?;
+        replacements.iter().try_for_each(|one| check_replacement(spec, one)).map_err(named)?;
         Ok(Self {
             name: sample.name.clone(),
             batch_size: sample.batch_size,
             count: sample.count,
+            // As in Triton, its error does not name the sample.
             request: admission.admit(request)?.request,
             replacements,
         })

@@ -141,30 +141,35 @@ fn refused(text: &str, backend: FakeBackend, warmup: &[(&'static str, &[u8])]) -
 
 #[test]
 fn an_invalid_sample_fails_the_load() {
-    let check = |tensor: &str, expected: &str| {
+    let check = |tensor: &str, place: &str, expected: &str| {
         let text = format!("{ECHO} model_warmup {{ name: 's' batch_size: 1 {tensor} }}");
         let (backend, seen) = recording();
         let reason = refused(&text, backend, &[("short", &[0; 7]), ("text", b"a")]);
-        assert!(reason.starts_with("failed to run warmup sample 's': "), "{reason}");
+        assert!(reason.starts_with(place), "{reason}");
         assert!(reason.contains(expected), "{reason}");
         assert!(seen.lock().unwrap().is_empty(), "nothing was executed");
     };
-    check("", "missing required input(s) ['IN']");
+    // As in Triton, only errors of a sample's data name the sample.
+    let (sample, request) = ("failed to run warmup sample 's': ", "[request id: <id_unknown>] ");
+    check("", request, "missing required input(s) ['IN']");
     check(
         &input("IN", "data_type: TYPE_FP64 dims: 1 zero_data: true"),
+        request,
         "inference input 'IN' data-type is 'FP64', but model 'echo' expects 'FP32'",
     );
     check(
         &input("IN", "data_type: TYPE_FP32 dims: [ 1, 1 ] zero_data: true"),
+        request,
         "unexpected shape for input 'IN'",
     );
     let file = |name: &str| {
         input("IN", &format!("data_type: TYPE_FP32 dims: 2 input_data_file: '{name}'"))
     };
-    check(&file("absent"), "no file 'absent'");
-    check(&file("short"), "file 'short' has 7 bytes, but warmup setting expects 8 bytes");
+    check(&file("absent"), sample, "no file 'absent'");
+    check(&file("short"), sample, "file 'short' has 7 bytes, but warmup setting expects 8 bytes");
     check(
         &input("IN", "data_type: TYPE_FP32 dims: [ 9000000000000000 ] random_data: true"),
+        sample,
         "is larger than memory",
     );
 }
