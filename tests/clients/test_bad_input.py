@@ -326,7 +326,7 @@ def test_deep_nesting(
         ("/v2/repository/index", 400, "JSON nesting depth exceeds maximum allowed limit (100)"),
         ("/v2/models/simple/generate", 400, "JSON nesting depth exceeds maximum allowed limit (100)"),
         ("/v2/logging", 400, "JSON nesting depth exceeds maximum allowed limit (100)"),
-        ("/v2/trace/setting", 501, "trace extension is not available"),
+        ("/v2/trace/setting", 400, "JSON nesting depth exceeds maximum allowed limit (100)"),
     ],
 )
 def test_deep_nesting_elsewhere(server: Server, path: str, status: int, text: str) -> None:

@@ -16,25 +16,10 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 pytestmark = pytest.mark.galatea_only
 
-#: Extensions that Triton has.
-LACKING = {"trace"}
-
-
-def test_extensions(server: Server) -> None:
-    """Missing extensions aren't announced."""
-    assert LACKING.isdisjoint(server.get("/v2").json()["extensions"])
-
-
-@pytest.mark.parametrize("path", ["/v2/trace/setting"])
-def test_settings_while_running(server: Server, path: str) -> None:
-    """The trace extension."""
-    assert server.get(path).status == 501
-
 
 @pytest.mark.parametrize(
     ("flag", "reason"),
     [
-        ("--trace-config=level=TIMESTAMPS", "tracing is not supported yet"),
         ("--allow-sagemaker=true", "the SageMaker endpoint is not supported yet"),
         ("--allow-vertex-ai=true", "the Vertex AI endpoint is not supported yet"),
     ],

@@ -24,6 +24,7 @@ import restriction_cases  # noqa: E402
 import sequence_cases  # noqa: E402
 import shared_memory_cases  # noqa: E402
 import statistics_cases  # noqa: E402
+import trace_cases  # noqa: E402
 from cases import DTYPES, Case, all_cases  # noqa: E402
 
 ONNX_MODELS = ["simple", "mlp", "simple_string", "autocomplete"]
@@ -143,6 +144,15 @@ SUITES = {
         lambda root: statistics_cases.write_texts(root, statistics_cases.BATCHED),
         statistics_cases.batched_cases,
         {"TRITONSERVER_DELAY_SCHEDULER": "4"},
+    ),
+    "traces": Suite(
+        "triton-2.51-traces",
+        trace_cases.write_models,
+        trace_cases.trace_cases,
+        flags=trace_cases.FLAGS,
+    ),
+    "traces-without-file": Suite(
+        "triton-2.51-traces-without-file", trace_cases.write_models, trace_cases.short_cases
     ),
     **{
         f"metrics-{name}": Suite(

@@ -30,3 +30,4 @@ pub mod http;
 mod limits;
 mod numbers;
 pub mod regions;
+mod trace_fields;

@@ -14,6 +14,7 @@ use galatea_grpc::{GrpcOptions, TestDelays};
 use galatea_http::{HttpOptions, RequestLog};
 use galatea_infer::{LogLevel, RegionControl};
 use galatea_telemetry::{Logger, MetricsExporter};
+use galatea_trace::Tracer;
 
 use crate::certificates::Certificates;
 use crate::connections::ConnectionOptions;
@@ -38,6 +39,8 @@ pub(crate) struct Doors<'a> {
     pub(crate) regions: Arc<dyn RegionControl>,
     /// Delays for Triton's own tests.
     pub(crate) grpc_delays: TestDelays,
+    /// The traces of requests.
+    pub(crate) tracer: &'a Arc<Tracer>,
     /// The source of the metrics.
     pub(crate) metrics: Arc<MetricsExporter>,
     /// The log, which tells that they are open.
@@ -92,6 +95,7 @@ impl Doors<'_> {
             options.keepalive.clone_from(&self.settings.grpc_keepalive);
             options.limits.input_bytes_max = self.settings.http_input_bytes_max;
             options.regions = self.regions.clone();
+            options.tracing = Some(self.tracer.clone());
             options.tls = tls;
             galatea_grpc::start(self.workers.handles(), socket, service, control, options)
         };
@@ -120,6 +124,7 @@ impl Doors<'_> {
                 log: Some(Arc::new(self.logger.clone())),
                 request_log,
                 regions: self.regions.clone(),
+                tracing: Some(self.tracer.clone()),
                 tls,
                 ..HttpOptions::default()
             };

@@ -30,12 +30,36 @@ pub(crate) struct Environment {
     pub(crate) virtual_environment: Option<PathBuf>,
     /// What Vertex AI tells the containers that it starts.
     pub(crate) vertex_ai: VertexAiVariables,
+    /// How spans are gathered.
+    pub(crate) span_batches: SpanBatchVariables,
     /// `TMPDIR`, where files of clients' models are kept while they are loaded.
     pub(crate) temporary_folder: PathBuf,
     /// `HOME`.
     pub(crate) home: Option<PathBuf>,
     /// The folders of `PATH`.
     pub(crate) program_folders: Vec<PathBuf>,
+}
+
+/// The variables `OTEL_BSP_*` that Triton reads, by the names of their settings.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SpanBatchVariables(Vec<(&'static str, String)>);
+
+impl SpanBatchVariables {
+    const NAMES: [(&'static str, &'static str); 3] = [
+        ("bsp_max_export_batch_size", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"),
+        ("bsp_schedule_delay", "OTEL_BSP_SCHEDULE_DELAY"),
+        ("bsp_max_queue_size", "OTEL_BSP_MAX_QUEUE_SIZE"),
+    ];
+
+    fn of(text: impl Fn(&str) -> Option<String>) -> Self {
+        let set = Self::NAMES.into_iter();
+        Self(set.filter_map(|(name, variable)| Some((name, text(variable)?))).collect())
+    }
+
+    /// The value for the setting of this name.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+    }
 }
 
 /// Variables that Vertex AI sets.
@@ -98,6 +122,7 @@ impl Environment {
                 is_prediction: text("AIP_MODE").as_deref() == Some("PREDICTION"),
                 repository: path("AIP_STORAGE_URI"),
             },
+            span_batches: SpanBatchVariables::of(text),
             temporary_folder: path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
             home: path("HOME"),
             program_folders: variable("PATH")

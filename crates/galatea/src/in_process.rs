@@ -7,7 +7,7 @@ use galatea_capi::ReservedAddress;
 use galatea_infer::Status;
 use galatea_telemetry::MetricsExporter;
 
-use crate::environment::{Environment, VertexAiVariables};
+use crate::environment::{Environment, SpanBatchVariables, VertexAiVariables};
 use crate::flags::{self, Request, Settings};
 use crate::{c_log, make};
 
@@ -45,7 +45,8 @@ pub fn make_for_c(flags: &[String], reserved: &ReservedAddress) -> Result<(), St
 
 /// Options are flags of the command line.
 fn read(flags: &[String]) -> Result<Settings, Status> {
-    match flags::parse(flags.iter().cloned(), &VertexAiVariables::default()) {
+    let (vertex_ai, span_batches) = (VertexAiVariables::default(), SpanBatchVariables::default());
+    match flags::parse(flags.iter().cloned(), &vertex_ai, &span_batches) {
         Ok(Request::Serve(settings)) => Ok(*settings),
         Ok(Request::Check(..) | Request::Help(_) | Request::Version) => {
             Err(Status::invalid_argument("the options ask for no server"))

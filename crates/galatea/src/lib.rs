@@ -36,6 +36,7 @@ mod onnxruntime_library;
 mod op_libraries;
 mod shutdown;
 mod startup;
+mod tracing;
 mod workers;
 
 use std::io;
@@ -58,7 +59,7 @@ pub fn program() -> ExitCode {
     let arguments = std::env::args_os().skip(1);
     let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
     let environment = Environment::read();
-    match flags::parse(arguments, &environment.vertex_ai) {
+    match flags::parse(arguments, &environment.vertex_ai, &environment.span_batches) {
         Ok(Request::Serve(settings)) => {
             for warning in settings.warnings() {
                 print_line(&mut io::stderr(), warning);

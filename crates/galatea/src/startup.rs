@@ -19,6 +19,7 @@ use crate::flags::Settings;
 use crate::make;
 use crate::memory;
 use crate::shutdown::{StopSignals, count_down};
+use crate::tracing;
 use crate::workers::Workers;
 
 /// Why the program ends with an error. It is not repeated if it was logged.
@@ -90,6 +91,7 @@ pub(crate) fn run(
         Some(bytes_max) => allocator.beside_limit(bytes_max),
         None => allocator,
     };
+    let tracer = tracing::make(&settings.trace, &server, &logger);
     let doors = Doors {
         settings: &settings,
         ledger: &ledger,
@@ -97,6 +99,7 @@ pub(crate) fn run(
         server: &server,
         regions: make::regions(&settings),
         grpc_delays,
+        tracer: &tracer,
         metrics: exporter.clone(),
         logger: &logger,
     };
@@ -118,6 +121,7 @@ pub(crate) fn run(
         // Further signals change nothing, as in Triton: requests have their time.
         stop(&server, &doors, settings.exit_timeout_secs, &logger).await
     });
+    tracer.stop();
     // A scan of a slow repository may still run, or a load whose caller is gone.
     runtime.shutdown_background();
     if outcome.is_err() {

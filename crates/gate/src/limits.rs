@@ -80,6 +80,21 @@ impl Limits {
     /// The maximum number of models that failed to load and are remembered beside those of
     /// the repositories. Clients unload them.
     pub const FAILED_MODELS_MAX: usize = 1000;
+    /// The maximum number of bytes of a call that changes settings: some thousand times what
+    /// all settings take. Lists in it are kept as a whole.
+    pub const SETTINGS_BYTES_MAX: u64 = 1 << 20;
+    /// The maximum number of models with trace settings of their own: far more than one
+    /// server loads. They stay when their models are unloaded.
+    pub const TRACED_MODELS_MAX: usize = 4096;
+    /// The maximum number of bytes of traces that are being recorded or wait for the thread
+    /// that writes them. Tensors of a traced request are copied, so this is a few large ones;
+    /// further traces are dropped.
+    pub const TRACE_BYTES_MAX: usize = 64 << 20;
+    /// The maximum number of traces that wait for the thread that writes them.
+    pub const TRACES_QUEUED_MAX: usize = 16_384;
+    /// The maximum number of bytes of traces that wait in memory for the file of all of them,
+    /// in which they are written earlier beyond it. Triton keeps them all until the end.
+    pub const TRACE_TEXT_BYTES_MAX: usize = 16 << 20;
     /// The maximum number of elements of all BYTES inputs of a request.
     ///
     /// An empty string takes three bytes of JSON or four binary ones, but 64 bytes in a

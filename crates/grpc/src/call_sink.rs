@@ -5,11 +5,12 @@ use std::sync::Arc;
 use galatea_codec::compression::Coding;
 use galatea_codec::grpc::encode_infer_response;
 use galatea_codec::regions::ReplacedOutputs;
-use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
+use galatea_infer::{CancelToken, DoorTracePoint, InferenceResponse, Reply, ResponseSink, Status};
 use galatea_stdx::Inbox;
 
 use crate::budget::{Outgoing, RequestCharge, ResponseBudget};
 use crate::call_key::CallKey;
+use crate::call_trace::{CallTrace, SendTrace};
 use crate::delay::Delay;
 use crate::event::ConnectionEvent;
 use crate::failure::Failure;
@@ -34,6 +35,8 @@ pub(crate) struct ResponseForm {
     pub(crate) delay: Delay,
     /// The delay of its end if its client has left, if there is such a delay.
     pub(crate) cancelled_end: Option<(CancelToken, Delay)>,
+    /// The trace of the request.
+    pub(crate) trace: Option<Arc<CallTrace>>,
 }
 
 impl CallSink {
@@ -50,6 +53,10 @@ impl CallSink {
 impl ResponseSink for CallSink {
     fn deliver(&mut self, reply: Reply) {
         let Some(result) = self.response.add(reply) else { return };
+        let trace = self.form.trace.as_ref();
+        if let Some(trace) = trace {
+            trace.record(DoorTracePoint::ResponseComplete);
+        }
         self.form.delay.wait();
         if let Some((cancel, delay)) = &self.form.cancelled_end
             && cancel.is_cancelled()
@@ -65,7 +72,11 @@ impl ResponseSink for CallSink {
                 None => message,
             })
             .map_err(Failure::from)
-            .and_then(|message| Outgoing::new(message, budget).map_err(Failure::from));
+            .and_then(|message| Outgoing::new(message, budget).map_err(Failure::from))
+            .map(|message| message.traced(trace));
+        if let (Err(_), Some(trace)) = (&result, trace) {
+            drop(SendTrace::begin(trace.clone()));
+        }
         // A closed inbox drops the event: the connection is gone.
         let _ = self.inbox.push(ConnectionEvent::CallFinished { call: self.call, result });
     }

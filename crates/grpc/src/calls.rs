@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::budget::ArrivalCharge;
 use crate::call_key::CallKey;
 use crate::call_response::CallResponder;
+use crate::call_trace::{TraceContext, Waiting};
 use crate::compression::Inflation;
 use crate::context::ForwardedParameters;
 use crate::message_reader::MessageReader;
@@ -35,6 +36,10 @@ pub(crate) struct CallHead {
     pub(crate) request_coding: Option<Coding>,
     /// The coding that responses to inferences have.
     pub(crate) response_coding: Option<Coding>,
+    /// Since when it waits for its message, or the next one.
+    pub(crate) waiting: Waiting,
+    /// What decides about traces in the metadata of the call.
+    pub(crate) trace_context: TraceContext,
     /// Parameters that the metadata of the call adds to its requests.
     pub(crate) forwarded: ForwardedParameters,
 }

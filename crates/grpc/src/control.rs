@@ -1,6 +1,8 @@
 //! Responding to calls other than inference: health, metadata, statistics, repository.
 
-use galatea_codec::grpc::{control as codec, frame_message, log, parse_version};
+use galatea_codec::grpc::{
+    control as codec, frame_message, log, parse_version, trace_change, trace_settings,
+};
 use galatea_door::BlockingPermits;
 use galatea_gate::access::Admission;
 use galatea_infer::{Code, Status};
@@ -38,7 +40,8 @@ pub(crate) fn permits(context: &DoorContext, method: Method) -> Option<BlockingP
         | Method::ServerReady
         | Method::SystemSharedMemoryRegister
         | Method::SystemSharedMemoryStatus
-        | Method::SystemSharedMemoryUnregister => None,
+        | Method::SystemSharedMemoryUnregister
+        | Method::TraceSetting => None,
     }
 }
 
@@ -49,6 +52,10 @@ pub(crate) fn calls_backend(
     method: Method,
     body: &Bytes,
 ) -> bool {
+    if method == Method::TraceSetting {
+        // Whether the model is ready may be a question to its backend.
+        return true;
+    }
     let Ok(pass) = admission.pass() else { return false };
     match method {
         Method::HealthCheck | Method::ServerReady => {
@@ -76,7 +83,8 @@ pub(crate) fn calls_backend(
         | Method::ServerMetadata
         | Method::SystemSharedMemoryRegister
         | Method::SystemSharedMemoryStatus
-        | Method::SystemSharedMemoryUnregister => false,
+        | Method::SystemSharedMemoryUnregister
+        | Method::TraceSetting => false,
     }
 }
 
@@ -142,6 +150,7 @@ pub(crate) fn respond(
         Method::CudaSharedMemoryRegister => RegionCalls::register_cuda(body),
         Method::CudaSharedMemoryStatus => regions(context, admission)?.cuda_status(body),
         Method::CudaSharedMemoryUnregister => regions(context, admission)?.unregister_cuda(body),
+        Method::TraceSetting => trace_setting(context, admission, body),
         // Inference calls get their responses through a sender.
         Method::ModelInfer | Method::ModelStreamInfer => {
             Err(Status::internal("an inference was taken for a control call"))
@@ -196,6 +205,22 @@ fn load(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResp
     let name = std::mem::take(&mut request.model_name);
     context.control.load_model(admission.pass()?, &name, codec::load_parameters(request)?)?;
     frame_message(&inference::RepositoryModelLoadResponse {})
+}
+
+fn trace_setting(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
+    let request: inference::TraceSettingRequest = decode(body)?;
+    let pass = admission.pass()?;
+    let Some(tracing) = &context.options.tracing else {
+        return Err(Status::unavailable("the server does not support trace"));
+    };
+    let model = Some(request.model_name.as_str()).filter(|name| !name.is_empty());
+    if let Some(model) = model {
+        tracing.check_model(pass, model)?;
+    }
+    if let Some(change) = trace_change(&request)? {
+        tracing.change(pass, model, &change)?;
+    }
+    frame_message(&trace_settings(tracing.settings(pass, model)))
 }
 
 fn unload(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {

@@ -48,6 +48,7 @@ mod buffers;
 mod call_key;
 mod call_response;
 mod call_sink;
+mod call_trace;
 mod calls;
 mod compression;
 mod connection;

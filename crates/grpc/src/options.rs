@@ -10,7 +10,7 @@ use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_gate::limits::Limits;
-use galatea_infer::{LogControl, NoRegions, RegionControl};
+use galatea_infer::{LogControl, NoRegions, RegionControl, TraceControl};
 
 use crate::compression::CompressionLevel;
 use crate::delay::TestDelays;
@@ -72,6 +72,8 @@ pub struct GrpcOptions {
     pub response_compression: CompressionLevel,
     /// The memory that clients share.
     pub regions: Arc<dyn RegionControl>,
+    /// Traces requests; `None` for a server without traces.
+    pub tracing: Option<Arc<dyn TraceControl>>,
     /// TLS, with the protocol `h2`.
     pub tls: Option<Tls>,
     /// How connections are limited.
@@ -147,6 +149,7 @@ impl Default for GrpcOptions {
             log: None,
             test_delays: TestDelays::default(),
             response_compression: CompressionLevel::None,
+            tracing: None,
             tls: None,
             door: DoorOptions::default(),
         }
@@ -158,6 +161,10 @@ impl GrpcOptions {
     pub(crate) fn bytes_max(&self, method: Method) -> usize {
         match method {
             Method::ModelInfer | Method::ModelStreamInfer => self.message_bytes_max,
+            Method::TraceSetting => {
+                let bytes_max = usize::try_from(Limits::SETTINGS_BYTES_MAX).unwrap_or(usize::MAX);
+                bytes_max.min(self.message_bytes_max)
+            }
             _ => {
                 let bytes_max = usize::try_from(self.limits.input_bytes_max).unwrap_or(usize::MAX);
                 bytes_max.min(self.message_bytes_max)

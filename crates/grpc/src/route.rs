@@ -37,6 +37,7 @@ pub(crate) enum Method {
     SystemSharedMemoryRegister,
     SystemSharedMemoryStatus,
     SystemSharedMemoryUnregister,
+    TraceSetting,
 }
 
 impl Method {
@@ -66,6 +67,7 @@ impl Method {
             }
             Self::ModelStatistics => Category::Statistics,
             Self::LogSettings => Category::Logging,
+            Self::TraceSetting => Category::Trace,
         }
     }
 }
@@ -195,10 +197,7 @@ fn inference_method(name: &str) -> Option<KnownMethod> {
         "SystemSharedMemoryRegister" => Method::SystemSharedMemoryRegister,
         "SystemSharedMemoryStatus" => Method::SystemSharedMemoryStatus,
         "SystemSharedMemoryUnregister" => Method::SystemSharedMemoryUnregister,
-        "TraceSetting" => {
-            let reason = "trace settings are not supported";
-            return Some(KnownMethod::NotOffered(Category::Trace, reason));
-        }
+        "TraceSetting" => Method::TraceSetting,
         _ => return None,
     };
     Some(KnownMethod::Offered(method))
@@ -271,7 +270,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(offered, 20);
+        assert_eq!(offered, 21);
         check("/x/y", "application/grpc", NONE, "unknown method /x/y");
         check(&format!("{INFER}/"), "application/grpc", NONE, "unknown method");
     }

@@ -5,11 +5,15 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_codec::http::{GenerateForm, encode_generate, encode_generate_error};
 use galatea_gate::ledger::{Account, Charge};
-use galatea_infer::{CancelToken, CongestionPoint, InferenceResponse, Reply, ResponseSink, Status};
+use galatea_infer::{
+    CancelToken, CongestionPoint, DoorTracePoint, DoorTraceSink, InferenceResponse, Reply,
+    ResponseSink, Status,
+};
 
 use crate::event_queue::{EVENT_BYTES, Event, EventQueue, Phase, State, weight};
 use crate::single_response::CancelOnDrop;
@@ -20,6 +24,7 @@ pub(crate) struct EventSink {
     form: GenerateForm,
     account: Arc<Account>,
     has_response: bool,
+    trace: Option<Arc<dyn DoorTraceSink>>,
 }
 
 impl EventSink {
@@ -53,6 +58,9 @@ impl ResponseSink for EventSink {
     fn deliver(&mut self, reply: Reply) {
         if !self.queue.is_open() {
             return;
+        }
+        if let Some(trace) = &self.trace {
+            trace.record(DoorTracePoint::ResponseComplete, Instant::now());
         }
         let is_final = reply.is_final();
         let response = match reply {
@@ -100,6 +108,7 @@ pub(crate) struct EventStream {
     queue: Arc<EventQueue>,
     /// Until the last reply is there.
     cancel: Option<CancelOnDrop>,
+    trace: Option<Arc<dyn DoorTraceSink>>,
 }
 
 impl EventStream {
@@ -108,11 +117,22 @@ impl EventStream {
         form: GenerateForm,
         account: &Arc<Account>,
         cancel: CancelToken,
+        trace: Option<Arc<dyn DoorTraceSink>>,
     ) -> (EventSink, Self) {
         let queue = Arc::new(EventQueue::new());
-        let sink =
-            EventSink { queue: queue.clone(), form, account: account.clone(), has_response: false };
-        (sink, Self { queue, cancel: Some(CancelOnDrop::new(cancel)) })
+        let sink = EventSink {
+            queue: queue.clone(),
+            form,
+            account: account.clone(),
+            has_response: false,
+            trace: trace.clone(),
+        };
+        (sink, Self { queue, cancel: Some(CancelOnDrop::new(cancel)), trace })
+    }
+
+    /// The trace of the request.
+    pub(crate) fn trace(&self) -> Option<Arc<dyn DoorTraceSink>> {
+        self.trace.clone()
     }
 
     /// Where the events pile up.
@@ -206,7 +226,7 @@ mod tests {
     /// A stream and the sender of its replies, charged to `account`.
     fn stream(account: &Arc<Account>) -> (ResponseSender, EventStream, CancelToken) {
         let cancel = CancelToken::new();
-        let (sink, stream) = EventStream::new(GenerateForm::Event, account, cancel.clone());
+        let (sink, stream) = EventStream::new(GenerateForm::Event, account, cancel.clone(), None);
         (ResponseSender::new(Box::new(sink)), stream, cancel)
     }
 

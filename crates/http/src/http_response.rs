@@ -1,13 +1,15 @@
 //! HTTP responses.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_codec::http::{EncodedResponse, encode_error};
 use galatea_gate::access::Refusal;
 use galatea_gate::ledger::RETRY_AFTER_SECS;
-use galatea_infer::{Code, Status};
+use galatea_infer::{Code, DoorTracePoint, DoorTraceSink, Status};
 use galatea_stdx::len64;
 use http_body::{Body, Frame, SizeHint};
 use hyper::ext::ReasonPhrase;
@@ -36,10 +38,13 @@ pub(crate) struct ResponseBody {
     events: Option<EventStream>,
     /// Called when hyper has taken all of it, or drops it.
     taken: Option<Box<dyn FnOnce() + Send>>,
+    /// Records that it was taken.
+    trace: Option<SendTrace>,
 }
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
+        drop(self.trace.take());
         if let Some(taken) = self.taken.take() {
             taken();
         }
@@ -54,7 +59,8 @@ impl ResponseBody {
     ) -> Self {
         let lengths = chunks.iter().map(|chunk| len64(chunk.len()));
         let remaining = lengths.fold(0, u64::saturating_add);
-        Self { chunks: chunks.into_iter(), remaining, events, taken: Some(Box::new(taken)) }
+        let taken: Box<dyn FnOnce() + Send> = Box::new(taken);
+        Self { chunks: chunks.into_iter(), remaining, events, taken: Some(taken), trace: None }
     }
 }
 
@@ -109,6 +115,26 @@ pub(crate) struct HttpResponse {
     pub(crate) chunks: SmallVec<[Bytes; 2]>,
     /// What follows, of unknown length.
     pub(crate) events: Option<EventStream>,
+    /// The trace of its request.
+    pub(crate) trace: Option<Arc<dyn DoorTraceSink>>,
+}
+
+/// Records that a response is sent, until it is dropped.
+pub(crate) struct SendTrace(Arc<dyn DoorTraceSink>);
+
+impl SendTrace {
+    /// The response with this trace begins to be sent.
+    pub(crate) fn begin(trace: Option<Arc<dyn DoorTraceSink>>) -> Option<Self> {
+        let trace = trace?;
+        trace.record(DoorTracePoint::HttpSendStart, Instant::now());
+        Some(Self(trace))
+    }
+}
+
+impl Drop for SendTrace {
+    fn drop(&mut self) {
+        self.0.record(DoorTracePoint::HttpSendEnd, Instant::now());
+    }
 }
 
 impl HttpResponse {
@@ -125,6 +151,7 @@ impl HttpResponse {
             closes: false,
             chunks,
             events: None,
+            trace: None,
         }
     }
 
@@ -133,7 +160,9 @@ impl HttpResponse {
         self,
         taken: impl FnOnce() + Send + 'static,
     ) -> Response<ResponseBody> {
-        let mut response = Response::new(ResponseBody::new(self.chunks, self.events, taken));
+        let mut body = ResponseBody::new(self.chunks, self.events, taken);
+        body.trace = SendTrace::begin(self.trace);
+        let mut response = Response::new(body);
         *response.status_mut() = self.code;
         let reason = reason(self.code);
         if self.code.canonical_reason() != Some(reason) {
@@ -255,6 +284,7 @@ pub(crate) fn inference(encoded: EncodedResponse) -> HttpResponse {
         closes: false,
         chunks: encoded.chunks,
         events: None,
+        trace: None,
     }
 }
 

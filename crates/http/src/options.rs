@@ -9,7 +9,7 @@ use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_gate::limits::Limits;
-use galatea_infer::{LogControl, NoRegions, RegionControl};
+use galatea_infer::{LogControl, NoRegions, RegionControl, TraceControl};
 
 use crate::request_log::RequestLog;
 
@@ -37,6 +37,8 @@ pub struct HttpOptions {
     pub tls: Option<Tls>,
     /// The log that clients may read and change; `None` for a server without one.
     pub log: Option<Arc<dyn LogControl>>,
+    /// Traces requests; `None` for a server without traces.
+    pub tracing: Option<Arc<dyn TraceControl>>,
     /// Logs each request.
     pub request_log: Option<RequestLog>,
 }
@@ -54,6 +56,7 @@ impl Default for HttpOptions {
             regions: Arc::new(NoRegions),
             tls: None,
             log: None,
+            tracing: None,
             request_log: None,
         }
     }

@@ -13,14 +13,33 @@ pub(crate) enum Route<'a> {
     Live,
     Ready,
     ServerMetadata,
-    Model { name: &'a str, version: &'a str, action: ModelAction },
+    Model {
+        name: &'a str,
+        version: &'a str,
+        action: ModelAction,
+    },
     AllStatistics,
-    RepositoryIndex { repository: Option<&'a str> },
-    Load { repository: Option<&'a str>, model: &'a str },
-    Unload { repository: Option<&'a str>, model: &'a str },
-    SharedMemory { kind: RegionKind, region: Option<&'a str>, action: RegionAction },
+    RepositoryIndex {
+        repository: Option<&'a str>,
+    },
+    Load {
+        repository: Option<&'a str>,
+        model: &'a str,
+    },
+    Unload {
+        repository: Option<&'a str>,
+        model: &'a str,
+    },
+    SharedMemory {
+        kind: RegionKind,
+        region: Option<&'a str>,
+        action: RegionAction,
+    },
     Logging,
-    TraceSetting,
+    /// The settings of a model's traces, or of all.
+    TraceSetting {
+        model: Option<&'a str>,
+    },
 }
 
 /// A request about a model.
@@ -74,7 +93,7 @@ impl<'a> Route<'a> {
             "health/live" => return Some(Self::Live),
             "health/ready" => return Some(Self::Ready),
             "logging" => return Some(Self::Logging),
-            "trace/setting" => return Some(Self::TraceSetting),
+            "trace/setting" => return Some(Self::TraceSetting { model: None }),
             _ => {}
         }
         if let Some(rest) = rest.strip_prefix("repository/") {
@@ -98,7 +117,7 @@ impl<'a> Route<'a> {
             }
             Self::SharedMemory { .. } => Category::SharedMemory,
             Self::Logging => Category::Logging,
-            Self::TraceSetting => Category::Trace,
+            Self::TraceSetting { .. } => Category::Trace,
         }
     }
 
@@ -125,7 +144,9 @@ impl<'a> Route<'a> {
                 RegionAction::Status => method == Method::GET,
                 RegionAction::Register | RegionAction::Unregister => method == Method::POST,
             },
-            Self::Logging | Self::TraceSetting => method == Method::GET || method == Method::POST,
+            Self::Logging | Self::TraceSetting { .. } => {
+                method == Method::GET || method == Method::POST
+            }
         }
     }
 }
@@ -155,7 +176,9 @@ fn model(rest: &str) -> Option<Route<'_>> {
         Some("config") => ModelAction::Config,
         Some("stats") => ModelAction::Statistics,
         Some("scheduler") => ModelAction::Scheduler,
-        Some("trace/setting") if version.is_empty() => return Some(Route::TraceSetting),
+        Some("trace/setting") if version.is_empty() => {
+            return Some(Route::TraceSetting { model: Some(name) });
+        }
         Some(_) => return None,
     };
     Some(Route::Model { name, version, action })
@@ -227,7 +250,7 @@ mod tests {
         check("/v2/health/live", "Live");
         check("/v2/health/ready", "Ready");
         check("/v2/logging", "Logging");
-        check("/v2/trace/setting", "TraceSetting");
+        check("/v2/trace/setting", "TraceSetting { model: None }");
         check("/v2/models/stats", "AllStatistics");
     }
 
@@ -251,7 +274,7 @@ mod tests {
         check("/v2/models/stats/infer", &of("stats", "", "Infer"));
         check("/v2/models/versions", &of("versions", "", "Metadata"));
         check("/v2/models/a%2Fb/infer", &of("a%2Fb", "", "Infer"));
-        check("/v2/models/m/trace/setting", "TraceSetting");
+        check("/v2/models/m/trace/setting", "TraceSetting { model: Some(\"m\") }");
     }
 
     #[test]

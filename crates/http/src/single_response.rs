@@ -1,9 +1,12 @@
 //! The sink of an inference request, which passes its only response on.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use galatea_door::CompletionQueue;
-use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
+use galatea_infer::{
+    CancelToken, DoorTracePoint, DoorTraceSink, InferenceResponse, Reply, ResponseSink, Status,
+};
 use tokio::sync::oneshot;
 
 /// The response of a request, or the error in its place.
@@ -18,14 +21,18 @@ pub(crate) struct SingleResponse {
     /// The queue of the I/O thread that waits; without one the result goes to the request
     /// directly.
     completions: Option<Arc<CompletionQueue<InferenceResult>>>,
+    /// The trace of the request.
+    trace: Option<Arc<dyn DoorTraceSink>>,
 }
 
 impl SingleResponse {
     pub(crate) fn new(
         completions: Option<Arc<CompletionQueue<InferenceResult>>>,
+        trace: Option<Arc<dyn DoorTraceSink>>,
     ) -> (Self, oneshot::Receiver<InferenceResult>) {
         let (sender, receiver) = oneshot::channel();
-        (Self { result: None, responses: 0, receiver: Some(sender), completions }, receiver)
+        let sender = Some(sender);
+        (Self { result: None, responses: 0, receiver: sender, completions, trace }, receiver)
     }
 
     fn finish(&mut self) {
@@ -35,6 +42,9 @@ impl SingleResponse {
                 Err(Status::internal(format!("expected a single response, got {}", self.responses)))
             }
         };
+        if let Some(trace) = self.trace.take() {
+            trace.record(DoorTracePoint::ResponseComplete, Instant::now());
+        }
         let Some(receiver) = self.receiver.take() else { return };
         match &self.completions {
             Some(completions) => completions.complete(receiver, result),
@@ -85,7 +95,7 @@ mod tests {
     use super::*;
 
     fn check(act: impl FnOnce(ResponseSender), expected: &str) {
-        let (sink, mut receiver) = SingleResponse::new(None);
+        let (sink, mut receiver) = SingleResponse::new(None, None);
         act(ResponseSender::new(Box::new(sink)));
         let result = receiver.try_recv().unwrap();
         assert_eq!(result.unwrap_err().message(), expected);

@@ -47,6 +47,7 @@ mod service;
 mod status;
 mod tensor;
 mod trace;
+mod trace_control;
 
 pub use backpressure::{Backpressure, CongestionPoint, ResumeHook};
 pub use cancel::CancelToken;
@@ -79,4 +80,10 @@ pub use sender::{Finality, Reply, ResponseSender, ResponseSink};
 pub use service::{InferenceService, NameMapping, ServerControl};
 pub use status::{Code, Status};
 pub use tensor::{InputTensor, OutputTensor};
-pub use trace::{TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor};
+pub use trace::{
+    TensorTracePoint, Trace, TraceIdentity, TracePoint, TraceSink, TraceSubject, TracedTensor,
+};
+pub use trace_control::{
+    ClientTrace, DoorTracePoint, DoorTraceSink, FieldChange, FindHeader, TraceChange, TraceControl,
+    TraceLevels, TraceMode, TraceSettings,
+};

@@ -48,6 +48,23 @@ pub struct TraceSubject<'a> {
     pub request_id: &'a str,
 }
 
+/// What identifies a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceIdentity {
+    /// Its number in this process.
+    pub id: u64,
+    /// That of the trace it serves; 0 is none.
+    pub parent_id: u64,
+    /// The context that its model may pass on, as a JSON object; empty is none.
+    pub context: String,
+    /// The model's name, once the trace has begun.
+    pub model_name: String,
+    /// The version that serves the request.
+    pub model_version: i64,
+    /// The client's identifier of the request; may be empty.
+    pub request_id: String,
+}
+
 /// A tensor at a trace point.
 #[derive(Copy, Clone, Debug)]
 pub struct TracedTensor<'a> {
@@ -78,6 +95,13 @@ pub trait TraceSink: Send + Sync + std::fmt::Debug {
     /// Makes the sink for a request that serves this one, such as a step of an
     /// ensemble.
     fn child(&self) -> Option<Box<dyn TraceSink>>;
+    /// Records an activity that a backend names. Its time is in nanoseconds of the system's
+    /// monotonic clock, as the backend gives it.
+    fn record_custom(&self, _name: &str, _at_ns: u64) {}
+    /// What identifies the trace, for backends that ask.
+    fn identity(&self) -> TraceIdentity {
+        TraceIdentity::default()
+    }
     /// The object behind the sink, so that the code that created it can find it.
     fn underlying(&self) -> Option<&dyn Any> {
         None
@@ -174,6 +198,17 @@ impl Trace {
         }
         let trace = Arc::downgrade(self);
         sender.wrap(move |inner| Box::new(TracedSink { trace, inner }))
+    }
+
+    /// Records an activity that a backend names; see [`TraceSink::record_custom`].
+    pub fn record_custom(&self, name: &str, at_ns: u64) {
+        self.sink.record_custom(name, at_ns);
+    }
+
+    /// What identifies the trace.
+    #[must_use]
+    pub fn identity(&self) -> TraceIdentity {
+        self.sink.identity()
     }
 
     /// Ends the trace: the request is released.

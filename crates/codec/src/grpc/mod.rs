@@ -18,6 +18,7 @@ mod parse_error;
 mod request;
 mod response;
 mod status;
+mod trace;
 mod wire;
 
 #[cfg(test)]
@@ -32,3 +33,4 @@ pub use message::{
 };
 pub use response::encode_infer_response;
 pub use status::{GrpcCode, grpc_code};
+pub use trace::{trace_change, trace_settings};

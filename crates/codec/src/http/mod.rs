@@ -47,6 +47,7 @@ mod regions;
 mod repository;
 mod response_charge;
 mod statistics;
+mod trace;
 
 #[cfg(test)]
 mod tests;
@@ -67,3 +68,4 @@ pub use raw::{decode_raw_infer, raw_input};
 pub use regions::{RegisterRequest, encode_regions};
 pub use repository::{IndexRequest, UnloadRequest, decode_load_request};
 pub use statistics::encode_statistics;
+pub use trace::{decode_trace_change, encode_trace_settings};

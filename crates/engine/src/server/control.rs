@@ -14,7 +14,7 @@ use crate::handle::ModelHandle;
 
 /// The protocol extensions that the server supports, in the order in which Triton lists
 /// them.
-const EXTENSIONS: [&str; 12] = [
+const EXTENSIONS: [&str; 13] = [
     "classification",
     "sequence",
     "model_repository",
@@ -26,6 +26,7 @@ const EXTENSIONS: [&str; 12] = [
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "trace",
     "logging",
 ];
 

@@ -21,6 +21,7 @@ mod server;
 mod settings;
 mod shared_memory;
 pub(crate) mod tls;
+mod tracing;
 mod unsupported;
 mod usage;
 mod value;
@@ -63,7 +64,7 @@ const GROUPS: [Group; 15] = [
     backend::GROUP,
     memory::GROUP,
     shared_memory::GROUP,
-    unsupported::TRACING,
+    tracing::GROUP,
     cache::GROUP,
     rate_limiter::RATE_LIMITER,
     unsupported::CLOUD_ENDPOINTS,

@@ -7,7 +7,7 @@ use galatea_engine::ControlMode;
 
 use super::{Flag, HelpForm, Settings, flags, value::Refusal};
 use crate::check::ReportFormat;
-use crate::environment::VertexAiVariables;
+use crate::environment::{SpanBatchVariables, VertexAiVariables};
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -55,6 +55,7 @@ const JSON: &str = "--json";
 pub(crate) fn parse(
     arguments: impl IntoIterator<Item = String>,
     variables: &VertexAiVariables,
+    span_batches: &SpanBatchVariables,
 ) -> Result<Request, UsageError> {
     let mut arguments = arguments.into_iter().peekable();
     if arguments.next_if(|first| first == CHECK).is_some() {
@@ -63,6 +64,9 @@ pub(crate) fn parse(
     let mut surplus = Vec::new();
     let request = read(Settings::under(variables), arguments, &mut surplus)?;
     let Request::Serve(mut settings) = request else { return Ok(request) };
+    settings.trace.resolve(span_batches).map_err(|(option, reason)| {
+        UsageError::Malformed(format!("Bad option: \"{option}\".\n{reason}"))
+    })?;
     if settings.model_repositories.is_empty() {
         settings.model_repositories.extend(variables.repository.clone());
     }

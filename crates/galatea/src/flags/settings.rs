@@ -16,6 +16,7 @@ use super::tls::{self, TlsSettings};
 use crate::connections::ConnectionSettings;
 use crate::environment::VertexAiVariables;
 use crate::memory::MemoryLimit;
+use crate::tracing::TraceFlags;
 
 /// Everything that flags set, with the defaults that Triton has.
 #[derive(Clone, Debug)]
@@ -105,6 +106,8 @@ pub(crate) struct Settings {
     pub(crate) backend_settings: Vec<BackendSetting>,
     /// Where ONNX Runtime's library is.
     pub(crate) onnxruntime_library: Option<PathBuf>,
+    /// The traces of requests.
+    pub(crate) trace: TraceFlags,
     /// The value of the deprecated `--strict-model-config`.
     pub(crate) strict_model_config: Option<bool>,
     /// Whether `--disable-auto-complete-config` was given.
@@ -220,6 +223,7 @@ impl Default for Settings {
             repoagent_directory: PathBuf::from("/opt/tritonserver/repoagents"),
             backend_settings: Vec::new(),
             onnxruntime_library: None,
+            trace: TraceFlags::default(),
             strict_model_config: None,
             disables_auto_complete: false,
             notes: Vec::new(),
@@ -270,7 +274,7 @@ impl Settings {
             "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of \
              '--disable-auto-complete-config'!",
         );
-        deprecated.into_iter().chain(overridden)
+        deprecated.into_iter().chain(overridden).chain(self.trace.warnings.iter().copied())
     }
 
     /// Remarks about the files of TLS.

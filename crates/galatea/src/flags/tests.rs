@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use super::parse::UsageError;
 use super::*;
-use crate::environment::VertexAiVariables;
+use crate::environment::{SpanBatchVariables, VertexAiVariables};
 
 fn parse_here(arguments: impl IntoIterator<Item = String>) -> Result<Request, UsageError> {
-    parse(arguments, &VertexAiVariables::default())
+    parse(arguments, &VertexAiVariables::default(), &SpanBatchVariables::default())
 }
 
 fn settings(arguments: &[&str]) -> Settings {
@@ -138,7 +138,11 @@ fn vertex_ai_changes_defaults_and_is_refused() {
     let parse_under = |repository: Option<&str>, is_prediction, arguments: &[&str]| {
         let repository = repository.map(std::path::PathBuf::from);
         let variables = VertexAiVariables { is_prediction, repository };
-        match parse(arguments.iter().map(|argument| (*argument).to_owned()), &variables) {
+        match parse(
+            arguments.iter().map(|argument| (*argument).to_owned()),
+            &variables,
+            &SpanBatchVariables::default(),
+        ) {
             Ok(Request::Serve(settings)) => Ok(*settings),
             Ok(other) => panic!("{arguments:?}: {other:?}"),
             Err(error) => Err(error.to_string()),
@@ -285,13 +289,7 @@ fn restrictions_are_collected_and_checked() {
 
 #[test]
 fn an_unsupported_flag_is_refused_by_name() {
-    for arguments in [
-        "--trace-config=level=TIMESTAMPS",
-        "--trace-level=TENSORS",
-        "--trace-file=x",
-        "--allow-sagemaker=true",
-        "--allow-vertex-ai=true",
-    ] {
+    for arguments in ["--allow-sagemaker=true", "--allow-vertex-ai=true"] {
         let message = error(&[arguments]);
         let name = arguments.split('=').next().unwrap();
         assert!(message.starts_with(&format!("Bad option: \"{name}\".\n")), "{message}");
@@ -313,7 +311,7 @@ fn a_value_that_leaves_a_missing_feature_off_is_accepted() {
 }
 
 /// Flags that are taken and change nothing.
-const WITHOUT_EFFECT: [&str; 19] = [
+const WITHOUT_EFFECT: [&str; 16] = [
     "--enable-peer-access=false",
     "--grpc-infer-thread-count=16",
     "--grpc-infer-allocation-pool-size=64",
@@ -324,9 +322,6 @@ const WITHOUT_EFFECT: [&str; 19] = [
     "--min-supported-compute-capability=7.5",
     "--buffer-manager-thread-count=4",
     "--model-load-gpu-limit=0:0.5",
-    "--trace-rate=5",
-    "--trace-count=5",
-    "--trace-log-frequency=5",
     "--sagemaker-port=1",
     "--sagemaker-safe-port-range=1-2",
     "--sagemaker-thread-count=1",

@@ -1,10 +1,8 @@
 //! Flags of features that this server doesn't have yet. A value is accepted if it leaves
 //! the feature off.
 
-use super::value::{self, Refusal};
+use super::value;
 use super::{Flag, Group};
-
-pub(super) const TRACING: Group = Group { title: "Tracing", flags: &[TRACE_CONFIG] };
 
 pub(super) const CLOUD_ENDPOINTS: Group = Group {
     title: "Sagemaker and Vertex",
@@ -25,29 +23,12 @@ pub(super) const DEPRECATED: Group = Group {
     flags: &[
         STRICT_MODEL_CONFIG,
         super::cache::RESPONSE_CACHE_BYTE_SIZE,
-        TRACE_FILE,
-        TRACE_LEVEL,
-        TRACE_RATE,
-        TRACE_COUNT,
-        TRACE_LOG_FREQUENCY,
+        super::tracing::TRACE_FILE,
+        super::tracing::TRACE_LEVEL,
+        super::tracing::TRACE_RATE,
+        super::tracing::TRACE_COUNT,
+        super::tracing::TRACE_LOG_FREQUENCY,
     ],
-};
-
-const TRACE_CONFIG: Flag = Flag {
-    name: "trace-config",
-    argument: Some("string,string=string"),
-    default: "",
-    help: "A setting of the tracing of requests. Not supported yet: only the values of a \
-           server that traces nothing are taken.",
-    apply: |_, value| match value.to_ascii_lowercase().as_str() {
-        "level=off"
-        | "level=false"
-        | "mode=triton"
-        | "rate=1000"
-        | "count=-1"
-        | "triton,log-frequency=0" => Ok(()),
-        _ => Err(Refusal::unsupported("tracing")),
-    },
 };
 
 const ALLOW_SAGEMAKER: Flag = Flag {
@@ -155,61 +136,6 @@ const STRICT_MODEL_CONFIG: Flag = Flag {
             settings.auto_complete_config = false;
         }
         settings.strict_model_config = Some(is_strict);
-        Ok(())
-    },
-};
-
-const TRACE_FILE: Flag = Flag {
-    name: "trace-file",
-    argument: Some("string"),
-    default: "",
-    help: "The file for traces. Not supported yet.",
-    apply: |_, _| Err(Refusal::unsupported("tracing")),
-};
-
-const TRACE_LEVEL: Flag = Flag {
-    name: "trace-level",
-    argument: Some("string"),
-    default: "OFF",
-    help: "What to trace. Only OFF is supported yet.",
-    apply: |_, value| match value.to_ascii_lowercase().as_str() {
-        "off" | "false" => Ok(()),
-        _ => Err(Refusal::unsupported("tracing")),
-    },
-};
-
-const TRACE_RATE: Flag = Flag {
-    name: "trace-rate",
-    argument: Some("integer"),
-    default: "1000",
-    help: "Of how many requests one is traced. No effect while nothing is traced.",
-    apply: |settings, value| {
-        value::number::<i32>(value)?;
-        settings.no_effect("trace-rate", "nothing is traced");
-        Ok(())
-    },
-};
-
-const TRACE_COUNT: Flag = Flag {
-    name: "trace-count",
-    argument: Some("integer"),
-    default: "-1",
-    help: "How many requests to trace. No effect while nothing is traced.",
-    apply: |settings, value| {
-        value::number::<i32>(value)?;
-        settings.no_effect("trace-count", "nothing is traced");
-        Ok(())
-    },
-};
-
-const TRACE_LOG_FREQUENCY: Flag = Flag {
-    name: "trace-log-frequency",
-    argument: Some("integer"),
-    default: "0",
-    help: "How many traces go into one file. No effect while nothing is traced.",
-    apply: |settings, value| {
-        value::number::<i32>(value)?;
-        settings.no_effect("trace-log-frequency", "nothing is traced");
         Ok(())
     },
 };

@@ -10,6 +10,7 @@ use galatea_gate::ledger::Exhausted;
 use super::memory_budget::{CallKind, MemoryBudget};
 use super::response_pool::ResponsePool;
 use super::stream_budget::StreamBudget;
+use crate::call_trace::{CallTrace, SendTrace};
 use crate::failure::Failure;
 
 /// What a response takes beside its bytes: frames, lists and reference counts. A guess on
@@ -61,6 +62,8 @@ pub(crate) struct Outgoing {
     /// The part that is charged to the account: what has no charge of its own.
     charged: usize,
     budget: ResponseBudget,
+    /// Records that it was written.
+    trace: Option<SendTrace>,
 }
 
 /// Why a response is dropped.
@@ -103,15 +106,22 @@ impl Outgoing {
         }
         let retained = message.extra_retained_bytes();
         if retained == 0 || budget.connection().charge_retained(retained) {
-            return Ok(Self { message, bytes, charged, budget });
+            return Ok(Self { message, bytes, charged, budget, trace: None });
         }
         let message = message.into_owned();
-        Ok(Self { message, bytes, charged, budget })
+        Ok(Self { message, bytes, charged, budget, trace: None })
+    }
+
+    /// Records when it is sent.
+    pub(crate) fn traced(mut self, trace: Option<&Arc<CallTrace>>) -> Self {
+        self.trace = trace.cloned().map(SendTrace::begin);
+        self
     }
 }
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
+        drop(self.trace.take());
         let retained = self.message.extra_retained_bytes();
         if retained > 0 {
             self.budget.connection().release_retained(retained);

@@ -22,6 +22,7 @@ use crate::budget::{
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
 use crate::call_sink::{CallSink, ResponseForm};
+use crate::call_trace::{Received, TraceContext, begin_trace};
 use crate::calls::{CallHead, CallState, IncomingMessage, ReceiveResult};
 use crate::compression::Inflating;
 use crate::context::{DoorContext, ForwardedParameters};
@@ -145,7 +146,10 @@ impl ConnectionTask {
         let admission = call.head.admission;
         let forwarded = std::mem::replace(&mut call.head.forwarded, Ok(Vec::new()));
         let coding = call.head.response_coding;
-        let infer = || self.infer(key, admission.pass()?, message, cancel, forwarded, coding);
+        let received = call.head.waiting.received(self.context.options.tracing.as_ref());
+        let trace_context = std::mem::take(&mut call.head.trace_context);
+        let arrived = ArrivedCall { message, forwarded, coding, received, trace_context };
+        let infer = || self.infer(key, admission.pass()?, cancel, arrived);
         match catch_panic(infer) {
             Ok(Ok(())) => {}
             Ok(Err(status)) => self.fail(key, &status.into()),
@@ -179,12 +183,11 @@ impl ConnectionTask {
         &self,
         key: CallKey,
         pass: Pass<api::Inference>,
-        message: &Bytes,
         cancel: CancelToken,
-        forwarded: ForwardedParameters,
-        coding: Option<Coding>,
+        arrived: ArrivedCall<'_>,
     ) -> Result<(), Status> {
         self.context.refuse_while_stopping()?;
+        let ArrivedCall { message, forwarded, coding, received, trace_context } = arrived;
         let message_bytes = message.len();
         let message = InferMessage::parse_charged(message, Some(self.budget.account()))?;
         let version = parse_version(message.model_version())?;
@@ -203,8 +206,12 @@ impl ConnectionTask {
         request.cancel = delays.told(cancel);
         let size = RequestSize::new(message_bytes, &request);
         let charge = RequestCharge::new(self.budget.clone(), size, CallKind::Unary)?;
+        let tracing = self.context.options.tracing.as_ref();
+        let trace = begin_trace(tracing, pass, &request.model_name, &trace_context, received);
+        let (traced, trace) = trace.unzip();
+        request.trace = traced;
         let delay = Delay(delays.call_response);
-        let form = ResponseForm { replaced, coding, delay, cancelled_end };
+        let form = ResponseForm { replaced, coding, delay, cancelled_end, trace };
         let sink = CallSink::new(charge, self.inbox.clone(), key, form);
         self.context.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(())
@@ -222,6 +229,15 @@ impl ConnectionTask {
             Err(failure) => self.fail(key, &failure),
         }
     }
+}
+
+/// A request for inference with what the head of its call says.
+struct ArrivedCall<'a> {
+    message: &'a Bytes,
+    forwarded: ForwardedParameters,
+    coding: Option<Coding>,
+    received: Option<Received>,
+    trace_context: TraceContext,
 }
 
 /// Runs `blocking` on a thread that may block, when there is a permit. A call that is

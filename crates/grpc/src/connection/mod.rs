@@ -27,6 +27,7 @@ use crate::budget::{BudgetLimits, CallKind, MemoryBudget, Outgoing};
 use crate::buffers::{Flusher, GatheringSocket, MessageMemory, StagingPool, gather};
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
+use crate::call_trace::{Waiting, trace_context};
 use crate::calls::{CallHead, CallState, Calls};
 use crate::compression::{INFLATE_BYTES, response_coding};
 use crate::context::{AcceptPhase, DoorContext, RegisteredConnection};
@@ -368,6 +369,8 @@ impl ConnectionTask {
             admission: route.admission,
             request_coding,
             response_coding,
+            waiting: Waiting::begin(self.context.options.tracing.as_ref()),
+            trace_context: trace_context(self.context.options.tracing.as_ref(), &head.headers),
             forwarded,
         };
         if route.method == Method::ModelStreamInfer {

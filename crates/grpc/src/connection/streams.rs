@@ -18,6 +18,7 @@ use crate::budget::{
 };
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
+use crate::call_trace::begin_trace;
 use crate::calls::{CallHead, CallState};
 use crate::context::{DoorContext, ForwardedParameters};
 use crate::delay::Delay;
@@ -134,8 +135,17 @@ impl ConnectionTask {
             Ok(pass) => pass,
             Err(mistake) => return self.fail(key, &Status::from(mistake).into()),
         };
+        let tracing = self.context.options.tracing.as_ref();
+        let received = call.head.waiting.received(tracing);
         let mut parsed = ParsedMessage::new(pass, &self.context, self.budget.account(), message);
         parsed.forward(&call.head.forwarded);
+        let trace = parsed.request.as_mut().ok().and_then(|request| {
+            let context = &call.head.trace_context;
+            let (traced, trace) =
+                begin_trace(tracing, pass, &request.model_name, context, received)?;
+            request.trace = Some(traced);
+            Some(trace)
+        });
         let Some(stream) = self.calls.stream(key) else { return };
         let size = match &parsed.request {
             Ok(request) => RequestSize::new(message.len(), request),
@@ -162,7 +172,8 @@ impl ConnectionTask {
                 (Err(exhausted.into()), charge)
             }
         };
-        let sink = StreamSink::new(handle, slot, mode, tag, sends_empty_final, replaced, charge);
+        let sink = StreamSink::new(handle, slot, mode, tag, sends_empty_final, replaced, charge)
+            .traced(trace);
         let sink = match pool {
             Some(pool) => sink.within(pool),
             None => sink,

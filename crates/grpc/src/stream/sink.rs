@@ -8,11 +8,14 @@ use galatea_codec::grpc::stream::{
     encode_stream_response,
 };
 use galatea_codec::regions::ReplacedOutputs;
-use galatea_infer::{Code, Finality, InferenceResponse, Reply, ResponseSink, Status};
+use galatea_infer::{
+    Code, DoorTracePoint, Finality, InferenceResponse, Reply, ResponseSink, Status,
+};
 
 use super::handle::{StreamErrors, StreamHandle};
 use crate::budget::{DroppedResponse, Outgoing, RequestCharge, ResponseBudget, ResponsePool};
 use crate::call_sink::not_single;
+use crate::call_trace::CallTrace;
 use crate::event::ConnectionEvent;
 use crate::failure::Failure;
 use crate::reorder::{ReplyMode, ReplySlot};
@@ -28,6 +31,8 @@ pub(crate) struct StreamSink {
     /// What responses are charged to.
     budget: ResponseBudget,
     _charge: RequestCharge,
+    /// The trace of the request.
+    trace: Option<Arc<CallTrace>>,
 }
 
 enum ExpectedReplies {
@@ -60,7 +65,12 @@ impl StreamSink {
             ReplyMode::Immediate => ExpectedReplies::Many(EmptyFinal::Dropped),
         };
         let budget = ResponseBudget::Stream(stream.budget.clone());
-        Self { stream, slot, tag, replaced, replies, budget, _charge: charge }
+        Self { stream, slot, tag, replaced, replies, budget, _charge: charge, trace: None }
+    }
+
+    /// Records responses in the trace of their request.
+    pub(crate) fn traced(self, trace: Option<Arc<CallTrace>>) -> Self {
+        Self { trace, ..self }
     }
 
     /// Charges the responses to the pool of their request.
@@ -94,7 +104,7 @@ impl StreamSink {
     ) -> Option<Result<Outgoing, Failure>> {
         let budget = || self.budget.clone();
         let exhausted = match Outgoing::new(message, budget()) {
-            Ok(outgoing) => return Some(Ok(outgoing)),
+            Ok(outgoing) => return Some(Ok(outgoing.traced(self.trace.as_ref()))),
             Err(DroppedResponse::Overrun) => return None,
             Err(DroppedResponse::Exhausted(exhausted)) => exhausted,
         };
@@ -138,6 +148,9 @@ impl ResponseSink for StreamSink {
             return;
         }
         self.stream.form.delay.wait();
+        if let Some(trace) = &self.trace {
+            trace.record(DoorTracePoint::ResponseComplete);
+        }
         let is_final = reply.is_final();
         match (&mut self.replies, reply) {
             // Like Triton this delivers the first response and drops others. Its message says

@@ -12,6 +12,7 @@ use galatea_infer::{Backpressure, CancelToken, Pass, Regions, ResponseSender, St
 use hyper::StatusCode;
 
 use super::Api;
+use super::trace::{Arrival, Received};
 use crate::endpoint::Disconnected;
 use crate::event_stream::{Beginning, Collected, EventStream};
 use crate::guard::guarded;
@@ -25,6 +26,12 @@ use crate::route::ModelAction;
 pub(crate) struct NamedModel<'a> {
     pub(crate) name: &'a str,
     pub(crate) version: &'a str,
+}
+
+/// A body, and when it was received if requests are traced.
+struct ReceivedBody<'a> {
+    bytes: &'a Bytes,
+    received: Option<Received>,
 }
 
 impl Api {
@@ -42,18 +49,22 @@ impl Api {
             ModelAction::GenerateStream => GenerateForm::Event,
             _ => GenerateForm::Document,
         };
+        let arrival = self.arrival();
         let bytes = match self.read_body(head, body, self.limits.input_bytes_max).await? {
             Ok(bytes) => bytes,
             Err(refusal) => return Ok(refusal),
         };
+        let received = arrival.map(Arrival::received);
         let account = body.account();
-        let begun = guarded(|| self.begin_generation(pass, head, &bytes, account, model, form));
+        let body = ReceivedBody { bytes: &bytes, received };
+        let begun = guarded(|| self.begin_generation(pass, head, body, account, model, form));
         drop(bytes);
         let mut events = match begun {
             Ok(events) => events,
             Err(status) => return Ok(http_response::failure(&status)),
         };
-        Ok(match form {
+        let trace = events.trace();
+        let response = match form {
             GenerateForm::Event => {
                 let beginning = poll_fn(|context| events.poll_begin(context)).await;
                 match code(beginning) {
@@ -62,20 +73,22 @@ impl Api {
                 }
             }
             GenerateForm::Document => single(poll_fn(|context| events.poll_collect(context)).await),
-        })
+        };
+        Ok(HttpResponse { trace, ..response })
     }
 
     fn begin_generation(
         &self,
         pass: Pass<api::Inference>,
         head: &RequestHead<'_>,
-        body: &Bytes,
+        body: ReceivedBody<'_>,
         account: &Arc<Account>,
         model: NamedModel<'_>,
         form: GenerateForm,
     ) -> Result<EventStream, Status> {
         let version = parse_version(model.version)?;
         let config = self.control.config_for_inference(pass, model.name, version)?;
+        let trace = body.received.and_then(|received| received.begin_trace(pass, head, model.name));
         if head.encoding.is_some_and(|coding| coding != b"identity") {
             return Err(Status::invalid_argument(
                 "Unsupported content-encoding, only 'identity' is supported.",
@@ -84,9 +97,11 @@ impl Api {
         let target = TargetModel { model_name: model.name.to_owned(), model_version: version };
         let regions = Regions::new(&*self.regions, pass);
         let bounds = DecodeBounds { limits: &self.limits, account, regions };
-        let mut request = decode_generate(body, target, &config, &bounds)?;
+        let mut request = decode_generate(body.bytes, target, &config, &bounds)?;
         request.cancel = CancelToken::new();
-        let (sink, events) = EventStream::new(form, account, request.cancel.clone());
+        let (traced, trace) = trace.map(|trace| (trace.request, trace.door)).unzip();
+        request.trace = traced;
+        let (sink, events) = EventStream::new(form, account, request.cancel.clone(), trace);
         if form == GenerateForm::Event {
             request.backpressure = Backpressure::default().with(events.congestion_point());
         }

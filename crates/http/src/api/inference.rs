@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use galatea_codec::compression::StreamEnd;
 use galatea_codec::forward::{ValueForm, forward};
 use galatea_codec::http::{
@@ -9,11 +10,12 @@ use galatea_codec::http::{
     encode_infer_response, parse_header_length, parse_version,
 };
 use galatea_gate::ledger::Account;
-use galatea_infer::{CancelToken, Pass, Regions, ResponseSender, Status, api};
+use galatea_infer::{CancelToken, ClientTrace, Pass, Regions, ResponseSender, Status, api};
 use galatea_stdx::len64;
 use tokio::sync::oneshot;
 
 use super::Api;
+use super::trace::Arrival;
 use crate::compression::{BodyCoding, InflatedBody};
 use crate::endpoint::Disconnected;
 use crate::guard::guarded;
@@ -21,6 +23,12 @@ use crate::http_response::{self, HttpResponse};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::single_response::{CancelOnDrop, InferenceResult, SingleResponse};
+
+/// The model of a request, and the request's trace.
+struct TracedTarget {
+    target: TargetModel,
+    trace: Option<ClientTrace>,
+}
 
 /// An inference in progress.
 struct StartedInference {
@@ -40,20 +48,38 @@ impl Api {
         name: &str,
         version: &str,
     ) -> Result<HttpResponse, Disconnected> {
+        let arrival = self.arrival();
         let bytes = match self.read_body(head, body, self.infer_bytes_max(head)).await? {
             Ok(bytes) => bytes,
             Err(refusal) => return Ok(refusal),
         };
+        let received = arrival.map(Arrival::received);
         let account = body.account();
         // An unknown model is reported before any error in the body.
         let target = match guarded(|| self.target(pass, name, version)) {
             Ok(target) => target,
             Err(status) => return Ok(http_response::plain(http_response::failure(&status))),
         };
+        let trace =
+            received.and_then(|received| received.begin_trace(pass, head, &target.model_name));
+        let door_trace = trace.as_ref().map(|trace| trace.door.clone());
+        let target = TracedTarget { target, trace };
+        let response = self.infer_body(pass, head, bytes, account, target).await;
+        Ok(HttpResponse { trace: door_trace, ..response })
+    }
+
+    async fn infer_body(
+        &self,
+        pass: Pass<api::Inference>,
+        head: &RequestHead<'_>,
+        bytes: Bytes,
+        account: &Arc<Account>,
+        target: TracedTarget,
+    ) -> HttpResponse {
         let inflated = match BodyCoding::of(head) {
             BodyCoding::Identity => Ok(InflatedBody { bytes, end: StreamEnd::Complete }),
             BodyCoding::Compressed => self.compression.inflate(bytes, &self.limits, account).await,
-            BodyCoding::Unknown => return Ok(http_response::unsupported_encoding()),
+            BodyCoding::Unknown => return http_response::unsupported_encoding(),
         };
         let measured = inflated.and_then(|body| {
             let header_length = header_length(head, body.bytes.len())?;
@@ -61,13 +87,13 @@ impl Api {
         });
         let (body, header_length) = match measured {
             Ok(measured) => measured,
-            Err(status) => return Ok(http_response::plain(http_response::failure(&status))),
+            Err(status) => return http_response::plain(http_response::failure(&status)),
         };
         let started =
             guarded(|| self.start_inference(pass, head, body, header_length, account, target));
         let StartedInference { encoding, result, cancel } = match started {
             Ok(started) => started,
-            Err(status) => return Ok(http_response::failure(&status)),
+            Err(status) => return http_response::failure(&status),
         };
         let result = result.await.unwrap_or_else(|_| {
             Err(Status::internal("the request was dropped without a final response"))
@@ -75,7 +101,7 @@ impl Api {
         cancel.disarm();
         let result = match result.and_then(|result| guarded(|| encoding.place(result))) {
             Ok(result) => result,
-            Err(status) => return Ok(http_response::failure(&status)),
+            Err(status) => return http_response::failure(&status),
         };
         let encoded = guarded(move || encode_infer_response(&result, &encoding, account));
         let response = match encoded.map(http_response::inference) {
@@ -83,7 +109,7 @@ impl Api {
             Err(status) => Err(status),
         };
         let plain = |status| http_response::plain(http_response::failure(&status));
-        Ok(response.unwrap_or_else(plain))
+        response.unwrap_or_else(plain)
     }
 
     /// The model that a request is for, which must be one for single responses.
@@ -122,9 +148,10 @@ impl Api {
         body: InflatedBody,
         header_length: usize,
         account: &Arc<Account>,
-        target: TargetModel,
+        target: TracedTarget,
     ) -> Result<StartedInference, Status> {
         let InflatedBody { bytes: body, end } = body;
+        let TracedTarget { target, trace } = target;
         let is_raw = header_length == 0;
         let regions = Regions::new(&*self.regions, pass);
         let bounds = DecodeBounds { limits: &self.limits, account, regions };
@@ -146,7 +173,12 @@ impl Api {
         let token = CancelToken::new();
         request.cancel = token.clone();
         let cancel = CancelOnDrop::new(token);
-        let (sink, result) = SingleResponse::new(self.completions.current());
+        let (traced, door_trace) = match trace {
+            Some(ClientTrace { request, door }) => (Some(request), Some(door)),
+            None => (None, None),
+        };
+        request.trace = traced;
+        let (sink, result) = SingleResponse::new(self.completions.current(), door_trace);
         self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(StartedInference { encoding, result, cancel })
     }

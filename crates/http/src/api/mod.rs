@@ -5,6 +5,7 @@ mod document;
 mod generate;
 mod inference;
 mod regions;
+mod trace;
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ use galatea_gate::access::{Admission, Gate};
 use galatea_gate::ledger::{Account, Ledger};
 use galatea_gate::limits::Limits;
 use galatea_infer::{
-    InferenceService, LogControl, LogUpdate, Pass, RegionControl, ServerControl, Status, api,
+    InferenceService, LogControl, LogUpdate, Pass, RegionControl, ServerControl, Status,
+    TraceControl, api,
 };
 use hyper::{Method, StatusCode};
 
@@ -57,6 +59,7 @@ pub(crate) struct Api {
     log: Option<Arc<dyn LogControl>>,
     request_log: Option<RequestLog>,
     pub(crate) regions: Arc<dyn RegionControl>,
+    pub(crate) tracing: Option<Arc<dyn TraceControl>>,
 }
 
 impl Endpoint for Api {
@@ -82,7 +85,9 @@ impl Endpoint for Api {
     }
 
     fn wants_headers(&self) -> bool {
-        self.header_forward.is_some() || !self.gate.is_open()
+        self.header_forward.is_some()
+            || !self.gate.is_open()
+            || self.tracing.as_ref().is_some_and(|tracing| tracing.reads_headers())
     }
 }
 
@@ -115,6 +120,7 @@ impl Api {
             log: options.log.clone(),
             request_log: options.request_log.clone(),
             regions: options.regions.clone(),
+            tracing: options.tracing.clone(),
         }
     }
 
@@ -172,8 +178,17 @@ impl Api {
                 self.shared_memory(admission, head, body, RegionRequest { kind, region, action })
                     .await
             }
-            Route::ServerMetadata | Route::Model { .. } | Route::TraceSetting => {
+            Route::ServerMetadata | Route::Model { .. } => {
                 Ok(or_error(guarded(|| self.render(admission, &route))))
+            }
+            Route::TraceSetting { model } => {
+                match self.read_body(head, body, Limits::SETTINGS_BYTES_MAX).await? {
+                    Ok(body) => {
+                        let body = (head.method == Method::POST).then_some(body);
+                        Ok(or_error(self.trace_setting(admission, model, body).await))
+                    }
+                    Err(refusal) => Ok(refusal),
+                }
             }
         }
     }
@@ -189,10 +204,7 @@ impl Api {
             Route::Model { name, version, action } => {
                 self.render_model(admission, name, parse_version(version)?, action)
             }
-            Route::TraceSetting => {
-                Err(Status::unsupported("the trace extension is not available in this server"))
-            }
-            Route::Ready | Route::AllStatistics | Route::Logging => {
+            Route::Ready | Route::AllStatistics | Route::Logging | Route::TraceSetting { .. } => {
                 Err(Status::internal("a question was taken for another"))
             }
             Route::RepositoryIndex { .. }
@@ -359,7 +371,7 @@ impl Api {
             | Route::AllStatistics
             | Route::SharedMemory { .. }
             | Route::Logging
-            | Route::TraceSetting => {
+            | Route::TraceSetting { .. } => {
                 Err(Status::internal("a request was taken for one to the repository"))
             }
         }
@@ -399,7 +411,7 @@ impl Api {
     }
 
     /// Runs `work` on a thread that may block.
-    async fn run_blocking<T: Send + 'static>(
+    pub(crate) async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn ServerControl) -> Result<T, Status> + Send + 'static,
     ) -> Result<T, Status> {
@@ -436,7 +448,7 @@ fn wrong_method(route: &Route<'_>) -> HttpResponse {
         | Route::Unload { .. }
         | Route::SharedMemory { .. }
         | Route::Logging
-        | Route::TraceSetting => refusal,
+        | Route::TraceSetting { .. } => refusal,
     }
 }
 

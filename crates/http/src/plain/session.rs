@@ -25,7 +25,7 @@ use super::time_slice::TimeSlice;
 use super::writer::ResponseWriter;
 use crate::endpoint::Endpoint;
 use crate::event_stream::EventStream;
-use crate::http_response::{self, HttpResponse};
+use crate::http_response::{self, HttpResponse, SendTrace};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 
@@ -245,6 +245,7 @@ impl<E: Endpoint> Session<'_, E> {
         sent: usize,
         closes: bool,
     ) -> Next {
+        let _trace = SendTrace::begin(response.trace.clone());
         let stream = self.write.as_ref();
         let head = self.writer.events_head(response, sent, closes);
         // A client of which an early byte had to be sent sends no more.
@@ -256,6 +257,7 @@ impl<E: Endpoint> Session<'_, E> {
     }
 
     async fn write(&mut self, response: &HttpResponse, sent: usize, closes: bool) -> Next {
+        let _trace = SendTrace::begin(response.trace.clone());
         let stream = self.write.as_ref();
         match self.writer.send(stream, self.activity, response, sent, closes).await {
             Ok(()) if !closes => Next::KeepAlive,

@@ -194,8 +194,6 @@ fn extensions_that_are_not_offered_are_refused() {
         assert_eq!(response.code, 501, "{path}");
         assert!(response.text().contains(expected), "{path}: {}", response.text());
     };
-    check("GET", "/v2/trace/setting", "trace extension is not available");
-    check("POST", "/v2/models/echo/trace/setting", "trace extension is not available");
     for kind in ["system", "cuda"] {
         for path in ["register", "unregister", "region/r/register", "region/r/unregister"] {
             let path = format!("/v2/{kind}sharedmemory/{path}");

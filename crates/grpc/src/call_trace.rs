@@ -1,0 +1,179 @@
+//! What the door records of a traced request.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use galatea_infer::{ClientTrace, DoorTracePoint, DoorTraceSink, Pass, Trace, TraceControl, api};
+use galatea_stdx::Lock;
+use http::HeaderMap;
+
+/// After this many points they are recorded at once: a stream has any number of responses.
+const HELD_POINTS_MAX: usize = 64;
+
+/// The trace of a request. Its points are recorded in their order when all of it is sent, as
+/// in Triton: behind those of the server.
+#[derive(Debug)]
+pub(crate) struct CallTrace {
+    sink: Arc<dyn DoorTraceSink>,
+    points: Lock<Vec<(DoorTracePoint, Instant)>>,
+}
+
+impl CallTrace {
+    pub(crate) fn begin(sink: Arc<dyn DoorTraceSink>, received: Received) -> Arc<Self> {
+        let points = vec![
+            (DoorTracePoint::GrpcReceiveStart, received.since),
+            (DoorTracePoint::GrpcReceiveEnd, received.at),
+        ];
+        Arc::new(Self { sink, points: Lock::new(points) })
+    }
+
+    pub(crate) fn record(&self, point: DoorTracePoint) {
+        let now = Instant::now();
+        let full = {
+            let mut points = self.points.lock("record a trace point");
+            points.push((point, now));
+            if points.len() < HELD_POINTS_MAX {
+                return;
+            }
+            std::mem::take(&mut *points)
+        };
+        full.into_iter().for_each(|(point, at)| self.sink.record(point, at));
+    }
+}
+
+impl Drop for CallTrace {
+    fn drop(&mut self) {
+        for (point, at) in std::mem::take(self.points.get_mut()) {
+            self.sink.record(point, at);
+        }
+    }
+}
+
+/// When the message of a request was received.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Received {
+    since: Instant,
+    at: Instant,
+}
+
+/// Since when a call waits for a message; kept only while requests are traced.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Waiting(Option<Instant>);
+
+impl Waiting {
+    /// A call begins to wait.
+    pub(crate) fn begin(tracing: Option<&Arc<dyn TraceControl>>) -> Self {
+        Self(tracing.filter(|tracing| tracing.is_on()).map(|_| Instant::now()))
+    }
+
+    /// A message is there; the call waits for the next one.
+    pub(crate) fn received(&mut self, tracing: Option<&Arc<dyn TraceControl>>) -> Option<Received> {
+        let before = std::mem::replace(self, Self::begin(tracing));
+        let at = self.0?;
+        Some(Received { since: before.0.unwrap_or(at), at })
+    }
+}
+
+/// The metadata that decides about traces, in the order of [`TRACE_HEADERS`].
+pub(crate) type TraceContext = [Option<String>; 2];
+
+/// The headers of the W3C's trace context.
+const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
+
+/// Keeps the metadata that decides about traces, if any does.
+pub(crate) fn trace_context(
+    tracing: Option<&Arc<dyn TraceControl>>,
+    headers: &HeaderMap,
+) -> TraceContext {
+    if !tracing.is_some_and(|tracing| tracing.reads_headers()) {
+        return TraceContext::default();
+    }
+    TRACE_HEADERS.map(|name| {
+        let value = headers.get(name)?.as_bytes();
+        Some(String::from_utf8_lossy(value).into_owned())
+    })
+}
+
+/// Begins the trace of a request, if it is to have one: that of the request, and the door's.
+pub(crate) fn begin_trace(
+    tracing: Option<&Arc<dyn TraceControl>>,
+    pass: Pass<api::Inference>,
+    model: &str,
+    context: &TraceContext,
+    received: Option<Received>,
+) -> Option<(Arc<Trace>, Arc<CallTrace>)> {
+    let header = |name: &str| {
+        let all = TRACE_HEADERS.iter().zip(context);
+        all.into_iter().find(|(known, _)| **known == name).and_then(|(_, value)| value.clone())
+    };
+    let received = received?;
+    let ClientTrace { request, door } = tracing?.begin(pass, model, &header)?;
+    Some((request, CallTrace::begin(door, received)))
+}
+
+/// Records that a response is sent, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct SendTrace(Arc<CallTrace>);
+
+impl SendTrace {
+    pub(crate) fn begin(trace: Arc<CallTrace>) -> Self {
+        trace.record(DoorTracePoint::GrpcSendStart);
+        Self(trace)
+    }
+}
+
+impl Drop for SendTrace {
+    fn drop(&mut self) {
+        self.0.record(DoorTracePoint::GrpcSendEnd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Names(Mutex<Vec<&'static str>>);
+
+    impl DoorTraceSink for Names {
+        fn record(&self, point: DoorTracePoint, _: Instant) {
+            self.0.lock().unwrap().push(point.name());
+        }
+    }
+
+    fn begin(names: &Arc<Names>) -> Arc<CallTrace> {
+        let now = Instant::now();
+        CallTrace::begin(names.clone(), Received { since: now, at: now })
+    }
+
+    #[test]
+    fn points_are_recorded_when_all_of_the_response_is_sent() {
+        let names = Arc::new(Names::default());
+        let trace = begin(&names);
+        trace.record(DoorTracePoint::ResponseComplete);
+        let sending = SendTrace::begin(trace);
+        assert!(names.0.lock().unwrap().is_empty());
+        drop(sending);
+        let expected = [
+            "GRPC_WAITREAD_START",
+            "GRPC_WAITREAD_END",
+            "INFER_RESPONSE_COMPLETE",
+            "GRPC_SEND_START",
+            "GRPC_SEND_END",
+        ];
+        assert_eq!(*names.0.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn a_trace_with_many_responses_holds_few_points() {
+        let names = Arc::new(Names::default());
+        let trace = begin(&names);
+        (0..1000).for_each(|_| drop(SendTrace::begin(trace.clone())));
+        let held = trace.points.lock("count").len();
+        assert!(held < HELD_POINTS_MAX);
+        drop(trace);
+        assert_eq!(names.0.lock().unwrap().len(), 2002);
+    }
+}

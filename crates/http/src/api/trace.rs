@@ -1,0 +1,84 @@
+//! Traces: that of a request, and the settings.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use galatea_codec::http::{decode_trace_change, encode_trace_settings};
+use galatea_gate::access::Admission;
+use galatea_infer::{ClientTrace, DoorTracePoint, Pass, Status, TraceControl, api};
+
+use super::Api;
+use crate::http_response::{self, HttpResponse};
+use crate::request_head::RequestHead;
+
+/// When the request was received, if requests are traced: the clock is read for nothing else.
+pub(super) struct Arrival {
+    tracing: Arc<dyn TraceControl>,
+    start: Instant,
+}
+
+impl Api {
+    /// The server begins to receive a request.
+    pub(super) fn arrival(&self) -> Option<Arrival> {
+        let tracing = self.tracing.as_ref().filter(|tracing| tracing.is_on())?.clone();
+        Some(Arrival { tracing, start: Instant::now() })
+    }
+
+    /// Responds with the settings, after a change of them if there is a body.
+    pub(super) async fn trace_setting(
+        &self,
+        admission: Admission,
+        model: Option<&str>,
+        body: Option<Bytes>,
+    ) -> Result<HttpResponse, Status> {
+        let pass = admission.pass()?;
+        let Some(tracing) = self.tracing.clone() else {
+            return Err(Status::unavailable("the server does not support tracing"));
+        };
+        let (model, limits) = (model.map(str::to_owned), self.limits);
+        let permit = self.blocking_permits.acquire().await;
+        // Whether a model is ready may be a question to its backend.
+        let settings = self.run_blocking(move |_| {
+            let (_permit, model) = (permit, model.as_deref());
+            if let Some(model) = model {
+                tracing.check_model(pass, model)?;
+            }
+            if let Some(body) = body {
+                tracing.change(pass, model, &decode_trace_change(&body, &limits)?)?;
+            }
+            Ok(tracing.settings(pass, model))
+        });
+        Ok(http_response::json(encode_trace_settings(&settings.await?)))
+    }
+}
+
+impl Arrival {
+    /// The whole request is there.
+    pub(super) fn received(self) -> Received {
+        Received { arrival: self, end: Instant::now() }
+    }
+}
+
+/// A request that may be traced.
+pub(super) struct Received {
+    arrival: Arrival,
+    end: Instant,
+}
+
+impl Received {
+    /// Begins the trace of the request, if it is to have one.
+    pub(super) fn begin_trace(
+        &self,
+        pass: Pass<api::Inference>,
+        head: &RequestHead<'_>,
+        model: &str,
+    ) -> Option<ClientTrace> {
+        let header =
+            |name: &str| head.header(name).map(|value| String::from_utf8_lossy(value).into_owned());
+        let trace = self.arrival.tracing.begin(pass, model, &header)?;
+        trace.door.record(DoorTracePoint::HttpReceiveStart, self.arrival.start);
+        trace.door.record(DoorTracePoint::HttpReceiveEnd, self.end);
+        Some(trace)
+    }
+}

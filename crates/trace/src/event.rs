@@ -1,0 +1,80 @@
+//! What is recorded of a request while it is traced.
+
+use galatea_tensor::DataType;
+
+/// A record. `trace` is the number of the trace within the process: a request has one, and
+/// so has each request that serves it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Event {
+    /// A trace begins: its model is known.
+    Begin { trace: u64, subject: Subject },
+    /// A trace passed a point.
+    Time { trace: u64, activity: Activity, ns: u64 },
+    /// A tensor of a trace.
+    Tensor { trace: u64, activity: &'static str, tensor: RecordedTensor },
+}
+
+/// What a trace is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Subject {
+    /// 0 is none.
+    pub(crate) parent: u64,
+    pub(crate) model_name: String,
+    pub(crate) model_version: i64,
+    pub(crate) request_id: String,
+}
+
+/// A point that a trace passes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// One of the server's.
+    Point(&'static str),
+    /// One that a backend named.
+    Custom(Box<str>),
+}
+
+impl Activity {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Point(name) => name,
+            Self::Custom(name) => name,
+        }
+    }
+}
+
+/// A copy of a tensor: what it is copied from may be gone, or may change, before it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RecordedTensor {
+    pub(crate) name: String,
+    pub(crate) datatype: DataType,
+    pub(crate) dims: Vec<i64>,
+    pub(crate) data: Vec<u8>,
+}
+
+impl Event {
+    /// The trace that it belongs to.
+    pub(crate) const fn trace(&self) -> u64 {
+        match self {
+            Self::Begin { trace, .. } | Self::Time { trace, .. } | Self::Tensor { trace, .. } => {
+                *trace
+            }
+        }
+    }
+
+    /// The memory that it takes, in bytes.
+    pub(crate) fn byte_size(&self) -> usize {
+        let texts = match self {
+            Self::Begin { subject, .. } => {
+                subject.model_name.len().saturating_add(subject.request_id.len())
+            }
+            Self::Time { activity: Activity::Point(_), .. } => 0,
+            Self::Time { activity: Activity::Custom(name), .. } => name.len(),
+            Self::Tensor { tensor, .. } => tensor
+                .data
+                .len()
+                .saturating_add(tensor.name.len())
+                .saturating_add(tensor.dims.len().saturating_mul(size_of::<i64>())),
+        };
+        texts.saturating_add(size_of::<Self>())
+    }
+}

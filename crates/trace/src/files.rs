@@ -1,0 +1,142 @@
+//! Triton's files of traces.
+//!
+//! Each is one JSON array. Those that are written while the server runs have a number behind
+//! their name; what is left goes into the file without one.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use galatea_gate::limits::Limits;
+
+use crate::json;
+use crate::queue::CollectedTrace;
+
+/// Writes traces; used by one thread alone.
+#[derive(Debug)]
+pub(crate) struct TraceFiles {
+    name: PathBuf,
+    next_number: u32,
+    /// The file without a number, and how much of it is written before its last bracket.
+    whole: Option<(File, u64)>,
+    /// What is not written yet, by the number of the settings.
+    unwritten: HashMap<u64, Unwritten>,
+}
+
+/// Traces under the same settings that are not written yet.
+#[derive(Debug, Default)]
+struct Unwritten {
+    text: String,
+    traces: u32,
+    /// How many traces go into one file; 0 is all.
+    frequency: u32,
+    /// With those that are written already.
+    collected: u64,
+}
+
+/// Where traces are written.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// A new file with the next number.
+    Numbered,
+    /// The file without a number.
+    Whole,
+}
+
+impl TraceFiles {
+    pub(crate) fn new(name: PathBuf) -> Self {
+        Self { name, next_number: 0, whole: None, unwritten: HashMap::new() }
+    }
+
+    /// Adds a trace, and writes those that are due.
+    pub(crate) fn add(&mut self, trace: &CollectedTrace) -> io::Result<()> {
+        let setting = &trace.setting;
+        let unwritten = self.unwritten.entry(setting.number).or_default();
+        unwritten.traces = unwritten.traces.saturating_add(1);
+        unwritten.collected = unwritten.collected.saturating_add(1);
+        let text = json::render(&trace.events);
+        if !text.is_empty() {
+            if !unwritten.text.is_empty() {
+                unwritten.text.push(',');
+            }
+            unwritten.text.push_str(&text);
+        }
+        let frequency = setting.log_frequency;
+        unwritten.frequency = frequency;
+        let is_full = frequency != 0 && unwritten.traces >= frequency;
+        let place = if is_full || setting.sampler.are_all_collected(unwritten.collected) {
+            Place::Numbered
+        } else if unwritten.text.len() > Limits::TRACE_TEXT_BYTES_MAX {
+            remaining_place(frequency)
+        } else {
+            return Ok(());
+        };
+        unwritten.traces = 0;
+        let text = std::mem::take(&mut unwritten.text);
+        self.write(&text, place)
+    }
+
+    /// Writes what is left under settings that are no longer in force.
+    pub(crate) fn retire(&mut self, setting: u64) -> io::Result<()> {
+        match self.unwritten.remove(&setting) {
+            Some(unwritten) if unwritten.traces != 0 => {
+                self.write(&unwritten.text, remaining_place(unwritten.frequency))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Writes all that is left.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        let mut settings: Vec<u64> = self.unwritten.keys().copied().collect();
+        settings.sort_unstable();
+        let results: Vec<_> = settings.into_iter().map(|setting| self.retire(setting)).collect();
+        results.into_iter().collect()
+    }
+
+    fn write(&mut self, text: &str, place: Place) -> io::Result<()> {
+        let named = |path: &Path, error: io::Error| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        };
+        match place {
+            Place::Numbered => {
+                let mut path = self.name.clone().into_os_string();
+                path.push(format!(".{}", self.next_number));
+                self.next_number = self.next_number.wrapping_add(1);
+                let path = PathBuf::from(path);
+                std::fs::write(&path, format!("[{text}]")).map_err(|error| named(&path, error))
+            }
+            // The records of every trace were dropped.
+            Place::Whole if text.is_empty() => Ok(()),
+            Place::Whole => self.write_whole(text).map_err(|error| named(&self.name, error)),
+        }
+    }
+
+    /// Adds to the file without a number, which is a whole array after each write.
+    fn write_whole(&mut self, text: &str) -> io::Result<()> {
+        let (file, end) = match &mut self.whole {
+            Some((file, end)) => (file, end),
+            None => {
+                let (file, end) = self.whole.insert((File::create(&self.name)?, 0));
+                (file, end)
+            }
+        };
+        let separator = if *end == 0 { '[' } else { ',' };
+        let addition = format!("{separator}{text}]");
+        file.seek(SeekFrom::Start(*end))?;
+        file.write_all(addition.as_bytes())?;
+        let added = u64::try_from(addition.len()).unwrap_or(u64::MAX).saturating_sub(1);
+        *end = end.saturating_add(added);
+        Ok(())
+    }
+}
+
+/// Where the rest of traces goes, which is as in Triton a file like those before.
+const fn remaining_place(log_frequency: u32) -> Place {
+    if log_frequency == 0 { Place::Whole } else { Place::Numbered }
+}
+
+#[cfg(test)]
+#[path = "files_tests.rs"]
+mod tests;

@@ -1,0 +1,30 @@
+//! Tracing of clients' requests: which of them are traced, what is recorded of them, and
+//! where that goes.
+//!
+//! - [`Tracer`] is the driver. Doors ask it to begin a trace; the trace rides on the request,
+//!   which records its trace points wherever it is.
+//! - `settings` and `sampler` decide what is traced. They are values without thread and clock.
+//! - `record` collects what happens to a request and to those that serve it; `queue` brings
+//!   the result to the thread of `writer`, and drops it if there is no room.
+//! - `files` and `json` write Triton's files.
+//!
+//! No request waits for a disk or for a collector, and while nothing is traced a request
+//! costs one load of a flag.
+//!
+//! The crate knows no protocol and no model.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
+
+mod event;
+mod files;
+mod json;
+mod queue;
+mod record;
+mod sampler;
+mod settings;
+mod tracer;
+mod writer;
+
+pub use settings::Fields;
+pub use tracer::{CheckModel, LogError, TraceOutput, Tracer, TracerOptions};

@@ -1,0 +1,127 @@
+//! The way of complete traces to the thread that writes them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use galatea_gate::limits::Limits;
+use galatea_stdx::{Condvar, Lock};
+
+use crate::event::Event;
+use crate::settings::Setting;
+
+/// The records of a request and of those that served it.
+#[derive(Debug)]
+pub(crate) struct CollectedTrace {
+    /// The settings under which it was traced.
+    pub(crate) setting: Arc<Setting>,
+    /// Empty if they were dropped.
+    pub(crate) events: Vec<Event>,
+    /// Returned when this is dropped.
+    _memory: Memory,
+}
+
+impl CollectedTrace {
+    pub(crate) fn new(setting: Arc<Setting>, events: Vec<Event>, memory: Memory) -> Self {
+        Self { setting, events, _memory: memory }
+    }
+}
+
+/// What the thread gets.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A trace is complete.
+    Trace(CollectedTrace),
+    /// The settings with this number are in force no longer, and all traces under them are
+    /// complete.
+    Retired(u64),
+    /// The server ends.
+    Stop,
+}
+
+/// A queue that never blocks its writers: traces that don't fit are dropped and counted.
+#[derive(Debug, Default)]
+pub(crate) struct TraceQueue {
+    messages: Lock<VecDeque<Message>>,
+    arrived: Condvar,
+    traces: AtomicUsize,
+    bytes: Arc<AtomicUsize>,
+    dropped: AtomicU64,
+}
+
+/// Memory of traces that is counted, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    used: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Memory {
+    /// Counts further bytes, if there is room for them.
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        let before = self.used.fetch_add(bytes, Ordering::Relaxed);
+        if before.saturating_add(bytes) > Limits::TRACE_BYTES_MAX {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        true
+    }
+
+    /// Gives back what is counted so far.
+    pub(crate) fn clear(&mut self) {
+        self.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl TraceQueue {
+    /// An account for the records of a trace.
+    pub(crate) fn memory(&self) -> Memory {
+        Memory { used: self.bytes.clone(), bytes: 0 }
+    }
+
+    /// Adds a complete trace. Without room for it only that it ended is passed on.
+    pub(crate) fn push_trace(&self, mut trace: CollectedTrace) {
+        let queued = self.traces.fetch_add(1, Ordering::Relaxed);
+        if queued >= Limits::TRACES_QUEUED_MAX && !trace.events.is_empty() {
+            trace.events = Vec::new();
+            self.count_dropped();
+        }
+        self.push(Message::Trace(trace));
+    }
+
+    pub(crate) fn push(&self, message: Message) {
+        self.messages.lock("queue a trace").push_back(message);
+        self.arrived.notify_one();
+    }
+
+    /// Counts a trace whose records were dropped.
+    pub(crate) fn count_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many traces were dropped so far.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Takes all messages, when there are some.
+    pub(crate) fn take(&self) -> VecDeque<Message> {
+        let mut messages = self.messages.lock("take traces");
+        while messages.is_empty() {
+            messages = self.arrived.wait(messages);
+        }
+        let taken = std::mem::take(&mut *messages);
+        drop(messages);
+        let traces = taken.iter().filter(|message| matches!(message, Message::Trace(_))).count();
+        self.traces.fetch_sub(traces, Ordering::Relaxed);
+        taken
+    }
+}

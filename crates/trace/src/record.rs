@@ -1,0 +1,199 @@
+//! The records of one client's request, and of the requests that serve it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use galatea_infer::{
+    DoorTracePoint, DoorTraceSink, TensorTracePoint, TraceIdentity, TracePoint, TraceSink,
+    TraceSubject, TracedTensor,
+};
+use galatea_stdx::Lock;
+
+use crate::event::{Activity, Event, RecordedTensor, Subject};
+use crate::queue::{CollectedTrace, Memory, TraceQueue};
+use crate::settings::Setting;
+
+/// What all traces of a tracer share.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    pub(crate) queue: TraceQueue,
+    /// The nanoseconds of the system's monotonic clock.
+    pub(crate) clock: fn(Instant) -> u64,
+    /// Numbers begin at 1, because 0 is no trace.
+    last_trace: AtomicU64,
+}
+
+impl Recording {
+    pub(crate) fn new(clock: fn(Instant) -> u64) -> Self {
+        Self { queue: TraceQueue::default(), clock, last_trace: AtomicU64::new(0) }
+    }
+
+    fn next_trace(&self) -> u64 {
+        self.last_trace.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+    }
+}
+
+/// The records of a request. Its door and the traces of all requests that serve it hold it;
+/// the last of them that is dropped hands the records over.
+#[derive(Debug)]
+pub(crate) struct Record {
+    recording: Arc<Recording>,
+    setting: Arc<Setting>,
+    root: u64,
+    events: Lock<Events>,
+}
+
+#[derive(Debug)]
+struct Events {
+    events: Vec<Event>,
+    memory: Memory,
+    /// There was no memory for one of them, so all are dropped.
+    lost: bool,
+}
+
+impl Record {
+    pub(crate) fn begin(recording: &Arc<Recording>, setting: Arc<Setting>) -> Arc<Self> {
+        let memory = recording.queue.memory();
+        let events = Lock::new(Events { events: Vec::new(), memory, lost: false });
+        let (root, recording) = (recording.next_trace(), recording.clone());
+        Arc::new(Self { recording, setting, root, events })
+    }
+
+    /// The trace that the client's request carries.
+    pub(crate) fn root_trace(self: &Arc<Self>) -> Box<dyn TraceSink> {
+        Box::new(ServerTrace::new(self.clone(), self.root, 0))
+    }
+
+    fn push(&self, event: Event) {
+        let mut events = self.events.lock("record a trace point");
+        if events.lost {
+            return;
+        }
+        if events.memory.grow(event.byte_size()) {
+            events.events.push(event);
+        } else {
+            events.lost = true;
+            events.events = Vec::new();
+            events.memory.clear();
+            self.recording.queue.count_dropped();
+        }
+    }
+
+    fn push_time(&self, trace: u64, activity: Activity, ns: u64) {
+        if self.setting.levels.timestamps {
+            self.push(Event::Time { trace, activity, ns });
+        }
+    }
+
+    fn ns(&self, at: Instant) -> u64 {
+        (self.recording.clock)(at)
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let events = self.events.get_mut();
+        let memory = std::mem::replace(&mut events.memory, self.recording.queue.memory());
+        let collected =
+            CollectedTrace::new(self.setting.clone(), std::mem::take(&mut events.events), memory);
+        self.recording.queue.push_trace(collected);
+    }
+}
+
+impl DoorTraceSink for Record {
+    fn record(&self, point: DoorTracePoint, at: Instant) {
+        self.push_time(self.root, Activity::Point(point.name()), self.ns(at));
+    }
+}
+
+/// The trace of one request.
+#[derive(Debug)]
+struct ServerTrace {
+    record: Arc<Record>,
+    trace: u64,
+    /// Its subject; until the trace begins only the parent in it.
+    subject: Lock<Subject>,
+}
+
+impl ServerTrace {
+    fn new(record: Arc<Record>, trace: u64, parent: u64) -> Self {
+        Self { record, trace, subject: Lock::new(Subject { parent, ..Subject::default() }) }
+    }
+
+    fn push_point(&self, name: &'static str, at: Instant) {
+        let ns = self.record.ns(at);
+        self.record.push_time(self.trace, Activity::Point(name), ns);
+    }
+}
+
+impl TraceSink for ServerTrace {
+    fn wants_tensors(&self) -> bool {
+        self.record.setting.levels.tensors
+    }
+
+    fn begin(&self, subject: &TraceSubject<'_>) {
+        let subject = {
+            let mut known = self.subject.lock("begin the trace");
+            known.model_name = subject.model_name.to_owned();
+            known.model_version = subject.model_version;
+            known.request_id = subject.request_id.to_owned();
+            known.clone()
+        };
+        if self.record.setting.levels.timestamps {
+            self.record.push(Event::Begin { trace: self.trace, subject });
+        }
+    }
+
+    fn record(&self, point: TracePoint, at: Instant) {
+        let name = match point {
+            TracePoint::RequestStart => "REQUEST_START",
+            TracePoint::QueueStart => "QUEUE_START",
+            TracePoint::ComputeStart => "COMPUTE_START",
+            TracePoint::ComputeInputEnd => "COMPUTE_INPUT_END",
+            TracePoint::ComputeOutputStart => "COMPUTE_OUTPUT_START",
+            TracePoint::ComputeEnd => "COMPUTE_END",
+        };
+        self.push_point(name, at);
+    }
+
+    fn record_tensor(&self, point: TensorTracePoint, tensor: &TracedTensor<'_>) {
+        let Some(data) = tensor.data.host() else { return };
+        let activity = match point {
+            TensorTracePoint::QueueInput => "TENSOR_QUEUE_INPUT",
+            TensorTracePoint::BackendOutput => "TENSOR_BACKEND_OUTPUT",
+        };
+        let tensor = RecordedTensor {
+            name: tensor.name.to_owned(),
+            datatype: tensor.datatype,
+            dims: tensor.dims.to_vec(),
+            data: data.to_vec(),
+        };
+        self.record.push(Event::Tensor { trace: self.trace, activity, tensor });
+    }
+
+    fn end(&self) {
+        self.push_point("REQUEST_END", Instant::now());
+    }
+
+    fn child(&self) -> Option<Box<dyn TraceSink>> {
+        let trace = self.record.recording.next_trace();
+        Some(Box::new(Self::new(self.record.clone(), trace, self.trace)))
+    }
+
+    fn record_custom(&self, name: &str, at_ns: u64) {
+        self.record.push_time(self.trace, Activity::Custom(name.into()), at_ns);
+    }
+
+    fn identity(&self) -> TraceIdentity {
+        let subject = self.subject.lock("read the subject").clone();
+        TraceIdentity {
+            id: self.trace,
+            parent_id: subject.parent,
+            context: String::new(),
+            model_name: subject.model_name,
+            model_version: subject.model_version,
+            request_id: subject.request_id,
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The settings of tracing: what is in force for which model, and what a change makes of it.
+//!
+//! A field that was not set follows the global settings; a global one follows those of the
+//! start. The rules, and the texts of errors, are Triton's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use galatea_gate::limits::Limits;
+use galatea_infer::{FieldChange, Status, TraceChange, TraceLevels};
+
+use crate::sampler::Sampler;
+
+/// The values of settings.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Fields {
+    /// What is traced.
+    pub levels: TraceLevels,
+    /// Of how many requests one is traced; 0 is only those whose clients trace them.
+    pub rate: u32,
+    /// How many more requests are traced; -1 is any number.
+    pub count: i32,
+    /// How many traces go into one file; 0 is all.
+    pub log_frequency: u32,
+}
+
+impl Default for Fields {
+    fn default() -> Self {
+        Self { levels: TraceLevels::default(), rate: 1000, count: -1, log_frequency: 0 }
+    }
+}
+
+/// Which fields were set, and don't follow others.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+struct SetFields {
+    levels: bool,
+    rate: bool,
+    count: bool,
+    log_frequency: bool,
+}
+
+impl SetFields {
+    fn is_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// Where traces go, as far as it decides which settings are valid.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// Files with a name.
+    Files,
+    /// Files, but their name was not given.
+    NoFiles,
+    /// A collector.
+    Collector,
+}
+
+/// Settings in force. A change replaces them as a whole, so that requests which are being
+/// traced keep those with which they began.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// Unlike those of all settings before and after.
+    pub(crate) number: u64,
+    pub(crate) levels: TraceLevels,
+    pub(crate) log_frequency: u32,
+    /// Which requests are traced.
+    pub(crate) sampler: Sampler,
+    set: SetFields,
+    invalid: Option<&'static str>,
+    on_end: Option<OnEnd>,
+}
+
+/// Called with the number of settings when nothing uses them any more.
+#[derive(Clone)]
+pub(crate) struct OnEnd(pub(crate) Arc<dyn Fn(u64) + Send + Sync>);
+
+impl std::fmt::Debug for OnEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnEnd")
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        if let Some(OnEnd(on_end)) = &self.on_end {
+            on_end(self.number);
+        }
+    }
+}
+
+impl Setting {
+    fn new(number: u64, fields: Fields, set: SetFields, destination: Destination) -> Self {
+        let invalid = if fields.levels.is_off() {
+            Some("tracing is disabled")
+        } else if fields.rate == 0 {
+            Some("sample rate must be non-zero")
+        } else if destination == Destination::NoFiles {
+            Some("trace file name is not given")
+        } else {
+            None
+        };
+        let Fields { levels, rate, count, log_frequency } = fields;
+        let sampler = Sampler::new(rate, count);
+        Self { number, levels, log_frequency, sampler, set, invalid, on_end: None }
+    }
+
+    /// The values, with the count that is left.
+    pub(crate) fn fields(&self) -> Fields {
+        Fields {
+            levels: self.levels,
+            rate: self.sampler.rate(),
+            count: self.sampler.count(),
+            log_frequency: self.log_frequency,
+        }
+    }
+
+    /// Whether the next request is traced, which it is in any case if `forced`.
+    pub(crate) fn sample(&self, forced: bool) -> bool {
+        self.sampler.sample(self.invalid.is_none(), forced)
+    }
+
+    /// Whether a request may be traced with these settings.
+    fn may_trace(&self, destination: Destination) -> bool {
+        !self.levels.is_off() && (self.invalid.is_none() || destination == Destination::Collector)
+    }
+}
+
+/// All settings.
+#[derive(Clone, Debug)]
+pub(crate) struct SettingsTable {
+    start: Fields,
+    destination: Destination,
+    global: Arc<Setting>,
+    models: BTreeMap<String, Arc<Setting>>,
+    next_number: u64,
+    on_end: Option<OnEnd>,
+}
+
+impl SettingsTable {
+    /// The settings of the start, which may be invalid: nothing is traced then.
+    pub(crate) fn new(start: Fields, destination: Destination, on_end: Option<OnEnd>) -> Self {
+        let mut global = Setting::new(0, start, SetFields::default(), destination);
+        global.on_end.clone_from(&on_end);
+        let (global, models) = (Arc::new(global), BTreeMap::new());
+        Self { start, destination, global, models, next_number: 1, on_end }
+    }
+
+    /// The settings for a model.
+    pub(crate) fn of(&self, model: Option<&str>) -> &Arc<Setting> {
+        model.and_then(|model| self.models.get(model)).unwrap_or(&self.global)
+    }
+
+    /// Whether any request may be traced.
+    pub(crate) fn may_trace(&self) -> bool {
+        let mut all = self.models.values().chain([&self.global]);
+        all.any(|setting| setting.may_trace(self.destination))
+    }
+
+    /// Changes the settings of a model, or those of all models.
+    ///
+    /// As in Triton, models that follow changed global settings are checked one after the
+    /// other, and the first that becomes invalid ends the change.
+    pub(crate) fn change(
+        &mut self,
+        model: Option<&str>,
+        change: &TraceChange,
+    ) -> Result<(), Status> {
+        let Some(model) = model.filter(|model| !model.is_empty()) else {
+            self.global = self.changed(Some(&self.global.clone()), self.start, change)?;
+            for model in self.models.keys().cloned().collect::<Vec<_>>() {
+                self.change_model(&model, &TraceChange::default())?;
+            }
+            return Ok(());
+        };
+        self.change_model(model, change)
+    }
+
+    fn change_model(&mut self, model: &str, change: &TraceChange) -> Result<(), Status> {
+        let current = self.models.get(model).cloned();
+        if set_fields(current.as_deref(), change).is_none() {
+            self.models.remove(model);
+            return Ok(());
+        }
+        if current.is_none() && self.models.len() >= Limits::TRACED_MODELS_MAX {
+            let most = Limits::TRACED_MODELS_MAX;
+            let text = format!("at most {most} models can have trace settings of their own");
+            return Err(Status::invalid_argument(text));
+        }
+        let setting = self.changed(current.as_ref(), self.global.fields(), change)?;
+        self.models.insert(model.to_owned(), setting);
+        Ok(())
+    }
+
+    fn changed(
+        &mut self,
+        current: Option<&Arc<Setting>>,
+        fallback: Fields,
+        change: &TraceChange,
+    ) -> Result<Arc<Setting>, Status> {
+        let known = current.map(|setting| (setting.fields(), setting.set));
+        let kept = |is_set: fn(SetFields) -> bool| {
+            known.filter(|(_, set)| is_set(*set)).map(|(fields, _)| fields)
+        };
+        let fields = Fields {
+            levels: field(change.levels, kept(|set| set.levels).map(|f| f.levels), fallback.levels),
+            rate: field(change.rate, kept(|set| set.rate).map(|f| f.rate), fallback.rate),
+            count: field(change.count, kept(|set| set.count).map(|f| f.count), fallback.count),
+            log_frequency: field(
+                change.log_frequency,
+                kept(|set| set.log_frequency).map(|f| f.log_frequency),
+                fallback.log_frequency,
+            ),
+        };
+        let set = set_fields(current.map(|setting| &**setting), change);
+        let mut setting = Setting::new(self.next_number, fields, set, self.destination);
+        let is_valid = setting.invalid.is_none() && fields.count != 0;
+        // Settings that trace nothing are allowed.
+        if !is_valid && !fields.levels.is_off() {
+            let reason = setting.invalid.unwrap_or_default();
+            return Err(Status::invalid_argument(format!(
+                "Attempting to set invalid trace setting :{reason}"
+            )));
+        }
+        setting.on_end.clone_from(&self.on_end);
+        self.next_number = self.next_number.wrapping_add(1);
+        Ok(Arc::new(setting))
+    }
+}
+
+/// The value of a field after a change. `kept` is the one it was set to before.
+fn field<T>(change: FieldChange<T>, kept: Option<T>, fallback: T) -> T {
+    match change {
+        FieldChange::Set(value) => value,
+        FieldChange::Keep => kept.unwrap_or(fallback),
+        FieldChange::Clear => fallback,
+    }
+}
+
+/// Which fields are set after a change.
+fn set_fields(current: Option<&Setting>, change: &TraceChange) -> SetFields {
+    let before = current.map(|setting| setting.set).unwrap_or_default();
+    SetFields {
+        levels: is_set(before.levels, change.levels),
+        rate: is_set(before.rate, change.rate),
+        count: is_set(before.count, change.count),
+        log_frequency: is_set(before.log_frequency, change.log_frequency),
+    }
+}
+
+fn is_set<T>(before: bool, change: FieldChange<T>) -> bool {
+    match change {
+        FieldChange::Keep => before,
+        FieldChange::Clear => false,
+        FieldChange::Set(_) => true,
+    }
+}
+
+#[cfg(test)]
+#[path = "settings_tests.rs"]
+mod tests;

@@ -1,0 +1,196 @@
+//! The tracer: begins traces, keeps the settings, and owns the thread that writes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use galatea_infer::{
+    ClientTrace, FindHeader, Pass, Status, Trace, TraceChange, TraceControl, TraceMode,
+    TraceSettings, api,
+};
+use galatea_stdx::Lock;
+
+use crate::files::TraceFiles;
+use crate::queue::Message;
+use crate::record::{Record, Recording};
+use crate::settings::{Destination, Fields, OnEnd, SettingsTable};
+use crate::writer;
+
+/// How long the end of the server waits for the thread that writes.
+const STOP_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Where traces go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TraceOutput {
+    /// Into files with this name; empty is none.
+    Files(String),
+}
+
+/// Checks that a model is ready; may block.
+pub type CheckModel = Box<dyn Fn(&str) -> Result<(), Status> + Send + Sync>;
+
+/// Writes a line into the server's log.
+pub type LogError = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What a tracer is made of.
+pub struct TracerOptions {
+    /// The settings of the start.
+    pub start: Fields,
+    /// Where traces go.
+    pub output: TraceOutput,
+    /// Further settings to report to clients.
+    pub further: Vec<(String, String)>,
+    /// The nanoseconds of an instant on the system's monotonic clock.
+    pub clock: fn(Instant) -> u64,
+    /// Checks that a model can have settings.
+    pub check_model: CheckModel,
+    /// The log.
+    pub log_error: LogError,
+}
+
+/// Traces requests, in the way that its settings say.
+pub struct Tracer {
+    is_on: AtomicBool,
+    settings: ArcSwap<SettingsTable>,
+    /// Held while the settings are changed.
+    changing: Lock<Worker>,
+    recording: Arc<Recording>,
+    options: TracerOptions,
+}
+
+/// The thread that writes. It starts with the first settings that trace.
+#[derive(Debug)]
+enum Worker {
+    NotStarted,
+    Running(mpsc::Receiver<()>),
+    Stopped,
+}
+
+impl std::fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tracer").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Tracer {
+    /// A tracer, which traces at once if the settings of the start say so.
+    #[must_use]
+    pub fn new(options: TracerOptions) -> Self {
+        let recording = Arc::new(Recording::new(options.clock));
+        let destination = match &options.output {
+            TraceOutput::Files(name) if name.is_empty() => Destination::NoFiles,
+            TraceOutput::Files(_) => Destination::Files,
+        };
+        let retired = recording.clone();
+        let on_end = OnEnd(Arc::new(move |number| retired.queue.push(Message::Retired(number))));
+        let table = SettingsTable::new(options.start, destination, Some(on_end));
+        let tracer = Self {
+            is_on: AtomicBool::new(false),
+            settings: ArcSwap::from_pointee(table),
+            changing: Lock::new(Worker::NotStarted),
+            recording,
+            options,
+        };
+        tracer.apply(&mut tracer.changing.lock("begin to trace"));
+        tracer
+    }
+
+    /// Puts the settings into effect.
+    fn apply(&self, worker: &mut Worker) {
+        let may_trace = self.settings.load().may_trace();
+        if may_trace && matches!(worker, Worker::NotStarted) {
+            *worker = self.start();
+        }
+        let is_on = may_trace && matches!(worker, Worker::Running(_));
+        self.is_on.store(is_on, Ordering::Relaxed);
+    }
+
+    fn start(&self) -> Worker {
+        let TraceOutput::Files(name) = &self.options.output;
+        let (recording, log_error) = (self.recording.clone(), self.options.log_error.clone());
+        let files = TraceFiles::new(PathBuf::from(name));
+        let (ended, end) = mpsc::channel();
+        let started = thread::Builder::new().name(String::from("traces")).spawn(move || {
+            writer::run(&recording.queue, files, &*log_error);
+            drop(ended);
+        });
+        match started {
+            Ok(_) => Worker::Running(end),
+            Err(error) => {
+                (self.options.log_error)(&format!("failed to start the thread of traces: {error}"));
+                Worker::NotStarted
+            }
+        }
+    }
+
+    /// Ends tracing: what was traced is written, unless that takes too long. Requests that
+    /// are still in progress are lost.
+    pub fn stop(&self) {
+        self.is_on.store(false, Ordering::Relaxed);
+        let before = std::mem::replace(&mut *self.changing.lock("stop tracing"), Worker::Stopped);
+        let Worker::Running(ended) = before else { return };
+        self.recording.queue.push(Message::Stop);
+        if ended.recv_timeout(STOP_TIME_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
+            (self.options.log_error)("the last traces could not be written in time");
+        }
+    }
+}
+
+impl TraceControl for Tracer {
+    fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    fn begin(
+        &self,
+        _: Pass<api::Inference>,
+        model: &str,
+        _: FindHeader<'_>,
+    ) -> Option<ClientTrace> {
+        let setting = {
+            let table = self.settings.load();
+            let setting = table.of(Some(model));
+            if !setting.sample(false) {
+                return None;
+            }
+            setting.clone()
+        };
+        let record = Record::begin(&self.recording, setting);
+        Some(ClientTrace { request: Trace::new(record.root_trace()), door: record })
+    }
+
+    fn check_model(&self, _: Pass<api::Trace>, model: &str) -> Result<(), Status> {
+        (self.options.check_model)(model)
+    }
+
+    fn settings(&self, _: Pass<api::Trace>, model: Option<&str>) -> TraceSettings {
+        let Fields { levels, rate, count, log_frequency } = self.settings.load().of(model).fields();
+        let mode = match &self.options.output {
+            TraceOutput::Files(file) => TraceMode::Triton { log_frequency, file: file.clone() },
+        };
+        let further = self.options.further.clone();
+        TraceSettings { levels, rate, count, mode, further }
+    }
+
+    fn change(
+        &self,
+        _: Pass<api::Trace>,
+        model: Option<&str>,
+        change: &TraceChange,
+    ) -> Result<(), Status> {
+        let mut worker = self.changing.lock("change the settings");
+        let before = self.settings.load_full();
+        let mut table = (*before).clone();
+        let result = table.change(model, change);
+        self.settings.store(Arc::new(table));
+        self.apply(&mut worker);
+        drop(worker);
+        // The settings before end here, unless a request is traced with them.
+        drop(before);
+        result
+    }
+}

@@ -1,0 +1,275 @@
+"""Traces of requests in Triton's files."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy
+import pytest
+
+from conftest import StartServer
+from server import Server, wait_until
+from transports import RESPONSE_SECONDS_MAX, TRANSPORTS, Transport
+
+MODEL = """
+backend: "identity" max_batch_size: 4
+input { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] }
+output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] }
+"""
+ENSEMBLE = """
+platform: "ensemble" max_batch_size: 4
+input { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] }
+output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] }
+ensemble_scheduling { step [
+  {
+    model_name: "first" model_version: -1
+    input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "BETWEEN" }
+  },
+  {
+    model_name: "second" model_version: -1
+    input_map { key: "INPUT0" value: "BETWEEN" } output_map { key: "OUTPUT0" value: "OUTPUT0" }
+  }
+] }
+"""
+DOOR_POINTS = {
+    "http": ["HTTP_RECV_START", "HTTP_RECV_END", "HTTP_SEND_START", "HTTP_SEND_END"],
+    "grpc": ["GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "GRPC_SEND_START", "GRPC_SEND_END"],
+}
+SERVER_POINTS = [
+    "REQUEST_START",
+    "QUEUE_START",
+    "COMPUTE_START",
+    "COMPUTE_INPUT_END",
+    "COMPUTE_OUTPUT_START",
+    "COMPUTE_END",
+    "REQUEST_END",
+]
+REQUEST = {
+    "id": "r",
+    "inputs": [{"name": "INPUT0", "shape": [1, 2], "datatype": "INT32", "data": [1, 2]}],
+}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Models that return their inputs, and an ensemble of two."""
+    root = tmp_path_factory.mktemp("traced")
+    for name, text in {"first": MODEL, "second": MODEL, "both": ENSEMBLE}.items():
+        (root / name / "1").mkdir(parents=True)
+        (root / name / "config.pbtxt").write_text(text)
+    return root
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Where traces go."""
+    return tmp_path
+
+
+def flags(file: pathlib.Path, *settings: str) -> list[str]:
+    """The flags of a server that traces every request into a file."""
+    given = (f"triton,file={file}", "level=TIMESTAMPS", "rate=1", *settings)
+    return [f"--trace-config={setting}" for setting in given]
+
+
+def traces_of(file: pathlib.Path) -> dict[int, list[dict[str, Any]]]:
+    """The entries of a file by trace, in their order."""
+    traces: dict[int, list[dict[str, Any]]] = {}
+    for entry in json.loads(file.read_text()):
+        traces.setdefault(entry["id"], []).append(entry)
+    return traces
+
+
+def subject(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What a trace is about."""
+    (found,) = (entry for entry in entries if "model_name" in entry)
+    return found
+
+
+def times(entries: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """The times of a trace by name; each comes once."""
+    stamps = [stamp for entry in entries for stamp in entry.get("timestamps", [])]
+    found = {stamp["name"]: stamp["ns"] for stamp in stamps}
+    assert len(found) == len(stamps)
+    return found
+
+
+def is_ascending(found: dict[str, int], names: Sequence[str]) -> bool:
+    """Whether the times of these names come in this order."""
+    values = [found[name] for name in names]
+    return values == sorted(values)
+
+
+def infer(server: Server, model: str = "first", count: int = 1) -> None:
+    """Sends requests that succeed."""
+    for _ in range(count):
+        assert server.infer(model, REQUEST).status == 200
+
+
+@pytest.mark.parametrize("transport", sorted(TRANSPORTS))
+def test_every_trace_point_is_recorded(
+    start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path, transport: str
+) -> None:
+    """Of door and server, in the order in which a request passes them."""
+    file = folder / "traces.json"
+    with start_server(repository, *flags(file)) as server:
+        client: Transport = TRANSPORTS[transport](server.wait_until_ready())
+        client.infer("first", {"INPUT0": numpy.array([[1, 2]], numpy.int32)})
+        client.close()
+    (entries,) = traces_of(file).values()
+    found = times(entries)
+    door = DOOR_POINTS["http" if transport.startswith("http") else "grpc"]
+    assert sorted(found) == sorted([*door, *SERVER_POINTS, "INFER_RESPONSE_COMPLETE"])
+    assert is_ascending(found, [*door[:2], *SERVER_POINTS[:6]])
+    assert is_ascending(found, ["INFER_RESPONSE_COMPLETE", *door[2:]])
+    assert is_ascending(found, ["COMPUTE_END", "REQUEST_END"])
+
+
+def test_steps_of_ensembles_have_traces(
+    start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
+) -> None:
+    """Their parent is the ensemble's; all are written together."""
+    file = folder / "traces.json"
+    with start_server(repository, *flags(file, "triton,log-frequency=1")) as server:
+        infer(server.wait_until_ready(), "both")
+    traces = traces_of(folder / "traces.json.0")
+    (parent,) = (one for one in map(subject, traces.values()) if "parent_id" not in one)
+    assert parent == {"id": parent["id"], "model_name": "both", "model_version": 1, "request_id": "r"}
+    children = [one for one in map(subject, traces.values()) if "parent_id" in one]
+    assert sorted(one["model_name"] for one in children) == ["first", "second"]
+    for child in children:
+        assert (child["parent_id"], child["request_id"]) == (parent["id"], "r")
+        assert sorted(times(traces[child["id"]])) == sorted(SERVER_POINTS)
+    # As in Triton, an ensemble has no execution of its own.
+    assert "COMPUTE_START" not in times(traces[parent["id"]])
+
+
+def test_tensors(
+    start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
+) -> None:
+    """Inputs and outputs with their contents, and nothing else without times."""
+    file = folder / "traces.json"
+    settings = ["triton,log-frequency=1", "level=TENSORS"]
+    with start_server(repository, *flags(file, *settings)) as server:
+        infer(server.wait_until_ready())
+        change = {"trace_level": ["TENSORS"]}
+        reply = server.request("POST", "/v2/trace/setting", json.dumps(change).encode())
+        assert reply.json()["trace_level"] == ["TENSORS"]
+        infer(server)
+
+    def tensor(number: int, activity: str, name: str) -> dict[str, Any]:
+        content = {"name": name, "data": "1,2", "shape": "1,2", "dtype": "INT32"}
+        return {"id": number, "activity": activity, "tensor": content}
+
+    def expected(number: int) -> list[dict[str, Any]]:
+        return [
+            tensor(number, "TENSOR_QUEUE_INPUT", "INPUT0"),
+            tensor(number, "TENSOR_BACKEND_OUTPUT", "OUTPUT0"),
+        ]
+
+    (both,) = traces_of(folder / "traces.json.0").values()
+    assert [entry for entry in both if "tensor" in entry] == expected(1)
+    assert "REQUEST_END" in times(both)
+    assert list(traces_of(folder / "traces.json.1").values()) == [expected(2)]
+
+
+@pytest.mark.parametrize(
+    ("body", "points"),
+    [
+        (b"{", []),
+        (b'{"inputs":[]}', ["REQUEST_START", "REQUEST_END"]),
+    ],
+)
+def test_failed_requests_are_traced(
+    start_server: StartServer,
+    repository: pathlib.Path,
+    folder: pathlib.Path,
+    body: bytes,
+    points: list[str],
+) -> None:
+    """As far as they came."""
+    file = folder / "traces.json"
+    with start_server(repository, *flags(file)) as server:
+        path = "/v2/models/first/infer"
+        assert server.wait_until_ready().request("POST", path, body).status in (400, 500)
+    (entries,) = traces_of(file).values()
+    found = [name for name in times(entries) if not name.startswith(("HTTP", "INFER"))]
+    assert found == points
+
+
+def test_rate_and_count(
+    start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
+) -> None:
+    """One of three requests is traced, two of them at most, and models have settings."""
+    file = folder / "traces.json"
+    with start_server(repository, *flags(file, "rate=3", "count=2")) as server:
+        server.wait_until_ready()
+        model = b'{"trace_rate":"1","trace_count":"1"}'
+        server.request("POST", "/v2/models/second/trace/setting", model)
+        infer(server, "first", 12)
+        infer(server, "second", 3)
+        assert server.get("/v2/trace/setting").json()["trace_count"] == "0"
+        assert server.get("/v2/models/second/trace/setting").json()["trace_count"] == "0"
+    # The traces of a count of which every request was traced have a file of their own.
+    (last,) = traces_of(folder / "traces.json.0").values()
+    assert subject(last)["model_name"] == "second"
+    traces = [subject(entries)["model_name"] for entries in traces_of(file).values()]
+    assert traces == ["first", "first"]
+
+
+def test_a_change_of_the_settings_writes_what_is_there(
+    start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
+) -> None:
+    """Into the file without a number, to which later changes and the end add."""
+    file = folder / "traces.json"
+    with start_server(repository, *flags(file)) as server:
+        infer(server.wait_until_ready(), count=2)
+        assert not file.exists()
+        server.request("POST", "/v2/trace/setting", b'{"trace_level":["OFF"]}')
+        infer(server, count=2)
+        wait_until(file.exists, RESPONSE_SECONDS_MAX, "the traces are written")
+        server.request("POST", "/v2/trace/setting", b'{"trace_level":null}')
+        infer(server)
+    assert len(traces_of(file)) == 3
+
+
+def test_files_by_frequency(
+    start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
+) -> None:
+    """Each has that many traces, and the last one the rest."""
+    file = folder / "traces.json"
+    with start_server(repository, *flags(file, "triton,log-frequency=2")) as server:
+        infer(server.wait_until_ready(), count=5)
+    assert not file.exists()
+    counts = [len(traces_of(folder / f"traces.json.{number}")) for number in range(3)]
+    assert counts == [2, 2, 1]
+    assert not (folder / "traces.json.3").exists()
+
+
+def test_a_folder_that_is_not_there_fails_no_request(
+    start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
+) -> None:
+    """The log says why traces are missing; requests are served."""
+    file = folder / "absent" / "traces.json"
+    with start_server(repository, *flags(file, "triton,log-frequency=1")) as server:
+        infer(server.wait_until_ready(), count=3)
+        reason = f"failed creating trace file: {file}.0: No such file or directory"
+        wait_until(lambda: reason in server.log(), RESPONSE_SECONDS_MAX, "the log says why")
+    assert server.process.returncode == 0
+
+
+@pytest.mark.galatea_only
+def test_texts_of_clients_stay_in_their_quotes(
+    start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
+) -> None:
+    """A request's identifier can't add entries to a file."""
+    file = folder / "traces.json"
+    forged = 'x"},{"id":99,"model_name":"forged\n'
+    with start_server(repository, *flags(file)) as server:
+        request = {**REQUEST, "id": forged}
+        assert server.wait_until_ready().infer("first", request).status == 200
+    (entries,) = traces_of(file).values()
+    assert subject(entries)["request_id"] == forged
