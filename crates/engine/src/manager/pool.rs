@@ -213,8 +213,16 @@ mod tests {
     fn jobs_that_wait_can_be_withdrawn() {
         let (sender, receiver) = mpsc::channel();
         let pool = Pool::new(1, Box::new(|| {}));
+        let (start, started) = mpsc::channel::<()>();
         let (release, wait) = mpsc::channel::<()>();
-        pool.submit("busy".into(), Box::new(move || wait.recv().unwrap()));
+        pool.submit(
+            "busy".into(),
+            Box::new(move || {
+                start.send(()).unwrap();
+                wait.recv().unwrap();
+            }),
+        );
+        started.recv().unwrap();
         for (id, text) in [("a", "a1"), ("b", "b1"), ("a", "a2")] {
             let sender = sender.clone();
             pool.submit(id.into(), Box::new(move || sender.send(text).unwrap()));
