@@ -12,9 +12,8 @@ from tritonclient.utils import InferenceServerException
 
 from raw_http import Connection
 from server import Server
-from test_not_yet import LACKING
 
-#: The extensions that both servers have; test_not_yet.py has those that one lacks.
+#: The extensions, in Triton's order.
 EXTENSIONS = [
     "classification",
     "sequence",
@@ -27,6 +26,7 @@ EXTENSIONS = [
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "trace",
     "logging",
 ]
 
@@ -96,7 +96,7 @@ def test_server_metadata(server: Server) -> None:
     # Tools compare it with releases of Triton.
     assert document["version"].startswith("2.")
     assert server.is_triton or document["version"] == "2.73.0+galatea.0.1.0"
-    assert [name for name in document["extensions"] if name not in LACKING] == EXTENSIONS
+    assert document["extensions"] == EXTENSIONS
 
 
 def test_server_metadata_over_grpc_is_the_same(
