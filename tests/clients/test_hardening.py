@@ -410,7 +410,7 @@ def test_names_have_one_grammar(explicit: Server, repository: pathlib.Path) -> N
                 check_refused(
                     stub.RepositoryModelLoad, message(name, with_files), "invalid model name"
                 )
-        for name in (" x", "x ", "a\\b"):
+        for name in (" x", "x "):
             check_refused(stub.RepositoryModelLoad, message(name, True), "invalid model name")
         for name in ("..", " .. ", "a/b", "../../x"):
             check_refused(stub.RepositoryModelLoad, message(name, True), "path traversal")
