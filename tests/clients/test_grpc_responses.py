@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import queue
+import time
 from collections.abc import Iterator
 
 import make_models
@@ -17,7 +18,7 @@ from tritonclient.utils import InferenceServerException
 from compiling import ROOT, compile_library
 from conftest import StartServer
 from latch import Latch
-from raw_http2 import DATA, SETTINGS, Http2Connection, frame
+from raw_http2 import DATA, SETTINGS, Http2Connection, frame, is_end_of
 from server import Server, wait_until
 
 CONFIG = """\
@@ -32,6 +33,8 @@ FOREVER_SECONDS = 100_000
 POOL = 5
 RESPONSES = 100
 WINDOW_UPDATE, INITIAL_WINDOW_SIZE = 8, 4
+RST_STREAM, CANCEL = 3, 8
+END_DELAY_SECONDS = 1
 
 
 def write_model(repository: pathlib.Path, name: str, decoupled: bool) -> None:
@@ -228,23 +231,26 @@ def test_ends_of_cancelled_inferences_are_delayed_for_tests(
 ) -> None:
     """The thread that ends one waits, so the model's next request does. Later releases of
     Triton read the variable."""
-    environment = {"TRITONSERVER_DELAY_GRPC_ENQUEUE": "3000"}
-    tensor = tritonclient.grpc.InferInput("INPUT0", [1], "INT32")
-    tensor.set_data_from_numpy(np.ones(1, np.int32))
-    done: queue.Queue = queue.Queue()
+    environment = {"TRITONSERVER_DELAY_GRPC_ENQUEUE": str(END_DELAY_SECONDS * 1000)}
+    request = service_pb2.ModelInferRequest(model_name="slow")
+    tensor = request.inputs.add(name="INPUT0", datatype="INT32", shape=[1])
+    tensor.contents.int_contents.append(7)
+    infer = ("/inference.GRPCInferenceService/ModelInfer", request.SerializeToString())
     with (
         Latch(tmp_path, "slow") as latch,
         start_server(tmp_path, environment=environment) as server,
+        Http2Connection(server.wait_until_ready()) as connection,
     ):
-        url = server.wait_until_ready().grpc_url
-        with tritonclient.grpc.InferenceServerClient(url) as client:
-            first = client.async_infer("slow", [tensor], lambda result, error: None)
-            client.async_infer("slow", [tensor], lambda result, error: done.put(error))
-            server.wait_for_pending("slow", 1)
-            first.cancel()
-            # The server reads it behind the cancellation.
-            assert client.is_server_live()
-            latch.open()
-            with pytest.raises(queue.Empty):
-                done.get(timeout=0.5)
-            assert done.get(timeout=60) is None
+        first = connection.call(*infer)
+        wait_until(lambda: server.is_executing("slow"), 60, "the first is executed")
+        second = connection.call(*infer)
+        server.wait_for_pending("slow", 1)
+        connection.send(frame(RST_STREAM, stream=first, payload=CANCEL.to_bytes(4)))
+        # The server reads it behind the cancellation.
+        live = connection.call("/inference.GRPCInferenceService/ServerLive", b"")
+        connection.read_until(is_end_of(live))
+        begin = time.monotonic()
+        latch.open()
+        connection.read_until(lambda one: one.stream == second and one.kind == DATA)
+        # A loaded machine takes longer, never less.
+        assert time.monotonic() - begin >= END_DELAY_SECONDS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -28,6 +29,14 @@ def slow_request(rounds: int) -> bytes:
     """A request that keeps the slow model's only instance busy."""
     tensor = {"name": "ROUNDS", "shape": [1, 1], "datatype": "INT64", "data": [rounds]}
     return json.dumps({"inputs": [tensor]}).encode()
+
+
+def waits_for(server: Server, count: int) -> bool:
+    """Whether a server that stops has waited for so many connections.
+
+    In its first second it may count those of earlier requests, which it has not seen closed.
+    """
+    return f": Found {count} HTTP service connections" in server.log()
 
 
 @pytest.fixture
@@ -59,7 +68,7 @@ def test_requests_in_flight_are_finished(
         # One executes and the others wait: all three are accepted.
         server.wait_for_pending("busy", 2)
         server.terminate()
-        wait_until(lambda: "Found 3 HTTP service connections" in server.log(), 60, "it stops")
+        wait_until(lambda: waits_for(server, 3), 60, "it stops")
         latch.open()
         replies = [one.result() for one in taken]
         assert [reply.status for reply in replies] == [200] * 3
@@ -80,8 +89,7 @@ def test_open_connections_are_served_until_their_clients_close_them(
             # Each connection is known to the server when this one is.
             assert server.is_ready()
             server.terminate()
-            line = "Timeout 30: Found 3 HTTP service connections"
-            wait_until(lambda: line in server.log(), 30, "it stops")
+            wait_until(lambda: waits_for(server, 3), 60, "it stops")
             with pytest.raises(OSError):
                 server.get("/v2/health/live")
             half.send(get("/v2/health/ready")[30:])
@@ -111,8 +119,9 @@ def test_silent_connections_delay_the_end_by_the_exit_timeout(
             # Triton's exit code is 1 whenever the timeout is over.
             assert server.wait_for_exit() == (1 if server.is_triton else 0)
             assert idle.is_closed_by_server() and half.is_closed_by_server()
-        for seconds in (2, 1):
-            assert f"Timeout {seconds}: Found 2 HTTP service connections" in server.log()
+        # The connection that asked for readiness may still count in the first second.
+        assert re.search("Timeout 2: Found [23] HTTP service connections", server.log())
+        assert "Timeout 1: Found 2 HTTP service connections" in server.log()
 
 
 @pytest.mark.galatea_only
