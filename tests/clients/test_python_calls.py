@@ -200,7 +200,6 @@ def test_many_requests_that_call(server: Server) -> None:
     wait_until(counted, RESPONSE_SECONDS_MAX, "all are counted")
 
 
-@pytest.mark.not_yet
 def test_calls_are_traced(
     start_python: PythonServer,  # noqa: F811
     repository: pathlib.Path,

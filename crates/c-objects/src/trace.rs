@@ -1,6 +1,25 @@
-//! Recognizes a C trace when a backend asks for it.
+//! Traces as C knows them.
+//!
+//! A [`TraceObject`] is one of two kinds: a C program made it with functions of its own, or
+//! the server made it when a backend asked for the trace of a request. Both kinds have
+//! children of their kind, and take the names of custom activities.
 
-use galatea_abi::TRITONSERVER_InferenceTrace;
+use core::ffi::c_void;
+use std::ffi::CString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use galatea_abi::{
+    TRITONSERVER_InferenceTrace, TRITONSERVER_InferenceTraceActivityFn_t,
+    TRITONSERVER_InferenceTraceReleaseFn_t, TRITONSERVER_InferenceTraceTensorActivityFn_t,
+};
+use galatea_infer::{Trace, TraceIdentity};
+use galatea_stdx::Lock;
+
+use crate::error::c_text;
+use crate::handle;
+
+static IDS: AtomicU64 = AtomicU64::new(1);
 
 /// The address of a request's trace, if it is a C trace.
 #[derive(Copy, Clone, Debug)]
@@ -11,3 +30,134 @@ pub struct TraceAddress(pub *mut TRITONSERVER_InferenceTrace);
 unsafe impl Send for TraceAddress {}
 // SAFETY: as above.
 unsafe impl Sync for TraceAddress {}
+
+/// A trace of one request.
+pub struct TraceObject {
+    /// Its number.
+    pub id: u64,
+    /// That of the trace it serves; 0 is none.
+    pub parent_id: u64,
+    /// What it reports to.
+    pub target: TraceTarget,
+    /// The subject, once it is known.
+    pub subject: Lock<OwnedSubject>,
+    /// Text that the caller attaches. The names of custom activities are added to it.
+    pub context: Lock<CString>,
+}
+crate::object!(TraceObject as TRITONSERVER_InferenceTrace, kind 46);
+
+/// What a trace reports to.
+#[derive(Clone)]
+pub enum TraceTarget {
+    /// The functions of the C program that made it.
+    Callbacks(TraceCallbacks),
+    /// A trace of the server.
+    Server(Arc<Trace>),
+}
+
+/// The caller's functions. Children inherit them.
+#[derive(Copy, Clone)]
+pub struct TraceCallbacks {
+    /// Whether times are reported.
+    pub wants_times: bool,
+    /// Whether tensors are reported.
+    pub wants_tensors: bool,
+    /// Reports times.
+    pub activity: TRITONSERVER_InferenceTraceActivityFn_t,
+    /// Reports tensors.
+    pub tensor_activity: TRITONSERVER_InferenceTraceTensorActivityFn_t,
+    /// Gives the trace back.
+    pub release: TRITONSERVER_InferenceTraceReleaseFn_t,
+    /// For all of them.
+    pub userp: *mut c_void,
+}
+
+/// The subject of a trace in C strings.
+pub struct OwnedSubject {
+    /// The model's name.
+    pub model_name: CString,
+    /// The version that serves the request.
+    pub model_version: i64,
+    /// The client's identifier of the request.
+    pub request_id: CString,
+}
+
+impl TraceObject {
+    /// Hands a new trace with these functions over to C.
+    pub fn with_callbacks(
+        parent_id: u64,
+        callbacks: TraceCallbacks,
+    ) -> *mut TRITONSERVER_InferenceTrace {
+        let subject = OwnedSubject {
+            model_name: CString::default(),
+            model_version: -1,
+            request_id: CString::default(),
+        };
+        handle::into_raw(Self {
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            parent_id,
+            target: TraceTarget::Callbacks(callbacks),
+            subject: Lock::new(subject),
+            context: Lock::default(),
+        })
+    }
+
+    /// Hands a trace of the server over to C.
+    fn of_server(trace: Arc<Trace>) -> *mut TRITONSERVER_InferenceTrace {
+        let TraceIdentity { id, parent_id, context, model_name, model_version, request_id } =
+            trace.identity();
+        let (model_name, request_id) = (c_text(&model_name), c_text(&request_id));
+        handle::into_raw(Self {
+            id,
+            parent_id,
+            target: TraceTarget::Server(trace),
+            subject: Lock::new(OwnedSubject { model_name, model_version, request_id }),
+            context: Lock::new(c_text(&context)),
+        })
+    }
+
+    /// Hands a trace with this one as its parent over to C; null if it can have none.
+    pub fn spawn(&self) -> *mut TRITONSERVER_InferenceTrace {
+        match &self.target {
+            TraceTarget::Callbacks(callbacks) => Self::with_callbacks(self.id, *callbacks),
+            TraceTarget::Server(trace) => {
+                trace.child().map_or(core::ptr::null_mut(), Self::of_server)
+            }
+        }
+    }
+
+    /// The functions of the C program that made it.
+    #[must_use]
+    pub const fn callbacks(&self) -> Option<&TraceCallbacks> {
+        match &self.target {
+            TraceTarget::Callbacks(callbacks) => Some(callbacks),
+            TraceTarget::Server(_) => None,
+        }
+    }
+}
+
+/// A trace of the server while C may know it. Dropping this makes its address invalid.
+#[derive(Debug)]
+pub struct LentTrace(TraceAddress);
+
+impl LentTrace {
+    /// Lends a trace to C.
+    #[must_use]
+    pub fn new(trace: Arc<Trace>) -> Self {
+        Self(TraceAddress(TraceObject::of_server(trace)))
+    }
+
+    /// The address for C.
+    #[must_use]
+    pub const fn address(&self) -> *mut TRITONSERVER_InferenceTrace {
+        self.0.0
+    }
+}
+
+impl Drop for LentTrace {
+    fn drop(&mut self) {
+        // SAFETY: the trace was made here, and C must not use it when its request is released.
+        // If C deleted it against its contract, this changes nothing.
+        drop(unsafe { handle::take::<TraceObject>(self.0.0, "trace") });
+    }
+}

@@ -20,7 +20,6 @@ use crate::request::{Correlation, InputSegment, RequestInput, RequestObject, Res
 use crate::response::{RequestIdentity, ResponseObject};
 use crate::server::running;
 use crate::trace;
-use crate::trace::sink::CTraceSink;
 
 const _: TRITONSERVER_ServerInferAsync = TRITONSERVER_ServerInferAsync;
 /// Hands a request over. On success it belongs to the server until its release callback,
@@ -68,7 +67,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             model_version: object.model_version.unwrap_or(-1),
             id: infer.id.clone(),
         };
-        infer.trace = (!trace.is_null()).then(|| CTraceSink::begin(trace, &borrowed));
+        // SAFETY: as above.
+        infer.trace = unsafe { trace::begin(trace, &borrowed) };
         infer.output_query = Some(Arc::new(response.allocator.output_query()));
         let classes = ClassesCell::default();
         infer.classes = Some(classes.clone());
@@ -78,7 +78,11 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         server.service.infer(Pass::in_process(), infer, sender);
         match caller.call.end() {
             Some(status) => refuse(borrowed, &caller, status),
-            None => Ok(()),
+            None => {
+                // SAFETY: as above; the request was taken.
+                unsafe { trace::handed_over(trace) };
+                Ok(())
+            }
         }
     })
 }

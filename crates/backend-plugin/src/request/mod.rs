@@ -15,7 +15,7 @@ use galatea_abi::{
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::log;
 use galatea_c_objects::output_query::OutputQuery;
-use galatea_c_objects::trace::TraceAddress;
+use galatea_c_objects::trace::{LentTrace, TraceAddress};
 use galatea_infer::{
     CorrelationId, InputTensor, NOT_RESCHEDULED, Parameter, ParameterValue, PendingRequest,
     SequenceFlags, Status,
@@ -45,6 +45,8 @@ pub(crate) struct RequestObject {
     states: Lock<Vec<Owned<StateObject>>>,
     /// States whose input and output are one buffer.
     shared_states: Vec<SharedState>,
+    /// The request's trace, once C has asked for it.
+    lent_trace: OnceLock<LentTrace>,
     /// Set while the request is queued and a batching strategy inspects it.
     queued_for: Option<Arc<Model>>,
     /// Dropped last: the plug-in may be finalised then.
@@ -94,6 +96,7 @@ impl RequestObject {
             parameters: OnceLock::new(),
             states: Lock::default(),
             shared_states,
+            lent_trace: OnceLock::new(),
             queued_for: None,
             instance_guard,
         }
@@ -180,11 +183,13 @@ impl RequestObject {
         Some(ExecutionRecorder { statistics, trace: self.pending.trace().map(Arc::downgrade) })
     }
 
-    /// The request's trace if it is a C trace, or null.
+    /// The request's trace, or null.
     fn trace(&self) -> *mut TRITONSERVER_InferenceTrace {
-        let origin = self.pending.trace().and_then(|trace| trace.underlying());
-        let address = origin.and_then(|origin| origin.downcast_ref::<TraceAddress>());
-        address.map_or(core::ptr::null_mut(), |address| address.0)
+        let Some(trace) = self.pending.trace() else { return core::ptr::null_mut() };
+        match trace.underlying().and_then(|origin| origin.downcast_ref::<TraceAddress>()) {
+            Some(address) => address.0,
+            None => self.lent_trace.get_or_init(|| LentTrace::new(trace.clone())).address(),
+        }
     }
 
     /// The query for the memory of outputs, if the request came through the C API.

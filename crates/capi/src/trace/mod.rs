@@ -1,69 +1,38 @@
 //! Traces: callbacks report the trace points of a request.
 //!
-//! A `TraceObject` is what C holds: callbacks and the subject of the trace. While the
+//! A [`TraceObject`] is what C holds: callbacks and the subject of the trace. While the
 //! server has the request, its trace calls them through a
-//! `CTraceSink`.
+//! `CTraceSink`. Traces that the server made record into themselves.
 
 pub(crate) mod sink;
 
 use core::ffi::{CStr, c_char, c_void};
-use std::ffi::CString;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::error::c_text;
+use galatea_c_objects::trace::{TraceCallbacks, TraceObject, TraceTarget};
 use galatea_c_objects::{guard, handle, log, pointer};
-use galatea_infer::Status;
-use galatea_stdx::{Lock, run_foreign};
+use galatea_infer::{Status, Trace};
+use galatea_stdx::run_foreign;
 
-static IDS: AtomicU64 = AtomicU64::new(1);
+use crate::borrowed_request::BorrowedRequest;
+use sink::CTraceSink;
 
-/// A trace of one request.
-pub(crate) struct TraceObject {
-    id: u64,
-    parent_id: u64,
-    callbacks: TraceCallbacks,
-    subject: Lock<OwnedSubject>,
-    /// Text that the caller attaches. The names of custom activities are added to it.
-    context: Lock<CString>,
-}
-galatea_c_objects::object!(TraceObject as TRITONSERVER_InferenceTrace, kind 46);
-
-/// The caller's functions. Children inherit them.
-#[derive(Copy, Clone)]
-struct TraceCallbacks {
-    wants_times: bool,
-    wants_tensors: bool,
-    activity: TRITONSERVER_InferenceTraceActivityFn_t,
-    tensor_activity: TRITONSERVER_InferenceTraceTensorActivityFn_t,
-    release: TRITONSERVER_InferenceTraceReleaseFn_t,
-    userp: *mut c_void,
-}
-
-/// The subject of a trace, once it is known.
-struct OwnedSubject {
-    model_name: CString,
-    model_version: i64,
-    request_id: CString,
-}
-
-impl TraceObject {
-    /// Adds the name of a custom activity to the context, a JSON object with times as
-    /// keys.
-    fn record_activity_name(&self, timestamp_ns: u64, name: &str) {
-        let mut context = self.context.lock("add an activity");
-        let known = match context.to_bytes() {
-            [] => Ok(serde_json::Map::new()),
-            text => serde_json::from_slice(text),
-        };
-        let mut names = known.unwrap_or_else(|error| {
-            log::error(&format!("a trace's context is not a JSON object: {error}"));
-            serde_json::Map::new()
-        });
-        names.insert(timestamp_ns.to_string(), name.into());
-        *context = c_text(&serde_json::Value::Object(names).to_string());
-    }
+/// Adds the name of a custom activity to the context, a JSON object with times as keys.
+fn record_activity_name(object: &TraceObject, timestamp_ns: u64, name: &str) {
+    let mut context = object.context.lock("add an activity");
+    let known = match context.to_bytes() {
+        [] => Ok(serde_json::Map::new()),
+        text => serde_json::from_slice(text),
+    };
+    let mut names = known.unwrap_or_else(|error| {
+        log::error(&format!("a trace's context is not a JSON object: {error}"));
+        serde_json::Map::new()
+    });
+    names.insert(timestamp_ns.to_string(), name.into());
+    *context = c_text(&serde_json::Value::Object(names).to_string());
 }
 
 /// Checks a trace that a request is handed over with.
@@ -83,13 +52,47 @@ pub(crate) unsafe fn check(trace: *mut TRITONSERVER_InferenceTrace) -> Result<()
     unsafe { handle::borrow::<TraceObject>(trace, "trace") }.map(drop)
 }
 
+/// The trace of a request that is handed over with one.
+///
+/// # Safety
+///
+/// As [`check`], which must have succeeded.
+pub(crate) unsafe fn begin(
+    trace: *mut TRITONSERVER_InferenceTrace,
+    request: &Arc<BorrowedRequest>,
+) -> Option<Arc<Trace>> {
+    if trace.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise is passed on.
+    match unsafe { handle::borrow::<TraceObject>(trace, "trace") }.ok().map(|object| &object.target)
+    {
+        Some(TraceTarget::Server(trace)) => Some(trace.clone()),
+        Some(TraceTarget::Callbacks(_)) | None => Some(CTraceSink::begin(trace, request)),
+    }
+}
+
+/// A request was taken with its trace. C gets no traces back that the server made.
+///
+/// # Safety
+///
+/// As [`begin`], and the caller uses the trace no more.
+pub(crate) unsafe fn handed_over(trace: *mut TRITONSERVER_InferenceTrace) {
+    // SAFETY: the caller's promise is passed on.
+    let object = unsafe { handle::borrow::<TraceObject>(trace, "trace") };
+    if object.is_ok_and(|object| object.callbacks().is_none()) {
+        // SAFETY: as above.
+        drop(unsafe { handle::take::<TraceObject>(trace, "trace") });
+    }
+}
+
 fn report(
     trace: *mut TRITONSERVER_InferenceTrace,
     object: &TraceObject,
     activity: TRITONSERVER_InferenceTraceActivity,
     timestamp_ns: u64,
 ) {
-    let callbacks = &object.callbacks;
+    let Some(callbacks) = object.callbacks() else { return };
     if let (true, Some(call)) = (callbacks.wants_times, callbacks.activity) {
         // SAFETY: the caller set a function that takes these from any thread.
         run_foreign(|| unsafe { call(trace, activity, timestamp_ns, callbacks.userp) });
@@ -165,28 +168,7 @@ fn new_trace(
         release,
         userp,
     };
-    TraceObject::create(parent_id, callbacks)
-}
-
-impl TraceObject {
-    fn create(parent_id: u64, callbacks: TraceCallbacks) -> *mut TRITONSERVER_InferenceTrace {
-        handle::into_raw(Self {
-            id: IDS.fetch_add(1, Ordering::Relaxed),
-            parent_id,
-            callbacks,
-            subject: Lock::new(OwnedSubject {
-                model_name: CString::default(),
-                model_version: -1,
-                request_id: CString::default(),
-            }),
-            context: Lock::default(),
-        })
-    }
-
-    /// A trace with this one as its parent and with the same callbacks.
-    fn spawn(&self) -> *mut TRITONSERVER_InferenceTrace {
-        Self::create(self.id, self.callbacks)
-    }
+    TraceObject::with_callbacks(parent_id, callbacks)
 }
 
 const _: TRITONSERVER_InferenceTraceSpawnChildTrace = TRITONSERVER_InferenceTraceSpawnChildTrace;
@@ -237,10 +219,17 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceReportActivity(
             let object = handle::borrow::<TraceObject>(trace, "trace")?;
             (object, pointer::required_text(activity_name, "activity_name")?)
         };
-        if object.callbacks.wants_times {
-            object.record_activity_name(timestamp, name);
+        match &object.target {
+            TraceTarget::Callbacks(callbacks) if callbacks.wants_times => {
+                record_activity_name(object, timestamp, name);
+                report(trace, object, TRITONSERVER_TRACE_CUSTOM_ACTIVITY, timestamp);
+            }
+            TraceTarget::Callbacks(_) => {}
+            TraceTarget::Server(trace) => {
+                record_activity_name(object, timestamp, name);
+                trace.record_custom(name, timestamp);
+            }
         }
-        report(trace, object, TRITONSERVER_TRACE_CUSTOM_ACTIVITY, timestamp);
         Ok(())
     })
 }

@@ -9,11 +9,11 @@ use galatea_c_objects::clock::Clock;
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::handle;
 use galatea_c_objects::names::data_type_to_c;
-use galatea_c_objects::trace::TraceAddress;
+use galatea_c_objects::trace::{OwnedSubject, TraceAddress, TraceObject};
 use galatea_infer::{TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor};
 use galatea_stdx::{len64, run_foreign};
 
-use super::{OwnedSubject, TraceObject, report};
+use super::report;
 use crate::borrowed_request::BorrowedRequest;
 
 /// Calls the callbacks of a C trace. Dropping it gives the trace back.
@@ -60,7 +60,9 @@ impl std::fmt::Debug for CTraceSink {
 
 impl TraceSink for CTraceSink {
     fn wants_tensors(&self) -> bool {
-        self.object().is_some_and(|object| object.callbacks.wants_tensors)
+        self.object()
+            .and_then(TraceObject::callbacks)
+            .is_some_and(|callbacks| callbacks.wants_tensors)
     }
 
     fn begin(&self, subject: &TraceSubject<'_>) {
@@ -86,9 +88,8 @@ impl TraceSink for CTraceSink {
     }
 
     fn record_tensor(&self, point: TensorTracePoint, tensor: &TracedTensor<'_>) {
-        let Some(object) = self.object() else { return };
-        let (Some(call), Some(bytes)) = (object.callbacks.tensor_activity, tensor.data.host())
-        else {
+        let Some(callbacks) = self.object().and_then(TraceObject::callbacks) else { return };
+        let (Some(call), Some(bytes)) = (callbacks.tensor_activity, tensor.data.host()) else {
             return;
         };
         let activity = match point {
@@ -110,7 +111,7 @@ impl TraceSink for CTraceSink {
                 len64(tensor.dims.len()),
                 TRITONSERVER_MEMORY_CPU,
                 0,
-                object.callbacks.userp,
+                callbacks.userp,
             );
         });
     }
@@ -121,6 +122,9 @@ impl TraceSink for CTraceSink {
 
     fn child(&self) -> Option<Box<dyn TraceSink>> {
         let trace = TraceAddress(self.object()?.spawn());
+        if trace.0.is_null() {
+            return None;
+        }
         Some(Box::new(Self { trace, owner: TraceOwner::Server }))
     }
 
@@ -131,7 +135,9 @@ impl TraceSink for CTraceSink {
 
 impl Drop for CTraceSink {
     fn drop(&mut self) {
-        let Some(callbacks) = self.object().map(|object| object.callbacks) else { return };
+        let Some(callbacks) = self.object().and_then(TraceObject::callbacks).copied() else {
+            return;
+        };
         match (callbacks.release, &self.owner) {
             (Some(release), _) => {
                 // SAFETY: the caller set a function that takes these from any thread; the
