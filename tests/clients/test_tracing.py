@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import pathlib
+import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy
 import pytest
 
-from conftest import StartServer
-from server import Server, wait_until
+from compiling import compile_library
+from conftest import ROOT, StartServer
+from server import Program, Server, wait_until
 from transports import RESPONSE_SECONDS_MAX, TRANSPORTS, Transport
 
 MODEL = """
@@ -259,6 +261,79 @@ def test_a_folder_that_is_not_there_fails_no_request(
         reason = f"failed creating trace file: {file}.0: No such file or directory"
         wait_until(lambda: reason in server.log(), RESPONSE_SECONDS_MAX, "the log says why")
     assert server.process.returncode == 0
+
+
+def test_calls_by_backends(
+    start_server: StartServer, tmp_path: pathlib.Path, folder: pathlib.Path
+) -> None:
+    """A library names activities, and its call of another model has a trace of its own."""
+    source = ROOT / "tests" / "c_api" / "trace_points.c"
+    config = (
+        'backend: "tracing" max_batch_size: 4 '
+        'input { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] } '
+        'output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] }'
+    )
+    for name in ("plain", "nested"):
+        (tmp_path / "models" / name / "1").mkdir(parents=True)
+        (tmp_path / "models" / name / "config.pbtxt").write_text(config)
+    library = tmp_path / "backends" / "tracing" / "libtriton_tracing.so"
+    compile_library(source, library)
+    file = folder / "traces.json"
+    backends = f"--backend-directory={tmp_path / 'backends'}"
+    with start_server(tmp_path / "models", backends, *flags(file)) as server:
+        infer(server.wait_until_ready(), "nested", 2)
+    traces = traces_of(file)
+    parents = [one["id"] for one in map(subject, traces.values()) if "parent_id" not in one]
+    children = [one for one in map(subject, traces.values()) if "parent_id" in one]
+    assert sorted(one["parent_id"] for one in children) == sorted(parents)
+    for child in children:
+        assert (child["model_name"], child["request_id"]) == ("plain", "inner")
+        assert sorted(times(traces[child["id"]])) == sorted(SERVER_POINTS)
+        found = times(traces[child["parent_id"]])
+        assert (found["ask"], found["answer"]) == (1, 2)
+
+
+def test_export_for_viewers(
+    program: Program, start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
+) -> None:
+    """Each request is a process, each model a thread, each stage a slice."""
+    file = folder / "traces.json"
+    with start_server(repository, *flags(file, "level=TENSORS")) as server:
+        infer(server.wait_until_ready(), "both")
+    command = [str(program.path), "trace", "export", str(file)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    events = json.loads(output)["traceEvents"]
+    threads = {
+        (event["pid"], event["tid"]): event["args"]["name"]
+        for event in events
+        if event["name"] == "thread_name"
+    }
+    assert sorted(threads.values()) == ["both", "door", "first", "second"]
+    slices: dict[str, list[str]] = {}
+    for event in events:
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+            slices.setdefault(threads[event["pid"], event["tid"]], []).append(event["name"])
+    assert slices["door"] == ["receive", "send"]
+    assert slices["both"] == ["request"]
+    assert slices["first"] == ["request", "queue", "compute input", "compute", "compute output"]
+    (request,) = (event for event in events if event.get("args", {}).get("model_name") == "first")
+    assert [one["tensor"]["name"] for one in request["args"]["tensors"]] == ["INPUT0", "OUTPUT0"]
+
+
+@pytest.mark.parametrize(("arguments", "reason"), [
+    (["trace"], "'trace' needs 'export' and files of traces"),
+    (["trace", "export"], "'trace' needs 'export' and files of traces"),
+    (["trace", "export", "/nowhere"], "error: /nowhere: No such file or directory (os error 2)"),
+    (["trace", "export", __file__], "test_tracing.py: invalid type: string"),
+])
+def test_export_of_what_is_no_trace(program: Program, arguments: list[str], reason: str) -> None:
+    """The error names the file and what is wrong."""
+    command = [str(program.path), *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert reason in result.stderr
+    assert result.stdout == ""
 
 
 @pytest.mark.galatea_only

@@ -151,6 +151,12 @@ SUITES = {
         trace_cases.trace_cases,
         flags=trace_cases.FLAGS,
     ),
+    "traces-to-collector": Suite(
+        "triton-2.51-traces-to-collector",
+        trace_cases.write_models,
+        trace_cases.short_cases,
+        flags=trace_cases.COLLECTOR_FLAGS,
+    ),
     "traces-without-file": Suite(
         "triton-2.51-traces-without-file", trace_cases.write_models, trace_cases.short_cases
     ),

@@ -32,6 +32,8 @@ pub(crate) struct Environment {
     pub(crate) vertex_ai: VertexAiVariables,
     /// How spans are gathered.
     pub(crate) span_batches: SpanBatchVariables,
+    /// Where spans go, and what all of them have.
+    pub(crate) collector: CollectorVariables,
     /// `TMPDIR`, where files of clients' models are kept while they are loaded.
     pub(crate) temporary_folder: PathBuf,
     /// `HOME`.
@@ -59,6 +61,40 @@ impl SpanBatchVariables {
     /// The value for the setting of this name.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// The variables of OpenTelemetry that its libraries read in Triton.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CollectorVariables {
+    /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or made of `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    pub(crate) url: Option<String>,
+    /// `OTEL_EXPORTER_OTLP_TRACES_HEADERS` or `OTEL_EXPORTER_OTLP_HEADERS`.
+    pub(crate) headers: Vec<(String, String)>,
+    /// `OTEL_RESOURCE_ATTRIBUTES`.
+    pub(crate) resource: Vec<(String, String)>,
+}
+
+impl CollectorVariables {
+    fn of(text: impl Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &str| text(name).filter(|value| !value.is_empty());
+        let all = |base: String| format!("{}/v1/traces", base.trim_end_matches('/'));
+        let pairs = |list: Option<String>| -> Vec<(String, String)> {
+            let list = list.unwrap_or_default();
+            let pairs = list.split(',').filter_map(|pair| pair.split_once('='));
+            let pair =
+                |(key, value): (&str, &str)| (key.trim().to_owned(), value.trim().to_owned());
+            pairs.map(pair).collect()
+        };
+        Self {
+            url: set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+                .or_else(|| set("OTEL_EXPORTER_OTLP_ENDPOINT").map(all)),
+            headers: pairs(
+                set("OTEL_EXPORTER_OTLP_TRACES_HEADERS")
+                    .or_else(|| set("OTEL_EXPORTER_OTLP_HEADERS")),
+            ),
+            resource: pairs(set("OTEL_RESOURCE_ATTRIBUTES")),
+        }
     }
 }
 
@@ -123,6 +159,7 @@ impl Environment {
                 repository: path("AIP_STORAGE_URI"),
             },
             span_batches: SpanBatchVariables::of(text),
+            collector: CollectorVariables::of(text),
             temporary_folder: path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
             home: path("HOME"),
             program_folders: variable("PATH")

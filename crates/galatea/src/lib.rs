@@ -81,6 +81,16 @@ pub fn program() -> ExitCode {
             }
         }
         Ok(Request::Check(settings, format)) => check(*settings, format),
+        Ok(Request::ExportTraces(files)) => match tracing::export(&files) {
+            Ok(document) => {
+                print_line(&mut io::stdout(), &document);
+                ExitCode::SUCCESS
+            }
+            Err(reason) => {
+                print_line(&mut io::stderr(), &format!("error: {reason}"));
+                ExitCode::FAILURE
+            }
+        },
         Ok(Request::Help(form)) => {
             print_line(&mut io::stdout(), flags::help(form).trim_end());
             ExitCode::SUCCESS

@@ -65,6 +65,7 @@ pub(crate) fn run(
     // Libraries of backends know the server by this address until the end.
     let reserved = ReservedAddress::new();
     let grpc_delays = environment.grpc_delays;
+    let collector = environment.collector.clone();
     let server = make::server(make::ServerParts {
         settings: &settings,
         environment,
@@ -91,7 +92,8 @@ pub(crate) fn run(
         Some(bytes_max) => allocator.beside_limit(bytes_max),
         None => allocator,
     };
-    let tracer = tracing::make(&settings.trace, &server, &logger);
+    let tracer = tracing::make(&settings.trace, &collector, &server, &logger)
+        .map_err(|error| Failure::start("creating tracer", "Invalid argument", error))?;
     let doors = Doors {
         settings: &settings,
         ledger: &ledger,

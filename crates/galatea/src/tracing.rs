@@ -1,12 +1,19 @@
 //! The tracer that the settings ask for.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use galatea_c_objects::clock::Clock;
 use galatea_engine::Server;
 use galatea_infer::{Pass, ServerControl, Status};
 use galatea_telemetry::Logger;
-use galatea_trace::{Fields, TraceOutput, Tracer, TracerOptions};
+use galatea_trace::{
+    AddressError, BatchLimits, CollectorAddress, CollectorOptions, Fields, TraceOutput, Tracer,
+    TracerOptions, export,
+};
+
+use crate::environment::CollectorVariables;
 
 /// Where traces go.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -55,12 +62,31 @@ pub(crate) struct TraceConfig {
     pub(crate) value: String,
 }
 
+/// Where a collector is unless something names another place.
+const COLLECTOR: &str = "http://localhost:4318/v1/traces";
+
+/// The name of the service in spans, as in Triton.
+const SERVICE: (&str, &str) = ("service.name", "triton-inference-server");
+
 /// The tracer of a server. Nothing is traced before it is made.
-pub(crate) fn make(flags: &TraceFlags, server: &Arc<Server>, logger: &Logger) -> Arc<Tracer> {
+///
+/// # Errors
+///
+/// If the environment names a collector that can't be reached in any way.
+pub(crate) fn make(
+    flags: &TraceFlags,
+    variables: &CollectorVariables,
+    server: &Arc<Server>,
+    logger: &Logger,
+) -> Result<Arc<Tracer>, AddressError> {
     let (asked, log) = (server.clone(), logger.clone());
-    Arc::new(Tracer::new(TracerOptions {
+    let output = match flags.mode {
+        TraceMode::Triton => TraceOutput::Files(flags.file.clone()),
+        TraceMode::OpenTelemetry => TraceOutput::Collector(Box::new(collector(flags, variables)?)),
+    };
+    Ok(Arc::new(Tracer::new(TracerOptions {
         start: flags.start,
-        output: TraceOutput::Files(flags.file.clone()),
+        output,
         further: flags.further.clone(),
         // Backends report times of their own, so there is one clock for all.
         clock: |at| Clock::shared().ns(at),
@@ -71,5 +97,98 @@ pub(crate) fn make(flags: &TraceFlags, server: &Arc<Server>, logger: &Logger) ->
             Err(Status::invalid_argument(format!("Request for unknown model : {model}")))
         }),
         log_error: Arc::new(move |line| log.error(line)),
-    }))
+    })))
+}
+
+/// What flags say of the collector, or else variables, or else the defaults.
+fn collector(
+    flags: &TraceFlags,
+    variables: &CollectorVariables,
+) -> Result<CollectorOptions, AddressError> {
+    let given = |name: &str| {
+        let mut all = flags.further.iter().rev();
+        all.find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    };
+    let number = |name: &str| given(name).and_then(|value| value.parse().ok()).unwrap_or(0_u32);
+    let count = |name: &str| usize::try_from(number(name)).unwrap_or(usize::MAX);
+    let url = given("url").or(variables.url.as_deref()).unwrap_or(COLLECTOR);
+    Ok(CollectorOptions {
+        address: CollectorAddress::parse(url, variables.headers.clone())?,
+        resource: resource(flags, variables),
+        limits: BatchLimits {
+            queued_max: count("bsp_max_queue_size"),
+            delay: Duration::from_millis(number("bsp_schedule_delay").into()),
+            batch_max: count("bsp_max_export_batch_size"),
+        },
+    })
+}
+
+/// What all spans have: each name once, with the last of its values.
+fn resource(flags: &TraceFlags, variables: &CollectorVariables) -> Vec<(String, String)> {
+    let own = [
+        ("telemetry.sdk.language", "rust"),
+        ("telemetry.sdk.name", "galatea"),
+        ("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
+    ];
+    let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let given = flags.further.iter().filter(|(name, _)| name == "resource");
+    // As in Triton, a value without a name is both.
+    let given = given.map(|(_, pair)| pair.split_once('=').unwrap_or((pair, pair)));
+    let all = own.into_iter().map(owned).chain(variables.resource.iter().cloned());
+    let all = all.chain([SERVICE].into_iter().chain(given).map(owned));
+    let mut resource: Vec<(String, String)> = Vec::new();
+    for (name, value) in all {
+        match resource.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = value,
+            None => resource.push((name, value)),
+        }
+    }
+    resource
+}
+
+/// The traces of files, as viewers read them.
+pub(crate) fn export(files: &[PathBuf]) -> Result<String, String> {
+    let mut events = Vec::new();
+    for file in files {
+        let failed = |reason: String| format!("{}: {reason}", file.display());
+        let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
+        export::add_traces(&text, &mut events).map_err(failed)?;
+    }
+    Ok(export::document(events))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn flags_come_before_variables_and_these_before_defaults() {
+        let (mut flags, mut variables) = (TraceFlags::default(), CollectorVariables::default());
+        let shown = |flags: &TraceFlags, variables: &CollectorVariables| {
+            collector(flags, variables).unwrap().address.to_string()
+        };
+        assert_eq!(shown(&flags, &variables), "localhost:4318/v1/traces");
+        variables.url = Some(String::from("http://b:1/x"));
+        assert_eq!(shown(&flags, &variables), "b:1/x");
+        flags.further = pairs(&[("url", "http://c:1/x"), ("url", "http://d:1/x")]);
+        assert_eq!(shown(&flags, &variables), "d:1/x");
+    }
+
+    #[test]
+    fn the_last_value_of_an_attribute_counts() {
+        let given = [("a", "1"), ("service.name", "of variables"), ("b", "1")];
+        let variables = CollectorVariables { resource: pairs(&given), ..Default::default() };
+        let mut flags = TraceFlags::default();
+        let shown = |flags: &TraceFlags| resource(flags, &variables)[3..].to_vec();
+        let (name, service) = SERVICE;
+        assert_eq!(shown(&flags), pairs(&[("a", "1"), (name, service), ("b", "1")]));
+        flags.further = pairs(&[("resource", "b=2=3"), ("resource", "c"), ("url", "x")]);
+        flags.further.extend(pairs(&[("resource", "service.name=mine")]));
+        let expected = [("a", "1"), (name, "mine"), ("b", "2=3"), ("c", "c")];
+        assert_eq!(shown(&flags), pairs(&expected));
+    }
 }

@@ -22,11 +22,15 @@ pub(crate) struct Subject {
     pub(crate) model_name: String,
     pub(crate) model_version: i64,
     pub(crate) request_id: String,
+    /// What a collector knows it by.
+    pub(crate) span: [u8; 8],
 }
 
 /// A point that a trace passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Activity {
+    /// One of the door's.
+    Door(&'static str),
     /// One of the server's.
     Point(&'static str),
     /// One that a backend named.
@@ -36,7 +40,7 @@ pub(crate) enum Activity {
 impl Activity {
     pub(crate) fn name(&self) -> &str {
         match self {
-            Self::Point(name) => name,
+            Self::Door(name) | Self::Point(name) => name,
             Self::Custom(name) => name,
         }
     }
@@ -67,7 +71,7 @@ impl Event {
             Self::Begin { subject, .. } => {
                 subject.model_name.len().saturating_add(subject.request_id.len())
             }
-            Self::Time { activity: Activity::Point(_), .. } => 0,
+            Self::Time { activity: Activity::Door(_) | Activity::Point(_), .. } => 0,
             Self::Time { activity: Activity::Custom(name), .. } => name.len(),
             Self::Tensor { tensor, .. } => tensor
                 .data

@@ -55,7 +55,7 @@ fn add(files: &mut TraceFiles, setting: &Arc<Setting>, trace: u64) {
     setting.sample(false);
     let events = vec![Event::Time { trace, activity: Activity::Point("X"), ns: 1 }];
     let memory = TraceQueue::default().memory();
-    files.add(&CollectedTrace::new(setting.clone(), events, memory)).unwrap();
+    files.add(&CollectedTrace::new(setting.clone(), events, None, memory)).unwrap();
 }
 
 #[test]
@@ -104,7 +104,8 @@ fn the_last_trace_of_a_count_writes_a_file_with_a_number() {
 fn traces_whose_records_were_dropped_leave_no_gap() {
     let folder = Folder::new("lost");
     let (mut files, setting) = (folder.files(), setting(-1, 0));
-    let lost = || CollectedTrace::new(setting.clone(), Vec::new(), TraceQueue::default().memory());
+    let lost =
+        || CollectedTrace::new(setting.clone(), Vec::new(), None, TraceQueue::default().memory());
     files.add(&lost()).unwrap();
     add(&mut files, &setting, 1);
     files.add(&lost()).unwrap();
@@ -120,7 +121,7 @@ fn much_text_is_written_early() {
     let name: Box<str> = "x".repeat(Limits::TRACE_TEXT_BYTES_MAX).into();
     let big = vec![Event::Time { trace: 1, activity: Activity::Custom(name), ns: 1 }];
     let memory = TraceQueue::default().memory();
-    files.add(&CollectedTrace::new(setting.clone(), big, memory)).unwrap();
+    files.add(&CollectedTrace::new(setting.clone(), big, None, memory)).unwrap();
     add(&mut files, &setting, 2);
     files.finish().unwrap();
     let text = std::fs::read_to_string(folder.0.join("t")).unwrap();
@@ -136,6 +137,6 @@ fn a_folder_that_is_not_there_is_reported() {
     let setting = setting(-1, 1);
     let events = vec![Event::Time { trace: 1, activity: Activity::Point("X"), ns: 1 }];
     let memory = TraceQueue::default().memory();
-    let error = files.add(&CollectedTrace::new(setting, events, memory)).unwrap_err();
+    let error = files.add(&CollectedTrace::new(setting, events, None, memory)).unwrap_err();
     assert!(error.to_string().starts_with("/nowhere/at/all/t.0: No such file"), "{error}");
 }

@@ -9,7 +9,10 @@ fn time(trace: u64, name: &'static str, ns: u64) -> Event {
 
 fn begin(trace: u64, parent: u64, request_id: &str) -> Event {
     let (model_name, request_id) = (String::from("m"), request_id.to_owned());
-    Event::Begin { trace, subject: Subject { parent, model_name, model_version: 3, request_id } }
+    Event::Begin {
+        trace,
+        subject: Subject { parent, model_name, model_version: 3, request_id, span: [0; 8] },
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! - `settings` and `sampler` decide what is traced. They are values without thread and clock.
 //! - `record` collects what happens to a request and to those that serve it; `queue` brings
 //!   the result to the thread of `writer`, and drops it if there is no room.
-//! - `files` and `json` write Triton's files.
+//! - `files` and `json` write Triton's files; `otel` makes spans and sends them to a collector.
 //!
 //! No request waits for a disk or for a collector, and while nothing is traced a request
 //! costs one load of a flag.
@@ -17,8 +17,10 @@
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod event;
+pub mod export;
 mod files;
 mod json;
+mod otel;
 mod queue;
 mod record;
 mod sampler;
@@ -26,5 +28,6 @@ mod settings;
 mod tracer;
 mod writer;
 
+pub use otel::{AddressError, BatchLimits, CollectorAddress};
 pub use settings::Fields;
-pub use tracer::{CheckModel, LogError, TraceOutput, Tracer, TracerOptions};
+pub use tracer::{CheckModel, CollectorOptions, LogError, TraceOutput, Tracer, TracerOptions};

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use galatea_gate::limits::Limits;
 use galatea_stdx::{Condvar, Lock};
 
 use crate::event::Event;
+use crate::otel::spans::ClientSpan;
 use crate::settings::Setting;
 
 /// The records of a request and of those that served it.
@@ -17,13 +19,26 @@ pub(crate) struct CollectedTrace {
     pub(crate) setting: Arc<Setting>,
     /// Empty if they were dropped.
     pub(crate) events: Vec<Event>,
+    /// The number of the client's trace.
+    pub(crate) root: u64,
+    /// For a collector.
+    pub(crate) client: Option<Box<ClientSpan>>,
     /// Returned when this is dropped.
     _memory: Memory,
 }
 
 impl CollectedTrace {
-    pub(crate) fn new(setting: Arc<Setting>, events: Vec<Event>, memory: Memory) -> Self {
-        Self { setting, events, _memory: memory }
+    pub(crate) fn new(
+        setting: Arc<Setting>,
+        events: Vec<Event>,
+        client: Option<(u64, Box<ClientSpan>)>,
+        memory: Memory,
+    ) -> Self {
+        let (root, client) = match client {
+            Some((root, client)) => (root, Some(client)),
+            None => (0, None),
+        };
+        Self { setting, events, root, client, _memory: memory }
     }
 }
 
@@ -112,11 +127,14 @@ impl TraceQueue {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Takes all messages, when there are some.
-    pub(crate) fn take(&self) -> VecDeque<Message> {
+    /// Takes all messages, after at most `wait` if there are none; `None` waits for any time.
+    pub(crate) fn take(&self, wait: Option<Duration>) -> VecDeque<Message> {
         let mut messages = self.messages.lock("take traces");
-        while messages.is_empty() {
-            messages = self.arrived.wait(messages);
+        if messages.is_empty() {
+            messages = match wait {
+                Some(wait) => self.arrived.wait_timeout(messages, wait),
+                None => self.arrived.wait(messages),
+            };
         }
         let taken = std::mem::take(&mut *messages);
         drop(messages);

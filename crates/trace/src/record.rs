@@ -11,6 +11,9 @@ use galatea_infer::{
 use galatea_stdx::Lock;
 
 use crate::event::{Activity, Event, RecordedTensor, Subject};
+use crate::otel::context::SpanContext;
+use crate::otel::ids::{NumberSource, SpanNumber};
+use crate::otel::spans::ClientSpan;
 use crate::queue::{CollectedTrace, Memory, TraceQueue};
 use crate::settings::Setting;
 
@@ -22,11 +25,14 @@ pub(crate) struct Recording {
     pub(crate) clock: fn(Instant) -> u64,
     /// Numbers begin at 1, because 0 is no trace.
     last_trace: AtomicU64,
+    /// For spans.
+    pub(crate) numbers: Arc<NumberSource>,
 }
 
 impl Recording {
     pub(crate) fn new(clock: fn(Instant) -> u64) -> Self {
-        Self { queue: TraceQueue::default(), clock, last_trace: AtomicU64::new(0) }
+        let (queue, numbers) = (TraceQueue::default(), Arc::default());
+        Self { queue, clock, last_trace: AtomicU64::new(0), numbers }
     }
 
     fn next_trace(&self) -> u64 {
@@ -41,6 +47,8 @@ pub(crate) struct Record {
     recording: Arc<Recording>,
     setting: Arc<Setting>,
     root: u64,
+    /// For a collector.
+    client: Option<Box<ClientSpan>>,
     events: Lock<Events>,
 }
 
@@ -53,11 +61,16 @@ struct Events {
 }
 
 impl Record {
-    pub(crate) fn begin(recording: &Arc<Recording>, setting: Arc<Setting>) -> Arc<Self> {
+    /// The records of a request, which a collector gets if there is a span of the client.
+    pub(crate) fn begin(
+        recording: &Arc<Recording>,
+        setting: Arc<Setting>,
+        client: Option<Box<ClientSpan>>,
+    ) -> Arc<Self> {
         let memory = recording.queue.memory();
         let events = Lock::new(Events { events: Vec::new(), memory, lost: false });
         let (root, recording) = (recording.next_trace(), recording.clone());
-        Arc::new(Self { recording, setting, root, events })
+        Arc::new(Self { recording, setting, root, client, events })
     }
 
     /// The trace that the client's request carries.
@@ -93,17 +106,26 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
+        let end_ns = self.ns(Instant::now());
+        let client = self.client.take().map(|client| {
+            let client = Box::new(ClientSpan { end_ns, ..*client });
+            (self.root, client)
+        });
         let events = self.events.get_mut();
         let memory = std::mem::replace(&mut events.memory, self.recording.queue.memory());
-        let collected =
-            CollectedTrace::new(self.setting.clone(), std::mem::take(&mut events.events), memory);
+        let collected = CollectedTrace::new(
+            self.setting.clone(),
+            std::mem::take(&mut events.events),
+            client,
+            memory,
+        );
         self.recording.queue.push_trace(collected);
     }
 }
 
 impl DoorTraceSink for Record {
     fn record(&self, point: DoorTracePoint, at: Instant) {
-        self.push_time(self.root, Activity::Point(point.name()), self.ns(at));
+        self.push_time(self.root, Activity::Door(point.name()), self.ns(at));
     }
 }
 
@@ -118,7 +140,10 @@ struct ServerTrace {
 
 impl ServerTrace {
     fn new(record: Arc<Record>, trace: u64, parent: u64) -> Self {
-        Self { record, trace, subject: Lock::new(Subject { parent, ..Subject::default() }) }
+        let is_span = record.client.is_some();
+        let span = if is_span { record.recording.numbers.span() } else { SpanNumber::default() };
+        let subject = Subject { parent, span, ..Subject::default() };
+        Self { record, trace, subject: Lock::new(subject) }
     }
 
     fn push_point(&self, name: &'static str, at: Instant) {
@@ -129,7 +154,8 @@ impl ServerTrace {
 
 impl TraceSink for ServerTrace {
     fn wants_tensors(&self) -> bool {
-        self.record.setting.levels.tensors
+        // As in Triton, collectors get no tensors.
+        self.record.setting.levels.tensors && self.record.client.is_none()
     }
 
     fn begin(&self, subject: &TraceSubject<'_>) {
@@ -187,10 +213,16 @@ impl TraceSink for ServerTrace {
 
     fn identity(&self) -> TraceIdentity {
         let subject = self.subject.lock("read the subject").clone();
+        // As in Triton, models get the context of the span that begins with their request.
+        let has_begun = !subject.model_name.is_empty() && self.record.setting.levels.timestamps;
+        let context = self.record.client.as_ref().filter(|_| has_begun).map(|client| {
+            let state = client.state().to_owned();
+            SpanContext { trace: client.trace, span: subject.span, state }.to_json()
+        });
         TraceIdentity {
             id: self.trace,
             parent_id: subject.parent,
-            context: String::new(),
+            context: context.unwrap_or_default(),
             model_name: subject.model_name,
             model_version: subject.model_version,
             request_id: subject.request_id,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use galatea_infer::{
@@ -15,6 +15,10 @@ use galatea_infer::{
 use galatea_stdx::Lock;
 
 use crate::files::TraceFiles;
+use crate::otel::context::SpanContext;
+use crate::otel::exporter::Exporter;
+use crate::otel::spans::ClientSpan;
+use crate::otel::{BatchLimits, CollectorAddress};
 use crate::queue::Message;
 use crate::record::{Record, Recording};
 use crate::settings::{Destination, Fields, OnEnd, SettingsTable};
@@ -28,6 +32,19 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 pub enum TraceOutput {
     /// Into files with this name; empty is none.
     Files(String),
+    /// To a collector.
+    Collector(Box<CollectorOptions>),
+}
+
+/// How spans go to a collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectorOptions {
+    /// The collector.
+    pub address: CollectorAddress,
+    /// What all spans have in common: attributes of the server.
+    pub resource: Vec<(String, String)>,
+    /// How spans are gathered.
+    pub limits: BatchLimits,
 }
 
 /// Checks that a model is ready; may block.
@@ -84,6 +101,7 @@ impl Tracer {
         let destination = match &options.output {
             TraceOutput::Files(name) if name.is_empty() => Destination::NoFiles,
             TraceOutput::Files(_) => Destination::Files,
+            TraceOutput::Collector(_) => Destination::Collector,
         };
         let retired = recording.clone();
         let on_end = OnEnd(Arc::new(move |number| retired.queue.push(Message::Retired(number))));
@@ -110,12 +128,21 @@ impl Tracer {
     }
 
     fn start(&self) -> Worker {
-        let TraceOutput::Files(name) = &self.options.output;
         let (recording, log_error) = (self.recording.clone(), self.options.log_error.clone());
-        let files = TraceFiles::new(PathBuf::from(name));
+        let destination = match &self.options.output {
+            TraceOutput::Files(name) => {
+                writer::Destination::Files(TraceFiles::new(PathBuf::from(name)))
+            }
+            TraceOutput::Collector(options) => {
+                let CollectorOptions { address, resource, limits } = (**options).clone();
+                let numbers = self.recording.numbers.clone();
+                let exporter = Exporter::new(address, resource, limits, numbers);
+                writer::Destination::Collector(Box::new(exporter))
+            }
+        };
         let (ended, end) = mpsc::channel();
         let started = thread::Builder::new().name(String::from("traces")).spawn(move || {
-            writer::run(&recording.queue, files, &*log_error);
+            writer::run(&recording.queue, destination, &*log_error);
             drop(ended);
         });
         match started {
@@ -125,6 +152,24 @@ impl Tracer {
                 Worker::NotStarted
             }
         }
+    }
+
+    const fn is_for_collector(&self) -> bool {
+        matches!(self.options.output, TraceOutput::Collector(_))
+    }
+
+    /// The span of a request that begins now.
+    fn client_span(&self, remote: Option<SpanContext>) -> ClientSpan {
+        let numbers = &self.recording.numbers;
+        let start_ns = (self.recording.clock)(Instant::now());
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since_epoch = u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX);
+        let trace = match &remote {
+            Some(remote) => remote.trace,
+            None => numbers.trace(),
+        };
+        let epoch_ns = since_epoch.saturating_sub(start_ns);
+        ClientSpan { remote, trace, span: numbers.span(), start_ns, end_ns: start_ns, epoch_ns }
     }
 
     /// Ends tracing: what was traced is written, unless that takes too long. Requests that
@@ -145,21 +190,33 @@ impl TraceControl for Tracer {
         self.is_on.load(Ordering::Relaxed)
     }
 
+    fn reads_headers(&self) -> bool {
+        self.is_on() && self.is_for_collector()
+    }
+
     fn begin(
         &self,
         _: Pass<api::Inference>,
         model: &str,
-        _: FindHeader<'_>,
+        header: FindHeader<'_>,
     ) -> Option<ClientTrace> {
-        let setting = {
+        let for_collector = self.is_for_collector();
+        let (setting, remote) = {
             let table = self.settings.load();
             let setting = table.of(Some(model));
-            if !setting.sample(false) {
+            let remote = if for_collector && !setting.levels.is_off() {
+                header("traceparent")
+                    .and_then(|parent| SpanContext::parse(&parent, header("tracestate").as_deref()))
+            } else {
+                None
+            };
+            if !setting.sample(remote.is_some()) {
                 return None;
             }
-            setting.clone()
+            (setting.clone(), remote)
         };
-        let record = Record::begin(&self.recording, setting);
+        let client = for_collector.then(|| Box::new(self.client_span(remote)));
+        let record = Record::begin(&self.recording, setting, client);
         Some(ClientTrace { request: Trace::new(record.root_trace()), door: record })
     }
 
@@ -171,6 +228,7 @@ impl TraceControl for Tracer {
         let Fields { levels, rate, count, log_frequency } = self.settings.load().of(model).fields();
         let mode = match &self.options.output {
             TraceOutput::Files(file) => TraceMode::Triton { log_frequency, file: file.clone() },
+            TraceOutput::Collector(_) => TraceMode::OpenTelemetry,
         };
         let further = self.options.further.clone();
         TraceSettings { levels, rate, count, mode, further }

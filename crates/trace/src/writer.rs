@@ -1,44 +1,107 @@
-//! The thread that writes traces.
+//! The thread that writes traces, or sends them.
 
-use std::io;
+use std::time::{Duration, Instant};
 
 use crate::files::TraceFiles;
-use crate::queue::{Message, TraceQueue};
+use crate::otel::exporter::Exporter;
+use crate::queue::{CollectedTrace, Message, TraceQueue};
 
-/// Writes what is queued, until the server ends.
-pub(crate) fn run(queue: &TraceQueue, mut files: TraceFiles, log_error: &dyn Fn(&str)) {
-    let mut losses = Losses::default();
-    loop {
-        for message in queue.take() {
-            match message {
-                Message::Trace(trace) => report(files.add(&trace), log_error),
-                Message::Retired(setting) => report(files.retire(setting), log_error),
-                Message::Stop => return report(files.finish(), log_error),
+/// Where the thread brings traces.
+#[derive(Debug)]
+pub(crate) enum Destination {
+    Files(TraceFiles),
+    Collector(Box<Exporter>),
+}
+
+impl Destination {
+    fn add(&mut self, mut trace: CollectedTrace) -> Result<(), String> {
+        match self {
+            Self::Files(files) => files.add(&trace).map_err(file_error),
+            Self::Collector(exporter) => {
+                exporter.add(Instant::now(), &mut trace);
+                Ok(())
             }
         }
-        losses.report(queue.dropped(), log_error);
+    }
+
+    /// The settings with this number are in force no longer.
+    fn retire(&mut self, setting: u64) -> Result<(), String> {
+        match self {
+            Self::Files(files) => files.retire(setting).map_err(file_error),
+            Self::Collector(_) => Ok(()),
+        }
+    }
+
+    /// Does what is due.
+    fn advance(&mut self) -> Result<(), String> {
+        match self {
+            Self::Files(_) => Ok(()),
+            Self::Collector(exporter) => exporter.send_due(Instant::now()),
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        match self {
+            Self::Files(files) => files.finish().map_err(file_error),
+            Self::Collector(exporter) => exporter.finish(),
+        }
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        match self {
+            Self::Files(_) => None,
+            Self::Collector(exporter) => exporter.wait(Instant::now()),
+        }
+    }
+
+    fn dropped_spans(&self) -> u64 {
+        match self {
+            Self::Files(_) => 0,
+            Self::Collector(exporter) => exporter.dropped(),
+        }
     }
 }
 
-fn report(result: io::Result<()>, log_error: &dyn Fn(&str)) {
-    if let Err(error) = result {
-        log_error(&format!("failed creating trace file: {error}"));
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn file_error(error: std::io::Error) -> String {
+    format!("failed creating trace file: {error}")
+}
+
+/// Writes or sends what is queued, until the server ends.
+pub(crate) fn run(queue: &TraceQueue, mut destination: Destination, log_error: &dyn Fn(&str)) {
+    let (mut traces, mut spans) = (Losses::default(), Losses::default());
+    let report = |result: Result<(), String>| {
+        if let Err(error) = result {
+            log_error(&error);
+        }
+    };
+    loop {
+        for message in queue.take(destination.wait()) {
+            match message {
+                Message::Trace(trace) => report(destination.add(trace)),
+                Message::Retired(setting) => report(destination.retire(setting)),
+                Message::Stop => return report(destination.finish()),
+            }
+        }
+        report(destination.advance());
+        traces.report("traces", queue.dropped(), log_error);
+        spans.report("spans", destination.dropped_spans(), log_error);
     }
 }
 
-/// Tells of dropped traces, ever more seldom.
+/// Tells of what was dropped, ever more seldom.
 #[derive(Debug, Default)]
 struct Losses {
     told: u64,
 }
 
 impl Losses {
-    fn report(&mut self, dropped: u64, log_error: &dyn Fn(&str)) {
+    fn report(&mut self, what: &str, dropped: u64, log_error: &dyn Fn(&str)) {
         if dropped > self.told.saturating_mul(2) {
             self.told = dropped;
             log_error(&format!(
-                "{dropped} traces were dropped so far: requests are traced faster than traces \
-                 are written"
+                "{dropped} {what} were dropped so far: requests are traced faster than traces are \
+                 written or sent"
             ));
         }
     }
@@ -49,11 +112,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dropped_traces_are_told_of_ever_more_seldom() {
+    fn what_is_dropped_is_told_of_ever_more_seldom() {
         let lines = std::cell::RefCell::new(Vec::new());
         let mut losses = Losses::default();
         for dropped in [0, 1, 1, 2, 3, 6, 7, 100] {
-            losses.report(dropped, &|_| lines.borrow_mut().push(dropped));
+            losses.report("traces", dropped, &|_| lines.borrow_mut().push(dropped));
         }
         assert_eq!(lines.into_inner(), [1, 3, 7, 100]);
     }

@@ -16,6 +16,8 @@ pub(crate) enum Request {
     Serve(Box<Settings>),
     /// Check the settings' repositories.
     Check(Box<Settings>, ReportFormat),
+    /// Convert files of traces for viewers.
+    ExportTraces(Vec<PathBuf>),
     /// Print what the flags mean.
     Help(HelpForm),
     /// Print the version.
@@ -46,6 +48,9 @@ const CHECK: &str = "check";
 /// The option of a check that asks for a document.
 const JSON: &str = "--json";
 
+/// The arguments that ask for a conversion of traces.
+const EXPORT_TRACES: [&str; 2] = ["trace", "export"];
+
 /// Reads the arguments after the program's name.
 ///
 /// Options are checked in their order. An argument that is no option is reported after all
@@ -61,6 +66,9 @@ pub(crate) fn parse(
     if arguments.next_if(|first| first == CHECK).is_some() {
         return parse_check(arguments.collect());
     }
+    if arguments.next_if(|first| first == EXPORT_TRACES[0]).is_some() {
+        return parse_export(arguments);
+    }
     let mut surplus = Vec::new();
     let request = read(Settings::under(variables), arguments, &mut surplus)?;
     let Request::Serve(mut settings) = request else { return Ok(request) };
@@ -75,6 +83,17 @@ pub(crate) fn parse(
     }
     check(&settings)?;
     Ok(Request::Serve(settings))
+}
+
+/// All other arguments are files.
+fn parse_export(mut arguments: impl Iterator<Item = String>) -> Result<Request, UsageError> {
+    let is_export = arguments.next().is_some_and(|word| word == EXPORT_TRACES[1]);
+    let files: Vec<PathBuf> = arguments.map(PathBuf::from).collect();
+    if !is_export || files.is_empty() {
+        let text = "'trace' needs 'export' and files of traces";
+        return Err(UsageError::Malformed(String::from(text)));
+    }
+    Ok(Request::ExportTraces(files))
 }
 
 /// The repositories are arguments; options are those of the server that would

@@ -4,6 +4,7 @@
 //! the values mean together when all are known.
 
 use galatea_infer::TraceLevels;
+use galatea_trace::CollectorAddress;
 
 use super::value::{self, Refusal};
 use super::{Flag, Group, Settings};
@@ -28,13 +29,7 @@ impl TraceFlags {
         let own: Vec<TraceConfig> = own.collect();
         match self.mode {
             TraceMode::Triton => self.set_files(own)?,
-            TraceMode::OpenTelemetry => {
-                self.set_collector(own, variables)?;
-                return Err((
-                    String::from("--trace-config mode"),
-                    String::from("opentelemetry is not supported yet"),
-                ));
-            }
+            TraceMode::OpenTelemetry => self.set_collector(own, variables)?,
         }
         if self.is_turned_off {
             self.start.levels = TraceLevels::default();
@@ -125,6 +120,12 @@ impl TraceFlags {
             Err(Refusal(reason)) => Err((option, reason)),
         };
         for TraceConfig { setting, mut value, .. } in configs {
+            if setting == "url"
+                && let Err(error) = CollectorAddress::parse(&value, Vec::new())
+            {
+                let option = String::from("--trace-config opentelemetry,url");
+                return Err((option, format!("{error}. Got {value}")));
+            }
             if BATCH_DEFAULTS.iter().any(|(name, _)| *name == setting) {
                 value = number(&value, format!("--trace-config opentelemetry,{setting}"))?;
             }

@@ -61,6 +61,30 @@ fn settings_of_a_mode_that_nothing_knows_are_shown_to_clients() {
 }
 
 #[test]
+fn settings_of_collectors() {
+    let mode = "--trace-config=mode=opentelemetry";
+    let defaults = "bsp_max_export_batch_size=512 bsp_schedule_delay=5000 bsp_max_queue_size=2048";
+    check(&[mode], &format!("OFF 1000 -1 0 '' {defaults}"));
+    check(&[mode, "--trace-file=x"], &format!("OFF 1000 -1 0 '' {defaults}"));
+    check(
+        &[
+            mode,
+            "--trace-config=opentelemetry,bsp_schedule_delay=7x",
+            "--trace-config=opentelemetry,a=b",
+        ],
+        "OFF 1000 -1 0 '' bsp_schedule_delay=7 a=b bsp_max_export_batch_size=512 \
+         bsp_max_queue_size=2048",
+    );
+    let url = "--trace-config opentelemetry,url";
+    let tls = "a collector behind https:// is not supported; use http:// to a local one";
+    let given = "--trace-config=opentelemetry,url=https://a";
+    check_error(&[mode, given], url, &format!("{tls}. Got https://a"));
+    let number = "Invalid option value. Got x";
+    let delay = "--trace-config opentelemetry,bsp_schedule_delay";
+    check_error(&[mode, "--trace-config=opentelemetry,bsp_schedule_delay=x"], delay, number);
+}
+
+#[test]
 fn deprecated_flags_are_overridden_with_a_warning() {
     let old = ["--trace-file=a", "--trace-level=MIN", "--trace-rate=1", "--trace-count=2"];
     check(&old, "TIMESTAMPS 1 2 0 'a'");

@@ -41,7 +41,8 @@ pub(crate) fn help(form: HelpForm) -> String {
 
 fn usage() -> String {
     let mut text = String::from(
-        "Usage: galatea [options]\n       galatea check [--json] [options] REPOSITORY...\n  --help\n\
+        "Usage: galatea [options]\n       galatea check [--json] [options] REPOSITORY...\n       \
+         galatea trace export FILE...\n  --help\n\
          \x20       Print this text.\n  --version\n        Print the version.\n",
     );
     for group in &GROUPS {

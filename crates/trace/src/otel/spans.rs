@@ -1,0 +1,215 @@
+//! Makes spans of the records of a request.
+//!
+//! Each trace has a stack of open spans. A point that begins something opens a span on the one
+//! below it; one that ends something closes the topmost. Points are events of the topmost span
+//! of their trace, those of the door of the client's span.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::context::SpanContext;
+use super::ids::{NumberSource, SpanNumber, TraceNumber};
+use crate::event::{Activity, Event, Subject};
+
+/// What a collector knows of a request beside its records.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientSpan {
+    /// The span in which the client sent the request, if it said so.
+    pub(crate) remote: Option<SpanContext>,
+    pub(crate) trace: TraceNumber,
+    pub(crate) span: SpanNumber,
+    /// On the monotonic clock, in nanoseconds.
+    pub(crate) start_ns: u64,
+    /// The same.
+    pub(crate) end_ns: u64,
+    /// What is to be added to times of the monotonic clock, for those since the epoch.
+    pub(crate) epoch_ns: u64,
+}
+
+impl ClientSpan {
+    /// The state that all spans of the trace have.
+    pub(crate) fn state(&self) -> &str {
+        self.remote.as_ref().map_or("", |remote| &remote.state)
+    }
+}
+
+/// A span, with times since the epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) trace: TraceNumber,
+    pub(crate) span: SpanNumber,
+    pub(crate) parent: Option<SpanNumber>,
+    pub(crate) state: String,
+    pub(crate) name: String,
+    pub(crate) start_ns: u64,
+    pub(crate) end_ns: u64,
+    pub(crate) attributes: Vec<(&'static str, AttributeValue)>,
+    pub(crate) events: Vec<(String, u64)>,
+}
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AttributeValue {
+    Text(String),
+    Number(i64),
+}
+
+impl From<u64> for AttributeValue {
+    fn from(number: u64) -> Self {
+        Self::Number(number.cast_signed())
+    }
+}
+
+/// What is open: a span of ours by its place, or the client's.
+#[derive(Copy, Clone, Debug)]
+enum Open {
+    Span(usize),
+    Remote(SpanNumber),
+}
+
+/// The spans of a request: the client's first, the others as they began.
+pub(crate) fn spans_of(
+    client: &ClientSpan,
+    root: u64,
+    events: Vec<Event>,
+    numbers: &NumberSource,
+) -> Vec<Span> {
+    let mut builder = Builder {
+        client,
+        numbers,
+        spans: Vec::new(),
+        open: HashMap::new(),
+        subjects: HashMap::new(),
+    };
+    if let Some(remote) = &client.remote {
+        builder.open.entry(root).or_default().push_back(Open::Remote(remote.span));
+    }
+    builder.begin(root, root, String::from("InferRequest"), client.span, client.start_ns);
+    for event in events {
+        match event {
+            Event::Begin { trace, subject } => drop(builder.subjects.insert(trace, subject)),
+            Event::Time { trace: _, activity: Activity::Door(name), ns } => {
+                builder.add_event(0, name.to_owned(), ns);
+            }
+            Event::Time { trace, activity, ns } => builder.pass(trace, &activity, ns),
+            // Collectors get no tensors.
+            Event::Tensor { .. } => {}
+        }
+    }
+    builder.end_all();
+    builder.spans
+}
+
+struct Builder<'a> {
+    client: &'a ClientSpan,
+    numbers: &'a NumberSource,
+    spans: Vec<Span>,
+    open: HashMap<u64, VecDeque<Open>>,
+    subjects: HashMap<u64, Subject>,
+}
+
+impl Builder<'_> {
+    fn pass(&mut self, trace: u64, activity: &Activity, ns: u64) {
+        let name = activity.name();
+        match activity {
+            Activity::Point("REQUEST_START") => self.begin_request(trace, ns),
+            Activity::Point("COMPUTE_START") => {
+                self.begin(trace, trace, String::from("compute"), self.numbers.span(), ns);
+            }
+            Activity::Custom(_) => {
+                if let Some(begun) = name.strip_suffix("_START").filter(|rest| !rest.is_empty()) {
+                    self.begin(trace, trace, begun.to_owned(), self.numbers.span(), ns);
+                }
+            }
+            Activity::Point(_) | Activity::Door(_) => {}
+        }
+        if let Some(Open::Span(place)) = self.top(trace) {
+            self.add_event(place, name.to_owned(), ns);
+        }
+        let ends = match activity {
+            Activity::Point(name) => matches!(*name, "REQUEST_END" | "COMPUTE_END"),
+            Activity::Custom(name) => name.len() > "_END".len() && name.ends_with("_END"),
+            Activity::Door(_) => false,
+        };
+        if ends {
+            self.end(trace, ns);
+        }
+    }
+
+    fn begin_request(&mut self, trace: u64, ns: u64) {
+        let subject = self.subjects.remove(&trace).unwrap_or_default();
+        let below = if subject.parent == 0 { trace } else { subject.parent };
+        let place = self.begin(trace, below, subject.model_name.clone(), subject.span, ns);
+        let Some(span) = self.spans.get_mut(place) else { return };
+        span.attributes = vec![
+            ("triton.model_name", AttributeValue::Text(subject.model_name)),
+            ("triton.model_version", AttributeValue::Number(subject.model_version)),
+            ("triton.trace_id", trace.into()),
+            ("triton.trace_parent_id", subject.parent.into()),
+        ];
+        if !subject.request_id.is_empty() {
+            span.attributes.push(("triton.request_id", AttributeValue::Text(subject.request_id)));
+        }
+    }
+
+    /// Opens a span for `trace`, on top of what is open for `below`; returns its place.
+    fn begin(&mut self, trace: u64, below: u64, name: String, span: SpanNumber, ns: u64) -> usize {
+        let parent = match self.top(below) {
+            Some(Open::Span(place)) => self.spans.get(place).map(|span| span.span),
+            Some(Open::Remote(span)) => Some(span),
+            None => None,
+        };
+        let place = self.spans.len();
+        let start_ns = self.since_epoch(ns);
+        self.spans.push(Span {
+            trace: self.client.trace,
+            span,
+            parent,
+            state: self.client.state().to_owned(),
+            name,
+            start_ns,
+            end_ns: 0,
+            attributes: Vec::new(),
+            events: Vec::new(),
+        });
+        self.open.entry(trace).or_default().push_back(Open::Span(place));
+        place
+    }
+
+    fn top(&self, trace: u64) -> Option<Open> {
+        self.open.get(&trace).and_then(|open| open.back()).copied()
+    }
+
+    fn add_event(&mut self, place: usize, name: String, ns: u64) {
+        let ns = self.since_epoch(ns);
+        if let Some(span) = self.spans.get_mut(place) {
+            span.events.push((name, ns));
+        }
+    }
+
+    /// Closes the topmost span of a trace.
+    fn end(&mut self, trace: u64, ns: u64) {
+        let top = self.open.get_mut(&trace).and_then(VecDeque::pop_back);
+        let ns = self.since_epoch(ns);
+        if let Some(Open::Span(place)) = top
+            && let Some(span) = self.spans.get_mut(place)
+        {
+            span.end_ns = ns;
+        }
+    }
+
+    /// Closes what is open when the trace is complete.
+    fn end_all(&mut self) {
+        let end = self.since_epoch(self.client.end_ns);
+        for span in self.spans.iter_mut().filter(|span| span.end_ns == 0) {
+            span.end_ns = end;
+        }
+    }
+
+    fn since_epoch(&self, ns: u64) -> u64 {
+        self.client.epoch_ns.saturating_add(ns)
+    }
+}
+
+#[cfg(test)]
+#[path = "spans_tests.rs"]
+mod tests;

@@ -1,0 +1,268 @@
+"""Traces as spans, received by a collector of OpenTelemetry."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Sequence
+
+import numpy
+import pytest
+import tritonclient.grpc
+
+from collector import Collector, Span, collecting
+from compiling import compile_library
+from conftest import StartServer
+from server import Server, wait_until
+from test_tracing import DOOR_POINTS, MODEL, REQUEST, infer, repository  # noqa: F401
+from transports import RESPONSE_SECONDS_MAX, TRANSPORTS, make_inputs
+
+PARENT_TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT_SPAN = "b7ad6b7169203331"
+PARENT = f"00-{PARENT_TRACE}-{PARENT_SPAN}-01"
+
+
+def flags(collector: Collector, *settings: str) -> list[str]:
+    """The flags of a server that traces every request, and sends spans at once."""
+    given = (
+        "mode=opentelemetry",
+        "level=TIMESTAMPS",
+        "rate=1",
+        f"opentelemetry,url={collector.url}",
+        "opentelemetry,bsp_schedule_delay=10",
+        *settings,
+    )
+    return [f"--trace-config={setting}" for setting in given]
+
+
+def named(spans: Sequence[Span], name: str) -> Span:
+    """The only span of this name."""
+    (found,) = (span for span in spans if span.name == name)
+    return found
+
+
+@pytest.mark.parametrize("transport", sorted(TRANSPORTS))
+def test_the_spans_of_a_request(
+    start_server: StartServer,
+    repository: pathlib.Path,  # noqa: F811
+    transport: str,
+) -> None:
+    """The client's request, the model, and its execution, with their times as events."""
+    with collecting() as collector, start_server(repository, *flags(collector)) as server:
+        client = TRANSPORTS[transport](server.wait_until_ready())
+        tensors = {"INPUT0": numpy.array([[1, 2]], numpy.int32)}
+        client.infer("first", tensors, request_id="r")
+        client.close()
+        spans = collector.wait_for(3)
+    root, model, compute = (named(spans, name) for name in ("InferRequest", "first", "compute"))
+    assert (root.parent, model.parent, compute.parent) == ("", root.number, model.number)
+    assert {span.trace for span in spans} == {root.trace}
+    door = DOOR_POINTS["http" if transport == "http" else "grpc"]
+    assert sorted(root.events) == sorted([*door, "INFER_RESPONSE_COMPLETE"])
+    assert model.events == ["REQUEST_START", "QUEUE_START", "REQUEST_END"]
+    points = ["COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"]
+    assert compute.events == points
+    assert root.start <= model.start <= compute.start <= compute.end <= model.end <= root.end
+    assert model.attributes == {
+        "triton.model_name": "first",
+        "triton.model_version": 1,
+        "triton.trace_id": 1,
+        "triton.trace_parent_id": 0,
+        "triton.request_id": "r",
+    }
+    assert root.resource["service.name"] == "triton-inference-server"
+    assert root.scope == "triton-server"
+
+
+def test_steps_of_ensembles_are_spans_in_it(
+    start_server: StartServer,
+    repository: pathlib.Path,  # noqa: F811
+) -> None:
+    """Each with its execution."""
+    with collecting() as collector, start_server(repository, *flags(collector)) as server:
+        infer(server.wait_until_ready(), "both")
+        spans = collector.wait_for(6)
+    ensemble = named(spans, "both")
+    assert ensemble.parent == named(spans, "InferRequest").number
+    for step in ("first", "second"):
+        span = named(spans, step)
+        assert span.parent == ensemble.number
+        assert span.attributes["triton.trace_parent_id"] == ensemble.attributes["triton.trace_id"]
+    executions = [span.parent for span in spans if span.name == "compute"]
+    assert sorted(executions) == sorted(named(spans, step).number for step in ("first", "second"))
+
+
+#: The example that returns its inputs, which reports activities and the context it has.
+SPEAKING = """
+#include <stdlib.h>
+#include "triton/core/tritonbackend.h"
+#define TRITONBACKEND_ModelInstanceExecute answer
+#include "identity.c"
+#undef TRITONBACKEND_ModelInstanceExecute
+TRITONSERVER_Error*
+TRITONBACKEND_ModelInstanceExecute(
+    TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests, uint32_t count)
+{
+  TRITONSERVER_InferenceTrace* trace;
+  const char* context;
+  TRY(TRITONBACKEND_RequestTrace(requests[0], &trace));
+  if (trace != NULL) {
+    TRY(TRITONSERVER_InferenceTraceContext(trace, &context));
+    char* copy = strdup(context);
+    TRY(TRITONSERVER_InferenceTraceReportActivity(trace, now_ns(), "WORK_START"));
+    TRY(TRITONSERVER_InferenceTraceReportActivity(trace, now_ns(), copy));
+    TRY(TRITONSERVER_InferenceTraceReportActivity(trace, now_ns(), "WORK_END"));
+    free(copy);
+  }
+  return answer(instance, requests, count);
+}
+"""
+
+
+def test_activities_of_backends_are_spans(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """And a backend can read the context of its request's span."""
+    model = tmp_path / "models" / "first"
+    (model / "1").mkdir(parents=True)
+    (model / "config.pbtxt").write_text(MODEL.replace('"identity"', '"speaking"'))
+    source = tmp_path / "speaking.c"
+    source.write_text(SPEAKING)
+    compile_library(source, model / "libtriton_speaking.so")
+    with collecting() as collector:
+        with start_server(tmp_path / "models", *flags(collector)) as server:
+            send_http(server.wait_until_ready(), {"traceparent": PARENT, "tracestate": "a=b"})
+            spans = collector.wait_for(4)
+    work, request = named(spans, "WORK"), named(spans, "first")
+    # The activities come before the backend reports its execution.
+    assert work.parent == request.number
+    assert [work.events[0], work.events[-1]] == ["WORK_START", "WORK_END"]
+    context = {"traceparent": f"00-{PARENT_TRACE}-{request.number}-01", "tracestate": "a=b"}
+    assert json.loads(work.events[1]) == context
+
+
+def send_http(server: Server, headers: dict[str, str]) -> None:
+    """A request over HTTP with headers."""
+    body = json.dumps(REQUEST).encode()
+    assert server.request("POST", "/v2/models/first/infer", body, headers).status == 200
+
+
+def send_grpc(server: Server, headers: dict[str, str]) -> None:
+    """The same over gRPC, with metadata."""
+    tensors = {"INPUT0": numpy.array([[1, 2]], numpy.int32)}
+    with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+        client.infer("first", make_inputs(tritonclient.grpc, tensors), headers=headers)
+
+
+@pytest.mark.parametrize("send", [send_http, send_grpc])
+@pytest.mark.parametrize("settings", [["rate=0"], ["rate=1000"], ["rate=1", "count=1"]])
+def test_requests_of_traced_clients_are_traced(
+    start_server: StartServer,
+    repository: pathlib.Path,  # noqa: F811
+    send: object,
+    settings: list[str],
+) -> None:
+    """In the trace of the client, whatever rate and count are; others are not."""
+    assert callable(send)
+    with collecting() as collector:
+        with start_server(repository, *flags(collector, *settings)) as server:
+            server.wait_until_ready()
+            if "count=1" in settings:
+                infer(server)
+                collector.wait_for(3)
+                collector.batches.clear()
+            send(server, {})
+            send(server, {"traceparent": "00-bad"})
+            send(server, {"traceparent": PARENT, "tracestate": "a=b"})
+        spans = collector.spans()
+    assert sorted(span.name for span in spans) == ["InferRequest", "compute", "first"]
+    assert {span.trace for span in spans} == {PARENT_TRACE}
+    assert {span.state for span in spans} == {"a=b"}
+    assert named(spans, "InferRequest").parent == PARENT_SPAN
+
+
+def test_nothing_is_traced_while_the_level_is_off(
+    start_server: StartServer,
+    repository: pathlib.Path,  # noqa: F811
+) -> None:
+    """Not even for traced clients."""
+    with collecting() as collector:
+        flag = f"opentelemetry,url={collector.url}"
+        settings = ["--trace-config=mode=opentelemetry", f"--trace-config={flag}"]
+        with start_server(repository, *settings) as server:
+            send_http(server.wait_until_ready(), {"traceparent": PARENT})
+        assert collector.spans() == []
+
+
+def test_spans_come_in_batches(
+    start_server: StartServer,
+    repository: pathlib.Path,  # noqa: F811
+) -> None:
+    """Full ones at once, and the rest when the server stops."""
+    settings = ["opentelemetry,bsp_schedule_delay=600000", "opentelemetry,bsp_max_export_batch_size=4"]
+    with collecting() as collector:
+        given = [flag for flag in flags(collector, *settings) if "delay=10" not in flag]
+        with start_server(repository, *given) as server:
+            infer(server.wait_until_ready(), count=3)
+            assert len(collector.wait_for(8)) == 8
+        assert [len(batch) for batch in collector.batches] == [4, 4, 1]
+
+
+def test_what_goes_with_spans(
+    start_server: StartServer,
+    repository: pathlib.Path,  # noqa: F811
+) -> None:
+    """Attributes from flags and the environment, and headers."""
+    environment = {
+        "OTEL_RESOURCE_ATTRIBUTES": "zone=a,host=b",
+        "OTEL_EXPORTER_OTLP_HEADERS": "api-key=secret",
+    }
+    settings = ["opentelemetry,resource=service.name=mine", "opentelemetry,resource=host=c"]
+    with collecting() as collector:
+        given = flags(collector, *settings)
+        with start_server(repository, *given, environment=environment) as server:
+            infer(server.wait_until_ready())
+            resource = collector.wait_for(3)[0].resource
+    expected = {"service.name": "mine", "zone": "a", "host": "c"}
+    assert {name: resource[name] for name in expected} == expected
+    (headers,) = collector.headers
+    assert headers["path"] == "/v1/traces"
+    assert headers["Content-Type"] == "application/x-protobuf"
+    assert headers["api-key"] == "secret"
+
+
+def test_a_collector_that_is_gone_harms_no_request(
+    start_server: StartServer,
+    repository: pathlib.Path,  # noqa: F811
+) -> None:
+    """The log says that spans are lost."""
+    with collecting() as collector:
+        pass
+    with start_server(repository, *flags(collector)) as server:
+        infer(server.wait_until_ready(), count=5)
+        failed = " spans to 127.0.0.1:"
+        wait_until(lambda: failed in server.log(), RESPONSE_SECONDS_MAX, "the log says so")
+    assert server.process.returncode == 0
+
+
+def test_a_collector_that_refuses(
+    start_server: StartServer,
+    repository: pathlib.Path,  # noqa: F811
+) -> None:
+    """The log has its status."""
+    with collecting(503) as collector, start_server(repository, *flags(collector)) as server:
+        infer(server.wait_until_ready())
+        refused = "the collector responded with 503"
+        wait_until(lambda: refused in server.log(), RESPONSE_SECONDS_MAX, "the log says so")
+
+
+@pytest.mark.parametrize("url", ["https://localhost/v1/traces", "ftp://a", "http://"])
+def test_collectors_that_cannot_be_reached_are_refused_at_start(
+    start_server: StartServer, tmp_path: pathlib.Path, url: str
+) -> None:
+    """With the option's name."""
+    settings = ["--trace-config=mode=opentelemetry", f"--trace-config=opentelemetry,url={url}"]
+    with start_server(tmp_path, *settings) as server:
+        assert server.wait_for_exit() == 1
+        assert 'Bad option: "--trace-config opentelemetry,url".' in server.log()
+        assert f"Got {url}" in server.log()
