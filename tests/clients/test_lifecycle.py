@@ -32,7 +32,7 @@ def slow_request(rounds: int) -> bytes:
 
 
 def waits_for(server: Server, count: int) -> bool:
-    """Whether a server that stops has waited for so many connections.
+    """Whether a server that stops has waited for this many connections.
 
     In its first second it may count those of earlier requests, which it has not seen closed.
     """

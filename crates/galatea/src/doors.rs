@@ -11,7 +11,7 @@ use galatea_engine::Server;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_grpc::{GrpcOptions, TestDelays};
-use galatea_http::{HttpOptions, RequestLog};
+use galatea_http::{HttpOptions, LoadReportSource, RequestLog};
 use galatea_infer::{LogLevel, RegionControl};
 use galatea_telemetry::{Logger, MetricsExporter};
 use galatea_trace::Tracer;
@@ -21,7 +21,8 @@ use crate::connections::ConnectionOptions;
 use crate::flags::tls::{self, TlsFlags};
 use crate::flags::{DoorSettings, Settings};
 use crate::listeners::bind;
-use crate::make::metrics_text;
+use crate::load_report::load_report;
+use crate::make::{made_in_c, metrics_text};
 use crate::memory;
 use crate::workers::Workers;
 
@@ -123,6 +124,7 @@ impl Doors<'_> {
                 ledger: self.ledger.clone(),
                 log: Some(Arc::new(self.logger.clone())),
                 request_log,
+                load_report: Some(LoadReportSource::new(|| load_report(&made_in_c()))),
                 regions: self.regions.clone(),
                 tracing: Some(self.tracer.clone()),
                 tls,

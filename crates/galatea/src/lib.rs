@@ -30,6 +30,7 @@ mod environment;
 mod flags;
 mod in_process;
 mod listeners;
+mod load_report;
 mod make;
 mod memory;
 mod onnxruntime_library;

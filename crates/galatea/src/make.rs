@@ -269,7 +269,7 @@ pub(crate) fn metrics_text(
     exporter.render(&models, server.cache_statistics().as_ref(), &custom)
 }
 
-fn made_in_c() -> Vec<CustomFamily> {
+pub(crate) fn made_in_c() -> Vec<CustomFamily> {
     metric::snapshot().into_iter().map(custom_family).collect()
 }
 

@@ -26,6 +26,13 @@ use crate::event_stream::{EventStream, EventsLost};
 pub(crate) const HEADER_LENGTH: HeaderName =
     HeaderName::from_static("inference-header-content-length");
 
+/// The header with the format in which a client wants the server's load.
+pub(crate) const LOAD_REPORT_FORMAT: HeaderName =
+    HeaderName::from_static("endpoint-load-metrics-format");
+
+/// The header with the server's load.
+const LOAD_REPORT: HeaderName = HeaderName::from_static("endpoint-load-metrics");
+
 const JSON: &str = "application/json";
 const PLAIN: &str = "text/plain";
 const OCTETS: &str = "application/octet-stream";
@@ -107,6 +114,8 @@ pub(crate) struct HttpResponse {
     pub(crate) content_encoding: Option<&'static str>,
     /// The header with the accepted compressions.
     pub(crate) accept_encoding: Option<&'static str>,
+    /// The header [`LOAD_REPORT`].
+    pub(crate) load_report: Option<HeaderValue>,
     /// After how many seconds the client may try again, in the header `Retry-After`.
     pub(crate) retry_after_secs: Option<u32>,
     /// Whether the connection is closed after this response.
@@ -147,6 +156,7 @@ impl HttpResponse {
             header_length: None,
             content_encoding: None,
             accept_encoding: None,
+            load_report: None,
             retry_after_secs: None,
             closes: false,
             chunks,
@@ -180,6 +190,9 @@ impl HttpResponse {
         }
         if let Some(accepted) = self.accept_encoding {
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
+        }
+        if let Some(report) = self.load_report {
+            headers.insert(LOAD_REPORT, report);
         }
         if let Some(seconds) = self.retry_after_secs {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
@@ -280,6 +293,7 @@ pub(crate) fn inference(encoded: EncodedResponse) -> HttpResponse {
         header_length: encoded.header_length,
         content_encoding: None,
         accept_encoding: None,
+        load_report: None,
         retry_after_secs: None,
         closes: false,
         chunks: encoded.chunks,

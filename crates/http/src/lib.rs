@@ -68,6 +68,6 @@ mod server;
 mod single_response;
 
 pub use galatea_door::RunningDoor;
-pub use options::HttpOptions;
+pub use options::{HttpOptions, LoadReportSource};
 pub use request_log::RequestLog;
 pub use server::{start, start_metrics};

@@ -1,17 +1,44 @@
 //! The settings of the inference door.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
+use galatea_codec::http::{LoadReport, LoadReportFormat};
 use galatea_door::DoorOptions;
 use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_gate::limits::Limits;
 use galatea_infer::{LogControl, NoRegions, RegionControl, TraceControl};
+use hyper::header::HeaderValue;
 
 use crate::request_log::RequestLog;
+
+/// Finds out how loaded the server is.
+#[derive(Clone)]
+pub struct LoadReportSource(Arc<dyn Fn() -> Option<LoadReport> + Send + Sync>);
+
+impl LoadReportSource {
+    /// A source that asks this function. It is called for each request that wants a report.
+    #[must_use]
+    pub fn new(report: impl Fn() -> Option<LoadReport> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(report))
+    }
+
+    /// The value of the header, if `format` is one and there is a report.
+    pub(crate) fn header(&self, format: &[u8]) -> Option<HeaderValue> {
+        let format = LoadReportFormat::parse(format)?;
+        HeaderValue::try_from(self.0()?.encode(format)).ok()
+    }
+}
+
+impl fmt::Debug for LoadReportSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LoadReportSource")
+    }
+}
 
 /// The settings of the inference door.
 #[derive(Clone, Debug)]
@@ -31,6 +58,9 @@ pub struct HttpOptions {
     pub ledger: Arc<Ledger>,
     /// Who may use which API.
     pub gate: Gate,
+    /// How loaded the server is, for clients that ask with a generate request; `None` if no
+    /// model says so.
+    pub load_report: Option<LoadReportSource>,
     /// The memory that clients share.
     pub regions: Arc<dyn RegionControl>,
     /// TLS, with the protocol `http/1.1`.
@@ -53,6 +83,7 @@ impl Default for HttpOptions {
             drain_silence_max: Limits::REFUSED_BODY_SILENCE_MAX,
             ledger: Arc::default(),
             gate: Gate::default(),
+            load_report: None,
             regions: Arc::new(NoRegions),
             tls: None,
             log: None,

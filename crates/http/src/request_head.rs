@@ -4,7 +4,7 @@ use hyper::Method;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, EXPECT, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 
-use crate::http_response::HEADER_LENGTH;
+use crate::http_response::{HEADER_LENGTH, LOAD_REPORT_FORMAT};
 
 /// The head of a request, read by hyper or by `plain`.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) second_header_length: Option<&'a [u8]>,
     pub(crate) encoding: Option<&'a [u8]>,
     pub(crate) accept_encoding: Option<&'a [u8]>,
+    /// How the server's load is reported with the response, if it is.
+    pub(crate) load_report: Option<&'a [u8]>,
     /// The client may wait for an interim response before it sends the body.
     pub(crate) expects_continue: bool,
     /// Every header, for an endpoint that wants them.
@@ -60,6 +62,7 @@ impl<'a> RequestHead<'a> {
             second_header_length: second_length,
             encoding: value(CONTENT_ENCODING),
             accept_encoding: value(ACCEPT_ENCODING),
+            load_report: value(LOAD_REPORT_FORMAT),
             expects_continue: parts.headers.contains_key(EXPECT),
             headers: headers.unwrap_or_default(),
         }

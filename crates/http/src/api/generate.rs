@@ -10,6 +10,7 @@ use galatea_codec::http::{
 use galatea_gate::ledger::Account;
 use galatea_infer::{Backpressure, CancelToken, Pass, Regions, ResponseSender, Status, api};
 use hyper::StatusCode;
+use hyper::header::HeaderValue;
 
 use super::Api;
 use super::trace::{Arrival, Received};
@@ -67,14 +68,20 @@ impl Api {
         let response = match form {
             GenerateForm::Event => {
                 let beginning = poll_fn(|context| events.poll_begin(context)).await;
-                match code(beginning) {
-                    Ok(code) => http_response::events(code, events),
-                    Err(status) => http_response::failure(&status),
-                }
+                code(beginning).map(|code| http_response::events(code, events))
             }
             GenerateForm::Document => single(poll_fn(|context| events.poll_collect(context)).await),
         };
+        let response = match response {
+            Ok(response) => HttpResponse { load_report: self.load_report(head), ..response },
+            Err(status) => http_response::failure(&status),
+        };
         Ok(HttpResponse { trace, ..response })
+    }
+
+    /// The header with the server's load, for a client that asks for it.
+    fn load_report(&self, head: &RequestHead<'_>) -> Option<HeaderValue> {
+        self.load_report.as_ref()?.header(head.load_report?)
     }
 
     fn begin_generation(
@@ -122,14 +129,14 @@ fn code(beginning: Beginning) -> Result<StatusCode, Status> {
 
 /// The response to a request for a single one. As in Triton, the status is that of the first
 /// one also if there are others.
-fn single(collected: Collected) -> HttpResponse {
-    match (code(collected.beginning), collected.only) {
-        (Err(status), _) => http_response::failure(&status),
-        (Ok(code), Some(document)) => http_response::document(code, document),
-        (Ok(code), None) => http_response::error(
+fn single(collected: Collected) -> Result<HttpResponse, Status> {
+    let code = code(collected.beginning)?;
+    Ok(match collected.only {
+        Some(document) => http_response::document(code, document),
+        None => http_response::error(
             code,
             "generate expects model to produce exactly 1 response, use generate stream for model \
              that generates various number of responses",
         ),
-    }
+    })
 }

@@ -38,7 +38,7 @@ use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::route::{ModelAction, Route};
 use crate::single_response::InferenceResult;
-use crate::{HttpOptions, RequestLog};
+use crate::{HttpOptions, LoadReportSource, RequestLog};
 
 /// The endpoint of the inference door.
 pub(crate) struct Api {
@@ -58,6 +58,7 @@ pub(crate) struct Api {
     compression: Compression,
     log: Option<Arc<dyn LogControl>>,
     request_log: Option<RequestLog>,
+    pub(crate) load_report: Option<LoadReportSource>,
     pub(crate) regions: Arc<dyn RegionControl>,
     pub(crate) tracing: Option<Arc<dyn TraceControl>>,
 }
@@ -119,6 +120,7 @@ impl Api {
             compression: Compression::new(),
             log: options.log.clone(),
             request_log: options.request_log.clone(),
+            load_report: options.load_report.clone(),
             regions: options.regions.clone(),
             tracing: options.tracing.clone(),
         }

@@ -84,6 +84,7 @@ fn plain<'a>(
         second_header_length: None,
         encoding: None,
         accept_encoding: None,
+        load_report: None,
         expects_continue: false,
         headers: Vec::new(),
     };
@@ -146,6 +147,9 @@ impl<'a> PlainHead<'a> {
                 self.framing = Framing::Chunks;
                 let is_first = !std::mem::replace(has_framing, true);
                 return (is_first && value.eq_ignore_ascii_case(b"chunked")).then_some(());
+            }
+            28 if is("endpoint-load-metrics-format") => {
+                self.head.load_report.get_or_insert(value);
             }
             31 if is("inference-header-content-length") => {
                 let first = *self.head.header_length.get_or_insert(value);

@@ -89,6 +89,9 @@ impl ResponseWriter {
         if let Some(accepted) = response.accept_encoding {
             push(&["Accept-Encoding: ", accepted, "\r\n"]);
         }
+        if let Some(report) = response.load_report.as_ref().and_then(|text| text.to_str().ok()) {
+            push(&["endpoint-load-metrics: ", report, "\r\n"]);
+        }
         if let Some(seconds) = response.retry_after_secs {
             push(&["Retry-After: ", digits.format(seconds), "\r\n"]);
         }

@@ -1,0 +1,75 @@
+//! The report of load that clients ask for with a header (Open Request Cost Aggregation).
+
+use super::json::push_double;
+
+/// How a report is spelled.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum LoadReportFormat {
+    /// A list of names and values.
+    Text,
+    /// A JSON object.
+    Json,
+}
+
+impl LoadReportFormat {
+    /// The format that the header `endpoint-load-metrics-format` names. As in Triton, only these
+    /// two spellings are known.
+    #[must_use]
+    pub fn parse(value: &[u8]) -> Option<Self> {
+        match value {
+            b"text" => Some(Self::Text),
+            b"json" => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
+
+/// How full the cache of keys and values of a language model is.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct LoadReport {
+    /// The share of the cache's blocks that are in use, from 0 to 1.
+    pub kv_cache_utilization: f64,
+    /// How many tokens the cache holds at most.
+    pub max_token_capacity: u64,
+}
+
+impl LoadReport {
+    /// The value of the header `endpoint-load-metrics`.
+    #[must_use]
+    pub fn encode(&self, format: LoadReportFormat) -> String {
+        let Self { kv_cache_utilization, max_token_capacity } = self;
+        match format {
+            LoadReportFormat::Text => format!(
+                "TEXT named_metrics.kv_cache_utilization={kv_cache_utilization:.6}, \
+                 named_metrics.max_token_capacity={max_token_capacity}"
+            ),
+            LoadReportFormat::Json => {
+                let mut share = Vec::new();
+                push_double(&mut share, *kv_cache_utilization);
+                format!(
+                    "JSON {{\"named_metrics\":{{\"kv_cache_utilization\":{},\
+                     \"max_token_capacity\":{max_token_capacity}}}}}",
+                    String::from_utf8_lossy(&share)
+                )
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_spelled_as_in_triton() {
+        let report = LoadReport { kv_cache_utilization: 0.25, max_token_capacity: 6400 };
+        let encoded = |name: &[u8]| LoadReportFormat::parse(name).map(|form| report.encode(form));
+        let text = "TEXT named_metrics.kv_cache_utilization=0.250000, named_metrics.max_token_capacity=6400";
+        assert_eq!(encoded(b"text").as_deref(), Some(text));
+        let json =
+            r#"JSON {"named_metrics":{"kv_cache_utilization":0.25,"max_token_capacity":6400}}"#;
+        assert_eq!(encoded(b"json").as_deref(), Some(json));
+        assert_eq!(encoded(b"JSON"), None);
+        assert_eq!(encoded(b""), None);
+    }
+}
