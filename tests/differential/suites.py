@@ -19,6 +19,7 @@ import held_cases  # noqa: E402
 import log_cases  # noqa: E402
 import make_models  # noqa: E402
 import metrics_cases  # noqa: E402
+import misfit_cases  # noqa: E402
 import refusal_cases  # noqa: E402
 import restriction_cases  # noqa: E402
 import sequence_cases  # noqa: E402
@@ -90,6 +91,12 @@ SUITES = {
     ),
     "ensembles": Suite(
         "triton-2.51-ensembles", write_ensemble_models, ensemble_cases.ensemble_cases
+    ),
+    "misfits": Suite(
+        "triton-2.51-misfits",
+        misfit_cases.write_models,
+        lambda: list(misfit_cases.misfit_cases()),
+        flags=misfit_cases.FLAGS,
     ),
     "refusals": Suite(
         "triton-2.51-refusals", refusal_cases.write_models, refusal_cases.refusal_cases

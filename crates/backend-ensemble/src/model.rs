@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use galatea_backend::{Host, Instance, Model, Placement, RefusedBatch};
 use galatea_config::ModelSpec;
-use galatea_infer::{PendingRequest, Status};
+use galatea_infer::{FailureReason, PendingRequest, Status};
 
 use crate::driver::RunDriver;
 use crate::ensemble::Ensemble;
@@ -13,8 +13,10 @@ use crate::gates::Gates;
 use crate::plan::EnsemblePlan;
 use crate::run::Run;
 
-pub(crate) struct EnsembleModel {
-    ensemble: Arc<Ensemble>,
+pub(crate) enum EnsembleModel {
+    Running(Arc<Ensemble>),
+    /// Its steps would run for ever: every request fails.
+    Endless(Status),
 }
 
 impl EnsembleModel {
@@ -26,15 +28,43 @@ impl EnsembleModel {
         let models = host.composing_models().ok_or_else(|| {
             Status::internal(format!("ensemble '{}' was loaded without its models", spec.name))
         })?;
+        if let Some(status) = endless(spec) {
+            return Ok(Self::Endless(status));
+        }
         let plan = EnsemblePlan::new(spec, models.as_ref(), host.model_version())?;
         let gates = Gates::new(&plan.graph, plan.max_inflight_requests).map(Arc::new);
-        Ok(Self { ensemble: Arc::new(Ensemble { plan, models, gates, host, executor }) })
+        Ok(Self::Running(Arc::new(Ensemble { plan, models, gates, host, executor })))
     }
+}
+
+/// Why requests to an ensemble would never end, if so. Triton loads such an ensemble, and runs
+/// its steps over and over.
+fn endless(spec: &ModelSpec) -> Option<Status> {
+    let (tensor, step) = spec.ensemble()?.input_made_by_step(|name| spec.input(name).is_some())?;
+    Some(Status::internal(format!(
+        "ensemble '{}' can't run: its input '{tensor}' is made by step {step} as well",
+        spec.name
+    )))
 }
 
 impl Model for EnsembleModel {
     fn create_instance(&self, _: &Placement) -> Result<Box<dyn Instance>, Status> {
-        Ok(Box::new(EnsembleInstance { ensemble: self.ensemble.clone() }))
+        Ok(match self {
+            Self::Running(ensemble) => Box::new(EnsembleInstance { ensemble: ensemble.clone() }),
+            Self::Endless(status) => Box::new(FailingInstance(status.clone())),
+        })
+    }
+}
+
+/// Fails each request.
+struct FailingInstance(Status);
+
+impl Instance for FailingInstance {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
+        for request in requests {
+            request.fail(self.0.clone(), FailureReason::Other);
+        }
+        Ok(())
     }
 }
 

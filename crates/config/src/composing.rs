@@ -10,27 +10,38 @@ use crate::EnsembleStep;
 use crate::diagnostic::{ConfigErrors, Diagnostic, Diagnostics};
 use crate::spec::{InputSpec, ModelSpec, OutputSpec};
 
-/// Checks an ensemble against the models of its steps and sets whether it is decoupled.
+/// The model of a step.
+#[derive(Clone, Debug)]
+pub struct ComposingModel {
+    /// Its name, with its namespace if it has one.
+    pub id: String,
+    /// What is known of it.
+    pub spec: Arc<ModelSpec>,
+}
+
+/// Checks the ensemble `id` against the models of its steps and sets whether it is decoupled.
 /// As in Triton, the `decoupled` setting of the ensemble itself is ignored.
 ///
-/// `composing` returns the specification of a model by name. Composing models that are
+/// `composing` returns a model by the name that a step has for it. Composing models that are
 /// ensembles must have been validated before.
 ///
 /// # Errors
 ///
-/// Every mismatch with its step and tensor.
+/// Every mismatch with its step and tensor, in the order in which Triton looks for them.
 pub fn validate_ensemble(
+    id: &str,
     ensemble: &mut ModelSpec,
-    composing: impl Fn(&str) -> Option<Arc<ModelSpec>>,
+    composing: impl Fn(&str) -> Option<ComposingModel>,
 ) -> Result<(), ConfigErrors> {
     let Some(scheduling) = ensemble.ensemble().cloned() else { return Ok(()) };
     let models: Vec<_> = scheduling.steps.iter().map(|step| composing(&step.model_name)).collect();
-    let mut check = EnsembleCheck::new(ensemble);
+    let mut check = EnsembleCheck::new(id, ensemble);
     check.missing_models(&scheduling.steps, &models);
     let steps: Vec<StepModel<'_>> = (0..)
         .zip(scheduling.steps.iter().zip(&models))
         .filter_map(|(index, (step, model))| {
-            Some(StepModel { index, step, model: model.as_deref()? })
+            let ComposingModel { id, spec } = model.as_ref()?;
+            Some(StepModel { index, step, id, model: spec })
         })
         .collect();
     for member in &steps {
@@ -68,6 +79,7 @@ fn set_decoupled(ensemble: &mut ModelSpec, decoupled: bool) {
 struct StepModel<'a> {
     index: usize,
     step: &'a EnsembleStep,
+    id: &'a str,
     model: &'a ModelSpec,
 }
 
@@ -76,8 +88,8 @@ impl StepModel<'_> {
         format!("ensemble_scheduling.step[{}].{field}", self.index)
     }
 
-    fn name(&self) -> &str {
-        &self.model.name
+    fn tensor(&self, datatype: DataType, dims: &[i64]) -> InferredTensor {
+        InferredTensor::new(self.id, self.model, datatype, dims)
     }
 }
 
@@ -91,10 +103,10 @@ struct InferredTensor {
 }
 
 impl InferredTensor {
-    fn new(model: &ModelSpec, datatype: DataType, dims: &[i64]) -> Self {
+    fn new(id: &str, model: &ModelSpec, datatype: DataType, dims: &[i64]) -> Self {
         let batch = (model.max_batch_size > 0).then_some(-1);
         Self {
-            model: model.name.clone(),
+            model: id.to_owned(),
             datatype,
             dims: dims.to_vec(),
             full_dims: batch.into_iter().chain(dims.iter().copied()).collect(),
@@ -123,7 +135,7 @@ fn format_dims(dims: &[i64]) -> String {
 type DecoupledSource = Option<usize>;
 
 struct EnsembleCheck {
-    name: String,
+    id: String,
     max_batch_size: u32,
     /// The ensemble's own tensors, then those of steps: the first step with a tensor
     /// defines it.
@@ -133,18 +145,20 @@ struct EnsembleCheck {
 }
 
 impl EnsembleCheck {
-    fn new(ensemble: &ModelSpec) -> Self {
+    fn new(id: &str, ensemble: &ModelSpec) -> Self {
         let mut tensors = BTreeMap::new();
+        let mut add = |name: &str, datatype, dims: &[i64]| {
+            let own = InferredTensor::new(id, ensemble, datatype, dims);
+            tensors.entry(name.to_owned()).or_insert(own);
+        };
         for InputSpec { name, datatype, dims, reshape, .. } in &ensemble.inputs {
-            let dims = reshape.as_ref().unwrap_or(dims);
-            tensors.entry(name.clone()).or_insert(InferredTensor::new(ensemble, *datatype, dims));
+            add(name, *datatype, reshape.as_ref().unwrap_or(dims));
         }
         for OutputSpec { name, datatype, dims, reshape, .. } in &ensemble.outputs {
-            let dims = reshape.as_ref().unwrap_or(dims);
-            tensors.entry(name.clone()).or_insert(InferredTensor::new(ensemble, *datatype, dims));
+            add(name, *datatype, reshape.as_ref().unwrap_or(dims));
         }
         Self {
-            name: ensemble.name.clone(),
+            id: id.to_owned(),
             max_batch_size: ensemble.max_batch_size,
             tensors,
             outputs: ensemble.outputs.iter().map(|output| output.name.clone()).collect(),
@@ -156,13 +170,13 @@ impl EnsembleCheck {
         self.diagnostics.push(Diagnostic::about(path, text));
     }
 
-    fn missing_models(&mut self, steps: &[EnsembleStep], models: &[Option<Arc<ModelSpec>>]) {
+    fn missing_models(&mut self, steps: &[EnsembleStep], models: &[Option<ComposingModel>]) {
         for (index, step) in steps.iter().enumerate() {
             if models.get(index).is_none_or(Option::is_none) {
                 let path = format!("ensemble_scheduling.step[{index}].model_name");
                 let text = format!(
                     "ensemble {} contains models that are not available or ambiguous: {}",
-                    self.name, step.model_name
+                    self.id, step.model_name
                 );
                 self.report(path, text);
             }
@@ -177,66 +191,55 @@ impl EnsembleCheck {
             let text = format!(
                 "ensemble {} allows maximum batch size {}, but it contains model {} which only \
                  allows maximum batch size to be {allowed}",
-                self.name,
-                self.max_batch_size,
-                member.name()
+                self.id, self.max_batch_size, member.step.model_name
             );
             self.report(member.path("model_name"), text);
         }
     }
 
     fn inputs(&mut self, member: &StepModel<'_>) {
-        let StepModel { step, model, .. } = member;
+        let StepModel { step, model, id, .. } = member;
         for (input, tensor) in &step.input_map {
-            let path = member.path(&format!("input_map[\"{input}\"]"));
-            match model.input(input) {
-                Some(spec) => {
-                    let known = InferredTensor::new(model, spec.datatype, &spec.dims);
-                    self.fits(path, tensor, known);
-                }
-                None => {
-                    let text = format!(
-                        "in ensemble {}, ensemble tensor {tensor} is mapping to non-existing input \
-                         {input} in model {}",
-                        self.name,
-                        member.name()
-                    );
-                    self.report(path, text);
-                }
+            if model.input(input).is_none() {
+                let text = format!(
+                    "in ensemble {}, ensemble tensor {tensor} is mapping to non-existing input \
+                     {input} in model {id}",
+                    self.id
+                );
+                self.report(member.path(&format!("input_map[\"{input}\"]")), text);
             }
         }
-        let unmapped = model
-            .inputs
-            .iter()
-            .filter(|input| !input.optional && !step.input_map.contains_key(&input.name));
-        for input in unmapped {
-            let text = format!(
-                "in ensemble {}, input {} in model {} is not mapped to any ensemble tensors",
-                self.name,
-                input.name,
-                member.name()
-            );
-            self.report(member.path("input_map"), text);
+        for InputSpec { name, datatype, dims, optional, .. } in &model.inputs {
+            if let Some(tensor) = step.input_map.get(name) {
+                let path = member.path(&format!("input_map[\"{name}\"]"));
+                self.fits(path, tensor, member.tensor(*datatype, dims));
+            } else if !optional {
+                let text = format!(
+                    "in ensemble {}, input {name} in model {id} is not mapped to any ensemble \
+                     tensors",
+                    self.id
+                );
+                self.report(member.path("input_map"), text);
+            }
         }
     }
 
     fn outputs(&mut self, member: &StepModel<'_>) {
-        for (output, tensor) in &member.step.output_map {
-            let path = member.path(&format!("output_map[\"{output}\"]"));
-            match member.model.output(output) {
-                Some(spec) => {
-                    let known = InferredTensor::new(member.model, spec.datatype, &spec.dims);
-                    self.fits(path, tensor, known);
-                }
-                None => {
-                    let text = format!(
-                        "in ensemble {}, ensemble tensor {tensor} is mapped from non-existing \
-                         output {output} in model {}",
-                        self.name,
-                        member.name()
-                    );
-                    self.report(path, text);
-                }
+        let StepModel { step, model, .. } = member;
+        let path = |output: &str| member.path(&format!("output_map[\"{output}\"]"));
+        for (output, tensor) in &step.output_map {
+            if model.output(output).is_none() {
+                let text = format!(
+                    "in ensemble {}, ensemble tensor {tensor} is mapped from non-existing output \
+                     {output} in model {}",
+                    self.id, step.model_name
+                );
+                self.report(path(output), text);
+            }
+        }
+        for (output, tensor) in &step.output_map {
+            if let Some(spec) = model.output(output) {
+                self.fits(path(output), tensor, member.tensor(spec.datatype, &spec.dims));
             }
         }
     }
@@ -268,7 +271,7 @@ impl EnsembleCheck {
         } else {
             return;
         };
-        let text = format!("in ensemble {}, ensemble tensor {tensor}: {problem}", self.name);
+        let text = format!("in ensemble {}, ensemble tensor {tensor}: {problem}", self.id);
         self.report(path, text);
     }
 
@@ -298,17 +301,16 @@ impl EnsembleCheck {
         let outputs: BTreeSet<usize> =
             self.outputs.iter().filter_map(|name| *sources.get(name.as_str())?).collect();
         if outputs.len() > 1 {
-            self.report("output".to_owned(), self.different_sources());
+            self.report("output".to_owned(), self.different_sources(&self.id));
         }
         sources.values().any(Option::is_some)
     }
 
-    /// Triton names the ensemble, whichever step it is. The path tells which.
-    fn different_sources(&self) -> String {
+    fn different_sources(&self, model: &str) -> String {
         format!(
-            "in ensemble {0}, step of model '{0}' receives inputs originated from different \
+            "in ensemble {}, step of model '{model}' receives inputs originated from different \
              decoupled models",
-            self.name
+            self.id
         )
     }
 
@@ -322,7 +324,11 @@ impl EnsembleCheck {
         let inputs: BTreeSet<usize> =
             inputs.filter_map(|tensor| *sources.get(tensor.as_str())?).collect();
         if inputs.len() > 1 {
-            self.report(member.path("input_map"), self.different_sources());
+            // Triton names the model that defines what the step makes: for an output of the
+            // ensemble the ensemble, and otherwise the first step that has the tensor.
+            let made = produced_by(member).find_map(|tensor| self.tensors.get(tensor));
+            let model = made.map_or(member.id, |tensor| &tensor.model);
+            self.report(member.path("input_map"), self.different_sources(model));
         }
         if member.model.decoupled { Some(member.index) } else { inputs.first().copied() }
     }

@@ -386,11 +386,12 @@ impl ConfigDraft {
         self.located(diagnostics)
     }
 
-    /// Remarks on what is left out, with its place in the file.
+    /// Remarks on what is tolerated, with its place in the file.
     fn tolerance_remarks(&self, tolerated: Vec<Diagnostic>) -> impl Iterator<Item = String> {
         tolerated.into_iter().map(|mut diagnostic| {
             self.map.locate(&mut diagnostic);
-            format!("model '{}': left out: {diagnostic}", self.message.name)
+            let what = if tolerance::is_left_out(&diagnostic) { "left out: " } else { "" };
+            format!("model '{}': {what}{diagnostic}", self.message.name)
         })
     }
 

@@ -28,6 +28,17 @@ pub struct EnsembleStep {
     pub output_map: BTreeMap<String, String>,
 }
 
+impl EnsembleScheduling {
+    /// An input of the ensemble that a step makes as well, and the number of the step.
+    #[must_use]
+    pub fn input_made_by_step(&self, is_input: impl Fn(&str) -> bool) -> Option<(&str, usize)> {
+        self.steps.iter().enumerate().find_map(|(index, step)| {
+            let tensor = step.output_map.values().find(|tensor| is_input(tensor))?;
+            Some((tensor.as_str(), index))
+        })
+    }
+}
+
 /// The number that selects the newest version.
 const NEWEST: i64 = -1;
 

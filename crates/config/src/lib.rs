@@ -51,7 +51,7 @@ mod unsupported;
 mod validate;
 mod warmup;
 
-pub use composing::validate_ensemble;
+pub use composing::{ComposingModel, validate_ensemble};
 pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Position, Stage};
 pub use draft::{AgentDraft, Completion, ConfigDraft, TensorDraft};
 pub use ensemble::{EnsembleScheduling, EnsembleStep};

@@ -21,6 +21,11 @@ pub(crate) fn leave_out(config: &mut ModelConfig, diagnostics: &[Diagnostic]) {
     elements.into_iter().rev().for_each(|element| element.remove(config));
 }
 
+/// Whether the element that a diagnostic is about is left out. Some only have no effect.
+pub(crate) fn is_left_out(diagnostic: &Diagnostic) -> bool {
+    Element::at(&diagnostic.path).is_some()
+}
+
 /// An element of a configuration. What is inside of another element comes behind it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Element {

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use galatea_config::{
-    ConfigDraft, ConfigErrors, EnsembleScheduling, EnsembleStep, ModelSpec, Support,
-    validate_ensemble,
+    ComposingModel, ConfigDraft, ConfigErrors, EnsembleScheduling, EnsembleStep, ModelSpec,
+    Support, validate_ensemble,
 };
 
 fn parse(name: &str, text: &str) -> ModelSpec {
@@ -95,9 +95,13 @@ fn models() -> BTreeMap<&'static str, Arc<ModelSpec>> {
     texts.into_iter().map(|(name, text)| (name, model(name, text))).collect()
 }
 
+fn composing(spec: &Arc<ModelSpec>) -> ComposingModel {
+    ComposingModel { id: spec.name.clone(), spec: spec.clone() }
+}
+
 fn validate(ensemble: &mut ModelSpec) -> Result<(), ConfigErrors> {
     let models = models();
-    validate_ensemble(ensemble, |name| models.get(name).cloned())
+    validate_ensemble("E", ensemble, |name| models.get(name).map(composing))
 }
 
 #[track_caller]
@@ -153,7 +157,7 @@ fn an_ensemble_is_printed_as_in_triton() {
         &["id8 INPUT0=IN > OUTPUT0=mid", "id8 INPUT0=mid > OUTPUT0=OUT"],
     );
     let id8 = model("id8", "8 | INPUT0 FP32 -1 | OUTPUT0 FP32 -1");
-    validate_ensemble(&mut spec, |_| Some(id8.clone())).unwrap();
+    validate_ensemble("E", &mut spec, |_| Some(composing(&id8))).unwrap();
     let shown = spec.to_json().replace(",\"max_inflight_requests\":0", "");
     assert_eq!(
         shown,
@@ -217,6 +221,12 @@ fn responses_of_a_decoupled_model_may_be_combined_with_single_responses() {
 fn responses_of_different_decoupled_models_can_not_be_combined() {
     let text = "ensemble_scheduling.step[2].input_map: in ensemble E, step of model 'E' receives \
                 inputs originated from different decoupled models";
+    // The first step with the tensor that would be made.
+    check_refused(
+        "4 | IN FP32 3 | OUT FP32 5",
+        &["stream X=IN > Y=a", "stream X=IN > Y=b", "pair A=a B=b > Y=c", "stream_on X=c > Y=OUT"],
+        &[&text.replace("'E'", "'pair'")],
+    );
     check_refused(
         "4 | IN FP32 3 | OUT FP32 5",
         &["stream X=IN > Y=a", "stream X=IN > Y=b", "pair A=a B=b > Y=OUT"],
@@ -277,6 +287,34 @@ fn missing_tensors_are_reported() {
     );
 }
 
+/// Clients see the first one: mappings of inputs come before their tensors, and inputs before
+/// outputs.
+#[test]
+fn mismatches_are_reported_in_the_order_of_triton() {
+    let mut ensemble = ensemble(
+        "4 | IN INT32 3 | OUT INT32 5; OUT2 FP32 5",
+        &["pair A=IN Z=IN > W=w Y=OUT", "net X=w > Y=OUT2"],
+    );
+    let errors = validate(&mut ensemble).unwrap_err();
+    let found: Vec<&str> = errors.diagnostics.iter().map(|found| found.path.as_str()).collect();
+    let step = "ensemble_scheduling.step[0]";
+    let expected = ["input_map[\"Z\"]", "input_map[\"A\"]", "input_map", "output_map[\"W\"]"];
+    assert_eq!(found[..4], expected.map(|field| format!("{step}.{field}")));
+    assert_eq!(found[4], format!("{step}.output_map[\"Y\"]"));
+}
+
+#[test]
+fn models_are_named_with_their_namespaces() {
+    let mut ensemble = ensemble("4 | IN INT32 3 | OUT FP32 5", &["net X=IN > Y=OUT"]);
+    let models = models();
+    let errors = validate_ensemble("b::E", &mut ensemble, |name| {
+        Some(ComposingModel { id: format!("a::{name}"), spec: models.get(name)?.clone() })
+    });
+    let expected = "in ensemble b::E, ensemble tensor IN: inconsistent data type: TYPE_INT32 is \
+                    inferred from model b::E while TYPE_FP32 is inferred from model a::net";
+    assert_eq!(errors.unwrap_err().first_message(), expected);
+}
+
 #[test]
 fn too_large_batches_are_reported() {
     check_refused(
@@ -325,6 +363,20 @@ fn different_types_and_shapes_are_reported() {
     );
 }
 
+/// Triton loads it and runs the step over and over.
+#[test]
+fn an_input_that_a_step_makes_is_remarked() {
+    let spec = ensemble("4 | IN FP32 3 | OUT FP32 5", &["net X=IN > Y=OUT", "net X=OUT > Y=IN"]);
+    let inputs = |name: &str| spec.input(name).is_some();
+    assert_eq!(spec.ensemble().unwrap().input_made_by_step(inputs), Some(("IN", 1)));
+    let remarks = spec.remarks();
+    let [remark] = remarks.as_slice() else { panic!("{remarks:?}") };
+    assert!(remark.starts_with("model 'E': config.pbtxt:"), "{remark}");
+    let expected = "ensemble tensor 'IN' is an input of ensemble 'E' and is made by step 1 as \
+                    well, so that requests fail";
+    assert!(remark.ends_with(expected), "{remark}");
+}
+
 /// Errors of composing models have a position in the file too.
 #[test]
 fn mismatches_have_a_position() {
@@ -346,7 +398,7 @@ fn mismatches_have_a_position() {
 #[test]
 fn other_models_are_not_checked() {
     let mut plain = ModelSpec::clone(&models()["stream"]);
-    validate_ensemble(&mut plain, |_| panic!("it needs nobody")).unwrap();
+    validate_ensemble("stream", &mut plain, |_| panic!("it needs nobody")).unwrap();
     assert!(plain.decoupled);
 }
 

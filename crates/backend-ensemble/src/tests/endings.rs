@@ -205,3 +205,13 @@ fn the_request_fails_with_the_code_of_the_step() {
         check_failed(&ensemble, &client, &expected);
     }
 }
+
+/// Triton runs the step over and over.
+#[test]
+fn an_ensemble_whose_step_makes_its_input_fails_requests_at_once() {
+    let ensemble = TestEnsemble::new("4 IN > OUT", &["a 4 X > Y Z"], &["a X=IN > Y=OUT Z=IN"], 0);
+    let client = ensemble.send("IN=1");
+    let expected = "Internal: ensemble 'E' can't run: its input 'IN' is made by step 0 as well end";
+    assert_eq!(client.replies(), [expected]);
+    assert!(ensemble.pending_requests().is_empty());
+}

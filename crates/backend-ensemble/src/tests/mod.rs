@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use galatea_backend::{
     Backend, ComposingModels, Device, Host, Instance, LogLevel, ModelFiles, Placement,
 };
-use galatea_config::{ConfigDraft, ModelSpec, Support, validate_ensemble};
+use galatea_config::{ComposingModel, ConfigDraft, ModelSpec, Support, validate_ensemble};
 use galatea_infer::{
     CancelToken, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
     InferenceResponse, InferenceService, InputTensor, OutputTensor, Parameter, Pass,
@@ -202,8 +202,11 @@ impl TestEnsemble {
             tensors("output", outputs)
         ));
         let specs: BTreeMap<_, _> = models.iter().map(|text| model(text)).collect();
-        validate_ensemble(&mut ensemble, |name| specs.get(name).cloned())
-            .unwrap_or_else(|errors| panic!("{errors}"));
+        validate_ensemble("E", &mut ensemble, |name| {
+            let spec = specs.get(name)?.clone();
+            Some(ComposingModel { id: name.to_owned(), spec })
+        })
+        .unwrap_or_else(|errors| panic!("{errors}"));
         let models = Arc::new(Models { specs, ..Models::default() });
         let host = Arc::new(RecordingHost { models: models.clone(), ..RecordingHost::default() });
         let backend = EnsembleBackend::new().unwrap();

@@ -142,21 +142,20 @@ impl<'a> TensorGraph<'a> {
     fn add_outputs(&mut self, step: &'a Step, index: usize, diagnostics: &mut Diagnostics) {
         let name = &self.config.name;
         for (output, tensor) in &step.output_map {
-            let text = if self.inputs.contains(tensor.as_str()) {
-                format!(
-                    "ensemble tensor '{tensor}' is an input of ensemble '{name}' and can not \
-                     appear in the output map of step {index}"
-                )
-            } else if self.producers.insert(tensor, index).is_some() {
-                format!(
+            let path = || format!("{}.output_map[\"{output}\"]", step_path(index));
+            if self.producers.insert(tensor, index).is_some() {
+                let text = format!(
                     "ensemble tensor '{tensor}' can appear in an output map only once for \
                      ensemble '{name}' step {index}"
-                )
-            } else {
-                continue;
-            };
-            let path = format!("{}.output_map[\"{output}\"]", step_path(index));
-            diagnostics.push(Diagnostic::at_poll(path, text));
+                );
+                diagnostics.push(Diagnostic::at_poll(path(), text));
+            } else if self.inputs.contains(tensor.as_str()) {
+                let text = format!(
+                    "ensemble tensor '{tensor}' is an input of ensemble '{name}' and is made by \
+                     step {index} as well, so that requests fail"
+                );
+                diagnostics.push(Diagnostic::tolerated(path(), text));
+            }
         }
     }
 

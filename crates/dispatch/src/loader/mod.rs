@@ -8,6 +8,7 @@
 
 mod check;
 mod definition;
+mod ensemble;
 mod instance_change;
 #[cfg(test)]
 mod tests;
@@ -22,13 +23,14 @@ use galatea_backend::{
     AutoComplete, Backend, ComposingModels, Host, LoadedVersion, LogLevel, Model, ModelFiles,
     ResponseCache, UnconfiguredModel,
 };
-use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice, validate_ensemble};
+use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice};
 use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
 use galatea_policy::InstanceId;
 use galatea_stdx::Lock;
 
 pub use self::check::{ResourceLimitCheck, VersionCheck, VersionProblem};
 pub use self::definition::{ModelDefinition, NeededModel};
+use self::ensemble::fingerprints_of;
 pub use self::instance_change::InstanceChange;
 use crate::LogSink;
 use crate::admission::Admission;
@@ -291,29 +293,21 @@ impl Loader {
             AutoComplete::Disabled
         };
         let unconfigured = definition.backend.begin_load(&mut draft, files, auto_complete)?;
-        // Clients see the text that Triton has for the first error, the log has the places.
-        let refused = |errors: ConfigErrors| {
-            let line = format_args!("{name} has errors in its configuration: {errors}");
-            self.log.write(LogLevel::Error, line);
-            Status::invalid_argument(errors.first_message().to_owned())
-        };
-        let mut spec = draft.finish(&definition.support).map_err(refused)?;
-        let was_cached = spec.response_cache;
+        let mut spec =
+            draft.finish(&definition.support).map_err(|errors| self.refused(&name, &errors))?;
         if let Some(composing) = composing {
-            validate_ensemble(&mut spec, |name| composing.spec(name, None))
-                .map_err(|errors| refused(definition.draft.locate(errors)))?;
-            if was_cached && !spec.response_cache {
-                let line = format_args!(
-                    "{name}: the response cache is not used, because the ensemble is decoupled"
-                );
-                self.log.write(LogLevel::Warning, line);
-            }
-            spec.set_composing_namespaces(|name| {
-                composing.version(name, None)?.namespace().map(str::to_owned)
-            });
+            self.complete_ensemble(definition, &name, composing, &mut spec)?;
         }
         self.verbose(2, format_args!("{name}: configuration {}", spec.to_json()));
         Ok((Arc::new(spec), unconfigured))
+    }
+
+    /// Why a configuration with errors is refused. Clients see the text that Triton has for
+    /// the first error, the log has the places.
+    fn refused(&self, name: &str, errors: &ConfigErrors) -> Status {
+        let line = format_args!("{name} has errors in its configuration: {errors}");
+        self.log.write(LogLevel::Error, line);
+        Status::invalid_argument(errors.first_message().to_owned())
     }
 
     /// The custom batching rule of a version. Only the dynamic batcher uses it; the default
@@ -395,12 +389,6 @@ impl Loader {
     fn verbose(&self, level: u32, line: fmt::Arguments<'_>) {
         self.log.write(LogLevel::Verbose(level), line);
     }
-}
-
-/// The fingerprints of composing versions, in their order.
-fn fingerprints_of(composing: Option<&dyn ComposingVersions>) -> Vec<Option<VersionFingerprint>> {
-    let versions = composing.map(|composing| composing.versions()).unwrap_or_default();
-    versions.into_iter().map(|version| version.fingerprint).collect()
 }
 
 fn config_document(spec: &ModelSpec) -> ModelConfigDocument {

@@ -36,8 +36,8 @@ impl LoadWorker {
         let lease = claim_agents(order)?;
         let snapshot = self.registry.snapshot();
         let composing = match check_wanted(order)
-            .and_then(|()| check_versions(order))
-            .and_then(|()| pin(order, &snapshot))
+            .and_then(|()| self.pin(order, &snapshot))
+            .and_then(|composing| check_versions(order).map(|()| composing))
         {
             Ok(composing) => composing,
             Err(refusal) => return Err(LoadRefusal { lease, ..refusal }),
@@ -56,6 +56,25 @@ impl LoadWorker {
             });
         }
         Ok(LoadPreparation { resources: LoadResources { lease, composing }, versions })
+    }
+
+    /// The models that the model needs, if it needs any, and that fit together.
+    fn pin(
+        &self,
+        order: &LoadOrder,
+        snapshot: &Snapshot,
+    ) -> Result<Option<Arc<PinnedModels>>, LoadRefusal> {
+        let definition = &order.model.definition;
+        let needed = definition.needed_models();
+        if needed.is_empty() {
+            return Ok(None);
+        }
+        PinnedModels::new(&order.id, &needed, &order.dependencies, snapshot)
+            .and_then(|models| {
+                self.loader.check_ensemble(definition, &models)?;
+                Ok(Some(Arc::new(models)))
+            })
+            .map_err(|status| refusal(LoadOutcome::Incompatible, status))
     }
 
     /// Whether a version that is ready can stay, at most with other instances. A version whose
@@ -206,15 +225,4 @@ fn check_wanted(order: &LoadOrder) -> Result<(), LoadRefusal> {
 fn check_versions(order: &LoadOrder) -> Result<(), LoadRefusal> {
     let checked = order.model.definition.check_versions();
     checked.map_err(|status| refusal(LoadOutcome::Failed, status))
-}
-
-/// The models that the model needs, if it needs any.
-fn pin(order: &LoadOrder, snapshot: &Snapshot) -> Result<Option<Arc<PinnedModels>>, LoadRefusal> {
-    let needed = order.model.definition.needed_models();
-    if needed.is_empty() {
-        return Ok(None);
-    }
-    PinnedModels::new(&order.id, &needed, &order.dependencies, snapshot)
-        .map(|models| Some(Arc::new(models)))
-        .map_err(|status| refusal(LoadOutcome::Incompatible, status))
 }

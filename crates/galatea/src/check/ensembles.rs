@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use galatea_config::{ConfigDraft, ConfigErrors, Diagnostic, ModelSpec, validate_ensemble};
+use galatea_config::{
+    ComposingModel, ConfigDraft, ConfigErrors, Diagnostic, ModelSpec, validate_ensemble,
+};
 use galatea_dispatch::ModelDefinition;
 use galatea_engine::{Namespaces, version_not_loaded};
 use galatea_policy::{ModelName, ModelNames};
@@ -92,9 +94,12 @@ impl Ensembles {
         ensemble: &CheckedModel,
     ) -> Result<Arc<ModelSpec>, ConfigErrors> {
         let mut spec = ModelSpec::clone(&ensemble.spec);
-        let part = |name: &str| self.models.get(&self.resolve(ensemble, name));
-        let compared =
-            validate_ensemble(&mut spec, |name| part(name).map(|part| part.spec.clone()));
+        let part = |name: &str| {
+            let id = self.resolve(ensemble, name);
+            let spec = self.models.get(&id)?.spec.clone();
+            Some(ComposingModel { id: id.to_string(), spec })
+        };
+        let compared = validate_ensemble(id, &mut spec, part);
         let mut diagnostics = self.missing_versions(id, ensemble);
         diagnostics.extend(compared.err().into_iter().flat_map(|errors| errors.diagnostics));
         if diagnostics.is_empty() { Ok(Arc::new(spec)) } else { Err(ConfigErrors { diagnostics }) }

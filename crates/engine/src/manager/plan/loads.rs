@@ -74,6 +74,7 @@ impl Plan {
         let Some((desired_revision, model)) = &planned.desired else { return };
         assert_eq!(*desired_revision, revision, "{id} is loaded in its desired revision");
         planned.error = None;
+        planned.is_misfit = false;
         planned.failures.clear();
         let order = Arc::new(LoadOrder {
             id: id.clone(),
@@ -265,6 +266,7 @@ impl Plan {
         }
         let planned = self.models.entry(id.clone()).or_default();
         planned.error = Some(error).filter(|error| !error.is_empty());
+        planned.is_misfit = matches!(refusal, Some((LoadOutcome::Incompatible, _)));
         planned.failures = failures;
         self.step_lifecycle(LifecycleEvent::Loaded(id.clone(), outcome), step);
         self.forget_failure(id, step);

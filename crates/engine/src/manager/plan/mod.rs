@@ -70,6 +70,8 @@ struct PlannedModel {
     failures: Vec<LoadFailure>,
     /// The same as a text for clients.
     error: Option<String>,
+    /// Whether the last load failed because the models that it needs don't fit.
+    is_misfit: bool,
 }
 
 impl Plan {

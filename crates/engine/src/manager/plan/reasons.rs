@@ -14,14 +14,16 @@ impl Plan {
         };
         let depends = format!("ensemble '{id}' depends on '{needed}' which");
         let error = self.error(needed).unwrap_or_default();
+        let is_misfit = self.models.get(needed).is_some_and(|planned| planned.is_misfit);
+        let not_valid =
+            || format!("{depends} is not valid. Model '{needed}' failed with error: {error}");
         match self.status(needed) {
+            LifecycleStatus::Failed if is_misfit => not_valid(),
             LifecycleStatus::Failed => format!(
                 "{depends} has no loaded version. Model '{needed}' loading failed with error: \
                  {error}"
             ),
-            LifecycleStatus::Blocked(_) => {
-                format!("{depends} is not valid. Model '{needed}' failed with error: {error}")
-            }
+            LifecycleStatus::Blocked(_) => not_valid(),
             LifecycleStatus::Absent | LifecycleStatus::InProgress | LifecycleStatus::Serving => {
                 let is_missing = |needed: &ModelName| !self.is_desired(needed);
                 let missing: Vec<String> = self

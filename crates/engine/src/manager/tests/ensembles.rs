@@ -88,9 +88,22 @@ fn invalid_ensembles_fail_with_the_texts_of_triton() {
     let other_type = config("two", 1).replace("TYPE_FP32", "TYPE_INT32");
     world.put_text("m", &other_type, &[1]);
     world.load("m").unwrap();
-    check("e", "inconsistent data type");
-    world.check_index(&[world.index()[0].as_str(), "m 1 READY"]);
-    assert!(world.index()[0].starts_with("e 1 UNAVAILABLE: "), "{:?}", world.index());
+    let misfit = |name: &str| {
+        format!(
+            "in ensemble {name}, ensemble tensor IN: inconsistent data type: TYPE_FP32 is inferred \
+             from model {name} while TYPE_INT32 is inferred from model m"
+        )
+    };
+    check("e", &misfit("e"));
+    world.check_index(&["e 1 UNAVAILABLE: unloaded", "m 1 READY"]);
+    world.put_text("o", &ensemble_of("e"), &[1]);
+    let outer = "ensemble 'o' depends on 'e' which is not valid. Model 'e' failed with error: ";
+    check("o", &format!("{outer}{}", misfit("e")));
+    // What fits is told before what versions there are.
+    world.put_text("n", &ensemble_of("m"), &[]);
+    check("n", &misfit("n"));
+    world.unload("o");
+    world.unload("n");
     world.put("m", "three", &[1]);
     world.load("m").unwrap();
     assert_eq!(world.tag("e"), "three");
