@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import http.server
+import json
+import ssl
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from server import wait_until
@@ -41,9 +45,26 @@ def attributes_of(pairs: Any) -> dict[str, Any]:
     }
 
 
-def spans_in(message: bytes) -> Iterator[Span]:
+def read_message(body: bytes, form: str) -> ExportTraceServiceRequest:
+    """A message in the binary form, or in JSON as Triton's releases up to 2.51 send it."""
+    if form != "application/json":
+        return ExportTraceServiceRequest.FromString(body)
+
+    def with_bytes(json_object: dict[str, Any]) -> dict[str, Any]:
+        """The numbers of spans are hexadecimal, unlike other bytes in JSON."""
+        for key in ("traceId", "spanId", "parentSpanId"):
+            if key in json_object:
+                number = bytes.fromhex(json_object[key])
+                json_object[key] = base64.b64encode(number).decode()
+        return json_object
+
+    document = json.loads(body, object_hook=with_bytes)
+    return json_format.ParseDict(document, ExportTraceServiceRequest())
+
+
+def spans_in(message: ExportTraceServiceRequest) -> Iterator[Span]:
     """The spans of a message."""
-    for of_resource in ExportTraceServiceRequest.FromString(message).resource_spans:
+    for of_resource in message.resource_spans:
         for of_scope in of_resource.scope_spans:
             for span in of_scope.spans:
                 yield Span(
@@ -81,15 +102,16 @@ class Collector:
 
 
 @contextlib.contextmanager
-def collecting(status: int = 200) -> Iterator[Collector]:
-    """A collector that responds with this status."""
+def collecting(status: int = 200, tls: ssl.SSLContext | None = None) -> Iterator[Collector]:
+    """A collector that responds with this status, and may speak TLS."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:  # noqa: N802
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if status == 200:
                 collector.headers.append({"path": self.path, **dict(self.headers)})
-                collector.batches.append(list(spans_in(body)))
+                message = read_message(body, self.headers["Content-Type"])
+                collector.batches.append(list(spans_in(message)))
             self.send_response(status)
             self.end_headers()
 
@@ -97,7 +119,10 @@ def collecting(status: int = 200) -> Iterator[Collector]:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    collector = Collector(f"http://127.0.0.1:{server.server_address[1]}/v1/traces")
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    scheme = "https" if tls else "http"
+    collector = Collector(f"{scheme}://127.0.0.1:{server.server_address[1]}/v1/traces")
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import ssl
 from collections.abc import Sequence
 
 import numpy
@@ -14,6 +15,7 @@ from collector import Collector, Span, collecting
 from compiling import compile_library
 from conftest import StartServer
 from server import Server, wait_until
+from tls_files import Authority, Identity
 from test_tracing import DOOR_POINTS, MODEL, REQUEST, infer, repository  # noqa: F401
 from transports import RESPONSE_SECONDS_MAX, TRANSPORTS, make_inputs
 
@@ -177,7 +179,9 @@ def test_requests_of_traced_clients_are_traced(
         spans = collector.spans()
     assert sorted(span.name for span in spans) == ["InferRequest", "compute", "first"]
     assert {span.trace for span in spans} == {PARENT_TRACE}
-    assert {span.state for span in spans} == {"a=b"}
+    # Triton reads metadata past its end, so that a state over gRPC is rarely one.
+    if not (server.is_triton and send is send_grpc):
+        assert {span.state for span in spans} == {"a=b"}
     assert named(spans, "InferRequest").parent == PARENT_SPAN
 
 
@@ -227,10 +231,13 @@ def test_what_goes_with_spans(
     assert {name: resource[name] for name in expected} == expected
     (headers,) = collector.headers
     assert headers["path"] == "/v1/traces"
-    assert headers["Content-Type"] == "application/x-protobuf"
+    # Releases of Triton after 2.51 send the binary form too.
+    form = "application/json" if server.is_triton else "application/x-protobuf"
+    assert headers["Content-Type"] == form
     assert headers["api-key"] == "secret"
 
 
+@pytest.mark.galatea_only
 def test_a_collector_that_is_gone_harms_no_request(
     start_server: StartServer,
     repository: pathlib.Path,  # noqa: F811
@@ -240,11 +247,12 @@ def test_a_collector_that_is_gone_harms_no_request(
         pass
     with start_server(repository, *flags(collector)) as server:
         infer(server.wait_until_ready(), count=5)
-        failed = " spans to 127.0.0.1:"
+        failed = " spans to http://127.0.0.1:"
         wait_until(lambda: failed in server.log(), RESPONSE_SECONDS_MAX, "the log says so")
     assert server.process.returncode == 0
 
 
+@pytest.mark.galatea_only
 def test_a_collector_that_refuses(
     start_server: StartServer,
     repository: pathlib.Path,  # noqa: F811
@@ -256,7 +264,8 @@ def test_a_collector_that_refuses(
         wait_until(lambda: refused in server.log(), RESPONSE_SECONDS_MAX, "the log says so")
 
 
-@pytest.mark.parametrize("url", ["https://localhost/v1/traces", "ftp://a", "http://"])
+@pytest.mark.galatea_only
+@pytest.mark.parametrize("url", ["ftp://a", "http://", "http://a:b/"])
 def test_collectors_that_cannot_be_reached_are_refused_at_start(
     start_server: StartServer, tmp_path: pathlib.Path, url: str
 ) -> None:
@@ -266,3 +275,71 @@ def test_collectors_that_cannot_be_reached_are_refused_at_start(
         assert server.wait_for_exit() == 1
         assert 'Bad option: "--trace-config opentelemetry,url".' in server.log()
         assert f"Got {url}" in server.log()
+
+
+@pytest.fixture(name="authority")
+def fixture_authority(tmp_path: pathlib.Path) -> Authority:
+    """Signs the certificates of a collector."""
+    return Authority(tmp_path, "of the collector")
+
+
+def tls_context(identity: Identity, clients: Authority | None = None) -> ssl.SSLContext:
+    """TLS of a collector, which may demand certificates that `clients` has signed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity.certificate, identity.key)
+    if clients:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(clients.file)
+    return context
+
+
+@pytest.mark.galatea_only
+def test_spans_over_tls(
+    start_server: StartServer,
+    repository: pathlib.Path,  # noqa: F811
+    authority: Authority,
+) -> None:
+    """The collector's certificate is checked, and the server shows its own."""
+    own = authority.issue("server")
+    environment = {
+        "OTEL_EXPORTER_OTLP_CERTIFICATE": str(authority.file),
+        "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": str(own.certificate),
+        "OTEL_EXPORTER_OTLP_CLIENT_KEY": str(own.key),
+    }
+    context = tls_context(authority.issue("collector"), clients=authority)
+    with collecting(tls=context) as collector:
+        assert collector.url.startswith("https://")
+        with start_server(repository, *flags(collector), environment=environment) as server:
+            infer(server.wait_until_ready())
+            assert len(collector.wait_for(3)) == 3
+
+
+@pytest.mark.galatea_only
+def test_a_collector_without_trust_gets_nothing(
+    start_server: StartServer,
+    repository: pathlib.Path,  # noqa: F811
+    authority: Authority,
+) -> None:
+    """The log says why."""
+    with collecting(tls=tls_context(authority.issue("collector"))) as collector:
+        with start_server(repository, *flags(collector)) as server:
+            infer(server.wait_until_ready())
+            refused = "invalid peer certificate"
+            wait_until(lambda: refused in server.log(), RESPONSE_SECONDS_MAX, "the log says why")
+        assert collector.spans() == []
+
+
+@pytest.mark.galatea_only
+@pytest.mark.parametrize("content", [None, "", "no certificate"])
+def test_certificates_that_are_none_are_refused_at_start(
+    start_server: StartServer, tmp_path: pathlib.Path, content: str | None
+) -> None:
+    """With the name of the file."""
+    file = tmp_path / "trusted.pem"
+    if content is not None:
+        file.write_text(content)
+    settings = ["--trace-config=mode=opentelemetry", "--trace-config=opentelemetry,url=https://a"]
+    environment = {"OTEL_EXPORTER_OTLP_CERTIFICATE": str(file)}
+    with start_server(tmp_path, *settings, environment=environment) as server:
+        assert server.wait_for_exit() == 1
+        assert f"'{file}' can't be used for the collector: " in server.log()

@@ -182,7 +182,9 @@ def test_tensors(
     ("body", "points"),
     [
         (b"{", []),
-        (b'{"inputs":[]}', ["REQUEST_START", "REQUEST_END"]),
+        pytest.param(
+            b'{"inputs":[]}', ["REQUEST_START", "REQUEST_END"], marks=pytest.mark.galatea_only
+        ),
     ],
 )
 def test_failed_requests_are_traced(
@@ -251,6 +253,7 @@ def test_files_by_frequency(
     assert not (folder / "traces.json.3").exists()
 
 
+@pytest.mark.galatea_only
 def test_a_folder_that_is_not_there_fails_no_request(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
 ) -> None:
@@ -293,6 +296,7 @@ def test_calls_by_backends(
         assert (found["ask"], found["answer"]) == (1, 2)
 
 
+@pytest.mark.galatea_only
 def test_export_for_viewers(
     program: Program, start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
 ) -> None:
@@ -321,6 +325,7 @@ def test_export_for_viewers(
     assert [one["tensor"]["name"] for one in request["args"]["tensors"]] == ["INPUT0", "OUTPUT0"]
 
 
+@pytest.mark.galatea_only
 @pytest.mark.parametrize(("arguments", "reason"), [
     (["trace"], "'trace' needs 'export' and files of traces"),
     (["trace", "export"], "'trace' needs 'export' and files of traces"),

@@ -73,11 +73,24 @@ pub(crate) struct CollectorVariables {
     pub(crate) headers: Vec<(String, String)>,
     /// `OTEL_RESOURCE_ATTRIBUTES`.
     pub(crate) resource: Vec<(String, String)>,
+    /// `OTEL_EXPORTER_OTLP_TRACES_TIMEOUT` or `OTEL_EXPORTER_OTLP_TIMEOUT`.
+    pub(crate) time_max: Option<Duration>,
+    /// `OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE` or `OTEL_EXPORTER_OTLP_CERTIFICATE`.
+    pub(crate) trusted: Option<PathBuf>,
+    /// `OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE` or `OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE`.
+    pub(crate) client_certificate: Option<PathBuf>,
+    /// `OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY` or `OTEL_EXPORTER_OTLP_CLIENT_KEY`.
+    pub(crate) client_key: Option<PathBuf>,
 }
 
 impl CollectorVariables {
     fn of(text: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| text(name).filter(|value| !value.is_empty());
+        // The variable for traces comes before that for all signals.
+        let of_traces = |name: &str| {
+            set(&format!("OTEL_EXPORTER_OTLP_TRACES_{name}"))
+                .or_else(|| set(&format!("OTEL_EXPORTER_OTLP_{name}")))
+        };
         let all = |base: String| format!("{}/v1/traces", base.trim_end_matches('/'));
         let pairs = |list: Option<String>| -> Vec<(String, String)> {
             let list = list.unwrap_or_default();
@@ -89,12 +102,32 @@ impl CollectorVariables {
         Self {
             url: set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
                 .or_else(|| set("OTEL_EXPORTER_OTLP_ENDPOINT").map(all)),
-            headers: pairs(
-                set("OTEL_EXPORTER_OTLP_TRACES_HEADERS")
-                    .or_else(|| set("OTEL_EXPORTER_OTLP_HEADERS")),
-            ),
+            headers: pairs(of_traces("HEADERS")),
             resource: pairs(set("OTEL_RESOURCE_ATTRIBUTES")),
+            time_max: of_traces("TIMEOUT").and_then(|value| duration(&value)),
+            trusted: of_traces("CERTIFICATE").map(PathBuf::from),
+            client_certificate: of_traces("CLIENT_CERTIFICATE").map(PathBuf::from),
+            client_key: of_traces("CLIENT_KEY").map(PathBuf::from),
         }
+    }
+}
+
+/// A duration as OpenTelemetry writes it: digits, and a unit unless it is milliseconds. Others,
+/// and no time at all, count as if nothing were said.
+fn duration(text: &str) -> Option<Duration> {
+    let text = text.trim_start();
+    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at_checked(end)?;
+    let number: u64 = digits.parse().ok().filter(|number| *number > 0)?;
+    let seconds = |factor: u64| number.checked_mul(factor).map(Duration::from_secs);
+    match unit {
+        "ns" => Some(Duration::from_nanos(number)),
+        "us" => Some(Duration::from_micros(number)),
+        "ms" | "" => Some(Duration::from_millis(number)),
+        "s" => seconds(1),
+        "m" => seconds(60),
+        "h" => seconds(3600),
+        _ => None,
     }
 }
 
@@ -252,6 +285,49 @@ mod tests {
         assert_eq!(delays.cancellation, Duration::from_millis(6));
         assert_eq!(delays.cancelled_end, Duration::from_millis(7));
         assert_eq!(environment(&[]).grpc_delays, TestDelays::default());
+    }
+
+    #[test]
+    fn durations_have_units() {
+        for (text, expected) in [
+            ("7", Some(Duration::from_millis(7))),
+            (" 7ms", Some(Duration::from_millis(7))),
+            ("7ns", Some(Duration::from_nanos(7))),
+            ("7us", Some(Duration::from_micros(7))),
+            ("7s", Some(Duration::from_secs(7))),
+            ("7m", Some(Duration::from_secs(420))),
+            ("7h", Some(Duration::from_secs(25_200))),
+            ("0", None),
+            ("7 s", None),
+            ("s", None),
+            ("99999999999999999999", None),
+            ("18446744073709551615h", None),
+        ] {
+            assert_eq!(duration(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn variables_for_traces_come_before_those_for_all_signals() {
+        let all = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a/");
+        let read = |variables: &[(&str, &str)]| environment(variables).collector;
+        assert_eq!(read(&[all]).url.as_deref(), Some("http://a/v1/traces"));
+        let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://b/x");
+        assert_eq!(read(&[all, own]).url.as_deref(), Some("http://b/x"));
+        let files = read(&[
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "a"),
+            ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "b"),
+            ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "c"),
+            ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "d"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "5s"),
+            ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "k=v, l = w=x"),
+        ]);
+        assert_eq!(files.trusted, Some(PathBuf::from("a")));
+        assert_eq!(files.client_certificate, Some(PathBuf::from("c")));
+        assert_eq!(files.client_key, Some(PathBuf::from("d")));
+        assert_eq!(files.time_max, Some(Duration::from_secs(5)));
+        let headers = [("k", "v"), ("l", "w=x")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        assert_eq!(files.headers, headers);
     }
 
     #[test]

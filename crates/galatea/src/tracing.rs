@@ -9,8 +9,8 @@ use galatea_engine::Server;
 use galatea_infer::{Pass, ServerControl, Status};
 use galatea_telemetry::Logger;
 use galatea_trace::{
-    AddressError, BatchLimits, CollectorAddress, CollectorOptions, Fields, TraceOutput, Tracer,
-    TracerOptions, export,
+    BatchLimits, CertificateFiles, Collector, CollectorAddress, CollectorConnection,
+    CollectorOptions, Fields, TraceOutput, Tracer, TracerOptions, export,
 };
 
 use crate::environment::CollectorVariables;
@@ -72,13 +72,13 @@ const SERVICE: (&str, &str) = ("service.name", "triton-inference-server");
 ///
 /// # Errors
 ///
-/// If the environment names a collector that can't be reached in any way.
+/// If the environment names a collector or certificates that can't be used.
 pub(crate) fn make(
     flags: &TraceFlags,
     variables: &CollectorVariables,
     server: &Arc<Server>,
     logger: &Logger,
-) -> Result<Arc<Tracer>, AddressError> {
+) -> Result<Arc<Tracer>, String> {
     let (asked, log) = (server.clone(), logger.clone());
     let output = match flags.mode {
         TraceMode::Triton => TraceOutput::Files(flags.file.clone()),
@@ -104,7 +104,7 @@ pub(crate) fn make(
 fn collector(
     flags: &TraceFlags,
     variables: &CollectorVariables,
-) -> Result<CollectorOptions, AddressError> {
+) -> Result<CollectorOptions, String> {
     let given = |name: &str| {
         let mut all = flags.further.iter().rev();
         all.find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -112,8 +112,17 @@ fn collector(
     let number = |name: &str| given(name).and_then(|value| value.parse().ok()).unwrap_or(0_u32);
     let count = |name: &str| usize::try_from(number(name)).unwrap_or(usize::MAX);
     let url = given("url").or(variables.url.as_deref()).unwrap_or(COLLECTOR);
+    let address = CollectorAddress::parse(url).map_err(|error| format!("{error}. Got {url}"))?;
+    let connection = CollectorConnection {
+        headers: variables.headers.clone(),
+        certificates: CertificateFiles {
+            trusted: variables.trusted.clone(),
+            client: variables.client_certificate.clone().zip(variables.client_key.clone()),
+        },
+        time_max: variables.time_max.unwrap_or(CollectorConnection::default().time_max),
+    };
     Ok(CollectorOptions {
-        address: CollectorAddress::parse(url, variables.headers.clone())?,
+        collector: Collector::new(address, connection).map_err(|error| error.to_string())?,
         resource: resource(flags, variables),
         limits: BatchLimits {
             queued_max: count("bsp_max_queue_size"),
@@ -169,13 +178,13 @@ mod tests {
     fn flags_come_before_variables_and_these_before_defaults() {
         let (mut flags, mut variables) = (TraceFlags::default(), CollectorVariables::default());
         let shown = |flags: &TraceFlags, variables: &CollectorVariables| {
-            collector(flags, variables).unwrap().address.to_string()
+            collector(flags, variables).unwrap().collector.address().to_string()
         };
-        assert_eq!(shown(&flags, &variables), "localhost:4318/v1/traces");
+        assert_eq!(shown(&flags, &variables), "http://localhost:4318/v1/traces");
         variables.url = Some(String::from("http://b:1/x"));
-        assert_eq!(shown(&flags, &variables), "b:1/x");
+        assert_eq!(shown(&flags, &variables), "http://b:1/x");
         flags.further = pairs(&[("url", "http://c:1/x"), ("url", "http://d:1/x")]);
-        assert_eq!(shown(&flags, &variables), "d:1/x");
+        assert_eq!(shown(&flags, &variables), "http://d:1/x");
     }
 
     #[test]

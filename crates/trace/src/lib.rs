@@ -28,6 +28,9 @@ mod settings;
 mod tracer;
 mod writer;
 
-pub use otel::{AddressError, BatchLimits, CollectorAddress};
+pub use otel::{
+    BatchLimits, CertificateError, CertificateFiles, Collector, CollectorAddress,
+    CollectorConnection, MalformedUrl,
+};
 pub use settings::Fields;
 pub use tracer::{CheckModel, CollectorOptions, LogError, TraceOutput, Tracer, TracerOptions};

@@ -24,7 +24,7 @@ pub(crate) struct CollectedTrace {
     /// For a collector.
     pub(crate) client: Option<Box<ClientSpan>>,
     /// Returned when this is dropped.
-    _memory: Memory,
+    pub(crate) memory: Memory,
 }
 
 impl CollectedTrace {
@@ -38,7 +38,7 @@ impl CollectedTrace {
             Some((root, client)) => (root, Some(client)),
             None => (0, None),
         };
-        Self { setting, events, root, client, _memory: memory }
+        Self { setting, events, root, client, memory }
     }
 }
 
@@ -102,13 +102,19 @@ impl TraceQueue {
         Memory { used: self.bytes.clone(), bytes: 0 }
     }
 
-    /// Adds a complete trace. Without room for it only that it ended is passed on.
+    /// Adds a complete trace. Without room for it only that it ended is passed on, which
+    /// files need to know and collectors do not.
     pub(crate) fn push_trace(&self, mut trace: CollectedTrace) {
-        let queued = self.traces.fetch_add(1, Ordering::Relaxed);
-        if queued >= Limits::TRACES_QUEUED_MAX && !trace.events.is_empty() {
+        let has_room = self.traces.load(Ordering::Relaxed) < Limits::TRACES_QUEUED_MAX;
+        if !has_room && !trace.events.is_empty() {
             trace.events = Vec::new();
+            trace.memory.clear();
             self.count_dropped();
         }
+        if !has_room && trace.client.is_some() {
+            return;
+        }
+        self.traces.fetch_add(1, Ordering::Relaxed);
         self.push(Message::Trace(trace));
     }
 

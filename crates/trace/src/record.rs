@@ -67,8 +67,13 @@ impl Record {
         setting: Arc<Setting>,
         client: Option<Box<ClientSpan>>,
     ) -> Arc<Self> {
-        let memory = recording.queue.memory();
-        let events = Lock::new(Events { events: Vec::new(), memory, lost: false });
+        let mut memory = recording.queue.memory();
+        let client_bytes = client.as_ref().map_or(0, |client| client.byte_size());
+        let lost = !memory.grow(client_bytes);
+        if lost {
+            recording.queue.count_dropped();
+        }
+        let events = Lock::new(Events { events: Vec::new(), memory, lost });
         let (root, recording) = (recording.next_trace(), recording.clone());
         Arc::new(Self { recording, setting, root, client, events })
     }
@@ -112,6 +117,9 @@ impl Drop for Record {
             (self.root, client)
         });
         let events = self.events.get_mut();
+        if events.lost && client.is_some() {
+            return;
+        }
         let memory = std::mem::replace(&mut events.memory, self.recording.queue.memory());
         let collected = CollectedTrace::new(
             self.setting.clone(),
@@ -216,8 +224,8 @@ impl TraceSink for ServerTrace {
         // As in Triton, models get the context of the span that begins with their request.
         let has_begun = !subject.model_name.is_empty() && self.record.setting.levels.timestamps;
         let context = self.record.client.as_ref().filter(|_| has_begun).map(|client| {
-            let state = client.state().to_owned();
-            SpanContext { trace: client.trace, span: subject.span, state }.to_json()
+            let (trace, state) = (client.trace, client.state());
+            SpanContext { trace, span: subject.span, state }.to_json()
         });
         TraceIdentity {
             id: self.trace,

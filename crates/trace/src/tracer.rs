@@ -18,7 +18,7 @@ use crate::files::TraceFiles;
 use crate::otel::context::SpanContext;
 use crate::otel::exporter::Exporter;
 use crate::otel::spans::ClientSpan;
-use crate::otel::{BatchLimits, CollectorAddress};
+use crate::otel::{BatchLimits, Collector};
 use crate::queue::Message;
 use crate::record::{Record, Recording};
 use crate::settings::{Destination, Fields, OnEnd, SettingsTable};
@@ -28,7 +28,7 @@ use crate::writer;
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Where traces go.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum TraceOutput {
     /// Into files with this name; empty is none.
     Files(String),
@@ -37,10 +37,10 @@ pub enum TraceOutput {
 }
 
 /// How spans go to a collector.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct CollectorOptions {
     /// The collector.
-    pub address: CollectorAddress,
+    pub collector: Collector,
     /// What all spans have in common: attributes of the server.
     pub resource: Vec<(String, String)>,
     /// How spans are gathered.
@@ -134,9 +134,9 @@ impl Tracer {
                 writer::Destination::Files(TraceFiles::new(PathBuf::from(name)))
             }
             TraceOutput::Collector(options) => {
-                let CollectorOptions { address, resource, limits } = (**options).clone();
+                let CollectorOptions { collector, resource, limits } = (**options).clone();
                 let numbers = self.recording.numbers.clone();
-                let exporter = Exporter::new(address, resource, limits, numbers);
+                let exporter = Exporter::new(collector, resource, limits, numbers);
                 writer::Destination::Collector(Box::new(exporter))
             }
         };

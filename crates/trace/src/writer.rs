@@ -14,11 +14,11 @@ pub(crate) enum Destination {
 }
 
 impl Destination {
-    fn add(&mut self, mut trace: CollectedTrace) -> Result<(), String> {
+    fn add(&mut self, trace: CollectedTrace) -> Result<(), String> {
         match self {
             Self::Files(files) => files.add(&trace).map_err(file_error),
             Self::Collector(exporter) => {
-                exporter.add(Instant::now(), &mut trace);
+                exporter.add(Instant::now(), trace);
                 Ok(())
             }
         }

@@ -121,7 +121,7 @@ impl TraceFlags {
         };
         for TraceConfig { setting, mut value, .. } in configs {
             if setting == "url"
-                && let Err(error) = CollectorAddress::parse(&value, Vec::new())
+                && let Err(error) = CollectorAddress::parse(&value)
             {
                 let option = String::from("--trace-config opentelemetry,url");
                 return Err((option, format!("{error}. Got {value}")));

@@ -1,132 +1,152 @@
 //! Sends messages to a collector, over HTTP.
 //!
 //! A batch of spans every few seconds is all that is sent, so each has a connection of its
-//! own, on the thread of traces, with time limits.
+//! own, on the thread of traces, with a time limit.
 
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long each step may take: connecting, and the silence within sending and receiving.
-const STEP_TIME_MAX: Duration = Duration::from_secs(10);
+use super::address::CollectorAddress;
+use super::tls::{CertificateError, CertificateFiles, Tls};
 
 /// The longest head of a response that is read.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Where a collector is, and what it is sent beside spans.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CollectorAddress {
-    host: String,
-    port: u16,
-    path: String,
-    headers: Vec<(String, String)>,
+/// A collector, and how it is reached.
+#[derive(Clone, Debug)]
+pub struct Collector {
+    address: CollectorAddress,
+    connection: CollectorConnection,
+    /// For `https`.
+    tls: Option<Tls>,
 }
 
-/// Why an address of a collector can't be used.
+/// How a collector is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AddressError {
-    /// It is not a URL of HTTP.
-    Malformed,
-    /// It asks for TLS, which is not available.
-    Tls,
+pub struct CollectorConnection {
+    /// What each batch has in its head. Those that would end their line are left out.
+    pub headers: Vec<(String, String)>,
+    /// How long a batch may take, from connecting to the response.
+    pub time_max: Duration,
+    /// For `https`.
+    pub certificates: CertificateFiles,
 }
 
-impl fmt::Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Malformed => "the URL of the collector is malformed",
-            Self::Tls => "a collector behind https:// is not supported; use http:// to a local one",
-        })
+impl Default for CollectorConnection {
+    /// Triton's.
+    fn default() -> Self {
+        let (headers, certificates) = (Vec::new(), CertificateFiles::default());
+        Self { headers, time_max: Duration::from_secs(10), certificates }
     }
 }
 
-impl std::error::Error for AddressError {}
-
-impl CollectorAddress {
-    /// The port of a URL that names none.
-    const PORT: u16 = 80;
-
-    /// The address in a URL; without a scheme it is one of HTTP. Headers are sent with each
-    /// batch.
+impl Collector {
+    /// A collector at this address; its certificates are read now.
     ///
     /// # Errors
     ///
-    /// If the URL is malformed or asks for TLS.
-    pub fn parse(url: &str, headers: Vec<(String, String)>) -> Result<Self, AddressError> {
-        let rest = match url.split_once("://") {
-            None => url,
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
-            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
-                return Err(AddressError::Tls);
-            }
-            Some(_) => return Err(AddressError::Malformed),
-        };
-        let is_visible = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        let (authority, path) = match rest.find('/') {
-            Some(end) => rest.split_at(end),
-            None => (rest, "/"),
-        };
-        let (host, port) = match authority.rsplit_once(':') {
-            // The colons of an address in brackets.
-            Some((_, behind)) if behind.ends_with(']') => (authority, Self::PORT),
-            Some((host, port)) => (host, port.parse().map_err(|_| AddressError::Malformed)?),
-            None => (authority, Self::PORT),
-        };
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        if host.is_empty() || host.contains('@') || !is_visible(host) || !is_visible(path) {
-            return Err(AddressError::Malformed);
-        }
+    /// If a file of certificates can't be used.
+    pub fn new(
+        address: CollectorAddress,
+        mut connection: CollectorConnection,
+    ) -> Result<Self, CertificateError> {
         let is_line = |text: &str| !text.contains(['\r', '\n', '\0']);
-        let sound = |(name, value): &(String, String)| is_line(name) && is_line(value);
-        let headers = headers.into_iter().filter(sound).collect();
-        Ok(Self { host: host.to_owned(), port, path: path.to_owned(), headers })
+        connection.headers.retain(|(name, value)| is_line(name) && is_line(value));
+        let tls = if address.is_tls { Some(Tls::new(&connection.certificates)?) } else { None };
+        Ok(Self { address, connection, tls })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub const fn address(&self) -> &CollectorAddress {
+        &self.address
     }
 
     /// Sends a message.
     pub(super) fn post(&self, message: &[u8]) -> io::Result<()> {
         let mut stream = self.connect()?;
-        stream.set_read_timeout(Some(STEP_TIME_MAX))?;
-        stream.set_write_timeout(Some(STEP_TIME_MAX))?;
-        let mut request = self.head(message.len()).into_bytes();
-        request.extend_from_slice(message);
-        stream.write_all(&request)?;
-        let code = read_code(&mut stream)?;
+        let code = match &self.tls {
+            None => self.exchange(&mut stream, message),
+            Some(tls) => self.exchange(&mut tls.client(&self.address.host, stream)?, message),
+        }?;
         if (200..300).contains(&code) {
             return Ok(());
         }
         Err(io::Error::other(format!("the collector responded with {code}")))
     }
 
-    fn connect(&self) -> io::Result<TcpStream> {
+    fn connect(&self) -> io::Result<TimedStream> {
+        let due = Instant::now().checked_add(self.connection.time_max);
         let mut last = io::Error::other("the collector's name has no address");
-        for address in (self.host.as_str(), self.port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, STEP_TIME_MAX) {
-                Ok(stream) => return Ok(stream),
+        for address in (self.address.host.as_str(), self.address.port).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, time_left(due)?) {
+                Ok(stream) => return Ok(TimedStream { stream, due }),
                 Err(error) => last = error,
             }
         }
         Err(last)
     }
 
+    /// Sends a message; returns the status of the response.
+    fn exchange(&self, stream: &mut (impl Read + Write), message: &[u8]) -> io::Result<u16> {
+        let mut request = self.head(message.len()).into_bytes();
+        request.extend_from_slice(message);
+        stream.write_all(&request)?;
+        stream.flush()?;
+        read_code(stream)
+    }
+
     fn head(&self, length: usize) -> String {
-        let host =
-            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let (path, host) = (&self.address.path, self.address.authority());
         let mut head = format!(
-            "POST {} HTTP/1.1\r\nHost: {host}:{}\r\nContent-Type: application/x-protobuf\r\n\
-             Content-Length: {length}\r\nUser-Agent: galatea\r\nConnection: close\r\n",
-            self.path, self.port
+            "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/x-protobuf\r\n\
+             Content-Length: {length}\r\nUser-Agent: galatea\r\nConnection: close\r\n"
         );
-        for (name, value) in &self.headers {
+        for (name, value) in &self.connection.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         head + "\r\n"
     }
 }
 
-impl fmt::Display for CollectorAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}{}", self.host, self.port, self.path)
+/// A connection that fails when its time is over, however slowly bytes come and go.
+struct TimedStream {
+    stream: TcpStream,
+    /// `None` is never.
+    due: Option<Instant>,
+}
+
+impl Read for TimedStream {
+    fn read(&mut self, part: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(time_left(self.due)?))?;
+        self.stream.read(part).map_err(too_late)
+    }
+}
+
+impl Write for TimedStream {
+    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(time_left(self.due)?))?;
+        self.stream.write(part).map_err(too_late)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// The time until then, which is never nothing: that would be a socket without a limit.
+fn time_left(due: Option<Instant>) -> io::Result<Duration> {
+    let Some(due) = due else { return Ok(Duration::MAX) };
+    let left = due.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// A time limit of a socket ends as if it could not wait.
+fn too_late(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
     }
 }
 
@@ -152,34 +172,16 @@ mod tests {
 
     use super::*;
 
-    fn parse(url: &str) -> Result<String, AddressError> {
-        CollectorAddress::parse(url, Vec::new()).map(|address| address.to_string())
-    }
-
-    #[test]
-    fn urls() {
-        for (url, expected) in [
-            ("http://localhost:4318/v1/traces", "localhost:4318/v1/traces"),
-            ("localhost:1/x", "localhost:1/x"),
-            ("HTTP://a", "a:80/"),
-            ("http://[::1]:5/x", "::1:5/x"),
-            ("http://[::1]/x", "::1:80/x"),
-        ] {
-            assert_eq!(parse(url), Ok(expected.to_owned()), "{url}");
-        }
-        for url in ["", "http://", "ftp://a", "a:x/", "a:99999/", "http://u@a/", "a/ b", "a\r\nb"] {
-            assert_eq!(parse(url), Err(AddressError::Malformed), "{url}");
-        }
-        assert_eq!(parse("https://a/x"), Err(AddressError::Tls));
-    }
-
     /// Sends a message to a collector that responds so; returns what it received and the result.
     fn exchange(response: &'static str) -> (String, io::Result<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1/traces", listener.local_addr().unwrap());
         let headers = [("key", "value"), ("bad", "a\r\nX: y")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let address = CollectorAddress::parse(&url, headers.to_vec()).unwrap();
+        let connection =
+            CollectorConnection { headers: headers.to_vec(), ..CollectorConnection::default() };
+        let address = CollectorAddress::parse(&url).unwrap();
+        let sender = Collector::new(address, connection).unwrap();
         let collector = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut received = Vec::new();
@@ -191,7 +193,7 @@ mod tests {
             stream.write_all(response.as_bytes()).unwrap();
             String::from_utf8(received).unwrap()
         });
-        let result = address.post(b"spans");
+        let result = sender.post(b"spans");
         (collector.join().unwrap(), result)
     }
 
@@ -204,6 +206,25 @@ mod tests {
         assert!(received.contains("\r\nkey: value\r\n"), "{received}");
         assert!(!received.contains("X: y"), "{received}");
         assert!(received.ends_with("\r\n\r\nspans"), "{received}");
+    }
+
+    #[test]
+    fn a_collector_has_one_limit_of_time_for_all_its_bytes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let time_max = Duration::from_millis(50);
+        let connection = CollectorConnection { time_max, ..CollectorConnection::default() };
+        let sender = Collector::new(CollectorAddress::parse(&url).unwrap(), connection).unwrap();
+        let collector = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // A byte now and then, until the other side is gone.
+            while stream.write_all(b"H").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let error = sender.post(b"spans").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        collector.join().unwrap();
     }
 
     #[test]

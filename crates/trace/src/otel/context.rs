@@ -1,23 +1,24 @@
 //! The W3C's trace context: the trace and the span in which a request was sent.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use super::ids::{SpanNumber, TraceNumber};
 use crate::json::push_escaped;
 
-/// The longest state that is passed on, in bytes; the W3C asks for 512 at least.
-const STATE_BYTES_MAX: usize = 512;
-
 /// The greatest number of members of a state.
 const STATE_MEMBERS_MAX: usize = 32;
+
+/// The longest key, and the longest value, of a member of a state.
+const STATE_PART_BYTES_MAX: usize = 256;
 
 /// Where a span belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SpanContext {
     pub(crate) trace: TraceNumber,
     pub(crate) span: SpanNumber,
-    /// What collectors pass on unread; may be empty.
-    pub(crate) state: String,
+    /// What collectors pass on unread; may be empty. All spans of a trace share it.
+    pub(crate) state: Arc<str>,
 }
 
 impl SpanContext {
@@ -36,7 +37,7 @@ impl SpanContext {
         if version == u8::MAX || trace == [0; 16] || span == [0; 8] {
             return None;
         }
-        let state = state.filter(|state| is_state(state)).unwrap_or_default().trim().to_owned();
+        let state = state.and_then(state_of).unwrap_or_default().into();
         Some(Self { trace, span, state })
     }
 
@@ -64,10 +65,9 @@ fn push_hex(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Bytes in lower-case hexadecimal digits.
+/// Bytes in hexadecimal digits; as in Triton, of either case.
 fn bytes<const N: usize>(digits: &str) -> Option<[u8; N]> {
-    let is_digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
-    if digits.len() != N.checked_mul(2)? || !digits.bytes().all(is_digit) {
+    if digits.len() != N.checked_mul(2)? || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     let mut bytes = [0; N];
@@ -77,16 +77,29 @@ fn bytes<const N: usize>(digits: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Whether a state is one: members with a key and a value, in printable characters.
-fn is_state(state: &str) -> bool {
-    let is_member = |member: &str| {
-        let member = member.trim_matches([' ', '\t']);
-        member.is_empty() || member.split_once('=').is_some_and(|(key, _)| !key.is_empty())
-    };
-    state.len() <= STATE_BYTES_MAX
-        && state.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t'))
-        && state.split(',').count() <= STATE_MEMBERS_MAX
-        && state.split(',').all(is_member)
+/// The members of a state without blanks around them and without empty ones; `None` if one of
+/// them is no key with a value.
+fn state_of(header: &str) -> Option<String> {
+    if header.trim_end_matches(',').split(',').count() > STATE_MEMBERS_MAX {
+        return None;
+    }
+    let members = header.split(',').map(str::trim_ascii).filter(|member| !member.is_empty());
+    let members: Vec<&str> = members.collect();
+    members.iter().all(|member| is_member(member)).then(|| members.join(","))
+}
+
+fn is_member(member: &str) -> bool {
+    let is_key_byte =
+        |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'*' | b'_' | b'-' | b'/' | b'@');
+    let is_value_byte = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'=';
+    let Some((key, value)) = member.split_once('=') else { return false };
+    let starts_well = key.starts_with(|first: char| first.is_ascii_alphanumeric());
+    let fits = |part: &str| (1..=STATE_PART_BYTES_MAX).contains(&part.len());
+    fits(key)
+        && starts_well
+        && key.bytes().all(is_key_byte)
+        && fits(value)
+        && value.bytes().all(is_value_byte)
 }
 
 #[cfg(test)]
@@ -105,6 +118,7 @@ mod tests {
         // Whether the client samples changes nothing: this request is traced.
         let unsampled = PARENT.replace("-01", "-00");
         assert_eq!(SpanContext::parse(&unsampled, None), Some(alone.clone()));
+        assert_eq!(SpanContext::parse(&PARENT.to_uppercase(), None), Some(alone.clone()));
         let later = PARENT.replacen("00", "01", 1) + "-more";
         assert_eq!(SpanContext::parse(&later, None), Some(alone));
     }
@@ -119,7 +133,7 @@ mod tests {
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
             "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             "0-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-            "00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-+af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             "00-00000000000000000000000000000000-b7ad6b7169203331-01",
             "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
             "00-0af7651916cd43dd8448eb211c80319-b7ad6b71692033311-01",
@@ -132,10 +146,19 @@ mod tests {
 
     #[test]
     fn a_state_that_is_none_is_dropped_alone() {
-        let many = ["a=b"; 33].join(",");
-        let long = format!("a={}", "x".repeat(600));
-        for state in ["a", "=b", "a=\u{e9}", "a=\n", &many, &long] {
-            assert_eq!(SpanContext::parse(PARENT, Some(state)).unwrap().state, "", "{state}");
+        let state = |state: &str| SpanContext::parse(PARENT, Some(state)).unwrap().state;
+        let (many, most) = (["a=b"; 33].join(","), ["a=b"; 32].join(","));
+        let long = |length| "x".repeat(length);
+        let (key, value) = (format!("{}=a", long(257)), format!("a={}", long(257)));
+        for wrong in
+            ["a", "=b", "a=", "a=\u{e9}", "a=b\nc", "A=b", "-a=b", "a=b=c", &many, &key, &value]
+        {
+            assert_eq!(&*state(wrong), "", "{wrong}");
+            assert_eq!(&*state(&format!("a=b,{wrong}")), "", "{wrong}");
         }
+        for right in ["a=b c", "0@*_-/=!", &most, &format!("{}={}", long(256), long(256))] {
+            assert_eq!(&*state(right), right);
+        }
+        assert_eq!(&*state(" a=b ,\t, c=d,"), "a=b,c=d");
     }
 }

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::collector::CollectorAddress;
+use super::collector::Collector;
 use super::ids::NumberSource;
 use super::otlp;
 use super::spans::{Span, spans_of};
-use crate::queue::CollectedTrace;
+use crate::queue::{CollectedTrace, Memory};
 
 /// How spans are gathered.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -71,28 +71,37 @@ impl<T> Batcher<T> {
 /// Sends spans; used by one thread alone.
 #[derive(Debug)]
 pub(crate) struct Exporter {
-    address: CollectorAddress,
+    collector: Collector,
     resource: Vec<(String, String)>,
     numbers: Arc<NumberSource>,
-    spans: Batcher<Span>,
+    spans: Batcher<WaitingSpan>,
+}
+
+/// A span that waits. The memory of its trace is counted until all of its spans are sent.
+#[derive(Debug)]
+struct WaitingSpan {
+    span: Span,
+    _memory: Arc<Memory>,
 }
 
 impl Exporter {
     pub(crate) fn new(
-        address: CollectorAddress,
+        collector: Collector,
         resource: Vec<(String, String)>,
         limits: BatchLimits,
         numbers: Arc<NumberSource>,
     ) -> Self {
-        Self { address, resource, numbers, spans: Batcher::new(limits) }
+        Self { collector, resource, numbers, spans: Batcher::new(limits) }
     }
 
     /// Adds the spans of a trace.
-    pub(crate) fn add(&mut self, now: Instant, trace: &mut CollectedTrace) {
-        let Some(client) = trace.client.take() else { return };
-        let events = std::mem::take(&mut trace.events);
-        for span in spans_of(&client, trace.root, events, &self.numbers) {
-            self.spans.add(now, span);
+    pub(crate) fn add(&mut self, now: Instant, trace: CollectedTrace) {
+        let CollectedTrace { events, root, client: Some(client), memory, .. } = trace else {
+            return;
+        };
+        let memory = Arc::new(memory);
+        for span in spans_of(&client, root, events, &self.numbers) {
+            self.spans.add(now, WaitingSpan { span, _memory: memory.clone() });
         }
     }
 
@@ -123,11 +132,12 @@ impl Exporter {
         self.spans.dropped
     }
 
-    fn send(&self, batch: Vec<Span>) -> Result<(), String> {
+    fn send(&self, batch: Vec<WaitingSpan>) -> Result<(), String> {
         let count = batch.len();
-        self.address
-            .post(&otlp::encode(&self.resource, batch))
-            .map_err(|error| format!("failed to send {count} spans to {}: {error}", self.address))
+        let spans = batch.iter().map(|waiting| &waiting.span);
+        self.collector.post(&otlp::encode(&self.resource, spans)).map_err(|error| {
+            format!("failed to send {count} spans to {}: {error}", self.collector.address())
+        })
     }
 }
 

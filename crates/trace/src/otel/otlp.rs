@@ -20,10 +20,13 @@ const HAS_IS_REMOTE: u32 = 0x100;
 const SAMPLED: u32 = 1;
 
 /// A request to a collector to take these spans.
-pub(super) fn encode(resource: &[(String, String)], spans: Vec<Span>) -> Vec<u8> {
+pub(super) fn encode<'a>(
+    resource: &[(String, String)],
+    spans: impl Iterator<Item = &'a Span>,
+) -> Vec<u8> {
     let scope = InstrumentationScope { name: SCOPE.to_owned(), ..Default::default() };
     let attributes = resource.iter().map(|(key, value)| text(key, value.clone())).collect();
-    let spans = spans.into_iter().map(message).collect();
+    let spans = spans.map(message).collect();
     let scope_spans = vec![ScopeSpans { scope: Some(scope), spans, schema_url: String::new() }];
     ExportTraceServiceRequest {
         resource_spans: vec![ResourceSpans {
@@ -35,24 +38,28 @@ pub(super) fn encode(resource: &[(String, String)], spans: Vec<Span>) -> Vec<u8>
     .encode_to_vec()
 }
 
-fn message(span: Span) -> SpanMessage {
-    let event = |(name, time_unix_nano)| Event { name, time_unix_nano, ..Default::default() };
-    let attribute = |(key, value)| match value {
-        AttributeValue::Text(value) => text(key, value),
-        AttributeValue::Number(number) => pair(key, Value::IntValue(number)),
+fn message(span: &Span) -> SpanMessage {
+    let event = |(name, at): &(String, u64)| Event {
+        name: name.clone(),
+        time_unix_nano: *at,
+        ..Default::default()
+    };
+    let attribute = |(key, value): &(&str, AttributeValue)| match value {
+        AttributeValue::Text(value) => text(key, value.clone()),
+        AttributeValue::Number(number) => pair(key, Value::IntValue(*number)),
     };
     SpanMessage {
         trace_id: span.trace.to_vec(),
         span_id: span.span.to_vec(),
-        trace_state: span.state,
+        trace_state: String::from(&*span.state),
         parent_span_id: span.parent.map(|parent| parent.to_vec()).unwrap_or_default(),
         flags: SAMPLED | HAS_IS_REMOTE,
-        name: span.name,
+        name: span.name.clone(),
         kind: SpanKind::Server.into(),
         start_time_unix_nano: span.start_ns,
         end_time_unix_nano: span.end_ns,
-        attributes: span.attributes.into_iter().map(attribute).collect(),
-        events: span.events.into_iter().map(event).collect(),
+        attributes: span.attributes.iter().map(attribute).collect(),
+        events: span.events.iter().map(event).collect(),
         ..Default::default()
     }
 }
@@ -68,6 +75,8 @@ fn pair(key: &str, value: Value) -> KeyValue {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -76,7 +85,7 @@ mod tests {
             trace: [1; 16],
             span: [2; 8],
             parent: Some([3; 8]),
-            state: String::from("a=b"),
+            state: Arc::from("a=b"),
             name: String::from("n"),
             start_ns: 4,
             end_ns: 5,
@@ -87,7 +96,7 @@ mod tests {
             events: vec![(String::from("e"), 6)],
         };
         let resource = [(String::from("service.name"), String::from("s"))];
-        let bytes = encode(&resource, vec![span]);
+        let bytes = encode(&resource, [span].iter());
         let request = ExportTraceServiceRequest::decode(&bytes[..]).unwrap();
         let [all] = &request.resource_spans[..] else { panic!("{request:?}") };
         let resource = all.resource.as_ref().unwrap();

@@ -5,6 +5,7 @@
 //! of their trace, those of the door of the client's span.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use super::context::SpanContext;
 use super::ids::{NumberSource, SpanNumber, TraceNumber};
@@ -26,9 +27,14 @@ pub(crate) struct ClientSpan {
 }
 
 impl ClientSpan {
+    /// The memory that it takes.
+    pub(crate) fn byte_size(&self) -> usize {
+        size_of::<Self>().saturating_add(self.state().len())
+    }
+
     /// The state that all spans of the trace have.
-    pub(crate) fn state(&self) -> &str {
-        self.remote.as_ref().map_or("", |remote| &remote.state)
+    pub(crate) fn state(&self) -> Arc<str> {
+        self.remote.as_ref().map(|remote| remote.state.clone()).unwrap_or_default()
     }
 }
 
@@ -38,7 +44,7 @@ pub(crate) struct Span {
     pub(crate) trace: TraceNumber,
     pub(crate) span: SpanNumber,
     pub(crate) parent: Option<SpanNumber>,
-    pub(crate) state: String,
+    pub(crate) state: Arc<str>,
     pub(crate) name: String,
     pub(crate) start_ns: u64,
     pub(crate) end_ns: u64,
@@ -164,7 +170,7 @@ impl Builder<'_> {
             trace: self.client.trace,
             span,
             parent,
-            state: self.client.state().to_owned(),
+            state: self.client.state(),
             name,
             start_ns,
             end_ns: 0,

@@ -147,7 +147,7 @@ fn activities_of_backends_are_spans_or_events() {
 
 #[test]
 fn the_client_s_own_span_is_above_all() {
-    let remote = SpanContext { trace: [7; 16], span: [9; 8], state: String::from("a=b") };
+    let remote = SpanContext { trace: [7; 16], span: [9; 8], state: Arc::from("a=b") };
     let lines = shown(Vec::new(), Some(remote));
     assert_eq!(lines, ["InferRequest 1-100 in [9, 9, 9, 9, 9, 9, 9, 9]: "]);
 }
