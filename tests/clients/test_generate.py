@@ -14,6 +14,7 @@ import pytest
 
 from compiling import build_examples
 from conftest import ROOT, StartServer
+from load_models import WORDS
 from raw_http import Connection
 from server import REQUEST_SECONDS_MAX, Reply, Server, resident_kilobytes, wait_until
 from test_decoupled_examples import REPEAT, SQUARE, write
@@ -25,7 +26,7 @@ max_batch_size: 8
 input { name: "INPUT0" data_type: TYPE_STRING dims: [ -1 ] }
 output { name: "OUTPUT0" data_type: TYPE_STRING dims: [ -1 ] }
 """
-MODELS = {"repeat_int32": REPEAT, "square_int32": SQUARE % 0, "text": TEXT}
+MODELS = {"repeat_int32": REPEAT, "square_int32": SQUARE % 0, "text": TEXT, "words": WORDS}
 EVENTS = "text/event-stream; charset=utf-8"
 #: Ten minutes, in milliseconds: longer than any test.
 NEVER = 600_000
@@ -100,6 +101,24 @@ def test_one_response_of_a_decoupled_model(server: Server) -> None:
         reply = generate(server, "square_int32", {"IN": number})
         assert reply.status == 200
         assert reply.error().startswith("generate expects model to produce exactly 1 response")
+
+
+def test_the_example_with_the_tensors_of_a_language_model(server: Server) -> None:
+    """The answer is the prompt's words, all at once or one by one."""
+    prompt = {"text_input": "to be or", "max_tokens": 4}
+    answer = generate(server, "words", prompt).json()["text_output"]
+    assert answer == "to be or to be or to"
+    short = {"text_input": "to be or", "exclude_input_in_output": True}
+    assert generate(server, "words", short).json()["text_output"] == "to be or"
+    reply = generate(server, "words", {**prompt, **short, "stream": True}, stream=True)
+    words = [one["text_output"] for one in events(reply.body)]
+    assert words == ["to", " be", " or", " to"]
+    for text, count in [("", 2), (" ", 1)]:
+        one = {"text_input": text, "max_tokens": count, "exclude_input_in_output": True}
+        assert generate(server, "words", one).json()["text_output"].strip() == ""
+    for count in (-1, 65537):
+        refused = generate(server, "words", {**prompt, "max_tokens": count})
+        assert refused.error() == "max_tokens must be from 0 to 65536"
 
 
 def test_errors(server: Server) -> None:

@@ -171,6 +171,7 @@ fn python_tests() -> Result<StepResult, String> {
     let load_generator = build_load_generator()?;
     let python = python_for_tests()?;
     let library = onnxruntime::fetch()?;
+    let load_program = perf_analyzer();
     let mut all = Recorded { success: true, text: String::new() };
     for folder in ["tests/clients", "tests/differential", "tests/c_api"] {
         let mut tests = command(&python);
@@ -180,6 +181,7 @@ fn python_tests() -> Result<StepResult, String> {
         tests.arg("--onnxruntime-library").arg(&library);
         if folder == "tests/clients" {
             tests.arg("--load-generator").arg(&load_generator);
+            tests.envs(load_program.iter().map(|program| ("GALATEA_PERF_ANALYZER", program)));
         }
         if folder == "tests/c_api" {
             tests.arg("--libtritonserver").arg(&c_library);
@@ -209,6 +211,18 @@ pub(crate) fn build_load_generator() -> Result<PathBuf, String> {
 pub(crate) fn python_for_tests() -> Result<PathBuf, String> {
     let requirements = workspace::root().join("tests/requirements.txt");
     python::environment("venv-tests", &requirements, &[])
+}
+
+/// Triton's load generator, which has no package for some machines: their tests are left out.
+fn perf_analyzer() -> Option<PathBuf> {
+    let requirements = workspace::root().join("tests/perf_analyzer.txt");
+    match python::environment("venv-perf-analyzer", &requirements, &[]) {
+        Ok(python) => Some(python.with_file_name("perf_analyzer")),
+        Err(reason) => {
+            println!("perf_analyzer can't be installed: {reason}");
+            None
+        }
+    }
 }
 
 /// The commands that README.md shows.
