@@ -29,6 +29,7 @@ class Span:
     number: str
     parent: str
     state: str
+    kind: int
     start: int
     end: int
     attributes: dict[str, Any]
@@ -73,6 +74,7 @@ def spans_in(message: ExportTraceServiceRequest) -> Iterator[Span]:
                     number=span.span_id.hex(),
                     parent=span.parent_span_id.hex(),
                     state=span.trace_state,
+                    kind=span.kind,
                     start=span.start_time_unix_nano,
                     end=span.end_time_unix_nano,
                     attributes=attributes_of(span.attributes),

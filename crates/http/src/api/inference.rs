@@ -10,7 +10,9 @@ use galatea_codec::http::{
     encode_infer_response, parse_header_length, parse_version,
 };
 use galatea_gate::ledger::Account;
-use galatea_infer::{CancelToken, ClientTrace, Pass, Regions, ResponseSender, Status, api};
+use galatea_infer::{
+    CancelToken, ClientTrace, DoorTraceSink, Pass, Regions, ResponseSender, Status, api,
+};
 use galatea_stdx::len64;
 use tokio::sync::oneshot;
 
@@ -35,6 +37,8 @@ struct StartedInference {
     encoding: OutputEncoding,
     result: oneshot::Receiver<InferenceResult>,
     cancel: CancelOnDrop,
+    /// The door's half of the request's trace.
+    trace: Option<Arc<dyn DoorTraceSink>>,
 }
 
 impl Api {
@@ -62,10 +66,8 @@ impl Api {
         };
         let trace =
             received.and_then(|received| received.begin_trace(pass, head, &target.model_name));
-        let door_trace = trace.as_ref().map(|trace| trace.door.clone());
         let target = TracedTarget { target, trace };
-        let response = self.infer_body(pass, head, bytes, account, target).await;
-        Ok(HttpResponse { trace: door_trace, ..response })
+        Ok(self.infer_body(pass, head, bytes, account, target).await)
     }
 
     async fn infer_body(
@@ -91,10 +93,22 @@ impl Api {
         };
         let started =
             guarded(|| self.start_inference(pass, head, body, header_length, account, target));
-        let StartedInference { encoding, result, cancel } = match started {
+        let started = match started {
             Ok(started) => started,
+            // As in Triton, the trace of a request that is not understood ends here.
             Err(status) => return http_response::failure(&status),
         };
+        let trace = started.trace.clone();
+        HttpResponse { trace, ..self.finish_inference(head, account, started).await }
+    }
+
+    async fn finish_inference(
+        &self,
+        head: &RequestHead<'_>,
+        account: &Arc<Account>,
+        started: StartedInference,
+    ) -> HttpResponse {
+        let StartedInference { encoding, result, cancel, trace: _ } = started;
         let result = result.await.unwrap_or_else(|_| {
             Err(Status::internal("the request was dropped without a final response"))
         });
@@ -178,9 +192,9 @@ impl Api {
             None => (None, None),
         };
         request.trace = traced;
-        let (sink, result) = SingleResponse::new(self.completions.current(), door_trace);
+        let (sink, result) = SingleResponse::new(self.completions.current(), door_trace.clone());
         self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
-        Ok(StartedInference { encoding, result, cancel })
+        Ok(StartedInference { encoding, result, cancel, trace: door_trace })
     }
 }
 
