@@ -199,12 +199,16 @@ def test_options_that_only_their_users_can_judge_are_taken(query_server: QuerySe
     options = [
         ["SetLogFormat", 9],
         ["SetHostPolicy", "far", "numa-node", "x"],
+        ["SetHostPolicy", "", "numa-node", "0"],
+        ["SetHostPolicy", "far", "cpu-cores", ""],
         ["SetHostPolicy", "cpu", "cpu-cores", "1"],
+        # Triton's library has no default, and may try for ever.
+        ["SetModelLoadRetryCount", 0],
         ["SetExitOnError", False],
         ["SetStrictReadiness", False],
     ]
     results = query_server(options, ["ready"], ["model_ready", "one"])
-    assert results == {"set": [None] * 5, "created": None, "queries": [True, False]}
+    assert results == {"set": [None] * len(options), "created": None, "queries": [True, False]}
 
 
 @pytest.mark.parametrize(
@@ -225,6 +229,17 @@ def test_cache_configurations_are_judged_when_the_server_is_created(
     results = query_server([["SetCacheConfig", *pair] for pair in pairs])
     assert results["set"] == [None] * (len(configs) // 2)
     assert results["created"] == created
+
+
+def test_a_cache_in_a_library_gets_its_configuration_as_it_was_given(
+    query_server: QueryServer, compile: Callable[..., pathlib.Path], folder: pathlib.Path
+) -> None:
+    built = compile("cc", HERE / "choosy_cache.c", "-std=gnu11", "-shared", "-fPIC")
+    (folder / "caches/choosy").mkdir(parents=True)
+    built.rename(folder / "caches/choosy/libtritoncache_choosy.so")
+    own = ["SetCacheDirectory", str(folder / "caches")]
+    for text, expected in ((" no JSON\n", UNSUPPORTED), ("{}", NOT_FOUND)):
+        assert query_server([own, ["SetCacheConfig", "choosy", text]])["created"] == expected
 
 
 def test_metrics_that_are_off_have_no_text(query_server: QueryServer) -> None:

@@ -39,6 +39,7 @@ pub mod server;
 pub mod trace;
 
 pub use galatea_c_objects::log::install_factory as install_log_factory;
+pub use options::ChosenOptions;
 pub use server::{
     ReservedAddress, RunningServer, ServerFactory, install_server_factory, into_address,
 };

@@ -9,6 +9,17 @@ use galatea_c_objects::log::{self, Format, Level, Setting};
 use galatea_c_objects::{guard, handle, pointer};
 use galatea_infer::Status;
 
+/// What a server is made from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChosenOptions {
+    /// Flags of the command line, which most options are.
+    pub flags: Vec<String>,
+    /// The response cache, and its configuration as it was given.
+    pub cache: Option<(String, String)>,
+    /// Settings of host policies: policy, setting and value, each of which may be empty.
+    pub host_policies: Vec<[String; 3]>,
+}
+
 /// The options that were set.
 #[derive(Clone, Debug)]
 pub(crate) struct OptionsObject {
@@ -19,6 +30,8 @@ pub(crate) struct OptionsObject {
     strict_model_config: bool,
     /// The configuration of each cache, as text.
     caches: BTreeMap<String, String>,
+    /// Settings of host policies, in the order in which they were set.
+    host_policies: Vec<[String; 3]>,
 }
 galatea_c_objects::object!(OptionsObject as TRITONSERVER_ServerOptions, kind 40);
 
@@ -31,20 +44,27 @@ impl Default for OptionsObject {
             control_mode: "poll",
             strict_model_config: true,
             caches: BTreeMap::new(),
+            host_policies: Vec::new(),
         }
     }
 }
 
 impl OptionsObject {
-    /// The command line's flags for these options.
-    pub(crate) fn flags(&self) -> Vec<String> {
+    /// What a server is made from.
+    pub(crate) fn chosen(&self) -> ChosenOptions {
+        ChosenOptions {
+            flags: self.flags(),
+            cache: self.caches.iter().next().map(|(name, text)| (name.clone(), text.clone())),
+            host_policies: self.host_policies.clone(),
+        }
+    }
+
+    fn flags(&self) -> Vec<String> {
         let mut flags = vec![format!("--model-control-mode={}", self.control_mode)];
         if self.strict_model_config {
             flags.push(String::from("--disable-auto-complete-config"));
         }
         flags.extend_from_slice(&self.flags);
-        let caches = self.caches.iter();
-        flags.extend(caches.map(|(name, json)| format!("--cache-config={name},{}", json.trim())));
         flags
     }
 
@@ -52,22 +72,13 @@ impl OptionsObject {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` with the text of Triton's local cache.
+    /// `InvalidArgument` with Triton's text.
     pub(crate) fn check(&self) -> Result<(), Status> {
-        let is_object = |json: &str| {
-            serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json).is_ok()
-        };
-        if self.caches.len() > 1 {
-            return Err(Status::invalid_argument(
-                "found multiple cache configurations, but only a single cache is currently \
-                 supported",
-            ));
-        }
-        if self.caches.values().all(|json| is_object(json)) {
+        if self.caches.len() <= 1 {
             return Ok(());
         }
         Err(Status::invalid_argument(
-            "Failed to initialize LocalCache: config didn't contain a valid 'size' field.",
+            "found multiple cache configurations, but only a single cache is currently supported",
         ))
     }
 
@@ -243,7 +254,7 @@ setters! {
                      settings are 'numa-node', 'cpu-cores'"
                 )));
             }
-            options.set("host-policy", format_args!("{policy_name},{setting}={value}"));
+            options.host_policies.push([policy_name, setting, value].map(str::to_owned));
             Ok(())
         };
     TRITONSERVER_ServerOptionsSetMetricsConfig(name: text, setting: text, value: text)
@@ -415,6 +426,12 @@ mod tests {
                     c"local".as_ptr(),
                     c" {\"size\": 7}\n".as_ptr(),
                 ),
+                TRITONSERVER_ServerOptionsSetHostPolicy(
+                    options,
+                    c"".as_ptr(),
+                    c"cpu-cores".as_ptr(),
+                    c"".as_ptr(),
+                ),
                 TRITONSERVER_ServerOptionsSetResponseCacheByteSize(options, 9),
                 TRITONSERVER_ServerOptionsSetResponseCacheByteSize(options, 0),
                 TRITONSERVER_ServerOptionsAddRateLimiterResource(options, c"R".as_ptr(), 3, -1),
@@ -450,29 +467,27 @@ mod tests {
                 "--model-repository=/models",
                 "--rate-limit-resource=R:3",
                 "--backend-config=python,a=b",
-                "--cache-config=local,{\"size\": \"9\"}",
             ];
-            assert_eq!(taken.flags(), expected);
+            let chosen = taken.chosen();
+            assert_eq!(chosen.flags, expected);
+            let cache = (String::from("local"), String::from("{\"size\": \"9\"}"));
+            assert_eq!(chosen.cache, Some(cache));
+            let policy = ["", "cpu-cores", ""].map(str::to_owned);
+            assert_eq!(chosen.host_policies, [policy]);
         }
     }
 
     #[test]
-    fn wrong_caches_are_found_when_the_server_is_created() {
+    fn a_server_has_one_cache_with_its_own_configuration() {
         let mut options = OptionsObject::default();
-        for (name, json, expected) in [
-            ("local", "{", Some("'size' field.")),
-            ("local", "[]", Some("'size' field.")),
-            ("local", " {\"size\": 7}\n", None),
-            ("redis", "{}", Some("only a single cache is currently supported")),
-        ] {
-            cache_config(&mut options, name, json).unwrap();
-            match expected {
-                Some(end) => assert!(options.check().unwrap_err().message().ends_with(end)),
-                None => assert_eq!(options.check(), Ok(())),
-            }
+        for text in ["{}", " no JSON\n"] {
+            cache_config(&mut options, "own", text).unwrap();
+            assert_eq!(options.check(), Ok(()));
+            assert_eq!(options.chosen().cache, Some((String::from("own"), text.to_owned())));
         }
-        let last = options.flags().pop();
-        assert_eq!(last.as_deref(), Some("--cache-config=redis,{}"));
+        cache_config(&mut options, "redis", "{}").unwrap();
+        let status = options.check().unwrap_err();
+        assert!(status.message().ends_with("only a single cache is currently supported"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use galatea_c_objects::{guard, handle, pointer};
 use galatea_infer::{InferenceService, ServerControl, Status};
 use galatea_stdx::Lock;
 
-use crate::options::OptionsObject;
+use crate::options::{ChosenOptions, OptionsObject};
 
 /// A server that runs in this process.
 pub struct RunningServer {
@@ -30,10 +30,10 @@ pub struct RunningServer {
     pub stop: Box<dyn Fn(Option<Duration>) -> Result<(), Status> + Send + Sync>,
 }
 
-/// Makes a server from the command line's flags, without its network doors, and puts it
-/// at the reserved address. It may do so before models are loaded, so that backends can
-/// use the address while they load.
-pub type ServerFactory = fn(&[String], &ReservedAddress) -> Result<(), Status>;
+/// Makes a server from options, without its network doors, and puts it at the reserved
+/// address. It may do so before models are loaded, so that backends can use the address while
+/// they load.
+pub type ServerFactory = fn(&ChosenOptions, &ReservedAddress) -> Result<(), Status>;
 
 static FACTORY: OnceLock<ServerFactory> = OnceLock::new();
 
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
             .ok_or_else(|| Status::unavailable("this program does not make servers"))?;
         let reserved = ReservedAddress::new();
         options.check()?;
-        factory(&options.flags(), &reserved)?;
+        factory(&options.chosen(), &reserved)?;
         // SAFETY: the caller's promise is passed on.
         unsafe { pointer::write(server, reserved.into_address(), "server") }
     })

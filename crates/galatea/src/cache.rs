@@ -38,9 +38,8 @@ pub(crate) fn make(settings: &Settings) -> Result<Option<Arc<dyn ResponseCache>>
 /// the digits of a text is not read, and other settings are ignored.
 fn local_byte_size(config: &str) -> Result<usize, Status> {
     let failed = |reason: &str| format!("Failed to initialize LocalCache: {reason}");
-    let settings: Map<String, Value> = serde_json::from_str(config).map_err(|error| {
-        Status::invalid_argument(failed(&format!("bad configuration: {error}")))
-    })?;
+    // As in Triton, what is no object has no size.
+    let settings: Map<String, Value> = serde_json::from_str(config).unwrap_or_default();
     let value = settings.get(SIZE).ok_or_else(|| {
         Status::invalid_argument(failed("config didn't contain a valid 'size' field."))
     })?;
@@ -78,6 +77,7 @@ mod tests {
         }
         for (config, reason) in [
             ("{}", "config didn't contain a valid 'size' field."),
+            ("[7]", "config didn't contain a valid 'size' field."),
             (r#"{"size":"0"}"#, "Could not initialize buffer"),
             (r#"{"size":"-1"}"#, "failed to allocate buffer"),
             (r#"{"size":"x"}"#, "stoull"),

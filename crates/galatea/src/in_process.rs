@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use galatea_capi::ReservedAddress;
+use galatea_capi::{ChosenOptions, ReservedAddress};
+use galatea_dispatch::HostPolicySetting;
 use galatea_infer::Status;
 use galatea_telemetry::MetricsExporter;
 
 use crate::environment::{Environment, SpanBatchVariables, VertexAiVariables};
-use crate::flags::{self, Request, Settings};
+use crate::flags::{self, CacheFlag, CacheSettings, Request, Settings};
 use crate::{c_log, make};
 
 /// Makes a server for `TRITONSERVER_ServerNew`, settled at the reserved address.
@@ -16,8 +17,8 @@ use crate::{c_log, make};
 /// # Errors
 ///
 /// If an option is wrong or models could not be loaded.
-pub fn make_for_c(flags: &[String], reserved: &ReservedAddress) -> Result<(), Status> {
-    let settings = Arc::new(read(flags)?);
+pub fn make_for_c(options: &ChosenOptions, reserved: &ReservedAddress) -> Result<(), Status> {
+    let settings = Arc::new(read(options)?);
     let environment = Environment::read();
     let logger = match c_log::of_process() {
         Some(logger) => logger,
@@ -43,8 +44,26 @@ pub fn make_for_c(flags: &[String], reserved: &ReservedAddress) -> Result<(), St
     made.map(drop)
 }
 
-/// Options are flags of the command line.
-fn read(flags: &[String]) -> Result<Settings, Status> {
+/// Most options are flags of the command line.
+fn read(options: &ChosenOptions) -> Result<Settings, Status> {
+    let mut settings = parse(&options.flags)?;
+    if let Some((name, config)) = &options.cache {
+        settings.cache = Some(CacheSettings {
+            flag: CacheFlag::CacheConfig,
+            name: name.clone(),
+            config: config.clone(),
+            names_others: false,
+        });
+    }
+    for [policy, setting, value] in &options.host_policies {
+        if let Some(setting) = HostPolicySetting::by_name(setting) {
+            settings.host_policies.set(policy, setting, value);
+        }
+    }
+    Ok(settings)
+}
+
+fn parse(flags: &[String]) -> Result<Settings, Status> {
     let (vertex_ai, span_batches) = (VertexAiVariables::default(), SpanBatchVariables::default());
     match flags::parse(flags.iter().cloned(), &vertex_ai, &span_batches) {
         Ok(Request::Serve(settings)) => Ok(*settings),

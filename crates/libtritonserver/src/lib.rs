@@ -11,7 +11,7 @@
 use core::ffi::{CStr, c_void};
 use core::mem::MaybeUninit;
 
-use galatea_capi::ReservedAddress;
+use galatea_capi::{ChosenOptions, ReservedAddress};
 use galatea_infer::Status;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
@@ -29,9 +29,9 @@ static FIRST: extern "C" fn() = {
     first
 };
 
-fn make(flags: &[String], reserved: &ReservedAddress) -> Result<(), Status> {
+fn make(options: &ChosenOptions, reserved: &ReservedAddress) -> Result<(), Status> {
     make_visible()?;
-    galatea::make_for_c(flags, reserved)
+    galatea::make_for_c(options, reserved)
 }
 
 /// Lets libraries that are loaded later find our functions. They are visible already in a

@@ -126,11 +126,14 @@ impl AgentModel {
                 AgentAction::Load.name()
             )));
         }
-        if kind != TRITONREPOAGENT_ARTIFACT_FILESYSTEM {
-            return Err(Status::unsupported(
-                "a model can only be moved to a directory: the artifact type must be \
-                 'TRITONREPOAGENT_ARTIFACT_FILESYSTEM'",
-            ));
+        // As in Triton, a path says by itself where it leads, whatever the agent calls it.
+        if kind != TRITONREPOAGENT_ARTIFACT_FILESYSTEM
+            && location.to_bytes().windows(3).any(|part| part == b"://")
+        {
+            return Err(Status::unsupported(format!(
+                "a model can only be moved to a directory of this machine, not to '{}'",
+                location.to_string_lossy()
+            )));
         }
         if location.is_empty() {
             return Err(Status::invalid_argument("location must not be empty"));

@@ -217,6 +217,8 @@ fn a_model_moves_only_while_it_is_loaded() {
     model.move_to(here, c"/n").unwrap();
     assert_eq!(text(model.location().unwrap()), "/n");
     assert_eq!(text(before), "/m", "what C may still read");
+    model.move_to(TRITONREPOAGENT_ARTIFACT_REMOTE_FILESYSTEM, c"/mounted").unwrap();
+    assert_eq!(text(model.location().unwrap()), "/mounted");
     model.set_last_action(session::AgentAction::LoadComplete);
     assert_eq!(refused(here, c"/o"), Code::InvalidArgument, "too late");
 }

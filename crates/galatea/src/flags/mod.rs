@@ -27,7 +27,7 @@ mod usage;
 mod value;
 
 pub(crate) use parse::{Request, UsageError, parse};
-pub(crate) use settings::{BackendSetting, DoorSettings, Settings};
+pub(crate) use settings::{BackendSetting, CacheFlag, CacheSettings, DoorSettings, Settings};
 pub(crate) use usage::{HelpForm, help};
 
 use value::Refusal;
