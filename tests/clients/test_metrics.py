@@ -23,6 +23,18 @@ FLAGS = (
     "--metrics-config=summary_latencies=true",
     "--metrics-config=galatea_histograms=true",
 )
+CONFIGURATIONS = {
+    "nothing": [],
+    "no counters of latencies": ["--metrics-config=counter_latencies=false"],
+    "Triton's histograms": ["--metrics-config=histogram_latencies=true"],
+    "Triton's summaries": ["--metrics-config=summary_latencies=true"],
+    "other quantiles": [
+        *("--metrics-config=summary_latencies=true", "--metrics-config=summary_quantiles=0.2:0.1")
+    ],
+    "native histograms": ["--metrics-config=galatea_histograms=true"],
+    "without the machine's": ["--allow-gpu-metrics=false", "--allow-cpu-metrics=false"],
+    "polled often": ["--metrics-interval-ms=100"],
+}
 MODEL = (
     'backend: "identity" max_batch_size: 8 '
     'input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ] '
@@ -78,15 +90,49 @@ def promtool() -> str:
     return found
 
 
-def test_promtool_is_content(measured: Server) -> None:
-    """It has remarks on Triton's names only, and can read everything."""
-    text = measured.metrics().encode()
+def check_page(page: str) -> None:
+    """promtool has remarks on Triton's names only, and can read everything."""
     checked = subprocess.run(
-        [promtool(), "check", "metrics"], input=text, capture_output=True, timeout=60, check=False
+        [promtool(), "check", "metrics"],
+        input=page.encode(),
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
     remarks = (checked.stdout + checked.stderr).decode().splitlines()
     assert checked.returncode in (0, 3), remarks
     assert [remark for remark in remarks if not remark.startswith("nv_")] == []
+
+
+def test_promtool_is_content(measured: Server) -> None:
+    """With everything on."""
+    check_page(measured.metrics())
+
+
+def test_promtool_can_fail(measured: Server) -> None:
+    """The check notices a page that Prometheus would refuse."""
+    promtool()
+    with pytest.raises(AssertionError):
+        check_page(measured.metrics() + 'nv_inference_request_success{model="plain" 1\n')
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+def test_promtool_is_content_with(
+    start_server: StartServer, tmp_path: pathlib.Path, configuration: str
+) -> None:
+    """Each configuration on its own, and the page of a server without models."""
+    promtool()
+    for name, text in MODELS.items():
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.pbtxt").write_text(text)
+    flags = CONFIGURATIONS[configuration]
+    with start_server(tmp_path, "--cache-config=local,size=1000000", *flags) as server:
+        server.wait_until_ready()
+        check_page(server.metrics())
+        for model in MODELS:
+            assert infer(server, model) == 200
+            assert infer(server, model, 9) == 400
+        check_page(server.metrics())
 
 
 def test_a_model_sets_its_buckets(measured: Server) -> None:
