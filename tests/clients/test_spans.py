@@ -13,7 +13,7 @@ import tritonclient.grpc
 
 from collector import Collector, Span, collecting
 from compiling import compile_library
-from conftest import StartServer
+from conftest import ROOT, StartServer
 from server import Server, wait_until
 from tls_files import Authority, Identity
 from test_tracing import DOOR_POINTS, MODEL, REQUEST, infer, repository  # noqa: F401
@@ -141,6 +141,61 @@ def test_activities_of_backends_are_spans(
     assert [work.events[0], work.events[-1]] == ["WORK_START", "WORK_END"]
     context = {"traceparent": f"00-{PARENT_TRACE}-{request.number}-01", "tracestate": "a=b"}
     assert json.loads(work.events[1]) == context
+
+
+@pytest.mark.galatea_only
+def test_activities_of_the_identity_backend(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """One span, one event, and spans in each other, with Triton's names."""
+    model = tmp_path / "models" / "first"
+    (model / "1").mkdir(parents=True)
+    given = {"enable_custom_tracing": "true", "nested_span_count": "3",
+             "single_activity_frequency": "2"}
+    parameters = "".join(
+        f'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}\n'
+        for key, value in given.items()
+    )
+    (model / "config.pbtxt").write_text(MODEL + parameters)
+    with collecting() as collector:
+        with start_server(tmp_path / "models", *flags(collector)) as server:
+            infer(server.wait_until_ready())
+            spans = collector.wait_for(7)
+    request, alone = named(spans, "first"), named(spans, "CUSTOM_ACTIVITY")
+    assert alone.parent == request.number
+    assert "CUSTOM_SINGLE_ACTIVITY" in request.events
+    outer = request
+    for number in range(3):
+        inner = named(spans, f"CUSTOM_ACTIVITY{number}")
+        assert inner.parent == outer.number
+        expected = [f"CUSTOM_ACTIVITY{number}_START", f"CUSTOM_ACTIVITY{number}_END"]
+        if number % 2 == 0:
+            expected.insert(1, "CUSTOM_SINGLE_ACTIVITY")
+        assert inner.events == expected
+        outer = inner
+
+
+def test_calls_by_backends_are_spans_in_what_is_open(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """A library calls another model, and reports when it does so."""
+    library = tmp_path / "backends" / "tracing" / "libtriton_tracing.so"
+    compile_library(ROOT / "tests" / "c_api" / "trace_points.c", library)
+    for name in ("plain", "nested"):
+        (tmp_path / "models" / name / "1").mkdir(parents=True)
+        config = MODEL.replace('"identity"', '"tracing"')
+        (tmp_path / "models" / name / "config.pbtxt").write_text(config)
+    backends = f"--backend-directory={tmp_path / 'backends'}"
+    with collecting() as collector:
+        with start_server(tmp_path / "models", backends, *flags(collector)) as server:
+            infer(server.wait_until_ready(), "nested")
+            spans = collector.wait_for(5)
+    outer, inner = named(spans, "nested"), named(spans, "plain")
+    assert inner.parent == outer.number
+    assert inner.attributes["triton.trace_parent_id"] == outer.attributes["triton.trace_id"]
+    assert [event for event in outer.events if event in ("ask", "answer")] == ["ask", "answer"]
+    executions = [span.parent for span in spans if span.name == "compute"]
+    assert sorted(executions) == sorted((outer.number, inner.number))
 
 
 def send_http(server: Server, headers: dict[str, str]) -> None:

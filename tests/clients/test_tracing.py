@@ -296,6 +296,94 @@ def test_calls_by_backends(
         assert (found["ask"], found["answer"]) == (1, 2)
 
 
+#: Flags, environment, and the settings that clients see.
+STARTS: dict[str, tuple[list[str], dict[str, str], dict[str, Any]]] = {
+    "nothing": ([], {}, {}),
+    "all": (
+        [
+            "--trace-config=level=TENSORS",
+            "--trace-config=level=timestamps",
+            "--trace-config=rate=7",
+            "--trace-config=count=5",
+            "--trace-config=mode=Triton",
+            "--trace-config=triton,file=/tmp/x",
+            "--trace-config=triton,log-frequency=3",
+        ],
+        {},
+        {
+            "trace_level": ["TIMESTAMPS", "TENSORS"], "trace_rate": "7", "trace_count": "5",
+            "log_frequency": "3", "trace_file": "/tmp/x",
+        },
+    ),
+    "deprecated": (
+        [
+            "--trace-file=/tmp/y", "--trace-level=TIMESTAMPS", "--trace-rate=2",
+            "--trace-count=4", "--trace-log-frequency=6",
+        ],
+        {},
+        {
+            "trace_level": ["TIMESTAMPS"], "trace_rate": "2", "trace_count": "4",
+            "log_frequency": "6", "trace_file": "/tmp/y",
+        },
+    ),
+    "deprecated and overridden": (
+        ["--trace-rate=2", "--trace-config=rate=9", "--trace-config=triton,file=z"],
+        {},
+        {"trace_rate": "9", "trace_file": "z"},
+    ),
+    "another mode's": (["--trace-config=opentelemetry,url=u"], {}, {}),
+    "a collector": (
+        [
+            "--trace-config=mode=opentelemetry",
+            "--trace-config=opentelemetry,url=http://127.0.0.1:1/x",
+            "--trace-config=opentelemetry,bsp_max_queue_size=8",
+        ],
+        {"OTEL_BSP_SCHEDULE_DELAY": "77", "OTEL_BSP_MAX_QUEUE_SIZE": "9"},
+        {
+            "trace_mode": "opentelemetry", "log_frequency": None, "trace_file": None,
+            "url": "http://127.0.0.1:1/x", "bsp_max_queue_size": "8",
+            "bsp_schedule_delay": "77", "bsp_max_export_batch_size": "512",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_settings_of_the_start(
+    start_server: StartServer, repository: pathlib.Path, start: str
+) -> None:
+    """Flags, those that are deprecated, and variables."""
+    given, environment, changed = STARTS[start]
+    settings = {
+        "trace_level": ["OFF"], "trace_rate": "1000", "trace_count": "-1",
+        "log_frequency": "0", "trace_file": "", "trace_mode": "triton", **changed,
+    }
+    with start_server(repository, *given, environment=environment) as server:
+        found = server.wait_until_ready().get("/v2/trace/setting").json()
+    assert found == {name: value for name, value in settings.items() if value is not None}
+
+
+@pytest.mark.parametrize(("given", "reason"), [
+    ("level=MOST", "invalid value for trace level option: most"),
+    ("mode=files", "invalid value for trace mode option: files. Available options are"),
+    ("rate=x", "Invalid option value. Got x"),
+    ("count=", "--trace-config option format is '<trace mode>,<setting>=<value>'. Got count="),
+    ("rate=99999999999", "99999999999"),
+    ("rate", "--trace-config option format is"),
+    (",rate=1", "No trace mode specified. --trace-config option format is"),
+    ("=1", "--trace-config option format is '<trace mode>,<setting>=<value>'. Got =1"),
+    ("both,file=x", "invalid value for trace mode option: both"),
+    ("triton,log-frequency=x", "Invalid option value. Got x"),
+])
+def test_wrong_settings_of_the_start(
+    start_server: StartServer, repository: pathlib.Path, given: str, reason: str
+) -> None:
+    """The server ends; the text is Triton's."""
+    with start_server(repository, f"--trace-config={given}") as server:
+        assert server.wait_for_exit() == 1
+        assert reason in server.log()
+
+
 @pytest.mark.galatea_only
 def test_export_for_viewers(
     program: Program, start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path

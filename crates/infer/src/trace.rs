@@ -98,6 +98,8 @@ pub trait TraceSink: Send + Sync + std::fmt::Debug {
     /// Records an activity that a backend names. Its time is in nanoseconds of the system's
     /// monotonic clock, as the backend gives it.
     fn record_custom(&self, _name: &str, _at_ns: u64) {}
+    /// The same, at an instant.
+    fn record_activity(&self, _name: &str, _at: Instant) {}
     /// What identifies the trace, for backends that ask.
     fn identity(&self) -> TraceIdentity {
         TraceIdentity::default()
@@ -203,6 +205,11 @@ impl Trace {
     /// Records an activity that a backend names; see [`TraceSink::record_custom`].
     pub fn record_custom(&self, name: &str, at_ns: u64) {
         self.sink.record_custom(name, at_ns);
+    }
+
+    /// The same, at an instant.
+    pub fn record_activity(&self, name: &str, at: Instant) {
+        self.sink.record_activity(name, at);
     }
 
     /// What identifies the trace.

@@ -219,6 +219,10 @@ impl TraceSink for ServerTrace {
         self.record.push_time(self.trace, Activity::Custom(name.into()), at_ns);
     }
 
+    fn record_activity(&self, name: &str, at: Instant) {
+        self.record_custom(name, self.record.ns(at));
+    }
+
     fn identity(&self) -> TraceIdentity {
         let subject = self.subject.lock("read the subject").clone();
         // As in Triton, models get the context of the span that begins with their request.

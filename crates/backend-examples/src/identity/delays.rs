@@ -17,13 +17,6 @@ pub(crate) struct Delays {
 
 impl Delays {
     pub(crate) fn parse(spec: &ModelSpec) -> Result<Self, Status> {
-        if spec.parameters.get("enable_custom_tracing").is_some_and(|value| value == "true") {
-            return Err(Status::unsupported(format!(
-                "model '{}': parameter 'enable_custom_tracing' is not supported: this server's \
-                 identity backend makes no spans of its own",
-                spec.name
-            )));
-        }
         let parameter = |key| integer_parameter(spec, key).map_err(|reason| refused(spec, &reason));
         Ok(Self {
             execution_ms: parameter("execute_delay_ms")?,

@@ -9,12 +9,14 @@ use galatea_infer::{
 };
 use galatea_tensor::{Buffer, Shape};
 
+use crate::identity::activities::Activities;
 use crate::identity::tensor_pairs::TensorPair;
 
 pub(crate) struct IdentityInstance {
     pub(crate) model_name: Arc<str>,
     pub(crate) pairs: Arc<[TensorPair]>,
     pub(crate) delay: Duration,
+    pub(crate) activities: Option<Activities>,
     /// Whether requests have a batch dimension.
     pub(crate) batches: bool,
     pub(crate) host: Arc<dyn Host>,
@@ -25,6 +27,11 @@ impl Instance for IdentityInstance {
         let start = Instant::now();
         if !self.delay.is_zero() {
             std::thread::sleep(self.delay);
+        }
+        if let Some(activities) = self.activities {
+            for trace in requests.iter().filter_map(PendingRequest::trace) {
+                activities.report(trace);
+            }
         }
         let batch_size = self.batch_size(&requests);
         let responses: Vec<_> = requests.iter().map(|request| self.respond(request)).collect();

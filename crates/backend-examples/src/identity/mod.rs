@@ -4,18 +4,22 @@
 //! copied: the response shares the request's buffers. It serves tests and
 //! measurements of everything around a model.
 //!
-//! Parameters of a model, all integers in strings:
+//! Parameters of a model, integers in strings but for one:
 //!
 //! | parameter | meaning |
 //! |---|---|
 //! | `execute_delay_ms` | how long each execution sleeps |
 //! | `instance_wise_delay_multiplier` | instance number n sleeps this value times n delays, but at least one |
 //! | `creation_delay_sec` | how long loading sleeps |
+//! | `enable_custom_tracing` | `true` reports activities to traces, each of which takes a tenth of a second |
+//! | `nested_span_count` | how many of them there are within each other |
+//! | `single_activity_frequency` | of this many nested ones, one reports a single activity too |
 //!
 //! A library of this name in the directory of backends replaces it. Differences from
-//! Triton's: `enable_custom_tracing`, spans of the backend's own in traces, is refused;
-//! there is no counter `input_byte_size_counter`; responses carry no example parameters.
+//! Triton's: there is no counter `input_byte_size_counter`; responses carry no example
+//! parameters.
 
+mod activities;
 mod delays;
 mod instance;
 mod tensor_pairs;
@@ -33,6 +37,7 @@ use galatea_config::ModelSpec;
 use galatea_infer::Status;
 
 use crate::checks::{check_device, refused};
+use crate::identity::activities::Activities;
 use crate::identity::delays::Delays;
 use crate::identity::instance::IdentityInstance;
 use crate::identity::tensor_pairs::{TensorPair, tensor_pairs};
@@ -43,11 +48,10 @@ pub struct IdentityBackend;
 
 impl Backend for IdentityBackend {
     fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
-        match Delays::parse(spec) {
-            Ok(delays) if delays.delay_execution() => ExecutionPolicy::Blocking,
-            // Loading the model refuses wrong parameters.
-            Ok(_) | Err(_) => ExecutionPolicy::Inline,
-        }
+        // Loading the model refuses wrong parameters.
+        let delays = Delays::parse(spec).is_ok_and(|delays| delays.delay_execution());
+        let reports = Activities::parse(spec).is_ok_and(|activities| activities.is_some());
+        if delays || reports { ExecutionPolicy::Blocking } else { ExecutionPolicy::Inline }
     }
 
     fn load(
@@ -57,6 +61,7 @@ impl Backend for IdentityBackend {
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status> {
         let delays = Delays::parse(&spec)?;
+        let activities = Activities::parse(&spec).map_err(|reason| refused(&spec, &reason))?;
         let pairs = tensor_pairs(&spec).map_err(|reason| refused(&spec, &reason))?;
         if !delays.creation.is_zero() {
             std::thread::sleep(delays.creation);
@@ -64,7 +69,15 @@ impl Backend for IdentityBackend {
         let name = Arc::from(spec.name.as_str());
         let next_instance = AtomicU64::new(0);
         let (pairs, batches) = (pairs.into(), spec.max_batch_size > 0);
-        Ok(Box::new(IdentityModel { name, pairs, delays, batches, host, next_instance }))
+        Ok(Box::new(IdentityModel {
+            name,
+            pairs,
+            delays,
+            activities,
+            batches,
+            host,
+            next_instance,
+        }))
     }
 
     fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
@@ -76,6 +89,7 @@ struct IdentityModel {
     name: Arc<str>,
     pairs: Arc<[TensorPair]>,
     delays: Delays,
+    activities: Option<Activities>,
     batches: bool,
     host: Arc<dyn Host>,
     /// Instances are numbered in the order in which they are made.
@@ -90,6 +104,7 @@ impl Model for IdentityModel {
             model_name: self.name.clone(),
             pairs: self.pairs.clone(),
             delay: self.delays.execution(number),
+            activities: self.activities,
             batches: self.batches,
             host: self.host.clone(),
         }))

@@ -196,7 +196,16 @@ fn unusable_parameters_are_refused() {
     };
     check("execute_delay_ms", "soon", "'execute_delay_ms' is 'soon'");
     check("creation_delay_sec", "-1", "'creation_delay_sec' is '-1'");
-    check("enable_custom_tracing", "true", "'enable_custom_tracing' is not supported");
+    let tracing = |key, value| {
+        format!("{} {}", parameter("enable_custom_tracing", "true"), parameter(key, value))
+    };
+    let refused = |rest: &str, expected: &str| {
+        let host = Arc::<RecordingHost>::default();
+        let Err(status) = load(&config(&[INPUT], &[OUTPUT], rest), &host) else { panic!("{rest}") };
+        assert!(status.message().contains(expected), "{status}");
+    };
+    refused(&tracing("nested_span_count", "x"), "'nested_span_count' is 'x'");
+    refused(&tracing("single_activity_frequency", "0"), "must be positive");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use galatea_c_objects::trace::{OwnedSubject, TraceAddress, TraceObject};
 use galatea_infer::{TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor};
 use galatea_stdx::{len64, run_foreign};
 
-use super::report;
+use super::{record_activity_name, report};
 use crate::borrowed_request::BorrowedRequest;
 
 /// Calls the callbacks of a C trace. Dropping it gives the trace back.
@@ -126,6 +126,15 @@ impl TraceSink for CTraceSink {
             return None;
         }
         Some(Box::new(Self { trace, owner: TraceOwner::Server }))
+    }
+
+    fn record_activity(&self, name: &str, at: Instant) {
+        let Some(object) = self.object() else { return };
+        if object.callbacks().is_some_and(|callbacks| callbacks.wants_times) {
+            let at_ns = Clock::shared().ns(at);
+            record_activity_name(object, at_ns, name);
+            report(self.trace.0, object, TRITONSERVER_TRACE_CUSTOM_ACTIVITY, at_ns);
+        }
     }
 
     fn underlying(&self) -> Option<&dyn Any> {

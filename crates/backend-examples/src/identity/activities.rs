@@ -1,0 +1,60 @@
+//! The activities that a model reports to the traces of its requests, if it is asked to.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use galatea_config::ModelSpec;
+use galatea_infer::Trace;
+
+use crate::checks::integer_parameter;
+
+/// How long each of them takes, as in Triton's backend.
+const STEP: Duration = Duration::from_millis(100);
+
+/// The activities of a model, by its parameters.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Activities {
+    nested_count: u64,
+    /// Of this many nested ones, one reports a single activity too.
+    single_frequency: u64,
+}
+
+impl Activities {
+    /// `None` if the model is to report none.
+    pub(crate) fn parse(spec: &ModelSpec) -> Result<Option<Self>, String> {
+        if spec.parameters.get("enable_custom_tracing").is_none_or(|value| value != "true") {
+            return Ok(None);
+        }
+        let frequency = "single_activity_frequency";
+        let single_frequency = match spec.parameters.get(frequency) {
+            Some(_) => integer_parameter(spec, frequency)?,
+            None => 1,
+        };
+        if single_frequency == 0 {
+            return Err(format!("parameter '{frequency}' must be positive"));
+        }
+        Ok(Some(Self {
+            nested_count: integer_parameter(spec, "nested_span_count")?,
+            single_frequency,
+        }))
+    }
+
+    /// Reports all of them, with the names of Triton's backend.
+    pub(crate) fn report(self, trace: &Trace) {
+        let report = |name: &str| trace.record_activity(name, Instant::now());
+        report("CUSTOM_ACTIVITY_START");
+        sleep(STEP);
+        report("CUSTOM_ACTIVITY_END");
+        report("CUSTOM_SINGLE_ACTIVITY");
+        for number in 0..self.nested_count {
+            report(&format!("CUSTOM_ACTIVITY{number}_START"));
+            sleep(STEP);
+            if number % self.single_frequency == 0 {
+                report("CUSTOM_SINGLE_ACTIVITY");
+            }
+        }
+        for number in (0..self.nested_count).rev() {
+            report(&format!("CUSTOM_ACTIVITY{number}_END"));
+        }
+    }
+}
