@@ -8,41 +8,10 @@ from __future__ import annotations
 
 import pathlib
 
-import grpc
 import pytest
 from conftest import StartServer
-from server import Server
-from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 pytestmark = pytest.mark.galatea_only
-
-
-@pytest.mark.parametrize(
-    ("flag", "reason"),
-    [
-        ("--allow-sagemaker=true", "the SageMaker endpoint is not supported yet"),
-        ("--allow-vertex-ai=true", "the Vertex AI endpoint is not supported yet"),
-    ],
-)
-def test_flags(start_server: StartServer, tmp_path: pathlib.Path, flag: str, reason: str) -> None:
-    """Unsupported flags are refused. The usage names them all."""
-    with start_server(tmp_path, flag) as server:
-        assert server.wait_for_exit() == 1
-        message = f'\nBad option: "{flag.split("=")[0]}".\n{reason}\n'
-        assert server.log().endswith(message)
-
-
-def test_vertex_ai_by_environment(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """The variable that turns Vertex AI on is refused with a way to go on."""
-    with start_server(tmp_path, environment={"AIP_MODE": "PREDICTION"}) as server:
-        assert server.wait_for_exit() == 1
-        assert "AIP_MODE=PREDICTION in the environment turns the Vertex AI" in server.log()
-    flags = ("--allow-vertex-ai=false", "--allow-http=true")
-    with start_server(tmp_path, *flags, environment={"AIP_MODE": "PREDICTION"}) as server:
-        server.wait_until_ready()
-        with pytest.raises(grpc.RpcError), grpc.insecure_channel(server.grpc_url) as channel:
-            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-            stub.ServerLive(service_pb2.ServerLiveRequest())
 
 
 @pytest.mark.parametrize(

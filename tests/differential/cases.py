@@ -41,6 +41,8 @@ class Case:
     any_order: bool = False
     #: Whether the body is compared as text: to the byte, with the order of members.
     as_text: bool = False
+    #: The endpoint that gets a request over HTTP, if it is a cloud's.
+    door: str = ""
 
 
 #: The reason of cases that end Triton's process; they are not sent to it.

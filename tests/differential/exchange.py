@@ -160,17 +160,18 @@ def over_metrics(address: str, case: Case) -> dict[str, Any]:
     return reply | {"text": page(reply["text"])}
 
 
-def exchange(addresses: tuple[str, str, str], cases: Iterable[Case]) -> dict[str, dict[str, Any]]:
-    """Sends the cases to the addresses of HTTP, gRPC and metrics, in order."""
-    http_address, grpc_address, metrics_address = addresses
-    with grpc.insecure_channel(grpc_address) as channel:
+def exchange(addresses: dict[str, str], cases: Iterable[Case]) -> dict[str, dict[str, Any]]:
+    """Sends the cases to the addresses of the endpoints, in order."""
+    with grpc.insecure_channel(addresses["grpc"]) as channel:
 
         def send(case: Case) -> dict[str, Any]:
             if case.messages is not None:
                 return over_stream(channel, case)
-            if case.path == "/metrics":
-                return over_metrics(metrics_address, case)
-            return over_grpc(channel, case) if case.rpc else over_http(http_address, case)
+            if case.path == "/metrics" and not case.door:
+                return over_metrics(addresses["metrics"], case)
+            if case.rpc:
+                return over_grpc(channel, case)
+            return over_http(addresses[case.door or "http"], case)
 
         return {case.name: send(case) for case in cases}
 
@@ -196,9 +197,8 @@ def responses_of(
 def of_run(case: Case, run: str) -> Case:
     """The case with the run's own objects."""
     message = case.message and replaced(case.message, run)
-    return dataclasses.replace(
-        case, body=case.body.replace(RUN.encode(), run.encode()), message=message
-    )
+    body = case.body.replace(RUN.encode(), run.encode())
+    return dataclasses.replace(case, body=body, message=message)
 
 
 def replaced(fields: dict[str, Any], run: str) -> dict[str, Any]:

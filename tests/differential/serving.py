@@ -14,6 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 60
+#: The endpoints, as flags call them. Those of clouds are off unless a suite turns them on.
+CLOUDS = ["sagemaker", "vertex-ai"]
+ENDPOINTS = ["http", "grpc", "metrics", *CLOUDS]
 #: The health API is restricted, and the server listens when its models are loaded.
 RESTRICTED = 403
 
@@ -46,22 +49,33 @@ def wait_ready(child: subprocess.Popen[bytes], port: int, log: pathlib.Path) -> 
     raise AssertionError(f"the server did not get ready:\n{log.read_text()}")
 
 
+def wait_listening(port: int) -> None:
+    """Polls until something listens. Triton opens the endpoints of clouds behind that of HTTP."""
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.01)  # the interval of polling, not a wait for luck
+        else:
+            return
+    raise AssertionError(f"nothing listens at port {port}")
+
+
 @contextlib.contextmanager
 def serving(
     program: Sequence[str],
     repository: pathlib.Path,
     environment: Mapping[str, str],
     is_triton: bool = False,
-) -> Iterator[tuple[str, str, str]]:
-    """A running server's addresses for HTTP, gRPC and metrics; ours has to exit with 0."""
-    http_port, grpc_port, metrics_port = free_ports(3)
+) -> Iterator[dict[str, str]]:
+    """A running server's addresses by the endpoints' names; ours has to exit with 0."""
+    ports = dict(zip(ENDPOINTS, free_ports(len(ENDPOINTS)), strict=True))
     log = repository.with_suffix(".log")
     command = [
         *program,
         f"--model-repository={repository}",
-        f"--http-port={http_port}",
-        f"--grpc-port={grpc_port}",
-        f"--metrics-port={metrics_port}",
+        *(f"--{name}-port={port}" for name, port in ports.items()),
     ]
     variables = {**os.environ, **environment}
     with (
@@ -69,10 +83,11 @@ def serving(
         subprocess.Popen(command, stdout=output, stderr=output, env=variables) as child,
     ):
         try:
-            wait_ready(child, http_port, log)
-            ports = http_port, grpc_port, metrics_port
-            http, grpc, metrics = (f"127.0.0.1:{port}" for port in ports)
-            yield http, grpc, metrics
+            wait_ready(child, ports["http"], log)
+            for name in CLOUDS:
+                if f"--allow-{name}=true" in program:
+                    wait_listening(ports[name])
+            yield {name: f"127.0.0.1:{port}" for name, port in ports.items()}
         finally:
             child.terminate()
             code = child.wait(STOP_SECONDS_MAX)

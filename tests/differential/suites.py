@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
 
 import classification_cases  # noqa: E402
+import cloud_cases  # noqa: E402
 import compression_cases  # noqa: E402
 import configuration_cases  # noqa: E402
 import ensemble_cases  # noqa: E402
@@ -139,6 +140,21 @@ SUITES = {
         "triton-2.51-generate",
         generate_cases.write_models,
         generate_cases.generate_cases,
+    ),
+    "sagemaker": Suite(
+        "triton-2.51-sagemaker",
+        cloud_cases.write_models,
+        cloud_cases.sagemaker_cases,
+        cloud_cases.SAGEMAKER_ENVIRONMENT,
+        flags=cloud_cases.SAGEMAKER_FLAGS,
+        surroundings=cloud_cases.archives,
+    ),
+    "vertex-ai": Suite(
+        "triton-2.51-vertex-ai",
+        cloud_cases.write_models,
+        cloud_cases.vertex_ai_cases,
+        cloud_cases.VERTEX_AI_ENVIRONMENT,
+        flags=cloud_cases.VERTEX_AI_FLAGS,
     ),
     "statistics": Suite(
         "triton-2.51-statistics",

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use galatea_infer::{
-    BatchStatistics, DurationStatistic, InferenceStatistics, LoadParameters, ModelConfigDocument,
-    ModelMetadata, ModelState, ModelStatistics, Pass, RepositoryEntry, ServerControl,
-    ServerMetadata, Status, TensorMetadata, api,
+    BatchStatistics, Code, DurationStatistic, InferenceStatistics, LoadParameters,
+    ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics, NameMapping, Pass,
+    RepositoryEntry, ServerControl, ServerMetadata, Status, TensorMetadata, api,
 };
 use galatea_protocol::inference::ModelConfig;
 use galatea_tensor::DataType;
@@ -194,12 +194,17 @@ impl ServerControl for FakeServer {
         parameters: LoadParameters,
     ) -> Result<(), Status> {
         self.check(name, None)?;
+        call(&self.before_load);
         let LoadParameters { config, files } = parameters;
         let with = config.map(|config| format!(" config {config}")).unwrap_or_default();
         let files: String =
             files.iter().map(|(path, content)| format!(" {path} {content:?}")).collect();
         self.order(format!("load {name}{with}{files}"));
-        if name == "broken" { Err(Status::internal("failed to load 'broken'")) } else { Ok(()) }
+        match name {
+            "broken" => Err(Status::internal("failed to load 'broken'")),
+            "large" => Err(Status::internal("failed to load 'large': CUDA out of memory")),
+            _ => Ok(()),
+        }
     }
 
     fn unload_model(
@@ -210,6 +215,31 @@ impl ServerControl for FakeServer {
     ) -> Result<(), Status> {
         self.check(name, None)?;
         self.order(format!("unload {name} {unload_dependents}"));
+        Ok(())
+    }
+
+    fn register_repository(
+        &self,
+        _: Pass<api::ModelRepository>,
+        path: &str,
+        names: &[NameMapping],
+    ) -> Result<(), Status> {
+        if self.names_have_effects && path.contains("taken") {
+            let text = format!("model repository '{path}' has already been registered");
+            return Err(Status::new(Code::AlreadyExists, text));
+        }
+        let names: String =
+            names.iter().map(|given| format!(" {}={}", given.directory, given.name)).collect();
+        self.order(format!("register {path}{names}"));
+        Ok(())
+    }
+
+    fn unregister_repository(
+        &self,
+        _: Pass<api::ModelRepository>,
+        path: &str,
+    ) -> Result<(), Status> {
+        self.order(format!("unregister {path}"));
         Ok(())
     }
 }

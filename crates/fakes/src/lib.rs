@@ -48,7 +48,9 @@ pub type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 /// | `silent` | get no response |
 /// | `refusing`, `dropping`, `panicking` | fail |
 /// | `buggy` | panic already when the model is looked up |
-/// | `broken` | the model can't be loaded |
+/// | `broken`, `large` | the model can't be loaded, the latter for want of memory |
+///
+/// A repository whose path has `taken` in it is registered already.
 pub struct FakeServer {
     /// The configuration and interface of every model.
     pub model: ModelConfig,
@@ -60,8 +62,10 @@ pub struct FakeServer {
     pub is_unready: AtomicBool,
     /// Whether the server is being stopped.
     pub is_stopping: AtomicBool,
-    /// The loads and unloads, one text each. A plain server keeps none.
+    /// The changes of models and repositories, one text each. A plain server keeps none.
     pub orders: Mutex<Vec<String>>,
+    /// Called when a model is loaded.
+    pub before_load: Hook,
     /// Called when an inference starts.
     pub before_inference: Hook,
     /// Called when the statistics of all models are read.
@@ -90,6 +94,7 @@ impl FakeServer {
             is_unready: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             orders: Mutex::default(),
+            before_load: Mutex::default(),
             before_inference: Mutex::default(),
             before_statistics: Mutex::default(),
             statistics_reads: AtomicU64::new(0),

@@ -29,6 +29,7 @@ impl Default for ConnectionSettings {
 
 /// The options of each door.
 pub(crate) struct ConnectionOptions {
+    /// Those of the clouds too: their connections count as HTTP connections.
     pub(crate) http: DoorOptions,
     pub(crate) grpc: DoorOptions,
     pub(crate) metrics: DoorOptions,

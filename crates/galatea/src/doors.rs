@@ -18,6 +18,7 @@ use galatea_trace::Tracer;
 
 use crate::certificates::Certificates;
 use crate::connections::ConnectionOptions;
+use crate::environment::CloudVariables;
 use crate::flags::tls::{self, TlsFlags};
 use crate::flags::{DoorSettings, Settings};
 use crate::listeners::bind;
@@ -40,6 +41,8 @@ pub(crate) struct Doors<'a> {
     pub(crate) regions: Arc<dyn RegionControl>,
     /// Delays for Triton's own tests.
     pub(crate) grpc_delays: TestDelays,
+    /// What clouds tell the server.
+    pub(crate) clouds: &'a CloudVariables,
     /// The traces of requests.
     pub(crate) tracer: &'a Arc<Tracer>,
     /// The source of the metrics.
@@ -52,6 +55,8 @@ pub(crate) struct Doors<'a> {
 pub(crate) struct OpenDoors {
     grpc: Option<galatea_grpc::RunningDoor>,
     http: Option<RunningDoor>,
+    /// Those of the clouds.
+    clouds: Vec<RunningDoor>,
     /// Open until the end, so that the stop itself can be measured.
     _metrics: Option<RunningDoor>,
     /// The certificates of those that speak TLS.
@@ -68,7 +73,8 @@ impl Doors<'_> {
         let mut certificates = Vec::new();
         Ok(OpenDoors {
             grpc: self.grpc(&settings.grpc, options.grpc, &mut certificates)?,
-            http: self.http(&settings.http, options.http, &mut certificates)?,
+            http: self.http(&settings.http, options.http.clone(), &mut certificates)?,
+            clouds: self.clouds(&options.http)?,
             _metrics: self.metrics(&settings.metrics, options.metrics)?,
             certificates,
         })
@@ -111,28 +117,36 @@ impl Doors<'_> {
     ) -> Result<Option<RunningDoor>, String> {
         let protocol = ApplicationProtocol::Http1;
         let tls = self.tls("HTTP service", door, tls::HTTP, protocol, certificates)?;
-        let input_bytes_max = self.settings.http_input_bytes_max;
         let start = |socket| {
             let (service, control) = (self.server.clone(), self.server.clone());
             let header_forward = self.settings.http_header_forward.clone();
-            let request_log = Some(request_log(self.logger.clone()));
-            let options = HttpOptions {
-                door: connections,
-                input_bytes_max,
-                header_forward,
-                gate: Gate::new(self.settings.http_rules.clone()),
-                ledger: self.ledger.clone(),
-                log: Some(Arc::new(self.logger.clone())),
-                request_log,
-                load_report: Some(LoadReportSource::new(|| load_report(&made_in_c()))),
-                regions: self.regions.clone(),
-                tracing: Some(self.tracer.clone()),
-                tls,
-                ..HttpOptions::default()
-            };
+            let options = HttpOptions { header_forward, tls, ..self.http_options(connections) };
             galatea_http::start(self.workers.handles(), socket, service, control, options)
         };
         self.start("HTTP service", "HTTPService", &door.address, door, start)
+    }
+
+    /// What the doors for HTTP have in common: the same rules and limits hold at each.
+    pub(crate) fn http_options(&self, connections: DoorOptions) -> HttpOptions {
+        HttpOptions {
+            door: connections,
+            input_bytes_max: self.settings.http_input_bytes_max,
+            gate: Gate::new(self.settings.http_rules.clone()),
+            ledger: self.ledger.clone(),
+            log: Some(Arc::new(self.logger.clone())),
+            request_log: Some(request_log(self.logger.clone())),
+            load_report: Some(LoadReportSource::new(|| load_report(&made_in_c()))),
+            regions: self.regions.clone(),
+            tracing: Some(self.tracer.clone()),
+            ..HttpOptions::default()
+        }
+    }
+
+    /// Renders the metrics.
+    pub(crate) fn metrics_renderer(&self) -> Arc<dyn Fn() -> String + Send + Sync> {
+        let (server, exporter) = (self.server.clone(), self.metrics.clone());
+        let ledger = self.ledger.clone();
+        Arc::new(move || metrics_text(&server, &exporter, memory::metrics(&ledger)))
     }
 
     fn metrics(
@@ -140,9 +154,7 @@ impl Doors<'_> {
         door: &DoorSettings,
         connections: DoorOptions,
     ) -> Result<Option<RunningDoor>, String> {
-        let (server, exporter) = (self.server.clone(), self.metrics.clone());
-        let ledger = self.ledger.clone();
-        let render = Arc::new(move || metrics_text(&server, &exporter, memory::metrics(&ledger)));
+        let render = self.metrics_renderer();
         let start = |socket| {
             galatea_http::start_metrics(self.workers.handles(), socket, render, connections)
         };
@@ -170,7 +182,7 @@ impl Doors<'_> {
     }
 
     /// Binds and starts one endpoint, if it is allowed.
-    fn start<D>(
+    pub(crate) fn start<D>(
         &self,
         name: &str,
         started: &str,
@@ -200,6 +212,8 @@ impl OpenDoors {
     /// Returns the seconds that remain.
     pub(crate) async fn stop(&self, timeout_secs: u32, logger: &Logger) -> u32 {
         let mut remaining = timeout_secs;
+        // As in Triton, the stop doesn't wait for connections of clouds, which stay open.
+        self.clouds.iter().for_each(RunningDoor::stop_accepting);
         if let Some(http) = &self.http {
             http.stop_accepting();
             let what = "HTTP service connections";
@@ -214,10 +228,18 @@ impl OpenDoors {
     }
 
     /// Closes the HTTP connections that are left. Requests of theirs that are executed are
-    /// cancelled.
-    pub(crate) fn close_http(&self) {
+    /// cancelled. Those of clouds have a second for responses that aren't written yet.
+    pub(crate) async fn close_http(&self) {
         if let Some(http) = &self.http {
             http.close();
+        }
+        let mut written = std::pin::pin!(tokio::time::sleep(Duration::from_secs(1)));
+        for cloud in &self.clouds {
+            tokio::select! {
+                () = cloud.drained() => {}
+                () = &mut written => {}
+            }
+            cloud.close();
         }
     }
 

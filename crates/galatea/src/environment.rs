@@ -28,8 +28,8 @@ pub(crate) struct Environment {
     pub(crate) onnxruntime_library: Option<PathBuf>,
     /// `VIRTUAL_ENV`.
     pub(crate) virtual_environment: Option<PathBuf>,
-    /// What Vertex AI tells the containers that it starts.
-    pub(crate) vertex_ai: VertexAiVariables,
+    /// What clouds tell the server.
+    pub(crate) clouds: CloudVariables,
     /// How spans are gathered.
     pub(crate) span_batches: SpanBatchVariables,
     /// Where spans go, and what all of them have.
@@ -112,6 +112,36 @@ impl CollectorVariables {
     }
 }
 
+/// The variables of clouds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CloudVariables {
+    /// What Triton's container for SageMaker tells the server.
+    pub(crate) sagemaker: SageMakerVariables,
+    /// What Vertex AI tells the containers that it starts.
+    pub(crate) vertex_ai: VertexAiVariables,
+}
+
+impl CloudVariables {
+    fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let text = |name: &str| variable(name).and_then(|value| value.into_string().ok());
+        let repository = variable("AIP_STORAGE_URI").filter(|value| !value.is_empty());
+        Self {
+            sagemaker: SageMakerVariables {
+                ping_mode: text("SAGEMAKER_TRITON_PING_MODE"),
+                default_model: text("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"),
+                inference_type: text("SAGEMAKER_TRITON_INFERENCE_TYPE"),
+            },
+            vertex_ai: VertexAiVariables {
+                is_prediction: text("AIP_MODE").as_deref() == Some("PREDICTION"),
+                repository: repository.map(PathBuf::from),
+                http_port: text("AIP_HTTP_PORT"),
+                predict_route: text("AIP_PREDICT_ROUTE").unwrap_or_default(),
+                health_route: text("AIP_HEALTH_ROUTE").unwrap_or_default(),
+            },
+        }
+    }
+}
+
 /// A duration as OpenTelemetry writes it: digits, and a unit unless it is milliseconds. Others,
 /// and no time at all, count as if nothing were said.
 fn duration(text: &str) -> Option<Duration> {
@@ -139,6 +169,23 @@ pub(crate) struct VertexAiVariables {
     pub(crate) is_prediction: bool,
     /// `AIP_STORAGE_URI`: the repository of a server that no flag gives one.
     pub(crate) repository: Option<PathBuf>,
+    /// `AIP_HTTP_PORT`: its port, unless a flag gives one.
+    pub(crate) http_port: Option<String>,
+    /// `AIP_PREDICT_ROUTE`: the path of requests. Empty if it is not set, as in Triton.
+    pub(crate) predict_route: String,
+    /// `AIP_HEALTH_ROUTE`: the path of health checks, in the same way.
+    pub(crate) health_route: String,
+}
+
+/// Variables that Triton's container for SageMaker sets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SageMakerVariables {
+    /// `SAGEMAKER_TRITON_PING_MODE`.
+    pub(crate) ping_mode: Option<String>,
+    /// `SAGEMAKER_TRITON_DEFAULT_MODEL_NAME`.
+    pub(crate) default_model: Option<String>,
+    /// `SAGEMAKER_TRITON_INFERENCE_TYPE`.
+    pub(crate) inference_type: Option<String>,
 }
 
 impl Environment {
@@ -187,10 +234,7 @@ impl Environment {
                 .map(|value| value == "1"),
             onnxruntime_library: path("GALATEA_ONNXRUNTIME_LIBRARY"),
             virtual_environment: path("VIRTUAL_ENV"),
-            vertex_ai: VertexAiVariables {
-                is_prediction: text("AIP_MODE").as_deref() == Some("PREDICTION"),
-                repository: path("AIP_STORAGE_URI"),
-            },
+            clouds: CloudVariables::of(&variable),
             span_batches: SpanBatchVariables::of(text),
             collector: CollectorVariables::of(text),
             temporary_folder: path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
@@ -262,6 +306,29 @@ mod tests {
         assert_eq!(environment.onnxruntime_library, Some(PathBuf::from("/a/b.so")));
         assert_eq!(environment.virtual_environment, None);
         assert_eq!(environment.program_folders, [PathBuf::from("/x"), PathBuf::from("/y")]);
+    }
+
+    #[test]
+    fn clouds_have_variables() {
+        let clouds = environment(&[
+            ("AIP_MODE", "PREDICTION"),
+            ("AIP_STORAGE_URI", ""),
+            ("AIP_HTTP_PORT", ""),
+            ("AIP_PREDICT_ROUTE", "/p"),
+            ("SAGEMAKER_TRITON_PING_MODE", "live"),
+        ])
+        .clouds;
+        let VertexAiVariables { is_prediction, repository, http_port, .. } = clouds.vertex_ai;
+        // As in Triton, an empty number is one all the same, and no repository is none.
+        assert_eq!((is_prediction, repository, http_port), (true, None, Some(String::new())));
+        assert_eq!(clouds.vertex_ai.predict_route, "/p");
+        assert_eq!(clouds.vertex_ai.health_route, "");
+        assert_eq!(clouds.sagemaker.ping_mode.as_deref(), Some("live"));
+        assert_eq!(clouds.sagemaker.default_model, None);
+        for mode in ["", "prediction", "TRAINING"] {
+            let clouds = environment(&[("AIP_MODE", mode)]).clouds;
+            assert!(!clouds.vertex_ai.is_prediction, "{mode}");
+        }
     }
 
     #[test]

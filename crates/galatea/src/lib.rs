@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod agents;
+mod archives;
 mod backends;
 mod banner;
 mod c_log;
@@ -22,6 +23,7 @@ mod catalog;
 mod certificates;
 mod check;
 mod children;
+mod cloud_doors;
 mod connections;
 mod console;
 mod definer;
@@ -60,7 +62,7 @@ pub fn program() -> ExitCode {
     let arguments = std::env::args_os().skip(1);
     let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
     let environment = Environment::read();
-    match flags::parse(arguments, &environment.vertex_ai, &environment.span_batches) {
+    match flags::parse(arguments, &environment.clouds.vertex_ai, &environment.span_batches) {
         Ok(Request::Serve(settings)) => {
             for warning in settings.warnings() {
                 print_line(&mut io::stderr(), warning);

@@ -66,6 +66,7 @@ pub(crate) fn run(
     let reserved = ReservedAddress::new();
     let grpc_delays = environment.grpc_delays;
     let collector = environment.collector.clone();
+    let clouds = environment.clouds.clone();
     let server = make::server(make::ServerParts {
         settings: &settings,
         environment,
@@ -101,6 +102,7 @@ pub(crate) fn run(
         server: &server,
         regions: make::regions(&settings),
         grpc_delays,
+        clouds: &clouds,
         tracer: &tracer,
         metrics: exporter.clone(),
         logger: &logger,
@@ -178,7 +180,7 @@ async fn stop(
         return Err(Failure::stop(reason));
     };
     // Not before: what is executed at the timeout must not pass for finished.
-    doors.close_http();
+    doors.close_http().await;
     logger.info("All models are stopped and unloaded");
     if !doors.have_written().await {
         // Every admitted request has its response. A client that doesn't read it, or never

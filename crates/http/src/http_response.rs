@@ -108,8 +108,10 @@ impl Body for ResponseBody {
 pub(crate) struct HttpResponse {
     pub(crate) code: StatusCode,
     pub(crate) content_type: Option<&'static str>,
-    /// The header [`HEADER_LENGTH`].
+    /// The length of the JSON before binary tensors, for the header [`HEADER_LENGTH`].
     pub(crate) header_length: Option<usize>,
+    /// Whether that length is the end of the content type, and not a header of its own.
+    pub(crate) has_length_in_type: bool,
     /// The compression of the body.
     pub(crate) content_encoding: Option<&'static str>,
     /// The header with the accepted compressions.
@@ -154,6 +156,7 @@ impl HttpResponse {
             code,
             content_type,
             header_length: None,
+            has_length_in_type: false,
             content_encoding: None,
             accept_encoding: None,
             load_report: None,
@@ -179,11 +182,16 @@ impl HttpResponse {
             response.extensions_mut().insert(ReasonPhrase::from_static(reason.as_bytes()));
         }
         let headers = response.headers_mut();
-        if let Some(content_type) = self.content_type {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        }
-        if let Some(length) = self.header_length {
-            headers.insert(HEADER_LENGTH, HeaderValue::from(length));
+        match (self.content_type, self.header_length) {
+            (Some(content_type), Some(length)) if self.has_length_in_type => {
+                let value = HeaderValue::try_from(format!("{content_type}{length}"));
+                headers.extend(value.ok().map(|value| (CONTENT_TYPE, value)));
+            }
+            (content_type, length) => {
+                let content_type = content_type.map(HeaderValue::from_static);
+                headers.extend(content_type.map(|value| (CONTENT_TYPE, value)));
+                headers.extend(length.map(|length| (HEADER_LENGTH, HeaderValue::from(length))));
+            }
         }
         if let Some(coding) = self.content_encoding {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding));
@@ -204,8 +212,8 @@ impl HttpResponse {
     }
 }
 
-/// The response to a health check, which has no body.
-pub(crate) fn health(code: StatusCode) -> HttpResponse {
+/// A response without a body, such as that to a health check.
+pub(crate) fn bare(code: StatusCode) -> HttpResponse {
     HttpResponse::new(code, Some(PLAIN), Bytes::new())
 }
 
@@ -291,6 +299,7 @@ pub(crate) fn inference(encoded: EncodedResponse) -> HttpResponse {
         code: StatusCode::OK,
         content_type: Some(if encoded.header_length.is_some() { OCTETS } else { JSON }),
         header_length: encoded.header_length,
+        has_length_in_type: false,
         content_encoding: None,
         accept_encoding: None,
         load_report: None,

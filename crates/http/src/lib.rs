@@ -1,4 +1,5 @@
-//! The HTTP door: KServe v2 over HTTP/1.1, and the metrics endpoint.
+//! The HTTP door: KServe v2 over HTTP/1.1, the metrics endpoint, and the doors whose paths
+//! SageMaker and Vertex AI prescribe.
 //!
 //! It reads requests from connections, decodes them with `galatea-codec`, gives them to an
 //! [`InferenceService`](galatea_infer::InferenceService) and writes the responses.
@@ -15,7 +16,8 @@
 //! bodies have a limit in bytes and in chunks, and buffers grow as bytes arrive, not as
 //! headers announce them. Clients that don't go on with a request lose their connection.
 //!
-//! Start with `server.rs` and `connection.rs`; `api/` has the endpoints.
+//! Start with `server.rs` and `connection.rs`; `api/` has the endpoints, and
+//! `clouds/` those of the clouds, which lead to the same handlers.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -49,8 +51,10 @@
 mod api;
 mod body_drain;
 mod charged_buffer;
+mod clouds;
 mod compression;
 mod connection;
+mod dialect;
 mod endpoint;
 mod event_queue;
 mod event_stream;
@@ -67,7 +71,8 @@ mod route;
 mod server;
 mod single_response;
 
+pub use clouds::{InferenceType, Notices, PathPattern, Ping, SageMakerOptions, VertexAiOptions};
 pub use galatea_door::RunningDoor;
 pub use options::{HttpOptions, LoadReportSource};
 pub use request_log::RequestLog;
-pub use server::{start, start_metrics};
+pub use server::{start, start_metrics, start_sagemaker, start_vertex_ai};

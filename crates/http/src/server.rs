@@ -1,4 +1,4 @@
-//! The doors of this crate: the inference door and the metrics door.
+//! The doors of this crate: for inference, for metrics, and those of the clouds.
 
 use std::io;
 use std::net::TcpListener;
@@ -9,11 +9,13 @@ use galatea_infer::{InferenceService, ServerControl};
 use hyper::server::conn::http1;
 use tokio::runtime::Handle;
 
-use crate::HttpOptions;
 use crate::api::Api;
+use crate::clouds::{SageMaker, VertexAi};
 use crate::connection;
+use crate::dialect::Dialect;
 use crate::endpoint::Endpoint;
 use crate::metrics::Metrics;
+use crate::{HttpOptions, SageMakerOptions, VertexAiOptions};
 
 /// Opens the inference door on `listener`. Connections are handed to the `workers` in
 /// rotation; each is the handle of a runtime with I/O and time that a thread drives.
@@ -30,7 +32,7 @@ pub fn start(
 ) -> io::Result<RunningDoor> {
     let door = Door::with(options.door.clone()).with_tls(options.tls.clone());
     let completions = CompletionQueues::start(workers);
-    let api = Api::new(service, control, completions, &options);
+    let api = Api::new(service, control, completions, &options, Dialect::KServe);
     door.listen(workers, listener, Http1::new(api))
 }
 
@@ -46,6 +48,42 @@ pub fn start_metrics(
     options: DoorOptions,
 ) -> io::Result<RunningDoor> {
     Door::with(options).listen(workers, listener, Http1::new(Metrics::new(render)))
+}
+
+/// Opens the door for SageMaker.
+///
+/// # Errors
+///
+/// As [`start`].
+pub fn start_sagemaker(
+    workers: &[Handle],
+    listener: TcpListener,
+    service: Arc<dyn InferenceService>,
+    control: Arc<dyn ServerControl>,
+    options: SageMakerOptions,
+) -> io::Result<RunningDoor> {
+    let door = Door::with(options.http.door.clone());
+    let completions = CompletionQueues::start(workers);
+    let api = Api::new(service, control, completions, &options.http, Dialect::SageMaker);
+    door.listen(workers, listener, Http1::new(SageMaker::new(api, options)))
+}
+
+/// Opens the door for Vertex AI.
+///
+/// # Errors
+///
+/// As [`start`].
+pub fn start_vertex_ai(
+    workers: &[Handle],
+    listener: TcpListener,
+    service: Arc<dyn InferenceService>,
+    control: Arc<dyn ServerControl>,
+    options: VertexAiOptions,
+) -> io::Result<RunningDoor> {
+    let door = Door::with(options.http.door.clone());
+    let completions = CompletionQueues::start(workers);
+    let api = Api::new(service, control, completions, &options.http, Dialect::VertexAi);
+    door.listen(workers, listener, Http1::new(VertexAi::new(api, options)))
 }
 
 /// What a client gets that speaks HTTP to a door with TLS.

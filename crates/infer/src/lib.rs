@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
+mod archives;
 mod backpressure;
 mod cancel;
 mod classes;
@@ -49,6 +50,7 @@ mod tensor;
 mod trace;
 mod trace_control;
 
+pub use archives::{ArchiveLayout, ModelArchives};
 pub use backpressure::{Backpressure, CongestionPoint, ResumeHook};
 pub use cancel::CancelToken;
 pub use classes::{ClassLabels, ClassesCell, ModelClasses};

@@ -26,6 +26,7 @@
 //! # Ok::<(), galatea_infer::Status>(())
 //! ```
 
+mod archive;
 mod base64;
 mod bounds;
 mod decode;
@@ -54,6 +55,9 @@ mod trace;
 mod tests;
 
 pub use crate::numbers::parse_version;
+pub use archive::{
+    ArchivePath, ArchiveRequest, ListedArchive, UrlError, encode_archive, encode_archives,
+};
 pub use bounds::DecodeBounds;
 pub use decode::{TargetModel, decode_infer};
 pub use documents::{
@@ -62,7 +66,7 @@ pub use documents::{
 pub use encode::{EncodedResponse, encode_infer_response};
 pub use errors::{body_too_large, check_stream_end, inflated_body_too_large, nothing_to_inflate};
 pub use generate::{GenerateForm, decode_generate, encode_generate, encode_generate_error};
-pub use header::parse_header_length;
+pub use header::{parse_header_length, parse_length_in_type};
 pub use load_report::{LoadReport, LoadReportFormat};
 pub use log::{decode_log_request, encode_log_settings};
 pub use output::{OutputEncoding, OutputForm};

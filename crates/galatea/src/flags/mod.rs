@@ -7,7 +7,9 @@
 
 mod backend;
 mod cache;
+mod clouds;
 mod connections;
+mod deprecated;
 mod grpc;
 mod grpc_connections;
 mod http;
@@ -15,6 +17,7 @@ mod logging;
 mod memory;
 mod metrics;
 mod parse;
+mod ports;
 mod rate_limiter;
 mod repository;
 mod server;
@@ -22,7 +25,6 @@ mod settings;
 mod shared_memory;
 pub(crate) mod tls;
 mod tracing;
-mod unsupported;
 mod usage;
 mod value;
 
@@ -67,13 +69,15 @@ const GROUPS: [Group; 15] = [
     tracing::GROUP,
     cache::GROUP,
     rate_limiter::RATE_LIMITER,
-    unsupported::CLOUD_ENDPOINTS,
-    unsupported::DEPRECATED,
+    clouds::GROUP,
+    deprecated::GROUP,
 ];
 
 fn flags() -> impl Iterator<Item = &'static Flag> {
     GROUPS.iter().flat_map(|group| group.flags)
 }
 
+#[cfg(test)]
+mod cloud_tests;
 #[cfg(test)]
 mod tests;

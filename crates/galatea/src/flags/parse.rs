@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use galatea_engine::ControlMode;
 
-use super::{Flag, HelpForm, Settings, flags, value::Refusal};
+use super::value::{self, Refusal};
+use super::{Flag, HelpForm, Settings, flags, ports};
 use crate::check::ReportFormat;
 use crate::environment::{SpanBatchVariables, VertexAiVariables};
 
@@ -70,7 +71,14 @@ pub(crate) fn parse(
         return parse_export(arguments);
     }
     let mut surplus = Vec::new();
-    let request = read(Settings::under(variables), arguments, &mut surplus)?;
+    let mut settings = Settings::under(variables);
+    if let Some(text) = &variables.http_port {
+        // As in Triton, it is read whether or not Vertex AI is served.
+        let port = value::port(&mut settings, "vertex-ai-port", text);
+        settings.clouds.vertex_ai.port =
+            port.map_err(|Refusal(reason)| UsageError::Malformed(reason))?;
+    }
+    let request = read(settings, arguments, &mut surplus)?;
     let Request::Serve(mut settings) = request else { return Ok(request) };
     settings.trace.resolve(span_batches).map_err(|(option, reason)| {
         UsageError::Malformed(format!("Bad option: \"{option}\".\n{reason}"))
@@ -192,20 +200,13 @@ fn value_for(
 
 /// Checks that need all flags.
 fn check(settings: &Settings) -> Result<(), UsageError> {
-    if settings.vertex_ai {
-        return Err(UsageError::Malformed(String::from(
-            "Error: AIP_MODE=PREDICTION in the environment turns the Vertex AI endpoint on, which \
-             is not supported yet.\nUnset AIP_MODE to serve HTTP and gRPC, or give \
-             '--allow-vertex-ai=false' with '--allow-http=true' or '--allow-grpc=true'.",
-        )));
-    }
     if !settings.startup_models.is_empty() && settings.control_mode != ControlMode::Explicit {
         return Err(UsageError::Malformed(String::from(
             "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as \
              well.",
         )));
     }
-    settings.check_ports().map_err(UsageError::Malformed)?;
+    ports::check(settings).map_err(UsageError::Malformed)?;
     check_rejected(settings)
 }
 

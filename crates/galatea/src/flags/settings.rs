@@ -29,8 +29,6 @@ pub(crate) struct Settings {
     pub(crate) exit_on_error: bool,
     /// Whether the server is ready only if all of its models are.
     pub(crate) strict_readiness: bool,
-    /// Whether the endpoint for Vertex AI is asked for.
-    pub(crate) vertex_ai: bool,
     /// The model repositories.
     pub(crate) model_repositories: Vec<PathBuf>,
     /// Whether backends may fill in what a configuration leaves out.
@@ -96,6 +94,8 @@ pub(crate) struct Settings {
     pub(crate) connections: ConnectionSettings,
     /// The metrics endpoint; an empty address is the HTTP endpoint's.
     pub(crate) metrics: DoorSettings,
+    /// The endpoints for clouds.
+    pub(crate) clouds: CloudSettings,
     /// What the metrics show.
     pub(crate) metrics_options: MetricsOptions,
     /// Where the libraries of backends are.
@@ -129,6 +129,43 @@ pub(crate) struct DoorSettings {
     pub(crate) reuse_port: bool,
     /// Whether and how it is encrypted.
     pub(crate) tls: TlsSettings,
+}
+
+impl DoorSettings {
+    fn new(allow: bool, address: &str, port: u16) -> Self {
+        let (address, tls) = (address.to_owned(), TlsSettings::default());
+        Self { allow, address, port, reuse_port: false, tls }
+    }
+}
+
+/// The endpoints whose paths clouds prescribe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CloudSettings {
+    /// SageMaker's.
+    pub(crate) sagemaker: DoorSettings,
+    /// The first and the last port for other endpoints at the address of SageMaker's.
+    pub(crate) sagemaker_safe_ports: Option<(i32, i32)>,
+    /// How many of the threads serve SageMaker.
+    pub(crate) sagemaker_threads: usize,
+    /// Vertex AI's.
+    pub(crate) vertex_ai: DoorSettings,
+    /// How many of the threads serve Vertex AI.
+    pub(crate) vertex_ai_threads: usize,
+    /// The model of requests that name none; empty for the only one.
+    pub(crate) vertex_ai_default_model: String,
+}
+
+impl Default for CloudSettings {
+    fn default() -> Self {
+        Self {
+            sagemaker: DoorSettings::new(false, "0.0.0.0", 8080),
+            sagemaker_safe_ports: None,
+            sagemaker_threads: 8,
+            vertex_ai: DoorSettings::new(false, "0.0.0.0", 8080),
+            vertex_ai_threads: 8,
+            vertex_ai_default_model: String::new(),
+        }
+    }
 }
 
 /// The response cache.
@@ -173,19 +210,12 @@ impl fmt::Display for BackendSetting {
 
 impl Default for Settings {
     fn default() -> Self {
-        let door = |address: &str, port| DoorSettings {
-            allow: true,
-            address: address.to_owned(),
-            port,
-            reuse_port: false,
-            tls: TlsSettings::default(),
-        };
+        let door = |address: &str, port| DoorSettings::new(true, address, port);
         Self {
             id: String::from("triton"),
             exit_timeout_secs: 30,
             exit_on_error: true,
             strict_readiness: true,
-            vertex_ai: false,
             model_repositories: Vec::new(),
             auto_complete_config: true,
             model_config_name: None,
@@ -218,6 +248,7 @@ impl Default for Settings {
             grpc_keepalive: KeepaliveOptions::default(),
             connections: ConnectionSettings::default(),
             metrics: door("", 8002),
+            clouds: CloudSettings::default(),
             metrics_options: MetricsOptions::default(),
             backend_directory: PathBuf::from("/opt/tritonserver/backends"),
             repoagent_directory: PathBuf::from("/opt/tritonserver/repoagents"),
@@ -236,7 +267,7 @@ impl Settings {
     pub(super) fn under(variables: &VertexAiVariables) -> Self {
         let mut settings = Self::default();
         if variables.is_prediction {
-            settings.vertex_ai = true;
+            settings.clouds.vertex_ai.allow = true;
             settings.http.allow = false;
             settings.grpc.allow = false;
         }
@@ -299,28 +330,5 @@ impl Settings {
     /// The address of the metrics endpoint.
     pub(crate) fn metrics_address(&self) -> &str {
         if self.metrics.address.is_empty() { &self.http.address } else { &self.metrics.address }
-    }
-
-    /// Two endpoints can't share an address and a port; they are compared as
-    /// they are written. Port 0 is a different port for each.
-    pub(super) fn check_ports(&self) -> Result<(), String> {
-        let doors = [
-            ("HTTP", &self.http, self.http.address.as_str()),
-            ("GRPC", &self.grpc, self.grpc.address.as_str()),
-            ("metrics", &self.metrics, self.metrics_address()),
-        ];
-        for (index, (name, door, address)) in doors.iter().enumerate() {
-            for (other_name, other, other_address) in doors.iter().skip(index + 1) {
-                let same = (address, door.port) == (other_address, other.port);
-                if door.allow && other.allow && door.port != 0 && same {
-                    return Err(format!(
-                        "The server cannot listen to {name} requests and {other_name} requests \
-                         at the same address and port {address}:{}",
-                        door.port
-                    ));
-                }
-            }
-        }
-        Ok(())
     }
 }

@@ -134,34 +134,6 @@ fn a_flag_changes_its_setting_alone() {
 }
 
 #[test]
-fn vertex_ai_changes_defaults_and_is_refused() {
-    let parse_under = |repository: Option<&str>, is_prediction, arguments: &[&str]| {
-        let repository = repository.map(std::path::PathBuf::from);
-        let variables = VertexAiVariables { is_prediction, repository };
-        match parse(
-            arguments.iter().map(|argument| (*argument).to_owned()),
-            &variables,
-            &SpanBatchVariables::default(),
-        ) {
-            Ok(Request::Serve(settings)) => Ok(*settings),
-            Ok(other) => panic!("{arguments:?}: {other:?}"),
-            Err(error) => Err(error.to_string()),
-        }
-    };
-    let refusal = parse_under(None, true, &["--allow-http=true"]).unwrap_err();
-    assert!(refusal.starts_with("Error: AIP_MODE=PREDICTION"), "{refusal}");
-    let off = parse_under(None, true, &["--allow-vertex-ai=false", "--allow-grpc=1"]).unwrap();
-    assert_eq!((off.http.allow, off.grpc.allow, off.metrics.allow), (false, true, true));
-    let of = |settings: Settings| settings.model_repositories;
-    assert_eq!(
-        of(parse_under(Some("/r"), false, &[]).unwrap()),
-        ["/r"].map(std::path::PathBuf::from)
-    );
-    let given = parse_under(Some("/r"), false, &["--model-repository=/m"]).unwrap();
-    assert_eq!(of(given), ["/m"].map(std::path::PathBuf::from));
-}
-
-#[test]
 fn flags_of_an_endpoint_change_that_endpoint() {
     let settings = settings(&[
         "--allow-http=false",
@@ -288,16 +260,6 @@ fn restrictions_are_collected_and_checked() {
 }
 
 #[test]
-fn an_unsupported_flag_is_refused_by_name() {
-    for arguments in ["--allow-sagemaker=true", "--allow-vertex-ai=true"] {
-        let message = error(&[arguments]);
-        let name = arguments.split('=').next().unwrap();
-        assert!(message.starts_with(&format!("Bad option: \"{name}\".\n")), "{message}");
-        assert!(message.contains("not supported yet"), "{message}");
-    }
-}
-
-#[test]
 fn a_value_that_leaves_a_missing_feature_off_is_accepted() {
     for arguments in [
         "--model-control-mode=NONE",
@@ -311,7 +273,7 @@ fn a_value_that_leaves_a_missing_feature_off_is_accepted() {
 }
 
 /// Flags that are taken and change nothing.
-const WITHOUT_EFFECT: [&str; 16] = [
+const WITHOUT_EFFECT: [&str; 10] = [
     "--enable-peer-access=false",
     "--grpc-infer-thread-count=16",
     "--grpc-infer-allocation-pool-size=64",
@@ -322,12 +284,6 @@ const WITHOUT_EFFECT: [&str; 16] = [
     "--min-supported-compute-capability=7.5",
     "--buffer-manager-thread-count=4",
     "--model-load-gpu-limit=0:0.5",
-    "--sagemaker-port=1",
-    "--sagemaker-safe-port-range=1-2",
-    "--sagemaker-thread-count=1",
-    "--vertex-ai-port=1",
-    "--vertex-ai-thread-count=1",
-    "--vertex-ai-default-model=x",
 ];
 
 #[test]

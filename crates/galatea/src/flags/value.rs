@@ -1,6 +1,5 @@
 //! Reads the values of flags.
 
-use std::fmt::Display;
 use std::str::FromStr;
 
 use galatea_codec::forward::HeaderForward;
@@ -11,13 +10,6 @@ use super::Settings;
 /// Why a flag's value is refused; the caller adds the flag's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal(pub(super) String);
-
-impl Refusal {
-    /// The value asks for something that this server can't do yet.
-    pub(super) fn unsupported(what: impl Display) -> Self {
-        Self(format!("{what} is not supported yet"))
-    }
-}
 
 /// `true`, `on` or `1`; `false`, `off` or `0`; in any case.
 pub(super) fn boolean(value: &str) -> Result<bool, Refusal> {
@@ -151,11 +143,6 @@ pub(super) fn restriction(
             ),
         })
     })
-}
-
-/// Takes a boolean that must be false, because `what` isn't there.
-pub(super) fn must_be_false(value: &str, what: &str) -> Result<(), Refusal> {
-    if boolean(value)? { Err(Refusal::unsupported(what)) } else { Ok(()) }
 }
 
 #[cfg(test)]

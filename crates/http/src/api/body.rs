@@ -8,7 +8,6 @@ use galatea_stdx::len64;
 use hyper::StatusCode;
 
 use super::Api;
-use super::inference::header_length;
 use crate::compression::BodyCoding;
 use crate::endpoint::Disconnected;
 use crate::http_response::{self, HttpResponse};
@@ -75,7 +74,7 @@ impl Api {
             )),
             BodyError::Exhausted(exhausted) => Ok(http_response::failure(&exhausted.into())),
             // Compressed data of this length inflate to more than the limit.
-            BodyError::TooLarge { .. } if BodyCoding::of(head) == BodyCoding::Compressed => {
+            BodyError::TooLarge { .. } if self.dialect.coding(head) == BodyCoding::Compressed => {
                 Ok(http_response::failure(&inflated_body_too_large(&self.limits)))
             }
             BodyError::TooLarge { length } => {
@@ -94,7 +93,8 @@ impl Api {
 
     /// The mistake of a request whose body of at least `length` bytes isn't read.
     fn too_large(&self, head: &RequestHead<'_>, length: u64) -> Status {
-        match header_length(head, usize::try_from(length).unwrap_or(usize::MAX)) {
+        let length_max = usize::try_from(length).unwrap_or(usize::MAX);
+        match self.dialect.json_length(head, length_max) {
             Ok(0) => body_too_large(length, true, &self.limits),
             Ok(json_length) => body_too_large(len64(json_length), false, &self.limits),
             Err(status) => status,

@@ -14,6 +14,7 @@ use hyper::header::HeaderValue;
 
 use super::Api;
 use super::trace::{Arrival, Received};
+use crate::compression::BodyCoding;
 use crate::endpoint::Disconnected;
 use crate::event_stream::{Beginning, Collected, EventStream};
 use crate::guard::guarded;
@@ -96,7 +97,7 @@ impl Api {
         let version = parse_version(model.version)?;
         let config = self.control.config_for_inference(pass, model.name, version)?;
         let trace = body.received.and_then(|received| received.begin_trace(pass, head, model.name));
-        if head.encoding.is_some_and(|coding| coding != b"identity") {
+        if self.dialect.coding(head) != BodyCoding::Identity {
             return Err(Status::invalid_argument(
                 "Unsupported content-encoding, only 'identity' is supported.",
             ));

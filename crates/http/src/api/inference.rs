@@ -7,7 +7,7 @@ use galatea_codec::compression::StreamEnd;
 use galatea_codec::forward::{ValueForm, forward};
 use galatea_codec::http::{
     DecodeBounds, OutputEncoding, TargetModel, check_stream_end, decode_infer, decode_raw_infer,
-    encode_infer_response, parse_header_length, parse_version,
+    encode_infer_response, parse_version,
 };
 use galatea_gate::ledger::Account;
 use galatea_infer::{
@@ -78,13 +78,13 @@ impl Api {
         account: &Arc<Account>,
         target: TracedTarget,
     ) -> HttpResponse {
-        let inflated = match BodyCoding::of(head) {
+        let inflated = match self.dialect.coding(head) {
             BodyCoding::Identity => Ok(InflatedBody { bytes, end: StreamEnd::Complete }),
             BodyCoding::Compressed => self.compression.inflate(bytes, &self.limits, account).await,
             BodyCoding::Unknown => return http_response::unsupported_encoding(),
         };
         let measured = inflated.and_then(|body| {
-            let header_length = header_length(head, body.bytes.len())?;
+            let header_length = self.dialect.json_length(head, body.bytes.len())?;
             Ok((body, header_length))
         });
         let (body, header_length) = match measured {
@@ -119,8 +119,10 @@ impl Api {
         };
         let encoded = guarded(move || encode_infer_response(&result, &encoding, account));
         let response = match encoded.map(http_response::inference) {
-            Ok(response) => self.compression.deflate(head, response, account).await,
-            Err(status) => Err(status),
+            Ok(response) if self.dialect.compresses() => {
+                self.compression.deflate(head, response, account).await
+            }
+            encoded => encoded.map(|response| self.dialect.inference(response)),
         };
         let plain = |status| http_response::plain(http_response::failure(&status));
         response.unwrap_or_else(plain)
@@ -148,9 +150,11 @@ impl Api {
     fn infer_bytes_max(&self, head: &RequestHead<'_>) -> u64 {
         let limit = self.limits.input_bytes_max;
         // What the header says beside the body's length is known before the body is read.
-        let has_tensors = BodyCoding::of(head) == BodyCoding::Identity
-            && head.header_length.is_some()
-            && header_length(head, usize::MAX)
+        let has_tensors = self.dialect.coding(head) == BodyCoding::Identity
+            && self.dialect.tells_json_length(head)
+            && self
+                .dialect
+                .json_length(head, usize::MAX)
                 .is_ok_and(|length| (1..=limit).contains(&len64(length)));
         if has_tensors { u64::MAX } else { limit }
     }
@@ -196,22 +200,4 @@ impl Api {
         self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(StartedInference { encoding, result, cancel, trace: door_trace })
     }
-}
-
-/// The length of the JSON at the start of a body of this length.
-pub(super) fn header_length(head: &RequestHead<'_>, body_length: usize) -> Result<usize, Status> {
-    match (head.header_length, head.second_header_length) {
-        (Some(first), Some(second)) => Err(two_header_lengths(first, second)),
-        (Some(value), None) => parse_header_length(value, body_length),
-        (None, _) => Ok(body_length),
-    }
-}
-
-/// The error for different lengths of the JSON. Triton reads the first.
-fn two_header_lengths(first: &[u8], second: &[u8]) -> Status {
-    Status::invalid_argument(format!(
-        "Unable to parse Inference-Header-Content-Length, got two values: {} and {}",
-        String::from_utf8_lossy(first),
-        String::from_utf8_lossy(second)
-    ))
 }

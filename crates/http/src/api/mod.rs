@@ -1,38 +1,37 @@
 //! The endpoints of the inference door.
 
 mod body;
+mod description;
 mod document;
 mod generate;
+mod health;
 mod inference;
+mod logging;
 mod regions;
+mod repository;
 mod trace;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_codec::forward::HeaderForward;
-use galatea_codec::http::{
-    IndexRequest, UnloadRequest, decode_load_request, decode_log_request, encode_log_settings,
-    encode_model_metadata, encode_repository_index, encode_server_metadata, encode_statistics,
-    parse_version,
-};
 use galatea_door::{BlockingPermits, CompletionQueues, Renderer, RepositoryPermits};
-use galatea_gate::access::{Admission, Gate};
+use galatea_gate::access::{Admission, Category, Gate, Refusal};
 use galatea_gate::ledger::{Account, Ledger};
 use galatea_gate::limits::Limits;
 use galatea_infer::{
-    InferenceService, LogControl, LogUpdate, Pass, RegionControl, ServerControl, Status,
-    TraceControl, api,
+    InferenceService, LogControl, RegionControl, ServerControl, Status, TraceControl,
 };
 use hyper::{Method, StatusCode};
 
 use self::document::Document;
-use self::generate::NamedModel;
+pub(crate) use self::generate::NamedModel;
 use self::regions::RegionRequest;
 use crate::body_drain::BodyDrain;
 use crate::compression::Compression;
+use crate::dialect::Dialect;
 use crate::endpoint::{Disconnected, Endpoint};
-use crate::guard::{exiting, failed, guarded};
+use crate::guard::{exiting, guarded};
 use crate::http_response::{self, HttpResponse};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
@@ -40,7 +39,7 @@ use crate::route::{ModelAction, Route};
 use crate::single_response::InferenceResult;
 use crate::{HttpOptions, LoadReportSource, RequestLog};
 
-/// The endpoint of the inference door.
+/// The endpoint of the inference door, and what other doors with other paths use of it.
 pub(crate) struct Api {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
@@ -53,7 +52,7 @@ pub(crate) struct Api {
     documents: Renderer<Document, Result<Bytes, Status>>,
     /// For readiness checks that call a backend.
     blocking_permits: BlockingPermits,
-    repository_permits: RepositoryPermits,
+    pub(crate) repository_permits: RepositoryPermits,
     body_drain: BodyDrain,
     compression: Compression,
     log: Option<Arc<dyn LogControl>>,
@@ -61,6 +60,7 @@ pub(crate) struct Api {
     pub(crate) load_report: Option<LoadReportSource>,
     pub(crate) regions: Arc<dyn RegionControl>,
     pub(crate) tracing: Option<Arc<dyn TraceControl>>,
+    pub(crate) dialect: Dialect,
 }
 
 impl Endpoint for Api {
@@ -70,10 +70,7 @@ impl Endpoint for Api {
         body: &mut B,
     ) -> Result<HttpResponse, Disconnected> {
         let response = self.route(head, body).await?;
-        if let Some(log) = &self.request_log {
-            log.record(head, &response);
-        }
-        self.body_drain.drain_rest(head, &response, body).await;
+        self.finish(head, &response, body).await;
         Ok(response)
     }
 
@@ -98,6 +95,7 @@ impl Api {
         control: Arc<dyn ServerControl>,
         completions: CompletionQueues<InferenceResult>,
         options: &HttpOptions,
+        dialect: Dialect,
     ) -> Self {
         let limits = options.limits();
         let drain_bytes_max = limits.input_bytes_max.saturating_mul(4);
@@ -123,7 +121,30 @@ impl Api {
             load_report: options.load_report.clone(),
             regions: options.regions.clone(),
             tracing: options.tracing.clone(),
+            dialect,
         }
+    }
+
+    /// Ends a request before its response is sent.
+    pub(crate) async fn finish<B: RequestBody>(
+        &self,
+        head: &RequestHead<'_>,
+        response: &HttpResponse,
+        body: &mut B,
+    ) {
+        if let Some(log) = &self.request_log {
+            log.record(head, response);
+        }
+        self.body_drain.drain_rest(head, response, body).await;
+    }
+
+    /// Asks the gate for an admission to a category of APIs.
+    pub(crate) fn admit(
+        &self,
+        category: Category,
+        head: &RequestHead<'_>,
+    ) -> Result<Admission, Refusal<'_>> {
+        self.gate.admit(category, |name| head.header(name))
     }
 
     /// Finds the endpoint of the request and has it respond.
@@ -138,11 +159,23 @@ impl Api {
                 "Not Found",
             )));
         };
-        let admission = match self.gate.admit(route.category(), |name| head.header(name)) {
+        self.serve(route, &head.method, head, body).await
+    }
+
+    /// Responds at an endpoint, if the gate and the method allow it. The method is that of the
+    /// endpoint, which may differ from the one in the head.
+    pub(crate) async fn serve<B: RequestBody>(
+        &self,
+        route: Route<'_>,
+        method: &Method,
+        head: &RequestHead<'_>,
+        body: &mut B,
+    ) -> Result<HttpResponse, Disconnected> {
+        let admission = match self.admit(route.category(), head) {
             Ok(admission) => admission,
             Err(refusal) => return Ok(http_response::restricted(refusal)),
         };
-        if !route.allows(&head.method) {
+        if !route.allows(method) {
             return Ok(wrong_method(&route));
         }
         match route {
@@ -195,223 +228,6 @@ impl Api {
         }
     }
 
-    /// Responds to a request that needs no body and does not wait.
-    fn render(&self, admission: Admission, route: &Route<'_>) -> Result<HttpResponse, Status> {
-        match *route {
-            Route::Live => Ok(health(self.control.live(admission.pass()?))),
-            Route::ServerMetadata => {
-                let metadata = self.control.server_metadata(admission.pass()?);
-                Ok(http_response::json(encode_server_metadata(&metadata)))
-            }
-            Route::Model { name, version, action } => {
-                self.render_model(admission, name, parse_version(version)?, action)
-            }
-            Route::Ready | Route::AllStatistics | Route::Logging | Route::TraceSetting { .. } => {
-                Err(Status::internal("a question was taken for another"))
-            }
-            Route::RepositoryIndex { .. }
-            | Route::Load { .. }
-            | Route::Unload { .. }
-            | Route::SharedMemory { .. } => {
-                Err(Status::internal("a request with a body was taken for another"))
-            }
-        }
-    }
-
-    /// Changes the log, if the method is POST, and says what it is set to.
-    async fn logging<B: RequestBody>(
-        &self,
-        admission: Admission,
-        head: &RequestHead<'_>,
-        body: &mut B,
-    ) -> Result<HttpResponse, Disconnected> {
-        let changes = if head.method == Method::POST {
-            match self.read_body(head, body, self.limits.input_bytes_max).await? {
-                Ok(body) => Some(body),
-                Err(refusal) => return Ok(refusal),
-            }
-        } else {
-            None
-        };
-        Ok(or_error(guarded(|| {
-            let update = match changes {
-                Some(body) => decode_log_request(&body, &self.limits)?,
-                None => LogUpdate::default(),
-            };
-            let settings = update.apply(self.log.as_deref(), admission.pass()?)?;
-            Ok(http_response::json(encode_log_settings(&settings)))
-        })))
-    }
-
-    async fn scheduler(
-        &self,
-        admission: Admission,
-        name: &str,
-        version: &str,
-    ) -> Result<HttpResponse, Status> {
-        let (pass, version) = (admission.pass()?, parse_version(version)?);
-        self.render_document(Document::Scheduler { pass, model: name.to_owned(), version }).await
-    }
-
-    async fn all_statistics(&self, admission: Admission) -> Result<HttpResponse, Status> {
-        self.render_document(Document::Statistics { pass: admission.pass()? }).await
-    }
-
-    async fn render_document(&self, document: Document) -> Result<HttpResponse, Status> {
-        let rendered = self.documents.render(document).await;
-        rendered.unwrap_or_else(|| Err(failed())).map(http_response::json)
-    }
-
-    async fn ready(&self, admission: Admission) -> Result<HttpResponse, Status> {
-        let pass = admission.pass()?;
-        self.check_readiness(pass, None, move |control| control.ready(pass)).await.map(health)
-    }
-
-    async fn model_ready(
-        &self,
-        admission: Admission,
-        name: &str,
-        version: &str,
-    ) -> Result<HttpResponse, Status> {
-        let (pass, version) = (admission.pass()?, parse_version(version)?);
-        let owned = name.to_owned();
-        let is_ready =
-            move |control: &dyn ServerControl| control.model_ready(pass, &owned, version);
-        if self.check_readiness(pass, Some((name, version)), is_ready).await? {
-            return Ok(http_response::health(StatusCode::OK));
-        }
-        Err(Status::invalid_argument("Model version not ready"))
-    }
-
-    /// Checks whether the server or a model is ready: on this thread, unless that calls a
-    /// backend, which may block.
-    async fn check_readiness(
-        &self,
-        pass: Pass<api::Health>,
-        model: Option<(&str, Option<i64>)>,
-        is_ready: impl FnOnce(&dyn ServerControl) -> Result<bool, Status> + Send + 'static,
-    ) -> Result<bool, Status> {
-        if !guarded(|| Ok(self.control.readiness_may_block(pass, model)))? {
-            return guarded(|| is_ready(&*self.control));
-        }
-        let permit = self.blocking_permits.acquire().await;
-        self.run_blocking(move |control| {
-            let _permit = permit;
-            is_ready(control)
-        })
-        .await
-    }
-
-    fn render_model(
-        &self,
-        admission: Admission,
-        name: &str,
-        version: Option<i64>,
-        action: ModelAction,
-    ) -> Result<HttpResponse, Status> {
-        match action {
-            ModelAction::Metadata => {
-                let metadata = self.control.model_metadata(admission.pass()?, name, version)?;
-                Ok(http_response::json(encode_model_metadata(&metadata)))
-            }
-            ModelAction::Config => {
-                let config = self.control.model_config(admission.pass()?, name, version)?;
-                Ok(http_response::json(config.json.clone()))
-            }
-            ModelAction::Statistics => {
-                let statistics = self.control.statistics(admission.pass()?, Some(name), version)?;
-                Ok(http_response::json(encode_statistics(&statistics)))
-            }
-            ModelAction::Ready
-            | ModelAction::Scheduler
-            | ModelAction::Infer
-            | ModelAction::Generate
-            | ModelAction::GenerateStream => {
-                Err(Status::internal("a model's request was taken for another"))
-            }
-        }
-    }
-
-    async fn repository(
-        &self,
-        admission: Admission,
-        route: Route<'_>,
-        body: Bytes,
-    ) -> Result<HttpResponse, Status> {
-        let pass = admission.pass()?;
-        match route {
-            // As in Triton, the index of any repository is that of all.
-            Route::RepositoryIndex { .. } => {
-                let request = guarded(|| IndexRequest::decode(&body, &self.limits))?;
-                self.index(pass, request.only_ready).await
-            }
-            Route::Load { repository, model } => {
-                let parameters = guarded(|| {
-                    refuse_repository_name(repository)?;
-                    decode_load_request(&body, &self.limits)
-                })?;
-                self.change_model(&self.repository_permits.loads, model, move |control, model| {
-                    control.load_model(pass, model, parameters)
-                })
-                .await
-            }
-            Route::Unload { repository, model } => {
-                let request = guarded(|| {
-                    refuse_repository_name(repository)?;
-                    UnloadRequest::decode(&body, &self.limits)
-                })?;
-                let dependents = request.unload_dependents;
-                self.change_model(&self.repository_permits.unloads, model, move |control, model| {
-                    control.unload_model(pass, model, dependents)
-                })
-                .await
-            }
-            Route::Live
-            | Route::Ready
-            | Route::ServerMetadata
-            | Route::Model { .. }
-            | Route::AllStatistics
-            | Route::SharedMemory { .. }
-            | Route::Logging
-            | Route::TraceSetting { .. } => {
-                Err(Status::internal("a request was taken for one to the repository"))
-            }
-        }
-    }
-
-    /// Loads or unloads a model, on a thread that may block.
-    async fn change_model(
-        &self,
-        permits: &BlockingPermits,
-        model: &str,
-        change: impl FnOnce(&dyn ServerControl, &str) -> Result<(), Status> + Send + 'static,
-    ) -> Result<HttpResponse, Status> {
-        let model = model.to_owned();
-        let permit = permits.acquire().await;
-        self.run_blocking(move |control| {
-            let _permit = permit;
-            change(control, &model)
-        })
-        .await?;
-        Ok(http_response::done())
-    }
-
-    /// The repository index. Reading the repositories may block.
-    async fn index(
-        &self,
-        pass: Pass<api::ModelRepository>,
-        only_ready: bool,
-    ) -> Result<HttpResponse, Status> {
-        let permit = self.repository_permits.indexes.acquire().await;
-        let index = self
-            .run_blocking(move |control| {
-                let _permit = permit;
-                control.repository_index(pass, only_ready)
-            })
-            .await?;
-        Ok(http_response::json(encode_repository_index(&index)))
-    }
-
     /// Runs `work` on a thread that may block.
     pub(crate) async fn run_blocking<T: Send + 'static>(
         &self,
@@ -451,16 +267,5 @@ fn wrong_method(route: &Route<'_>) -> HttpResponse {
         | Route::SharedMemory { .. }
         | Route::Logging
         | Route::TraceSetting { .. } => refusal,
-    }
-}
-
-fn health(good: bool) -> HttpResponse {
-    http_response::health(if good { StatusCode::OK } else { StatusCode::BAD_REQUEST })
-}
-
-fn refuse_repository_name(repository: Option<&str>) -> Result<(), Status> {
-    match repository {
-        None => Ok(()),
-        Some(_) => Err(Status::unsupported("'repository_name' specification is not supported")),
     }
 }

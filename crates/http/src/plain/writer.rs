@@ -77,11 +77,19 @@ impl ResponseWriter {
         } else {
             push(&["HTTP/1.1 ", response.code.as_str(), " ", reason(response.code), "\r\n"]);
         }
-        if let Some(content_type) = response.content_type {
-            push(&["Content-Type: ", content_type, "\r\n"]);
-        }
-        if let Some(length) = response.header_length {
-            push(&["Inference-Header-Content-Length: ", digits.format(length), "\r\n"]);
+        match (response.content_type, response.header_length) {
+            (Some(content_type), Some(length)) if response.has_length_in_type => {
+                push(&["Content-Type: ", content_type, digits.format(length), "\r\n"]);
+            }
+            (content_type, length) => {
+                if let Some(content_type) = content_type {
+                    push(&["Content-Type: ", content_type, "\r\n"]);
+                }
+                if let Some(length) = length {
+                    let length = digits.format(length);
+                    push(&["Inference-Header-Content-Length: ", length, "\r\n"]);
+                }
+            }
         }
         if let Some(coding) = response.content_encoding {
             push(&["Content-Encoding: ", coding, "\r\n"]);

@@ -4,6 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod bodies;
+mod cloud_harness;
+mod cloud_rules;
+mod clouds;
 mod compression;
 mod endpoints;
 mod generate;

@@ -1,0 +1,80 @@
+//! The archives of models that SageMaker puts on the disk.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use galatea_gate::limits::Limits;
+use galatea_infer::{ArchiveLayout, ModelArchives, Pass, api};
+
+/// The name of a model's configuration.
+const CONFIGURATION: &str = "config.pbtxt";
+
+/// Reads the layout of archives. Their paths were checked before.
+#[derive(Debug)]
+pub(crate) struct DiskArchives;
+
+impl ModelArchives for DiskArchives {
+    fn layout(&self, _: Pass<api::ModelRepository>, path: &str) -> ArchiveLayout {
+        layout(Path::new(path))
+    }
+}
+
+/// As in Triton, an archive with a configuration is a model. Otherwise its ensemble is the
+/// model that is meant, or the last of the others. They are taken by their names, because the
+/// order of a directory's entries is by chance.
+fn layout(archive: &Path) -> ArchiveLayout {
+    if archive.join(CONFIGURATION).exists() {
+        return ArchiveLayout::Model;
+    }
+    let Ok(entries) = std::fs::read_dir(archive) else {
+        return ArchiveLayout::Repository(String::new());
+    };
+    let is_directory =
+        |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let entries = entries.filter_map(Result::ok).filter(is_directory);
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    let is_ensemble = |name: &&String| is_ensemble(&archive.join(name).join(CONFIGURATION));
+    let ensemble = names.iter().rfind(is_ensemble).cloned();
+    ArchiveLayout::Repository(ensemble.or_else(|| names.pop()).unwrap_or_default())
+}
+
+/// Whether a configuration has the platform of ensembles, in Triton's spelling.
+fn is_ensemble(path: &Path) -> bool {
+    // A pipe would be waited for.
+    if !path.is_file() {
+        return false;
+    }
+    let limit = u64::try_from(Limits::CONFIG_TEXT_BYTES_MAX).unwrap_or(u64::MAX);
+    let mut text = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(limit).read_to_end(&mut text));
+    read.is_ok() && names_ensemble(&String::from_utf8_lossy(&text))
+}
+
+fn names_ensemble(config: &str) -> bool {
+    let mut values = config.split("platform:").skip(1);
+    values.any(|value| value.trim_ascii_start().starts_with("\"ensemble\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ensembles_are_known_by_their_platform() {
+        for config in [
+            "platform: \"ensemble\"",
+            "name: \"a\"\nplatform:\"ensemble\"",
+            "platform: \"x\" platform:\n\t \"ensemble\"",
+        ] {
+            assert!(names_ensemble(config), "{config}");
+        }
+        for config in
+            ["", "platform: 'ensemble'", "platform : \"ensemble\"", "platform: \"ensembles"]
+        {
+            assert!(!names_ensemble(config), "{config}");
+        }
+    }
+}

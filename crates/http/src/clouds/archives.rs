@@ -1,0 +1,279 @@
+//! The models of SageMaker's multi-model endpoints: each is an archive that SageMaker puts on
+//! the disk, loaded from a repository of its own.
+//!
+//! Requests about one name are served one after the other, so that a load and an unload never
+//! meet half-way. They go to their end also if their client leaves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use galatea_codec::http::{ArchivePath, ListedArchive, encode_archive, encode_archives};
+use galatea_door::RepositoryPermits;
+use galatea_infer::{
+    ArchiveLayout, LoadParameters, ModelArchives, ModelState, NameMapping, Pass, RepositoryEntry,
+    ServerControl, Status, api,
+};
+use galatea_stdx::Lock;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use super::options::Notices;
+use crate::guard::{exiting, guarded};
+
+/// How long an unload waits for the model's last requests. SageMaker waits a little longer.
+const UNLOAD_TIME_MAX: Duration = Duration::from_secs(350);
+
+/// The first and the longest pause between two looks whether a model is unloaded.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// The version of a model that the list asks for, as in Triton.
+const LISTED_VERSION: i64 = 1;
+
+/// An archive that a client wants to have loaded.
+pub(super) struct WantedArchive {
+    /// The name by which SageMaker knows it.
+    pub(super) name: String,
+    /// The name of its model.
+    pub(super) target: String,
+    /// Where it is.
+    pub(super) path: ArchivePath,
+}
+
+/// An archive whose model was loaded.
+#[derive(Clone)]
+struct LoadedArchive {
+    target: String,
+    /// The repository, and those of further loads of the name under other models' names.
+    repositories: Vec<String>,
+}
+
+/// Why a load failed.
+#[derive(Debug)]
+pub(super) enum LoadFailure {
+    /// Its path is the system's. The client gets no text.
+    System,
+    /// It isn't asked for in the right way, or its repository can't be added.
+    Refused(Status),
+    /// The model can't be loaded.
+    Load(Status),
+}
+
+/// Why an unload failed.
+#[derive(Debug)]
+pub(super) enum UnloadFailure {
+    /// There is no archive of that name.
+    Unknown,
+    /// The server refused.
+    Refused(Status),
+}
+
+/// The archives that are loaded.
+pub(super) struct Archives {
+    control: Arc<dyn ServerControl>,
+    layouts: Arc<dyn ModelArchives>,
+    permits: RepositoryPermits,
+    notices: Arc<Notices>,
+    loaded: Lock<BTreeMap<String, LoadedArchive>>,
+    /// The names that requests are about now. A request that holds the lock of one has its turn.
+    turns: Lock<BTreeMap<String, Arc<Mutex<()>>>>,
+}
+
+impl Archives {
+    pub(super) fn new(
+        control: Arc<dyn ServerControl>,
+        layouts: Arc<dyn ModelArchives>,
+        permits: RepositoryPermits,
+        notices: Arc<Notices>,
+    ) -> Self {
+        let (loaded, turns) = (Lock::new(BTreeMap::new()), Lock::new(BTreeMap::new()));
+        Self { control, layouts, permits, notices, loaded, turns }
+    }
+
+    /// Whether an archive of this name is loaded.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.loaded.lock("look for an archive").contains_key(name)
+    }
+
+    /// One archive as JSON.
+    pub(super) fn describe(&self, name: &str) -> Option<Vec<u8>> {
+        let loaded = self.loaded.lock("describe an archive");
+        let archive = loaded.get(name)?;
+        Some(encode_archive(archive.listed(name)))
+    }
+
+    /// All archives as JSON.
+    pub(super) async fn list(&self, pass: Pass<api::ModelRepository>) -> Result<Vec<u8>, Status> {
+        let index = self.index(pass).await?;
+        let is_ready = |name: &str| {
+            index.iter().any(|entry| {
+                let found = (entry.name.as_str(), entry.version, entry.state);
+                found == (name, Some(LISTED_VERSION), Some(ModelState::Ready))
+            })
+        };
+        let loaded = self.loaded.lock("list the archives");
+        let listed =
+            loaded.iter().map(|(name, archive)| is_ready(name).then(|| archive.listed(name)));
+        Ok(encode_archives(listed))
+    }
+
+    /// Loads the model of an archive.
+    pub(super) async fn load(
+        self: &Arc<Self>,
+        pass: Pass<api::ModelRepository>,
+        wanted: WantedArchive,
+    ) -> Result<(), LoadFailure> {
+        let turn = self.turn(&wanted.name).await;
+        let permit = self.permits.loads.acquire().await;
+        let archives = self.clone();
+        let loading = tokio::task::spawn_blocking(move || {
+            let _held = (turn, permit);
+            archives.load_now(pass, wanted)
+        });
+        loading.await.unwrap_or_else(|_| Err(LoadFailure::Load(exiting())))
+    }
+
+    fn load_now(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        wanted: WantedArchive,
+    ) -> Result<(), LoadFailure> {
+        let WantedArchive { name, target, path } = wanted;
+        let layout = guarded(|| Ok(self.layouts.layout(pass, &path.directory)));
+        let (repository, directory) = match layout.map_err(LoadFailure::Refused)? {
+            ArchiveLayout::Model => (path.parent, ArchivePath::MODEL.to_owned()),
+            ArchiveLayout::Repository(directory) => (path.directory, directory),
+        };
+        // A repository without a model is added all the same, as in Triton: the load says so.
+        let mapping = NameMapping { directory, name: target.clone() };
+        let names = if mapping.directory.is_empty() { Vec::new() } else { vec![mapping] };
+        guarded(|| self.control.register_repository(pass, &repository, &names))
+            .map_err(LoadFailure::Refused)?;
+        let parameters = LoadParameters::default();
+        let loaded = guarded(|| self.control.load_model(pass, &target, parameters));
+        if let Err(status) = loaded {
+            // The client hears why the load failed, not that this failed too.
+            let _ = guarded(|| self.control.unregister_repository(pass, &repository));
+            return Err(LoadFailure::Load(status));
+        }
+        let mut archives = self.loaded.lock("add an archive");
+        let archive = archives.entry(name);
+        archive
+            .or_insert_with(|| LoadedArchive { target, repositories: Vec::new() })
+            .repositories
+            .push(repository);
+        Ok(())
+    }
+
+    /// Unloads an archive's model, and the models that only it needs. If no name of a model is
+    /// given, it is the one that was loaded.
+    pub(super) async fn unload(
+        self: &Arc<Self>,
+        pass: Pass<api::ModelRepository>,
+        name: String,
+        target: Option<String>,
+    ) -> Result<(), UnloadFailure> {
+        let archives = self.clone();
+        let unloading = tokio::spawn(async move { archives.unload_now(pass, &name, target).await });
+        unloading.await.unwrap_or_else(|_| Err(UnloadFailure::Refused(exiting())))
+    }
+
+    async fn unload_now(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        name: &str,
+        target: Option<String>,
+    ) -> Result<(), UnloadFailure> {
+        let _turn = self.turn(name).await;
+        let found = self.loaded.lock("find an archive").get(name).cloned();
+        let LoadedArchive { target: loaded, repositories } = found.ok_or(UnloadFailure::Unknown)?;
+        let target = target.unwrap_or(loaded);
+        (self.notices)(&format_args!("Unloading SageMaker TargetModel: {target}"));
+        let permit = self.permits.unloads.acquire().await;
+        let model = target.clone();
+        self.blocking(move |control| {
+            let _permit = permit;
+            control.unload_model(pass, &model, true)
+        })
+        .await
+        .map_err(UnloadFailure::Refused)?;
+        self.wait_until_unloaded(pass, &target).await;
+        let removed = self
+            .blocking(move |control| {
+                let removed = |path: &String| control.unregister_repository(pass, path);
+                let results: Vec<_> = repositories.iter().map(removed).collect();
+                results.into_iter().next().unwrap_or(Ok(()))
+            })
+            .await;
+        self.loaded.lock("remove an archive").remove(name);
+        removed.map_err(UnloadFailure::Refused)
+    }
+
+    /// Waits until the requests of a model are done. What can't be found out is not waited for.
+    async fn wait_until_unloaded(&self, pass: Pass<api::ModelRepository>, model: &str) {
+        let waiting = async {
+            let mut pause = PAUSE_MIN;
+            while self.index(pass).await.is_ok_and(|index| is_loaded(&index, model)) {
+                tokio::time::sleep(pause).await;
+                pause = pause.saturating_mul(2).min(PAUSE_MAX);
+            }
+        };
+        if tokio::time::timeout(UNLOAD_TIME_MAX, waiting).await.is_err() {
+            let seconds = UNLOAD_TIME_MAX.as_secs();
+            (self.notices)(&format_args!(
+                "SageMaker TargetModel {model} was not unloaded within {seconds} seconds"
+            ));
+        }
+    }
+
+    async fn index(
+        &self,
+        pass: Pass<api::ModelRepository>,
+    ) -> Result<Vec<RepositoryEntry>, Status> {
+        let permit = self.permits.indexes.acquire().await;
+        self.blocking(move |control| {
+            let _permit = permit;
+            control.repository_index(pass, false)
+        })
+        .await
+    }
+
+    /// Runs `work` on a thread that may block.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn ServerControl) -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        let control = self.control.clone();
+        let done = tokio::task::spawn_blocking(move || guarded(|| work(&*control)));
+        done.await.unwrap_or_else(|_| Err(exiting()))
+    }
+
+    /// Waits for earlier requests about a name.
+    async fn turn(&self, name: &str) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.turns.lock("queue for a name");
+            // A turn that only this map knows is over, and no request waits for it.
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            turns.entry(name.to_owned()).or_default().clone()
+        };
+        turn.lock_owned().await
+    }
+}
+
+impl LoadedArchive {
+    fn url(&self) -> &str {
+        self.repositories.first().map_or("", String::as_str)
+    }
+
+    fn listed<'a>(&'a self, name: &'a str) -> ListedArchive<'a> {
+        ListedArchive { name, url: self.url() }
+    }
+}
+
+/// Whether a version of a model is there, or on its way.
+fn is_loaded(index: &[RepositoryEntry], model: &str) -> bool {
+    index.iter().filter(|entry| entry.name == model).any(|entry| match entry.state {
+        Some(ModelState::Ready | ModelState::Loading | ModelState::Unloading) => true,
+        Some(ModelState::Unknown | ModelState::Unavailable) | None => false,
+    })
+}

@@ -1,0 +1,12 @@
+//! The doors whose paths a cloud prescribes. They are tables of routes in front of the
+//! endpoints of the inference door.
+
+mod archives;
+mod options;
+mod sagemaker;
+mod sagemaker_route;
+mod vertex_ai;
+
+pub use options::{InferenceType, Notices, PathPattern, Ping, SageMakerOptions, VertexAiOptions};
+pub(crate) use sagemaker::SageMaker;
+pub(crate) use vertex_ai::VertexAi;

@@ -1,0 +1,108 @@
+//! How the clients of a door say what a body is.
+
+use galatea_codec::http::{parse_header_length, parse_length_in_type};
+use galatea_infer::Status;
+use hyper::header::CONTENT_TYPE;
+
+use crate::compression::BodyCoding;
+use crate::http_response::HttpResponse;
+use crate::request_head::RequestHead;
+
+/// The form in which heads tell the length of the JSON before binary tensors.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// In a header of its own. Bodies may be compressed.
+    KServe,
+    /// In the content type, in both directions. Codings are not read.
+    SageMaker,
+    /// The same in requests. Responses are those of KServe, never compressed.
+    VertexAi,
+}
+
+impl Dialect {
+    /// The content type of binary tensors, up to the length of the JSON.
+    const fn binary_type(self) -> Option<&'static str> {
+        match self {
+            Self::KServe => None,
+            Self::SageMaker => {
+                Some("application/vnd.sagemaker-triton.binary+json;json-header-size=")
+            }
+            Self::VertexAi => {
+                Some("application/vnd.vertex-ai-triton.binary+json;json-header-size=")
+            }
+        }
+    }
+
+    /// The length of the JSON at the start of a body of this length.
+    pub(crate) fn json_length(
+        self,
+        head: &RequestHead<'_>,
+        body_length: usize,
+    ) -> Result<usize, Status> {
+        if self == Self::KServe {
+            return header_length(head, body_length);
+        }
+        Ok(self.length_in_type(head, body_length)?.unwrap_or(body_length))
+    }
+
+    /// Whether the head tells the length of JSON before something else.
+    pub(crate) fn tells_json_length(self, head: &RequestHead<'_>) -> bool {
+        match self {
+            Self::KServe => head.header_length.is_some(),
+            Self::SageMaker | Self::VertexAi => {
+                self.length_in_type(head, usize::MAX).is_ok_and(|length| length.is_some())
+            }
+        }
+    }
+
+    fn length_in_type(
+        self,
+        head: &RequestHead<'_>,
+        body_length: usize,
+    ) -> Result<Option<usize>, Status> {
+        match (self.binary_type(), head.header(CONTENT_TYPE.as_str())) {
+            (Some(prefix), Some(value)) => parse_length_in_type(value, prefix, body_length),
+            _ => Ok(None),
+        }
+    }
+
+    /// The coding of a body.
+    pub(crate) fn coding(self, head: &RequestHead<'_>) -> BodyCoding {
+        match self {
+            Self::KServe => BodyCoding::of(head),
+            Self::SageMaker | Self::VertexAi => BodyCoding::Identity,
+        }
+    }
+
+    /// Whether responses are compressed for clients that accept it.
+    pub(crate) const fn compresses(self) -> bool {
+        matches!(self, Self::KServe)
+    }
+
+    /// The response to an inference request as these clients read it.
+    pub(crate) fn inference(self, response: HttpResponse) -> HttpResponse {
+        let content_type = match self {
+            Self::SageMaker if response.header_length.is_some() => self.binary_type(),
+            Self::SageMaker | Self::KServe | Self::VertexAi => return response,
+        };
+        HttpResponse { content_type, has_length_in_type: true, ..response }
+    }
+}
+
+/// The length of the JSON that the header `Inference-Header-Content-Length` tells.
+fn header_length(head: &RequestHead<'_>, body_length: usize) -> Result<usize, Status> {
+    match (head.header_length, head.second_header_length) {
+        (Some(first), Some(second)) => Err(two_header_lengths(first, second)),
+        (Some(value), None) => parse_header_length(value, body_length),
+        (None, _) => Ok(body_length),
+    }
+}
+
+/// The error for different lengths of the JSON. Triton reads the first.
+fn two_header_lengths(first: &[u8], second: &[u8]) -> Status {
+    Status::invalid_argument(format!(
+        "Unable to parse Inference-Header-Content-Length, got two values: {} and {}",
+        String::from_utf8_lossy(first),
+        String::from_utf8_lossy(second)
+    ))
+}
