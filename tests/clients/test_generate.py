@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import pathlib
@@ -10,7 +11,9 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from tritonclient.utils import InferenceServerException
 
 from compiling import build_examples
 from conftest import ROOT, StartServer
@@ -18,6 +21,7 @@ from load_models import WORDS
 from raw_http import Connection
 from server import REQUEST_SECONDS_MAX, Reply, Server, resident_kilobytes, wait_until
 from test_decoupled_examples import REPEAT, SQUARE, write
+from transports import TRANSPORTS, GrpcStream
 
 EXAMPLES = ROOT / "examples" / "backends"
 TEXT = """
@@ -119,6 +123,33 @@ def test_the_example_with_the_tensors_of_a_language_model(server: Server) -> Non
     for count in (-1, 65537):
         refused = generate(server, "words", {**prompt, "max_tokens": count})
         assert refused.error() == "max_tokens must be from 0 to 65536"
+
+
+def test_the_ways_to_a_decoupled_model(server: Server) -> None:
+    """Streams of both protocols get all responses; calls for one response name the reason."""
+    transactions = "doesn't support models with decoupled transaction policy"
+    values = [4, 5, 6]
+    reply = generate(server, "repeat_int32", repeat(values), stream=True)
+    assert [one["OUT"] for one in events(reply.body)] == values
+    tensors = {
+        "IN": np.array(values, np.int32),
+        "DELAY": np.zeros(3, np.uint32),
+        "WAIT": np.zeros(1, np.uint32),
+    }
+    with GrpcStream(server) as stream:
+        stream.send("repeat_int32", tensors)
+        found = [stream.receive()[1]["OUT"].tolist() for _ in values]
+    assert found == [[value] for value in values]
+    given = [
+        {"name": name, "shape": [len(one)], "datatype": kind, "data": one.tolist()}
+        for (name, one), kind in zip(tensors.items(), ["INT32", "UINT32", "UINT32"], strict=True)
+    ]
+    refused = server.infer("repeat_int32", {"inputs": given})
+    assert (refused.status, refused.error()) == (501, f"HTTP end point {transactions}")
+    with contextlib.closing(TRANSPORTS["grpc"](server)) as calls:
+        with pytest.raises(InferenceServerException, match=transactions) as caught:
+            calls.infer("repeat_int32", tensors)
+    assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
 
 
 def test_errors(server: Server) -> None:
