@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 import pytest
 
+from collector import collecting
 from python_backend import (
     PythonServer,
     needs_python_backend,
@@ -18,6 +19,7 @@ from python_backend import (
     write_model,
 )
 from server import Server, wait_until
+from test_spans import flags as span_flags
 from transports import RESPONSE_SECONDS_MAX, Grpc
 
 pytestmark = needs_python_backend
@@ -226,3 +228,32 @@ def test_calls_are_traced(
         for stamp in one.get("timestamps", [])
     ]
     assert sorted(names) == sorted(ACTIVITIES)
+
+
+def test_contexts_reach_models_and_their_calls(
+    start_python: PythonServer,  # noqa: F811
+    repository: pathlib.Path,
+) -> None:
+    """A model reads the context of its span, and its call is a span in it."""
+    models = [EXPLICIT, *(f"--load-model={name}" for name in ("bls", "add_sub", "describe"))]
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+    tensor = {"name": "IN", "shape": [1], "datatype": "FP32", "data": [1.0]}
+    with collecting() as collector:
+        flags = span_flags(collector, "rate=1")
+        with start_python(repository, *models, *flags) as running:
+            running.wait_until_ready()
+            body = json.dumps({"inputs": [tensor]}).encode()
+            reply = running.request("POST", "/v2/models/describe/infer", body, headers)
+            seen = json.loads(reply.json()["outputs"][0]["data"][0])["trace"]
+            assert call_result(running, "traced", "add_sub") == SUM
+        spans = {span.name: span for span in collector.spans() if span.name != "compute"}
+    assert spans["describe"].trace == trace
+    assert json.loads(seen) == {"traceparent": f"00-{trace}-{spans['describe'].number}-01"}
+    assert spans["bls"].trace == spans["add_sub"].trace != trace
+    executions = [
+        span.number
+        for span in collector.spans()
+        if span.name == "compute" and span.parent == spans["bls"].number
+    ]
+    assert spans["add_sub"].parent in (spans["bls"].number, *executions)

@@ -302,6 +302,57 @@ def test_cve_2024_0087_0100_destinations_are_fixed(server: Server, tmp_path: pat
     assert not target.exists()
 
 
+@pytest.mark.parametrize("mode", ["triton", "opentelemetry"])
+def test_cve_2024_0100_traces_go_where_the_server_says(
+    start_server: StartServer,
+    repository: pathlib.Path,  # noqa: F811
+    tmp_path: pathlib.Path,
+    mode: str,
+) -> None:
+    """A server that traces: no call over any protocol names another file, mode or collector."""
+    target, own = tmp_path / "written", tmp_path / "traces.json"
+    url = "http://127.0.0.1:1/v1/traces"
+    flags = [
+        f"--trace-config={setting}"
+        for setting in (
+            "level=TIMESTAMPS", "rate=1", f"mode={mode}", f"triton,file={own}",
+            f"opentelemetry,url={url}",
+        )
+    ]
+    hostile = {
+        "trace_file": str(target), "trace_mode": "triton", "url": "http://127.0.0.1:2/",
+        "resource": "service.name=forged", "triton,file": str(target), "file": str(target),
+    }
+    with start_server(repository, EXPLICIT, f"--load-model={GOOD_MODEL}", *flags) as server:
+        server.wait_until_ready()
+        before = server.get("/v2/trace/setting").json()
+
+        def attempt() -> None:
+            for path in ("/v2/trace/setting", f"/v2/models/{GOOD_MODEL}/trace/setting"):
+                for field, value in hostile.items():
+                    # Unknown fields change nothing.
+                    code = 501 if field == "trace_file" else 200
+                    for form in (value, [value]):
+                        body = json.dumps({field: form}).encode()
+                        assert server.request("POST", path, body).status == code
+            with grpc_stub(server) as stub:
+                for model in ("", GOOD_MODEL):
+                    for field, value in hostile.items():
+                        request = service_pb2.TraceSettingRequest(model_name=model)
+                        request.settings[field].value.append(value)
+                        if field != "trace_file":
+                            stub.TraceSetting(request)
+                            continue
+                        with pytest.raises(grpc.RpcError) as refused:
+                            stub.TraceSetting(request)
+                        assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+        repeat(server, attempt)
+        assert server.get("/v2/trace/setting").json() == before
+    assert not target.exists()
+    assert own.exists() == (mode == "triton")
+
+
 def test_cve_2024_0095_log_lines_are_not_forged(explicit: Server) -> None:  # noqa: F811
     """Line breaks and escapes in names and identifiers are escaped."""
     forged = "x\r\nE0101 00:00:00.000000 1 forged.cc:1] forged\x1b[31m"

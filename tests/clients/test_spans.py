@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import socket
 import ssl
 from collections.abc import Sequence
 
@@ -305,6 +306,28 @@ def test_a_collector_that_is_gone_harms_no_request(
         failed = " spans to http://127.0.0.1:"
         wait_until(lambda: failed in server.log(), RESPONSE_SECONDS_MAX, "the log says so")
     assert server.process.returncode == 0
+
+
+@pytest.mark.galatea_only
+def test_a_collector_that_hangs_costs_memory_up_to_a_limit(
+    start_server: StartServer,
+    repository: pathlib.Path,  # noqa: F811
+) -> None:
+    """Requests are served; what finds no room is dropped, and the log says so."""
+    big = {**REQUEST, "id": "x" * (1 << 20)}
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        collector = Collector(f"http://127.0.0.1:{hanging.getsockname()[1]}/")
+        environment = {"OTEL_EXPORTER_OTLP_TIMEOUT": "2s"}
+        settings = ["opentelemetry,bsp_max_queue_size=100000"]
+        given = flags(collector, *settings)
+        with start_server(repository, *given, environment=environment) as server:
+            server.wait_until_ready()
+            for _ in range(80):
+                assert server.infer("first", big).status == 200
+            dropped = " were dropped so far"
+            wait_until(lambda: dropped in server.log(), RESPONSE_SECONDS_MAX, "the log says so")
+            late = "failed to send"
+            wait_until(lambda: late in server.log(), RESPONSE_SECONDS_MAX, "a batch is given up")
 
 
 @pytest.mark.galatea_only

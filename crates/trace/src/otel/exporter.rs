@@ -142,51 +142,5 @@ impl Exporter {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: BatchLimits =
-        BatchLimits { queued_max: 4, delay: Duration::from_secs(5), batch_max: 2 };
-
-    #[test]
-    fn a_full_batch_is_sent_at_once_and_others_when_they_are_due() {
-        let start = Instant::now();
-        let at = |secs| start + Duration::from_secs(secs);
-        let mut batcher = Batcher::new(LIMITS);
-        assert_eq!(batcher.wait(start), None);
-        batcher.add(start, 1);
-        assert_eq!(
-            (batcher.take(at(4)), batcher.wait(at(4))),
-            (None, Some(LIMITS.delay - Duration::from_secs(4)))
-        );
-        batcher.add(at(4), 2);
-        batcher.add(at(4), 3);
-        assert_eq!(batcher.take(at(4)), Some(vec![1, 2]));
-        assert_eq!(batcher.take(at(4)), None);
-        assert_eq!(batcher.take(at(5)), Some(vec![3]));
-        assert_eq!((batcher.take(at(9)), batcher.wait(at(9))), (None, None));
-    }
-
-    #[test]
-    fn spans_that_find_the_queue_full_are_dropped() {
-        let now = Instant::now();
-        let mut batcher = Batcher::new(LIMITS);
-        (0..6).for_each(|span| batcher.add(now, span));
-        assert_eq!(batcher.dropped, 2);
-        assert_eq!(batcher.take_any(), Some(vec![0, 1]));
-        assert_eq!(batcher.take_any(), Some(vec![2, 3]));
-        assert_eq!(batcher.take_any(), None);
-    }
-
-    #[test]
-    fn limits_of_nothing_send_single_spans() {
-        let now = Instant::now();
-        let limits = BatchLimits { batch_max: 0, delay: Duration::ZERO, ..LIMITS };
-        let mut batcher = Batcher::new(limits);
-        batcher.add(now, 1);
-        assert_eq!(batcher.take(now), Some(vec![1]));
-        let mut none = Batcher::new(BatchLimits { queued_max: 0, ..limits });
-        none.add(now, 1);
-        assert_eq!((none.take_any(), none.dropped), (None, 1));
-    }
-}
+#[path = "exporter_tests.rs"]
+mod tests;
