@@ -258,6 +258,33 @@ def test_a_client_sends_the_files(start_server: StartServer, tmp_path: pathlib.P
     assert server.is_triton or not list(temporary.iterdir())
 
 
+@pytest.mark.galatea_only
+def test_sent_files_lie_in_their_directory_with_the_configuration(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """As in Triton, whose directory no test chooses: paths start in it, and a backend finds the
+    configuration that came with the files."""
+    repository, temporary = tmp_path / "repository", tmp_path / "temporary"
+    repository.mkdir()
+    temporary.mkdir()
+    environment = {"TMPDIR": str(temporary)}
+    content = base64.b64encode(constant_model(5)).decode()
+    word = base64.b64encode(b"word").decode()
+    files = {"file:/1/model.onnx": content, "file:./a/../b": word, "file:/etc/passwd": word}
+    with start_server(repository, EXPLICIT, environment=environment) as server:
+        server.wait_until_ready()
+        config = json.dumps({"backend": "onnxruntime", "max_batch_size": 7})
+        assert load(server, "m", {"config": config, **files}).status == 200
+        assert added_value(server, "m") == 5
+        (directory,) = temporary.iterdir()
+        found = {str(path.relative_to(directory)) for path in directory.rglob("*.*")}
+        assert found == {"1/model.onnx", "config.pbtxt"}
+        text = (directory / "config.pbtxt").read_text()
+        assert text == 'max_batch_size: 7\nbackend: "onnxruntime"\n'
+        for path in ("b", "etc/passwd"):
+            assert (directory / path).read_text() == "word"
+
+
 def test_polling_follows_the_repository(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:

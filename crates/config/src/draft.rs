@@ -86,6 +86,12 @@ impl ConfigDraft {
         Ok(Self { message, map: SourceMap::default() })
     }
 
+    /// The message in its current state, in the text format.
+    #[must_use]
+    pub fn to_pbtxt(&self) -> String {
+        text::to_pbtxt(&self.message)
+    }
+
     /// The message in its current state.
     #[must_use]
     pub const fn message(&self) -> &ModelConfig {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use galatea_allocator::release_free_memory;
+use galatea_config::ConfigDraft;
 use galatea_engine::{Catalog, CatalogModel, LoadOverride};
 use galatea_infer::{Code, LoadParameters, NameMapping, Status};
 use galatea_repository::{
@@ -10,7 +11,7 @@ use galatea_repository::{
     ScanProblem,
 };
 
-use crate::definer::Definer;
+use crate::definer::{Definer, OVERRIDE};
 
 /// Repositories, and what is needed to load models from them.
 pub(crate) struct RepositoryCatalog {
@@ -85,16 +86,18 @@ impl RepositoryCatalog {
     ) -> Lookup<CatalogModel> {
         let problem =
             |reason| Lookup::Problem(ScanProblem::Model { name: name.to_owned(), reason });
-        if config.is_none() {
+        let Some(json) = config else {
             let reason = "Load parameter 'config' must be specified for model file override";
             return problem(String::from(reason));
-        }
-        match self.overlays.model(name, files) {
+        };
+        // What is wrong with it is told when the model is defined.
+        let text = ConfigDraft::from_json(OVERRIDE, &json).map(|draft| draft.to_pbtxt());
+        match self.overlays.model(name, text.ok().as_deref(), files) {
             Ok(source) => {
                 let is_mapped = self.repository.is_mapped_name(name);
                 let namespace = self.repository.overlay_namespace();
                 let source = ModelSource { is_mapped, namespace, ..source };
-                Lookup::Models(vec![self.catalog_model(source, config, LoadOverride::Files)])
+                Lookup::Models(vec![self.catalog_model(source, Some(json), LoadOverride::Files)])
             }
             Err(status) => problem(status.to_string()),
         }

@@ -20,7 +20,7 @@ use crate::backends::{BackendRequest, Backends};
 use crate::op_libraries;
 
 /// The name of a configuration that comes with a load, for messages.
-const OVERRIDE: &str = "load parameter 'config'";
+pub(crate) const OVERRIDE: &str = "load parameter 'config'";
 
 /// The platform of ensembles.
 const ENSEMBLE: &str = "ensemble";

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use galatea_infer::Status;
@@ -15,8 +15,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::beneath::{self, Symlinks};
-use crate::directory::{ModelDirectory, checked_relative};
-use crate::source::ModelSource;
+use crate::directory::ModelDirectory;
+use crate::source::{CONFIG_FILE, ModelSource};
 use crate::temporary::TemporaryDirectory;
 
 /// The number of names that are tried for a directory.
@@ -38,22 +38,30 @@ impl Overlays {
         Self { parent: parent.into(), next: AtomicU64::new(0), names: RandomState::new() }
     }
 
-    /// A model that consists of these files, given by their paths in its directory. It
-    /// has no configuration of its own.
+    /// A model that consists of these files, given by their paths in its directory. Its
+    /// configuration is not read from them; the text is a file that backends may read.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if a path leads out of the directory or goes through a
     /// file, `Internal` if a file can't be written.
-    pub fn model(&self, name: &str, files: &[(String, Vec<u8>)]) -> Result<ModelSource, Status> {
+    pub fn model(
+        &self,
+        name: &str,
+        config: Option<&str>,
+        files: &[(String, Vec<u8>)],
+    ) -> Result<ModelSource, Status> {
         let failed = |error: io::Error| {
             Status::internal(format!("can't keep the files of model '{name}': {error}"))
         };
         let temporary = self.create_directory().map_err(failed)?;
         let handle = beneath::open_directory(&temporary.path).map_err(failed)?;
+        if let Some(text) = config {
+            write(&handle, Path::new(CONFIG_FILE), text.as_bytes()).map_err(failed)?;
+        }
         for (path, content) in files {
-            let relative = checked_relative(path)?;
-            write(&handle, relative, content).map_err(|error| write_error(path, &error))?;
+            let inside = inside(path)?;
+            write(&handle, &inside, content).map_err(|error| write_error(path, &error))?;
         }
         let directory = ModelDirectory::new(temporary.path.clone(), Symlinks::Beneath);
         let source = ModelSource::without_config(name, directory.with_temporary(temporary));
@@ -77,6 +85,30 @@ impl Overlays {
         }
         Err(io::Error::other(format!("no free name in '{}'", self.parent.display())))
     }
+}
+
+/// Where a path leads in a model's directory, in which a client starts: `/a` is `a`, and
+/// `a/../b` is `b`. As there are no links, no file system need be asked.
+fn inside(path: &str) -> Result<PathBuf, Status> {
+    let refused = || {
+        Status::invalid_argument(format!(
+            "Invalid file parameter 'file:{}' must stay within model directory.",
+            path.escape_debug()
+        ))
+    };
+    let mut inside = PathBuf::new();
+    for component in Path::new(path).components() {
+        match component {
+            Component::Normal(name) => inside.push(name),
+            Component::RootDir | Component::CurDir => {}
+            Component::ParentDir if inside.pop() => {}
+            Component::ParentDir | Component::Prefix(_) => return Err(refused()),
+        }
+    }
+    if inside.as_os_str().is_empty() || path.contains('\0') {
+        return Err(refused());
+    }
+    Ok(inside)
 }
 
 /// Writes a file. Each directory on its path is created or opened in the one before it,
@@ -130,7 +162,7 @@ mod tests {
         let scratch = Scratch::new();
         let overlays = Overlays::new(scratch.path());
         let paths = ["1/model.onnx", "1/deep/weights", "labels.txt", "3/model.onnx"];
-        let source = overlays.model("m", &files(&paths)).unwrap();
+        let source = overlays.model("m", None, &files(&paths)).unwrap();
         let numbers: Vec<i64> = source.versions.iter().map(|version| version.number).collect();
         assert_eq!(numbers, [1, 3]);
         assert_eq!(source.versions[0].files, ["deep", "model.onnx"]);
@@ -151,16 +183,33 @@ mod tests {
         let parent = scratch.path().join("parent");
         std::fs::create_dir(&parent).unwrap();
         let overlays = Overlays::new(&parent);
-        for path in ["../x", "1/../../x", "/etc/x", "1/../x", "", "a\0b", ".."] {
-            let status = overlays.model("m", &files(&["1/model.onnx", path])).unwrap_err();
+        for path in ["../x", "1/../../x", "/../x", "", "a\0b", "..", "/", "1/.."] {
+            let status = overlays.model("m", None, &files(&["1/model.onnx", path])).unwrap_err();
             assert_eq!(status.code(), Code::InvalidArgument, "{path:?}");
         }
         for clash in [["1", "1/model.onnx"], ["1/model.onnx", "1"]] {
-            let status = overlays.model("m", &files(&clash)).unwrap_err();
+            let status = overlays.model("m", None, &files(&clash)).unwrap_err();
             assert_eq!(status.code(), Code::InvalidArgument, "{status}");
         }
         assert_eq!(std::fs::read_dir(&parent).unwrap().count(), 0, "nothing is left");
         assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1, "nothing got out");
+    }
+
+    #[test]
+    fn paths_start_in_the_directory() {
+        let scratch = Scratch::new();
+        let overlays = Overlays::new(scratch.path());
+        let paths = ["/1/model.onnx", "./1/../2/x", "//etc/passwd", "a/.././b"];
+        let source = overlays.model("m", Some("backend: \"b\""), &files(&paths)).unwrap();
+        let read = |path: &str| std::fs::read(source.directory.path().join(path)).unwrap();
+        for (path, asked) in ["1/model.onnx", "2/x", "etc/passwd", "b"].into_iter().zip(paths) {
+            assert_eq!(read(path), asked.as_bytes(), "{path}");
+        }
+        assert_eq!(read("config.pbtxt"), b"backend: \"b\"");
+        let own = [(String::from("config.pbtxt"), b"its own".to_vec())];
+        let source = overlays.model("m", Some("given"), &own).unwrap();
+        let kept = std::fs::read(source.directory.path().join("config.pbtxt")).unwrap();
+        assert_eq!(kept, b"its own");
     }
 
     #[test]
@@ -170,7 +219,7 @@ mod tests {
         let taken = scratch.path().join(overlays.next_name());
         overlays.next.store(0, Ordering::Relaxed);
         std::fs::create_dir(&taken).unwrap();
-        let source = overlays.model("m", &files(&["1/x"])).unwrap();
+        let source = overlays.model("m", None, &files(&["1/x"])).unwrap();
         assert_ne!(source.directory.path(), taken);
         drop(source);
         assert!(taken.exists());

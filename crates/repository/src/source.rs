@@ -18,7 +18,7 @@ use crate::version::version_number;
 /// A longer configuration is a mistake, and not worth the memory.
 const CONFIG_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-const CONFIG_FILE: &str = "config.pbtxt";
+pub(crate) const CONFIG_FILE: &str = "config.pbtxt";
 const CONFIG_FOLDER: &str = "configs";
 
 /// Directories of a model that are no versions. The log doesn't mention them.

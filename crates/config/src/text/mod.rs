@@ -5,6 +5,7 @@
 mod lexer;
 mod literal;
 mod parser;
+mod print;
 mod scalar;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use galatea_gate::limits::Limits;
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::model_config;
 
+pub(crate) use self::print::to_pbtxt;
 use crate::diagnostic::{ConfigErrors, Diagnostic};
 use crate::source::{SourceText, Span};
 
