@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -16,4 +17,16 @@ def test_records_like_triton(name: str, request: pytest.FixtureRequest) -> None:
     """The same traces, with the same entries; spans in the same places."""
     program = [str(request.config.getoption("--galatea"))]
     ours = json.loads(json.dumps(recorded(program, SCENARIOS[name])))
-    assert ours == GOLDENS[name]
+    compared = without_generation if SCENARIOS[name].is_talking else lambda record: record
+    assert compared(ours) == compared(GOLDENS[name])
+
+
+def without_generation(record: Any) -> Any:
+    """The record without what docs/differences.md lists of responses of the generate extension."""
+    if isinstance(record, dict):
+        return {key: without_generation(value) for key, value in record.items()}
+    if not isinstance(record, list):
+        return record
+    if "HTTP_RECV_START" not in record:
+        return [without_generation(value) for value in record]
+    return sorted(name for name in set(record) if not name.startswith("HTTP_SEND"))

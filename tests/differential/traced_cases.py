@@ -21,6 +21,7 @@ from typing import Any
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
 
+import generate_cases  # noqa: E402
 import statistics_cases  # noqa: E402
 from cases import Case  # noqa: E402
 from collector import Span, collecting  # noqa: E402
@@ -68,6 +69,7 @@ MODELS = {
     "identity_bytes": identity("STRING"),
     "row": ensemble("identity_int32", "identity_int32"),
     "nested": ensemble("identity_int32", "row"),
+    "cached": identity("INT32") + "response_cache { enable: true }",
 }
 
 
@@ -126,6 +128,30 @@ def plain_cases() -> Iterator[Case]:
     yield over_http("last", first, [9])
 
 
+def response_cases() -> Iterator[Case]:
+    """No response, several, errors, and a response from the cache."""
+    cached = over_http("first time", "cached", [1, 2])
+    yield cached
+    yield dataclasses.replace(cached, name="from the cache")
+    for form in ("generate", "generate_stream"):
+        for model in ("once", "talk"):
+            for name, script in SCRIPTS.items():
+                body = json.dumps({"SCRIPT": script}).encode()
+                path = f"/v2/models/{model}/{form}"
+                yield Case(f"{name} by {form} of {model}", "POST", path, (), body, as_text=True)
+    for name, script in SCRIPTS.items():
+        tensor = {"name": "SCRIPT", "datatype": "BYTES", "shape": [len(script)]}
+        content = {"bytes_contents": [line.encode() for line in script]}
+        asked = {"model_name": "talk", "id": name, "inputs": [{**tensor, "contents": content}]}
+        yield Case(f"{name} by stream", rpc="ModelStreamInfer", messages=(asked,))
+    for name, model, body in (("no JSON", "talk", b"{"), ("no model", "nope", b"{}")):
+        yield Case(name, "POST", f"/v2/models/{model}/generate", (), body, as_text=True)
+
+
+#: What the model `talk` says.
+SCRIPTS = {"one": ["say a"], "two": ["say a", "say b"], "error": ["error x"], "none": ["quiet"]}
+
+
 def tensor_cases() -> Iterator[Case]:
     """Contents of every type."""
     wholes = [0, 1, 2]
@@ -170,6 +196,9 @@ def propagated_cases() -> Iterator[Case]:
     yield Case("stream", rpc="ModelStreamInfer", messages=streamed, metadata=contexts["traced"])
 
 
+CACHE = "--cache-config=local,size=1048576"
+
+
 def setting(level: str, *others: str) -> tuple[str, ...]:
     """Flags for the settings of traces."""
     return tuple(f"--trace-config={each}" for each in (f"level={level}", *others))
@@ -182,6 +211,8 @@ class Scenario:
     cases: tuple[Case, ...]
     flags: tuple[str, ...]
     has_collector: bool = False
+    #: Whether requests are for the models of `generate_cases`.
+    is_talking: bool = False
 
 
 SCENARIOS = {
@@ -198,6 +229,13 @@ SCENARIOS = {
     "spans of traced clients": Scenario(
         tuple(propagated_cases()), setting("TIMESTAMPS", "rate=0"), True
     ),
+    "responses": Scenario(
+        tuple(response_cases()), (*setting("TIMESTAMPS", "rate=1", "triton,log-frequency=1"), CACHE),
+        is_talking=True,
+    ),
+    "spans of responses": Scenario(
+        tuple(response_cases()), (*setting("TIMESTAMPS", "rate=1"), CACHE), True, True
+    ),
     "every span": Scenario(tuple(propagated_cases()), setting("TIMESTAMPS", "rate=1"), True),
 }
 
@@ -207,6 +245,8 @@ def recorded(program: Sequence[str], scenario: Scenario, is_triton: bool = False
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         statistics_cases.write_texts(root / "models", MODELS)
+        if scenario.is_talking:
+            generate_cases.write_models(root / "models")
         if scenario.has_collector:
             with collecting() as collector:
                 url = f"--trace-config=opentelemetry,url={collector.url}"
@@ -216,7 +256,11 @@ def recorded(program: Sequence[str], scenario: Scenario, is_triton: bool = False
         file = root / "traces"
         command = [*program, *scenario.flags, f"--trace-config=triton,file={file}"]
         send(command, scenario, root / "models", is_triton)
-        return {path.name: shape(json.loads(path.read_text())) for path in root.glob("traces*")}
+        files = {path.name: json.loads(path.read_text()) for path in root.glob("traces*")}
+        if scenario.is_talking:
+            # Each has a file, in the order in which they end.
+            files = {"all": [entry for entries in files.values() for entry in entries]}
+        return {name: shape(entries) for name, entries in files.items()}
 
 
 def send(
@@ -275,10 +319,11 @@ def main() -> None:
     """Records what Triton does."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--triton", type=pathlib.Path, required=True, help="the server")
-    program = [str(parser.parse_args().triton)]
-    goldens = {
-        name: recorded(program, scenario, is_triton=True) for name, scenario in SCENARIOS.items()
-    }
+    parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="default: all")
+    options = parser.parse_args()
+    goldens = json.loads(GOLDEN_PATH.read_text()) if options.scenario else {}
+    for name in options.scenario or SCENARIOS:
+        goldens[name] = recorded([str(options.triton)], SCENARIOS[name], is_triton=True)
     GOLDEN_PATH.write_text(json.dumps(goldens, indent=1, sort_keys=True) + "\n")
 
 

@@ -33,6 +33,7 @@ pub(crate) struct StreamSink {
     _charge: RequestCharge,
     /// The trace of the request.
     trace: Option<Arc<CallTrace>>,
+    has_replied: bool,
 }
 
 enum ExpectedReplies {
@@ -65,7 +66,17 @@ impl StreamSink {
             ReplyMode::Immediate => ExpectedReplies::Many(EmptyFinal::Dropped),
         };
         let budget = ResponseBudget::Stream(stream.budget.clone());
-        Self { stream, slot, tag, replaced, replies, budget, _charge: charge, trace: None }
+        Self {
+            stream,
+            slot,
+            tag,
+            replaced,
+            replies,
+            budget,
+            _charge: charge,
+            trace: None,
+            has_replied: false,
+        }
     }
 
     /// Records responses in the trace of their request.
@@ -148,7 +159,9 @@ impl ResponseSink for StreamSink {
             return;
         }
         self.stream.form.delay.wait();
-        if let Some(trace) = &self.trace {
+        // As in Triton, the first reply alone.
+        let is_first = !std::mem::replace(&mut self.has_replied, true);
+        if let Some(trace) = self.trace.as_ref().filter(|_| is_first) {
             trace.record(DoorTracePoint::ResponseComplete);
         }
         let is_final = reply.is_final();
