@@ -176,7 +176,8 @@ fn python_tests() -> Result<StepResult, String> {
     for folder in ["tests/clients", "tests/differential", "tests/c_api"] {
         let mut tests = command(&python);
         tests.args(["-m", "pytest", "--quiet", "-rs", folder]);
-        tests.env("PATH", programs::path_with(&["c++", "redis-server", "setpriv"]));
+        let optional = ["c++", "prometheus", "promtool", "redis-server", "setpriv"];
+        tests.env("PATH", programs::path_with(&optional));
         tests.arg("--galatea").arg(&program);
         tests.arg("--onnxruntime-library").arg(&library);
         if folder == "tests/clients" {
