@@ -257,10 +257,11 @@ def recorded(program: Sequence[str], scenario: Scenario, is_triton: bool = False
         command = [*program, *scenario.flags, f"--trace-config=triton,file={file}"]
         send(command, scenario, root / "models", is_triton)
         files = {path.name: json.loads(path.read_text()) for path in root.glob("traces*")}
-        if scenario.is_talking:
-            # Each has a file, in the order in which they end.
-            files = {"all": [entry for entries in files.values() for entry in entries]}
-        return {name: shape(entries) for name, entries in files.items()}
+        # A trace may end after the next one begins, and has its place in files by its end.
+        return {
+            "traces": shape([entry for entries in files.values() for entry in entries]),
+            "files": {name: len(shape(entries)) for name, entries in files.items()},
+        }
 
 
 def send(
