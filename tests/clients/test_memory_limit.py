@@ -17,7 +17,7 @@ from tritonclient.grpc import service_pb2
 
 from conftest import StartServer
 from raw_http import Connection
-from raw_http2 import ACK, DATA, END_STREAM, SETTINGS, Http2Connection, frame
+from raw_http2 import ACK, DATA, END_STREAM, SETTINGS, Http2Connection, frame, is_end_of
 from resilience import GOOD_MODEL, MEBIBYTE, check_serving, peak_kilobytes, reset_peak
 from server import HEADER_LENGTH, Server, resident_kilobytes, wait_until
 
@@ -250,6 +250,29 @@ def test_unfinished_grpc_messages(limited: Server) -> None:
         check_serving(limited)
         held = gauge(limited, "galatea_memory_held_bytes")
         assert 30 * MEBIBYTE < held <= (LIMIT_MEBIBYTES + 1) * MEBIBYTE
+
+
+def test_idle_grpc_connections_keep_the_buffer_of_their_longest_frame(limited: Server) -> None:
+    """It is held until they close."""
+    count, frame_bytes = 20, 200 << 10
+    small = service_pb2.ModelInferRequest(model_name="nothing").SerializeToString()
+    content = [b"x" * frame_bytes]
+    large = service_pb2.ModelInferRequest(model_name="nothing", raw_input_contents=content)
+    with bounded(limited), contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(Http2Connection(limited)) for _ in range(count)]
+        for connection in connections:
+            connection.read_until(lambda one: one.kind == SETTINGS)
+            # From then on the server expects as much as it said.
+            connection.send(frame(SETTINGS, ACK))
+        held = []
+        for request in (small, large.SerializeToString(), small):
+            for connection in connections:
+                stream = connection.call(INFER_METHOD, request)
+                connection.read_until(is_end_of(stream))
+            held.append(gauge(limited, "galatea_memory_held_bytes"))
+        assert held[0] < 100_000 * count
+        for now in held[1:]:
+            assert frame_bytes * 0.9 * count < now - held[0] < frame_bytes * 1.1 * count
 
 
 def test_unread_grpc_answers(limited: Server) -> None:

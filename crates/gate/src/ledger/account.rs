@@ -84,6 +84,14 @@ impl Account {
         if self.take(bytes) { Ok(()) } else { Err(self.ledger.refuse(bytes)) }
     }
 
+    /// Charges bytes that the holder has in any case, whatever the limit is, as long as the
+    /// account lives.
+    pub fn keep(&self, bytes: usize) {
+        self.ledger.force(bytes);
+        let before = self.taken.fetch_add(bytes, Ordering::Relaxed);
+        self.ledger.raise_account_peak(before.saturating_add(bytes));
+    }
+
     /// Gives bytes back that were charged.
     pub fn release(&self, bytes: usize) {
         if bytes >= Self::STEP_BYTES {

@@ -213,6 +213,18 @@ fn small_charges_come_out_of_the_credit() {
 }
 
 #[test]
+fn what_a_holder_keeps_is_charged_whatever_the_limit_is() {
+    let ledger = Arc::new(Ledger::new(Some(LIMIT)));
+    let account = Arc::new(Account::of_connection(ledger.clone()));
+    account.keep(LIMIT);
+    assert_eq!(account.held(), Account::BASE_BYTES + LIMIT);
+    assert_eq!(ledger.account_peak(), account.held());
+    assert!(Charge::new(&account, 1).is_err());
+    drop(account);
+    assert_eq!(ledger.held(), 0);
+}
+
+#[test]
 fn memory_stays_charged_as_long_as_it_lives() {
     let ledger = Arc::new(Ledger::new(Some(LIMIT)));
     let account = Arc::new(Account::new(ledger.clone()));

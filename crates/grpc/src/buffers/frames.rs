@@ -5,7 +5,7 @@
 //! between socket and `h2`. Of each frame only its head is looked at.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 const HEAD_BYTES: usize = 9;
 /// The bytes that a client sends before its first frame.
@@ -29,6 +29,8 @@ struct Counts {
     has_sent_data: AtomicBool,
     pings: AtomicU32,
     last_stream: AtomicU32,
+    /// The bytes of the longest frame that the client sent, with its head.
+    longest: AtomicUsize,
 }
 
 impl FrameCounts {
@@ -51,12 +53,22 @@ impl FrameCounts {
         self.0.pings.swap(0, Ordering::Relaxed)
     }
 
+    /// The bytes of the longest frame so far, which may still be arriving. `h2` keeps a buffer
+    /// of that size as long as the connection is open.
+    pub(crate) fn longest_received(&self) -> usize {
+        self.0.longest.load(Ordering::Relaxed)
+    }
+
     /// The last stream that the client opened.
     fn last_stream(&self) -> u32 {
         self.0.last_stream.load(Ordering::Relaxed)
     }
 
     fn received(&self, head: FrameHead) {
+        let bytes = head.length.saturating_add(HEAD_BYTES);
+        if self.longest_received() < bytes {
+            self.0.longest.store(bytes, Ordering::Relaxed);
+        }
         match head.kind {
             PING if head.flags & ACK == 0 => {
                 self.0.pings.store(
@@ -79,9 +91,11 @@ impl FrameCounts {
     }
 }
 
-/// The head of a frame, without its length.
+/// The head of a frame.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct FrameHead {
+    /// The bytes behind the head.
+    length: usize,
     kind: u8,
     flags: u8,
     stream: u32,
@@ -174,10 +188,12 @@ impl FrameScanner {
             if self.filled == HEAD_BYTES {
                 let [a, b, c, kind, flags, stream @ ..] = self.head;
                 self.filled = 0;
-                self.skip = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
+                let length =
+                    usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
+                self.skip = length;
                 // The first bit of a stream's number has no meaning.
                 let stream = u32::from_be_bytes(stream) & !(1 << 31);
-                found(FrameHead { kind, flags, stream });
+                found(FrameHead { length, kind, flags, stream });
             }
         }
     }
@@ -222,6 +238,7 @@ mod tests {
                 frames.scan(piece);
             }
             assert_eq!((counts.take_pings(), counts.last_stream()), (2, 7), "{size}");
+            assert_eq!(counts.longest_received(), 255 + HEAD_BYTES, "{size}");
             assert!(counts.take_read() && !counts.take_read());
             assert_eq!(counts.take_pings(), 0);
         }

@@ -48,9 +48,9 @@ const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 /// The longest frame. A message in one frame isn't copied; longer messages are assembled
 /// from frames that are still in the caches of the processor.
 const FRAME_BYTES_MAX: u32 = 2 << 20;
-/// What a limit of memory leaves of it: `h2` has a buffer of a frame for each connection, and
-/// another while the frame before is read, which nothing charges. With 64 connections they
-/// are at most an eighth of the limit.
+/// What a limit of memory leaves of it: `h2` has a buffer of the longest frame for each
+/// connection, and another while the frame before is read, which nothing charges. With 64
+/// connections they are at most an eighth of the limit.
 const FRAME_SHARE: usize = 1024;
 /// Shorter frames cost more than they save.
 const FRAME_BYTES_MIN: u32 = 64 << 10;
@@ -165,6 +165,8 @@ struct ConnectionTask {
     inflates: usize,
     /// What the connection holds is charged to it.
     account: Arc<Account>,
+    /// The size of the buffer of `h2` that is charged.
+    buffer_bytes: usize,
     resets: Arc<ResetFlag>,
     resets_waker: Waker,
     timer: DeadlineTimer,
@@ -246,6 +248,7 @@ impl ConnectionTask {
             are_calls_paused: false,
             inflates: 0,
             account,
+            buffer_bytes: Account::SMALL_BYTES_MAX,
             resets_waker: Waker::from(resets.clone()),
             resets,
             timer: DeadlineTimer::default(),
@@ -265,6 +268,7 @@ impl ConnectionTask {
         self.resets.0.store(false, Ordering::Release);
         self.flusher.set_read_quota(READ_BYTES_MAX);
         self.accept()?;
+        self.charge_buffer();
         self.police_pings()?;
         self.are_calls_paused = false;
         self.inflates = INFLATE_BYTES;
@@ -290,6 +294,16 @@ impl ConnectionTask {
         };
         self.is_flushed = is_flushed;
         self.keep_up(is_due, is_flushed)
+    }
+
+    /// Charges the buffer of `h2`, which lasts as long as the connection and has grown to the
+    /// longest frame. The base of the account covers a small one.
+    fn charge_buffer(&mut self) {
+        let longest = self.flusher.frames().longest_received();
+        if longest > self.buffer_bytes {
+            self.account.keep(longest.saturating_sub(self.buffer_bytes));
+            self.buffer_bytes = longest;
+        }
     }
 
     /// Where the memory of messages comes from.
