@@ -70,11 +70,8 @@ fn file_error(error: std::io::Error) -> String {
 /// Writes or sends what is queued, until the server ends.
 pub(crate) fn run(queue: &TraceQueue, mut destination: Destination, log_error: &dyn Fn(&str)) {
     let (mut traces, mut spans) = (Losses::default(), Losses::default());
-    let report = |result: Result<(), String>| {
-        if let Err(error) = result {
-            log_error(&error);
-        }
-    };
+    let mut failures = Failures::default();
+    let mut report = |result: Result<(), String>| failures.report(result, log_error);
     loop {
         for message in queue.take(destination.wait()) {
             match message {
@@ -107,9 +104,50 @@ impl Losses {
     }
 }
 
+/// Tells of failures, ever more seldom while they are the same: a disk may be full, or a
+/// collector away, for hours.
+#[derive(Debug, Default)]
+struct Failures {
+    last: String,
+    count: u64,
+}
+
+impl Failures {
+    fn report(&mut self, result: Result<(), String>, log_error: &dyn Fn(&str)) {
+        let Err(error) = result else { return };
+        if error != self.last {
+            (self.last, self.count) = (error, 0);
+        }
+        self.count = self.count.saturating_add(1);
+        match self.count {
+            1 => log_error(&self.last),
+            count if count.is_power_of_two() => {
+                log_error(&format!("{}; it failed so {count} times", self.last));
+            }
+            _ => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failures_that_go_on_are_told_of_ever_more_seldom() {
+        let lines = std::cell::RefCell::new(Vec::new());
+        let mut failures = Failures::default();
+        let mut report = |result: Result<(), &str>| {
+            let log = |line: &str| lines.borrow_mut().push(line.to_owned());
+            failures.report(result.map_err(str::to_owned), &log);
+        };
+        (0..7).for_each(|_| report(Err("a")));
+        report(Ok(()));
+        report(Err("b"));
+        report(Err("a"));
+        let expected = ["a", "a; it failed so 2 times", "a; it failed so 4 times", "b", "a"];
+        assert_eq!(lines.into_inner(), expected);
+    }
 
     #[test]
     fn what_is_dropped_is_told_of_ever_more_seldom() {

@@ -133,10 +133,9 @@ impl Exporter {
     }
 
     fn send(&self, batch: Vec<WaitingSpan>) -> Result<(), String> {
-        let count = batch.len();
         let spans = batch.iter().map(|waiting| &waiting.span);
         self.collector.post(&otlp::encode(&self.resource, spans)).map_err(|error| {
-            format!("failed to send {count} spans to {}: {error}", self.collector.address())
+            format!("failed to send spans to {}: {error}", self.collector.address())
         })
     }
 }
