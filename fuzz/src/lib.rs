@@ -6,6 +6,10 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use galatea_fakes::FakeServer;
+use galatea_http::{
+    HttpOptions, InferenceType, PathPattern, Ping, SageMakerOptions, VertexAiOptions,
+};
+use galatea_infer::{ArchiveLayout, ModelArchives, Pass, api};
 use tokio::runtime::{Builder, Handle};
 
 /// A door that listens, on a thread of its own, to the end of the process.
@@ -20,6 +24,42 @@ impl Door {
             let options = galatea_http::HttpOptions::default();
             let server = Arc::new(FakeServer::plain());
             let door = galatea_http::start(workers, listener, server.clone(), server, options);
+            Box::new(door.expect("a door"))
+        })
+    }
+
+    /// The door for SageMaker, with archives of one model each.
+    pub fn sagemaker() -> Self {
+        Self::start(|workers, listener| {
+            let options = SageMakerOptions {
+                http: HttpOptions::default(),
+                ping: Ping::Ready,
+                default_model: String::from("model"),
+                inference: InferenceType::Infer,
+                archives: Arc::new(OneModel),
+                notices: Arc::new(|_| {}),
+            };
+            let server = Arc::new(FakeServer::plain());
+            let door =
+                galatea_http::start_sagemaker(workers, listener, server.clone(), server, options);
+            Box::new(door.expect("a door"))
+        })
+    }
+
+    /// The door for Vertex AI.
+    pub fn vertex_ai() -> Self {
+        Self::start(|workers, listener| {
+            let route = |path| PathPattern::new(path).expect("a path");
+            let options = VertexAiOptions {
+                http: HttpOptions::default(),
+                health: route("/health"),
+                predict: route("/predict"),
+                default_model: String::from("model"),
+                metrics: Some(Arc::new(|| String::from("a 1\n"))),
+            };
+            let server = Arc::new(FakeServer::plain());
+            let door =
+                galatea_http::start_vertex_ai(workers, listener, server.clone(), server, options);
             Box::new(door.expect("a door"))
         })
     }
@@ -48,6 +88,16 @@ impl Door {
         });
         is_open.recv().expect("a door");
         Self { address }
+    }
+}
+
+/// Archives that are models.
+#[derive(Debug)]
+struct OneModel;
+
+impl ModelArchives for OneModel {
+    fn layout(&self, _: Pass<api::ModelRepository>, _: &str) -> ArchiveLayout {
+        ArchiveLayout::Model
     }
 }
 

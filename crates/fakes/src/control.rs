@@ -179,6 +179,10 @@ impl ServerControl for FakeServer {
             state,
             reason: reason.into(),
         };
+        if !self.names_have_effects {
+            // Of a model that is always ready, an unload would never end.
+            return Ok(Vec::new());
+        }
         let mut entries = vec![entry("echo", Some(1), Some(ModelState::Ready), "")];
         if !only_ready {
             entries.push(entry("b", Some(2), Some(ModelState::Unavailable), "unloaded"));

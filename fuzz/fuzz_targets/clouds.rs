@@ -1,0 +1,24 @@
+//! Everything that a client sends on a connection of the doors for SageMaker and Vertex AI. The
+//! first byte of the input selects the door.
+
+#![no_main]
+
+use std::sync::LazyLock;
+
+use galatea_codec::http::ArchivePath;
+use galatea_fuzz::{Door, exchange};
+use libfuzzer_sys::fuzz_target;
+
+static SAGEMAKER: LazyLock<Door> = LazyLock::new(Door::sagemaker);
+static VERTEX_AI: LazyLock<Door> = LazyLock::new(Door::vertex_ai);
+
+fuzz_target!(|data: &[u8]| {
+    let Some((selector, data)) = data.split_first() else { return };
+    let door = if selector % 2 == 0 { &SAGEMAKER } else { &VERTEX_AI };
+    let answer = exchange(door, data);
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."), "{answer:?}");
+    let Ok(path) = ArchivePath::of(&String::from_utf8_lossy(data)) else { return };
+    assert!(path.directory.starts_with(&path.parent));
+    assert_eq!(path.parent.matches('/').count(), 4, "{path:?}");
+    assert!(!path.directory.split('/').any(|part| part == ".."), "{path:?}");
+});
