@@ -122,9 +122,14 @@ WARMUP_REPETITIONS = 20
 LEFT_KILOBYTES = 16 * 1024
 
 
-def repeat(server: Server, attempt: Callable[[], object]) -> None:
-    """Repeats a hostile request. The server lives, serves, and its memory stays flat."""
-    with unharmed(server):
+def repeat(
+    server: Server, attempt: Callable[[], object], peak_mebibytes: int | None = None
+) -> None:
+    """Repeats a hostile request. The server lives, serves, and its memory stays flat.
+
+    With `peak_mebibytes`, its memory doesn't grow by more than that in between.
+    """
+    with unharmed(server, peak_mebibytes):
         for _ in range(WARMUP_REPETITIONS):
             attempt()
         before = resident_kilobytes(server)
