@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
+import socket
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -307,6 +309,46 @@ def test_loads_and_unloads_of_one_name_may_race(
         assert all(state != "READY" for _, state in cloud.index()), cloud.index()
         assert cloud.load("m", archives.path("a")).status == 200
         assert cloud.invoke("m").status == 200
+
+
+SLOW = IDENTITY + 'parameters { key: "execute_delay_ms" value { string_value: "700" } }'
+
+
+def slow_request(cloud: SageMaker, path: str, model: str) -> futures.Future[Reply]:
+    """A request that is executed when this returns, and for a while after."""
+    pool = futures.ThreadPoolExecutor(1)
+    reply = pool.submit(cloud.request, "POST", path, json_request())
+    wait_until(lambda: cloud.server.is_executing(model), 60, "the request is executed")
+    pool.shutdown(wait=False)
+    return reply
+
+
+@pytest.mark.galatea_only  # asks for the scheduler's status; Triton cuts such requests off
+def test_requests_are_served_while_the_server_stops(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Those that are executed get their responses, and idle connections don't hold it up."""
+    write_model(tmp_path / "slow", SLOW)
+    with sagemaker(start_server, tmp_path, default_model_name="slow") as cloud:
+        with socket.create_connection(("127.0.0.1", cloud.port)):
+            reply = slow_request(cloud, "/invocations", "slow")
+            cloud.server.terminate()
+            assert reply.result(60).status == 200
+            assert cloud.server.wait_for_exit() == 0
+
+
+@pytest.mark.galatea_only  # asks for the scheduler's status
+def test_an_unload_waits_for_the_last_request(
+    start_server: StartServer, tmp_path: pathlib.Path, archives: Archives
+) -> None:
+    """SageMaker may remove the archive when it has the response."""
+    write_model(archives.path("a"), SLOW)
+    with sagemaker(start_server, tmp_path, *MULTI_MODEL) as cloud:
+        assert cloud.load("m", archives.path("a")).status == 200
+        reply = slow_request(cloud, "/models/m/invoke", "m")
+        assert cloud.request("DELETE", "/models/m").status == 200
+        assert "successfully unloaded 'm'" in cloud.server.log()
+        assert reply.result(60).status == 200
 
 
 #: Every route, by its category.
