@@ -144,6 +144,9 @@ def response_cases() -> Iterator[Case]:
         content = {"bytes_contents": [line.encode() for line in script]}
         asked = {"model_name": "talk", "id": name, "inputs": [{**tensor, "contents": content}]}
         yield Case(f"{name} by stream", rpc="ModelStreamInfer", messages=(asked,))
+        yield Case(f"{name} by call", rpc="ModelInfer", message={**asked, "model_name": "once"})
+        body = json.dumps({"inputs": [{**tensor, "data": script}]}).encode()
+        yield Case(f"{name} over HTTP", "POST", "/v2/models/once/infer", body=body)
     for name, model, body in (("no JSON", "talk", b"{"), ("no model", "nope", b"{}")):
         yield Case(name, "POST", f"/v2/models/{model}/generate", (), body, as_text=True)
 

@@ -52,9 +52,11 @@ impl CallSink {
 
 impl ResponseSink for CallSink {
     fn deliver(&mut self, reply: Reply) {
+        let is_answered = matches!(reply, Reply::Response { .. })
+            || !matches!(self.response, SingleResponse::None);
         let Some(result) = self.response.add(reply) else { return };
         let trace = self.form.trace.as_ref();
-        if let Some(trace) = trace {
+        if let Some(trace) = trace.filter(|_| is_answered) {
             trace.record(DoorTracePoint::ResponseComplete);
         }
         self.form.delay.wait();

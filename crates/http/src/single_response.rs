@@ -42,7 +42,8 @@ impl SingleResponse {
                 Err(Status::internal(format!("expected a single response, got {}", self.responses)))
             }
         };
-        if let Some(trace) = self.trace.take() {
+        let trace = self.trace.take();
+        if let Some(trace) = trace.filter(|_| self.responses > 0) {
             trace.record(DoorTracePoint::ResponseComplete, Instant::now());
         }
         let Some(receiver) = self.receiver.take() else { return };
