@@ -160,13 +160,16 @@ MISFITS = {
 AGAIN = "Triton answers a repeated load by whether there was a version once"
 SKIPPED = "Triton takes the failed change for the one that serves, and does nothing"
 
+#: It is loaded, though its first step makes what it takes. Triton never answers a request.
+ENDLESS = {"endless": ensemble(through("plain", "I", "I"), through("plain"))}
+
 #: As `batch`, but without a version.
 WITHOUT_VERSION = "batch_without_version"
 
 
 def write_models(root: pathlib.Path) -> None:
     """Models and ensembles, one version each."""
-    for name, text in {**MODELS, **FITTING, **MISFITS}.items():
+    for name, text in {**MODELS, **FITTING, **MISFITS, **ENDLESS}.items():
         (root / name / "1").mkdir(parents=True)
         (root / name / "config.pbtxt").write_text(text)
     (root / WITHOUT_VERSION).mkdir()
@@ -223,8 +226,10 @@ def misfit_cases() -> Iterator[Case]:
     for name in FITTING:
         yield load(name)
         yield Case(f"ready {name}", path=f"/v2/models/{name}/ready")
-    for name in [*MISFITS, WITHOUT_VERSION]:
+    for name in [*ENDLESS, *MISFITS, WITHOUT_VERSION]:
         yield load(name)
+    yield Case("metadata of endless", path="/v2/models/endless")
+    yield Case("ready endless", path="/v2/models/endless/ready")
     yield index("after the loads")
     message = {"model_name": "type_in"}
     yield Case("grpc load again", rpc="RepositoryModelLoad", message=message,
