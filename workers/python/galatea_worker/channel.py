@@ -1,0 +1,150 @@
+"""The two sockets between server and worker, as frames."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from struct import Struct
+from typing import Optional, Union
+
+from .errors import LOST, TritonModelException, WireError
+
+#: No frame is longer.
+FRAME_BYTES_MAX = 64 << 20
+#: Bytes asked for by the first read of a frame; most frames are shorter.
+_FIRST_READ = 65536
+
+_U32 = Struct("<I")
+_unpack_u32 = _U32.unpack_from
+_pack_u32 = _U32.pack
+
+Frame = Union[bytes, bytearray]
+
+
+class Closed(Exception):
+    """The other side has closed the socket."""
+
+
+class FrameReader:
+    """Reads frames from a socket; the usual frame takes one system call.
+
+    A frame is given with its four bytes of length before it: the kind is byte 4
+    and the payload begins at 5.
+    """
+
+    __slots__ = ("_receive", "_receive_into", "_rest")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._receive = sock.recv
+        self._receive_into = sock.recv_into
+        self._rest = b""
+
+    def read(self) -> Frame:
+        """Waits for the next frame."""
+        if self._rest:
+            data = self._rest
+            self._rest = b""
+        else:
+            data = self._receive(_FIRST_READ)
+        if len(data) > 4 and _unpack_u32(data)[0] + 4 == len(data):
+            return data
+        return self._read_slowly(data)
+
+    def _read_slowly(self, data: Frame) -> Frame:
+        """A frame that came in parts, or together with the next one."""
+        while len(data) < 4:
+            chunk = self._receive(_FIRST_READ)
+            if not chunk:
+                raise Closed
+            data = bytes(data) + chunk
+        size = _unpack_u32(data)[0]
+        if size < 1 or size > FRAME_BYTES_MAX:
+            raise WireError(f"a frame of {size} bytes")
+        total = size + 4
+        if len(data) >= total:
+            self._rest = data[total:]
+            return data[:total]
+        frame = bytearray(total)
+        frame[: len(data)] = data
+        view = memoryview(frame)[len(data):]
+        while view:
+            count = self._receive_into(view)
+            if count == 0:
+                raise Closed
+            view = view[count:]
+        return frame
+
+
+class NoChannel:
+    """Stands for the sockets in processes that aren't the model's own."""
+
+    @staticmethod
+    def refuse(*_: object) -> None:
+        """Raises: there would be no answer."""
+        raise TritonModelException(LOST)
+
+    send = refuse
+    sent = 0
+
+    def post(self, body: bytes) -> None:
+        """Drops what only frees memory of the model's process."""
+
+
+class SideChannel:
+    """Writes to socket B from any thread.
+
+    Frames of one thread keep their order. What the garbage collector sends
+    (`post`) never waits for the lock: it may interrupt the thread that holds it.
+    """
+
+    __slots__ = ("_sock", "_lock", "_posted", "sent")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock: Optional[socket.socket] = sock
+        self._lock = threading.Lock()
+        self._posted: deque = deque()
+        #: How many frames were sent.
+        self.sent = 0
+
+    def send(self, body: bytes) -> None:
+        """Sends a frame; waits while the socket is full."""
+        with self._lock:
+            self._write(body)
+        if self._posted:
+            self._drain()
+
+    def post(self, body: bytes) -> None:
+        """Sends a frame now, or leaves it to the thread that is sending."""
+        self._posted.append(body)
+        self._drain()
+
+    def _drain(self) -> None:
+        posted = self._posted
+        while posted and self._lock.acquire(False):
+            try:
+                while posted:
+                    self._write(posted.popleft())
+            except (OSError, TritonModelException, IndexError):
+                posted.clear()
+            finally:
+                self._lock.release()
+
+    def _write(self, body: bytes) -> None:
+        sock = self._sock
+        if sock is None:
+            NoChannel.refuse()
+            return
+        if len(body) > FRAME_BYTES_MAX:
+            raise TritonModelException(
+                f"a message of {len(body)} bytes is longer than {FRAME_BYTES_MAX} bytes")
+        sock.sendall(_pack_u32(len(body)) + body)
+        self.sent += 1
+
+    def close_in_child(self) -> None:
+        """Makes the channel useless in a forked process."""
+        self._lock = threading.Lock()
+        self._posted.clear()
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            sock.close()

@@ -1,0 +1,112 @@
+"""Questions to the server that aren't inferences: models and metrics."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from queue import SimpleQueue
+from struct import Struct
+from typing import Any, Dict, Optional
+
+from . import state
+from .enums import demand
+from .errors import TritonModelException, WireError
+from .wire import B_CONTROL, finish, get_text, put_text
+
+_pack_head = Struct("<BQ").pack
+_get_reply = Struct("<QB").unpack_from
+
+_ids = itertools.count(1)
+_waiting: Dict[int, SimpleQueue] = {}
+
+
+class Refused(Exception):
+    """The server's answer is an error."""
+
+
+def ask(kind: int, question: Dict[str, Any]) -> Dict[str, Any]:
+    """Asks the server and waits; raises Refused with its text."""
+    number = next(_ids)
+    replies: SimpleQueue = SimpleQueue()
+    body = _pack_head(kind, number) + put_text(json.dumps(question))
+    _waiting[number] = replies
+    try:
+        state.side.send(body)
+        ok, answer = replies.get()
+    finally:
+        _waiting.pop(number, None)
+    if not ok:
+        raise Refused(f"Failed to process the request for model '{state.instance_name}', "
+                      f"message: {answer}")
+    return answer
+
+
+def encode_untold(kind: int, question: Dict[str, Any]) -> bytes:
+    """A question to which no answer is wanted."""
+    return _pack_head(kind, 0) + put_text(json.dumps(question))
+
+
+def take_reply(data: Any) -> None:
+    """A REPLY on B."""
+    number, ok = _get_reply(data, 5)
+    if ok:
+        text, position = get_text(data, 14)
+        answer = json.loads(text) if text else {}
+        if not isinstance(answer, dict):
+            raise WireError(f"reply {number} isn't an object")
+    else:
+        answer, position = get_text(data, 15)
+    finish(data, position)
+    replies = _waiting.get(number)
+    # One whose asker was interrupted isn't awaited any more.
+    if replies is not None:
+        replies.put((ok, answer))
+
+
+def _control(question: Dict[str, Any], prefix: str) -> Dict[str, Any]:
+    try:
+        return ask(B_CONTROL, question)
+    except Refused as error:
+        raise TritonModelException(f"{prefix}: {error}") from None
+
+
+def load_model(model_name: str, config: str = "",
+               files: Optional[Dict[str, bytes]] = None) -> None:
+    """Loads a model, or loads it anew.
+
+    `config` is a configuration as JSON that replaces the repository's. `files` maps
+    ``file:PATH`` to contents that replace the repository's files. Needs model
+    control mode explicit.
+    """
+    demand("model_name", model_name, str)
+    demand("config", config, str)
+    if files is not None and not isinstance(files, dict):
+        raise TritonModelException(
+            f"failed to load model '{model_name}', files should be a dictionary of file "
+            "paths and file contents")
+    contents = {}
+    for path, content in (files or {}).items():
+        demand("path of a file", path, str)
+        contents[path] = base64.b64encode(content).decode("ascii")
+    question: Dict[str, Any] = {"op": "load_model", "name": model_name,
+                                "files": contents, "parameters": {}}
+    if config:
+        question["parameters"]["config"] = config
+    _control(question, "Failed to load model")
+
+
+def unload_model(model_name: str, unload_dependents: bool = False) -> None:
+    """Unloads a model, on request with the models that only it needs."""
+    demand("model_name", model_name, str)
+    _control({"op": "unload_model", "name": model_name,
+              "unload_dependents": bool(unload_dependents)}, "Failed to unload model")
+
+
+def is_model_ready(model_name: str, model_version: str = "") -> bool:
+    """Whether a model, or one version of it, is ready."""
+    demand("model_name", model_name, str)
+    demand("model_version", model_version, str)
+    answer = _control({"op": "is_model_ready", "name": model_name,
+                       "version": model_version}, "Failed to check model readiness")
+    return bool(answer.get("ready"))

@@ -1,0 +1,123 @@
+"""Errors of a worker, and the text of an exception as the server shows it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import List, NoReturn, Optional, Tuple
+
+#: Text of what fails in processes that only the model knows of.
+LOST = "only the process of the model can speak to the server, not its children"
+#: Exit status of a worker to which the server spoke nonsense.
+EXIT_NONSENSE = 70
+#: Longer texts of exceptions are cut: they must fit into a frame.
+TEXT_LENGTH_MAX = 1 << 22
+#: File names of the worker's own code begin so; they are left out of texts.
+OWN_FILES = "<galatea worker>"
+
+
+class TritonModelException(Exception):
+    """Raised by `triton_python_backend_utils` when a model misuses it."""
+
+
+TritonModelException.__module__ = "c_python_backend_utils"
+
+
+class WireError(Exception):
+    """The server sent something that isn't of the protocol."""
+
+
+class BackendError(TritonModelException):
+    """A mistake in what the model returned; its text has no class and no place."""
+
+
+def format_exception(error: BaseException) -> str:
+    """Text of an exception: class, message, then the frames from the deepest out.
+
+    That is the form of pybind11, which clients of Triton know:
+    ``ValueError: text\\n\\nAt:\\n  FILE(LINE): FUNCTION\\n``.
+    """
+    if isinstance(error, BackendError):
+        return str(error)
+    message, failure = _message(error)
+    text = f"{type(error).__name__}: {message}"
+    frames = _frames(error)
+    if frames:
+        text += "\n\nAt:\n" + "".join(frames)
+    if failure:
+        text += "\nMESSAGE UNAVAILABLE DUE TO EXCEPTION: " + failure
+    return text[:TEXT_LENGTH_MAX]
+
+
+def _message(error: BaseException) -> Tuple[str, str]:
+    """Message of an exception with its notes, and why there is none."""
+    try:
+        text = str(error)
+    except Exception as failure:  # a model's own __str__ may fail
+        return ("<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>",
+                f"{type(failure).__name__}: {failure}")
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    notes = getattr(error, "__notes__", None)
+    if isinstance(notes, list):
+        text += f"\n\n__notes__ (len={len(notes)}):"
+        text += "".join("\n" + str(note) for note in notes)
+    return text or "<EMPTY MESSAGE>", ""
+
+
+def _frames(error: BaseException) -> List[str]:
+    """Lines of the frames that belong to the model and what it called."""
+    trace = error.__traceback__
+    while trace is not None and _is_own(trace.tb_frame):
+        trace = trace.tb_next
+    if trace is None:
+        return []
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    lines = []
+    frame = trace.tb_frame
+    while frame is not None:
+        if not _is_own(frame):
+            code = frame.f_code
+            lines.append(f"  {code.co_filename}({frame.f_lineno}): {code.co_name}\n")
+        frame = frame.f_back
+    return lines
+
+
+def _is_own(frame) -> bool:
+    """Whether a frame runs the worker's own code."""
+    file = frame.f_code.co_filename
+    if file.startswith(OWN_FILES):
+        return True
+    return file == "<string>" and frame.f_back is None
+
+
+def forget(error: Optional[BaseException]) -> None:
+    """Drops what an exception holds, so that its tensors are given back now."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
+
+
+def complain(text: str) -> None:
+    """Writes one line to standard error."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.write(f"python worker: {text}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process without what a broken model might hang in."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        pass
+    os._exit(code)
+
+
+def die_of_nonsense(error: BaseException) -> NoReturn:
+    """Ends the process: what the server sent can't be trusted any more."""
+    complain(f"the server sent nonsense: {error}")
+    leave(EXIT_NONSENSE)

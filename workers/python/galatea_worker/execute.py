@@ -1,0 +1,182 @@
+"""One execution: requests in, one result frame out."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, List
+
+from . import state
+from .arena import INPUTS, OUTPUTS
+from .channel import FRAME_BYTES_MAX, Closed
+from .errors import BackendError, forget, format_exception
+from .request import RELEASE_RESCHEDULE, InferenceRequest, Own, get_requests
+from .response import InferenceResponse
+from .sender import account_returned
+from .wire import RESULT, Blocks, pack_u32, pack_u64, put_offsets, put_response, put_text
+
+_pack_count = Struct("<BBI").pack
+_pack_head = Struct("<QI").pack
+_NO_RELEASES = b"\0\0\0\0"
+_ANSWERED, _NOTHING, _FAILED = 0, 1, 2
+_INTERNAL = 1
+
+
+class Executor:
+    """Runs the model's `execute` for one frame after the other."""
+
+    __slots__ = ("_model", "_own", "_blocks")
+
+    def __init__(self, model: Any, own: Own) -> None:
+        self._model = model
+        self._own = own
+        #: Output blocks of the last result: free when the server speaks again.
+        self._blocks = Blocks()
+
+    def execute(self, data: Any) -> bytes:
+        """Executes a frame of requests and gives the result frame with its length."""
+        INPUTS.executing = True
+        requests = get_requests(data, self._own)
+        data = None
+        blocks = Blocks()
+        try:
+            parts = self._run(requests, blocks)
+        except Closed:  # while another model was called
+            raise
+        except BaseException as error:  # SystemExit too: the worker goes on
+            OUTPUTS.free(blocks.outputs)
+            blocks = Blocks()
+            parts = _failed(requests, error)
+        del requests
+        self._blocks = blocks
+        return _finish(parts, blocks)
+
+    def server_has_read(self) -> None:
+        """Takes back what the last result named: the server has copied it."""
+        blocks = self._blocks
+        if blocks.outputs:
+            OUTPUTS.free(blocks.outputs)
+            blocks.outputs = []
+        if blocks.inputs:
+            INPUTS.next_frame()
+            blocks.inputs = []
+
+    def _run(self, requests: List[InferenceRequest], blocks: Blocks) -> List[bytes]:
+        """Calls `execute` and encodes what it returns."""
+        try:
+            execute = self._model.execute
+        except AttributeError:
+            raise BackendError(
+                f"Python model {state.model_path} does not implement `execute` "
+                "method.") from None
+        returned = execute(requests)
+        if type(returned) is not list and returned is not None:
+            from . import coroutines
+            if coroutines.is_coroutine(returned):
+                if state.decoupled:
+                    parts = _nothing(requests)
+                    coroutines.run_in_background(returned)
+                    return parts
+                returned = coroutines.run(returned)
+        if returned is None:
+            return _nothing(requests)
+        return _answered(requests, returned, blocks)
+
+
+def _nothing(requests: List[InferenceRequest]) -> List[bytes]:
+    """Result without responses: senders answer, now or later."""
+    parts = [_pack_count(RESULT, _NOTHING, len(requests))]
+    for request in requests:
+        parts.append(_pack_head(request._key, request._release_flags) + b"\0")
+        _leave_to_sender(request)
+    return parts
+
+
+def _leave_to_sender(request: InferenceRequest) -> None:
+    """From now on the request is answered by its sender, or by the sender's end."""
+    sender = request.get_response_sender()
+    if request._release_flags == RELEASE_RESCHEDULE:
+        sender.close()
+
+
+def _answered(requests: List[InferenceRequest], returned: Any,
+              blocks: Blocks) -> List[bytes]:
+    """Result with the responses that `execute` returned."""
+    _check_returned(requests, returned)
+    for request, response in zip(requests, returned):
+        if response is not None:
+            _check_response(request, response)
+    parts = [_pack_count(RESULT, _ANSWERED, len(requests))]
+    for request, response in zip(requests, returned):
+        parts.append(_pack_head(request._key, request._release_flags))
+        put_response(parts, response, request._wanted, blocks)
+        if response is None:
+            _leave_to_sender(request)
+        else:
+            request._done = True
+    return parts
+
+
+def _check_returned(requests: List[InferenceRequest], returned: Any) -> None:
+    """Checks what `execute` returned as a whole."""
+    if state.decoupled:
+        raise BackendError(
+            f"Python model '{state.instance_name}' is using the decoupled mode and the "
+            "execute function must return None.")
+    if not isinstance(returned, list):
+        raise BackendError(
+            f"Expected a list in the execute return, found type '{type(returned)}'.")
+    if len(requests) != len(returned):
+        raise BackendError(
+            "Number of InferenceResponse objects do not match the number of "
+            f"InferenceRequest objects. InferenceRequest(s) size is:{len(requests)}, and "
+            f"InferenceResponse(s) size is:{len(returned)}\n")
+
+
+def _check_response(request: InferenceRequest, response: Any) -> None:
+    """Checks one element of the list that `execute` returned."""
+    if request._release_flags == RELEASE_RESCHEDULE:
+        raise BackendError(
+            "Expected a None object in the execute function return list for reschduled "
+            f"request, found type '{type(response)}'.")
+    if not isinstance(response, InferenceResponse):
+        raise BackendError(
+            "Expected an 'InferenceResponse' object in the execute function return "
+            f"list, found type '{type(response)}'.")
+    try:
+        account_returned(request)
+    except Exception as error:
+        raise BackendError(str(error)) from None
+
+
+def _failed(requests: List[InferenceRequest], error: BaseException) -> List[bytes]:
+    """Result that fails all requests."""
+    text = (f"Failed to process the request(s) for model '{state.instance_name}', "
+            f"message: {format_exception(error)}")
+    for request in requests:
+        request._done = True
+        if request._sender is not None:
+            request._sender.close()
+    forget(error)
+    return [bytes((RESULT, _FAILED, _INTERNAL)) + put_text(text)]
+
+
+def _finish(parts: List[bytes], blocks: Blocks) -> bytes:
+    """Appends the input blocks that nothing uses any more."""
+    INPUTS.executing = False
+    released = INPUTS.take_released()
+    parts.append(put_offsets(released) if released else _NO_RELEASES)
+    parts.append(pack_u64(state.side.sent))
+    if blocks.inputs:
+        INPUTS.hold(blocks.inputs, released)
+    body = b"".join(parts)
+    if len(body) > FRAME_BYTES_MAX:
+        error = BackendError(f"the responses of {len(body)} bytes are longer than "
+                             f"{FRAME_BYTES_MAX} bytes")
+        return _finish_again(_failed([], error), parts[-2:])
+    return pack_u32(len(body)) + body
+
+
+def _finish_again(parts: List[bytes], trailer: List[bytes]) -> bytes:
+    """A failure instead of a result that is too long, with the same trailer."""
+    body = b"".join(parts + trailer)
+    return pack_u32(len(body)) + body

@@ -1,0 +1,101 @@
+"""The user's model: import of model.py, its class and its optional methods."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, Dict
+
+from . import state
+from .config import ModelConfig
+from .errors import BackendError
+
+
+def import_model(setup: Dict[str, Any]) -> Any:
+    """Imports model.py and gives its module."""
+    path = setup["model_path"]
+    args = setup.get("args") or {}
+    state.model_dir = setup.get("model_dir") or _model_dir(path, args)
+    name = os.path.basename(path)
+    if not name.endswith(".py"):
+        raise BackendError(f"Model name must end with '.py'. Model name is \"{name}\".")
+    if not os.path.exists(path):
+        raise BackendError(f"Python model file not found in '{path}'")
+    for folder in setup.get("module_paths") or ():
+        if folder not in sys.path:
+            sys.path.append(folder)
+    import triton_python_backend_utils  # noqa: F401  the public module is there first
+    folder = os.path.dirname(path)
+    module = name[:-3]
+    if os.path.dirname(folder) in sys.path:
+        module = os.path.basename(folder) + "." + module
+    return _import(module, path)
+
+
+def _model_dir(path: str, args: Dict[str, str]) -> str:
+    """Directory of the version of the model."""
+    repository = args.get("model_repository")
+    version = args.get("model_version")
+    if repository and version:
+        return os.path.join(repository, version)
+    return os.path.dirname(path)
+
+
+def _import(name: str, path: str) -> Any:
+    """Imports a module by name, or from its file where the name means another one."""
+    import importlib.util
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is not None and spec.origin and os.path.exists(spec.origin) \
+            and os.path.samefile(spec.origin, path):
+        # As PyImport_ImportModule does it: texts of errors show the same frames.
+        return __import__(name, None, None, ["__doc__"], 0)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def auto_complete(setup: Dict[str, Any]) -> Dict[str, Any]:
+    """Runs `auto_complete_config`; gives the parts of the configuration it changed."""
+    module = import_model(setup)
+    before = setup["config"]
+    config: Any = ModelConfig(json.dumps(before))
+    model_class = module.TritonPythonModel
+    if hasattr(model_class, "auto_complete_config"):
+        config = model_class.auto_complete_config(config)
+    if not isinstance(config, ModelConfig):
+        name = before.get("name") or state.model_name
+        raise BackendError(
+            f"auto_complete_config function in model '{name}' must return a valid "
+            "pb.ModelConfig object.")
+    after = json.loads(json.dumps(config._model_config))
+    return {key: value for key, value in after.items()
+            if key not in before or before[key] != value}
+
+
+def initialize(setup: Dict[str, Any]) -> Any:
+    """Makes the model and calls its `initialize`."""
+    module = import_model(setup)
+    model = module.TritonPythonModel()
+    if hasattr(model, "initialize"):
+        model.initialize(dict(setup.get("args") or {}))
+    return model
+
+
+def output_names(args: Dict[str, str]) -> Any:
+    """Names of the outputs of the model's configuration, None if it isn't known."""
+    try:
+        config = json.loads(args.get("model_config") or "")
+        return frozenset(output["name"] for output in config["output"])
+    except (ValueError, KeyError, TypeError):
+        return None

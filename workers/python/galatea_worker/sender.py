@@ -1,0 +1,128 @@
+"""`InferenceResponseSender`: answers a request from any thread, once or many times."""
+
+from __future__ import annotations
+
+import threading
+from struct import Struct
+from typing import Any, List, Optional
+
+from . import state
+from .errors import TritonModelException
+from .response import InferenceResponse
+from .wire import B_RESPONSE, Blocks, put_response
+
+RESPONSE_COMPLETE_FINAL = 1
+
+_pack_head = Struct("<BQI").pack
+_state_lock = threading.Lock()
+
+
+class InferenceResponseSender:
+    """Sends responses to one request."""
+
+    __module__ = "c_python_backend_utils"
+    __slots__ = ("_key", "_wanted", "_closed", "_sent", "_silent", "__weakref__")
+
+    def __init__(self, key: int, wanted: Optional[frozenset], closed: bool) -> None:
+        self._key = key
+        self._wanted = wanted
+        self._closed = closed
+        self._sent = 0
+        # The server needs no word of the end: it has the answer already.
+        self._silent = closed
+
+    def send(self, response: Optional[InferenceResponse] = None, flags: int = 0) -> None:
+        """Sends a response, or none with the final flag.
+
+        `flags` is 0 or TRITONSERVER_RESPONSE_COMPLETE_FINAL.
+        """
+        if flags != RESPONSE_COMPLETE_FINAL and flags != 0:
+            raise TritonModelException(
+                "Unable to send response. Unsupported flag provided.")
+        if response is None:
+            if flags == 0:
+                raise TritonModelException(
+                    "Inference Response object must be provided when the response flags "
+                    "is set to zero.")
+        elif not isinstance(response, InferenceResponse):
+            raise TypeError(
+                f"response must be an InferenceResponse, not {type(response)}")
+        self._count(response is not None, flags)
+        self._transmit(response, flags)
+
+    def is_cancelled(self) -> bool:
+        """Whether the client has cancelled the request."""
+        return self._key in state.cancelled
+
+    def _count(self, has_response: bool, flags: int) -> None:
+        """Checks that a response may come now, and counts it."""
+        if self._key == 0:
+            raise TritonModelException(
+                "Unable to send response. Response sender has no reference to the "
+                "decoupled state of the model.")
+        with _state_lock:
+            if not state.decoupled:
+                if has_response and self._sent > 0:
+                    raise TritonModelException(
+                        "Unable to send response. Non-decoupled model cannot send more "
+                        "than one response.")
+                if not has_response and flags and self._sent == 0:
+                    raise TritonModelException(
+                        "Unable to send response. Non-decoupled model cannot send "
+                        "complete final before sending a response.")
+            if self._closed:
+                raise TritonModelException(
+                    "Unable to send response. Response sender has been closed.")
+            if flags:
+                self._closed = True
+                self._silent = True
+            self._sent += 1
+
+    def _transmit(self, response: Optional[InferenceResponse], flags: int) -> None:
+        """Sends the frame; what can't be sent is answered with an error."""
+        pause = state.paused.get(self._key)
+        if pause is not None:
+            pause.wait()
+        state.OUTPUTS.wait_for_server()
+        blocks = Blocks()
+        parts: List[bytes] = [_pack_head(B_RESPONSE, self._key, flags)]
+        try:
+            put_response(parts, response, self._wanted, blocks)
+            if blocks.outputs:
+                state.OUTPUTS.mark_sent(blocks.outputs)
+            for offset in blocks.inputs:
+                state.INPUTS.name_on_side(offset)
+            state.side.send(b"".join(parts))
+        except BaseException:
+            state.OUTPUTS.free(blocks.outputs)
+            if flags:
+                self._silent = False
+            raise
+
+    def close(self) -> None:
+        """Ends the sender without a word: the request is answered otherwise."""
+        with _state_lock:
+            self._closed = True
+            self._silent = True
+
+    def __del__(self) -> None:
+        # A model that drops the sender before the final response would leave the
+        # client waiting.
+        try:
+            if not self._silent and self._key:
+                state.side.post(_pack_head(B_RESPONSE, self._key, 1) + b"\0")
+        except (NameError, AttributeError, TypeError):
+            pass  # the interpreter is ending, or the sender was never finished
+
+
+def after_fork() -> None:
+    """Another thread may have held the lock when the process was forked."""
+    global _state_lock
+    _state_lock = threading.Lock()
+
+
+def account_returned(request: Any) -> None:
+    """Counts the response that `execute` returned for a request."""
+    sender = request._sender
+    if sender is not None:
+        sender._count(True, RESPONSE_COMPLETE_FINAL)

@@ -1,0 +1,243 @@
+"""Encoding of what server and worker say to each other.
+
+Decoders take a frame and a position and give the value and the position behind it.
+A length that leads out of the frame is found by the next read or by `finish`;
+nothing happens on the way that would have to be undone.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error as StructError
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from . import arrays
+from .arena import INPUTS, OUTPUTS, InputBlock
+from .arrays import BYTES, ITEM_BYTES
+from .errors import TritonModelException, WireError
+from .tensor import Tensor, from_block, from_bytes
+
+# Server to worker on A, worker to server on A, and both ways on B.
+EXECUTE, CALL_REPLY, FINALIZE, AUTO_COMPLETE, INITIALIZE, IS_READY = range(1, 7)
+RESULT, CALL = 1, 2
+OK_JSON, FAILED, DONE, HELLO = 10, 11, 12, 20
+B_LOG, B_RESPONSE, B_CALL, B_CANCEL_CALL, B_RELEASE, B_CONTROL, B_METRIC = range(1, 8)
+B_CALL_REPLY, B_CANCELLED, B_FREE, B_REPLY, B_PAUSE, B_RESUME = range(1, 7)
+
+#: Longer content goes through shared memory.
+INLINE_BYTES_MAX = 16384
+RANK_MAX = 64
+_HEADS_MAX = 1024
+
+u32 = Struct("<I")
+u64 = Struct("<Q")
+get_u32 = u32.unpack_from
+get_u64 = u64.unpack_from
+pack_u32 = u32.pack
+pack_u64 = u64.pack
+_get_type_rank = Struct("<BI").unpack_from
+_get_place_length = Struct("<BI").unpack_from
+_get_block = Struct("<QQ").unpack_from
+_pack_block = Struct("<BQQ").pack
+_get_code_length = Struct("<BI").unpack_from
+_DIMS = tuple(Struct(f"<{rank}q").unpack_from for rank in range(RANK_MAX + 1))
+
+Decoded = Tuple[Any, int]
+
+
+def finish(data: Any, position: int) -> None:
+    """Refuses a frame whose values don't end where it does."""
+    if position != len(data):
+        raise WireError(f"a frame of {len(data)} bytes whose values end at {position}")
+
+
+def get_text(data: Any, position: int) -> Decoded:
+    """A string."""
+    begin = position + 4
+    end = begin + get_u32(data, position)[0]
+    if end == begin:
+        return "", end
+    return str(data[begin:end], "utf-8"), end
+
+
+def put_text(text: str) -> bytes:
+    """A string, as bytes with their length."""
+    data = text.encode("utf-8", "replace")
+    return pack_u32(len(data)) + data
+
+
+def get_tensor(data: Any, position: int) -> Decoded:
+    """A tensor; one in the input arena keeps its block in use."""
+    name, position = get_text(data, position)
+    code, rank = _get_type_rank(data, position)
+    if not 0 < code < 15 or rank > RANK_MAX:
+        raise WireError(f"tensor '{name}' of data type {code} and rank {rank}")
+    position += 5
+    shape = _DIMS[rank](data, position)
+    position += rank * 8
+    place, length = _get_place_length(data, position)
+    if place == 0:
+        begin = position + 5
+        position = begin + length
+        content = bytes(data[begin:position])
+        _check_length(name, code, shape, length)
+        return from_bytes(name, code, shape, content), position
+    if place != 1:
+        raise WireError(f"tensor '{name}' in place {place}")
+    offset, length = _get_block(data, position + 1)
+    INPUTS.check(offset, length)
+    _check_length(name, code, shape, length)
+    return from_block(name, code, shape, InputBlock(offset, length)), position + 17
+
+
+def _check_length(name: str, code: int, shape: Tuple[int, ...], length: int) -> None:
+    """Refuses content that hasn't the length of its shape."""
+    count = 1
+    for dim in shape:
+        if dim < 0:
+            raise WireError(f"tensor '{name}' of shape {list(shape)}")
+        count *= dim
+    if code == BYTES:
+        if count * 4 > length:
+            raise WireError(f"tensor '{name}' of {count} elements in {length} bytes")
+    elif count * ITEM_BYTES[code] != length:
+        raise WireError(f"tensor '{name}' of {count} elements in {length} bytes")
+
+
+def get_response(data: Any, position: int) -> Tuple[Optional[tuple], int]:
+    """A response: None, (tensors, parameters, None) or (None, '', (code, text))."""
+    kind = data[position]
+    position += 1
+    if kind == 0:
+        return None, position
+    if kind == 1:
+        parameters, position = get_text(data, position)
+        (count,) = get_u32(data, position)
+        position += 4
+        tensors = []
+        for _ in range(count):
+            tensor, position = get_tensor(data, position)
+            tensors.append(tensor)
+        return (tensors, parameters, None), position
+    if kind == 2:
+        code = data[position]
+        text, position = get_text(data, position + 1)
+        return (None, "", (code, text)), position
+    raise WireError(f"a response of kind {kind}")
+
+
+def get_offsets(data: Any, position: int) -> List[int]:
+    """A list of offsets that ends the frame."""
+    (count,) = get_u32(data, position)
+    if count * 8 != len(data) - position - 4:
+        raise WireError(f"{count} offsets in {len(data) - position - 4} bytes")
+    return list(Struct(f"<{count}Q").unpack_from(data, position + 4))
+
+
+def put_offsets(offsets: Sequence[int]) -> bytes:
+    """A list of offsets."""
+    return Struct(f"<I{len(offsets)}Q").pack(len(offsets), *offsets)
+
+
+class Blocks:
+    """What the tensors of a frame hold: blocks of both arenas."""
+
+    __slots__ = ("outputs", "inputs")
+
+    def __init__(self) -> None:
+        self.outputs: List[int] = []
+        self.inputs: List[int] = []
+
+
+_heads: Dict[Tuple[str, int, Tuple[int, ...]], bytes] = {}
+
+
+def _head(tensor: Tensor) -> bytes:
+    """Name, data type and shape of a tensor; models use the same few again."""
+    key = (tensor._name, tensor._dtype, tensor._shape)
+    head = _heads.get(key)
+    if head is None:
+        shape = tensor._shape
+        if len(shape) > RANK_MAX:
+            raise TritonModelException(
+                f"tensor '{tensor._name}' has {len(shape)} dimensions")
+        head = (put_text(tensor._name)
+                + Struct(f"<BI{len(shape)}q").pack(tensor._dtype, len(shape), *shape))
+        if len(_heads) >= _HEADS_MAX:
+            _heads.clear()
+        _heads[key] = head
+    return head
+
+
+def put_tensor(parts: List[bytes], tensor: Tensor, blocks: Blocks) -> None:
+    """Appends a tensor; long content goes into the output arena."""
+    parts.append(_head(tensor))
+    block = tensor._block
+    if block is not None:
+        blocks.inputs.append(block.offset)
+        parts.append(_pack_block(1, block.offset, block.length))
+        return
+    data = tensor._data
+    if data is None:
+        array = tensor._array
+        if array.nbytes > INLINE_BYTES_MAX:
+            parts.append(_put_array(array, tensor._dtype, blocks))
+            return
+        data = array.tobytes()
+    elif len(data) > INLINE_BYTES_MAX:
+        parts.append(_put_long(data, blocks))
+        return
+    parts.append(b"\0" + pack_u32(len(data)))
+    parts.append(data)
+
+
+def _put_long(data: Any, blocks: Blocks) -> bytes:
+    """Place of bytes in the output arena."""
+    length = len(data)
+    offset = OUTPUTS.take(length)
+    blocks.outputs.append(offset)
+    OUTPUTS.memory[offset:offset + length] = data
+    return _pack_block(2, offset, length)
+
+
+def _put_array(array: Any, code: int, blocks: Blocks) -> bytes:
+    """Place of an array: where it lies in the input arena, or a copy of it."""
+    length = array.nbytes
+    if array.flags.c_contiguous:
+        place, block = INPUTS.locate(array.__array_interface__["data"][0], length)
+        if place >= 0:
+            blocks.inputs.append(block)
+            return _pack_block(1, place, length)
+    offset = OUTPUTS.take(length)
+    blocks.outputs.append(offset)
+    target = arrays.ndarray(array.shape, arrays.DTYPES[code], OUTPUTS.memory, offset)
+    target[...] = array
+    return _pack_block(2, offset, length)
+
+
+def put_response(parts: List[bytes], response: Any, wanted: Optional[frozenset],
+                 blocks: Blocks) -> None:
+    """Appends a response (`InferenceResponse` or None), pruned to `wanted` outputs."""
+    if response is None:
+        parts.append(b"\0")
+        return
+    error = response._error
+    if error is not None:
+        parts.append(b"\2" + bytes((error._code,)) + put_text(error._message))
+        return
+    tensors = response._tensors
+    if wanted is not None:
+        for tensor in tensors:
+            if tensor._name not in wanted:
+                tensors = response._tensors = [
+                    kept for kept in tensors if kept._name in wanted]
+                break
+    parameters = response._parameters
+    if parameters == "{}" or not parameters:
+        parts.append(b"\1\0\0\0\0" + pack_u32(len(tensors)))
+    else:
+        parts.append(b"\1" + put_text(parameters) + pack_u32(len(tensors)))
+    for tensor in tensors:
+        put_tensor(parts, tensor, blocks)
+
+
+__all__ = [name for name in dir() if not name.startswith("_")] + ["StructError"]
