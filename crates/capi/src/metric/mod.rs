@@ -13,6 +13,9 @@ use galatea_infer::Status;
 use galatea_stdx::Lock;
 
 pub mod functions;
+mod owned;
+
+pub use owned::{Metric, MetricFamily};
 
 /// The kind of a family.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

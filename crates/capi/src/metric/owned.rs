@@ -1,0 +1,86 @@
+//! Metrics for code in Rust, in the same registry.
+
+use std::sync::Arc;
+
+use galatea_infer::Status;
+
+use super::{Family, Labels, MetricKind, REGISTRY, Series};
+
+/// A family of metrics.
+#[derive(Clone)]
+pub struct MetricFamily(Arc<Family>);
+
+/// A metric of a family. Its value ends with the last metric that has its labels.
+#[derive(Clone)]
+pub struct Metric {
+    series: Arc<Series>,
+    kind: MetricKind,
+}
+
+impl MetricFamily {
+    /// The family with this name. It is created if it doesn't exist.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a wrong name, and if the family has another kind.
+    pub fn new(kind: MetricKind, name: &str, help: &str) -> Result<Self, Status> {
+        REGISTRY.family(kind, name, help).map(Self)
+    }
+
+    /// The metric with these labels. `bounds` are a histogram's, ascending.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for wrong labels, and for bounds that don't fit the kind.
+    pub fn metric(
+        &self,
+        labels: impl IntoIterator<Item = (String, String)>,
+        bounds: Option<&[f64]>,
+    ) -> Result<Metric, Status> {
+        let mut labels: Labels = labels.into_iter().collect();
+        labels.sort();
+        let is_sorted = bounds.is_none_or(|bounds| bounds.is_sorted_by(|low, high| low < high));
+        if !is_sorted {
+            return Err(Status::invalid_argument("buckets must ascend strictly"));
+        }
+        Ok(Metric { series: self.0.series(labels, bounds)?, kind: self.0.kind })
+    }
+}
+
+impl Metric {
+    /// The value of a counter or a gauge.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a histogram.
+    pub fn value(&self) -> Result<f64, Status> {
+        self.series.value()
+    }
+
+    /// Adds to a counter or a gauge.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a histogram, `InvalidArgument` for a counter and a negative value.
+    pub fn increment(&self, by: f64) -> Result<(), Status> {
+        self.series.increment(self.kind, by)
+    }
+
+    /// Sets a gauge.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for others.
+    pub fn set(&self, value: f64) -> Result<(), Status> {
+        self.series.set(self.kind, value)
+    }
+
+    /// Counts an observation in a histogram.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for others.
+    pub fn observe(&self, value: f64) -> Result<(), Status> {
+        self.series.observe(self.kind, value)
+    }
+}
