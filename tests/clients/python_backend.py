@@ -22,6 +22,8 @@ MODELS = pathlib.Path(__file__).parent / "python_models"
 needs_python_backend = pytest.mark.skipif(
     PACKAGES == pathlib.Path(), reason="needs Triton's packages in GALATEA_TRITON_PACKAGES"
 )
+#: Galatea's own backend, and Triton's library in its place.
+OWN, TRITON = "own", "triton"
 
 STUB = "triton_python_backend_stub"
 #: The time limit for the end of a process.
@@ -69,13 +71,27 @@ def tensors(inputs: str, outputs: str) -> str:
     )
 
 
-class PythonServer:
-    """Starts servers with the backend, and finds processes and memory that they leave behind."""
+def interpreter_flag() -> str:
+    """The flag that makes Galatea's own backend use the interpreter of the tests."""
+    return f"--backend-config=python,interpreter={sys.executable}"
 
-    def __init__(self, start_server: Callable[..., object], backends: pathlib.Path) -> None:
+
+class PythonServer:
+    """Starts servers with a backend, and finds processes and memory that they leave behind."""
+
+    def __init__(
+        self, start_server: Callable[..., object], backends: pathlib.Path, is_own: bool
+    ) -> None:
         self._start = start_server
         self.backends = backends
+        #: Whether it is Galatea's own backend.
+        self.is_own = is_own
         self.prefix = f"galatea_test_{os.getpid()}_"
+
+    def skip_if_own(self, reason: str) -> None:
+        """Skips the rest of a test that concerns Triton's library."""
+        if self.is_own:
+            pytest.skip(f"Galatea's own backend: {reason}")
 
     def __call__(
         self,
@@ -84,12 +100,17 @@ class PythonServer:
         environment: Mapping[str, str] | None = None,
     ) -> object:
         """Starts a server like `start_server` does."""
+        backends = f"--backend-directory={self.backends}"
+        if self.is_own:
+            own = (backends, interpreter_flag(), *flags)
+            return self._start(repository, *own, environment=environment)
         libraries = str(PACKAGES / "nvidia_pytriton.libs")
         rest = os.environ.get("LD_LIBRARY_PATH")
         paths = f"{libraries}:{rest}" if rest else libraries
         return self._start(
             repository,
-            f"--backend-directory={self.backends}",
+            backends,
+            "--backend-config=python,use-library=true",
             f"--backend-config=python,shm-region-prefix-name={self.prefix}",
             *flags,
             environment={"LD_LIBRARY_PATH": paths, **(environment or {})},
@@ -101,12 +122,17 @@ class PythonServer:
         return sorted(one.name for one in folder.iterdir() if one.name.startswith(self.prefix))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[OWN, pytest.param(TRITON, marks=needs_python_backend)])
 def start_python(
-    start_server: Callable[..., object], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    start_server: Callable[..., object],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[PythonServer]:
     """Starts servers with the backend; at the end their processes and memory must be gone."""
-    starter = PythonServer(start_server, install_backend(tmp_path_factory.mktemp("python")))
+    backends = tmp_path_factory.mktemp("python")
+    if request.param == TRITON:
+        backends = install_backend(backends)
+    starter = PythonServer(start_server, backends, is_own=request.param == OWN)
     yield starter
     assert starter.regions() == []
     assert not processes(REGION, starter.prefix)
@@ -114,6 +140,8 @@ def start_python(
 
 #: The arguments of a stub with the name of its shared memory and its parent's process.
 REGION, PARENT = 2, 5
+#: The argument of a worker with the name of its model.
+WORKER_MODEL = 3
 
 
 def processes(place: int, beginning: str) -> dict[int, list[str]]:
@@ -136,14 +164,34 @@ def argument(number: int, place: int) -> str:
     return pathlib.Path(f"/proc/{number}/cmdline").read_text().split("\0")[place]
 
 
+def workers(server: Server) -> dict[int, str]:
+    """The processes of Galatea's own backend, and their models."""
+    found = {}
+    for folder in pathlib.Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            arguments = (folder / "cmdline").read_text(errors="replace").split("\0")
+            status = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        is_worker = len(arguments) > WORKER_MODEL and arguments[1] == "-c"
+        # A process that has ended is there until the server has seen it.
+        if is_worker and status[0] != "Z" and int(status[1]) == server.process.pid:
+            found[int(folder.name)] = arguments[WORKER_MODEL]
+    return found
+
+
 def children(server: Server, model: str = "") -> list[int]:
-    """The stubs of a server, or those of one of its models."""
+    """The processes of a server's models, or those of one model."""
     own = processes(PARENT, str(server.process.pid))
-    return sorted(
+    stubs = [
         number
         for number, arguments in own.items()
         if not model or f"/{model}/" in arguments[1]
-    )
+    ]
+    found = workers(server)
+    return sorted(stubs + [one for one, name in found.items() if model in ("", name)])
 
 
 def wait_for_end(server: Server, numbers: list[int]) -> None:

@@ -13,7 +13,6 @@ import pytest
 from collector import collecting
 from python_backend import (
     PythonServer,
-    needs_python_backend,
     start_python,  # noqa: F401
     tensors,
     write_model,
@@ -22,7 +21,6 @@ from server import Server, wait_until
 from test_spans import flags as span_flags
 from transports import RESPONSE_SECONDS_MAX, Grpc
 
-pytestmark = needs_python_backend
 
 ADD_SUB = tensors("INPUT0:FP32 INPUT1:FP32", "OUTPUT0:FP32 OUTPUT1:FP32")
 BATCHES = "max_batch_size: 16 "

@@ -16,7 +16,6 @@ from tritonclient.utils import InferenceServerException
 
 from python_backend import (
     PythonServer,
-    needs_python_backend,
     start_python,  # noqa: F401
     tensor,
     tensors,
@@ -32,7 +31,6 @@ from transports import (
     make_inputs,
 )
 
-pytestmark = needs_python_backend
 
 ADD_SUB = tensors("INPUT0:FP32 INPUT1:FP32", "OUTPUT0:FP32 OUTPUT1:FP32")
 DATATYPES = {

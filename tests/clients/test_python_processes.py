@@ -22,7 +22,6 @@ from python_backend import (
     PythonServer,
     argument,
     children,
-    needs_python_backend,
     start_python,  # noqa: F401
     tensors,
     wait_for_end,
@@ -30,8 +29,6 @@ from python_backend import (
 )
 from server import Server, wait_until
 from transports import RESPONSE_SECONDS_MAX, Grpc, GrpcCalls
-
-pytestmark = needs_python_backend
 
 BATCHES = "max_batch_size: 8 "
 PROCESS = BATCHES + tensors("IN:FP32:1", "OUT:INT32:1")
@@ -123,7 +120,11 @@ def test_each_instance_has_a_process(server: Server) -> None:
     unload(server, "process")
 
 
-def test_processes_inherit_nothing(server: Server) -> None:
+def test_processes_inherit_nothing(
+    server: Server,
+    start_python: PythonServer,  # noqa: F811
+) -> None:
+    start_python.skip_if_own("its process speaks over sockets")
     assert load(server, "process") is None
     (number,) = children(server, "process")
     folder = pathlib.Path("/proc") / str(number)
@@ -135,7 +136,11 @@ def test_processes_inherit_nothing(server: Server) -> None:
     unload(server, "process")
 
 
-def test_a_killed_process(server: Server) -> None:
+def test_a_killed_process(
+    server: Server,
+    start_python: PythonServer,  # noqa: F811
+) -> None:
+    start_python.skip_if_own("it starts the process anew, see test_python_workers.py")
     assert load(server, "process") is None
     assert load(server, "two") is None
     with dying(server, "process") as number:
@@ -152,7 +157,11 @@ def test_a_killed_process(server: Server) -> None:
     unload(server, "two")
 
 
-def test_a_process_killed_while_it_executes(server: Server) -> None:
+def test_a_process_killed_while_it_executes(
+    server: Server,
+    start_python: PythonServer,  # noqa: F811
+) -> None:
+    start_python.skip_if_own("it starts the process anew, see test_python_workers.py")
     assert load(server, "process") is None
     with dying(server, "process") as number:
         calls = GrpcCalls(server)
@@ -170,7 +179,11 @@ def test_a_process_killed_while_it_executes(server: Server) -> None:
     unload(server, "process")
 
 
-def test_a_process_that_exits(server: Server) -> None:
+def test_a_process_that_exits(
+    server: Server,
+    start_python: PythonServer,  # noqa: F811
+) -> None:
+    start_python.skip_if_own("it starts the process anew, see test_python_workers.py")
     assert load(server, "errors") is None
     tensor = {"name": "IN", "shape": [1, 1], "datatype": "BYTES", "data": ["exit"]}
     with dying(server, "errors"):
@@ -277,6 +290,7 @@ def test_a_model_may_have_its_own_stub(
     repository: pathlib.Path,
     start_python: PythonServer,  # noqa: F811
 ) -> None:
+    start_python.skip_if_own("it needs no stub")
     stub = repository / "own_stub" / STUB
     real = start_python.backends / "python" / STUB
     note = repository / "own_stub" / "used"
@@ -333,6 +347,7 @@ def test_python_based_backends_with_a_library_of_their_own(
     home: str,
 ) -> None:
     """The Python backend's library is found where that of any backend is."""
+    start_python.skip_if_own("it needs no library")
     name = f"own_{home}"
     own = start_python.backends / name
     own.mkdir()
@@ -367,6 +382,7 @@ def test_settings_of_shared_memory(
     start_python: PythonServer,  # noqa: F811
     tmp_path: pathlib.Path,
 ) -> None:
+    start_python.skip_if_own("its memory has no name")
     write_model(tmp_path, "m", PROCESS, "process")
     sizes = [("shm-default-byte-size", 8 << 20), ("shm-growth-byte-size", 2 << 20)]
     flags = [f"--backend-config=python,{name}={size}" for name, size in sizes]

@@ -12,6 +12,7 @@ use galatea_backend_ensemble::EnsembleBackend;
 use galatea_backend_examples::{IdentityBackend, TokenCounterBackend};
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
 use galatea_backend_plugin::{PluginSettings, Plugins, SearchScope};
+use galatea_backend_python::{PythonBackend, PythonOptions, PythonRuntime};
 use galatea_capi::ReservedAddress;
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_dispatch::LogSink;
@@ -21,10 +22,12 @@ use galatea_stdx::Lock;
 use crate::environment::Environment;
 use crate::flags::{BackendSetting, Settings};
 use crate::onnxruntime_library;
+use crate::python::{self, PythonAccess, PythonSettings};
 
 const ONNXRUNTIME: &str = "onnxruntime";
 const ENSEMBLE: &str = "ensemble";
 const IDENTITY: &str = "identity";
+const PYTHON: &str = "python";
 const TOKEN_COUNTER: &str = "token_counter";
 
 /// Built-in backends that give way to a library of the same name in the directory of
@@ -41,6 +44,11 @@ const ONNXRUNTIME_SETTINGS: [&str; 4] = [
     "intra_op_thread_count",
 ];
 
+/// The file of a backend that is written in Python.
+const PYTHON_FILE: &str = "model.py";
+/// The environment of such a backend.
+const PYTHON_ENVIRONMENT: &str = "pb_exec_env_model.py.tar.gz";
+
 /// Backends by name.
 pub(crate) struct Backends {
     settings: Arc<Settings>,
@@ -51,6 +59,7 @@ pub(crate) struct Backends {
     /// The replaced backends that the log has mentioned.
     replaced: Lock<BTreeSet<String>>,
     plugins: Arc<Plugins>,
+    python: Arc<PythonAccess>,
 }
 
 /// A built-in backend that was created.
@@ -89,10 +98,11 @@ impl Backends {
         allocator: Option<ServerAllocator>,
         log: LogSink,
         reserved: &ReservedAddress,
+        python: Arc<PythonAccess>,
     ) -> Self {
         let plugins = Plugins::new(plugin_settings(&settings, reserved));
         let (built_in, replaced) = (Lock::default(), Lock::default());
-        Self { settings, environment, allocator, log, built_in, replaced, plugins }
+        Self { settings, environment, allocator, log, built_in, replaced, plugins, python }
     }
 
     /// The backend that a model asks for, in this order: a library beside the model or one
@@ -105,14 +115,23 @@ impl Backends {
             Some(directories) => (SearchScope::All, Plugins::model_has_library(name, directories)),
             None => (SearchScope::BackendDirectory, false),
         };
-        let is_built_in = [ENSEMBLE, IDENTITY, ONNXRUNTIME, TOKEN_COUNTER].contains(&name);
+        let is_built_in = [ENSEMBLE, IDENTITY, ONNXRUNTIME, PYTHON, TOKEN_COUNTER].contains(&name);
         // The usual name of the library means the same as no name.
         let names_another =
             !request.runtime.is_empty() && request.runtime != format!("libtriton_{name}.so");
+        let runtime = request.runtime;
+        let may_be_script = runtime.is_empty() || runtime == PYTHON_FILE;
+        if !is_built_in
+            && !beside
+            && may_be_script
+            && let Some(script) = self.written_in_python(name)
+        {
+            return self.built_in_or(name, |backends| backends.python(name, Some(script)));
+        }
         if beside || names_another || !is_built_in {
             return self.plugins.backend(name, scope);
         }
-        if is_replaced(name, &self.settings.backend_directory) {
+        if is_replaced(name, &self.settings) {
             self.log_replaced_once(name);
             return self.plugins.backend(name, scope);
         }
@@ -133,12 +152,20 @@ impl Backends {
     }
 
     fn built_in(&self, name: &str) -> Arc<dyn Backend> {
+        self.built_in_or(name, |backends| backends.create(name))
+    }
+
+    fn built_in_or(
+        &self,
+        name: &str,
+        create: impl FnOnce(&Self) -> Result<BuiltInBackend, Status>,
+    ) -> Arc<dyn Backend> {
         // Held while a backend is created, so that each is created once.
         let mut built_in = self.built_in.lock("find or create a backend");
         if let Some(known) = built_in.get(name) {
             return known.backend.clone();
         }
-        match self.create(name) {
+        match create(self) {
             Ok(new) => {
                 let backend = new.backend.clone();
                 built_in.insert(name.to_owned(), new);
@@ -173,10 +200,47 @@ impl Backends {
             ENSEMBLE => Arc::new(EnsembleBackend::new()?),
             IDENTITY => Arc::new(IdentityBackend),
             TOKEN_COUNTER => Arc::new(TokenCounterBackend),
+            PYTHON => return self.python(PYTHON, None),
             ONNXRUNTIME => return self.onnxruntime(),
             _ => return Err(Status::internal(format!("backend '{name}' is not built in"))),
         };
         Ok(BuiltInBackend { backend, library: None })
+    }
+
+    fn own_settings(&self, backend: &str) -> BTreeMap<String, String> {
+        settings_for(backend, &self.settings.backend_settings)
+    }
+
+    /// The backend for models in Python, or one that is written in Python itself.
+    fn python(&self, name: &str, runtime: Option<PythonRuntime>) -> Result<BuiltInBackend, Status> {
+        let settings = PythonSettings::new(&self.own_settings(name), &self.own_settings(PYTHON))?;
+        let options = PythonOptions {
+            server: self.python.clone(),
+            interpreter: settings.interpreter,
+            start_timeout: settings.start_timeout,
+            execute_timeout: settings.execute_timeout,
+            module_paths: vec![self.settings.backend_directory.join(PYTHON)],
+            temporary_folder: self.environment.temporary_folder.clone(),
+            library_path: self.environment.library_path.clone(),
+            runtime,
+        };
+        let backend: Arc<dyn Backend> = Arc::new(PythonBackend::new(options));
+        Ok(BuiltInBackend { backend, library: None })
+    }
+
+    /// The backend with this name, if it is written in Python and Galatea executes it.
+    fn written_in_python(&self, name: &str) -> Option<PythonRuntime> {
+        let directory = self.settings.backend_directory.join(name);
+        let is_name = Path::new(name).file_name().is_some_and(|file| file == name);
+        let script = directory.join(PYTHON_FILE);
+        if !is_name || python::uses_library(&self.own_settings(PYTHON)) || !script.is_file() {
+            return None;
+        }
+        if directory.join(format!("libtriton_{name}.so")).is_file() {
+            return None;
+        }
+        let environment = Some(directory.join(PYTHON_ENVIRONMENT)).filter(|path| path.exists());
+        Some(PythonRuntime { script, environment })
     }
 
     fn onnxruntime(&self) -> Result<BuiltInBackend, Status> {
@@ -234,8 +298,11 @@ fn settings_for(backend: &str, settings: &[BackendSetting]) -> BTreeMap<String, 
 }
 
 /// Whether a library replaces a built-in backend.
-fn is_replaced(name: &str, backend_directory: &Path) -> bool {
-    REPLACEABLE.contains(&name) && Plugins::is_installed(name, backend_directory)
+fn is_replaced(name: &str, settings: &Settings) -> bool {
+    let is_replaceable = REPLACEABLE.contains(&name)
+        || name == PYTHON
+            && python::uses_library(&settings_for(PYTHON, &settings.backend_settings));
+    is_replaceable && Plugins::is_installed(name, &settings.backend_directory)
 }
 
 /// The settings for built-in backends that don't read them.
@@ -243,7 +310,8 @@ pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSettin
     settings.backend_settings.iter().filter(|setting| match setting.backend.as_str() {
         ONNXRUNTIME => !ONNXRUNTIME_SETTINGS.contains(&setting.key.as_str()),
         ENSEMBLE => true,
-        name @ (IDENTITY | TOKEN_COUNTER) => !is_replaced(name, &settings.backend_directory),
+        PYTHON if !is_replaced(PYTHON, settings) => !python::is_read(&setting.key),
+        name @ (IDENTITY | TOKEN_COUNTER) => !is_replaced(name, settings),
         _ => false,
     })
 }

@@ -26,6 +26,8 @@ pub(crate) struct Environment {
     pub(crate) parallel_instance_loading: Option<bool>,
     /// `GALATEA_ONNXRUNTIME_LIBRARY`.
     pub(crate) onnxruntime_library: Option<PathBuf>,
+    /// `LD_LIBRARY_PATH`, which the environments of models in Python extend.
+    pub(crate) library_path: Option<OsString>,
     /// `VIRTUAL_ENV`.
     pub(crate) virtual_environment: Option<PathBuf>,
     /// What clouds tell the server.
@@ -233,6 +235,7 @@ impl Environment {
                 .filter(|value| !value.is_empty())
                 .map(|value| value == "1"),
             onnxruntime_library: path("GALATEA_ONNXRUNTIME_LIBRARY"),
+            library_path: variable("LD_LIBRARY_PATH"),
             virtual_environment: path("VIRTUAL_ENV"),
             clouds: CloudVariables::of(&variable),
             span_batches: SpanBatchVariables::of(text),

@@ -37,6 +37,7 @@ mod make;
 mod memory;
 mod onnxruntime_library;
 mod op_libraries;
+mod python;
 mod shutdown;
 mod startup;
 mod tracing;

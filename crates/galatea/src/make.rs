@@ -22,6 +22,7 @@ use crate::catalog::RepositoryCatalog;
 use crate::definer::Definer;
 use crate::environment::Environment;
 use crate::flags::Settings;
+use crate::python::PythonAccess;
 use crate::shutdown::{Expired, count_down};
 use crate::{backends, banner, c_log, cache};
 
@@ -103,8 +104,15 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
     let agents = Arc::new(agents);
     let overlays = Overlays::new(&environment.temporary_folder);
-    let backends =
-        Arc::new(Backends::new(settings.clone(), environment, allocator, log.clone(), reserved));
+    let python = Arc::new(PythonAccess::new(logger.clone()));
+    let backends = Arc::new(Backends::new(
+        settings.clone(),
+        environment,
+        allocator,
+        log.clone(),
+        reserved,
+        python.clone(),
+    ));
     let catalog = Arc::new(RepositoryCatalog {
         repository,
         overlays,
@@ -136,6 +144,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         log,
     })?;
     let server = Arc::new(server);
+    python.set_server(&server);
     if let Some(status) = failure {
         logger.error(format_args!("{}: {status}", status.code().label()));
         server.fail();
@@ -143,19 +152,24 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         return Ok(server);
     }
     reserved.set_server(Arc::new(running(&server, settings, logger, exporter)));
-    let all_loaded = match settings.control_mode {
+    let all_loaded = load_models(&server, settings);
+    banner::log_summary(logger, &*server, settings, &agents.loaded_agents(), &backends.in_use());
+    if !all_loaded && settings.exit_on_error {
+        return Err(Status::internal("failed to load all models"));
+    }
+    Ok(server)
+}
+
+/// Loads what the settings ask for. False if some of it failed.
+fn load_models(server: &Server, settings: &Settings) -> bool {
+    match settings.control_mode {
         ControlMode::Explicit if settings.startup_models != [ALL_MODELS] => {
             server.load_named(&settings.startup_models)
         }
         ControlMode::None | ControlMode::Poll | ControlMode::Explicit => {
             server.follow_repositories()
         }
-    };
-    banner::log_summary(logger, &*server, settings, &agents.loaded_agents(), &backends.in_use());
-    if !all_loaded && settings.exit_on_error {
-        return Err(Status::internal("failed to load all models"));
     }
-    Ok(server)
 }
 
 /// What is recorded for metrics, if anybody can read them.

@@ -173,13 +173,15 @@ fn python_tests() -> Result<StepResult, String> {
     let library = onnxruntime::fetch()?;
     let load_program = perf_analyzer();
     let mut all = Recorded { success: true, text: String::new() };
-    for folder in ["tests/clients", "tests/differential", "tests/c_api"] {
+    for folder in ["tests/python_worker", "tests/clients", "tests/differential", "tests/c_api"] {
         let mut tests = command(&python);
         tests.args(["-m", "pytest", "--quiet", "-rs", folder]);
         let optional = ["c++", "prometheus", "promtool", "redis-server", "setpriv"];
         tests.env("PATH", programs::path_with(&optional));
-        tests.arg("--galatea").arg(&program);
-        tests.arg("--onnxruntime-library").arg(&library);
+        if folder != "tests/python_worker" {
+            tests.arg("--galatea").arg(&program);
+            tests.arg("--onnxruntime-library").arg(&library);
+        }
         if folder == "tests/clients" {
             tests.arg("--load-generator").arg(&load_generator);
             tests.envs(load_program.iter().map(|program| ("GALATEA_PERF_ANALYZER", program)));

@@ -31,6 +31,7 @@ use crate::console::print_line;
 use crate::definer::{DefineError, Definer};
 use crate::environment::Environment;
 use crate::flags::Settings;
+use crate::python::PythonAccess;
 
 /// Checks the repositories of the settings and prints a report. Returns whether there is
 /// no error.
@@ -61,7 +62,10 @@ pub(crate) fn run(
     // Backends may call the server while they check a model.
     let reserved = ReservedAddress::new();
     let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
-    let backends = Arc::new(Backends::new(Arc::new(settings), environment, None, log, &reserved));
+    let python = Arc::new(PythonAccess::new(logger.clone()));
+    let settings = Arc::new(settings);
+    let backends = Backends::new(settings, environment, None, log, &reserved, python);
+    let backends = Arc::new(backends);
     let definer = Definer { auto_complete, options, agents: Arc::new(agents), backends, logger };
     let report = check_models(&definer, scan, namespaces, &limits);
     print_line(&mut std::io::stdout(), report.render(format).trim_end());

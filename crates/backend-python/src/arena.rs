@@ -1,0 +1,203 @@
+//! Memory that the server and a worker share, without a name in the file system.
+//!
+//! The server never maps it: it writes and reads it with system calls, so that nothing that a
+//! worker does to the memory can end the server or change what it has checked. The worker maps
+//! it and reads tensors in place. The memory is sparse and sealed against shrinking.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use galatea_infer::Status;
+use galatea_stdx::Lock;
+use rustix::buffer::spare_capacity;
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+
+use crate::blocks::Blocks;
+
+/// The length of an arena. Only what is written takes memory.
+const ARENA_BYTES: u64 = 64 << 30;
+
+/// Tensors longer than this are only read if so much memory was written.
+const CHECKED_BYTES_MIN: u64 = 1 << 20;
+
+/// Shared memory of one direction.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    memory: OwnedFd,
+    blocks: Lock<ArenaBlocks>,
+}
+
+#[derive(Debug)]
+struct ArenaBlocks {
+    blocks: Blocks,
+    /// Whether pages may be there in parts that are free.
+    is_dirty: bool,
+}
+
+impl Arena {
+    /// An empty arena.
+    pub(crate) fn new(name: &str) -> Result<Self, Status> {
+        let made = || -> Result<OwnedFd, Errno> {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let memory = rustix::fs::memfd_create(name, flags)?;
+            rustix::fs::ftruncate(&memory, ARENA_BYTES)?;
+            let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+            rustix::fs::fcntl_add_seals(&memory, seals)?;
+            Ok(memory)
+        };
+        let memory = made().map_err(|error| failed("make shared memory", error))?;
+        let blocks = ArenaBlocks { blocks: Blocks::new(ARENA_BYTES), is_dirty: false };
+        Ok(Self { memory, blocks: Lock::new(blocks) })
+    }
+
+    /// Copies bytes into a block of their own, and returns its offset.
+    pub(crate) fn store(&self, bytes: &[u8]) -> Result<u64, Status> {
+        let length = galatea_stdx::len64(bytes.len());
+        let offset =
+            self.blocks.lock("take a block").blocks.allocate(length).ok_or_else(|| {
+                Status::unavailable("the shared memory of the Python model is full")
+            })?;
+        let written = write_all(&self.memory, bytes, offset);
+        written.map_err(|error| {
+            self.release(offset);
+            failed("write shared memory", error)
+        })?;
+        Ok(offset)
+    }
+
+    /// Gives a block back. False if none begins there.
+    pub(crate) fn release(&self, offset: u64) -> bool {
+        let mut blocks = self.blocks.lock("give a block back");
+        blocks.is_dirty = true;
+        blocks.blocks.release(offset)
+    }
+
+    /// Copies a part of a block that is in use; `None` if it is none.
+    pub(crate) fn load_used(&self, offset: u64, length: u64) -> Result<Option<Vec<u8>>, Status> {
+        if !self.blocks.lock("find a block").blocks.contains(offset, length) {
+            return Ok(None);
+        }
+        self.load(offset, length)
+    }
+
+    /// Copies a part of the arena; `None` if it isn't one, or was not written.
+    pub(crate) fn load(&self, offset: u64, length: u64) -> Result<Option<Vec<u8>>, Status> {
+        let is_inside = offset.checked_add(length).is_some_and(|end| end <= ARENA_BYTES);
+        if !is_inside || (length > CHECKED_BYTES_MIN && length > self.memory_bytes()?) {
+            return Ok(None);
+        }
+        let Ok(length) = usize::try_from(length) else { return Ok(None) };
+        let mut bytes = Vec::new();
+        if bytes.try_reserve_exact(length).is_err() {
+            return Err(Status::unavailable("there is no memory for an output"));
+        }
+        read_all(&self.memory, &mut bytes, length, offset)
+            .map_err(|error| failed("read shared memory", error))?;
+        Ok(Some(bytes))
+    }
+
+    /// How much memory the arena takes.
+    pub(crate) fn memory_bytes(&self) -> Result<u64, Status> {
+        let stat = rustix::fs::fstat(&self.memory);
+        let stat = stat.map_err(|error| failed("measure shared memory", error))?;
+        Ok(u64::try_from(stat.st_blocks).unwrap_or_default().saturating_mul(512))
+    }
+
+    /// Returns the memory of free parts to the system.
+    pub(crate) fn trim(&self) {
+        let mut blocks = self.blocks.lock("trim the shared memory");
+        if !std::mem::take(&mut blocks.is_dirty) {
+            return;
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        for (offset, length) in blocks.blocks.free_parts() {
+            // Memory that stays is used again.
+            let _ = rustix::fs::fallocate(&self.memory, flags, offset, length);
+        }
+    }
+}
+
+impl AsFd for Arena {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+}
+
+fn failed(what: &str, error: Errno) -> Status {
+    Status::unavailable(format!("failed to {what}: {}", io::Error::from(error)))
+}
+
+fn write_all(memory: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(memory, bytes, offset) {
+            Ok(count) => {
+                bytes = bytes.get(count..).unwrap_or_default();
+                offset = offset.saturating_add(galatea_stdx::len64(count));
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn read_all(
+    memory: &OwnedFd,
+    bytes: &mut Vec<u8>,
+    length: usize,
+    offset: u64,
+) -> Result<(), Errno> {
+    while bytes.len() < length {
+        let position = offset.saturating_add(galatea_stdx::len64(bytes.len()));
+        match rustix::io::pread(memory, spare_capacity(bytes), position) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // The vector may have room for more than was asked for.
+    bytes.truncate(length);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_can_be_loaded() {
+        let arena = Arena::new("test").unwrap();
+        let long = vec![7; (2 << 20) + 3];
+        let first = arena.store(b"abc").unwrap();
+        let second = arena.store(&long).unwrap();
+        assert_eq!(arena.load_used(first, 3).unwrap().unwrap(), b"abc");
+        assert_eq!(arena.load_used(second, galatea_stdx::len64(long.len())).unwrap(), Some(long));
+        assert_eq!(arena.load_used(first, 5000).unwrap(), None);
+        assert!(arena.release(first) && !arena.release(first));
+        assert_eq!(arena.load_used(first, 3).unwrap(), None);
+    }
+
+    #[test]
+    fn what_was_not_written_takes_no_memory() {
+        let arena = Arena::new("test").unwrap();
+        assert_eq!(arena.load(0, ARENA_BYTES).unwrap(), None);
+        assert_eq!(arena.load(ARENA_BYTES, 1).unwrap(), None);
+        assert_eq!(arena.load(u64::MAX, 2).unwrap(), None);
+        assert_eq!(arena.load(0, 4).unwrap(), Some(vec![0; 4]));
+    }
+
+    #[test]
+    fn memory_goes_back() {
+        let arena = Arena::new("test").unwrap();
+        let kept = arena.store(&[1; 10]).unwrap();
+        let offset = arena.store(&vec![1; 8 << 20]).unwrap();
+        assert!(arena.memory_bytes().unwrap() >= 8 << 20);
+        arena.trim();
+        assert!(arena.memory_bytes().unwrap() >= 8 << 20, "it is in use");
+        assert!(arena.release(offset));
+        arena.trim();
+        assert!(arena.memory_bytes().unwrap() < 1 << 20);
+        assert_eq!(arena.load_used(kept, 10).unwrap().unwrap(), [1; 10]);
+    }
+}

@@ -1,0 +1,332 @@
+//! The backend: which interpreter serves a model, and what its workers are told.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use galatea_backend::{
+    Backend, Device, ExecutionPolicy, Host, Instance, InstanceCreation, LogLevel, Model,
+    ModelFiles, Placement,
+};
+use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_infer::Status;
+use galatea_stdx::Lock;
+use serde_json::{Map, Value, json};
+
+use crate::held::ModelLabel;
+use crate::instance::PythonInstance;
+use crate::interpreter::{ENVIRONMENT, Environments, Interpreter};
+use crate::server::ServerAccess;
+use crate::supervisor::{Starter, Supervised, Supervisor};
+use crate::wire::kind_a;
+use crate::worker::{Launch, ModelContext, Started};
+
+/// The file of a model if its configuration names none.
+const MODEL_FILE: &str = "model.py";
+/// How long `finalize` of a model may take.
+const FINALIZE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How models in Python are served.
+#[derive(Clone)]
+pub struct PythonOptions {
+    /// What models may ask of the server.
+    pub server: Arc<dyn ServerAccess>,
+    /// The interpreter of models that name no environment.
+    pub interpreter: PathBuf,
+    /// Where environments in archives are extracted.
+    pub temporary_folder: PathBuf,
+    /// The server's `LD_LIBRARY_PATH`.
+    pub library_path: Option<OsString>,
+    /// What is common to the models of a backend that is written in Python.
+    pub runtime: Option<PythonRuntime>,
+    /// How long a worker may take until it speaks.
+    pub start_timeout: Duration,
+    /// How long an execution may take; longer ones cost the worker its life. `None`: forever.
+    pub execute_timeout: Option<Duration>,
+    /// Directories in which models find modules beside their own.
+    pub module_paths: Vec<PathBuf>,
+}
+
+/// A backend that is written in Python: its file serves all models of the backend.
+#[derive(Clone, Debug)]
+pub struct PythonRuntime {
+    /// The file, `model.py` in the backend's directory.
+    pub script: PathBuf,
+    /// The environment of models that name none.
+    pub environment: Option<PathBuf>,
+}
+
+/// Serves models in Python. Each instance has a process of its own.
+pub struct PythonBackend {
+    options: PythonOptions,
+    environments: Environments,
+    support: Support,
+}
+
+impl PythonBackend {
+    /// A backend with these options.
+    #[must_use]
+    pub fn new(options: PythonOptions) -> Self {
+        let interpreter = options.interpreter.clone();
+        let environments = Environments::new(interpreter, options.temporary_folder.clone());
+        Self { options, environments, support: Support::default() }
+    }
+
+    fn site(
+        &self,
+        files: &dyn ModelFiles,
+        file: &str,
+        environment: Option<&str>,
+    ) -> Result<Site, Status> {
+        let directory = files.model_path();
+        let file = if file.is_empty() { MODEL_FILE } else { file };
+        let runtime = self.options.runtime.as_ref();
+        let common = runtime.and_then(|runtime| runtime.environment.as_deref()?.to_str());
+        let environment = environment.filter(|text| !text.is_empty()).or(common);
+        if let Some(environment) = environment {
+            let text = format!("Using Python execution env {environment}");
+            self.options.server.log(LogLevel::Info, file!(), line!(), &text);
+        }
+        let interpreter = self.environments.interpreter(environment, directory);
+        let model_path = match runtime {
+            Some(runtime) => runtime.script.clone(),
+            None => files.version_path().join(file),
+        };
+        Ok(Site {
+            interpreter: interpreter?,
+            model_path,
+            directory: directory.to_owned(),
+            version: files.version(),
+            options: self.options.clone(),
+        })
+    }
+}
+
+/// Where a model is, and what executes it.
+struct Site {
+    interpreter: Interpreter,
+    model_path: PathBuf,
+    directory: PathBuf,
+    version: i64,
+    options: PythonOptions,
+}
+
+impl Site {
+    fn check_file(&self, model: &str) -> Result<(), Status> {
+        if self.model_path.is_file() {
+            return Ok(());
+        }
+        let text = format!(
+            "Python model file not found for model '{model}': {}",
+            self.model_path.display()
+        );
+        Err(Status::internal(text))
+    }
+
+    fn variables(&self) -> Vec<(&'static str, OsString)> {
+        self.interpreter.variables(self.options.library_path.clone())
+    }
+
+    /// What a worker is told of the model.
+    fn document(&self, arguments: Value, is_decoupled: bool, is_batched: bool) -> Value {
+        let paths = self.options.module_paths.iter();
+        let paths: Vec<_> = paths.map(|path| path.to_string_lossy().into_owned()).collect();
+        json!({
+            "args": arguments,
+            "model_path": self.model_path.to_string_lossy(),
+            "module_paths": paths,
+            "decoupled": is_decoupled,
+            "batching": is_batched,
+        })
+    }
+
+    fn arguments(&self, model: &str, config: &str, instance: &str, device: Device) -> Value {
+        let (kind, number) = match device {
+            Device::Cpu => ("CPU", 0),
+            Device::Gpu(number) => ("GPU", number),
+            Device::Model => ("MODEL", 0),
+        };
+        json!({
+            "model_config": config,
+            "model_instance_kind": kind,
+            "model_instance_name": instance,
+            "model_instance_device_id": number.to_string(),
+            "model_repository": self.directory.to_string_lossy(),
+            "model_version": self.version.to_string(),
+            "model_name": model,
+        })
+    }
+}
+
+impl Backend for PythonBackend {
+    fn execution_policy(&self, _: &ModelSpec) -> ExecutionPolicy {
+        ExecutionPolicy::Blocking
+    }
+
+    fn auto_complete_config(
+        &self,
+        draft: &mut ConfigDraft,
+        files: &dyn ModelFiles,
+    ) -> Result<(), Status> {
+        let message = draft.message();
+        let environment = message.parameters.get(ENVIRONMENT).map(|value| &*value.string_value);
+        let site = self.site(files, &message.default_model_filename, environment)?;
+        let (name, config) = (draft.name().to_owned(), draft.normalized_json(&self.support));
+        site.check_file(&name)?;
+        let model = Arc::new(ModelContext {
+            label: ModelLabel { name: Arc::from(&*name), version: site.version },
+            is_decoupled: false,
+            outputs: Vec::new(),
+            host: None,
+            server: site.options.server.clone(),
+        });
+        let launch = Launch {
+            interpreter: &site.interpreter,
+            instance: &name,
+            patience: site.options.start_timeout,
+            variables: site.variables(),
+            execute_timeout: None,
+            model,
+        };
+        let mut started = Started::launch(launch)?;
+        let arguments = site.arguments(&name, &config, &name, Device::Cpu);
+        let mut document = site.document(arguments, false, message.max_batch_size > 0);
+        let mut config: Map<String, Value> = serde_json::from_str(&config)
+            .map_err(|error| Status::internal(format!("the configuration is no JSON: {error}")))?;
+        if let Some(object) = document.as_object_mut() {
+            object.insert(String::from("config"), config.clone().into());
+        }
+        let changed = started.ask(kind_a::AUTO_COMPLETE, &document.to_string())?;
+        let changed: Map<String, Value> = serde_json::from_str(&changed)
+            .map_err(|_| Status::internal("the worker sent a wrong configuration"))?;
+        if changed.is_empty() {
+            return Ok(());
+        }
+        config.extend(changed);
+        let source = "the configuration that auto_complete_config returns";
+        let completed = ConfigDraft::from_json(source, &Value::from(config).to_string())
+            .map_err(|errors| Status::invalid_argument(errors.to_string()))?;
+        draft.merge_completed(&completed).map_err(Status::internal)
+    }
+
+    fn load(
+        &self,
+        spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        let environment = spec.parameters.get(ENVIRONMENT).map(String::as_str);
+        let site = self.site(files, &spec.default_model_filename, environment)?;
+        site.check_file(&spec.name)?;
+        let context = Arc::new(ModelContext {
+            label: ModelLabel { name: Arc::from(&*spec.name), version: site.version },
+            is_decoupled: spec.decoupled,
+            outputs: spec.outputs.iter().map(|output| Arc::from(&*output.name)).collect(),
+            host: Some(host),
+            server: site.options.server.clone(),
+        });
+        let shared = Arc::new(PythonModel { spec, site, context });
+        Ok(Box::new(LoadedPythonModel { shared, instances: Lock::default() }))
+    }
+}
+
+/// A loaded model.
+struct PythonModel {
+    spec: Arc<ModelSpec>,
+    site: Site,
+    context: Arc<ModelContext>,
+}
+
+struct LoadedPythonModel {
+    shared: Arc<PythonModel>,
+    /// For readiness checks.
+    instances: Lock<Vec<(String, std::sync::Weak<Supervisor>)>>,
+}
+
+impl Model for LoadedPythonModel {
+    fn create_instance(&self, placement: &Placement) -> Result<Box<dyn Instance>, Status> {
+        let starter = InstanceStarter {
+            model: self.shared.clone(),
+            name: placement.name.clone(),
+            device: placement.device,
+        };
+        let supervisor = Arc::new(Supervisor::start(Box::new(starter))?);
+        let mut instances = self.instances.lock("add an instance");
+        instances.retain(|(_, one)| one.strong_count() > 0);
+        instances.push((placement.name.clone(), Arc::downgrade(&supervisor)));
+        drop(instances);
+        Ok(Box::new(PythonInstance::new(supervisor)))
+    }
+
+    fn instance_creation(&self) -> InstanceCreation {
+        InstanceCreation::Parallel
+    }
+
+    fn check_ready(&self) -> Result<(), Status> {
+        let instances: Vec<(String, Arc<Supervisor>)> = self
+            .instances
+            .lock("check readiness")
+            .iter()
+            .filter_map(|(name, one)| Some((name.clone(), one.upgrade()?)))
+            .collect();
+        instances.iter().try_for_each(|(name, supervisor)| check(name, supervisor.shared()))
+    }
+
+    fn readiness_may_block(&self) -> bool {
+        true
+    }
+}
+
+fn check(name: &str, supervised: &Supervised) -> Result<(), Status> {
+    let Some(worker) = supervised.serving() else {
+        return Err(Status::internal(format!("Stub process '{name}' is not healthy.")));
+    };
+    if worker.is_ready()? {
+        return Ok(());
+    }
+    let text = format!("Model '{name}' is not ready (user-defined check failed).");
+    Err(Status::unavailable(text))
+}
+
+/// Starts the workers of one instance.
+struct InstanceStarter {
+    model: Arc<PythonModel>,
+    name: String,
+    device: Device,
+}
+
+impl Starter for InstanceStarter {
+    fn start(&self) -> Result<Started, Status> {
+        let PythonModel { spec, site, context } = &*self.model;
+        let mut started = Started::launch(Launch {
+            interpreter: &site.interpreter,
+            instance: &self.name,
+            patience: site.options.start_timeout,
+            variables: site.variables(),
+            execute_timeout: site.options.execute_timeout,
+            model: context.clone(),
+        })?;
+        let arguments = site.arguments(&spec.name, &spec.to_json(), &self.name, self.device);
+        let document = site.document(arguments, spec.decoupled, spec.max_batch_size > 0);
+        let answer = started.ask(kind_a::INITIALIZE, &document.to_string())?;
+        let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
+        let has_check = answer.get("is_ready").and_then(Value::as_bool).unwrap_or_default();
+        started.begin_serving(has_check);
+        Ok(started)
+    }
+
+    fn instance(&self) -> &str {
+        &self.name
+    }
+
+    fn log(&self, level: LogLevel, message: &str) {
+        if let Some(host) = &self.model.context.host {
+            host.log(level, message);
+        }
+    }
+
+    fn finalize_patience(&self) -> Duration {
+        FINALIZE_PATIENCE
+    }
+}

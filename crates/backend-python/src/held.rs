@@ -1,0 +1,202 @@
+//! The requests that a worker holds: each is answered exactly once, by the worker or, when that
+//! is gone, in its place.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use galatea_infer::{
+    Backpressure, InferenceResponse, PendingRequest, Responder, StatisticsReporter, Status, Trace,
+};
+use galatea_stdx::Lock;
+
+/// A response, or the error in its place.
+pub(crate) type ResponseResult = Result<InferenceResponse, Status>;
+
+/// The way back to the caller of a request that the worker holds.
+#[derive(Debug)]
+pub(crate) struct HeldRequest {
+    pub(crate) responder: Responder,
+    /// The request's identifier, which its responses repeat.
+    pub(crate) id: String,
+    /// A response that a sender has sent to a request that gets only one, until the sender says
+    /// that it is the last.
+    provisional: Option<ResponseResult>,
+    trace: Option<RequestTrace>,
+    /// The trace of its execution, for the calls that are made in it.
+    parent: Option<Arc<Trace>>,
+    /// What tells its sender to pause.
+    flow: Backpressure,
+    /// Whether the sender was told so.
+    is_paused: bool,
+}
+
+/// The trace of a request that was released before its last response. It ends when this is
+/// dropped.
+#[derive(Debug)]
+struct RequestTrace(Arc<Trace>);
+
+impl Drop for RequestTrace {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Requests by their keys.
+#[derive(Debug, Default)]
+pub(crate) struct HeldRequests(Lock<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    by_key: HashMap<u64, HeldRequest>,
+    last_key: u64,
+    /// Why no more are taken: the worker is gone.
+    gone: Option<Status>,
+}
+
+/// A part of the answer that a sender in the worker gives.
+#[derive(Debug)]
+pub(crate) struct SentResponse {
+    pub(crate) result: Option<ResponseResult>,
+    pub(crate) is_final: bool,
+    /// Whether the model sends any number of responses to a request.
+    pub(crate) is_decoupled: bool,
+}
+
+impl HeldRequests {
+    /// Takes the way back out of a request, and gives it a key. Padding has no way back.
+    ///
+    /// # Errors
+    ///
+    /// Why the worker is gone.
+    pub(crate) fn hold(
+        &self,
+        pending: &mut PendingRequest,
+    ) -> Result<(u64, Option<StatisticsReporter>), Status> {
+        let mut held = self.0.lock("hold a request");
+        if let Some(reason) = &held.gone {
+            return Err(reason.clone());
+        }
+        held.last_key = held.last_key.wrapping_add(1);
+        let key = held.last_key;
+        let Some(responder) = pending.take_responder() else { return Ok((key, None)) };
+        let statistics = responder.statistics().clone();
+        let request = pending.request();
+        let flow = request.backpressure.clone();
+        let (id, parent) = (request.id.clone(), pending.trace().cloned());
+        let one = HeldRequest {
+            responder,
+            id,
+            provisional: None,
+            trace: None,
+            parent,
+            flow,
+            is_paused: false,
+        };
+        held.by_key.insert(key, one);
+        Ok((key, Some(statistics)))
+    }
+
+    /// Lets the trace of a request end with its last response, if that is still to come.
+    pub(crate) fn keep_trace(&self, key: u64, trace: Arc<Trace>) {
+        let mut held = self.0.lock("keep a trace");
+        match held.by_key.get_mut(&key) {
+            Some(one) => one.trace = Some(RequestTrace(trace)),
+            None => {
+                drop(held);
+                trace.end();
+            }
+        }
+    }
+
+    /// Takes a request back from the worker.
+    pub(crate) fn take(&self, key: u64) -> Option<HeldRequest> {
+        self.0.lock("take a request back").by_key.remove(&key)
+    }
+
+    /// The trace of a request, for a call that is made while it executes.
+    pub(crate) fn trace_of(&self, key: u64) -> Option<Arc<Trace>> {
+        self.0.lock("find a trace").by_key.get(&key)?.parent.clone()
+    }
+
+    /// What tells the sender of a request to pause.
+    pub(crate) fn flow_of(&self, key: u64) -> Option<Backpressure> {
+        self.0.lock("find a flow").by_key.get(&key).map(|one| one.flow.clone())
+    }
+
+    /// Notes that the sender of a request is told to pause. False if it was told before, or
+    /// the request has ended.
+    pub(crate) fn begin_pause(&self, key: u64) -> bool {
+        let mut held = self.0.lock("pause a sender");
+        held.by_key.get_mut(&key).is_some_and(|one| !std::mem::replace(&mut one.is_paused, true))
+    }
+
+    /// Notes that the sender of a request may go on.
+    pub(crate) fn end_pause(&self, key: u64) {
+        if let Some(one) = self.0.lock("resume a sender").by_key.get_mut(&key) {
+            one.is_paused = false;
+        }
+    }
+
+    /// The identifier of a request.
+    pub(crate) fn id_of(&self, key: u64) -> Option<String> {
+        self.0.lock("read an identifier").by_key.get(&key).map(|one| one.id.clone())
+    }
+
+    /// Passes on what a sender in the worker sends. False if there is no such request, or the
+    /// request has had its last response.
+    pub(crate) fn respond(&self, key: u64, sent: SentResponse) -> bool {
+        let SentResponse { result, is_final, is_decoupled } = sent;
+        // Taken out, so that no lock is held while the reply is delivered. Only one thread calls
+        // this, so that the order of responses is kept.
+        let Some(mut one) = self.take(key) else { return false };
+        match (result, is_final) {
+            (Some(result), true) => one.responder.complete_unrecorded(result),
+            (None, true) => match one.provisional {
+                Some(result) => one.responder.complete_apart_unrecorded(result),
+                None => one.responder.finish_unrecorded(),
+            },
+            (Some(result), false) => {
+                if is_decoupled {
+                    one.responder.respond(result);
+                } else {
+                    one.provisional = Some(result);
+                }
+                self.put_back(key, one);
+            }
+            (None, false) => self.put_back(key, one),
+        }
+        true
+    }
+
+    fn put_back(&self, key: u64, one: HeldRequest) {
+        let mut held = self.0.lock("go on holding a request");
+        match held.gone.clone() {
+            None => {
+                held.by_key.insert(key, one);
+            }
+            Some(reason) => {
+                drop(held);
+                one.responder.complete_unrecorded(Err(reason));
+            }
+        }
+    }
+
+    /// Whether the worker is gone.
+    pub(crate) fn are_closed(&self) -> bool {
+        self.0.lock("see whether the worker is gone").gone.is_some()
+    }
+
+    /// The worker is gone: nothing is held any more, and the requests are returned.
+    pub(crate) fn close(&self, reason: &Status) -> Vec<HeldRequest> {
+        let mut held = self.0.lock("fail what the worker held");
+        held.gone.get_or_insert_with(|| reason.clone());
+        held.by_key.drain().map(|(_, one)| one).collect()
+    }
+}
+
+/// The model as responses name it.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelLabel {
+    pub(crate) name: Arc<str>,
+    pub(crate) version: i64,
+}

@@ -1,0 +1,268 @@
+//! Which Python executes a model: its own environment's, or the default one.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use flate2::read::GzDecoder;
+use galatea_infer::Status;
+use galatea_stdx::Lock;
+
+/// The parameter that names the environment of a model.
+pub(crate) const ENVIRONMENT: &str = "EXECUTION_ENV_PATH";
+/// What stands for the model's directory in it.
+const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY";
+
+/// Runs a command in an environment that has a script for that.
+const ACTIVATED: &str = "source \"$1/bin/activate\" && shift && exec \"$@\"";
+
+/// The interpreter of a model, and the environment that it runs in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Interpreter {
+    pub(crate) program: PathBuf,
+    environment: Option<PathBuf>,
+}
+
+impl Interpreter {
+    /// The default interpreter.
+    pub(crate) const fn default_of(program: PathBuf) -> Self {
+        Self { program, environment: None }
+    }
+
+    /// The interpreter of an environment. One that has none gets the default interpreter in it.
+    fn of_environment(directory: PathBuf, default: &Path) -> Self {
+        let own = ["python3", "python"].map(|name| directory.join("bin").join(name));
+        let own = own.into_iter().find(|program| program.exists());
+        let program = own.unwrap_or_else(|| default.to_owned());
+        Self { program, environment: Some(directory) }
+    }
+
+    /// The command that runs it: program and first arguments.
+    pub(crate) fn command(&self) -> Vec<OsString> {
+        let program = self.program.clone().into_os_string();
+        let Some(environment) = &self.environment else { return vec![program] };
+        if !environment.join("bin/activate").is_file() {
+            return vec![program];
+        }
+        let shell = ["/bin/bash", "-c", ACTIVATED, "bash"].map(OsString::from);
+        let mut command = Vec::from(shell);
+        command.extend([environment.clone().into_os_string(), program]);
+        command
+    }
+
+    /// The variables of the environment, beside those of the server.
+    pub(crate) fn variables(&self, inherited: Option<OsString>) -> Vec<(&'static str, OsString)> {
+        let Some(environment) = &self.environment else { return Vec::new() };
+        let mut libraries = environment.join("lib").into_os_string();
+        if let Some(inherited) = inherited.filter(|paths| !paths.is_empty()) {
+            libraries.push(":");
+            libraries.push(inherited);
+        }
+        vec![("LD_LIBRARY_PATH", libraries)]
+    }
+}
+
+/// The environments of models. Those in archives are extracted once, into a directory that is
+/// removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Environments {
+    default: PathBuf,
+    temporary_folder: PathBuf,
+    extracted: Lock<Extracted>,
+}
+
+#[derive(Debug, Default)]
+struct Extracted {
+    /// Where archives are extracted, once there is one.
+    folder: Option<PathBuf>,
+    by_archive: HashMap<PathBuf, (SystemTime, PathBuf)>,
+    last_number: u32,
+}
+
+impl Environments {
+    pub(crate) fn new(default: PathBuf, temporary_folder: PathBuf) -> Self {
+        Self { default, temporary_folder, extracted: Lock::default() }
+    }
+
+    /// The interpreter of a model.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if the environment doesn't exist, or is no archive.
+    pub(crate) fn interpreter(
+        &self,
+        environment: Option<&str>,
+        model_directory: &Path,
+    ) -> Result<Interpreter, Status> {
+        let Some(environment) = environment.filter(|text| !text.is_empty()) else {
+            return Ok(Interpreter::default_of(self.default.clone()));
+        };
+        let text = environment.replace(MODEL_DIRECTORY, &model_directory.to_string_lossy());
+        let path = fs::canonicalize(&text).map_err(|_| {
+            Status::internal(format!("Failed to get the canonical path for {text}."))
+        })?;
+        let directory = if path.is_dir() { path } else { self.extract(&path)? };
+        Ok(Interpreter::of_environment(directory, &self.default))
+    }
+
+    /// The directory with what an archive holds.
+    fn extract(&self, archive: &Path) -> Result<PathBuf, Status> {
+        let failed = |what: &str, error: std::io::Error| {
+            Status::internal(format!("{what}: {}: {error}", archive.display()))
+        };
+        let modified = archive.metadata().and_then(|metadata| metadata.modified());
+        let modified = modified.map_err(|error| failed("LastModifiedTime() failed", error))?;
+        // Held while it is extracted, so that each archive is extracted once.
+        let mut extracted = self.extracted.lock("extract an environment");
+        if let Some((known, directory)) = extracted.by_archive.get(archive)
+            && *known == modified
+        {
+            return Ok(directory.clone());
+        }
+        let folder = match &extracted.folder {
+            Some(folder) => folder.clone(),
+            None => {
+                let made = private_folder(&self.temporary_folder);
+                made.map_err(|error| failed("no folder for environments could be made", error))?
+            }
+        };
+        extracted.folder = Some(folder.clone());
+        extracted.last_number = extracted.last_number.saturating_add(1);
+        let directory = folder.join(extracted.last_number.to_string());
+        unpack(archive, &directory).map_err(|error| {
+            // What it left is removed with the folder.
+            let _ = fs::remove_dir_all(&directory);
+            failed("archive_read_open_filename() failed", error)
+        })?;
+        extracted.by_archive.insert(archive.to_owned(), (modified, directory.clone()));
+        Ok(directory)
+    }
+}
+
+impl Drop for Environments {
+    fn drop(&mut self) {
+        if let Some(folder) = self.extracted.get_mut().folder.take() {
+            // The system cleans its temporary files up.
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// A new folder that only this user can enter.
+fn private_folder(parent: &Path) -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut builder = fs::DirBuilder::new();
+    builder.mode(0o700);
+    let id = std::process::id();
+    for number in 0..u32::MAX {
+        let folder = parent.join(format!("galatea_python_env_{id}_{number}"));
+        match builder.create(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(std::io::ErrorKind::AlreadyExists.into())
+}
+
+/// Unpacks a compressed archive. Entries that lead out of the directory are refused.
+fn unpack(archive: &Path, directory: &Path) -> std::io::Result<()> {
+    fs::create_dir(directory)?;
+    let mut archive = tar::Archive::new(GzDecoder::new(File::open(archive)?));
+    archive.set_preserve_permissions(true);
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.into_owned();
+        if !entry.unpack_in(directory)? {
+            let text = format!("'{}' leads out of the archive", path.display());
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, text));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder =
+            std::env::temp_dir().join(format!("galatea-env-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    /// An archive whose entries have these names, whatever they are.
+    fn archive(path: &Path, names: &[&str]) {
+        let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+        for name in names {
+            let mut header = tar::Header::new_gnu();
+            header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_size(2);
+            header.set_mode(0o755);
+            header.set_cksum();
+            builder.append(&header, &b"#!"[..]).unwrap();
+        }
+        let bytes = builder.into_inner().unwrap().finish().unwrap();
+        File::create(path).unwrap().write_all(&bytes).unwrap();
+    }
+
+    #[test]
+    fn an_archive_is_extracted_once() {
+        let folder = folder("once");
+        let path = folder.join("env.tar.gz");
+        archive(&path, &["bin/python3", "bin/activate"]);
+        let environments = Environments::new("python3".into(), folder.clone());
+        let text = "$$TRITON_MODEL_DIRECTORY/env.tar.gz";
+        let first = environments.interpreter(Some(text), &folder).unwrap();
+        assert!(first.program.ends_with("bin/python3") && first.program.exists());
+        assert_eq!(first.command()[0], "/bin/bash");
+        assert_eq!(environments.interpreter(Some(text), &folder).unwrap(), first);
+        drop(environments);
+        assert!(!first.program.exists(), "nothing is left");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn damaged_archives_are_refused() {
+        let folder = folder("damaged");
+        let environments = Environments::new("python3".into(), folder.clone());
+        let error = |name: &str| {
+            let path = folder.join(name).to_string_lossy().into_owned();
+            environments.interpreter(Some(&path), &folder).unwrap_err().to_string()
+        };
+        fs::write(folder.join("text"), "no archive").unwrap();
+        assert!(error("text").contains("archive_read_open_filename() failed"));
+        archive(&folder.join("climbs"), &["../outside"]);
+        assert!(error("climbs").contains("leads out of the archive"), "{}", error("climbs"));
+        assert!(!folder.join("outside").exists());
+        assert!(error("nowhere").contains("Failed to get the canonical path"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_directory_without_an_interpreter_gets_the_default_one() {
+        let folder = folder("bare");
+        let environments = Environments::new("/usr/bin/python3".into(), folder.clone());
+        let path = folder.to_string_lossy().into_owned();
+        let interpreter = environments.interpreter(Some(&path), &folder).unwrap();
+        assert_eq!(interpreter.command(), ["/usr/bin/python3"]);
+        let libraries = folder.canonicalize().unwrap().join("lib");
+        let expected = format!("{}:/a", libraries.display());
+        assert_eq!(
+            interpreter.variables(Some("/a".into())),
+            [("LD_LIBRARY_PATH", OsString::from(expected))]
+        );
+        let default = environments.interpreter(None, &folder).unwrap();
+        assert_eq!((default.command().len(), default.variables(None).len()), (1, 0));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,39 @@
+//! Models in Python: a process per instance, which executes the `model.py` of Triton's Python
+//! backend.
+//!
+//! The server's side. The worker is Python code in `workers/python`, which travels inside the
+//! program. Two sockets and two areas of shared memory connect them:
+//!
+//! | what | carries | who reads |
+//! |---|---|---|
+//! | socket of executions | batches and their results, calls of other models while a batch executes | the instance's thread (`worker/execution.rs`) |
+//! | second socket | responses of senders, other calls, log lines, metrics, cancellations | the supervisor's thread (`supervisor/mod.rs`) |
+//! | arena of inputs | tensors that are too long for a frame | the worker, in place |
+//! | arena of outputs | the same back | the server, which copies them |
+//!
+//! The server never maps shared memory and never trusts a message (`wire/mod.rs`): a worker that
+//! sends nonsense, hangs or dies costs the requests that it holds, which are answered with an
+//! error, and is started anew.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
+
+mod arena;
+mod backend;
+mod blocks;
+mod exclusive;
+mod held;
+mod instance;
+mod interpreter;
+mod link;
+mod messages;
+mod process;
+mod server;
+mod sources;
+mod supervisor;
+mod tensors;
+mod wire;
+mod worker;
+
+pub use backend::{PythonBackend, PythonOptions, PythonRuntime};
+pub use server::{CustomMetric, CustomMetricFamily, CustomMetricKind, ServerAccess};

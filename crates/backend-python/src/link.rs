@@ -1,0 +1,208 @@
+//! The two sockets between the server and a worker.
+//!
+//! No thread waits for a worker that doesn't read: what a socket doesn't take at once is kept, and
+//! the supervisor's thread sends it when the socket has room.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use galatea_stdx::Lock;
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::wire::FrameSplitter;
+
+/// The server's ends of both sockets.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// Executions: the thread that executes reads it.
+    pub(crate) a: Channel,
+    /// Everything else: the supervisor reads it.
+    pub(crate) b: Channel,
+    /// Wakes the supervisor.
+    waker: OwnedFd,
+}
+
+/// One of the sockets.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    socket: UnixStream,
+    unsent: Lock<Vec<u8>>,
+    /// Whether something is in `unsent`.
+    is_congested: AtomicBool,
+}
+
+/// What happened while the supervisor waited.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Events {
+    /// The socket of executions has bytes, or has ended.
+    pub(crate) a: bool,
+    /// The second socket has bytes, or has ended.
+    pub(crate) b: bool,
+    /// The process has ended.
+    pub(crate) has_exited: bool,
+    /// Nothing happened in time.
+    pub(crate) is_idle: bool,
+}
+
+impl Link {
+    /// The server's ends, and the worker's.
+    pub(crate) fn pair() -> io::Result<(Self, UnixStream, UnixStream)> {
+        let ((a, worker_a), (b, worker_b)) = (UnixStream::pair()?, UnixStream::pair()?);
+        let waker = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok((Self { a: Channel::new(a), b: Channel::new(b), waker }, worker_a, worker_b))
+    }
+
+    /// Sends a frame on the socket of executions. False if the worker has gone.
+    pub(crate) fn send_a(&self, frame: &[u8]) -> bool {
+        self.send(&self.a, frame)
+    }
+
+    /// Sends a frame on the other socket. False if the worker has gone.
+    pub(crate) fn send_b(&self, frame: &[u8]) -> bool {
+        self.send(&self.b, frame)
+    }
+
+    fn send(&self, channel: &Channel, frame: &[u8]) -> bool {
+        match channel.send(frame) {
+            Ok(true) => true,
+            Ok(false) => {
+                self.wake();
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Makes the supervisor look around.
+    pub(crate) fn wake(&self) {
+        // A counter that is full wakes as well.
+        let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
+    }
+
+    /// Ends both sockets, so that their readers see the end.
+    pub(crate) fn close(&self) {
+        for channel in [&self.a, &self.b] {
+            let _ = channel.socket.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    /// Waits until there is something to read on the second socket, and meanwhile sends what is
+    /// left to be sent on both.
+    pub(crate) fn wait(&self, process: Option<&OwnedFd>, timeout: Duration) -> Events {
+        self.wait_for(PollFlags::empty(), process, timeout)
+    }
+
+    /// The same for both sockets.
+    pub(crate) fn wait_for_both(&self, process: Option<&OwnedFd>, timeout: Duration) -> Events {
+        self.wait_for(PollFlags::IN, process, timeout)
+    }
+
+    fn wait_for(&self, on_a: PollFlags, process: Option<&OwnedFd>, timeout: Duration) -> Events {
+        let wanted = |channel: &Channel, base: PollFlags| {
+            let congested = channel.is_congested.load(Ordering::Acquire);
+            if congested { base | PollFlags::OUT } else { base }
+        };
+        let mut polled = smallvec::SmallVec::<[PollFd<'_>; 4]>::new();
+        polled.push(PollFd::new(&self.b.socket, wanted(&self.b, PollFlags::IN)));
+        polled.push(PollFd::new(&self.a.socket, wanted(&self.a, on_a)));
+        polled.push(PollFd::new(&self.waker, PollFlags::IN));
+        polled.extend(process.map(|process| PollFd::new(process, PollFlags::IN)));
+        let timeout = Timespec::try_from(timeout).ok();
+        let count = rustix::event::poll(&mut polled, timeout.as_ref());
+        let has = |index: usize, flags: PollFlags| {
+            polled.get(index).is_some_and(|one| one.revents().intersects(flags))
+        };
+        let ended = PollFlags::HUP | PollFlags::ERR;
+        let events = Events {
+            a: has(1, PollFlags::IN | ended),
+            b: has(0, PollFlags::IN | ended),
+            has_exited: has(3, PollFlags::IN),
+            is_idle: count == Ok(0),
+        };
+        let (b_has_room, a_has_room) = (has(0, PollFlags::OUT), has(1, PollFlags::OUT));
+        if has(2, PollFlags::IN) {
+            let _ = rustix::io::read(&self.waker, &mut [0_u8; 8]);
+        }
+        for (channel, has_room) in [(&self.b, b_has_room), (&self.a, a_has_room)] {
+            if has_room {
+                channel.flush();
+            }
+        }
+        events
+    }
+}
+
+impl Channel {
+    fn new(socket: UnixStream) -> Self {
+        Self { socket, unsent: Lock::default(), is_congested: AtomicBool::new(false) }
+    }
+
+    pub(crate) const fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    /// Sends a frame, behind those that are left to be sent. False if some of it is left.
+    fn send(&self, frame: &[u8]) -> io::Result<bool> {
+        let mut unsent = self.unsent.lock("send a frame");
+        if !unsent.is_empty() {
+            unsent.extend_from_slice(frame);
+            return Ok(false);
+        }
+        let sent = self.send_some(frame)?;
+        unsent.extend_from_slice(frame.get(sent..).unwrap_or_default());
+        self.is_congested.store(!unsent.is_empty(), Ordering::Release);
+        Ok(unsent.is_empty())
+    }
+
+    fn flush(&self) {
+        let mut unsent = self.unsent.lock("send the rest");
+        // Who reads sees the end of the socket, if that is why it fails.
+        let sent = self.send_some(&unsent).unwrap_or_default();
+        unsent.drain(..sent);
+        self.is_congested.store(!unsent.is_empty(), Ordering::Release);
+    }
+
+    /// Sends what the socket takes without waiting.
+    fn send_some(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut sent: usize = 0;
+        while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match rustix::net::send(&self.socket, rest, flags) {
+                Ok(count) => sent = sent.saturating_add(count),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// How long a read may wait.
+    pub(crate) fn limit_reads(&self, patience: Option<Duration>) {
+        // Without it a read waits until the worker ends.
+        let _ = self.socket.set_read_timeout(patience);
+    }
+
+    /// Reads what is there, or waits for it.
+    ///
+    /// # Errors
+    ///
+    /// `UnexpectedEof` at the end, `WouldBlock` after the time that the socket may wait.
+    pub(crate) fn read(&self, into: &mut FrameSplitter) -> io::Result<()> {
+        loop {
+            let space = spare_capacity(into.space());
+            match rustix::net::recv(&self.socket, space, RecvFlags::empty()) {
+                Ok((0, _)) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

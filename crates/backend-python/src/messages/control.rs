@@ -1,0 +1,85 @@
+//! Models that load, unload and ask for other models.
+
+use galatea_infer::{LoadParameters, Status};
+
+use super::Members;
+use crate::server::ServerAccess;
+
+/// Does what a document asks for, and returns the answer.
+pub(crate) fn perform(server: &dyn ServerAccess, document: &str) -> Result<String, Status> {
+    let members = Members::parse(document)?;
+    let name = members.text("name")?;
+    match members.text("op")? {
+        "load_model" => {
+            let mut parameters = LoadParameters::default();
+            for (path, content) in members.texts("files")? {
+                let content = decode_base64(content)
+                    .ok_or_else(|| Status::invalid_argument(format!("file '{path}' is damaged")))?;
+                parameters.files.push((path.to_owned(), content));
+            }
+            parameters.config = members.text("config").ok().map(str::to_owned);
+            server.load_model(name, parameters)?;
+            Ok(String::from("{}"))
+        }
+        "unload_model" => {
+            server.unload_model(name, members.flag("unload_dependents"))?;
+            Ok(String::from("{}"))
+        }
+        "is_model_ready" => {
+            let version = match members.text("version").unwrap_or_default() {
+                "" => None,
+                text => Some(text.parse().map_err(|_| {
+                    Status::invalid_argument(format!("model version '{text}' is no number"))
+                })?),
+            };
+            let is_ready = server.is_model_ready(name, version)?;
+            Ok(format!("{{\"ready\":{is_ready}}}"))
+        }
+        other => Err(Status::internal(format!("a worker asked for '{other}'"))),
+    }
+}
+
+/// Standard base64 with padding, as Python's library writes it.
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| match byte {
+        b'A'..=b'Z' => Some(byte.wrapping_sub(b'A')),
+        b'a'..=b'z' => Some(byte.wrapping_sub(b'a').wrapping_add(26)),
+        b'0'..=b'9' => Some(byte.wrapping_sub(b'0').wrapping_add(52)),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let digits = text.trim_end_matches('=').as_bytes();
+    let mut bytes = Vec::with_capacity(digits.len());
+    for group in digits.chunks(4) {
+        let mut bits: u32 = 0;
+        for byte in group {
+            bits = bits << 6 | u32::from(digit(*byte)?);
+        }
+        let (shift, count) = match group.len() {
+            4 => (8, 3),
+            3 => (14, 2),
+            2 => (20, 1),
+            _ => return None,
+        };
+        bytes.extend((bits << shift).to_be_bytes().into_iter().take(count));
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_decoded() {
+        for (text, expected) in
+            [("", ""), ("Zg==", "f"), ("Zm8=", "fo"), ("Zm9v", "foo"), ("Zm9vYmFy", "foobar")]
+        {
+            assert_eq!(decode_base64(text).unwrap(), expected.as_bytes());
+        }
+        assert_eq!(decode_base64("+/+/").unwrap(), [0xfb, 0xff, 0xbf]);
+        assert_eq!(decode_base64("A"), None);
+        assert_eq!(decode_base64("Zg$="), None);
+    }
+}

@@ -1,0 +1,181 @@
+//! The process of a worker: started, stopped, and never left behind.
+
+use std::ffi::OsString;
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use galatea_infer::Status;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::arena::Arena;
+use crate::interpreter::Interpreter;
+use crate::sources;
+
+/// Reads the worker's first source from its standard input and executes it.
+const BOOTSTRAP: &str = "import socket;s=socket.socket(fileno=0);\
+    n=int.from_bytes(s.recv(4,socket.MSG_WAITALL),'little');\
+    exec(compile(s.recv(n,socket.MSG_WAITALL),'<galatea worker>','exec'))";
+
+/// How long a process may take to end after it was asked to.
+const TERMINATION_MAX: Duration = Duration::from_secs(1);
+/// How often a process that should end is looked at.
+const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// A running worker. It is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    /// Tells when it ends; `None` where the system can't.
+    pub(crate) handle: Option<OwnedFd>,
+    /// The worker is killed by the system when this is closed.
+    _lifeline: OwnedFd,
+}
+
+/// What a worker gets when it starts.
+pub(crate) struct Equipment<'a> {
+    pub(crate) a: UnixStream,
+    pub(crate) b: UnixStream,
+    pub(crate) inputs: &'a Arena,
+    pub(crate) outputs: &'a Arena,
+}
+
+impl Process {
+    /// Starts a worker, and sends it its sources and descriptors through `server_end`, the
+    /// server's end of its socket of executions. `variables` are added to its environment.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if there is no such interpreter or it can't be started.
+    pub(crate) fn start(
+        interpreter: &Interpreter,
+        (model, instance): (&str, &str),
+        variables: Vec<(&'static str, OsString)>,
+        equipment: Equipment<'_>,
+        server_end: &UnixStream,
+    ) -> Result<Self, Status> {
+        let Equipment { a, b, inputs, outputs } = equipment;
+        let program = &interpreter.program;
+        let mut words = interpreter.command().into_iter();
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words);
+        command.arg("-c").arg(BOOTSTRAP).arg(model).arg(instance);
+        command.envs(variables);
+        command.stdin(Stdio::from(OwnedFd::from(a))).process_group(0);
+        let failed = |what: &str, error: io::Error| {
+            Status::internal(format!("failed to {what} '{}': {error}", program.display()))
+        };
+        let child = command.spawn().map_err(|error| failed("start the interpreter", error))?;
+        // Its copy of the socket must not stay open here.
+        drop(command);
+        let equip = || -> io::Result<OwnedFd> {
+            let (worker_lifeline, lifeline) = io::pipe()?;
+            let descriptors = [b.as_fd(), inputs.as_fd(), outputs.as_fd(), worker_lifeline.as_fd()];
+            send_sources(server_end)?;
+            send_descriptors(server_end, &descriptors)?;
+            Ok(lifeline.into())
+        };
+        let equipped = equip();
+        let handle = handle_of(&child);
+        match equipped {
+            Ok(lifeline) => Ok(Self { child, handle, _lifeline: lifeline }),
+            Err(error) => {
+                let mut child = child;
+                let (_, ended) = (child.kill(), child.wait());
+                let how = ended.map_or_else(|error| error.to_string(), describe);
+                Err(failed("set up the worker of", error)).map_err(|status: Status| {
+                    Status::internal(format!("{} (it {how})", status.message()))
+                })
+            }
+        }
+    }
+
+    /// Waits until it has ended; after `patience` it is asked to end, then made to.
+    pub(crate) fn stop(&mut self, patience: Duration) -> String {
+        if let Some(status) = self.wait(patience) {
+            return describe(status);
+        }
+        self.signal(Signal::TERM);
+        if let Some(status) = self.wait(TERMINATION_MAX) {
+            return describe(status);
+        }
+        self.kill()
+    }
+
+    /// Kills it, with the processes that it has started in its group.
+    pub(crate) fn kill(&mut self) -> String {
+        self.signal(Signal::KILL);
+        self.child.wait().map_or_else(|error| error.to_string(), describe)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now().checked_add(timeout)?;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(status);
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            std::thread::sleep(EXIT_CHECK_INTERVAL);
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            // It may have ended already.
+            let _ = rustix::process::kill_process_group(pid, signal);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = self.kill();
+        }
+    }
+}
+
+/// What a process did when it ended, behind "it".
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with code {code}"),
+        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, None) => String::from("ended"),
+    }
+}
+
+fn handle_of(child: &Child) -> Option<OwnedFd> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw)?;
+    rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+fn send_sources(mut socket: &UnixStream) -> io::Result<()> {
+    for text in [sources::BOOTSTRAP, &sources::bundle()] {
+        let length = u32::try_from(text.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        socket.write_all(&length.to_le_bytes())?;
+        socket.write_all(text.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn send_descriptors(
+    socket: &UnixStream,
+    descriptors: &[std::os::fd::BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(socket, &[IoSlice::new(b"f")], &mut control, flags)?;
+    Ok(())
+}

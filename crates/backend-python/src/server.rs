@@ -1,0 +1,110 @@
+//! What models may ask of the server: other models, the repository, metrics.
+
+use std::collections::BTreeMap;
+
+use galatea_infer::{InferenceRequest, LoadParameters, LogLevel, ResponseSender, Status};
+
+/// The server, as models in Python see it.
+pub trait ServerAccess: Send + Sync {
+    /// Sends a request to another model. The replies come through `sender`, on any thread.
+    fn infer(&self, request: InferenceRequest, sender: ResponseSender);
+
+    /// Whether a model may send any number of responses.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` and `Unavailable` as for requests to that model.
+    fn is_decoupled(&self, model: &str, version: Option<i64>) -> Result<bool, Status>;
+
+    /// Loads a model, and waits until it is loaded.
+    ///
+    /// # Errors
+    ///
+    /// As the repository's extension.
+    fn load_model(&self, model: &str, parameters: LoadParameters) -> Result<(), Status>;
+
+    /// Unloads a model.
+    ///
+    /// # Errors
+    ///
+    /// As the repository's extension.
+    fn unload_model(&self, model: &str, unload_dependents: bool) -> Result<(), Status>;
+
+    /// Whether a version of a model serves.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` while the server shuts down.
+    fn is_model_ready(&self, model: &str, version: Option<i64>) -> Result<bool, Status>;
+
+    /// Makes a family of metrics, or finds the one with this name.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the family exists with another kind.
+    fn metric_family(
+        &self,
+        name: &str,
+        description: &str,
+        kind: CustomMetricKind,
+    ) -> Result<Box<dyn CustomMetricFamily>, Status>;
+
+    /// Whether lines of this level are logged.
+    fn logs(&self, level: LogLevel) -> bool;
+
+    /// Logs a line of a model, with the place in its source.
+    fn log(&self, level: LogLevel, file: &str, line: u32, message: &str);
+}
+
+/// What the values of a model's metric mean.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum CustomMetricKind {
+    /// A value that only grows.
+    Counter,
+    /// A value that goes up and down.
+    Gauge,
+    /// Observations, counted by size.
+    Histogram,
+}
+
+/// A family of metrics. It is gone when the last owner drops it.
+pub trait CustomMetricFamily: Send + Sync {
+    /// Makes the metric with these labels, or finds it. `buckets` are the bounds of a histogram.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the family can't have such a metric.
+    fn metric(
+        &self,
+        labels: &BTreeMap<String, String>,
+        buckets: Option<&[f64]>,
+    ) -> Result<Box<dyn CustomMetric>, Status>;
+}
+
+/// A metric. It is gone when the last owner drops it.
+pub trait CustomMetric: Send + Sync {
+    /// Adds to its value.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a histogram, `InvalidArgument` for a counter and a negative value.
+    fn increment(&self, by: f64) -> Result<(), Status>;
+    /// Replaces its value.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` unless it is a gauge.
+    fn set(&self, value: f64) -> Result<(), Status>;
+    /// Adds an observation.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` unless it is a histogram.
+    fn observe(&self, value: f64) -> Result<(), Status>;
+    /// Its value.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a histogram.
+    fn value(&self) -> Result<f64, Status>;
+}

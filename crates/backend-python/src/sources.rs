@@ -1,0 +1,50 @@
+//! The worker's sources, which travel inside the program.
+
+/// The source of a module in `workers/python`.
+macro_rules! source {
+    ($name:literal, $file:literal) => {
+        ($name, include_str!(concat!("../../../workers/python/", $file)))
+    };
+}
+
+/// What a worker executes first.
+pub(crate) const BOOTSTRAP: &str = include_str!("../../../workers/python/bootstrap.py");
+
+/// Names of modules and their sources.
+const MODULES: &[(&str, &str)] = &[
+    source!("galatea_worker", "galatea_worker/__init__.py"),
+    source!("galatea_worker.arena", "galatea_worker/arena.py"),
+    source!("galatea_worker.arrays", "galatea_worker/arrays.py"),
+    source!("galatea_worker.bls", "galatea_worker/bls.py"),
+    source!("galatea_worker.channel", "galatea_worker/channel.py"),
+    source!("galatea_worker.children", "galatea_worker/children.py"),
+    source!("galatea_worker.config", "galatea_worker/config.py"),
+    source!("galatea_worker.control", "galatea_worker/control.py"),
+    source!("galatea_worker.coroutines", "galatea_worker/coroutines.py"),
+    source!("galatea_worker.dlpack", "galatea_worker/dlpack.py"),
+    source!("galatea_worker.enums", "galatea_worker/enums.py"),
+    source!("galatea_worker.errors", "galatea_worker/errors.py"),
+    source!("galatea_worker.execute", "galatea_worker/execute.py"),
+    source!("galatea_worker.helpers", "galatea_worker/helpers.py"),
+    source!("galatea_worker.lifeline", "galatea_worker/lifeline.py"),
+    source!("galatea_worker.logger", "galatea_worker/logger.py"),
+    source!("galatea_worker.main", "galatea_worker/main.py"),
+    source!("galatea_worker.metrics", "galatea_worker/metrics.py"),
+    source!("galatea_worker.model", "galatea_worker/model.py"),
+    source!("galatea_worker.request", "galatea_worker/request.py"),
+    source!("galatea_worker.response", "galatea_worker/response.py"),
+    source!("galatea_worker.sender", "galatea_worker/sender.py"),
+    source!("galatea_worker.side", "galatea_worker/side.py"),
+    source!("galatea_worker.state", "galatea_worker/state.py"),
+    source!("galatea_worker.tensor", "galatea_worker/tensor.py"),
+    source!("galatea_worker.wire", "galatea_worker/wire.py"),
+    source!("c_python_backend_utils", "c_python_backend_utils.py"),
+    source!("triton_python_backend_utils", "triton_python_backend_utils.py"),
+];
+
+/// The modules as a JSON object.
+pub(crate) fn bundle() -> String {
+    let modules = MODULES.iter();
+    let modules = modules.map(|(name, text)| ((*name).to_owned(), (*text).into()));
+    serde_json::Value::Object(modules.collect()).to_string()
+}

@@ -1,0 +1,313 @@
+//! What a worker sends, decoded and checked.
+
+use galatea_infer::{Code, CorrelationId, Parameter, ParameterValue, SequenceFlags, Status};
+use galatea_tensor::{DataType, Shape};
+
+use super::{Fields, Malformed};
+
+/// Where the content of a tensor is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WirePlace {
+    /// It came with the frame.
+    Inline(Vec<u8>),
+    /// In the arena of inputs.
+    Input { offset: u64, length: u64 },
+    /// In the arena of outputs.
+    Output { offset: u64, length: u64 },
+}
+
+impl WirePlace {
+    /// The number of bytes.
+    pub(crate) fn length(&self) -> u64 {
+        match self {
+            Self::Inline(content) => galatea_stdx::len64(content.len()),
+            Self::Input { length, .. } | Self::Output { length, .. } => *length,
+        }
+    }
+
+    /// Its block in the arena of outputs.
+    pub(crate) const fn output_block(&self) -> Option<u64> {
+        match self {
+            Self::Output { offset, .. } => Some(*offset),
+            Self::Inline(_) | Self::Input { .. } => None,
+        }
+    }
+}
+
+impl WireResponse {
+    /// Its blocks in the arena of outputs.
+    pub(crate) fn output_blocks(&self) -> impl Iterator<Item = u64> {
+        let outputs = match self {
+            Self::Tensors { outputs, .. } => &outputs[..],
+            Self::Nothing | Self::Error(_) => &[],
+        };
+        outputs.iter().filter_map(|output| output.place.output_block())
+    }
+}
+
+/// A tensor of which the content was not read yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WireTensor {
+    pub(crate) name: String,
+    pub(crate) datatype: DataType,
+    pub(crate) shape: Shape,
+    pub(crate) place: WirePlace,
+}
+
+/// A response of a model.
+#[derive(Debug)]
+pub(crate) enum WireResponse {
+    /// None: the request has another one, or none at all.
+    Nothing,
+    /// Tensors and parameters.
+    Tensors { parameters: Vec<Parameter>, outputs: Vec<WireTensor> },
+    /// An error in its place.
+    Error(Status),
+}
+
+/// What became of a request of a batch.
+#[derive(Debug)]
+pub(crate) struct WireResult {
+    pub(crate) key: u64,
+    /// Whether the model wants to execute it again.
+    pub(crate) is_rescheduled: bool,
+    pub(crate) response: WireResponse,
+}
+
+/// What became of a batch.
+#[derive(Debug)]
+pub(crate) enum BatchResult {
+    /// The requests of which it has something to say.
+    Results(Vec<WireResult>),
+    /// The model failed as a whole.
+    Failed(Status),
+}
+
+/// A model's request to another model.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) id: u64,
+    /// Whether its responses may be any number.
+    pub(crate) wants_stream: bool,
+    /// The request in whose execution it is made.
+    pub(crate) parent: Option<u64>,
+    pub(crate) model: String,
+    pub(crate) version: Option<i64>,
+    pub(crate) request_id: String,
+    pub(crate) correlation: CorrelationId,
+    pub(crate) flags: SequenceFlags,
+    pub(crate) timeout_microseconds: u64,
+    pub(crate) priority: u64,
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) outputs: Vec<String>,
+    pub(crate) inputs: Vec<WireTensor>,
+}
+
+/// A frame on the socket of executions.
+#[derive(Debug)]
+pub(crate) enum FromWorkerA {
+    /// The end of an execution, and the blocks of the arena of inputs that are free again.
+    Result {
+        batch_result: BatchResult,
+        released: Vec<u64>,
+        sent: u64,
+    },
+    Call(Call),
+    Done(String),
+    Failed(Status),
+}
+
+/// A frame on the other socket.
+#[derive(Debug)]
+pub(crate) enum FromWorkerB {
+    Log { level: u8, file: String, line: u32, message: String },
+    Response { key: u64, is_final: bool, response: WireResponse },
+    Call(Call),
+    CancelCall(u64),
+    Release(Vec<u64>),
+    Control { id: u64, document: String },
+    Metric { id: u64, document: String },
+}
+
+impl FromWorkerA {
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut fields = Fields::new(body);
+        let frame = match fields.u8()? {
+            1 => result(&mut fields)?,
+            2 => Self::Call(call(&mut fields)?),
+            10 | 20 => Self::Done(fields.owned_text()?),
+            11 => Self::Failed(status(&mut fields)?),
+            12 => Self::Done(String::new()),
+            _ => return Err(Malformed("an unknown kind")),
+        };
+        fields.end()?;
+        Ok(frame)
+    }
+}
+
+impl FromWorkerB {
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut fields = Fields::new(body);
+        let frame = match fields.u8()? {
+            1 => Self::Log {
+                level: fields.u8()?,
+                file: fields.owned_text()?,
+                line: fields.u32()?,
+                message: fields.owned_text()?,
+            },
+            2 => Self::Response {
+                key: fields.u64()?,
+                is_final: fields.u32()? & 1 != 0,
+                response: response(&mut fields)?,
+            },
+            3 => Self::Call(call(&mut fields)?),
+            4 => Self::CancelCall(fields.u64()?),
+            5 => Self::Release(fields.list(8, Fields::u64)?),
+            6 => Self::Control { id: fields.u64()?, document: fields.owned_text()? },
+            7 => Self::Metric { id: fields.u64()?, document: fields.owned_text()? },
+            _ => return Err(Malformed("an unknown kind")),
+        };
+        fields.end()?;
+        Ok(frame)
+    }
+}
+
+fn result(fields: &mut Fields<'_>) -> Result<FromWorkerA, Malformed> {
+    const ENTRY_BYTES_MIN: usize = 13;
+    let batch_result = match fields.u8()? {
+        0 | 1 => BatchResult::Results(fields.list(ENTRY_BYTES_MIN, |fields| {
+            Ok(WireResult {
+                key: fields.u64()?,
+                is_rescheduled: fields.u32()? & 2 != 0,
+                response: response(fields)?,
+            })
+        })?),
+        2 => BatchResult::Failed(status(fields)?),
+        _ => return Err(Malformed("an unknown kind of result")),
+    };
+    let released = fields.list(8, Fields::u64)?;
+    Ok(FromWorkerA::Result { batch_result, released, sent: fields.u64()? })
+}
+
+fn response(fields: &mut Fields<'_>) -> Result<WireResponse, Malformed> {
+    Ok(match fields.u8()? {
+        0 => WireResponse::Nothing,
+        1 => {
+            let parameters = parameters(fields)?;
+            WireResponse::Tensors { parameters, outputs: tensors(fields)? }
+        }
+        2 => WireResponse::Error(status(fields)?),
+        _ => return Err(Malformed("an unknown kind of response")),
+    })
+}
+
+fn status(fields: &mut Fields<'_>) -> Result<Status, Malformed> {
+    let code = match fields.u8()? {
+        0 => Code::Unknown,
+        2 => Code::NotFound,
+        3 => Code::InvalidArgument,
+        4 => Code::Unavailable,
+        5 => Code::Unsupported,
+        6 => Code::AlreadyExists,
+        7 => Code::Cancelled,
+        // Triton's number of internal errors, and whatever else a model makes up.
+        _ => Code::Internal,
+    };
+    Ok(Status::new(code, fields.owned_text()?))
+}
+
+/// Triton's number of an error's code.
+pub(super) const fn code_number(code: Code) -> u8 {
+    match code {
+        Code::Unknown => 0,
+        Code::Internal => 1,
+        Code::NotFound => 2,
+        Code::InvalidArgument => 3,
+        Code::Unavailable | Code::Exhausted => 4,
+        Code::Unsupported => 5,
+        Code::AlreadyExists => 6,
+        Code::Cancelled => 7,
+    }
+}
+
+fn tensors(fields: &mut Fields<'_>) -> Result<Vec<WireTensor>, Malformed> {
+    const TENSOR_BYTES_MIN: usize = 14;
+    fields.list(TENSOR_BYTES_MIN, tensor)
+}
+
+fn tensor(fields: &mut Fields<'_>) -> Result<WireTensor, Malformed> {
+    let name = fields.owned_text()?;
+    let datatype = DataType::from_config_number(fields.u8()?.into());
+    let datatype = datatype.ok_or(Malformed("an unknown datatype"))?;
+    let dims = fields.list(8, Fields::i64)?;
+    let shape = Shape::new(&dims).map_err(|_| Malformed("a shape that is none"))?;
+    let place = match fields.u8()? {
+        0 => WirePlace::Inline(fields.bytes()?.to_vec()),
+        1 => WirePlace::Input { offset: fields.u64()?, length: fields.u64()? },
+        2 => WirePlace::Output { offset: fields.u64()?, length: fields.u64()? },
+        _ => return Err(Malformed("an unknown place")),
+    };
+    Ok(WireTensor { name, datatype, shape, place })
+}
+
+fn parameters(fields: &mut Fields<'_>) -> Result<Vec<Parameter>, Malformed> {
+    let text = fields.text()?;
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let wrong = Malformed("parameters that are no JSON object");
+    let object: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(text).map_err(|_| wrong)?;
+    let parameter = |(name, value): (String, serde_json::Value)| {
+        let value = match value {
+            serde_json::Value::Bool(value) => ParameterValue::Bool(value),
+            serde_json::Value::String(value) => ParameterValue::String(value),
+            serde_json::Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+                (Some(value), _) => ParameterValue::Int64(value),
+                (None, Some(value)) => ParameterValue::Double(value),
+                (None, None) => return Err(wrong),
+            },
+            _ => return Err(wrong),
+        };
+        Ok(Parameter { name, value })
+    };
+    object.into_iter().map(parameter).collect()
+}
+
+fn call(fields: &mut Fields<'_>) -> Result<Call, Malformed> {
+    const TEXT_BYTES_MIN: usize = 4;
+    Ok(Call {
+        id: fields.u64()?,
+        wants_stream: fields.u8()? != 0,
+        parent: Some(fields.u64()?).filter(|key| *key != 0),
+        model: fields.owned_text()?,
+        version: Some(fields.i64()?).filter(|version| *version >= 0),
+        request_id: fields.owned_text()?,
+        correlation: correlation(fields)?,
+        flags: flags(fields.u32()?),
+        timeout_microseconds: fields.u64()?,
+        priority: fields.u64()?,
+        parameters: parameters(fields)?,
+        outputs: fields.list(TEXT_BYTES_MIN, Fields::owned_text)?,
+        inputs: tensors(fields)?,
+    })
+}
+
+fn correlation(fields: &mut Fields<'_>) -> Result<CorrelationId, Malformed> {
+    Ok(match fields.u8()? {
+        0 => CorrelationId::None,
+        1 => match fields.u64()? {
+            0 => CorrelationId::None,
+            number => CorrelationId::Number(number),
+        },
+        2 => match fields.owned_text()? {
+            text if text.is_empty() => CorrelationId::None,
+            text => CorrelationId::Text(text),
+        },
+        _ => return Err(Malformed("an unknown kind of correlation ID")),
+    })
+}
+
+const fn flags(bits: u32) -> SequenceFlags {
+    SequenceFlags { start: bits & 1 != 0, end: bits & 2 != 0 }
+}

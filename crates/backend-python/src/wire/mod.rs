@@ -1,0 +1,186 @@
+//! Frames between the server and a worker: encoding and decoding, without I/O.
+//!
+//! A frame is the length of its body and the body: a kind and fields in little-endian order.
+//! Strings and bytes follow their length. The worker is not trusted: whatever it sends is
+//! checked here, and a mistake is a [`Malformed`] frame, which costs the worker its life.
+
+mod from_worker;
+mod to_worker;
+
+use std::fmt;
+
+pub(crate) use from_worker::{
+    BatchResult, Call, FromWorkerA, FromWorkerB, WirePlace, WireResponse, WireResult, WireTensor,
+};
+pub(crate) use to_worker::{CallReply, EncodedInput, Frame, Place, kind_a, kind_b};
+
+/// The longest body of a frame. Long tensors don't travel in frames.
+pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
+/// The longest tensor that travels in a frame; longer ones go into an arena.
+pub(crate) const INLINE_BYTES_MAX: usize = 16 << 10;
+
+/// A frame that no worker of ours sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "malformed message: {}", self.0)
+    }
+}
+
+/// Reads the fields of a body.
+pub(crate) struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) const fn new(body: &'a [u8]) -> Self {
+        Self { rest: body }
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) =
+            self.rest.split_at_checked(length).ok_or(Malformed("a field leads over the end"))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (taken, rest) =
+            self.rest.split_first_chunk().ok_or(Malformed("a number leads over the end"))?;
+        self.rest = rest;
+        Ok(*taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn i64(&mut self) -> Result<i64, Malformed> {
+        self.array().map(i64::from_le_bytes)
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.u32()?;
+        self.take(usize::try_from(length).map_err(|_| Malformed("a length"))?)
+    }
+
+    fn text(&mut self) -> Result<&'a str, Malformed> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed("a text that is not UTF-8"))
+    }
+
+    fn owned_text(&mut self) -> Result<String, Malformed> {
+        self.text().map(str::to_owned)
+    }
+
+    /// A list; `bytes_min` is what one of its elements takes at least.
+    fn list<T>(
+        &mut self,
+        bytes_min: usize,
+        element: impl Fn(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Malformed> {
+        let count = usize::try_from(self.u32()?).map_err(|_| Malformed("a count"))?;
+        let fits = count.checked_mul(bytes_min).is_some_and(|bytes| bytes <= self.rest.len());
+        if !fits {
+            return Err(Malformed("a list that is longer than its frame"));
+        }
+        (0..count).map(|_| element(self)).collect()
+    }
+
+    fn end(&self) -> Result<(), Malformed> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Malformed("bytes behind the last field")) }
+    }
+}
+
+/// Splits what a socket delivers into frames.
+#[derive(Default)]
+pub(crate) struct FrameSplitter {
+    buffer: Vec<u8>,
+    /// What of the buffer was returned as frames.
+    used: usize,
+}
+
+impl FrameSplitter {
+    /// Where the next bytes from the socket belong, behind those that are there.
+    pub(crate) fn space(&mut self) -> &mut Vec<u8> {
+        if self.used > 0 {
+            self.buffer.drain(..self.used);
+            self.used = 0;
+        }
+        let wanted = self.missing().unwrap_or_default().max(READ_BYTES);
+        self.buffer.reserve(wanted);
+        &mut self.buffer
+    }
+
+    /// How many bytes lack until the next frame is whole, if its length is known.
+    fn missing(&self) -> Option<usize> {
+        let rest = self.buffer.get(self.used..)?;
+        let length = rest.first_chunk().map(|length| u32::from_le_bytes(*length))?;
+        let whole = usize::try_from(length).ok()?.checked_add(4)?;
+        Some(whole.min(FRAME_BYTES_MAX).saturating_sub(rest.len()))
+    }
+
+    /// The body of the next frame; `None` if it is not whole yet.
+    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, Malformed> {
+        let rest = self.buffer.get(self.used..).unwrap_or_default();
+        let Some((length, behind)) = rest.split_first_chunk() else { return Ok(None) };
+        let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        if length > FRAME_BYTES_MAX {
+            return Err(Malformed("a frame that is too long"));
+        }
+        let Some(body) = behind.get(..length) else { return Ok(None) };
+        self.used = self.used.saturating_add(length).saturating_add(4);
+        Ok(Some(body))
+    }
+}
+
+/// How much is read from a socket at once.
+const READ_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_split_wherever_the_socket_cuts_them() {
+        let stream = [&[3, 0, 0, 0][..], b"abc", &[0, 0, 0, 0], &[1, 0, 0, 0], b"d"].concat();
+        for cut in 0..=stream.len() {
+            let mut splitter = FrameSplitter::default();
+            let mut found = Vec::new();
+            for part in [&stream[..cut], &stream[cut..]] {
+                splitter.space().extend_from_slice(part);
+                while let Some(body) = splitter.next().unwrap() {
+                    found.push(body.to_vec());
+                }
+            }
+            assert_eq!(found, [b"abc".to_vec(), Vec::new(), b"d".to_vec()], "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_too_long_is_refused() {
+        let mut splitter = FrameSplitter::default();
+        splitter.space().extend_from_slice(&[0xff; 4]);
+        assert_eq!(splitter.next(), Err(Malformed("a frame that is too long")));
+    }
+
+    #[test]
+    fn no_field_leads_over_the_end() {
+        let mut fields = Fields::new(&[4, 0, 0, 0, b'a', b'b']);
+        assert!(fields.bytes().is_err());
+        assert!(Fields::new(&[1, 2]).u32().is_err());
+        assert!(Fields::new(&[0xff; 8]).list(1, Fields::u8).is_err());
+        let mut fields = Fields::new(&[2, 0, 0, 0, 7, 8]);
+        assert_eq!(fields.list(1, Fields::u8), Ok(vec![7, 8]));
+        assert_eq!(fields.end(), Ok(()));
+    }
+}

@@ -1,0 +1,239 @@
+//! What the server sends.
+
+use galatea_infer::{
+    CorrelationId, InferenceRequest, Parameter, ParameterValue, SequenceFlags, Status,
+};
+use galatea_tensor::{DataType, Shape};
+
+use super::from_worker::code_number;
+
+/// Kinds of frames on the socket of executions.
+pub(crate) mod kind_a {
+    pub(crate) const EXECUTE: u8 = 1;
+    pub(crate) const CALL_REPLY: u8 = 2;
+    pub(crate) const FINALIZE: u8 = 3;
+    pub(crate) const AUTO_COMPLETE: u8 = 4;
+    pub(crate) const INITIALIZE: u8 = 5;
+    pub(crate) const IS_READY: u8 = 6;
+}
+
+/// Kinds of frames on the other socket.
+pub(crate) mod kind_b {
+    pub(crate) const CALL_REPLY: u8 = 1;
+    pub(crate) const CANCELLED: u8 = 2;
+    pub(crate) const FREE: u8 = 3;
+    pub(crate) const REPLY: u8 = 4;
+    pub(crate) const PAUSE: u8 = 5;
+    pub(crate) const RESUME: u8 = 6;
+}
+
+/// A frame that is being written.
+pub(crate) struct Frame(Vec<u8>);
+
+/// Where the content of a tensor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place<'a> {
+    /// In the frame.
+    Inline(&'a [u8]),
+    /// At this offset in the arena of inputs, with this length.
+    Input(u64, u64),
+}
+
+/// An input whose content has its place.
+pub(crate) struct EncodedInput<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) datatype: DataType,
+    pub(crate) shape: &'a Shape,
+    pub(crate) place: Place<'a>,
+}
+
+/// Parameters and outputs, or the error in their place.
+pub(crate) type EncodedResponse<'a> = Result<(&'a [Parameter], &'a [EncodedInput<'a>]), &'a Status>;
+
+/// A reply to a call of a model.
+pub(crate) struct CallReply<'a> {
+    pub(crate) call: u64,
+    pub(crate) is_last: bool,
+    pub(crate) response: Option<EncodedResponse<'a>>,
+}
+
+impl Frame {
+    pub(crate) fn new(kind: u8) -> Self {
+        Self(vec![0, 0, 0, 0, kind])
+    }
+
+    /// A frame with a JSON document.
+    pub(crate) fn json(kind: u8, document: &str) -> Self {
+        let mut frame = Self::new(kind);
+        frame.text(document);
+        frame
+    }
+
+    /// The bytes for the socket.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        let length = self.0.len().saturating_sub(4);
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        if let Some(head) = self.0.first_chunk_mut() {
+            *head = length.to_le_bytes();
+        }
+        self.0
+    }
+
+    pub(crate) fn u8(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    pub(crate) fn u32(&mut self, value: u32) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(crate) fn u64(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(crate) fn count(&mut self, count: usize) {
+        self.u32(u32::try_from(count).unwrap_or(u32::MAX));
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.count(bytes.len());
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    fn tensor(&mut self, tensor: &EncodedInput<'_>) {
+        self.text(tensor.name);
+        self.u8(u8::try_from(tensor.datatype.config_number()).unwrap_or_default());
+        self.count(tensor.shape.rank());
+        for dim in tensor.shape.dims() {
+            self.0.extend_from_slice(&dim.to_le_bytes());
+        }
+        match tensor.place {
+            Place::Inline(content) => {
+                self.u8(0);
+                self.bytes(content);
+            }
+            Place::Input(offset, length) => {
+                self.u8(1);
+                self.u64(offset);
+                self.u64(length);
+            }
+        }
+    }
+
+    fn tensors(&mut self, tensors: &[EncodedInput<'_>]) {
+        self.count(tensors.len());
+        tensors.iter().for_each(|tensor| self.tensor(tensor));
+    }
+
+    fn correlation(&mut self, id: &CorrelationId) {
+        match id {
+            CorrelationId::None => self.u8(0),
+            CorrelationId::Number(number) => {
+                self.u8(1);
+                self.u64(*number);
+            }
+            CorrelationId::Text(text) => {
+                self.u8(2);
+                self.text(text);
+            }
+        }
+    }
+
+    /// A request of a batch.
+    pub(crate) fn request(
+        &mut self,
+        key: u64,
+        request: &InferenceRequest,
+        context: (&CorrelationId, SequenceFlags, Option<&str>),
+        inputs: &[EncodedInput<'_>],
+    ) {
+        let (correlation, flags, trace) = context;
+        self.u64(key);
+        self.text(&request.id);
+        self.correlation(correlation);
+        self.u32(u32::from(flags.start) | u32::from(flags.end) << 1);
+        self.u64(request.timeout_microseconds);
+        self.parameters(&request.parameters);
+        self.u8(trace.is_some().into());
+        if let Some(context) = trace {
+            self.text(context);
+        }
+        self.count(request.outputs.len());
+        request.outputs.iter().for_each(|output| self.text(output));
+        self.tensors(inputs);
+    }
+
+    fn parameters(&mut self, parameters: &[Parameter]) {
+        match parameters {
+            [] => self.text(""),
+            some => self.text(&json_of(some)),
+        }
+    }
+
+    /// An error.
+    pub(crate) fn status(&mut self, status: &Status) {
+        self.u8(code_number(status.code()));
+        self.text(status.message());
+    }
+
+    /// A reply to a call.
+    pub(crate) fn call_reply(kind: u8, reply: &CallReply<'_>) -> Self {
+        let mut frame = Self::new(kind);
+        frame.u64(reply.call);
+        let has_response = reply.response.is_some();
+        frame.u8(u8::from(reply.is_last) | u8::from(has_response) << 1);
+        match &reply.response {
+            None => {}
+            Some(Ok((parameters, outputs))) => {
+                frame.u8(1);
+                frame.parameters(parameters);
+                frame.tensors(outputs);
+            }
+            Some(Err(status)) => {
+                frame.u8(2);
+                frame.status(status);
+            }
+        }
+        frame
+    }
+}
+
+/// Parameters as the JSON object that models see.
+fn json_of(parameters: &[Parameter]) -> String {
+    let value = |value: &ParameterValue| match value {
+        ParameterValue::Bool(value) => serde_json::Value::from(*value),
+        ParameterValue::Int64(value) => serde_json::Value::from(*value),
+        ParameterValue::Double(value) => serde_json::Value::from(*value),
+        ParameterValue::String(value) => serde_json::Value::from(value.as_str()),
+    };
+    let members = parameters.iter().map(|one| (one.name.clone(), value(&one.value)));
+    serde_json::Value::Object(members.collect()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_a_json_object() {
+        let parameter = |name: &str, value| Parameter { name: name.to_owned(), value };
+        let parameters = [
+            parameter("b", ParameterValue::Bool(true)),
+            parameter("a", ParameterValue::Int64(-3)),
+            parameter("d", ParameterValue::Double(1.5)),
+            parameter("s", ParameterValue::String("x\"".to_owned())),
+        ];
+        assert_eq!(json_of(&parameters), r#"{"b":true,"a":-3,"d":1.5,"s":"x\""}"#);
+    }
+
+    #[test]
+    fn a_frame_begins_with_its_length() {
+        let mut frame = Frame::new(kind_a::EXECUTE);
+        frame.u32(7);
+        assert_eq!(frame.finish(), [5, 0, 0, 0, 1, 7, 0, 0, 0]);
+    }
+}

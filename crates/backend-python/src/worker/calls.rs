@@ -1,0 +1,199 @@
+//! Requests of a model to other models.
+
+use std::sync::{Arc, Weak};
+
+use galatea_infer::{
+    CancelToken, Code, Finality, InferenceRequest, InferenceResponse, InputTensor, Reply,
+    ResponseSender, ResponseSink, Status,
+};
+
+use super::Worker;
+use crate::wire::{Call, CallReply, Frame, kind_a, kind_b};
+
+/// The socket on which a call came and is answered.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// That of executions: the thread that executes waits for the answer.
+    Executions,
+    /// The other one.
+    Others,
+}
+
+/// Passes the replies to a call on to the worker.
+struct CallSink {
+    worker: Weak<Worker>,
+    call: u64,
+    model: String,
+    version: Option<i64>,
+    via: Via,
+    /// Whether each response is passed on as it comes.
+    is_stream: bool,
+    /// The only response to a call that gets one.
+    single: Option<Result<InferenceResponse, Status>>,
+}
+
+impl Worker {
+    /// Sends a call to its model. It is answered in any case.
+    pub(crate) fn begin_call(self: &Arc<Self>, call: Call, via: Via) {
+        let via = if call.wants_stream { Via::Others } else { via };
+        let (id, is_stream) = (call.id, call.wants_stream);
+        let sink = CallSink {
+            worker: Arc::downgrade(self),
+            call: id,
+            model: call.model.clone(),
+            version: call.version,
+            via,
+            is_stream,
+            single: None,
+        };
+        let sender = ResponseSender::new(Box::new(sink));
+        match self.request(call, via) {
+            Ok(request) => {
+                self.calls.lock("begin a call").insert(id, request.cancel.clone());
+                self.model.server.infer(request, sender);
+            }
+            Err(status) => sender.refuse(status),
+        }
+    }
+
+    /// The error of a call that no model received, as Triton words it.
+    fn refusal(&self, sink: &CallSink, status: &Status) -> Status {
+        let CallSink { model, version, .. } = sink;
+        let may_be_unready = matches!(status.code(), Code::NotFound | Code::Unavailable);
+        let ready = self.model.server.is_model_ready(model, *version);
+        let text = if may_be_unready && ready == Ok(false) {
+            format!("Failed for execute the inference request. Model '{model}' is not ready.")
+        } else {
+            status.message().to_owned()
+        };
+        Status::internal(format!("Model {model} - Error when running inference: {text}"))
+    }
+
+    /// Cancels a call.
+    pub(crate) fn cancel_call(&self, id: u64) {
+        let cancel = self.calls.lock("cancel a call").get(&id).cloned();
+        if let Some(cancel) = cancel {
+            cancel.cancel();
+        }
+    }
+
+    fn request(&self, call: Call, via: Via) -> Result<InferenceRequest, Status> {
+        let mut free = Vec::new();
+        let inputs = call.inputs.into_iter().map(|mut tensor| {
+            free.extend(tensor.place.output_block());
+            let data = self.arenas.read(&mut tensor)?;
+            let (name, datatype, shape) = (tensor.name, tensor.datatype, tensor.shape);
+            Ok(InputTensor { name, datatype, shape, data })
+        });
+        let inputs = inputs.collect::<Result<Vec<_>, Status>>();
+        if via == Via::Others {
+            self.free_outputs(&free);
+        }
+        let inputs = inputs?;
+        if !call.wants_stream && self.model.server.is_decoupled(&call.model, call.version)? {
+            return Err(Status::internal(format!(
+                "Model {} is using the decoupled. The current BLS request call doesn't support \
+                 models using the decoupled transaction policy. Please use \
+                 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled \
+                 models.'",
+                call.model
+            )));
+        }
+        Ok(InferenceRequest {
+            id: call.request_id,
+            model_name: call.model,
+            model_version: call.version,
+            inputs,
+            outputs: call.outputs,
+            parameters: call.parameters,
+            priority: call.priority,
+            timeout_microseconds: call.timeout_microseconds,
+            correlation_id: call.correlation,
+            sequence_flags: call.flags,
+            cancel: CancelToken::new(),
+            trace: call.parent.and_then(|key| self.held.trace_of(key)?.child()),
+            ..InferenceRequest::default()
+        })
+    }
+
+    /// Tells the worker that blocks of the arena of outputs were read.
+    pub(crate) fn free_outputs(&self, offsets: &[u64]) {
+        if offsets.is_empty() {
+            return;
+        }
+        let mut frame = Frame::new(kind_b::FREE);
+        frame.count(offsets.len());
+        offsets.iter().for_each(|offset| frame.u64(*offset));
+        self.link.send_b(&frame.finish());
+    }
+
+    fn send_reply(
+        &self,
+        sink: &CallSink,
+        response: Option<&Result<InferenceResponse, Status>>,
+        is_last: bool,
+    ) {
+        let mut stored = Vec::new();
+        let kind = match sink.via {
+            Via::Executions => kind_a::CALL_REPLY,
+            Via::Others => kind_b::CALL_REPLY,
+        };
+        let encoded = response.map(|response| match response {
+            Ok(response) => self
+                .arenas
+                .encode_outputs(&response.outputs, &mut stored)
+                .map(|outputs| (&response.parameters[..], outputs)),
+            Err(status) => Err(status.clone()),
+        });
+        let response = encoded.as_ref().map(|encoded| match encoded {
+            Ok((parameters, outputs)) => Ok((*parameters, &outputs[..])),
+            Err(status) => Err(status),
+        });
+        let frame = Frame::call_reply(kind, &CallReply { call: sink.call, is_last, response });
+        let frame = frame.finish();
+        let sent = match sink.via {
+            Via::Executions => self.link.send_a(&frame),
+            Via::Others => self.link.send_b(&frame),
+        };
+        if !sent {
+            self.arenas.discard(&stored);
+        }
+    }
+}
+
+impl ResponseSink for CallSink {
+    fn refuse(&mut self, status: Status) {
+        let Some(worker) = self.worker.upgrade() else { return };
+        let result = Err(worker.refusal(self, &status));
+        self.deliver(Reply::Response { result, finality: Finality::Final });
+    }
+
+    fn deliver(&mut self, reply: Reply) {
+        let Some(worker) = self.worker.upgrade() else { return };
+        let is_last = reply.is_final();
+        if is_last {
+            worker.calls.lock("end a call").remove(&self.call);
+        }
+        let result = match reply {
+            Reply::Response { result, finality } => Some((result, finality)),
+            Reply::Finished => None,
+        };
+        if self.is_stream {
+            let apart = matches!(result, Some((_, Finality::EndApart)));
+            let result = result.map(|(result, _)| result);
+            worker.send_reply(self, result.as_ref(), is_last && !apart);
+            if apart {
+                worker.send_reply(self, None, true);
+            }
+            return;
+        }
+        if let Some((result, _)) = result {
+            self.single.get_or_insert(result);
+        }
+        if is_last {
+            let none = || Err(Status::internal("the model sent no response"));
+            let single = self.single.take().unwrap_or_else(none);
+            worker.send_reply(self, Some(&single), true);
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! The execution of a batch.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use galatea_backend::{LogLevel, RefusedBatch};
+use galatea_infer::{
+    CorrelationId, ExecutionTimes, PendingRequest, SequenceFlags, StatisticsReporter, Status,
+};
+
+use super::calls::Via;
+use super::{Lost, Worker};
+use crate::held::ResponseResult;
+use crate::wire::{
+    BatchResult, Frame, FrameSplitter, FromWorkerA, Malformed, WireResult, kind_a, kind_b,
+};
+
+/// How long a readiness check of a model may take, as in Triton.
+const CHECK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long an execution waits for the one before, which the engine has seen ending.
+const TURN_MAX: Duration = Duration::from_secs(3600);
+
+/// A batch that the worker has.
+struct Batch {
+    requests: Vec<BatchRequest>,
+    batch_size: u64,
+    start: Instant,
+    compute_start: Instant,
+}
+
+/// A request of a batch. The way back to its caller is among those that the worker holds.
+struct BatchRequest {
+    key: u64,
+    pending: PendingRequest,
+    /// `None` for padding.
+    statistics: Option<StatisticsReporter>,
+}
+
+/// What the worker says at the end of an execution.
+struct Ended {
+    batch_result: BatchResult,
+    released: Vec<u64>,
+    /// How many frames it had sent on the other socket before.
+    sent: u64,
+}
+
+/// What the worker says of a request of a batch.
+struct RequestResult {
+    is_rescheduled: bool,
+    result: Option<ResponseResult>,
+}
+
+impl Worker {
+    /// Executes a batch, and replies to the requests that the worker has answered by then.
+    ///
+    /// # Errors
+    ///
+    /// The batch, if the worker did not get it.
+    pub(crate) fn execute(
+        self: &Arc<Self>,
+        requests: Vec<PendingRequest>,
+    ) -> Result<Option<Lost>, RefusedBatch> {
+        let start = Instant::now();
+        let mut stored = Vec::new();
+        let (requests, encoded) = self.encode(requests, &mut stored);
+        let frame = match encoded {
+            Ok(frame) => frame,
+            Err(status) => {
+                self.arenas.discard(&stored);
+                return Err(RefusedBatch { requests: self.take_back(requests), status });
+            }
+        };
+        let batch_size = requests
+            .iter()
+            .map(|one| u64::from(one.pending.batch_size()))
+            .fold(0, u64::saturating_add);
+        let batch = Batch { requests, batch_size, start, compute_start: Instant::now() };
+        let ended = self.executions.within(TURN_MAX, |reader| {
+            if !self.link.send_a(&frame) {
+                return Err(Lost::Ended);
+            }
+            self.read_result(reader)
+        });
+        match ended.unwrap_or(Err(Lost::TimedOut)) {
+            Ok(ended) => match self.finish(batch, ended) {
+                Ok(()) => Ok(None),
+                Err(malformed) => Ok(Some(Lost::Malformed(malformed))),
+            },
+            // What the worker held fails when it is given up.
+            Err(lost) => Ok(Some(lost)),
+        }
+    }
+
+    /// Asks the model whether it is ready.
+    ///
+    /// # Errors
+    ///
+    /// The error of its check; `Unavailable` if it takes too long.
+    pub(crate) fn is_ready(self: &Arc<Self>) -> Result<bool, Status> {
+        if !self.has_check.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let late = || Status::unavailable("Timed out waiting for user-defined is_ready() response");
+        let asked = self.executions.within(CHECK_PATIENCE, |reader| {
+            self.link.send_a(&Frame::new(kind_a::IS_READY).finish());
+            self.link.a.limit_reads(Some(CHECK_PATIENCE));
+            let answer = self.read_answer(reader);
+            self.link.a.limit_reads(self.execute_timeout);
+            answer
+        });
+        let answer = asked.ok_or_else(late)?;
+        let answer = answer.map_err(|lost| match lost {
+            Lost::TimedOut => late(),
+            Lost::Ended | Lost::Malformed(_) => Status::internal(
+                "Stub process is not healthy while waiting for user-defined is_ready() response",
+            ),
+        })??;
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap_or_default();
+        Ok(answer.get("ready").and_then(serde_json::Value::as_bool).unwrap_or_default())
+    }
+
+    fn read_answer(
+        self: &Arc<Self>,
+        reader: &mut FrameSplitter,
+    ) -> Result<Result<String, Status>, Lost> {
+        loop {
+            while let Some(body) = reader.next().map_err(Lost::Malformed)? {
+                match FromWorkerA::decode(body).map_err(Lost::Malformed)? {
+                    FromWorkerA::Done(document) => return Ok(Ok(document)),
+                    FromWorkerA::Failed(status) => return Ok(Err(status)),
+                    FromWorkerA::Call(call) => self.begin_call(call, Via::Executions),
+                    FromWorkerA::Result { .. } => {
+                        return Err(Lost::Malformed(Malformed("a result of nothing")));
+                    }
+                }
+            }
+            self.read(reader)?;
+        }
+    }
+
+    fn read(&self, reader: &mut FrameSplitter) -> Result<(), Lost> {
+        self.link.a.read(reader).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Lost::TimedOut,
+            _ => Lost::Ended,
+        })
+    }
+
+    fn encode(
+        self: &Arc<Self>,
+        requests: Vec<PendingRequest>,
+        stored: &mut Vec<u64>,
+    ) -> (Vec<BatchRequest>, Result<Vec<u8>, Status>) {
+        let mut frame = Frame::new(kind_a::EXECUTE);
+        frame.count(requests.len());
+        let mut keyed = Vec::with_capacity(requests.len());
+        let mut failed = None;
+        for mut pending in requests {
+            let (key, statistics) = self.held.hold(&mut pending).unwrap_or_else(|status| {
+                failed.get_or_insert(status);
+                (0, None)
+            });
+            if failed.is_none() {
+                failed = self.encode_request(&mut frame, key, &pending, stored).err();
+            }
+            keyed.push(BatchRequest { key, pending, statistics });
+        }
+        let encoded = failed.map_or_else(|| Ok(frame.finish()), Err);
+        if encoded.is_ok() {
+            self.watch_cancellation(&keyed);
+        }
+        (keyed, encoded)
+    }
+
+    fn encode_request(
+        &self,
+        frame: &mut Frame,
+        key: u64,
+        pending: &PendingRequest,
+        stored: &mut Vec<u64>,
+    ) -> Result<(), Status> {
+        let request = pending.request();
+        let inputs = self.arenas.encode_inputs(&request.inputs, stored)?;
+        let sequence = pending.sequence();
+        let correlation: &CorrelationId =
+            sequence.map_or(&request.correlation_id, |sequence| &sequence.correlation_id);
+        let flags: SequenceFlags =
+            sequence.map_or(request.sequence_flags, |sequence| sequence.flags);
+        let trace = pending.trace().map(|trace| trace.identity().context);
+        frame.request(key, request, (correlation, flags, trace.as_deref()), &inputs);
+        Ok(())
+    }
+
+    /// Tells the worker when a client cancels.
+    fn watch_cancellation(self: &Arc<Self>, requests: &[BatchRequest]) {
+        for BatchRequest { key, pending, .. } in requests {
+            let cancel = &pending.request().cancel;
+            if cancel.can_be_cancelled() {
+                let (worker, key) = (Arc::downgrade(self), *key);
+                cancel.on_cancel(move || {
+                    if let Some(worker) = worker.upgrade() {
+                        worker.send_key(kind_b::CANCELLED, key);
+                    }
+                });
+            }
+        }
+    }
+
+    fn take_back(&self, requests: Vec<BatchRequest>) -> Vec<PendingRequest> {
+        let restored = requests.into_iter().map(|BatchRequest { key, mut pending, .. }| {
+            if let Some(one) = self.held.take(key) {
+                pending.restore_responder(one.responder);
+            }
+            pending
+        });
+        restored.collect()
+    }
+
+    fn read_result(self: &Arc<Self>, reader: &mut FrameSplitter) -> Result<Ended, Lost> {
+        loop {
+            while let Some(body) = reader.next().map_err(Lost::Malformed)? {
+                match FromWorkerA::decode(body).map_err(Lost::Malformed)? {
+                    FromWorkerA::Result { batch_result, released, sent } => {
+                        return Ok(Ended { batch_result, released, sent });
+                    }
+                    FromWorkerA::Call(call) => self.begin_call(call, Via::Executions),
+                    // The late answer to a readiness check.
+                    FromWorkerA::Done(_) | FromWorkerA::Failed(_) => {}
+                }
+            }
+            self.read(reader)?;
+        }
+    }
+
+    /// Replies to the requests of a batch and releases them.
+    fn finish(&self, batch: Batch, ended: Ended) -> Result<(), Malformed> {
+        let Ended { batch_result, released, sent } = ended;
+        let Batch { requests, batch_size, start, compute_start } = batch;
+        let compute_end = Instant::now();
+        // What its senders sent before comes before.
+        self.progress.wait_for(sent);
+        let answers = self.answers(&requests, batch_result)?;
+        // Behind the answers: outputs may lie in blocks that are released with them.
+        let are_known = released.iter().all(|offset| self.arenas.inputs.release(*offset));
+        let times = ExecutionTimes { start, compute_start, compute_end, end: Instant::now() };
+        if let Some(host) = &self.model.host {
+            host.record_batch(batch_size, &times);
+        }
+        for (request, answer) in requests.into_iter().zip(answers) {
+            self.finish_request(request, answer, &times);
+        }
+        if are_known { Ok(()) } else { Err(Malformed("a block that is not in use")) }
+    }
+
+    /// The answers to the requests of a batch, in their order.
+    fn answers(
+        &self,
+        requests: &[BatchRequest],
+        batch_result: BatchResult,
+    ) -> Result<Vec<RequestResult>, Malformed> {
+        let results = match batch_result {
+            BatchResult::Results(results) => results,
+            BatchResult::Failed(status) => {
+                let failed = requests.iter().map(|_| RequestResult {
+                    is_rescheduled: false,
+                    result: Some(Err(status.clone())),
+                });
+                return Ok(failed.collect());
+            }
+        };
+        let keys = results.iter().map(|one| one.key);
+        if !keys.eq(requests.iter().map(|one| one.key)) {
+            return Err(Malformed("a result of another batch"));
+        }
+        let answer = |(result, request): (WireResult, &BatchRequest)| {
+            let WireResult { is_rescheduled, response, .. } = result;
+            let result = self.response(&request.pending.request().id, response);
+            RequestResult { is_rescheduled, result }
+        };
+        Ok(results.into_iter().zip(requests).map(answer).collect())
+    }
+
+    fn finish_request(&self, request: BatchRequest, answer: RequestResult, times: &ExecutionTimes) {
+        let BatchRequest { key, mut pending, statistics } = request;
+        if answer.is_rescheduled {
+            return self.reschedule(key, pending);
+        }
+        if let Some(result) = answer.result {
+            if let Some(one) = self.held.take(key) {
+                pending.restore_responder(one.responder);
+            }
+            return pending.complete(result, times);
+        }
+        // A sender answers it, or has done so.
+        if let Some(statistics) = statistics {
+            statistics.report_success(&times.into());
+        }
+        if let Some(trace) = pending.take_trace() {
+            trace.record_execution(times);
+            self.held.keep_trace(key, trace);
+        }
+    }
+
+    fn reschedule(&self, key: u64, mut pending: PendingRequest) {
+        if let Some(one) = self.held.take(key) {
+            pending.restore_responder(one.responder);
+        }
+        if let Err((pending, status)) = pending.reschedule() {
+            let text = format!("Failed to release request: {}", status.message());
+            if let Some(host) = &self.model.host {
+                host.log(LogLevel::Error, &text);
+            }
+            drop(pending);
+        }
+    }
+}

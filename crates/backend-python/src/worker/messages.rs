@@ -1,0 +1,128 @@
+//! What a worker says on its second socket.
+
+use std::sync::Arc;
+
+use galatea_infer::{Backpressure, LogLevel, Status};
+
+use super::calls::Via;
+use super::{Lost, Worker};
+use crate::held::SentResponse;
+use crate::wire::{Frame, FrameSplitter, FromWorkerB, Malformed, WireResponse, kind_b};
+
+impl Worker {
+    /// Reads what is there, and serves it.
+    pub(crate) fn read_messages(self: &Arc<Self>, reader: &mut FrameSplitter) -> Result<(), Lost> {
+        self.link.b.read(reader).map_err(|_| Lost::Ended)?;
+        while let Some(body) = reader.next().map_err(Lost::Malformed)? {
+            let message = FromWorkerB::decode(body).map_err(Lost::Malformed)?;
+            self.serve(message).map_err(Lost::Malformed)?;
+            self.progress.served_one();
+        }
+        Ok(())
+    }
+
+    fn serve(self: &Arc<Self>, message: FromWorkerB) -> Result<(), Malformed> {
+        match message {
+            FromWorkerB::Log { level, file, line, message } => {
+                self.model.server.log(log_level(level), &file, line, &message);
+            }
+            FromWorkerB::Response { key, is_final, response } => {
+                self.pass_on(key, is_final, response);
+            }
+            FromWorkerB::Call(call) => self.begin_call(call, Via::Others),
+            FromWorkerB::CancelCall(id) => self.cancel_call(id),
+            FromWorkerB::Release(offsets) => {
+                if !offsets.iter().all(|offset| self.arenas.inputs.release(*offset)) {
+                    return Err(Malformed("a block that is not in use"));
+                }
+            }
+            FromWorkerB::Control { id, document } => self.begin_control(id, document),
+            FromWorkerB::Metric { id, document } => {
+                let mut metrics = self.metrics.lock("serve a metric");
+                let done = metrics.serve(&*self.model.server, &document);
+                drop(metrics);
+                if id != 0 {
+                    self.reply(id, done);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes on what a sender in the model sends.
+    fn pass_on(self: &Arc<Self>, key: u64, is_final: bool, response: WireResponse) {
+        let Some(id) = self.held.id_of(key) else { return };
+        let blocks: Vec<u64> = response.output_blocks().collect();
+        let result = self.response(&id, response);
+        self.free_outputs(&blocks);
+        let is_decoupled = self.model.is_decoupled;
+        let flow = self.held.flow_of(key);
+        self.held.respond(key, SentResponse { result, is_final, is_decoupled });
+        if let Some(flow) = flow.filter(|flow| !is_final && flow.is_congested()) {
+            self.pause(key, flow);
+        }
+    }
+
+    /// Makes the sender of a request wait until its client has read more.
+    fn pause(self: &Arc<Self>, key: u64, flow: Backpressure) {
+        if !self.held.begin_pause(key) {
+            return;
+        }
+        self.send_key(kind_b::PAUSE, key);
+        let worker = Arc::downgrade(self);
+        flow.when_free(move || {
+            if let Some(worker) = worker.upgrade() {
+                worker.held.end_pause(key);
+                worker.send_key(kind_b::RESUME, key);
+            }
+        });
+    }
+
+    /// Sends a frame about a request.
+    pub(crate) fn send_key(&self, kind: u8, key: u64) {
+        let mut frame = Frame::new(kind);
+        frame.u64(key);
+        self.link.send_b(&frame.finish());
+    }
+
+    /// Loads and unloads may take long and wait for this very model: each has a thread.
+    fn begin_control(self: &Arc<Self>, id: u64, document: String) {
+        let worker = self.clone();
+        let thread = std::thread::Builder::new().name(String::from("python-control"));
+        let started = thread.spawn(move || {
+            let done = crate::messages::control::perform(&*worker.model.server, &document);
+            worker.reply(id, done);
+        });
+        if let Err(error) = started {
+            self.reply(
+                id,
+                Err(Status::unavailable(format!("no thread could be started: {error}"))),
+            );
+        }
+    }
+
+    fn reply(&self, id: u64, result: Result<String, Status>) {
+        let mut frame = Frame::new(kind_b::REPLY);
+        frame.u64(id);
+        match result {
+            Ok(document) => {
+                frame.u8(1);
+                frame.text(&document);
+            }
+            Err(status) => {
+                frame.u8(0);
+                frame.status(&status);
+            }
+        }
+        self.link.send_b(&frame.finish());
+    }
+}
+
+const fn log_level(number: u8) -> LogLevel {
+    match number {
+        0 => LogLevel::Verbose(1),
+        1 => LogLevel::Info,
+        2 => LogLevel::Warning,
+        _ => LogLevel::Error,
+    }
+}

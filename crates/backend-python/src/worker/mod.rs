@@ -1,0 +1,174 @@
+//! A running worker: its sockets, its memory, and the requests that it holds.
+
+mod calls;
+mod execution;
+mod messages;
+mod start;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use galatea_backend::Host;
+use galatea_infer::{CancelToken, FailureReason, InferenceResponse, OutputTensor, Status};
+use galatea_stdx::{Condvar, Lock};
+
+use crate::exclusive::Exclusive;
+use crate::held::{HeldRequests, ModelLabel};
+use crate::link::Link;
+use crate::messages::metrics::Metrics;
+use crate::server::ServerAccess;
+use crate::tensors::Arenas;
+use crate::wire::{FrameSplitter, Malformed, WireResponse, WireTensor};
+
+pub(crate) use start::{Launch, Started};
+
+/// How long an execution waits for the frames that the worker sent before its end.
+const PROGRESS_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is the same for all workers of a model version.
+pub(crate) struct ModelContext {
+    pub(crate) label: ModelLabel,
+    /// Whether a request may get any number of responses.
+    pub(crate) is_decoupled: bool,
+    /// `None` while the configuration is completed.
+    pub(crate) host: Option<Arc<dyn Host>>,
+    pub(crate) server: Arc<dyn ServerAccess>,
+    /// The outputs' names, in the order of the configuration.
+    pub(crate) outputs: Vec<Arc<str>>,
+}
+
+/// A running worker.
+pub(crate) struct Worker {
+    pub(crate) link: Link,
+    arenas: Arenas,
+    held: HeldRequests,
+    /// The calls of other models that are not answered yet.
+    calls: Lock<HashMap<u64, CancelToken>>,
+    metrics: Lock<Metrics>,
+    model: Arc<ModelContext>,
+    /// The reader of the socket of executions.
+    executions: Exclusive<FrameSplitter>,
+    /// How much of the second socket was served.
+    progress: Progress,
+    /// How long an execution may take.
+    execute_timeout: Option<Duration>,
+    /// Whether the model has a readiness check of its own.
+    has_check: AtomicBool,
+}
+
+/// How many frames of the second socket were served.
+#[derive(Default)]
+struct Progress {
+    served: Lock<u64>,
+    changed: Condvar,
+}
+
+impl Progress {
+    fn served_one(&self) {
+        let mut served = self.served.lock("count a frame");
+        *served = served.saturating_add(1);
+        drop(served);
+        self.changed.notify_all();
+    }
+
+    /// Waits until this many frames were served, which is in moments unless the worker is gone.
+    fn wait_for(&self, count: u64) {
+        let deadline = Instant::now().checked_add(PROGRESS_PATIENCE);
+        let mut served = self.served.lock("wait for frames");
+        while *served < count && deadline.is_some_and(|deadline| Instant::now() < deadline) {
+            served = self.changed.wait_timeout(served, PROGRESS_PATIENCE);
+        }
+    }
+}
+
+/// Why a worker has to be given up.
+#[derive(Debug)]
+pub(crate) enum Lost {
+    /// Its socket ended.
+    Ended,
+    /// It sent what no worker sends.
+    Malformed(Malformed),
+    /// It took too long.
+    TimedOut,
+}
+
+impl Worker {
+    /// Fails everything that the worker holds and gives no more to it.
+    pub(crate) fn give_up(&self, reason: &Status) {
+        for one in self.held.close(reason) {
+            one.responder.fail(reason.clone(), FailureReason::Backend);
+        }
+        let calls = std::mem::take(&mut *self.calls.lock("cancel what a worker called"));
+        for cancel in calls.into_values() {
+            cancel.cancel();
+        }
+        self.link.close();
+    }
+
+    /// Whether it was given up, so that it need not be waited for.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.held.are_closed()
+    }
+
+    /// How long an execution may take, for messages.
+    pub(crate) fn patience(&self) -> Duration {
+        self.execute_timeout.unwrap_or_default()
+    }
+
+    /// Returns memory to the system that nothing uses.
+    pub(crate) fn trim(&self) {
+        self.arenas.inputs.trim();
+    }
+
+    /// An output as the server passes it on.
+    fn output(&self, mut tensor: WireTensor) -> Result<OutputTensor, Status> {
+        let data = self.arenas.read(&mut tensor)?;
+        let known = self.model.outputs.iter().find(|name| ***name == *tensor.name);
+        let name = known.cloned().unwrap_or_else(|| Arc::from(&*tensor.name));
+        Ok(OutputTensor { name, datatype: tensor.datatype, shape: tensor.shape, data })
+    }
+
+    /// A response as the server passes it on; `None` if the worker sent none.
+    fn response(
+        &self,
+        id: &str,
+        response: WireResponse,
+    ) -> Option<Result<InferenceResponse, Status>> {
+        match response {
+            WireResponse::Nothing => None,
+            WireResponse::Error(status) => Some(Err(status)),
+            WireResponse::Tensors { parameters, outputs } => Some(
+                outputs
+                    .into_iter()
+                    .map(|tensor| self.output(tensor))
+                    .collect::<Result<Vec<_>, Status>>()
+                    .map(|outputs| InferenceResponse {
+                        model_name: self.model.label.name.clone(),
+                        model_version: self.model.label.version,
+                        id: id.to_owned(),
+                        parameters,
+                        outputs,
+                    }),
+            ),
+        }
+    }
+}
+
+/// The error of what a worker that is gone can't do: Triton's text, and behind it what happened to
+/// the worker.
+pub(crate) fn unhealthy(instance: &str, what: &str) -> Status {
+    Status::internal(format!("Stub process '{instance}' is not healthy. The worker {what}."))
+}
+
+impl Lost {
+    /// What happened, behind "the worker".
+    pub(crate) fn describe(&self, patience: Duration) -> String {
+        match self {
+            Self::Ended => String::from("ended"),
+            Self::Malformed(malformed) => format!("sent a {malformed}"),
+            Self::TimedOut => format!("took longer than {} seconds", patience.as_secs()),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! A worker's start: its process, its sockets, and what it is asked before it serves.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use galatea_infer::Status;
+use galatea_stdx::Lock;
+
+use super::{Lost, ModelContext, Progress, Worker};
+use crate::exclusive::Exclusive;
+use crate::held::HeldRequests;
+use crate::interpreter::Interpreter;
+use crate::link::Link;
+use crate::process::{Equipment, Process};
+use crate::tensors::Arenas;
+use crate::wire::{Frame, FrameSplitter, FromWorkerA, Malformed};
+
+/// How often a start that waits looks whether its time is over.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How a worker is started.
+pub(crate) struct Launch<'a> {
+    pub(crate) interpreter: &'a Interpreter,
+    /// The instance's name, which the list of processes shows.
+    pub(crate) instance: &'a str,
+    /// How long the interpreter may take until the worker speaks.
+    pub(crate) patience: Duration,
+    /// Variables of its environment, beside the server's.
+    pub(crate) variables: Vec<(&'static str, OsString)>,
+    /// How long an execution may take.
+    pub(crate) execute_timeout: Option<Duration>,
+    pub(crate) model: Arc<ModelContext>,
+}
+
+/// A worker that speaks, and its process.
+pub(crate) struct Started {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) process: Process,
+    /// The reader of the second socket, until the supervisor takes it over.
+    pub(crate) others: FrameSplitter,
+    executions: FrameSplitter,
+    instance: String,
+}
+
+impl Started {
+    /// Starts a process and waits for its first message.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` with what prevented it.
+    pub(crate) fn launch(launch: Launch<'_>) -> Result<Self, Status> {
+        let Launch { interpreter, instance, patience, model, .. } = launch;
+        let arenas = Arenas::new()?;
+        let (link, a, b) = Link::pair()
+            .map_err(|error| Status::internal(format!("failed to make sockets: {error}")))?;
+        let equipment = Equipment { a, b, inputs: &arenas.inputs, outputs: &arenas.outputs };
+        let process = Process::start(
+            interpreter,
+            (&model.label.name, instance),
+            launch.variables,
+            equipment,
+            link.a.socket(),
+        )?;
+        let worker = Arc::new(Worker {
+            link,
+            arenas,
+            held: HeldRequests::default(),
+            calls: Lock::default(),
+            metrics: Lock::default(),
+            model,
+            executions: Exclusive::new(FrameSplitter::default()),
+            progress: Progress::default(),
+            execute_timeout: launch.execute_timeout,
+            has_check: AtomicBool::new(false),
+        });
+        let (executions, others) = (FrameSplitter::default(), FrameSplitter::default());
+        let instance = instance.to_owned();
+        let mut started = Self { worker, process, others, executions, instance };
+        started.answer(Some(patience))?;
+        Ok(started)
+    }
+
+    /// Sends a request with a JSON document, and waits for its JSON answer.
+    ///
+    /// # Errors
+    ///
+    /// The error of the model; `Internal` if the worker is lost meanwhile.
+    pub(crate) fn ask(&mut self, kind: u8, document: &str) -> Result<String, Status> {
+        self.worker.link.send_a(&Frame::json(kind, document).finish());
+        self.answer(None)
+    }
+
+    /// The worker serves from now on. `has_check`: its model has a readiness check.
+    pub(crate) fn begin_serving(&self, has_check: bool) {
+        self.worker.has_check.store(has_check, Ordering::Relaxed);
+        self.worker.link.a.limit_reads(self.worker.execute_timeout);
+    }
+
+    /// Waits for an answer, and serves the worker meanwhile.
+    fn answer(&mut self, patience: Option<Duration>) -> Result<String, Status> {
+        let deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
+        loop {
+            match self.look() {
+                Ok(Some(answer)) => return answer,
+                Ok(None) => {}
+                Err(lost) => return Err(self.lost(&lost, patience.unwrap_or_default())),
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(self.lost(&Lost::TimedOut, patience.unwrap_or_default()));
+            }
+        }
+    }
+
+    fn lost(&mut self, lost: &Lost, patience: Duration) -> Status {
+        // What ended by itself tells how.
+        let grace = if matches!(lost, Lost::Ended) { CHECK_INTERVAL } else { Duration::ZERO };
+        let how = self.process.stop(grace);
+        let what = match lost {
+            Lost::Ended => how,
+            other => other.describe(patience),
+        };
+        super::unhealthy(&self.instance, &what)
+    }
+
+    /// Waits a moment for messages, and serves them.
+    fn look(&mut self) -> Result<Option<Result<String, Status>>, Lost> {
+        let worker = &self.worker;
+        let events = worker.link.wait_for_both(self.process.handle.as_ref(), CHECK_INTERVAL);
+        if events.b {
+            // Its end shows on the other socket too.
+            let _ = worker.read_messages(&mut self.others);
+        }
+        if !events.a {
+            return Ok(None);
+        }
+        worker.link.a.read(&mut self.executions).map_err(|_| Lost::Ended)?;
+        let mut answer = None;
+        while let Some(body) = self.executions.next().map_err(Lost::Malformed)? {
+            match FromWorkerA::decode(body).map_err(Lost::Malformed)? {
+                FromWorkerA::Done(document) => answer = Some(Ok(document)),
+                FromWorkerA::Failed(status) => answer = Some(Err(status)),
+                FromWorkerA::Call(call) => worker.begin_call(call, super::calls::Via::Executions),
+                FromWorkerA::Result { .. } => {
+                    return Err(Lost::Malformed(Malformed("a result of nothing")));
+                }
+            }
+        }
+        Ok(answer)
+    }
+}

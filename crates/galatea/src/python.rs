@@ -1,0 +1,240 @@
+//! The server as models in Python see it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use galatea_backend_python::{CustomMetric, CustomMetricFamily, CustomMetricKind, ServerAccess};
+use galatea_capi::metric::{self, MetricKind};
+use galatea_engine::Server;
+use galatea_infer::{
+    InferenceRequest, InferenceService, LoadParameters, LogLevel, Pass, ResponseSender,
+    ServerControl, Status,
+};
+use galatea_telemetry::{Logger, SourcePosition};
+
+/// The interpreter of models that name no environment.
+const INTERPRETER: &str = "interpreter";
+/// Whether Triton's library serves models in Python, if it is in the directory of backends.
+const USE_LIBRARY: &str = "use-library";
+/// How long a worker may take until it speaks, in seconds.
+const START_TIMEOUT: &str = "stub-timeout-seconds";
+const START_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+/// How long an execution may take, in seconds; not limited unless it is set.
+const EXECUTE_TIMEOUT: &str = "execute-timeout-seconds";
+/// The settings of Triton that have no effect: here shared memory needs no size and no name.
+/// Each is checked as in Triton: the least value and the error.
+const WITHOUT_EFFECT: [(&str, i64, &str); 4] = [
+    ("shm-default-byte-size", 1 << 20, " can't be smaller than 4 MiBs"),
+    ("shm-growth-byte-size", 1, " can't be smaller than or equal to zero."),
+    ("shm_message_queue_size", i64::MIN, ""),
+    ("thread-pool-size", 1, " can't be less than 1."),
+];
+const REGION_PREFIX: &str = "shm-region-prefix-name";
+
+/// Whether the backend reads a setting.
+pub(crate) fn is_read(key: &str) -> bool {
+    [EXECUTE_TIMEOUT, INTERPRETER, START_TIMEOUT, USE_LIBRARY].contains(&key)
+}
+
+/// Whether models in Python are served by Triton's library, if there is one.
+pub(crate) fn uses_library(settings: &BTreeMap<String, String>) -> bool {
+    settings.get(USE_LIBRARY).is_some_and(|text| text == "true")
+}
+
+/// How models in Python are executed, from the command line.
+#[derive(Debug)]
+pub(crate) struct PythonSettings {
+    pub(crate) interpreter: PathBuf,
+    pub(crate) start_timeout: Duration,
+    pub(crate) execute_timeout: Option<Duration>,
+}
+
+impl PythonSettings {
+    /// The settings of a backend, from its `own` flags. The interpreter is that of the backend
+    /// `python` unless it has one of its own.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` with Triton's text for a wrong value.
+    pub(crate) fn new(
+        own: &BTreeMap<String, String>,
+        python: &BTreeMap<String, String>,
+    ) -> Result<Self, Status> {
+        for (name, least, error) in WITHOUT_EFFECT {
+            if own.get(name).map(|text| number(name, text)).transpose()? < Some(least)
+                && own.contains_key(name)
+            {
+                return Err(Status::invalid_argument(format!("{name}{error}")));
+            }
+        }
+        if own.get(REGION_PREFIX).is_some_and(String::is_empty) {
+            let text = format!("{REGION_PREFIX} must at least contain one character.");
+            return Err(Status::invalid_argument(text));
+        }
+        let seconds = |name| own.get(name).map(|text| positive(name, text)).transpose();
+        let interpreter = own.get(INTERPRETER).or_else(|| python.get(INTERPRETER));
+        Ok(Self {
+            interpreter: PathBuf::from(interpreter.map_or("python3", String::as_str)),
+            start_timeout: seconds(START_TIMEOUT)?.unwrap_or(START_TIMEOUT_DEFAULT),
+            execute_timeout: seconds(EXECUTE_TIMEOUT)?,
+        })
+    }
+}
+
+/// A number of seconds.
+fn positive(name: &str, text: &str) -> Result<Duration, Status> {
+    let seconds = u64::try_from(number(name, text)?).ok().filter(|seconds| *seconds > 0);
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        let text = format!("{name} can't be smaller than or equal to zero.");
+        Status::invalid_argument(text)
+    })
+}
+
+/// The number that a setting spells. Triton's error names only the function that read it.
+fn number(name: &str, text: &str) -> Result<i64, Status> {
+    text.trim().parse().map_err(|_| {
+        Status::invalid_argument(format!("stol: {name} must be a number, not '{text}'"))
+    })
+}
+
+/// The server, from the moment when it exists.
+pub(crate) struct PythonAccess {
+    server: OnceLock<Weak<Server>>,
+    logger: Logger,
+}
+
+impl PythonAccess {
+    pub(crate) fn new(logger: Logger) -> Self {
+        Self { server: OnceLock::new(), logger }
+    }
+
+    /// The server exists from now on.
+    pub(crate) fn set_server(&self, server: &Arc<Server>) {
+        // It is set once, when the server is made.
+        let _ = self.server.set(Arc::downgrade(server));
+    }
+
+    fn server(&self) -> Result<Arc<Server>, Status> {
+        let server = self.server.get().and_then(Weak::upgrade);
+        server.ok_or_else(|| Status::unavailable("the server is not ready for requests"))
+    }
+}
+
+impl ServerAccess for PythonAccess {
+    fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+        match self.server() {
+            Ok(server) => server.infer(Pass::in_process(), request, sender),
+            Err(status) => sender.fail(status),
+        }
+    }
+
+    fn is_decoupled(&self, model: &str, version: Option<i64>) -> Result<bool, Status> {
+        self.server()?.is_decoupled(Pass::in_process(), model, version)
+    }
+
+    fn load_model(&self, model: &str, parameters: LoadParameters) -> Result<(), Status> {
+        self.server()?.load_model(Pass::in_process(), model, parameters)
+    }
+
+    fn unload_model(&self, model: &str, unload_dependents: bool) -> Result<(), Status> {
+        self.server()?.unload_model(Pass::in_process(), model, unload_dependents)
+    }
+
+    fn is_model_ready(&self, model: &str, version: Option<i64>) -> Result<bool, Status> {
+        self.server()?.model_ready(Pass::in_process(), model, version)
+    }
+
+    fn metric_family(
+        &self,
+        name: &str,
+        description: &str,
+        kind: CustomMetricKind,
+    ) -> Result<Box<dyn CustomMetricFamily>, Status> {
+        let kind = match kind {
+            CustomMetricKind::Counter => MetricKind::Counter,
+            CustomMetricKind::Gauge => MetricKind::Gauge,
+            CustomMetricKind::Histogram => MetricKind::Histogram,
+        };
+        Ok(Box::new(Family(metric::MetricFamily::new(kind, name, description)?)))
+    }
+
+    fn logs(&self, level: LogLevel) -> bool {
+        self.logger.enabled(level)
+    }
+
+    fn log(&self, level: LogLevel, file: &str, line: u32, message: &str) {
+        self.logger.log(level, SourcePosition { file, line }, format_args!("{message}"));
+    }
+}
+
+struct Family(metric::MetricFamily);
+
+impl CustomMetricFamily for Family {
+    fn metric(
+        &self,
+        labels: &BTreeMap<String, String>,
+        buckets: Option<&[f64]>,
+    ) -> Result<Box<dyn CustomMetric>, Status> {
+        let labels = labels.iter().map(|(name, value)| (name.clone(), value.clone()));
+        Ok(Box::new(Metric(self.0.metric(labels, buckets)?)))
+    }
+}
+
+struct Metric(metric::Metric);
+
+impl CustomMetric for Metric {
+    fn increment(&self, by: f64) -> Result<(), Status> {
+        self.0.increment(by)
+    }
+
+    fn set(&self, value: f64) -> Result<(), Status> {
+        self.0.set(value)
+    }
+
+    fn observe(&self, value: f64) -> Result<(), Status> {
+        self.0.observe(value)
+    }
+
+    fn value(&self) -> Result<f64, Status> {
+        self.0.value()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| (String::from(*key), String::from(*value))).collect()
+    }
+
+    #[test]
+    fn settings_are_checked_as_in_triton() {
+        let error = |key: &str, value: &str| {
+            let own = settings(&[(key, value)]);
+            PythonSettings::new(&own, &own).err().map(|error| error.to_string())
+        };
+        for (key, value, expected) in [
+            ("shm-default-byte-size", "1000", "can't be smaller than 4 MiBs"),
+            ("shm-growth-byte-size", "0", "can't be smaller than or equal to zero."),
+            ("thread-pool-size", "0", "can't be less than 1."),
+            ("thread-pool-size", "x", "stol"),
+            ("stub-timeout-seconds", "x", "stol"),
+            ("stub-timeout-seconds", "0", "can't be smaller than or equal to zero."),
+            ("shm-region-prefix-name", "", "must at least contain one character."),
+        ] {
+            let found = error(key, value);
+            assert!(found.as_deref().is_some_and(|text| text.contains(expected)), "{found:?}");
+        }
+        for key in ["shm-default-byte-size", "shm-growth-byte-size", "thread-pool-size"] {
+            assert_eq!(error(key, "8388608"), None);
+        }
+        let python = settings(&[("stub-timeout-seconds", "7"), ("interpreter", "/a")]);
+        let own = PythonSettings::new(&python, &python).unwrap();
+        assert_eq!((own.start_timeout.as_secs(), own.interpreter), (7, PathBuf::from("/a")));
+        let other = PythonSettings::new(&BTreeMap::new(), &python).unwrap();
+        assert_eq!((other.start_timeout.as_secs(), other.interpreter), (30, PathBuf::from("/a")));
+    }
+}

@@ -1,0 +1,89 @@
+"""Does what the input asks for, which no model should do."""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        values = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+        way = values.flat[0].decode()
+        done = getattr(self, way)(request)
+        return done if done is not None else response(str(os.getpid()))
+
+    def pid(self, request):
+        pass
+
+    def kill(self, request):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def segfault(self, request):
+        ctypes.string_at(0)
+
+    def leave(self, request):
+        os._exit(7)
+
+    def system_exit(self, request):
+        sys.exit("the model leaves")
+
+    def loop(self, request):
+        while True:
+            pass
+
+    def garbage(self, request):
+        for number in range(3, 64):
+            try:
+                os.write(number, b"\xff" * 64)
+            except OSError:
+                continue
+
+    def wrong_type(self, request):
+        return response(numpy.array([1], numpy.int32))
+
+    def wrong_shape(self, request):
+        return response(numpy.full((2, 3, 4), b"x", numpy.object_))
+
+    def both(self, request):
+        sender = request.get_response_sender()
+        sender.send(response("sent"), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        return response("returned")
+
+    def after_final(self, request):
+        sender = request.get_response_sender()
+        sender.send(response("first"), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        try:
+            sender.send(response("second"))
+        except Exception as error:
+            pb_utils.Logger.log_info(f"after the final response: {error}")
+
+    def fork(self, request):
+        child = os.fork()
+        if child == 0:
+            try:
+                pb_utils.Logger.log_error("the child speaks")
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+
+    def thread(self, request):
+        def crash():
+            time.sleep(0.01)
+            os._exit(9)
+
+        threading.Thread(target=crash).start()
+
+
+def response(value):
+    if isinstance(value, str):
+        value = numpy.array([value.encode()], numpy.object_)
+    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", value)])
