@@ -7,7 +7,7 @@ from typing import Any, List, Optional, Sequence, Set, Union
 
 from .enums import NamedEnum, demand, demand_number
 from .errors import TritonModelException, WireError
-from .response import InferenceResponse, Parameters, parameters_to_json
+from .response import Parameters, parameters_to_json
 from .sender import InferenceResponseSender
 from .tensor import Tensor, check_tensors
 from .wire import Decoded, finish, get_tensor, get_text, get_u32, get_u64
@@ -309,6 +309,5 @@ def get_requests(data: Any, own: Own) -> List[InferenceRequest]:
     return requests
 
 
-__all__ = ["InferenceRequest", "InferenceResponse", "InferenceTrace", "MemoryType",
-           "PreferredMemory", "Own", "get_requests", "RELEASE_ALL",
-           "RELEASE_RESCHEDULE"]
+__all__ = ["InferenceRequest", "InferenceTrace", "MemoryType", "Own", "PreferredMemory",
+           "RELEASE_ALL", "RELEASE_RESCHEDULE", "get_requests"]

@@ -5,6 +5,9 @@ use galatea_infer::{LoadParameters, Status};
 use super::Members;
 use crate::server::ServerAccess;
 
+/// What stands before the paths of files, as in requests of clients.
+const FILE: &str = "file:";
+
 /// Does what a document asks for, and returns the answer.
 pub(crate) fn perform(server: &dyn ServerAccess, document: &str) -> Result<String, Status> {
     let members = Members::parse(document)?;
@@ -15,9 +18,12 @@ pub(crate) fn perform(server: &dyn ServerAccess, document: &str) -> Result<Strin
             for (path, content) in members.texts("files")? {
                 let content = decode_base64(content)
                     .ok_or_else(|| Status::invalid_argument(format!("file '{path}' is damaged")))?;
+                let path = path.strip_prefix(FILE).unwrap_or(path);
                 parameters.files.push((path.to_owned(), content));
             }
-            parameters.config = members.text("config").ok().map(str::to_owned);
+            let given = members.texts("parameters")?;
+            let config = given.iter().find(|(name, _)| *name == "config");
+            parameters.config = config.map(|(_, config)| (*config).to_owned());
             server.load_model(name, parameters)?;
             Ok(String::from("{}"))
         }
@@ -69,7 +75,72 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use galatea_infer::{InferenceRequest, LogLevel, ResponseSender};
+    use galatea_stdx::Lock;
+
     use super::*;
+    use crate::server::{CustomMetricFamily, CustomMetricKind};
+
+    /// Records what is loaded.
+    #[derive(Default)]
+    struct RecordingServer {
+        loads: Lock<Vec<(String, LoadParameters)>>,
+    }
+
+    impl ServerAccess for RecordingServer {
+        fn infer(&self, _: InferenceRequest, sender: ResponseSender) {
+            drop(sender);
+        }
+
+        fn is_decoupled(&self, _: &str, _: Option<i64>) -> Result<bool, Status> {
+            Ok(false)
+        }
+
+        fn load_model(&self, model: &str, parameters: LoadParameters) -> Result<(), Status> {
+            self.loads.lock("record a load").push((model.to_owned(), parameters));
+            Ok(())
+        }
+
+        fn unload_model(&self, _: &str, _: bool) -> Result<(), Status> {
+            Ok(())
+        }
+
+        fn is_model_ready(&self, _: &str, _: Option<i64>) -> Result<bool, Status> {
+            Ok(true)
+        }
+
+        fn metric_family(
+            &self,
+            _: &str,
+            _: &str,
+            _: CustomMetricKind,
+        ) -> Result<Box<dyn CustomMetricFamily>, Status> {
+            Err(Status::unsupported("no metrics"))
+        }
+
+        fn logs(&self, _: LogLevel) -> bool {
+            false
+        }
+
+        fn log(&self, _: LogLevel, _: &str, _: u32, _: &str) {}
+    }
+
+    #[test]
+    fn a_load_has_its_configuration_and_files() {
+        let server = RecordingServer::default();
+        let document = r#"{"op":"load_model","name":"m","files":{"file:1/a":"Zm9v"},
+            "parameters":{"config":"{}"}}"#;
+        assert_eq!(perform(&server, document).unwrap(), "{}");
+        let document = r#"{"op":"load_model","name":"n","files":{},"parameters":{}}"#;
+        perform(&server, document).unwrap();
+        let loads = server.loads.lock("read the loads");
+        let first = LoadParameters {
+            config: Some(String::from("{}")),
+            files: vec![(String::from("1/a"), b"foo".to_vec())],
+        };
+        let expected = [(String::from("m"), first), (String::from("n"), LoadParameters::default())];
+        assert_eq!(loads[..], expected);
+    }
 
     #[test]
     fn base64_is_decoded() {
