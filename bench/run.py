@@ -80,6 +80,7 @@ def programs(options: argparse.Namespace, work: pathlib.Path) -> list[Program]:
     galatea.append(f"--cache-directory={models.caches(work / 'caches', options.cc)}")
     # The release of Triton that is measured allows it without a flag.
     galatea.append("--allow-client-shm=true")
+    galatea.append(f"--backend-config=python,interpreter={sys.executable}")
     found = [Program(report.OURS, tuple(galatea))]
     if options.triton:
         triton = shlex.split(options.triton)

@@ -193,6 +193,8 @@ def per_request(before: Snapshot, after: Snapshot, *, cached: bool = False) -> V
         "requests": requests,
         "failures": after.counts.failures,
     }
+    if values["children_us"] > 0:
+        values["all_us"] = values["cpu_us"] + values["children_us"]
     if executions > 0:
         values["batch"] = (after.counts.inferences - before.counts.inferences) / executions
     if before.client and after.client:

@@ -41,6 +41,24 @@ HOSTED_BACKEND = "example_identity"
 HOSTED_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{HOSTED}"', 1).replace(
     'backend: "identity"', f'backend: "{HOSTED_BACKEND}"'
 )
+# The same in Python, which both servers execute in a process.
+PYTHON = "python_identity"
+PYTHON_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{PYTHON}"', 1).replace(
+    'backend: "identity"', 'backend: "python"'
+)
+PYTHON_FILE = """\
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            values = pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy()
+            output = pb_utils.Tensor("OUTPUT0", values)
+            responses.append(pb_utils.InferenceResponse(output_tensors=[output]))
+        return responses
+"""
 # Served from the response cache.
 CACHED = "cached_identity"
 CACHED_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{CACHED}"', 1) + (
@@ -55,6 +73,7 @@ HOSTED_CACHE = f"{HOSTED_CACHE_NAME},entries=4"
 CONFIGS = {
     "identity": IDENTITY_CONFIG,
     HOSTED: HOSTED_CONFIG,
+    PYTHON: PYTHON_CONFIG,
     CACHED: CACHED_CONFIG,
     THREE_STEPS: THREE_STEPS_CONFIG,
 }
@@ -107,6 +126,8 @@ class ModelStore:
         for name in names & set(CONFIGS):
             (self._models / name / "1").mkdir(parents=True, exist_ok=True)
             (self._models / name / "config.pbtxt").write_text(CONFIGS[name])
+            if name == PYTHON:
+                (self._models / name / "1" / "model.py").write_text(PYTHON_FILE)
         self._write_networks(sorted(names - {*CONFIGS, STEP}))
         self._write_networks(sorted(names & {STEP}), "--for-tests")
 

@@ -42,6 +42,7 @@ COLUMNS = (
     Column("p99_us", "p99 µs", 0),
     Column("cpu_us", "CPU µs/request", 1),
     Column("cpu_us", "CPU µs/request of a bare loop", 1, of_loop=True),
+    Column("all_us", "CPU µs/request with workers", 1),
     Column("beside_us", "CPU µs beside ONNX Runtime", 1),
     Column("switches", "switches/request", 2),
     Column("ready_ms", "ready ms", 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from .models import CACHED, HOSTED, HOSTED_CACHE, OWN_CACHE, STEP, THREE_STEPS
+from .models import CACHED, HOSTED, HOSTED_CACHE, OWN_CACHE, PYTHON, STEP, THREE_STEPS
 
 MEBIBYTE = 1 << 20
 # Workloads in which kernel and load generator may take more than the server.
@@ -123,6 +123,12 @@ def _hosted(protocol: str, concurrency: int) -> Load:
     return dataclasses.replace(load, name=f"hosted16-{protocol}-{concurrency}", model=HOSTED)
 
 
+def _python(size: str, elements: int, protocol: str, clients: int) -> Load:
+    """The same model in Python in both servers."""
+    load = _identity(size, elements, protocol, clients)
+    return dataclasses.replace(load, name=f"python{size}-{protocol}-{clients}", model=PYTHON)
+
+
 def _cached(cache: str) -> list[Load]:
     """Requests that a cache serves: all are equal to the first."""
     kind = {OWN_CACHE: "cached", HOSTED_CACHE: "hosted-cache"}[cache]
@@ -154,6 +160,9 @@ def all_workloads() -> list[Workload]:
     loads += [_lean(_identity("16", 16, kind, clients)) for kind in both for clients in (8, 32, 64)]
     loads += [_hosted(kind, clients) for kind in both for clients in (1, 32)]
     loads += [_lean(_hosted(kind, 32)) for kind in both]
+    loads += [_python("16", 16, kind, clients) for kind in both for clients in (1, 8, 32)]
+    loads += [_python("-1MiB", large, kind, 8) for kind in both]
+    loads += [Startup("startup-python-20", (PYTHON,), copies=20)]
     loads += [*_cached(OWN_CACHE), *_cached(HOSTED_CACHE)]
     loads += [_identity("-1MiB", large, kind, 8) for kind in both]
     loads += [
