@@ -1,12 +1,13 @@
 //! Calls about memory that clients share, in any order: objects are resized, regions are
 //! registered over HTTP or gRPC, used by tensors, and unregistered.
 //!
-//! An input is a list of calls. Each begins with a byte that selects it; lines end texts.
+//! An input is a list of calls. Each begins with a byte that selects it. A line end is the end of
+//! its text; a gRPC message, which may have such bytes, has its length in front.
 
 #![no_main]
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, Read};
+use std::io::Read;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
@@ -56,15 +57,28 @@ fuzz_target!(|data: &[u8]| {
     }
     let mut calls = data;
     while let Some((&kind, rest)) = calls.split_first() {
+        let (text, rest) = if kind == b'g' { message(rest) } else { line(rest) };
         calls = rest;
-        let mut line = Vec::new();
-        let _ = calls.read_until(b'\n', &mut line);
-        call(&regions, kind, line.strip_suffix(b"\n").unwrap_or(&line));
+        call(&regions, kind, text);
     }
     let all = regions.status(Pass::in_process(), RegionKind::System, "").expect("all are listed");
     assert!(all.iter().all(|region| !region.key.contains("triton_python_backend")));
     regions.unregister(Pass::in_process(), RegionKind::System, "").expect("all are unregistered");
 });
+
+/// The text up to the end of its line, and what follows.
+fn line(bytes: &[u8]) -> (&[u8], &[u8]) {
+    match bytes.iter().position(|byte| *byte == b'\n') {
+        Some(end) => (&bytes[..end], &bytes[end + 1..]),
+        None => (bytes, &[]),
+    }
+}
+
+/// The bytes whose number stands in front, and what follows.
+fn message(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let Some((&length, rest)) = bytes.split_first() else { return (&[], &[]) };
+    rest.split_at(usize::from(length).min(rest.len()))
+}
 
 fn call(regions: &SharedRegions, kind: u8, line: &[u8]) {
     match kind {
