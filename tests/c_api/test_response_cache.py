@@ -106,8 +106,10 @@ def test_invalid_cache_options(
     """Wrong options and an unavailable cache fail with a reason."""
     directory = ("CacheDirectory", str(caches).encode())
     for options, reason in (
-        ([("CacheConfig", b"fifo", b"[]")], "config didn't contain a valid 'size' field."),
-        ([("CacheConfig", b"fifo", b"{")], "config didn't contain a valid 'size' field."),
+        ([("CacheConfig", b"local", b"[]")], "config didn't contain a valid 'size' field."),
+        ([("CacheConfig", b"local", b"{")], "config didn't contain a valid 'size' field."),
+        ([directory, ("CacheConfig", b"fifo", b"[]")], "the setting 'entries' must be"),
+        ([directory, ("CacheConfig", b"fifo", b"{")], "the setting 'entries' must be"),
         ([directory, ("CacheConfig", b"none", b"{}")], "libtritoncache_none.so"),
         ([directory, ("CacheConfig", b"fifo", b"{}")], "the setting 'entries' must be"),
         ([("CacheConfig", b"local", b"{}")], "config didn't contain a valid 'size' field."),
