@@ -4,13 +4,8 @@ import struct
 import time
 
 import pytest
-<<<<<<< HEAD
 from harness import (B_CALL, B_CALL_REPLY, CALL, CALL_REPLY, CANCEL_CALL, CANCELLED,
                      Tensor, fp32, request, text)
-=======
-from harness import (B_CALL, B_CALL_REPLY, CALL, CANCELLED, CALL_REPLY, CANCEL_CALL, Cursor, Tensor,
-                     fp32, request, text)
->>>>>>> origin/main
 from test_failures import failure, model
 
 MAKE = """pb_utils.InferenceRequest(
@@ -130,12 +125,8 @@ def test_from_other_threads(load):
                 threads = [threading.Thread(target=call) for _ in range(3)]
                 [thread.start() for thread in threads]
                 [thread.join() for thread in threads]
-<<<<<<< HEAD
                 return [pb_utils.InferenceResponse(
                     parameters={{"a": ",".join(sorted(answers))}})]"""))
-=======
-                return [pb_utils.InferenceResponse(parameters={{"a": ",".join(sorted(answers))}})]"""))
->>>>>>> origin/main
     worker.send_requests(request(1, []))
     calls = [read_call(worker, worker.expect_b(B_CALL)) for _ in range(3)]
     assert len({call["id"] for call in calls}) == 3
@@ -338,9 +329,3 @@ def test_reply_to_a_call_that_was_never_made(load):
     call = read_call(worker, worker.expect(CALL))
     worker.send(CALL_REPLY, reply(call["id"] + 1))
     assert worker.process.wait(30) == 70
-<<<<<<< HEAD
-=======
-
-
-__all__ = ["Cursor"]
->>>>>>> origin/main

@@ -291,12 +291,6 @@ def test_full_arena_fails_the_request_only(load):
     result = worker.execute(request(1, [], timeout=2 << 20))
     assert result["outcome"] == 2
     assert "no room for a tensor of 2097152 bytes" in result["message"]
-<<<<<<< HEAD
     # There is just room for both if the block of the first tensor is free again.
     output = outputs(worker.execute(request(2, [], timeout=248 * 4096)))[0]["OUT"]
     assert output.content == b"\1" * 248 * 4096
-=======
-    # The block of the first tensor is free again.
-    output = outputs(worker.execute(request(2, [], timeout=900000)))[0]["OUT"]
-    assert output.content == b"\1" * 900000
->>>>>>> origin/main

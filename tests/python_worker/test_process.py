@@ -11,11 +11,7 @@ import time
 import harness
 import pytest
 from harness import (ANSWER_SECONDS, CALL_REPLY, CANCELLED, EXECUTE, FREE, INITIALIZE,
-<<<<<<< HEAD
                      REPLY, Tensor, fp32, request, text)
-=======
-                     RELEASE, REPLY, Tensor, fp32, request, text)
->>>>>>> origin/main
 from test_execute import PASS
 from test_failures import failure, model
 
@@ -334,9 +330,3 @@ def test_print_reaches_standard_output_at_once(load):
 
 def test_failure_is_reported_once(load):
     assert "ZeroDivisionError" in failure(load(model("1 / 0")))
-<<<<<<< HEAD
-=======
-
-
-__all__ = ["RELEASE"]
->>>>>>> origin/main

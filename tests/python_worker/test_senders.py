@@ -7,11 +7,6 @@ from harness import CANCELLED, FREE, PAUSE, RESUME, request
 from test_execute import block
 from test_failures import failure, model
 
-<<<<<<< HEAD
-=======
-NOTHING = [{"key": 1, "flags": 1, "response": None}]
-
->>>>>>> origin/main
 
 def nothing(result):
     """Checks that `execute` returned None."""
