@@ -129,7 +129,7 @@ impl Site {
     }
 
     /// What a worker is told of the model.
-    fn document(&self, arguments: Value, is_decoupled: bool, is_batched: bool) -> Value {
+    fn document(&self, arguments: Value, is_decoupled: bool) -> Value {
         let paths = self.options.module_paths.iter();
         let paths: Vec<_> = paths.map(|path| path.to_string_lossy().into_owned()).collect();
         json!({
@@ -137,7 +137,6 @@ impl Site {
             "model_path": self.model_path.to_string_lossy(),
             "module_paths": paths,
             "decoupled": is_decoupled,
-            "batching": is_batched,
         })
     }
 
@@ -191,7 +190,7 @@ impl Backend for PythonBackend {
         };
         let mut started = Started::launch(launch)?;
         let arguments = site.arguments(&name, &config, &name, Device::Cpu);
-        let mut document = site.document(arguments, false, message.max_batch_size > 0);
+        let mut document = site.document(arguments, false);
         let mut config: Map<String, Value> = serde_json::from_str(&config)
             .map_err(|error| Status::internal(format!("the configuration is no JSON: {error}")))?;
         if let Some(object) = document.as_object_mut() {
@@ -308,7 +307,7 @@ impl Starter for InstanceStarter {
             model: context.clone(),
         })?;
         let arguments = site.arguments(&spec.name, &spec.to_json(), &self.name, self.device);
-        let document = site.document(arguments, spec.decoupled, spec.max_batch_size > 0);
+        let document = site.document(arguments, spec.decoupled);
         let answer = started.ask(kind_a::INITIALIZE, &document.to_string())?;
         let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
         let has_check = answer.get("is_ready").and_then(Value::as_bool).unwrap_or_default();

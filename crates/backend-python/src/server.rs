@@ -49,9 +49,6 @@ pub trait ServerAccess: Send + Sync {
         kind: CustomMetricKind,
     ) -> Result<Box<dyn CustomMetricFamily>, Status>;
 
-    /// Whether lines of this level are logged.
-    fn logs(&self, level: LogLevel) -> bool;
-
     /// Logs a line of a model, with the place in its source.
     fn log(&self, level: LogLevel, file: &str, line: u32, message: &str);
 }

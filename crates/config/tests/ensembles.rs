@@ -398,7 +398,7 @@ fn mismatches_have_a_position() {
 #[test]
 fn other_models_are_not_checked() {
     let mut plain = ModelSpec::clone(&models()["stream"]);
-    validate_ensemble("stream", &mut plain, |_| panic!("it needs nobody")).unwrap();
+    validate_ensemble("stream", &mut plain, |_| panic!("it needs no other model")).unwrap();
     assert!(plain.decoupled);
 }
 

@@ -160,10 +160,6 @@ impl ServerAccess for PythonAccess {
         Ok(Box::new(Family(metric::MetricFamily::new(kind, name, description)?)))
     }
 
-    fn logs(&self, level: LogLevel) -> bool {
-        self.logger.enabled(level)
-    }
-
     fn log(&self, level: LogLevel, file: &str, line: u32, message: &str) {
         self.logger.log(level, SourcePosition { file, line }, format_args!("{message}"));
     }

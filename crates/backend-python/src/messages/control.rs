@@ -118,10 +118,6 @@ mod tests {
             Err(Status::unsupported("no metrics"))
         }
 
-        fn logs(&self, _: LogLevel) -> bool {
-            false
-        }
-
         fn log(&self, _: LogLevel, _: &str, _: u32, _: &str) {}
     }
 
