@@ -45,7 +45,7 @@ usage: cargo xtask TASK
 
   test                 format, lints, arrows, tests in Rust and Python, simulation
     --only STEP        one step alone: fmt, clippy, arrows, headers, tidy, rust, doc, python,
-                       readme, descriptors, simulation, mutants or fuzz
+                       deploy, readme, descriptors, simulation, mutants or fuzz
   soak                 reloads and slow answers by the hundreds: minutes, not seconds
   serve                make example models and serve them on ports 8000 to 8002
     --with-minilm      also a sentence embedding model (downloads 90 MB once)

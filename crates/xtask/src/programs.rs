@@ -38,7 +38,16 @@ const PARTS: [&str; 14] = [
 
 /// Programs that some tests do without: they are left out where it is missing,
 /// with a reason. Only the steps that name them see them.
-const OPTIONAL: [&str; 6] = ["c++", "curl", "prometheus", "promtool", "redis-server", "setpriv"];
+const OPTIONAL: [&str; 8] = [
+    "c++",
+    "curl",
+    "haproxy",
+    "prometheus",
+    "promtool",
+    "redis-server",
+    "setpriv",
+    "systemd-analyze",
+];
 
 /// Goes on with this process on a `PATH` that leads to the known programs alone.
 #[allow(clippy::disallowed_methods, reason = "tasks may read the environment, as binaries do")]

@@ -1,6 +1,6 @@
 //! Everything that must pass, the cheapest steps first.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::count::Count;
@@ -29,7 +29,7 @@ enum StepResult {
     LeftOut(LeftOut),
 }
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     Step { name: "fmt", run: format },
     Step { name: "clippy", run: lints },
     Step { name: "arrows", run: check_arrows },
@@ -38,6 +38,7 @@ const STEPS: [Step; 13] = [
     Step { name: "rust", run: rust_tests },
     Step { name: "doc", run: doc_tests },
     Step { name: "python", run: python_tests },
+    Step { name: "deploy", run: deploy_tests },
     Step { name: "readme", run: readme },
     Step { name: "descriptors", run: descriptors },
     Step { name: "simulation", run: simulation },
@@ -194,6 +195,41 @@ fn python_tests() -> Result<StepResult, String> {
         all.text.push_str(&one.text);
     }
     Ok(StepResult::Tests(all))
+}
+
+/// The files in `deploy`, with the programs that read them: Helm, proxies, Prometheus. Some of
+/// these have no package for some machines.
+fn deploy_tests() -> Result<StepResult, String> {
+    let folder = workspace::root().join("tests/deploy");
+    let python = match python::environment("venv-deploy", &folder.join("requirements.txt"), &[]) {
+        Ok(python) => python,
+        Err(reason) => {
+            println!("{reason}");
+            let because = "the packages of tests/deploy can't be installed";
+            return Ok(StepResult::LeftOut(LeftOut::because(because, python_tests_in(&folder)?)));
+        }
+    };
+    let program = build_program()?;
+    let mut tests = command(&python);
+    tests.args(["-m", "pytest", "--quiet", "-rs"]).arg(&folder).arg("--galatea").arg(&program);
+    let optional = ["haproxy", "prometheus", "promtool", "systemd-analyze"];
+    tests.env("PATH", programs::path_with(&optional));
+    Ok(StepResult::Tests(record(&mut tests)?))
+}
+
+/// The number of test functions in the Python files of a folder.
+fn python_tests_in(folder: &Path) -> Result<u64, String> {
+    let broken = |error: std::io::Error| format!("can't read '{}': {error}", folder.display());
+    let mut count = 0_u64;
+    for entry in std::fs::read_dir(folder).map_err(broken)? {
+        let path = entry.map_err(broken)?.path();
+        if path.extension().is_some_and(|extension| extension == "py") {
+            let text = std::fs::read_to_string(&path).map_err(broken)?;
+            let tests = text.lines().filter(|line| line.starts_with("def test_")).count();
+            count = count.saturating_add(tests.try_into().unwrap_or(u64::MAX));
+        }
+    }
+    Ok(count)
 }
 
 pub(crate) fn build_program() -> Result<PathBuf, String> {
