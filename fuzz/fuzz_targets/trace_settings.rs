@@ -15,8 +15,8 @@ use galatea_codec::http::{decode_trace_change, encode_trace_settings};
 use galatea_gate::access::Pass;
 use galatea_gate::limits::Limits;
 use galatea_infer::{
-    DoorTracePoint, ExecutionTimes, Status, Trace, TraceChange, TraceControl, TraceLevels,
-    TraceMode, TraceSettings, TraceSubject,
+    DoorTracePoint, ExecutionTimes, Status, Trace, TraceChange, TraceControl, TraceHeaders,
+    TraceLevels, TraceMode, TraceSettings, TraceSubject,
 };
 use galatea_protocol::inference::TraceSettingRequest;
 use galatea_trace::{
@@ -117,12 +117,8 @@ fn change(tracer: &Tracer, model: Option<&str>, asked: Result<TraceChange, Statu
 fn begin(tracer: &Tracer, model: &str, line: &[u8]) {
     let line = String::from_utf8_lossy(line);
     let (parent, state) = line.split_once(' ').unwrap_or((&*line, ""));
-    let header = |name: &str| match name {
-        "traceparent" => Some(parent.to_owned()),
-        "tracestate" => Some(state.to_owned()),
-        _ => None,
-    };
-    let Some(trace) = tracer.begin(Pass::in_process(), model, &header) else { return };
+    let headers = TraceHeaders { parent: Some(parent.as_bytes()), state: Some(state.as_bytes()) };
+    let Some(trace) = tracer.begin(Pass::in_process(), model, headers) else { return };
     let now = Instant::now();
     trace.door.record(DoorTracePoint::HttpReceiveStart, now);
     let subject = TraceSubject { model_name: "m", model_version: 1, request_id: &line };

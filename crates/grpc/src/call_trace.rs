@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_infer::{ClientTrace, DoorTracePoint, DoorTraceSink, Pass, Trace, TraceControl, api};
+use bytes::Bytes;
+use galatea_infer::{
+    ClientTrace, DoorTracePoint, DoorTraceSink, Pass, Trace, TraceControl, TraceHeaders, api,
+};
 use galatea_stdx::Lock;
 use http::HeaderMap;
 
@@ -75,7 +78,7 @@ impl Waiting {
 }
 
 /// The metadata that decides about traces, in the order of [`TRACE_HEADERS`].
-pub(crate) type TraceContext = [Option<String>; 2];
+pub(crate) type TraceContext = [Option<Bytes>; 2];
 
 /// The headers of the W3C's trace context.
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
@@ -88,10 +91,8 @@ pub(crate) fn trace_context(
     if !tracing.is_some_and(|tracing| tracing.reads_headers()) {
         return TraceContext::default();
     }
-    TRACE_HEADERS.map(|name| {
-        let value = headers.get(name)?.as_bytes();
-        Some(String::from_utf8_lossy(value).into_owned())
-    })
+    TRACE_HEADERS
+        .map(|name| headers.get(name).map(|value| Bytes::copy_from_slice(value.as_bytes())))
 }
 
 /// Begins the trace of a request, if it is to have one: that of the request, and the door's.
@@ -102,12 +103,10 @@ pub(crate) fn begin_trace(
     context: &TraceContext,
     received: Option<Received>,
 ) -> Option<(Arc<Trace>, Arc<CallTrace>)> {
-    let header = |name: &str| {
-        let all = TRACE_HEADERS.iter().zip(context);
-        all.into_iter().find(|(known, _)| **known == name).and_then(|(_, value)| value.clone())
-    };
+    let [parent, state] = context.each_ref().map(Option::as_deref);
     let received = received?;
-    let ClientTrace { request, door } = tracing?.begin(pass, model, &header)?;
+    let ClientTrace { request, door } =
+        tracing?.begin(pass, model, TraceHeaders { parent, state })?;
     Some((request, CallTrace::begin(door, received)))
 }
 

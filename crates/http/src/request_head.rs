@@ -1,5 +1,6 @@
 //! What the endpoints read in the head of a request.
 
+use galatea_infer::TraceHeaders;
 use hyper::Method;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, EXPECT, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
@@ -20,6 +21,7 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) accept_encoding: Option<&'a [u8]>,
     /// How the server's load is reported with the response, if it is.
     pub(crate) load_report: Option<&'a [u8]>,
+    pub(crate) trace: TraceHeaders<'a>,
     /// The client may wait for an interim response before it sends the body.
     pub(crate) expects_continue: bool,
     /// Every header, for an endpoint that wants them.
@@ -51,6 +53,7 @@ impl<'a> RequestHead<'a> {
     /// The head that hyper read. `sent` is what the connection received of it, or empty.
     pub(crate) fn of(parts: &'a Parts, with_headers: bool, sent: &'a [u8]) -> Self {
         let value = |name| parts.headers.get(name).map(|value| value.as_bytes());
+        let named = |name| parts.headers.get(name).map(HeaderValue::as_bytes);
         let mut lengths = parts.headers.get_all(HEADER_LENGTH).iter().map(HeaderValue::as_bytes);
         let first_length = lengths.next();
         let second_length = lengths.find(|value| Some(*value) != first_length);
@@ -63,6 +66,7 @@ impl<'a> RequestHead<'a> {
             encoding: value(CONTENT_ENCODING),
             accept_encoding: value(ACCEPT_ENCODING),
             load_report: value(LOAD_REPORT_FORMAT),
+            trace: TraceHeaders { parent: named("traceparent"), state: named("tracestate") },
             expects_continue: parts.headers.contains_key(EXPECT),
             headers: headers.unwrap_or_default(),
         }

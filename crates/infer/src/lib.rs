@@ -86,6 +86,6 @@ pub use trace::{
     TensorTracePoint, Trace, TraceIdentity, TracePoint, TraceSink, TraceSubject, TracedTensor,
 };
 pub use trace_control::{
-    ClientTrace, DoorTracePoint, DoorTraceSink, FieldChange, FindHeader, TraceChange, TraceControl,
-    TraceLevels, TraceMode, TraceSettings,
+    ClientTrace, DoorTracePoint, DoorTraceSink, FieldChange, TraceChange, TraceControl,
+    TraceHeaders, TraceLevels, TraceMode, TraceSettings,
 };

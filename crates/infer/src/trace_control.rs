@@ -163,15 +163,22 @@ impl TraceMode {
     }
 }
 
-/// A header or metadata of a request, by its name in lower case.
-pub type FindHeader<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// The headers or metadata of a request that decide about its trace: the W3C's Trace Context.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct TraceHeaders<'a> {
+    /// `traceparent`
+    pub parent: Option<&'a [u8]>,
+    /// `tracestate`
+    pub state: Option<&'a [u8]>,
+}
 
 /// The tracing of clients' requests.
 pub trait TraceControl: Send + Sync + std::fmt::Debug {
     /// Whether any request may be traced: one load, for every request.
     fn is_on(&self) -> bool;
 
-    /// Whether headers decide about it. False while nothing is traced.
+    /// Whether [`TraceHeaders`] decide about it: others need not be kept. False while nothing is
+    /// traced.
     fn reads_headers(&self) -> bool {
         false
     }
@@ -181,7 +188,7 @@ pub trait TraceControl: Send + Sync + std::fmt::Debug {
         &self,
         pass: Pass<api::Inference>,
         model: &str,
-        header: FindHeader<'_>,
+        headers: TraceHeaders<'_>,
     ) -> Option<ClientTrace>;
 
     /// Checks that a model can have settings: it must be ready. This may block.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use galatea_infer::{
-    ClientTrace, FindHeader, Pass, Status, Trace, TraceChange, TraceControl, TraceMode,
+    ClientTrace, Pass, Status, Trace, TraceChange, TraceControl, TraceHeaders, TraceMode,
     TraceSettings, api,
 };
 use galatea_stdx::Lock;
@@ -198,15 +198,14 @@ impl TraceControl for Tracer {
         &self,
         _: Pass<api::Inference>,
         model: &str,
-        header: FindHeader<'_>,
+        headers: TraceHeaders<'_>,
     ) -> Option<ClientTrace> {
         let for_collector = self.is_for_collector();
         let (setting, remote) = {
             let table = self.settings.load();
             let setting = table.of(Some(model));
             let remote = if for_collector && !setting.levels.is_off() {
-                header("traceparent")
-                    .and_then(|parent| SpanContext::parse(&parent, header("tracestate").as_deref()))
+                SpanContext::of(headers)
             } else {
                 None
             };

@@ -83,9 +83,7 @@ impl Endpoint for Api {
     }
 
     fn wants_headers(&self) -> bool {
-        self.header_forward.is_some()
-            || !self.gate.is_open()
-            || self.tracing.as_ref().is_some_and(|tracing| tracing.reads_headers())
+        self.header_forward.is_some() || !self.gate.is_open()
     }
 }
 

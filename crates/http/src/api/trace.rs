@@ -74,9 +74,7 @@ impl Received {
         head: &RequestHead<'_>,
         model: &str,
     ) -> Option<ClientTrace> {
-        let header =
-            |name: &str| head.header(name).map(|value| String::from_utf8_lossy(value).into_owned());
-        let trace = self.arrival.tracing.begin(pass, model, &header)?;
+        let trace = self.arrival.tracing.begin(pass, model, head.trace)?;
         trace.door.record(DoorTracePoint::HttpReceiveStart, self.arrival.start);
         trace.door.record(DoorTracePoint::HttpReceiveEnd, self.end);
         Some(trace)

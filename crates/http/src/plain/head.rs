@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 
+use galatea_infer::TraceHeaders;
 use httparse::{Header, Request, Status};
 use hyper::Method;
 
@@ -30,6 +31,7 @@ pub(super) enum Framing {
 
 /// What the front of the received bytes is.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made, and not kept")]
 pub(super) enum Parsed<'a> {
     Plain(PlainHead<'a>),
     /// The beginning of a head.
@@ -85,6 +87,7 @@ fn plain<'a>(
         encoding: None,
         accept_encoding: None,
         load_report: None,
+        trace: TraceHeaders::default(),
         expects_continue: false,
         headers: Vec::new(),
     };
@@ -132,6 +135,12 @@ impl<'a> PlainHead<'a> {
                 let closes = value.eq_ignore_ascii_case(b"close");
                 self.keeps_alive &= !closes;
                 return (closes || value.eq_ignore_ascii_case(b"keep-alive")).then_some(());
+            }
+            10 if is("tracestate") => {
+                self.head.trace.state.get_or_insert(value);
+            }
+            11 if is("traceparent") => {
+                self.head.trace.parent.get_or_insert(value);
             }
             14 if is("content-length") => {
                 self.framing = Framing::Length(content_length(value)?);
@@ -225,6 +234,15 @@ mod tests {
         check("Expect: 100-Continue\r\n", "0 - - wek");
         check("Connection: Keep-Alive\r\n", "0 - - k");
         check("Connection: close\r\nConnection: keep-alive\r\n", "0 - - ");
+    }
+
+    #[test]
+    fn the_first_trace_context_counts() {
+        let text =
+            b"GET /a HTTP/1.1\r\nTraceParent: 1\r\ntraceparent: 2\r\nTRACESTATE: a=b\r\n\r\n";
+        let Parsed::Plain(plain) = parse(text, false) else { panic!("it is plain") };
+        let TraceHeaders { parent, state } = plain.head.trace;
+        assert_eq!((parent, state), (Some(&b"1"[..]), Some(&b"a=b"[..])));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use galatea_infer::TraceHeaders;
+
 use super::ids::{SpanNumber, TraceNumber};
 use crate::json::push_escaped;
 
@@ -22,8 +24,13 @@ pub(crate) struct SpanContext {
 }
 
 impl SpanContext {
-    /// The context in the headers `traceparent` and `tracestate`; `None` without a valid one.
-    pub(crate) fn parse(parent: &str, state: Option<&str>) -> Option<Self> {
+    /// The context in the headers of a request; `None` without a valid one.
+    pub(crate) fn of(headers: TraceHeaders<'_>) -> Option<Self> {
+        let state = headers.state.map(String::from_utf8_lossy);
+        Self::parse(&String::from_utf8_lossy(headers.parent?), state.as_deref())
+    }
+
+    fn parse(parent: &str, state: Option<&str>) -> Option<Self> {
         let parts: Vec<&str> = parent.trim().split('-').collect();
         let (version, trace, span, flags) = match parts[..] {
             [version, trace, span, flags] => (version, trace, span, flags),
