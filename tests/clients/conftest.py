@@ -118,9 +118,10 @@ def start_server(
         *flags: str,
         environment: Mapping[str, str] | None = None,
         launcher: Sequence[str] = (),
+        ports: Sequence[int] | None = None,
     ) -> Iterator[Server]:
         log_path = logs / f"server_{next(numbers)}.log"
-        server = Server(program, repository, log_path, flags, environment or {}, launcher)
+        server = Server(program, repository, log_path, flags, environment or {}, launcher, ports)
         _servers[server] = 0
         try:
             yield server

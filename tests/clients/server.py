@@ -109,12 +109,14 @@ class Server:
         flags: Sequence[str] = (),
         environment: Mapping[str, str] = MappingProxyType({}),
         launcher: Sequence[str] = (),
+        ports: Sequence[int] | None = None,
     ) -> None:
         """Starts the process with additional variables; it is not ready yet.
 
-        `launcher` is a command that becomes the server, such as `setpriv`.
+        `launcher` is a command that becomes the server, such as `setpriv`. `ports` are those
+        of HTTP, gRPC and metrics; any free ones unless they are given.
         """
-        self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
+        self.http_port, self.grpc_port, self.metrics_port = ports or free_ports(3)
         self.log_path = log_path
         self.is_triton = program.is_triton
         command = program.command(

@@ -340,6 +340,54 @@ def test_python_based_backends(
         assert children(running) == [serving_process(running, "m")]
 
 
+#: Imports modules beside it and above it, as far as there are any.
+IMPORTS = """
+import importlib
+
+import numpy
+import triton_python_backend_utils as pb_utils
+
+
+def find(name):
+    try:
+        return importlib.import_module(name).WORD
+    except ImportError:
+        return b"none"
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        words = [find(name) for name in ("beside", "above", "parts.inner")]
+        output = pb_utils.Tensor("OUT", numpy.array(words, numpy.object_))
+        return [pb_utils.InferenceResponse([output]) for _ in requests]
+"""
+
+
+@pytest.mark.parametrize("backend", ["python", "with_modules"])
+def test_modules_of_models_and_backends(
+    start_python: PythonServer,  # noqa: F811
+    tmp_path: pathlib.Path,
+    backend: str,
+) -> None:
+    """A model finds them in its version and its directory; a backend in its own."""
+    write_model(tmp_path, "m", tensors("", "OUT:STRING"), None, backend=backend)
+    model, own = tmp_path / "m", start_python.backends / backend
+    version = model / "1"
+    if backend != "python":
+        own.mkdir()
+        version = own
+    (version / "model.py").write_text(IMPORTS)
+    (version / "beside.py").write_text("WORD = b'beside'\n")
+    (model / "above.py").write_text("WORD = b'above'\n")
+    (version / "parts").mkdir()
+    (version / "parts" / "inner.py").write_text("WORD = b'inner'\n")
+    with start_python(tmp_path) as running:
+        running.wait_until_ready()
+        reply = running.infer("m", {"inputs": []}).json()
+    above = "above" if backend == "python" else "none"
+    assert reply["outputs"][0]["data"] == ["beside", above, "inner"]
+
+
 @pytest.mark.parametrize("home", ["in_python", "model"])
 def test_python_based_backends_with_a_library_of_their_own(
     start_python: PythonServer,  # noqa: F811

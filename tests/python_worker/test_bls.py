@@ -62,6 +62,30 @@ SYNC = """
 """
 
 
+def test_texts_may_be_bytes(load):
+    """As elements of BYTES tensors are, from which models take the names of others."""
+    worker = load(model("""call = pb_utils.InferenceRequest(
+                    model_name=b"other", request_id=b"mine", inputs=[],
+                    requested_output_names=[b"OUT", bytearray(b"\\xff")])
+                assert call.model_name() == "other" and call.request_id() == "mine"
+                assert call.requested_output_names() == {"OUT", "\\ufffd"}
+                error = pb_utils.TritonError(b"bad \\xc3\\xa4")
+                assert error.message() == "bad \\u00e4"
+                pb_utils.Logger.log_info(b"talk")
+                return [pb_utils.InferenceResponse(error=call.exec().error())]"""))
+    worker.send_requests(request(1, []))
+    call = read_call(worker, worker.expect(CALL))
+    assert (call["model"], call["outputs"]) == ("other", ["OUT", "\ufffd"])
+    worker.send(CALL_REPLY, reply(call["id"], error=(2, "no such model")))
+    assert worker.result()["requests"][0]["response"]["message"] == "no such model"
+
+
+def test_the_names_of_outputs_are_a_list(load):
+    worker = load(model("""pb_utils.InferenceRequest(
+                    model_name="other", requested_output_names="OUT", inputs=[])"""))
+    assert failure(worker).startswith("TypeError: requested_output_names must be list")
+
+
 def test_from_the_thread_that_executes(load):
     worker = load(SYNC)
     worker.send_requests(request(31, [fp32("IN", [2.0])], trace=""))

@@ -1,7 +1,7 @@
 //! The backend: which interpreter serves a model, and what its workers are told.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -128,10 +128,18 @@ impl Site {
         self.interpreter.variables(self.options.library_path.clone())
     }
 
+    /// Where modules are found, in Triton's order: in the directory of the file and, unless
+    /// that is a backend's, in the model's.
+    fn module_paths(&self) -> impl Iterator<Item = &Path> {
+        let count = if self.options.runtime.is_some() { 1 } else { 2 };
+        let own = self.model_path.ancestors().skip(1).take(count);
+        own.chain(self.options.module_paths.iter().map(PathBuf::as_path))
+    }
+
     /// What a worker is told of the model.
     fn document(&self, arguments: Value, is_decoupled: bool) -> Value {
-        let paths = self.options.module_paths.iter();
-        let paths: Vec<_> = paths.map(|path| path.to_string_lossy().into_owned()).collect();
+        let paths = self.module_paths();
+        let paths: Vec<_> = paths.map(|path| path.to_string_lossy()).collect();
         json!({
             "args": arguments,
             "model_path": self.model_path.to_string_lossy(),

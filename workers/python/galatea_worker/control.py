@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Any, Dict, Optional
 
 from . import state
-from .enums import demand
+from .enums import as_text
 from .errors import TritonModelException, WireError
 from .wire import B_CONTROL, finish, get_text, put_text
 
@@ -79,16 +79,15 @@ def load_model(model_name: str, config: str = "",
     ``file:PATH`` to contents that replace the repository's files. Needs model
     control mode explicit.
     """
-    demand("model_name", model_name, str)
-    demand("config", config, str)
+    model_name = as_text("model_name", model_name)
+    config = as_text("config", config)
     if files is not None and not isinstance(files, dict):
         raise TritonModelException(
             f"failed to load model '{model_name}', files should be a dictionary of file "
             "paths and file contents")
     contents = {}
     for path, content in (files or {}).items():
-        demand("path of a file", path, str)
-        contents[path] = base64.b64encode(content).decode("ascii")
+        contents[as_text("path of a file", path)] = base64.b64encode(content).decode("ascii")
     question: Dict[str, Any] = {"op": "load_model", "name": model_name,
                                 "files": contents, "parameters": {}}
     if config:
@@ -98,15 +97,15 @@ def load_model(model_name: str, config: str = "",
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
     """Unloads a model, on request with the models that only it needs."""
-    demand("model_name", model_name, str)
+    model_name = as_text("model_name", model_name)
     _control({"op": "unload_model", "name": model_name,
               "unload_dependents": bool(unload_dependents)}, "Failed to unload model")
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
     """Whether a model, or one version of it, is ready."""
-    demand("model_name", model_name, str)
-    demand("model_version", model_version, str)
+    model_name = as_text("model_name", model_name)
+    model_version = as_text("model_version", model_version)
     answer = _control({"op": "is_model_ready", "name": model_name,
                        "version": model_version}, "Failed to check model readiness")
     return bool(answer.get("ready"))

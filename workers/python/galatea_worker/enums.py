@@ -22,6 +22,14 @@ def demand(what: str, value: Any, kind: Any) -> None:
                         f"incompatible arguments, invoked with {value!r}")
 
 
+def as_text(what: str, value: Any) -> str:
+    """The value as a text. Bytes are taken too, as the elements of BYTES tensors are."""
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode("utf-8", "replace")
+    demand(what, value, str)
+    return value
+
+
 def demand_number(what: str, value: Any, low: int, high: int) -> int:
     """The value as an integer; raises TypeError for others and for large ones."""
     if not hasattr(value, "__index__") or not low <= value.__index__() <= high:

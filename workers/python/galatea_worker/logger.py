@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Any
 
 from . import state
-from .enums import NamedEnum, demand
+from .enums import NamedEnum, as_text, demand
 from .wire import B_LOG, put_text
 
 VERBOSE, INFO, WARNING, ERROR = range(4)
@@ -16,7 +16,7 @@ _pack_line = Struct("<I").pack
 
 
 def _send(level: int, message: str, frame: Any) -> None:
-    demand("message", message, str)
+    message = as_text("message", message)
     state.side.send(_pack_head(B_LOG, level) + put_text(frame.f_code.co_filename)
                     + _pack_line(frame.f_lineno) + put_text(message))
 

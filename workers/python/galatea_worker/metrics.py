@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional
 
 from . import state
 from .control import Refused, ask, encode_untold
-from .enums import NamedEnum, demand
+from .enums import NamedEnum, as_text, demand
 from .errors import TritonModelException
 from .wire import B_METRIC
 
@@ -98,8 +98,8 @@ class MetricFamily:
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
         self._metrics: List[Metric] = []
         self._number: Optional[int] = None
-        demand("name of a MetricFamily", name, str)
-        demand("description of a MetricFamily", description, str)
+        name = as_text("name of a MetricFamily", name)
+        description = as_text("description of a MetricFamily", description)
         demand("kind of a MetricFamily", kind, MetricKind)
         self._kind = kind
         try:

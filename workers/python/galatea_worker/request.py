@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, List, Optional, Sequence, Set, Union
 
-from .enums import NamedEnum, demand, demand_number
+from .enums import NamedEnum, as_text, demand, demand_number
 from .errors import TritonModelException, WireError
 from .response import Parameters, parameters_to_json
 from .sender import InferenceResponseSender
@@ -89,8 +89,8 @@ class InferenceRequest:
                 or model_name is _MISSING:
             raise TypeError("InferenceRequest needs inputs, requested_output_names and "
                             "model_name")
-        demand("request_id", request_id, str)
-        demand("model_name", model_name, str)
+        request_id = as_text("request_id", request_id)
+        model_name = as_text("model_name", model_name)
         self._key = 0
         self._id = request_id
         self._correlation = _check_correlation(correlation_id)
@@ -101,7 +101,7 @@ class InferenceRequest:
         self._inputs = check_tensors(
             inputs, f"Input tensor for request with id '{request_id}' and model name "
             f"'{model_name}' should not be empty.")
-        self._wanted = frozenset(requested_output_names)
+        self._wanted = _check_names(requested_output_names)
         if "" in self._wanted:
             raise TritonModelException(
                 f"Requested output name for request with id '{request_id}' and model "
@@ -200,6 +200,13 @@ class InferenceRequest:
         """Calls the model without waiting; the answer is awaited."""
         from . import bls
         return bls.execute_async(self, decoupled)
+
+
+def _check_names(names: Any) -> frozenset:
+    """Names of outputs; raises TypeError for a single one."""
+    if isinstance(names, (str, bytes)):
+        demand("requested_output_names", names, list)
+    return frozenset(as_text("name of a requested output", name) for name in names)
 
 
 def _check_correlation(value: Any) -> Union[int, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Optional, Sequence, Union
 
-from .enums import NamedEnum, demand
+from .enums import NamedEnum, as_text, demand
 from .errors import TritonModelException
 from .tensor import Tensor, check_tensors
 
@@ -44,9 +44,8 @@ class TritonError:
     CANCELLED = ErrorCode.CANCELLED
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
-        demand("message of a TritonError", message, str)
         demand("code of a TritonError", code, ErrorCode)
-        self._message = message
+        self._message = as_text("message of a TritonError", message)
         self._code = code
 
     def message(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 from . import arrays
 from .arena import INPUTS, InputBlock
 from .arrays import BF16, BYTES
-from .enums import demand
+from .enums import as_text, demand
 from .errors import TritonModelException
 
 
@@ -34,7 +34,8 @@ class Tensor:
     def __init__(self, name: str, array: Any) -> None:
         if arrays.np is None:
             arrays.load()
-        if not isinstance(array, arrays.ndarray) or not isinstance(name, str):
+        if not isinstance(array, arrays.ndarray) \
+                or not isinstance(name, (str, bytes, bytearray)):
             raise TypeError(
                 "__init__(): incompatible constructor arguments. The following argument "
                 "types are supported:\n    1. c_python_backend_utils.Tensor(arg0: str, "
@@ -47,7 +48,7 @@ class Tensor:
             code = arrays.type_of(array)
         if not array.flags.c_contiguous:
             array = arrays.np.ascontiguousarray(array)
-        self._name = name
+        self._name = name if type(name) is str else as_text("name", name)
         self._dtype = code
         self._shape = array.shape
         self._array = array
