@@ -1,33 +1,103 @@
-"""docs/python.md: its model works, and its settings are known."""
+"""docs/python.md: its models work, and its settings are known."""
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
+import subprocess
+from typing import Any
+
+import pytest
 
 from conftest import ROOT, StartServer
 from python_backend import interpreter_flag
+from server import Program, Server
+
+pytestmark = pytest.mark.galatea_only
 
 PAGE = (ROOT / "docs" / "python.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+#: What the tests below use: a name for each block, its kind and some of its words.
+MARKS = {
+    "new": ("sh", "galatea new"),
+    "words": ("python", "Counts the words"),
+    "request": ("sh", "models/words/infer"),
+    "error": ("text", "model.py:1"),
+    "arrays": ("python", "keepdims"),
+    "stream": ("python", "yield from"),
+    "class": ("python", "values + 1"),
+    "configuration": ("text", "max_batch_size"),
+}
 
 
-def block(kind: str) -> str:
-    """The only block of a kind."""
-    (found,) = re.findall(rf"^```{kind}\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+def block(name: str) -> str:
+    """A block of the page."""
+    kind, words = MARKS[name]
+    (found,) = [text for one, text in BLOCKS if one == kind and words in text]
     return str(found)
 
 
-def test_the_model_works(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """The files of the page, in the places that it names."""
-    folder = tmp_path / "add_one"
-    (folder / "1").mkdir(parents=True)
-    (folder / "config.pbtxt").write_text(block("text"))
-    (folder / "1" / "model.py").write_text(block("python"))
+def write(repository: pathlib.Path, name: str, source: str, config: str | None = None) -> None:
+    """A model with a file of the page."""
+    version = repository / name / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").write_text(source)
+    if config is not None:
+        (repository / name / "config.pbtxt").write_text(config)
+
+
+def infer(server: Server, model: str, **inputs: tuple[str, list[int], list[Any]]) -> Any:
+    """Values of the outputs of a request."""
+    tensors = [
+        {"name": name, "datatype": datatype, "shape": shape, "data": data}
+        for name, (datatype, shape, data) in inputs.items()
+    ]
+    reply = server.infer(model, {"inputs": tensors})
+    assert reply.status == 200, reply.body
+    return {one["name"]: one["data"] for one in reply.json()["outputs"]}
+
+
+def test_the_first_steps(
+    program: Program, start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """The commands of the page, the file that it shows, and its request."""
+    new, serve = block("new").splitlines()
+    assert serve == "galatea --model-repository models"
+    galatea = program.command([])[0]
+    subprocess.run([galatea, *new.split()[1:]], cwd=tmp_path, check=True, timeout=60)
+    written = (tmp_path / "models" / "words" / "1" / "model.py").read_text()
+    assert block("words") in written
+    address, body = re.findall(r"8000(\S+) -d '(.*)'$", block("request"), re.DOTALL)[0]
+    with start_server(tmp_path / "models", interpreter_flag()) as server:
+        server.wait_until_ready()
+        reply = server.request("POST", address, body.encode())
+    assert reply.json()["outputs"][0]["data"] == [3]
+
+
+def test_the_models_work(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Each file of the page is a model."""
+    write(tmp_path, "add_one", block("class"), block("configuration"))
+    write(tmp_path, "arrays", block("arrays"))
+    write(tmp_path, "stream", block("stream"))
     with start_server(tmp_path, interpreter_flag()) as server:
         server.wait_until_ready()
-        tensor = {"name": "IN", "datatype": "FP32", "shape": [1, 2], "data": [1.5, -1]}
-        reply = server.infer("add_one", {"inputs": [tensor]})
-    assert reply.json()["outputs"][0]["data"] == [2.5, 0.0]
+        assert infer(server, "add_one", IN=("FP32", [1, 2], [1.5, -1])) == {"OUT": [2.5, 0.0]}
+        found = infer(server, "arrays", x=("FP32", [2, 4], [1, 2, 3, 4, -1, 0, 0, 0]))
+        assert found == {"label": ["high", "low"], "score": [2.5, -0.25]}
+        reply = server.request(
+            "POST", "/v2/models/stream/generate_stream", json.dumps({"text": "a b"}).encode()
+        )
+    assert re.findall(r'"output":"(\w)"', reply.body.decode()) == ["a", "b"]
+
+
+def test_the_error_names_the_line(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """The text of the page is the log's."""
+    write(tmp_path, "m", "def predict(text) -> int: ...\n")
+    with start_server(tmp_path, interpreter_flag()) as server:
+        server.wait_for_exit()
+        log = server.log()
+    assert block("error").strip() in log
 
 
 def test_the_settings_are_known(start_server: StartServer, tmp_path: pathlib.Path) -> None:
@@ -40,3 +110,8 @@ def test_the_settings_are_known(start_server: StartServer, tmp_path: pathlib.Pat
         server.wait_until_ready()
         log = server.log()
     assert re.findall(r"--backend-config=(\S+) changes nothing", log) == ["python,nonsense=1"]
+
+
+def test_every_block_is_used() -> None:
+    """Guards the tests above: a new block of the page needs one of them."""
+    assert sorted(map(block, MARKS)) == sorted(text for _, text in BLOCKS)

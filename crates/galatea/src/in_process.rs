@@ -67,9 +67,13 @@ fn parse(flags: &[String]) -> Result<Settings, Status> {
     let (vertex_ai, span_batches) = (VertexAiVariables::default(), SpanBatchVariables::default());
     match flags::parse(flags.iter().cloned(), &vertex_ai, &span_batches) {
         Ok(Request::Serve(settings)) => Ok(*settings),
-        Ok(Request::Check(..) | Request::ExportTraces(_) | Request::Help(_) | Request::Version) => {
-            Err(Status::invalid_argument("the options ask for no server"))
-        }
+        Ok(
+            Request::Check(..)
+            | Request::ExportTraces(_)
+            | Request::New(_)
+            | Request::Help(_)
+            | Request::Version,
+        ) => Err(Status::invalid_argument("the options ask for no server")),
         Err(error) => Err(Status::invalid_argument(error.to_string())),
     }
 }

@@ -35,6 +35,7 @@ mod listeners;
 mod load_report;
 mod make;
 mod memory;
+mod new_model;
 mod onnxruntime_library;
 mod op_libraries;
 mod python;
@@ -51,6 +52,7 @@ use environment::Environment;
 use flags::{Request, UsageError};
 use galatea_allocator::ServerAllocator;
 use galatea_backend_plugin::end_process;
+use new_model::NewModel;
 use startup::Failure;
 
 pub use c_log::console_log;
@@ -95,6 +97,7 @@ pub fn program() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Ok(Request::New(model)) => written(&model),
         Ok(Request::Help(form)) => {
             print_line(&mut io::stdout(), flags::help(form).trim_end());
             ExitCode::SUCCESS
@@ -122,6 +125,19 @@ fn check(settings: flags::Settings, format: check::ReportFormat) -> ExitCode {
     match check::run(settings, Environment::read(), format) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
+        Err(reason) => {
+            print_line(&mut io::stderr(), &format!("error: {reason}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn written(model: &NewModel) -> ExitCode {
+    match model.write() {
+        Ok(text) => {
+            print_line(&mut io::stdout(), &text);
+            ExitCode::SUCCESS
+        }
         Err(reason) => {
             print_line(&mut io::stderr(), &format!("error: {reason}"));
             ExitCode::FAILURE

@@ -13,6 +13,10 @@ FP16, FP32, FP64, BYTES, BF16 = range(10, 15)
 #: Bytes of one element by data type; 0 where elements differ in length.
 ITEM_BYTES: Tuple[int, ...] = (0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, 0, 2)
 
+#: Names in configurations, behind `TYPE_`.
+CONFIG_NAMES = ("", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16",
+                "INT32", "INT64", "FP16", "FP32", "FP64", "STRING", "BF16")
+
 _NUMPY_NAMES = ("", "bool_", "uint8", "uint16", "uint32", "uint64", "int8", "int16",
                 "int32", "int64", "float16", "float32", "float64", "object_")
 _U32 = Struct("<I")

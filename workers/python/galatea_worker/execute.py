@@ -148,10 +148,15 @@ def _check_response(request: InferenceRequest, response: Any) -> None:
         raise BackendError(str(error)) from None
 
 
+def failure_text(error: BaseException) -> str:
+    """What a client reads of an exception of its execution."""
+    return (f"Failed to process the request(s) for model '{state.instance_name}', "
+            f"message: {format_exception(error)}")
+
+
 def _failed(requests: List[InferenceRequest], error: BaseException) -> List[bytes]:
     """Result that fails all requests."""
-    text = (f"Failed to process the request(s) for model '{state.instance_name}', "
-            f"message: {format_exception(error)}")
+    text = failure_text(error)
     for request in requests:
         request._done = True
         if request._sender is not None:

@@ -67,10 +67,8 @@ def triton_string_to_numpy(triton_type_string: str) -> Any:
 def string_types() -> Any:
     """Types of numpy by the names that configurations use."""
     arrays.load()
-    names = ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32",
-             "INT64", "FP16", "FP32", "FP64", "STRING")
-    types = {"TYPE_" + name: arrays.DTYPES[code].type
-             for code, name in enumerate(names, 1)}
+    types = {"TYPE_" + arrays.CONFIG_NAMES[code]: arrays.DTYPES[code].type
+             for code in range(arrays.BOOL, arrays.BYTES + 1)}
     types["TYPE_BOOL"] = bool
     return types
 

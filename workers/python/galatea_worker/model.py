@@ -65,12 +65,20 @@ def _import(name: str, path: str) -> Any:
     return module
 
 
+def _model_class(module: Any) -> Any:
+    """The model's class; one is made for a file that only has a function."""
+    if hasattr(module, "TritonPythonModel") or not callable(getattr(module, "predict", None)):
+        return module.TritonPythonModel
+    from . import function
+    return function.model_class(module)
+
+
 def auto_complete(setup: Dict[str, Any]) -> Dict[str, Any]:
     """Runs `auto_complete_config`; gives the parts of the configuration it changed."""
     module = import_model(setup)
     before = setup["config"]
     config: Any = ModelConfig(json.dumps(before))
-    model_class = module.TritonPythonModel
+    model_class = _model_class(module)
     if hasattr(model_class, "auto_complete_config"):
         config = model_class.auto_complete_config(config)
     if not isinstance(config, ModelConfig):
@@ -86,7 +94,7 @@ def auto_complete(setup: Dict[str, Any]) -> Dict[str, Any]:
 def initialize(setup: Dict[str, Any]) -> Any:
     """Makes the model and calls its `initialize`."""
     module = import_model(setup)
-    model = module.TritonPythonModel()
+    model = _model_class(module)()
     if hasattr(model, "initialize"):
         model.initialize(dict(setup.get("args") or {}))
     return model

@@ -80,4 +80,6 @@ fn flags() -> impl Iterator<Item = &'static Flag> {
 #[cfg(test)]
 mod cloud_tests;
 #[cfg(test)]
+mod new_model_tests;
+#[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use super::value::{self, Refusal};
 use super::{Flag, HelpForm, Settings, flags, ports};
 use crate::check::ReportFormat;
 use crate::environment::{SpanBatchVariables, VertexAiVariables};
+use crate::new_model::{DEFAULT_DIRECTORY, NewModel};
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(crate) enum Request {
     Check(Box<Settings>, ReportFormat),
     /// Convert files of traces for viewers.
     ExportTraces(Vec<PathBuf>),
+    /// Write a model to begin with.
+    New(NewModel),
     /// Print what the flags mean.
     Help(HelpForm),
     /// Print the version.
@@ -52,6 +55,12 @@ const JSON: &str = "--json";
 /// The arguments that ask for a conversion of traces.
 const EXPORT_TRACES: [&str; 2] = ["trace", "export"];
 
+/// The arguments that ask for a model to begin with.
+const NEW_PYTHON: [&str; 2] = ["new", "python"];
+
+/// The option that says where the model is written.
+const DIRECTORY: &str = "--directory";
+
 /// Reads the arguments after the program's name.
 ///
 /// Options are checked in their order. An argument that is no option is reported after all
@@ -69,6 +78,9 @@ pub(crate) fn parse(
     }
     if arguments.next_if(|first| first == EXPORT_TRACES[0]).is_some() {
         return parse_export(arguments);
+    }
+    if arguments.next_if(|first| first == NEW_PYTHON[0]).is_some() {
+        return parse_new(arguments);
     }
     let mut surplus = Vec::new();
     let mut settings = Settings::under(variables);
@@ -102,6 +114,37 @@ fn parse_export(mut arguments: impl Iterator<Item = String>) -> Result<Request, 
         return Err(UsageError::Malformed(String::from(text)));
     }
     Ok(Request::ExportTraces(files))
+}
+
+/// The first argument is the backend, the other one that is no option the model's name.
+fn parse_new(mut arguments: impl Iterator<Item = String>) -> Result<Request, UsageError> {
+    let malformed = |text: &str| UsageError::Malformed(String::from(text));
+    let (mut names, mut directory) = (Vec::new(), String::from(DEFAULT_DIRECTORY));
+    while let Some(argument) = arguments.next() {
+        if argument == format!("--{HELP}") {
+            return Ok(Request::Help(HelpForm::named(None)));
+        } else if argument == DIRECTORY {
+            let missing = || malformed("'--directory' needs a directory");
+            directory = arguments.next().ok_or_else(missing)?;
+        } else if let Some(value) = argument.strip_prefix(DIRECTORY)
+            && let Some(value) = value.strip_prefix('=')
+        {
+            value.clone_into(&mut directory);
+        } else if argument.starts_with("--") {
+            let text = format!("'new' has no option '{argument}', only '{DIRECTORY}'");
+            return Err(UsageError::Malformed(text));
+        } else {
+            names.push(argument);
+        }
+    }
+    let [backend, name] = names.as_slice() else {
+        return Err(malformed("'new' needs 'python' and the name of one model"));
+    };
+    if backend != NEW_PYTHON[1] {
+        let text = format!("'new' writes models for 'python', not for '{backend}'");
+        return Err(UsageError::Malformed(text));
+    }
+    NewModel::new(name, &directory).map(Request::New).map_err(UsageError::Malformed)
 }
 
 /// The repositories are arguments; options are those of the server that would

@@ -42,7 +42,8 @@ pub(crate) fn help(form: HelpForm) -> String {
 fn usage() -> String {
     let mut text = String::from(
         "Usage: galatea [options]\n       galatea check [--json] [options] REPOSITORY...\n       \
-         galatea trace export FILE...\n  --help\n\
+         galatea trace export FILE...\n       galatea new python [--directory DIRECTORY] NAME\n\
+         \x20 --help\n\
          \x20       Print this text.\n  --version\n        Print the version.\n",
     );
     for group in &GROUPS {
@@ -89,10 +90,12 @@ fn markdown() -> String {
     let mut page = String::from(
         "# Flags\n\n\
          `galatea [options]` starts the server; `galatea check [--json] [options] REPOSITORY...` \
-         checks\nrepositories (see [checking.md](checking.md)). The program behaves the same under \
-         any name, such as\n`tritonserver`. All of Triton's flags are taken. A name may be \
-         shortened as long as it is unique, and\na value follows after `=` or as the next \
-         argument.\n\n\
+         checks\nrepositories (see [checking.md](checking.md)); `galatea trace export FILE...` converts \
+         traces (see\n[tracing.md](tracing.md)); `galatea new python [--directory DIRECTORY] \
+         NAME` writes a model to begin\nwith (see [python.md](python.md)). The program behaves \
+         the same under any name, such as\n`tritonserver`. All of Triton's flags are taken. A \
+         name may be shortened as long as it is unique, and\na value follows after `=` or as \
+         the next argument.\n\n\
          `galatea --help` prints this table, `galatea --help=markdown` this page, and \
          `galatea --help=man`\nthe page for `man`.\n",
     );
@@ -125,6 +128,8 @@ fn man() -> String {
     let mut page = String::from(
         ".TH GALATEA 1\n.SH NAME\ngalatea \\- model inference server\n.SH SYNOPSIS\n\
          .B galatea\n[options]\n.br\n.B galatea check\n[\\-\\-json] [options] REPOSITORY...\n\
+         .br\n.B galatea trace export\nFILE...\n.br\n.B galatea new python\n\
+         [\\-\\-directory DIRECTORY] NAME\n\
          .SH DESCRIPTION\nServes the models of model repositories over HTTP and gRPC, as Triton \
          Inference Server does.\n",
     );
