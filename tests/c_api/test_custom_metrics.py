@@ -44,6 +44,7 @@ def head(name: str, kind: str) -> list[str]:
     return [f"# HELP {name} What {name} is", f"# TYPE {name} {kind}"]
 
 
+# row: SAPI-10 MET-16
 def test_counters_grow_and_gauges_move(results: Results) -> None:
     level = 'c_level{place="here",side="left"} 8'
     assert results["numbers"] == [
@@ -74,6 +75,7 @@ def test_histograms_count_observations(results: Results) -> None:
     ]
 
 
+# row: SAPI-10
 def test_invalid_arguments_create_nothing(results: Results) -> None:
     """Unknown kinds, bounds of a gauge, missing, null or unset bounds, and wrong names."""
     texts = [

@@ -174,6 +174,7 @@ def normalized(lines: list[str]) -> list[str]:
     return text.replace("profiles (null)", "profiles -").split("\n")
 
 
+# row: PPAR-01 INST-11 BAPI-04 BAPI-07 BAPI-12
 def test_a_backend_sees_the_whole_request(results: dict[str, Any]) -> None:
     """Removed properties are absent, and the query function places the outputs."""
     full = results["full"]
@@ -181,11 +182,13 @@ def test_a_backend_sees_the_whole_request(results: dict[str, Any]) -> None:
     assert full["queries"] == [[42, "TOLD", 5, 2, 2]]
 
 
+# row: BAPI-07
 def test_a_backend_sees_a_minimal_request(results: dict[str, Any]) -> None:
     """All outputs are requested, and their placement is unknown."""
     assert normalized(results["bare"]["lines"]) == (LOADED.strip() + BARE.rstrip()).split("\n")
 
 
+# row: SAPI-06
 def test_a_request_returns_what_was_set(results: dict[str, Any]) -> None:
     """The getters are called before, between and after the setters."""
     full = results["full"]
@@ -202,6 +205,7 @@ def test_a_request_returns_what_was_set(results: dict[str, Any]) -> None:
     assert full["after"] == empty | texts | later
 
 
+# row: PPAR-02 BAPI-09 SAPI-08
 def test_a_response_returns_what_its_backend_set(results: dict[str, Any]) -> None:
     """The response has parameters of every kind, and one output."""
     response = {
@@ -216,6 +220,7 @@ def test_a_response_returns_what_its_backend_set(results: dict[str, Any]) -> Non
     }
 
 
+# row: BAPI-08 SAPI-03
 def test_an_input_may_have_buffer_attributes_and_host_policy_data(results: dict[str, Any]) -> None:
     """The general data has its attributes; the instance's policy has separate data."""
     assert results["described"] == [
@@ -227,6 +232,7 @@ def test_an_input_may_have_buffer_attributes_and_host_policy_data(results: dict[
     ]
 
 
+# row: SAPI-06
 def test_raw_input_needs_a_model_with_one_input(results: dict[str, Any]) -> None:
     """Its configuration determines name, type and shape."""
     assert results["raw"]["raw"] == ["input INPUT0 INT32 rank 2 last 2 bytes 8 buffers 1"]
@@ -237,6 +243,7 @@ def test_raw_input_needs_a_model_with_one_input(results: dict[str, Any]) -> None
     )
 
 
+# row: SAPI-07
 def test_allocator_functions_may_be_set_late(results: dict[str, Any]) -> None:
     """A request that already uses the allocator gets them; the outputs keep their place."""
     size = len("TOLD") + 1
@@ -247,6 +254,7 @@ def test_allocator_functions_may_be_set_late(results: dict[str, Any]) -> None:
     }
 
 
+# row: IMP-10 BAPI-11
 def test_a_state_follows_its_sequence(results: dict[str, Any]) -> None:
     """The state's buffer attributes are reported, too."""
     assert results["sequence"] == [
@@ -255,11 +263,13 @@ def test_a_state_follows_its_sequence(results: dict[str, Any]) -> None:
     ]
 
 
+# row: CAN-01
 def test_a_backend_notices_a_cancelled_request(results: dict[str, Any]) -> None:
     """The backend responds only after the cancellation."""
     assert results["cancelled"] == {"before": False, "after": True, "error": None}
 
 
+# row: CFG-25 BAPI-05
 def test_a_backend_may_complete_its_model(results: dict[str, Any]) -> None:
     """The backend set the batch size during the load."""
     assert results["models"] == {

@@ -62,6 +62,7 @@ def source_with_all_names() -> str:
         ("c++", ".cc", ["-std=c++17"]),
     ],
 )
+# row: BAPI-01
 def test_everything_compiles_and_links(
     compile: Callable[..., pathlib.Path],
     library: pathlib.Path,
@@ -114,6 +115,7 @@ int main(int argc, char** argv) {
 @pytest.mark.skipif(
     triton_library() is None, reason="needs Triton's packages in GALATEA_TRITON_PACKAGES"
 )
+# row: INST-02 SAPI-02
 def test_enumeration_values_match_triton(
     compile: Callable[..., pathlib.Path], library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -188,6 +190,7 @@ def declared() -> set[str]:
     return {name for path in HEADERS for name in functions(path.read_text(), "DECLSPEC")}
 
 
+# row: BAPI-01 SAPI-01 SAPI-11
 def test_the_library_exports_the_headers_functions_and_nothing_else(library: pathlib.Path) -> None:
     assert exported(library) == declared()
 

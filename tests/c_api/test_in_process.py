@@ -66,6 +66,7 @@ def example(compile: Callable[..., pathlib.Path], library: pathlib.Path) -> path
     return compile("cc", EXAMPLES / "in_process.c", *options)
 
 
+# row: BEK-06
 def test_the_c_program_gets_its_responses(
     example: pathlib.Path, repository: pathlib.Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_the_python_program_gets_its_responses(
     assert ended.stdout.splitlines() == ["triton", "[1, 2, 3]"]
 
 
+# row: SAPI-12
 def test_several_servers_in_one_process(library: pathlib.Path, repository: pathlib.Path) -> None:
     """Each has its models, and one keeps serving when another ends."""
     sys.path.insert(0, str(EXAMPLES))
@@ -118,6 +120,7 @@ def test_a_deleted_server_leaves_no_threads(
     assert ended.returncode == 0, ended.stderr
 
 
+# row: SAPI-08
 def test_labels_of_classes(library: pathlib.Path, repository: pathlib.Path) -> None:
     """The labels of the model's label file; null without a label."""
     sys.path.insert(0, str(EXAMPLES))
@@ -185,6 +188,7 @@ def test_the_agent_directory_is_an_option(
     server.close()
 
 
+# row: SAPI-05
 def test_a_program_polls_the_repository(library: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """The repository is only read when the program polls."""
     sys.path.insert(0, str(EXAMPLES))
@@ -219,6 +223,7 @@ def test_a_backend_library_is_hosted(
     assert ended.stdout.splitlines() == ["triton", "[1, 2, 3]"]
 
 
+# row: MET-16
 def test_custom_metrics_are_shown(library: pathlib.Path, repository: pathlib.Path) -> None:
     """A gauge of this program is among the server's metrics."""
     import ctypes

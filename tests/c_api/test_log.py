@@ -143,6 +143,7 @@ def program_lines(lines: list[str]) -> list[str]:
     return [line.split("] ")[1].strip('"') for line in lines if "file.c:7]" in line]
 
 
+# row: SAPI-03
 def test_settings_act_at_once_and_need_no_options(run: Run) -> None:
     errors, files = run(EARLY)
     assert program_lines(errors.splitlines()) == ["early", "late"]

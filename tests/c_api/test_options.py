@@ -76,6 +76,7 @@ def explicit(*more: Call) -> list[Call]:
     return [["SetModelControlMode", EXPLICIT], *more]
 
 
+# row: SAPI-04 SAPI-05
 def test_models_are_loaded_at_the_start(query_server: QueryServer) -> None:
     results = query_server(explicit(["SetStartupModel", "two"]), ["states"], ["ready"])
     assert results["queries"] == [[["one", ""], ["two", READY]], True]
@@ -96,6 +97,7 @@ def test_a_failed_load_fails_server_creation_by_default(query_server: QueryServe
     assert query_server([], repository="bad")["created"] == INTERNAL
 
 
+# row: CLI-03
 def test_a_server_has_the_given_name(query_server: QueryServer) -> None:
     assert query_server(explicit(["SetServerId", "seven"]), ["name"])["queries"] == ["seven"]
     assert query_server(explicit(), ["name"])["queries"] == ["triton"]
@@ -125,6 +127,7 @@ def test_metrics_are_configured(query_server: QueryServer) -> None:
     assert query_server([off], query)["queries"] == [False]
 
 
+# row: BEK-07
 def test_a_load_may_carry_files_and_a_configuration(query_server: QueryServer) -> None:
     config = {
         "backend": "identity",
@@ -157,6 +160,7 @@ def test_a_load_may_carry_files_and_a_configuration(query_server: QueryServer) -
     ]
 
 
+# row: SAPI-04
 def test_options_without_effect_are_accepted(query_server: QueryServer) -> None:
     """The options are about memory, threads, devices and intervals."""
     options = [
@@ -178,6 +182,7 @@ def test_options_without_effect_are_accepted(query_server: QueryServer) -> None:
     assert results == {"set": [None] * len(options), "created": None, "queries": [True]}
 
 
+# row: SAPI-04
 def test_invalid_options_are_refused_at_once(query_server: QueryServer) -> None:
     results = query_server(
         explicit(
@@ -247,6 +252,7 @@ def test_metrics_that_are_off_have_no_text(query_server: QueryServer) -> None:
     assert (results["created"], results["queries"]) == (None, [False])
 
 
+# row: PREP-07
 def test_unknown_load_parameters_fail_the_load(query_server: QueryServer) -> None:
     """They are not read behind a configuration."""
     own = {"config": json.dumps({"backend": "identity", "max_batch_size": 8})}

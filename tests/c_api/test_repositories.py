@@ -161,6 +161,7 @@ def not_polled(name: str) -> str:
     return f"Internal: {NOT_POLLED % name}"
 
 
+# row: MR-18
 def test_models_of_a_registered_repository_can_be_loaded(play: Play) -> None:
     check(
         play,
@@ -267,6 +268,7 @@ def test_models_of_an_unregistered_repository_keep_serving(play: Play) -> None:
     )
 
 
+# row: MR-18
 def test_wrong_registrations_are_refused(play: Play) -> None:
     known = "Already exists: model repository '%s' has already been registered"
     conflict = "failed to register '%s', there is a conflicting mapping for 'n0'"
@@ -305,6 +307,7 @@ def test_other_control_modes_are_refused(play: Play, mode: int) -> None:
     )
 
 
+# row: SAPI-05
 def test_a_stopped_server_refuses_calls(play: Play) -> None:
     """It still returns its metadata and repositories, and polls have no effect."""
     exiting, not_ready = "Unavailable: Server exiting", "Unavailable: Server not ready"

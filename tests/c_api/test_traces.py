@@ -125,6 +125,7 @@ def summaries(traces: Traces) -> list[tuple[str, object, list[str]]]:
     return [(one["model"], one["parent"], one["activities"]) for one in traces]
 
 
+# row: SAPI-09
 def test_levels(ours: dict[str, Traces]) -> None:
     times = START + COMPUTE + END
     for level, expected in {
@@ -140,6 +141,7 @@ def test_levels(ours: dict[str, Traces]) -> None:
         assert (trace["model"], trace["version"], trace["request"]) == ("plain", 1, "outer")
 
 
+# row: SAPI-09
 def test_timestamps_increase(ours: dict[str, Traces]) -> None:
     in_time = [one["in_time"] for traces in ours.values() for one in traces]
     assert in_time and all(in_time)

@@ -221,6 +221,7 @@ def test_models_load_and_unload(client: object) -> None:
     assert {one["name"] for one in names} == {"identity", "other"}
 
 
+# row: DEC-03
 def test_streams(running: Running) -> None:
     responses: list[tuple[object, object]] = []
     running.grpc.start_stream(lambda result, error: responses.append((result, error)))

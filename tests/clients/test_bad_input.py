@@ -174,6 +174,7 @@ INVALID_REQUESTS: dict[str, tuple[Any, int, str]] = {
 
 
 @pytest.mark.parametrize("name", INVALID_REQUESTS)
+# row: HTTP-03 HTTP-10 PPAR-03
 def test_invalid_requests(server: Server, name: str) -> None:
     """The response has the status, an error object and a message that names the error."""
     request, status, text = INVALID_REQUESTS[name]
@@ -191,6 +192,7 @@ def test_duplicate_outputs(server: Server) -> None:
     assert "OUTPUT0" in reply.error()
 
 
+# row: HTTP-22 HTTP-28
 def test_messages_name_the_request(server: Server) -> None:
     """Errors of admission carry the client's id."""
     reply = server.infer("simple", {"inputs": []})
@@ -290,6 +292,7 @@ def test_number_syntax_beyond_json(server: Server, model: str, datatype: str, te
         (True, NOT_SIGNED),
     ],
 )
+# row: HTTP-13
 def test_numbers_outside_of_their_datatype(server: Server, number: Any, expected: Any) -> None:
     """Numbers of up to 64 bits are truncated; larger ones are refused."""
     tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "INT32", "data": [number]}
@@ -300,6 +303,7 @@ def test_numbers_outside_of_their_datatype(server: Server, number: Any, expected
 @pytest.mark.parametrize("opening, closing", [(b"[", b"]"), (b'{"a":', b"}")])
 @pytest.mark.parametrize("is_closed", [True, False])
 @pytest.mark.parametrize("depth", [101, 100_000])
+# row: HTTP-12
 def test_deep_nesting(
     server: Server, opening: bytes, closing: bytes, is_closed: bool, depth: int
 ) -> None:
@@ -389,6 +393,7 @@ def test_binary_sizes_that_do_not_fit(server: Server, sizes: Any, length: int) -
         "1000000",
     ],
 )
+# row: HTTP-15
 def test_invalid_header_lengths(server: Server, value: str) -> None:
     """The length of the JSON part has to be a number within the body."""
     reply = server.infer("simple", good_request(), headers={HEADER_LENGTH: value})
@@ -397,6 +402,7 @@ def test_invalid_header_lengths(server: Server, value: str) -> None:
 
 
 @pytest.mark.parametrize("offset", [-5, -1, 1, 5])
+# row: HTTP-15
 def test_header_lengths_that_do_not_match_the_body(server: Server, offset: int) -> None:
     """JSON and tensors may not overlap or leave a gap."""
     text = binary_request((64, 64))
@@ -422,6 +428,7 @@ def test_bad_strings(server: Server, model: str, raw: bytes) -> None:
 
 
 @pytest.mark.galatea_only
+# row: HTTP-21
 def test_body_over_the_limit(server: Server) -> None:
     """64 MiB is the default; the message names the flag."""
     tensor = b'{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"BYTES","data":["'
@@ -431,6 +438,7 @@ def test_body_over_the_limit(server: Server) -> None:
 
 
 @pytest.mark.galatea_only
+# row: HTTP-21
 def test_raw_body_over_the_limit(server: Server) -> None:
     """The limit applies to tensors, too."""
     body = bytes(64 * MEBIBYTE + 4)
@@ -600,6 +608,7 @@ def test_unusual_class_counts(
 @pytest.mark.parametrize(
     "model", [galatea_only("identity_bytes"), "identity_fp16", "identity_bf16"]
 )
+# row: CLS-05
 def test_datatypes_without_classification(server: Server, model: str) -> None:
     """Strings and half floats can't be classified."""
     datatype, size = {"bytes": ("BYTES", 5), "fp16": ("FP16", 2), "bf16": ("BF16", 2)}[

@@ -79,6 +79,7 @@ def batch_counts(statistics: dict[str, Any]) -> dict[int, int]:
     }
 
 
+# row: DYN-02
 def test_requests_that_wait_share_batches(server: Server) -> None:
     """Requests gather in the queue while the only instance is busy."""
     before = server.statistics("onnx_slow")
@@ -99,6 +100,7 @@ def test_requests_that_wait_share_batches(server: Server) -> None:
     assert sum(grown.values()) == executions
 
 
+# row: BEK-01 DYN-03
 def test_each_client_gets_its_own_rows(server: Server) -> None:
     """Each client gets the response to its own request."""
     requests = [vectors((2, 3), number) for number in range(REQUEST_COUNT)]
@@ -107,6 +109,7 @@ def test_each_client_gets_its_own_rows(server: Server) -> None:
         assert result.as_numpy("OUTPUT0").tolist() == [[number] * 5]
 
 
+# row: DYN-15
 def test_only_equal_shapes_share_a_batch(server: Server) -> None:
     """Both variable inputs have to agree."""
     shapes = [(1, 2), (2, 1), (2, 2)]
@@ -121,6 +124,7 @@ def test_only_equal_shapes_share_a_batch(server: Server) -> None:
     assert growth(after, before, "execution_count") >= len(shapes)
 
 
+# row: CFG-05 DYN-03
 def test_requests_that_are_batches_themselves(server: Server) -> None:
     """A batch of the server is made of whole requests and stays within the limit."""
     requests = []
@@ -136,6 +140,7 @@ def test_requests_that_are_batches_themselves(server: Server) -> None:
 
 
 @pytest.mark.parametrize("model", ["identity_int32", "onnx_identity_int32"])
+# row: DYN-01
 def test_without_a_batcher_nothing_is_merged(server: Server, model: str) -> None:
     """A model without dynamic_batching executes each request alone."""
     before = server.statistics(model)

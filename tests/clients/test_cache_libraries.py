@@ -264,6 +264,7 @@ def full(rows: int, columns: int) -> Tensors:
         for name in TRANSPORTS
     ],
 )
+# row: XAPI-01
 def test_hits_equal_the_responses_of_the_model(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path, transport: str
 ) -> None:
@@ -346,6 +347,7 @@ def test_many_clients_at_a_time(
 
 
 @pytest.mark.galatea_only
+# row: CACHE-07
 def test_the_cache_gets_its_settings(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
@@ -526,6 +528,7 @@ def test_an_existing_key_is_not_a_failure(
 
 
 @pytest.mark.galatea_only
+# row: CACHE-07
 def test_a_server_without_its_cache_does_not_start(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -578,6 +581,7 @@ def test_the_version_of_the_interface_is_checked_by_the_cache(
 
 
 @pytest.mark.galatea_only
+# row: CLI-18
 def test_two_caches_are_refused(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
@@ -607,6 +611,7 @@ def test_a_library_wins_over_the_built_in_cache(
 
 @pytest.mark.galatea_only
 @pytest.mark.skipif(not PACKAGES, reason="needs Triton's packages in GALATEA_TRITON_PACKAGES")
+# row: XAPI-01
 def test_tritons_local_cache(start_server: StartServer, models: pathlib.Path) -> None:
     """Unmodified: hits, evictions, and its gauges among our metrics."""
     directory = pathlib.Path(PACKAGES or "") / "pytriton" / "tritonserver" / "caches"

@@ -145,6 +145,7 @@ def test_missing_versions_cause_a_warning(program: Program, tmp_path: pathlib.Pa
     assert model["warnings"] == ["version_policy: version 7 has no directory"]
 
 
+# row: RL-03
 def test_resources_of_the_rate_limiter(program: Program, tmp_path: pathlib.Path) -> None:
     """The check finds unobtainable resources and conflicting definitions."""
 
@@ -223,6 +224,7 @@ def test_check_reports_a_damaged_model_file(program: Program, tmp_path: pathlib.
     assert error["file"].endswith("model/1")
 
 
+# row: CLI-06
 def test_several_repositories_and_flags(program: Program, tmp_path: pathlib.Path) -> None:
     """A model may be in only one repository; flags work as for the server."""
     for name in ("one", "two"):

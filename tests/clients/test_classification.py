@@ -91,6 +91,7 @@ def classes(row: numpy.ndarray, count: int, labels: list[str] | None = None) -> 
 # Over each protocol.
 
 
+# row: CLS-01 CLS-03
 def test_each_item_of_a_batch_has_its_classes(transport: Transport) -> None:
     """The largest first, as strings."""
     output = transport.infer("labelled", {"INPUT0": VALUES}, outputs={"OUTPUT0": 3})["OUTPUT0"]
@@ -101,6 +102,7 @@ def test_each_item_of_a_batch_has_its_classes(transport: Transport) -> None:
     ]
 
 
+# row: CLS-03
 def test_there_are_no_more_classes_than_elements(transport: Transport) -> None:
     """Any larger count returns all elements."""
     output = transport.infer("plain", {"INPUT0": VALUES}, outputs={"OUTPUT0": 99})["OUTPUT0"]
@@ -128,6 +130,7 @@ def test_the_asyncio_clients(server: Server) -> None:
     assert asyncio.run(infer(tritonclient.grpc.aio, server.grpc_url)) == expected
 
 
+# row: CLS-04
 def test_an_ensemble_passes_on_the_labels_of_its_step(
     transport: Transport,
 ) -> None:
@@ -184,6 +187,7 @@ def test_the_cache_keeps_outputs_and_not_their_classes(server: Server) -> None:
 
 
 @pytest.mark.galatea_only
+# row: CLS-05
 def test_too_large_an_output(transport: Transport) -> None:
     """A million elements are enough, as in later releases of Triton."""
     values = numpy.zeros((1, ELEMENTS_MAX + 1), numpy.float32)
@@ -205,6 +209,7 @@ def failure(start_server: StartServer, repository: pathlib.Path) -> str:
         return server.log()
 
 
+# row: CFG-13
 def test_a_missing_label_file(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Fails the load and is named."""
     write(tmp_path, "m", CONFIG)
@@ -222,6 +227,7 @@ def test_a_missing_label_file(start_server: StartServer, tmp_path: pathlib.Path)
         ("1", "can't open '1': not a regular file"),
     ],
 )
+# row: MR-21
 def test_a_label_file_outside_the_model_is_not_read(
     start_server: StartServer, tmp_path: pathlib.Path, name: str, reason: str
 ) -> None:

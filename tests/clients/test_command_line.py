@@ -32,6 +32,7 @@ def test_help(program: Program) -> None:
 
 
 @pytest.mark.galatea_only
+# row: DEP-08
 def test_the_program_may_have_tritons_name(program: Program, tmp_path: pathlib.Path) -> None:
     """A link with the name of Triton's program does what the program does."""
     link = tmp_path / "tritonserver"
@@ -89,6 +90,7 @@ def is_ready(port: int) -> bool:
         ("positional", ""),
     ],
 )
+# row: CLI-07
 def test_bad_flags(program: Program, tmp_path: pathlib.Path, flag: str, reason: str) -> None:
     """The exit code is 1, and the error follows the usage, which names all flags."""
     done = run(program, f"--model-repository={tmp_path}", flag)
@@ -103,6 +105,7 @@ def test_bad_flags(program: Program, tmp_path: pathlib.Path, flag: str, reason: 
         assert done.stderr.endswith(message)
 
 
+# row: CLI-01
 def test_unknown_flags_print_the_usage(program: Program, tmp_path: pathlib.Path) -> None:
     """The usage helps after a typing error."""
     done = run(program, f"--model-repository={tmp_path}", "--modell-repository=x")
@@ -113,6 +116,7 @@ def test_unknown_flags_print_the_usage(program: Program, tmp_path: pathlib.Path)
 
 
 @pytest.mark.galatea_only
+# row: CLI-02
 def test_a_repository_is_required(program: Program) -> None:
     """The message names the flag."""
     done = run(program)
@@ -130,6 +134,7 @@ def test_a_missing_repository(program: Program, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["equals", "space"])
+# row: CLI-01 CLI-03
 def test_both_forms_of_values(start_server: StartServer, tmp_path: pathlib.Path, form: str) -> None:
     """--name=value and --name value."""
     flags = ["--id=blue"] if form == "equals" else ["--id", "blue"]
@@ -139,6 +144,7 @@ def test_both_forms_of_values(start_server: StartServer, tmp_path: pathlib.Path,
 
 
 @pytest.mark.parametrize("word", ["false", "FALSE", "off", "0"])
+# row: CLI-27
 def test_endpoints_can_be_left_out(
     start_server: StartServer, tmp_path: pathlib.Path, word: str
 ) -> None:
@@ -173,6 +179,7 @@ def test_a_port_in_use(start_server: StartServer, tmp_path: pathlib.Path) -> Non
         (["--strict-model-config=true", "--disable-auto-complete-config"], False),
     ],
 )
+# row: CLI-06
 def test_the_deprecated_flag_for_complete_configurations(
     start_server: StartServer, tmp_path: pathlib.Path, flags: list[str], is_overridden: bool
 ) -> None:
@@ -191,6 +198,7 @@ def test_the_deprecated_flag_for_complete_configurations(
     assert warnings == [deprecated, overriding][: 2 if is_overridden else 1]
 
 
+# row: LOGF-01
 def test_raw_log_messages(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """TRITON_SERVER_ESCAPE_LOG_MESSAGES=0 leaves out the quotes."""
     raw = {"TRITON_SERVER_ESCAPE_LOG_MESSAGES": "0"}
@@ -201,6 +209,7 @@ def test_raw_log_messages(start_server: StartServer, tmp_path: pathlib.Path) -> 
         assert line.endswith(f"] Started HTTPService at 127.0.0.1:{server.http_port}")
 
 
+# row: CLI-15
 def test_equal_ports_are_refused(program: Program, tmp_path: pathlib.Path) -> None:
     """Two endpoints on one port are found before anything starts."""
     done = run(program, f"--model-repository={tmp_path}", "--http-port=7999", "--grpc-port=7999")
@@ -209,6 +218,7 @@ def test_equal_ports_are_refused(program: Program, tmp_path: pathlib.Path) -> No
     assert message in done.stdout + done.stderr
 
 
+# row: CLI-26
 def test_the_start_is_announced(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Scripts wait for these lines."""
     with start_server(tmp_path) as server:
@@ -221,6 +231,7 @@ def test_the_start_is_announced(start_server: StartServer, tmp_path: pathlib.Pat
         wait_until(lambda: all(line in server.log() for line in expected), 60, "all are announced")
 
 
+# row: CLI-16 LOGF-03
 def test_log_file(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """The whole log goes to the file."""
     repository = tmp_path / "models"
@@ -297,6 +308,7 @@ def test_unknown_cache_settings_are_ignored(
 
 
 @pytest.mark.galatea_only
+# row: CLI-12
 def test_smaller_input_limit(start_server: StartServer, models: pathlib.Path) -> None:
     """--http-max-input-size is obeyed."""
     with start_server(models, "--http-max-input-size=1000") as server:

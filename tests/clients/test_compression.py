@@ -69,6 +69,7 @@ def test_headers(server: Server, coding: str) -> None:
 
 
 @pytest.mark.galatea_only
+# row: HTTP-19
 def test_limit(start_server: StartServer, models: pathlib.Path) -> None:
     """`--http-max-input-size` bounds what is inflated, to the byte."""
     request = b'{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[1]}]}'

@@ -19,6 +19,7 @@ def slow_request(rounds: int) -> bytes:
     return json.dumps({"inputs": [tensor]}).encode()
 
 
+# row: HTTP-27
 def test_a_connection_serves_many_requests(server: Server) -> None:
     """HTTP/1.1 connections stay open, errors included."""
     with Connection(server) as connection:
@@ -38,6 +39,7 @@ def test_connection_close_is_obeyed(server: Server) -> None:
 
 
 @pytest.mark.galatea_only
+# row: HTTP-27
 def test_pipelined_responses_are_in_order(server: Server) -> None:
     """A slow request doesn't change the order of responses."""
     with Connection(server) as connection:
@@ -85,6 +87,7 @@ def test_expect_continue(server: Server) -> None:
         assert (connection.read_response() or (0, b""))[0] == 200
 
 
+# row: HTTP-27
 def test_a_busy_model_does_not_block_other_connections(server: Server) -> None:
     """Other connections get responses while a model executes."""
     rounds = BUSY_ROUNDS
@@ -128,6 +131,7 @@ def test_clients_may_disconnect_within_a_request(server: Server, cut: int) -> No
     assert server.is_live()
 
 
+# row: HTTP-26 DYN-18 MET-04
 def test_clients_may_disconnect_before_the_response(server: Server) -> None:
     """Abandoned requests leave the queue; the model serves the next client."""
     for _ in range(10):

@@ -198,6 +198,7 @@ def executed(server: Server) -> dict[int, int]:
     return {one["batch_size"]: one["compute_infer"]["count"] for one in counted}
 
 
+# row: CFG-16 CBS-05 BE-07
 def test_a_batch_has_a_volume(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
@@ -225,6 +226,7 @@ def test_a_request_over_the_volume_executes_alone(
         assert executed(server) == {1: 2, 4: 1, 5: 1}
 
 
+# row: CBS-04
 def test_other_batch_limits_still_apply(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
@@ -267,6 +269,7 @@ def named_absolutely(model: pathlib.Path, backends: pathlib.Path) -> tuple[pathl
 
 @pytest.mark.galatea_only  # Triton's backends are elsewhere.
 @pytest.mark.parametrize("place", [in_version, in_model, in_backend, named, named_absolutely])
+# row: CBS-03 CBS-05
 def test_where_strategies_are_found(
     start_server: StartServer,
     tmp_path: pathlib.Path,
@@ -288,6 +291,7 @@ def test_where_strategies_are_found(
 
 
 @pytest.mark.galatea_only  # It calls the strategy at other times, with other texts.
+# row: CBS-02 XAPI-05
 def test_the_order_of_strategy_calls(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
@@ -354,6 +358,7 @@ def test_batches_form_without_a_failing_strategy(
     ],
 )
 @pytest.mark.galatea_only  # Triton takes paths from its working directory.
+# row: CBS-01
 def test_invalid_strategies_are_refused(
     start_server: StartServer,
     tmp_path: pathlib.Path,
@@ -375,6 +380,7 @@ def test_invalid_strategies_are_refused(
 @pytest.mark.parametrize(
     ("library", "settings"), [("empty", "dynamic_batching { }"), ("single", "")]
 )
+# row: CBS-01
 def test_strategies_without_effect(
     start_server: StartServer,
     tmp_path: pathlib.Path,

@@ -94,6 +94,7 @@ def stub(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("datatype", VALUES)
+# row: CFG-06
 def test_binary_over_http(
     http_client: tritonclient.http.InferenceServerClient, backend: str, datatype: str
 ) -> None:
@@ -108,6 +109,7 @@ def test_binary_over_http(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("datatype", JSON_DATATYPES)
+# row: HTTP-13
 def test_json_over_http(server: Server, backend: str, datatype: str) -> None:
     """JSON both ways, every value exact."""
     data = json_values(VALUES[datatype])
@@ -125,6 +127,7 @@ def test_json_over_http(server: Server, backend: str, datatype: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("datatype", [*VALUES, "BF16"])
+# row: GRPC-08
 def test_raw_over_grpc(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, backend: str, datatype: str
 ) -> None:
@@ -141,6 +144,7 @@ def test_raw_over_grpc(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("datatype", TYPED_CONTENTS)
+# row: GRPC-07
 def test_typed_contents_over_grpc(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, backend: str, datatype: str
 ) -> None:
@@ -174,6 +178,7 @@ def test_bf16_binary_over_http(server: Server, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+# row: HTTP-13
 def test_half_floats_are_refused_in_json_requests(
     server: Server, backend: str, datatype: str
 ) -> None:
@@ -204,6 +209,7 @@ def test_half_floats_are_refused_in_json_responses(server: Server, datatype: str
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+# row: GRPC-07
 def test_half_floats_have_no_typed_contents(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, datatype: str
 ) -> None:
@@ -235,6 +241,7 @@ def test_special_floats_survive_the_binary_form(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("datatype", ["FP32", "INT64", "BYTES"])
+# row: HTTP-18
 def test_tensors_without_elements(
     server: Server,
     http_client: tritonclient.http.InferenceServerClient,
@@ -261,6 +268,7 @@ def test_tensors_without_elements(
     assert list(response.raw_output_contents) == [b""]
 
 
+# row: CFG-07
 def test_scalar_output_gets_the_shape_of_its_dims(server: Server) -> None:
     """The file's output is [batch]; the configuration says [batch, 1]."""
     reply = server.infer("onnx_scalar", json_input("FP32", [[1, 2, 3], [4, 5, 6]], [2, 3]))
@@ -329,6 +337,7 @@ def test_long_strings_and_many(server: Server) -> None:
     assert reply.json()["outputs"][0]["data"] == values
 
 
+# row: HTTP-14
 def test_strings_need_not_be_text(http_client: tritonclient.http.InferenceServerClient) -> None:
     """BYTES are bytes in the binary form."""
     values = numpy.array([[bytes(range(256)), b"\xff\xfe"]], object)
@@ -338,6 +347,7 @@ def test_strings_need_not_be_text(http_client: tritonclient.http.InferenceServer
     assert result.as_numpy("OUTPUT0").tolist() == values.tolist()
 
 
+# row: HTTP-14
 def test_json_escapes(server: Server) -> None:
     """Escapes and NUL characters in JSON strings are part of the string."""
     data = rb'["\u0000a\ud83d\ude00","\n\t\/"]'

@@ -77,6 +77,7 @@ def repeat(values: list[int], delays: list[int], wait: int) -> dict[str, numpy.n
 
 @pytest.mark.parametrize("values", [[], [7], [4, -2, 0, 1]])
 @pytest.mark.parametrize(("delay", "wait"), [(0, 0), (5, 0), (0, 40)])
+# row: CFG-19 DEC-06
 def test_repeat(server: Server, values: list[int], delay: int, wait: int) -> None:
     """Each element has a response with its index, before or after the request's release."""
     responses = stream_all(server, "repeat_int32", repeat(values, [delay] * len(values), wait))
@@ -85,6 +86,7 @@ def test_repeat(server: Server, values: list[int], delay: int, wait: int) -> Non
     assert all(response["IDX"].dtype == numpy.uint32 for response in responses)
 
 
+# row: DEC-01
 def test_responses_of_several_requests_interleave(server: Server) -> None:
     """One instance executes both; the later one overtakes."""
     stream = GrpcStream(server)
@@ -107,6 +109,7 @@ def test_shapes_that_do_not_fit_are_refused(server: Server) -> None:
     ("model", "shape"), [("square_int32", [1]), ("square_int32_batched", [1, 1])]
 )
 @pytest.mark.parametrize("number", [-3, 0, 1, 50])
+# row: DEC-06
 def test_square(server: Server, model: str, shape: list[int], number: int) -> None:
     """The number is the count and the value of the responses."""
     responses = stream_all(server, model, {"IN": numpy.full(shape, number, numpy.int32)})

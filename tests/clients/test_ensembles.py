@@ -53,18 +53,21 @@ def infer(server: Server, model: str, tensors: dict[str, numpy.ndarray], **optio
 # Results.
 
 
+# row: ENS-01 ENS-04
 def test_a_chain(transport: Transport) -> None:
     """Three times twice."""
     outputs = transport.infer("eightfold", {"IN": NUMBERS})
     assert outputs["OUT"].tolist() == (8 * NUMBERS).tolist()
 
 
+# row: ENS-05 ENS-06
 def test_steps_that_join(transport: Transport) -> None:
     """Two models get the same tensor, a third both results."""
     outputs = transport.infer("fan", {"IN": NUMBERS})
     assert outputs["SUM"].tolist() == (NUMBERS * NUMBERS + 2 * NUMBERS).tolist()
 
 
+# row: ENS-16
 def test_ensembles_of_ensembles(transport: Transport) -> None:
     """One tensor is both an output and the input of another step."""
     total = NUMBERS * NUMBERS + 2 * NUMBERS
@@ -86,6 +89,7 @@ def test_models_without_batches_in_an_ensemble(transport: Transport) -> None:
     assert outputs["OUT"].tolist() == (8 * NUMBERS).tolist()
 
 
+# row: ENS-17
 def test_unrequested_outputs(server: Server, transport: Transport) -> None:
     """Their steps don't run."""
     before = [server.statistics(model)["inference_count"] for model in CONVOLUTIONS]
@@ -108,6 +112,7 @@ def test_outputs_that_other_steps_consume(server: Server, transport: Transport) 
     assert outputs["SQUARED"].tolist() == (4 * NUMBERS * NUMBERS).tolist()
 
 
+# row: CFG-12 ENS-08
 def test_optional_inputs(transport: Transport) -> None:
     """An omitted input isn't passed on; the step has a default."""
     outputs = transport.infer("with_optional", {"IN": NUMBERS})
@@ -117,6 +122,7 @@ def test_optional_inputs(transport: Transport) -> None:
     assert outputs["REST"].tolist() == NUMBERS.tolist()
 
 
+# row: SEQ-27 ENS-09
 def test_a_stateful_model_in_each_of_two_steps(transport: Transport) -> None:
     """Both get the sequence's ID and flags, and keep separate states."""
     sums, sum_of_sums = 0, 0
@@ -179,6 +185,7 @@ def test_pipelines(server: Server, transport: Transport, pipeline: str, size: An
 
 @pytest.mark.galatea_only  # There, only the dynamic batcher can be held back.
 @pytest.mark.parametrize("pipeline", list(PIPELINES))
+# row: ENS-03 ENS-05
 def test_independent_steps_run_at_once(
     start_server: StartServer, tmp_path: pathlib.Path, pipeline: str
 ) -> None:
@@ -211,6 +218,7 @@ def test_independent_steps_run_at_once(
             assert list(calls.wait(pending)) == PIPELINES[pipeline][1]
 
 
+# row: ENS-18 ENS-19
 def test_steps_of_many_requests_share_batches(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -230,6 +238,7 @@ def test_steps_of_many_requests_share_batches(
         assert counts["execution_count"] <= 9
 
 
+# row: ENS-21
 def test_an_image_is_decoded_classified_and_segmented(
     server: Server, transport: Transport
 ) -> None:
@@ -251,6 +260,7 @@ def test_an_image_is_decoded_classified_and_segmented(
 
 
 @pytest.mark.galatea_only
+# row: ENS-12
 def test_each_response_of_a_step_becomes_one_of_the_ensemble(stream: GrpcStream) -> None:
     """Responses have the order in which the next step, which has one instance, gets them."""
     stream.send("doubled_tokens", {"COUNT": numpy.array([[50]], numpy.int32)})
@@ -293,6 +303,7 @@ def produced_and_consumed(server: Server) -> tuple[int, int]:
 
 
 @pytest.mark.galatea_only
+# row: ENS-13
 def test_a_fast_step_pauses_for_a_slow_one(server: Server, stream: GrpcStream) -> None:
     """A model that would produce a million tokens never gets far ahead of the next step."""
     made_before, taken_before = produced_and_consumed(server)
@@ -363,6 +374,7 @@ def test_memory_after_a_fast_step_stays_flat(
 # Failures.
 
 
+# row: ENS-10
 def test_an_error_names_the_ensemble(server: Server) -> None:
     """Before the text of the step, with the code that the step answered with."""
     tensor = {"name": "IN", "shape": [2, 1], "datatype": "INT32", "data": [1, 2]}
@@ -415,6 +427,7 @@ def rounds(number: int) -> dict[str, numpy.ndarray]:
     return {"ROUNDS": numpy.array([[number]], numpy.int64)}
 
 
+# row: ENS-19
 def test_a_full_queue_fails_the_request_at_once(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -457,6 +470,7 @@ ONE = {"IN": numpy.array([[1]], numpy.int32)}
 
 
 @pytest.mark.galatea_only  # In Triton the running step continues, and then the request.
+# row: ENS-20
 def test_cancellation_of_an_ensemble_request(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -526,6 +540,7 @@ def test_requests_under_way_are_finished_when_models_go(
             assert calls.wait(calls.send("pair", ONE))["OUT"].item() == 1
 
 
+# row: ENS-14
 def test_responses_from_the_cache(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -549,6 +564,7 @@ def test_responses_from_the_cache(
 # Statistics.
 
 
+# row: ENS-15 MET-17
 def test_statistics_add_up_the_steps(server: Server) -> None:
     """Compute durations are sums of the steps'; the queue duration is the ensemble's own."""
     models = ["double", "square", "sum", "fan"]
@@ -572,6 +588,7 @@ def test_statistics_add_up_the_steps(server: Server) -> None:
     assert 3 in batches
 
 
+# row: ENS-02
 def test_metadata(server: Server) -> None:
     """An ensemble is a model like any other."""
     document = server.get("/v2/models/fan").json()
@@ -656,6 +673,7 @@ def invalid_ensembles() -> dict[str, tuple[Example, str]]:
     }
 
 
+# row: MR-13 MR-15 ENS-07
 def test_errors_of_wrong_ensembles(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:

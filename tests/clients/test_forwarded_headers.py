@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import pathlib
 
+import numpy
 import pytest
+import tritonclient.grpc
 
 from conftest import StartServer
 from events import EventModel
@@ -47,6 +49,7 @@ def forwarded(server: Server, model: EventModel, lines: list[bytes]) -> list[str
     return model.events("parameter")[before:]
 
 
+# row: HTTP-25
 def test_values_are_forwarded_as_they_were_sent(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -80,6 +83,7 @@ def test_values_are_forwarded_as_they_were_sent(
         (".*iority|Triton_.*", ["Priority=3", "Triton_x=4"]),
     ],
 )
+# row: HTTP-25
 def test_patterns_see_names_as_they_were_sent(
     start_server: StartServer, tmp_path: pathlib.Path, pattern: str, expected: list[str]
 ) -> None:
@@ -88,3 +92,18 @@ def test_patterns_see_names_as_they_were_sent(
     lines = [b"MY_Header: 1", b"my_header: 2", b"Priority: 3", b"Triton_x: 4"]
     with start_server(tmp_path, f"--http-header-forward-pattern={pattern}") as server:
         assert forwarded(server.wait_until_ready(), model, lines) == expected
+
+
+# row: PPAR-04
+def test_metadata_of_grpc_is_forwarded(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """The names of metadata are in lower case; what does not match stays behind."""
+    model = EventModel(tmp_path, "m", source=SOURCE)
+    with start_server(tmp_path, "--grpc-header-forward-pattern=my_.*") as server:
+        server.wait_until_ready()
+        tensor = tritonclient.grpc.InferInput("INPUT0", [1], "INT32")
+        tensor.set_data_from_numpy(numpy.array([5], numpy.int32))
+        with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+            client.infer("m", [tensor], headers={"my_name": "abc", "other": "x"})
+        assert model.events("parameter") == ["my_name=abc"]

@@ -81,6 +81,7 @@ def report(folder: pathlib.Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", MODES)
+# row: DEP-04
 def test_modes(
     generator: pathlib.Path, talking: Server, tmp_path: pathlib.Path, mode: str
 ) -> None:

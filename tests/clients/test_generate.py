@@ -71,6 +71,7 @@ def repeat(values: list[int], delays: list[int] | None = None) -> dict[str, Any]
     return {"IN": values, "DELAY": delays or [0] * len(values), "WAIT": 0}
 
 
+# row: GEN-01 GEN-03
 def test_text_in_text_out(server: Server) -> None:
     """A scalar fills the dimensions, and a single element comes back as one."""
     reply = generate(server, "text", {"INPUT0": "h\u00e9llo", "id": "42", "temperature": 0.5})
@@ -83,6 +84,7 @@ def test_text_in_text_out(server: Server) -> None:
 
 
 @pytest.mark.parametrize("values", [[], [7], [4, -2, 0, 1]])
+# row: GEN-05
 def test_every_response_is_an_event(server: Server, values: list[int]) -> None:
     """In the order in which the model sends them."""
     number = values[0] if values else 0
@@ -98,6 +100,7 @@ def test_every_response_is_an_event(server: Server, values: list[int]) -> None:
     assert documents == expected
 
 
+# row: GEN-04
 def test_one_response_of_a_decoupled_model(server: Server) -> None:
     """Without events, exactly one."""
     assert generate(server, "repeat_int32", repeat([5])).json()["OUT"] == 5
@@ -125,6 +128,7 @@ def test_the_example_with_the_tensors_of_a_language_model(server: Server) -> Non
         assert refused.error() == "max_tokens must be from 0 to 65536"
 
 
+# row: HTTP-23 DEC-03
 def test_the_ways_to_a_decoupled_model(server: Server) -> None:
     """Streams of both protocols get all responses; calls for one response name the reason."""
     transactions = "doesn't support models with decoupled transaction policy"
@@ -152,6 +156,7 @@ def test_the_ways_to_a_decoupled_model(server: Server) -> None:
     assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
 
 
+# row: GEN-06
 def test_errors(server: Server) -> None:
     """Before an execution with their status; of an execution as an event."""
     for stream in [False, True]:
@@ -204,6 +209,7 @@ def test_events_arrive_one_by_one(server: Server) -> None:
     connection.close()
 
 
+# row: GEN-08 CAN-02
 def test_clients_that_leave(server: Server) -> None:
     """Before and after the first event; the server ends at once, although the models would not."""
     for delays in [[0, NEVER], [NEVER, NEVER]]:
@@ -220,6 +226,7 @@ def test_clients_that_leave(server: Server) -> None:
     assert generate(server, "repeat_int32", repeat([5])).json()["OUT"] == 5
 
 
+# row: DEC-05
 def test_a_slow_reader_bounds_the_memory(server: Server) -> None:
     """The model pauses: a million events are not held for a client that reads nothing."""
     with Connection(server) as client:

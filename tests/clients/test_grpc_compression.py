@@ -52,6 +52,7 @@ def level_server(
 
 
 @pytest.mark.parametrize("coding", CODINGS)
+# row: GRPC-18
 def test_unary_calls(level_server: Server, coding: str) -> None:
     """Requests and responses, also asynchronous."""
     with tritonclient.grpc.InferenceServerClient(level_server.grpc_url) as client:
@@ -116,6 +117,7 @@ def test_calls_that_are_no_inference(level_server: Server) -> None:
 
 
 @pytest.mark.parametrize("level", ["none", "high"])
+# row: GRPC-18
 def test_compression_saves_bytes(
     start_server: StartServer, tmp_path: pathlib.Path, level: str
 ) -> None:

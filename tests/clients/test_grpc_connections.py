@@ -61,6 +61,7 @@ def acknowledged(connection: Http2Connection, pings: int) -> None:
         connection.read_until(lambda one: one.kind == PING and one.flags == ACK)
 
 
+# row: GRPC-19
 def test_too_many_pings_end_the_connection(strict_server: Server) -> None:
     """The first ping and two strikes are tolerated, the fourth ping is not."""
     with Http2Connection(strict_server) as connection:
@@ -124,6 +125,7 @@ def test_an_interval_may_be_allowed(start_server: StartServer, repository: pathl
             assert idle.read_until(is_goaway).reason == ENHANCE_YOUR_CALM
 
 
+# row: GRPC-19
 def test_a_silent_client_is_pinged_and_closed(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
@@ -159,6 +161,7 @@ def test_answers_keep_a_connection(start_server: StartServer, repository: pathli
 
 
 @pytest.mark.parametrize("grace", [(), (f"--grpc-max-connection-age-grace={SOON}",)])
+# row: GRPC-19
 def test_an_old_connection_ends(
     start_server: StartServer, repository: pathlib.Path, grace: tuple[str, ...]
 ) -> None:

@@ -68,6 +68,7 @@ def test_chosen_outputs(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> None
     assert numbers(stub.ModelInfer(request)) == {"OUTPUT1": DIFFERENCE}
 
 
+# row: GRPC-05
 def test_explicit_version(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> None:
     """The version is a string."""
     request = simple_request()
@@ -84,6 +85,7 @@ def test_compressed_requests(server: Server) -> None:
             assert numbers(stub.ModelInfer(simple_request()))["OUTPUT0"] == SUM
 
 
+# row: GRPC-16
 def test_messages_of_many_megabytes(server: Server) -> None:
     """Limits are two gigabytes, far from gRPC's usual four megabytes."""
     values = numpy.arange(5_000_000, dtype=numpy.float32)
@@ -220,6 +222,7 @@ BAD_REQUESTS = {
 
 
 @pytest.mark.parametrize("name", BAD_REQUESTS)
+# row: GRPC-03 GRPC-06
 def test_bad_requests(
     server: Server, stub: service_pb2_grpc.GRPCInferenceServiceStub, name: str
 ) -> None:
@@ -255,6 +258,7 @@ def test_bad_strings(
 
 
 @pytest.mark.parametrize("field", ["fp32_contents", "int64_contents", "bytes_contents"])
+# row: GRPC-07
 def test_contents_of_another_type(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, field: str
 ) -> None:
@@ -300,6 +304,7 @@ def test_malformed_messages(server: Server, message: bytes) -> None:
     assert server.is_live()
 
 
+# row: GRPC-15
 def test_cancelled_calls_leave_a_working_server(
     server: Server, stub: service_pb2_grpc.GRPCInferenceServiceStub
 ) -> None:

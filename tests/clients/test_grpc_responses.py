@@ -65,6 +65,7 @@ def inputs(count: int) -> list[tritonclient.grpc.InferInput]:
 
 
 @pytest.mark.parametrize("count", [0, 4])
+# row: DEC-04
 def test_a_unary_call_expects_one_response(single_server: Server, count: int) -> None:
     """Other numbers are an error, over HTTP as well."""
     text = f"expected a single response, got {count}"
@@ -82,6 +83,7 @@ def test_a_unary_call_expects_one_response(single_server: Server, count: int) ->
 @pytest.mark.parametrize(
     "count", [1, 4, pytest.param(0, marks=pytest.mark.galatea_only)], ids=["one", "four", "none"]
 )
+# row: DEC-04
 def test_a_stream_gets_the_first_response(single_server: Server, count: int) -> None:
     """Others are dropped. Triton 2.51 ends if there is none."""
     done: queue.Queue = queue.Queue()
@@ -104,6 +106,7 @@ def test_a_stream_gets_the_first_response(single_server: Server, count: int) -> 
     assert done.empty()
 
 
+# row: GRPC-21 DEC-05
 def test_a_pool_bounds_responses_that_wait(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:

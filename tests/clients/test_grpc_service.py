@@ -35,12 +35,14 @@ def whole(
         yield server.wait_until_ready()
 
 
+# row: GRPC-01 GRPC-25
 def test_the_service_has_these_calls() -> None:
     """The published protocol has no call more."""
     assert sorted(method.name for method in SERVICE.methods) == sorted(CALLS)
 
 
 @pytest.mark.parametrize("name", CALLS)
+# row: GRPC-01
 def test_every_call_is_answered(whole: Server, name: str) -> None:
     """An empty message gets a response or a refusal of its content, never of the call."""
     request = message_factory.GetMessageClass(SERVICE.methods_by_name[name].input_type)()

@@ -118,6 +118,7 @@ class Requests:
 Stub = service_pb2_grpc.GRPCInferenceServiceStub
 
 
+# row: GRPC-12
 def test_responses_keep_the_order_of_requests(stub: Stub) -> None:
     """A quick model waits for a slow one before it."""
     requests = [tokens(20, "slow", "tokens_together"), simple("a"), simple("b")]
@@ -126,6 +127,7 @@ def test_responses_keep_the_order_of_requests(stub: Stub) -> None:
     assert [shown(response) for response in responses] == expected
 
 
+# row: GRPC-12
 def test_decoupled_responses_do_not_wait(stub: Stub) -> None:
     """They overtake responses that wait for their predecessors, and delay none."""
     requests = Requests([tokens(ENDLESS, "slow", "tokens_together"), tokens(3, "quick")])
@@ -141,6 +143,7 @@ def test_decoupled_responses_do_not_wait(stub: Stub) -> None:
     requests.end()
 
 
+# row: GRPC-13 DEC-02
 def test_final_responses_are_marked(stub: Stub) -> None:
     """With a token, or without one if the client wants to know."""
     assert [shown(r) for r in stub.ModelStreamInfer(iter([tokens(2)]))] == [
@@ -156,6 +159,7 @@ def test_final_responses_are_marked(stub: Stub) -> None:
     assert [shown(r)[2] for r in responses] == [False, True]
 
 
+# row: GRPC-11
 def test_an_ended_stream_waits_for_its_responses(stub: Stub) -> None:
     """The client closes its sending half at once."""
     requests = [tokens(25, "a"), tokens(20, "b", "tokens_together"), tokens(15, "c")]
@@ -165,11 +169,13 @@ def test_an_ended_stream_waits_for_its_responses(stub: Stub) -> None:
     assert call.code() == grpc.StatusCode.OK
 
 
+# row: GRPC-11
 def test_an_empty_stream_ends_with_ok(stub: Stub) -> None:
     """No request, no response."""
     assert list(stub.ModelStreamInfer(iter([]))) == []
 
 
+# row: GRPC-14
 def test_failures_are_messages(stub: Stub) -> None:
     """They name their request, keep the order, and the stream continues."""
     bad_version, bad_input = simple("version"), simple("input")
@@ -203,6 +209,7 @@ def test_failures_are_messages(stub: Stub) -> None:
     }
 
 
+# row: GRPC-14
 def test_failures_as_status(stub: Stub) -> None:
     """The client requested that the first failure of a model ends the stream."""
     requests = Requests([simple("absent", "absent"), simple("good")])
@@ -230,6 +237,7 @@ def test_parameters_of_a_wrong_type(stub: Stub, name: str) -> None:
     assert shown(good) == ("good", "outputs", True)
 
 
+# row: GRPC-10 CFG-19
 def test_single_calls_to_decoupled_models(stub: Stub) -> None:
     """One call has one response."""
     with pytest.raises(grpc.RpcError) as caught:
@@ -252,6 +260,7 @@ def is_idle(server: Server, model: str) -> bool:
 
 @pytest.mark.parametrize("model", ["tokens", "tokens_together"])
 @pytest.mark.parametrize("how", ["cancelled", "disconnected"])
+# row: GRPC-15 CAN-02
 def test_a_broken_stream_cancels_its_requests(streaming: Server, model: str, how: str) -> None:
     """Endless requests end with their stream."""
     # Requests of earlier tests are counted when they end.
@@ -414,6 +423,7 @@ def test_the_asynchronous_library_cancels(streaming: Server) -> None:
 
 
 @pytest.mark.parametrize("is_idle", [True, False])
+# row: GRPC-17
 def test_a_stopping_server_ends_streams(
     start_server: StartServer, tmp_path: pathlib.Path, is_idle: bool
 ) -> None:

@@ -363,6 +363,7 @@ def test_warmup_ends_with_an_unload(
 # Finding 8: slow calls on one connection.
 
 
+# row: GRPC-22
 def test_slow_loads_leave_threads_for_others(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -391,6 +392,7 @@ def test_slow_loads_leave_threads_for_others(
 # Finding 9: names of models.
 
 
+# row: PREP-10
 def test_names_have_one_grammar(explicit: Server, repository: pathlib.Path) -> None:
     """Loads with files took any name, of up to 4 MiB, and metrics grew with it."""
     for name in (" blank", "back\\slash"):

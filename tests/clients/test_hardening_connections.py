@@ -248,6 +248,7 @@ def test_malformed_chunks_are_refused(server: Server, chunks: str) -> None:
         assert connection.is_closed_by_server()
 
 
+# row: HTTP-21
 def test_every_chunk_with_content_counts(server: Server) -> None:
     """Also those of 512 bytes, and none more than Triton takes."""
     chunk = b"200\r\n" + b" " * 512 + b"\r\n"
@@ -375,6 +376,7 @@ def miss_deadline(server: Server, is_executing: Any) -> None:
 @pytest.mark.parametrize(
     "leave", [leave_http, leave_grpc, cancel_grpc, leave_stream, miss_deadline]
 )
+# row: HTTP-26
 def test_an_execution_ends_when_its_client_has_left(
     start_server: StartServer, tmp_path: pathlib.Path, leave: Any
 ) -> None:

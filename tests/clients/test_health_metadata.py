@@ -46,6 +46,7 @@ SIMPLE_METADATA = {
 
 
 @pytest.mark.parametrize("kind", ["live", "ready"])
+# row: HTTP-04 DEP-01 DEP-02
 def test_health_is_200_with_an_empty_body(server: Server, kind: str) -> None:
     """Orchestrators read only the status."""
     reply = server.get(f"/v2/health/{kind}")
@@ -76,6 +77,7 @@ def test_unknown_models_are_not_ready_for_clients(
     assert grpc_client.is_model_ready(name, version) is False
 
 
+# row: GRPC-02
 def test_grpc_health_service(server: Server) -> None:
     """The standard health service also works, for any service name."""
     import grpc
@@ -86,6 +88,7 @@ def test_grpc_health_service(server: Server) -> None:
         assert check(b"\x0a\x03any") == b"\x08\x01"
 
 
+# row: HTTP-08
 def test_server_metadata(server: Server) -> None:
     """Name, version and the extensions in their fixed order."""
     reply = server.get("/v2")
@@ -99,6 +102,7 @@ def test_server_metadata(server: Server) -> None:
     assert document["extensions"] == EXTENSIONS
 
 
+# row: GRPC-04
 def test_server_metadata_over_grpc_is_the_same(
     server: Server, grpc_client: tritonclient.grpc.InferenceServerClient
 ) -> None:
@@ -108,6 +112,7 @@ def test_server_metadata_over_grpc_is_the_same(
 
 
 @pytest.mark.parametrize("path", ["", "/versions/1"])
+# row: HTTP-09
 def test_model_metadata(server: Server, path: str) -> None:
     """Shapes carry the batch dimension as -1."""
     reply = server.get(f"/v2/models/simple{path}")
@@ -117,6 +122,7 @@ def test_model_metadata(server: Server, path: str) -> None:
     assert document == {**SIMPLE_METADATA, "platform": document["platform"]}
 
 
+# row: GRPC-04
 def test_model_metadata_over_grpc(
     server: Server, grpc_client: tritonclient.grpc.InferenceServerClient
 ) -> None:
@@ -133,6 +139,7 @@ def test_model_metadata_over_grpc(
     "model, shape",
     [("onnx_no_batch", [2, 3]), ("identity_matrix", [-1, -1]), ("identity_fp32", [-1, -1])],
 )
+# row: HTTP-09
 def test_metadata_without_and_with_batches(server: Server, model: str, shape: list[int]) -> None:
     """Only a model with batches gets a dimension that its configuration lacks."""
     (tensor,) = server.get(f"/v2/models/{model}").json()["inputs"]
@@ -146,6 +153,7 @@ def test_scalar_output_is_described_by_its_dims(server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/versions/1"])
+# row: HTTP-06
 def test_model_readiness(server: Server, path: str) -> None:
     """A ready model answers 200 without a body."""
     reply = server.get(f"/v2/models/simple{path}/ready")
@@ -153,6 +161,7 @@ def test_model_readiness(server: Server, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["absent", "simple/versions/7"])
+# row: HTTP-06
 def test_unknown_models_are_not_ready(server: Server, path: str) -> None:
     """A model that is not ready gives 400, whether or not it exists."""
     reply = server.get(f"/v2/models/{path}/ready")
@@ -160,6 +169,7 @@ def test_unknown_models_are_not_ready(server: Server, path: str) -> None:
     assert reply.headers["Content-Type"] == "text/plain"
 
 
+# row: PCFG-01 CFG-26
 def test_config_prints_every_default(server: Server) -> None:
     """Clients read scheduling and instances from here."""
     reply = server.get("/v2/models/simple/config")
@@ -184,6 +194,7 @@ def test_config_prints_every_default(server: Server) -> None:
     assert config["parameters"] == {}
 
 
+# row: CFG-25 ONNX-02
 def test_config_is_completed_from_the_model(server: Server) -> None:
     """A model without config.pbtxt gets inputs, outputs, batches and a batcher."""
     config = server.get("/v2/models/autocomplete/config").json()
@@ -196,6 +207,7 @@ def test_config_is_completed_from_the_model(server: Server) -> None:
     assert "dynamic_batching" in config
 
 
+# row: PCFG-02
 def test_config_over_grpc(
     server: Server, grpc_client: tritonclient.grpc.InferenceServerClient
 ) -> None:
@@ -218,6 +230,7 @@ def test_config_over_grpc(
         "/generate_stream",
     ],
 )
+# row: HTTP-24
 def test_unknown_model_is_404(server: Server, operation: str) -> None:
     """The text starts as clients know it."""
     is_post = operation in ("/infer", "/generate", "/generate_stream")
@@ -229,6 +242,7 @@ def test_unknown_model_is_404(server: Server, operation: str) -> None:
 
 
 @pytest.mark.parametrize("operation", ["", "/config", "/infer"])
+# row: HTTP-24
 def test_unknown_version_is_404(server: Server, operation: str) -> None:
     """An unknown version of a known model is not found either."""
     is_post = operation == "/infer"
@@ -286,6 +300,7 @@ def test_the_reason_phrase_of_405(server: Server) -> None:
 
 @pytest.mark.parametrize("call", ["get_model_metadata", "get_model_config"])
 @pytest.mark.parametrize("name, version", [("absent", ""), ("simple", "7")])
+# row: GRPC-03
 def test_unknown_model_over_grpc_is_not_found(
     grpc_client: tritonclient.grpc.InferenceServerClient, call: str, name: str, version: str
 ) -> None:
@@ -296,6 +311,7 @@ def test_unknown_model_over_grpc_is_not_found(
 
 
 @pytest.mark.parametrize("version", ["x", "-1", "9223372036854775808"])
+# row: GRPC-05
 def test_bad_version_over_grpc_is_an_invalid_argument(server: Server, version: str) -> None:
     """Only what begins with a positive integer names a version."""
     import grpc
@@ -310,6 +326,7 @@ def test_bad_version_over_grpc_is_an_invalid_argument(server: Server, version: s
 @pytest.mark.parametrize(
     "path", ["/v2/models/simple/versions/0", "/v2/models/simple/versions/0/config"]
 )
+# row: HTTP-07
 def test_version_zero_is_refused(server: Server, path: str) -> None:
     """Zero is not a version."""
     reply = server.get(path)
@@ -340,6 +357,7 @@ def test_version_zero_is_refused(server: Server, path: str) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
+# row: HTTP-01
 def test_other_paths_are_not_found(server: Server, method: str, path: str) -> None:
     """Each route matches as a whole."""
     reply = server.request(method, path, b"" if method == "POST" else None)
@@ -372,12 +390,14 @@ def test_other_paths_are_not_found(server: Server, method: str, path: str) -> No
         ("DELETE", "/v2/models/simple"),
     ],
 )
+# row: HTTP-02
 def test_wrong_method_is_405(server: Server, method: str, path: str) -> None:
     """A known path refuses other methods."""
     body = b"" if method in ("POST", "PUT") else None
     assert server.request(method, path, body).status == 405
 
 
+# row: PREP-01
 def test_repository_index(server: Server) -> None:
     """Every model of the repository is listed with its state."""
     reply = server.request("POST", "/v2/repository/index", b"")

@@ -62,6 +62,7 @@ SUM = [number + 1 for number in ROW]
 DIFFERENCE = [number - 1 for number in ROW]
 
 
+# row: HTTP-10 HTTP-11
 def test_response_fields_and_order(server: Server) -> None:
     """The keys of a response, in their order; every output when none is named."""
     reply = server.infer("simple", simple_request(id="42"))
@@ -79,12 +80,14 @@ def test_response_fields_and_order(server: Server) -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"id": ""}])
+# row: HTTP-11
 def test_no_id_without_an_id(server: Server, fields: dict[str, Any]) -> None:
     """An empty id counts as no id."""
     assert "id" not in server.infer("simple", simple_request(**fields)).json()
 
 
 @pytest.mark.parametrize("identifier", ["x" * 1000, "grüße ☃", 'quote " and \\ and \n'])
+# row: HTTP-28
 def test_id_is_echoed_unchanged(server: Server, identifier: str) -> None:
     """The id is the client's."""
     assert server.infer("simple", simple_request(id=identifier)).json()["id"] == identifier
@@ -97,6 +100,7 @@ def test_explicit_version(server: Server) -> None:
     assert outputs(reply) == {"OUTPUT0": SUM, "OUTPUT1": DIFFERENCE}
 
 
+# row: HTTP-29
 def test_outputs_in_the_order_of_the_request(server: Server) -> None:
     """Only requested outputs are returned."""
     reply = server.infer("simple", simple_request(outputs=[{"name": "OUTPUT1"}]))
@@ -112,6 +116,7 @@ def test_outputs_in_the_order_of_the_request(server: Server) -> None:
     ],
     ids=["nested", "flat", "nested deeper than the shape"],
 )
+# row: HTTP-12
 def test_nesting_of_data_is_free(server: Server, rows: list[Any]) -> None:
     """Row-major order matters and nesting doesn't; the response is flat."""
     document = simple_request()
@@ -122,6 +127,7 @@ def test_nesting_of_data_is_free(server: Server, rows: list[Any]) -> None:
     assert outputs(reply)["OUTPUT0"] == [2 * number for number in ROW + ONES]
 
 
+# row: HTTP-15
 def test_binary_request_and_response(server: Server) -> None:
     """Both directions in binary form."""
     document, binary = binary_request(parameters={"binary_data_output": True})
@@ -150,6 +156,7 @@ def test_one_binary_and_one_json_input(server: Server) -> None:
 
 @pytest.mark.parametrize("default", [None, False, True])
 @pytest.mark.parametrize("own", [None, False, True])
+# row: HTTP-16
 def test_a_listed_output_decides_for_itself(
     server: Server, default: bool | None, own: bool | None
 ) -> None:
@@ -165,6 +172,7 @@ def test_a_listed_output_decides_for_itself(
     assert outputs(reply) == {"OUTPUT0": SUM}
 
 
+# row: HTTP-16
 def test_binary_and_json_outputs_together(server: Server) -> None:
     """One binary output makes the whole body binary, with JSON in front."""
     listed = [{"name": "OUTPUT0"}, {"name": "OUTPUT1", "parameters": {"binary_data": True}}]
@@ -173,6 +181,7 @@ def test_binary_and_json_outputs_together(server: Server) -> None:
     assert outputs(reply) == {"OUTPUT0": SUM, "OUTPUT1": DIFFERENCE}
 
 
+# row: HTTP-17
 def test_raw_request(server: Server) -> None:
     """A length of zero: the body is the tensor, the variable dimension follows from it."""
     values = numpy.array([1.5, -2.0, 3.25], numpy.float32)
@@ -204,6 +213,7 @@ def test_raw_request_to_a_fixed_shape(server: Server) -> None:
         ("identity_bytes", "must have input shape [1]"),
     ],
 )
+# row: HTTP-17
 def test_incomplete_raw_request(server: Server, model: str, why: str) -> None:
     """Raw requests need one input, at most one variable dimension, and at most one string."""
     reply = server.infer(model, b"\x00" * 64, headers={HEADER_LENGTH: "0"})
@@ -219,6 +229,7 @@ def test_incomplete_raw_request(server: Server, model: str, why: str) -> None:
         ("identity", bytes),
     ],
 )
+# row: HTTP-19
 def test_compressed_requests(server: Server, coding: str, compress: Any) -> None:
     """The length of the JSON part is counted after decompression."""
     document, binary = binary_request()
@@ -228,6 +239,7 @@ def test_compressed_requests(server: Server, coding: str, compress: Any) -> None
     assert outputs(reply) == {"OUTPUT0": SUM, "OUTPUT1": DIFFERENCE}
 
 
+# row: HTTP-19
 def test_unknown_compression_is_501(server: Server) -> None:
     """The response names the supported encodings."""
     reply = server.infer("simple", simple_request(), headers={"Content-Encoding": "br"})
@@ -247,6 +259,7 @@ def test_unknown_compression_is_501(server: Server) -> None:
         ("", None),
     ],
 )
+# row: HTTP-20
 def test_compressed_responses(server: Server, accepted: str, used: str | None) -> None:
     """The supported encoding of the highest weight wins; unknown ones are ignored."""
     inflate = {"gzip": gzip.decompress, "deflate": zlib.decompress, None: bytes}[used]
@@ -257,6 +270,7 @@ def test_compressed_responses(server: Server, accepted: str, used: str | None) -
     assert names == ["OUTPUT0", "OUTPUT1"]
 
 
+# row: CLS-02
 def test_classification(server: Server) -> None:
     """The largest elements as value:index, largest first."""
     listed = [{"name": "OUTPUT0", "parameters": {"classification": 2}}]

@@ -64,6 +64,7 @@ def output(server: Server, model: str, name: str) -> list[float]:
         return client.infer(model, [tensor]).as_numpy("OUTPUT0").tolist()
 
 
+# row: BE-01
 def test_the_built_in_backend_is_the_default(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -83,6 +84,7 @@ def test_the_built_in_backend_is_the_default(
         assert "not the built-in one" not in server.log()
 
 
+# row: CLI-23
 def test_an_installed_library_is_used(
     start_server: StartServer, library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -145,6 +147,7 @@ def triton(tmp_path: pathlib.Path) -> str:
 
 
 @needs_triton
+# row: BE-01
 def test_tritons_own_library(
     start_server: StartServer, triton: str, tmp_path: pathlib.Path
 ) -> None:

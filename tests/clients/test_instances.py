@@ -61,6 +61,7 @@ def pool() -> Iterator[concurrent.futures.ThreadPoolExecutor]:
         yield threads
 
 
+# row: INST-03 INST-04 INST-05 INST-07 BEK-03
 def test_instances_and_models_run_at_the_same_time(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
@@ -97,6 +98,7 @@ def test_instances_and_models_run_at_the_same_time(
         assert server.statistics("three")["inference_count"] == 4
 
 
+# row: INST-08 BAPI-06
 def test_passive_instances_get_no_requests(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
@@ -140,6 +142,7 @@ def threads_named(server: Server, name: str) -> list[pathlib.Path]:
     return found
 
 
+# row: CLI-21 INST-09
 def test_a_host_policy_binds_threads(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """It binds the instance's thread, but no other model's."""
     core = min(os.sched_getaffinity(0))
@@ -181,6 +184,7 @@ def test_a_wrong_host_policy_fails_its_models(
 @pytest.mark.skipif(
     not pathlib.Path("/sys/devices/system/node/node0").exists(), reason="needs NUMA nodes"
 )
+# row: CLI-21
 def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """It binds memory to a node, and threads to the node's processors."""
     write(tmp_path, "near", "instance_group [ { host_policy: 'here' } ]")
@@ -209,6 +213,7 @@ def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib
         ("instance_group [ { kind: KIND_CPU gpus: [ 0 ] } ]", "specifies one or more GPUs"),
     ],
 )
+# row: CFG-14
 def test_invalid_instance_groups(
     start_server: StartServer, tmp_path: pathlib.Path, groups: str, reason: str
 ) -> None:
@@ -233,6 +238,7 @@ def test_requests_to_passive_instances_are_refused(
         assert "every instance of model 'model' is passive" in reply.error()
 
 
+# row: CFG-29
 def test_secondary_devices_are_shown_and_change_nothing(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:

@@ -66,6 +66,7 @@ def tokens(stream: GrpcStream, requests: dict[str, int]) -> dict[str, list[int]]
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("number", [0, 1, 7, 300])
+# row: ITER-01 ITER-05
 def test_one_response(transport: Transport, strategy: str, state: str, number: int) -> None:
     """Without decoupling the client gets one response with all tokens, and no sequence."""
     outputs = transport.infer(f"tokens_{strategy}_single_{state}", count(number))
@@ -73,6 +74,7 @@ def test_one_response(transport: Transport, strategy: str, state: str, number: i
 
 
 @pytest.mark.parametrize("state", STATES)
+# row: ITER-05
 def test_a_response_for_each_iteration(stream: GrpcStream, strategy: str, state: str) -> None:
     """A decoupled model sends a response in each execution."""
     stream.send(f"tokens_{strategy}_decoupled_{state}", count(50), request_id="a")
@@ -100,6 +102,7 @@ def test_many_requests_at_once(stream: GrpcStream, strategy: str, state: str) ->
     assert tokens(stream, requests) == expected
 
 
+# row: ITER-07
 def test_states_are_shown(stream: GrpcStream, strategy: str) -> None:
     """The implicit state of an iteration, listed as an output."""
     stream.send(f"tokens_{strategy}_decoupled_state", count(5))
@@ -107,6 +110,7 @@ def test_states_are_shown(stream: GrpcStream, strategy: str) -> None:
     assert steps == [[1], [2], [3], [4], [5]]
 
 
+# row: ITER-03
 def test_sequence_parameters_mean_nothing(stream: GrpcStream, strategy: str) -> None:
     """Each request is a sequence of its own, regardless of its parameters."""
     model = f"tokens_{strategy}_decoupled_state"
@@ -116,6 +120,7 @@ def test_sequence_parameters_mean_nothing(stream: GrpcStream, strategy: str) -> 
     assert tokens(stream, {"a": 20, "b": 20}) == expected
 
 
+# row: ITER-04
 def test_continuous_batching(
     start_server: StartServer, tmp_path: pathlib.Path, strategy: str
 ) -> None:
@@ -152,6 +157,7 @@ def test_continuous_batching(
         )
 
 
+# row: ITER-04
 def test_new_requests_join(server: Server, strategy: str) -> None:
     """A short request completes while an endless one continues."""
     model = f"slow_{strategy}"
@@ -166,6 +172,7 @@ def test_new_requests_join(server: Server, strategy: str) -> None:
     short.close()
 
 
+# row: ITER-06
 def test_cancelled_between_iterations(server: Server, strategy: str) -> None:
     """Other requests get the slots of cancelled ones."""
     model = f"slow_{strategy}"

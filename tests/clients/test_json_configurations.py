@@ -99,6 +99,7 @@ def has(whole: Any, part: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", TAKEN)
+# row: CFG-01
 def test_loose_json_is_taken(server: Server, name: str) -> None:
     """The model is loaded with what it says."""
     text, part = TAKEN[name]

@@ -47,6 +47,7 @@ def slow_repository(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+# row: CLI-26
 def test_signals_end_an_idle_server(
     start_server: StartServer, slow_repository: pathlib.Path, number: signal.Signals
 ) -> None:
@@ -125,6 +126,7 @@ def test_silent_connections_delay_the_end_by_the_exit_timeout(
 
 
 @pytest.mark.galatea_only
+# row: CLI-04
 def test_the_exit_timeout_ends_running_requests(
     start_server: StartServer, slow_repository: pathlib.Path
 ) -> None:
@@ -271,6 +273,7 @@ def broken_repository(root: pathlib.Path, name: str) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("name", BROKEN_MODELS)
+# row: HTTP-05 MR-19
 def test_a_broken_model_is_reported(
     start_server: StartServer, tmp_path: pathlib.Path, name: str
 ) -> None:
@@ -307,6 +310,7 @@ def test_a_broken_model_is_reported(
 
 
 @pytest.mark.parametrize("name", ["corrupt model file", "broken text"])
+# row: CLI-04 MR-19
 def test_a_broken_model_fails_the_start(
     start_server: StartServer, tmp_path: pathlib.Path, name: str
 ) -> None:
@@ -316,6 +320,7 @@ def test_a_broken_model_fails_the_start(
         assert server.is_triton or has_failed(server, REASONS[name])
 
 
+# row: HTTP-05 CLI-05
 def test_readiness_need_not_be_strict(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """With --strict-readiness=false the server is ready despite a broken model."""
     repository = broken_repository(tmp_path, "corrupt model file")
@@ -323,6 +328,7 @@ def test_readiness_need_not_be_strict(start_server: StartServer, tmp_path: pathl
         server.wait_until_ready()
 
 
+# row: HTTP-07 MR-01 MR-02
 def test_the_newest_version_is_served(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Versions are compared as numbers; older ones aren't loaded."""
     model = tmp_path / "versions"
@@ -337,6 +343,7 @@ def test_the_newest_version_is_served(start_server: StartServer, tmp_path: pathl
         assert server.get("/v2/models/versions/versions/2").status == 404
 
 
+# row: MR-03
 def test_version_policies(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """A policy loads all versions, or the named ones."""
     for name, policy in (("all", "all { }"), ("specific", "specific { versions: [ 1, 3 ] }")):
@@ -354,6 +361,7 @@ def test_version_policies(start_server: StartServer, tmp_path: pathlib.Path) -> 
         assert reply.json()["model_version"] == "3"
 
 
+# row: CFG-22
 def test_runtime_may_name_the_default_library(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -373,6 +381,7 @@ def test_an_empty_repository(start_server: StartServer, tmp_path: pathlib.Path) 
         assert server.request("POST", "/v2/repository/index", b"").json() == []
 
 
+# row: CLI-02 MR-16
 def test_two_repositories(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """A name in both repositories is ambiguous, and the index says so."""
     for repository, names in (("a", ["one", "twice"]), ("b", ["two", "twice"])):

@@ -44,6 +44,7 @@ def server(
     ("", None),
     (None, None),
 ])
+# row: HTTP-30
 def test_reports_follow_generate_requests(
     server: Server, endpoint: str, form: str | None, expected: str | None
 ) -> None:
@@ -66,6 +67,7 @@ def test_requests_that_reach_no_model_have_no_report(server: Server) -> None:
         assert "endpoint-load-metrics" not in reply.headers, path
 
 
+# row: HTTP-30
 def test_a_server_without_such_models_has_no_report(
     start_server: StartServer, server: Server, tmp_path: pathlib.Path
 ) -> None:

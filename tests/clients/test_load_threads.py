@@ -109,6 +109,7 @@ def write_model(repository: pathlib.Path, name: str, backend: str) -> None:
         ([], 4),
     ],
 )
+# row: CLI-11 MR-20
 def test_the_number_of_models_that_load_at_once(
     start_server: StartServer, tmp_path: pathlib.Path, flags: list[str], threads: int
 ) -> None:
@@ -141,6 +142,7 @@ def reason(server: Server) -> str:
         (["--model-load-retry-count=7"], 3, "READY"),
     ],
 )
+# row: CLI-11 MR-20
 def test_a_failed_load_is_retried(
     start_server: StartServer,
     tmp_path: pathlib.Path,

@@ -69,6 +69,7 @@ def probes(server: Server, form: str) -> int:
     return len(REQUEST[form].findall(server.log()))
 
 
+# row: PLOG-03 LOGF-04
 def test_changes_hold_at_once_and_for_all_protocols(
     server: Server,
     change: Change,
@@ -92,6 +93,7 @@ def test_changes_hold_at_once_and_for_all_protocols(
     assert probes(server, "default") == 1
 
 
+# row: PLOG-02
 def test_a_mistake_keeps_the_changes_in_front_of_it(server: Server) -> None:
     """As in Triton, settings are changed in a fixed order until the first mistake."""
     body = json.dumps({"log_format": "x", "log_info": False}).encode()

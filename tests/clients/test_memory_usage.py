@@ -132,6 +132,7 @@ def report_usage(server: Server, model: str, number: int) -> None:
         ("[ { kind: KIND_CPU count: 1 }, { kind: KIND_CPU count: 2 passive: true } ]", 3),
     ],
 )
+# row: STAT-06 BAPI-05
 def test_reports_are_in_the_statistics(
     start_server: StartServer, tmp_path: pathlib.Path, groups: str, instances: int
 ) -> None:

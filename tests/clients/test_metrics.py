@@ -135,6 +135,7 @@ def test_promtool_is_content_with(
         check_page(server.metrics())
 
 
+# row: CFG-23 MET-08
 def test_a_model_sets_its_buckets(measured: Server) -> None:
     name = "nv_inference_first_response_histogram_ms"
     bounds = {
@@ -182,6 +183,7 @@ def test_batches_and_refusals_have_reasons(measured: Server) -> None:
     assert list(refused.values()) == [1.0] * len(MODELS)
 
 
+# row: CLI-14 MET-14
 def test_gauges_are_polled_by_themselves(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """The interval is that of readings, not of the scrapes."""
     with start_server(tmp_path, "--metrics-interval-ms=20") as server:
@@ -190,6 +192,7 @@ def test_gauges_are_polled_by_themselves(start_server: StartServer, tmp_path: pa
         wait_until(lambda: series(server, "nv_cpu_utilization") != first, 60, "another reading")
 
 
+# row: MET-08
 def test_nothing_is_recorded_by_default(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Distributions are off, and what is wrong in a setting is in the log."""
     (tmp_path / "plain" / "1").mkdir(parents=True)

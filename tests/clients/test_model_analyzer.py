@@ -66,6 +66,7 @@ def settings(folder: pathlib.Path, server: Server, protocol: str) -> dict[str, o
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
+# row: DEP-04
 def test_it_tries_configurations(
     profiler: pathlib.Path, start_server: StartServer, tmp_path: pathlib.Path, protocol: str
 ) -> None:

@@ -96,6 +96,7 @@ def served_value(server: Server, model: str) -> int | None:
     return reply.json()["outputs"][0]["data"][0] if reply.status == 200 else None
 
 
+# row: PREP-09
 def test_unloading_dependents(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Unloading leaves what an ensemble needs, unless dependents go too and no other model needs it."""
     for value, name in enumerate("abc", 1):
@@ -120,6 +121,7 @@ def test_unloading_dependents(start_server: StartServer, tmp_path: pathlib.Path)
         wait_for_states(server, ab=READY, a=READY, b=READY, bc=UNLOADED, c=READY)
 
 
+# row: MR-14
 def test_ensembles_unload_and_reload_with_their_models(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -143,6 +145,7 @@ def test_ensembles_unload_and_reload_with_their_models(
         assert (added_value(server, "a"), added_value(server, "ab")) == (10, 12)
 
 
+# row: MR-03
 def test_versions_follow_the_policy(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """The index remembers the versions that served, over both protocols."""
     for version in (1, 2, 3):
@@ -182,6 +185,7 @@ def test_versions_follow_the_policy(start_server: StartServer, tmp_path: pathlib
         assert added_value(server, "m") == 3
 
 
+# row: MR-08
 def test_polling_follows_every_change(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Configurations, versions, damaged files and mended ones; ensembles follow their models."""
     write_model(tmp_path, "m", 1, config=onnx())
@@ -235,6 +239,7 @@ def test_polling_follows_every_change(start_server: StartServer, tmp_path: pathl
         wait("mn", 53)
 
 
+# row: CLI-10 MR-06
 def test_a_named_configuration(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """It wins if it exists; the next load notices its addition or removal."""
     for model in ("has", "lacks"):
@@ -252,6 +257,7 @@ def test_a_named_configuration(start_server: StartServer, tmp_path: pathlib.Path
         assert (batch_size(server, "has"), batch_size(server, "lacks")) == (4, 98)
 
 
+# row: MR-11
 def test_the_served_configuration_with_other_instances_changes_them_in_place(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -271,6 +277,7 @@ def test_the_served_configuration_with_other_instances_changes_them_in_place(
             assert server.statistics("m")["inference_count"] == 1
 
 
+# row: PREP-05
 def test_a_configuration_that_came_with_a_load_stays(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:

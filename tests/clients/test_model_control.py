@@ -55,6 +55,7 @@ def index(server: Server) -> dict[tuple[str, str], str]:
     }
 
 
+# row: HTTP-24 PREP-01 PREP-03 PREP-08 MR-09 BEK-07
 def test_models_are_loaded_and_unloaded(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -83,6 +84,7 @@ def test_models_are_loaded_and_unloaded(
         assert [entry["name"] for entry in ready] == ["two"]
 
 
+# row: GRPC-22 BEK-07
 def test_grpc_loads_and_unloads_too(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """With the client library, parameters included."""
     write_model(tmp_path, "m", 1)
@@ -174,6 +176,7 @@ def test_a_load_without_a_backend(
         assert reply.error().endswith(("nothing' ;\n", "configuration.;\n"))
 
 
+# row: CLI-09
 def test_a_star_loads_all_models(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """--load-model=* loads all models, and must be the only --load-model."""
     write_model(tmp_path, "one", 1)
@@ -187,6 +190,7 @@ def test_a_star_loads_all_models(start_server: StartServer, tmp_path: pathlib.Pa
 
 
 @pytest.mark.parametrize("mode", ["none", "poll"])
+# row: PREP-03 CLI-07 MR-07
 def test_other_modes_refuse_loads_and_unloads(
     start_server: StartServer, tmp_path: pathlib.Path, mode: str
 ) -> None:
@@ -201,6 +205,7 @@ def test_other_modes_refuse_loads_and_unloads(
             )
 
 
+# row: PREP-04
 def test_loads_that_fail(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Each failure has Triton's code and text; serving models keep serving."""
     write_model(tmp_path, "m", 1)
@@ -233,6 +238,7 @@ def test_loads_that_fail(start_server: StartServer, tmp_path: pathlib.Path) -> N
         check(load(server, "m"), 400, text)
 
 
+# row: PREP-06
 def test_a_client_sends_the_files(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """The repository's own files are ignored; the sent files leave nothing behind."""
     repository = tmp_path / "repository"
@@ -285,6 +291,7 @@ def test_sent_files_lie_in_their_directory_with_the_configuration(
             assert (directory / path).read_text() == "word"
 
 
+# row: CLI-08 MR-08
 def test_polling_follows_the_repository(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -315,6 +322,7 @@ def test_polling_follows_the_repository(
         wait_until(lambda: served("comes", 1, 4), 60, "the changed model serves")
 
 
+# row: STAT-07 MR-11
 def test_other_instances_need_no_reload(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -384,6 +392,7 @@ class Traffic:
             thread.join()
 
 
+# row: MR-10
 def test_reloads_under_load_lose_no_request(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -408,6 +417,7 @@ def test_reloads_under_load_lose_no_request(
         assert added_value(server, "m") == RELOADS + 1
 
 
+# row: PREP-08 MR-12 DYN-19
 def test_unloading_under_load_finishes_accepted_requests(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:

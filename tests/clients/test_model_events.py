@@ -95,6 +95,7 @@ def test_a_load_with_fewer_instances_ends_with_the_last_of_them(
     ],
     ids=["resources", "passive_group", "passive", "host_policy"],
 )
+# row: BAPI-03
 def test_other_settings_of_instances_change_in_place(
     start_server: StartServer,
     tmp_path: pathlib.Path,
@@ -238,6 +239,7 @@ reschedule(TRITONBACKEND_Request** requests, uint32_t count)
 
 
 @pytest.mark.parametrize("batching", ["", "dynamic_batching {}"])
+# row: ITER-06
 def test_only_iterative_sequences_are_rescheduled(
     start_server: StartServer, tmp_path: pathlib.Path, batching: str
 ) -> None:
@@ -316,6 +318,7 @@ def test_of_two_models_the_one_of_priority_one_is_executed_twice_as_often(
         assert of_one / (executions - of_one) > 1.8, models
 
 
+# row: ENS-12
 def test_responses_of_two_decoupled_models_are_not_joined(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:

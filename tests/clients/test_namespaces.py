@@ -73,6 +73,7 @@ def check_ambiguous(server: Server) -> None:
     assert caught.value.details().endswith(AMBIGUITY)
 
 
+# row: MR-17 MET-06
 def test_ensembles_load_the_models_of_their_own_repository(
     start_server: StartServer, folder: pathlib.Path
 ) -> None:
@@ -109,6 +110,7 @@ def test_ensembles_load_the_models_of_their_own_repository(
         assert (added_value(server, "ensemble_one"), added_value(server, "ensemble_two")) == (1, 2)
 
 
+# row: MR-17
 def test_ensembles_follow_their_models(start_server: StartServer, folder: pathlib.Path) -> None:
     """An ensemble without its own model uses the other, if there is only one."""
     polling = flags(folder, "--model-control-mode=poll", "--repository-poll-secs=1")

@@ -17,6 +17,7 @@ SCRIPT = pathlib.Path(__file__).with_name("node_client.js")
 PROTOCOL = ROOT / "crates" / "protocol" / "proto"
 
 
+# row: DEP-03
 def test_calls(server: Server) -> None:
     """Health, metadata, inferences, a refusal and a stream."""
     node, modules = shutil.which("node"), os.environ.get("GALATEA_NODE_MODULES")

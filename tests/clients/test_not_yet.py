@@ -23,6 +23,7 @@ pytestmark = pytest.mark.galatea_only
         ),
     ],
 )
+# row: INST-13
 def test_configurations(
     start_server: StartServer, tmp_path: pathlib.Path, field: str, reason: str
 ) -> None:

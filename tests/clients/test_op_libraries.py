@@ -95,6 +95,7 @@ def scaled(server: Server, model: str) -> list[float]:
     return reply.json()["outputs"][0]["data"]
 
 
+# row: CFG-18
 def test_a_model_with_an_operator_of_a_library(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:

@@ -189,6 +189,7 @@ def check(
 
 
 @pytest.mark.parametrize("mode", PLAIN)
+# row: DEP-04
 def test_modes(analyzer: pathlib.Path, loaded: Server, tmp_path: pathlib.Path, mode: str) -> None:
     """A model without state, over each protocol with each kind of load."""
     check(analyzer, loaded, tmp_path, "plain", PLAIN[mode])

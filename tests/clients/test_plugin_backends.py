@@ -242,6 +242,7 @@ def statistics(server: Server, model: str) -> dict[str, Any]:
     return server.get(f"/v2/models/{model}/stats").json()["model_stats"][0]
 
 
+# row: BEK-05 BE-07 BAPI-02
 def test_tensors_are_returned_unchanged(transport: Transport) -> None:
     """Numbers and strings, one row or several, large and empty."""
     for rows, columns in ((1, 1), (3, 5), (8, 20_000), (1, 0)):
@@ -254,6 +255,7 @@ def test_tensors_are_returned_unchanged(transport: Transport) -> None:
     assert decoded == b.tolist()
 
 
+# row: BAPI-10
 def test_batches_and_their_times_are_counted(server: Server) -> None:
     """The statistics show the backend's reports."""
     before = statistics(server, "identity")
@@ -277,6 +279,7 @@ def test_batches_and_their_times_are_counted(server: Server) -> None:
     assert 0 < success["ns"] < 60_000_000_000 and 0 < now["inference_stats"]["queue"]["ns"]
 
 
+# row: DEC-01 DEC-02
 def test_responses_follow_a_released_request(server: Server) -> None:
     """The backend's own thread sends them in order, then the empty final one."""
     for elements in ([], [7], list(range(200))):
@@ -285,6 +288,7 @@ def test_responses_follow_a_released_request(server: Server) -> None:
         assert [int(reply["OUT"][0]) for reply in replies] == elements
 
 
+# row: STAT-05 BAPI-10
 def test_single_responses_are_counted_by_their_place(server: Server) -> None:
     """Three responses have outputs; the final one has none."""
     before = statistics(server, "repeater")["response_stats"]
@@ -307,6 +311,7 @@ def test_single_responses_are_counted_by_their_place(server: Server) -> None:
 
 
 @pytest.mark.parametrize("model", ["accumulator", "accumulator_oldest", "accumulator_in_place"])
+# row: IMP-10
 def test_states_follow_their_sequences(model: str, transport: Transport) -> None:
     """Interleaved sequences have separate sums."""
     sequences = {11: [1, 2, 3, 4], 12: [10, 20, 30, 40], 13: [-5, 5, -5, 5]}
@@ -324,6 +329,7 @@ def test_states_follow_their_sequences(model: str, transport: Transport) -> None
             assert reply["OUT"].tolist() == [[sums[sequence]]]
 
 
+# row: ITER-02
 def test_a_request_is_executed_until_its_backend_is_done(server: Server) -> None:
     """One response for each execution."""
     before = statistics(server, "countdown")["execution_count"]
@@ -368,6 +374,7 @@ def test_only_iterative_models_may_reschedule(server: Server) -> None:
         ("releases_twice", 5),
     ],
 )
+# row: BAPI-14
 def test_broken_contracts_get_one_response(
     model: str, reply: str | int, transport: Transport
 ) -> None:
@@ -381,6 +388,7 @@ def test_broken_contracts_get_one_response(
 
 
 @pytest.mark.galatea_only
+# row: BAPI-14
 def test_broken_contracts_are_logged(server: Server, transport: Transport) -> None:
     """The log names the error."""
     for model in ("answers_twice", "not_final", "releases_twice", "half_written"):
@@ -399,6 +407,7 @@ def test_broken_contracts_are_logged(server: Server, transport: Transport) -> No
         wait_until(lambda line=line: line in server.log(), 60, line)
 
 
+# row: CFG-22 BEK-04
 def test_a_library_in_the_model_directory_wins(
     start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
 ) -> None:
@@ -423,6 +432,7 @@ def test_a_library_in_the_model_directory_wins(
 
 
 @pytest.mark.galatea_only
+# row: BAPI-02
 def test_failed_loads_report_their_reason(
     start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
 ) -> None:
@@ -521,6 +531,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
 
 
 @pytest.mark.galatea_only
+# row: INST-12 BAPI-13
 def test_instances_load_in_parallel_if_the_backend_allows_it(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -595,6 +606,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
 """
 
 
+# row: CFG-29 BAPI-06
 def test_instances_know_their_secondary_devices(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:

@@ -95,6 +95,7 @@ def call_result(server: Server, way: str, argument: str) -> Any:
 
 
 @pytest.mark.parametrize("way", ["sync", "preferred"])
+# row: BLS-02
 def test_a_call(server: Server, way: str) -> None:
     assert call_result(server, way, "add_sub") == SUM
 
@@ -119,6 +120,7 @@ def test_calls_with_large_tensors(server: Server) -> None:
     assert call_result(server, "large", "add_sub") is True
 
 
+# row: BLS-04
 def test_a_call_carries_its_parameters(server: Server) -> None:
     seen = call_result(server, "parameters", "describe")
     assert seen["inputs"] == [["IN", [1.5]]]
@@ -152,6 +154,7 @@ def test_calls_that_fail(server: Server, way: str, argument: str, parts: list[st
 
 
 @pytest.mark.parametrize("way", ["now", "later"])
+# row: DEC-03 BLS-02
 def test_calls_of_decoupled_models(server: Server, way: str) -> None:
     values = [{"OUT": [value]} for value in (4, 5, 6)]
     assert call_result(server, "decoupled", way) in (values, [*values, {}])
@@ -169,6 +172,7 @@ def test_the_final_flag_may_be_sent_separately(server: Server) -> None:
     assert call_result(server, "separate_flag", "sender") == {"OUT": [1, 2, 3]}
 
 
+# row: BLS-03
 def test_models_load_and_unload_others(server: Server) -> None:
     assert call_result(server, "control", "on_demand") == {
         "before": False,
@@ -182,6 +186,7 @@ def test_models_load_and_unload_others(server: Server) -> None:
     assert call_result(server, "ready", "on_demand") is False
 
 
+# row: BLS-03
 def test_models_load_other_models_with_a_configuration(server: Server) -> None:
     assert call_result(server, "load_configured", "on_demand") is True
     assert server.get("/v2/models/on_demand/config").json()["max_batch_size"] == 16
@@ -200,6 +205,7 @@ def test_many_requests_that_call(server: Server) -> None:
     wait_until(counted, RESPONSE_SECONDS_MAX, "all are counted")
 
 
+# row: BLS-04
 def test_calls_are_traced(
     start_python: PythonServer,  # noqa: F811
     repository: pathlib.Path,
@@ -228,6 +234,7 @@ def test_calls_are_traced(
     assert sorted(names) == sorted(ACTIVITIES)
 
 
+# row: PY-12
 def test_contexts_reach_models_and_their_calls(
     start_python: PythonServer,  # noqa: F811
     repository: pathlib.Path,

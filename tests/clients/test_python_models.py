@@ -139,6 +139,7 @@ def described(client: Transport, model: str = "describe", **options: Any) -> dic
     return json.loads(outputs["OUT"].flat[0])
 
 
+# row: PY-01
 def test_numbers(client: Transport) -> None:
     a = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)
     outputs = client.infer("add_sub", {"INPUT0": a, "INPUT1": 2 * a})
@@ -167,6 +168,7 @@ def test_only_requested_outputs(client: Transport) -> None:
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
+# row: PY-04
 def test_each_datatype(client: Transport, datatype: str) -> None:
     values = numpy.array([[0, 1], [100, 3]]).astype(DATATYPES[datatype])
     outputs = client.infer("echo", {f"IN_{datatype}": values})
@@ -199,6 +201,7 @@ def test_tensors_without_elements(client: Transport, datatype: str) -> None:
     assert outputs[f"OUT_{datatype}"].shape == (0, 2)
 
 
+# row: PY-04 PY-11
 def test_dlpack(client: Transport) -> None:
     values = numpy.arange(7, dtype=numpy.float32)
     outputs = client.infer("dlpack", {"DLPACK_IN": values})
@@ -212,6 +215,7 @@ def test_shared_memory_grows(client: Transport) -> None:
     numpy.testing.assert_array_equal(outputs["OUTPUT0"], a + a)
 
 
+# row: PY-02
 def test_the_arguments_of_initialize(client: Transport, repository: pathlib.Path) -> None:
     seen = described(client)
     assert seen["args"] == {
@@ -236,6 +240,7 @@ def test_the_arguments_of_initialize(client: Transport, repository: pathlib.Path
     assert not seen["decoupled"]
 
 
+# row: PY-05
 def test_how_models_see_requests(client: Transport) -> None:
     seen = described(
         client,
@@ -291,6 +296,7 @@ def test_sequences_named_by_texts(client: Transport) -> None:
         ("wrong_element", 500, "INTERNAL", "InferenceResponse"),
     ],
 )
+# row: PY-06
 def test_errors(server: Server, way: str, status: int, grpc_status: str, message: str) -> None:
     tensor = {"name": "IN", "shape": [1, 1], "datatype": "BYTES", "data": [way]}
     reply = server.infer("errors", {"inputs": [tensor]})
@@ -304,6 +310,7 @@ def test_errors(server: Server, way: str, status: int, grpc_status: str, message
     assert server.infer("errors", {"inputs": [fine]}).status == 200
 
 
+# row: PY-06
 def test_an_exception_has_its_traceback(client: Transport) -> None:
     with pytest.raises(InferenceServerException, match=r"(?s)Traceback|model\.py\(\d+\): execute"):
         client.infer("errors", {"IN": texts("exception").reshape(1, 1)})
@@ -338,11 +345,13 @@ def repeat(server: Server, values: list[int], way: str) -> list[int | InferenceS
 
 
 @pytest.mark.parametrize("way", ["now", "later", "flag_with_last"])
+# row: PY-07
 def test_decoupled(server: Server, way: str) -> None:
     values = list(range(100))
     assert repeat(server, values, way) == values
 
 
+# row: DEC-01
 def test_decoupled_without_responses(server: Server) -> None:
     assert repeat(server, [], "now") == []
 
@@ -408,6 +417,7 @@ def test_models_wait_for_slow_readers(server: Server, tmp_path: pathlib.Path) ->
     wait_until(lambda: has_written(file, "done"), RESPONSE_SECONDS_MAX, "the model is done")
 
 
+# row: PY-07
 def test_async_execute(server: Server) -> None:
     with GrpcStream(server) as stream:
         for _ in range(4):
@@ -417,6 +427,7 @@ def test_async_execute(server: Server) -> None:
 
 
 @pytest.mark.parametrize("executions", [1, 2, 5])
+# row: ITER-02
 def test_iterative_sequences(client: Transport, executions: int) -> None:
     values = numpy.array([[executions]], numpy.int32)
     outputs = client.infer("countdown", {"IN": values}, request_id=f"{client} {executions}")
@@ -431,6 +442,7 @@ def test_decoupled_iterative_sequences(server: Server) -> None:
             assert [int(stream.receive()[1]["OUT"][0][0]) for _ in range(4)] == [3, 2, 1, 0]
 
 
+# row: PY-12 MET-16
 def test_metrics(client: Transport, server: Server) -> None:
     def add(value: float) -> list[str]:
         outputs = client.infer("metrics", {"IN": numpy.array([value], numpy.float32)})
@@ -460,6 +472,7 @@ def test_models_see_that_a_stream_was_cancelled(
     wait_until(lambda: has_written(file, "cancelled"), RESPONSE_SECONDS_MAX, "the model saw it")
 
 
+# row: CAN-02
 def test_models_see_that_a_call_was_cancelled(server: Server, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "note"
     calls = GrpcCalls(server)

@@ -100,6 +100,7 @@ def test_the_error_names_the_line(start_server: StartServer, tmp_path: pathlib.P
     assert block("error").strip() in log
 
 
+# row: PY-09
 def test_the_settings_are_known(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """None of them is said to change nothing; others are."""
     names = re.findall(r"^\| `([a-z]+(?:-[a-z]+)*)=(\w+)", PAGE, flags=re.MULTILINE)

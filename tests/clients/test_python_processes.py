@@ -111,6 +111,7 @@ def serving_process(server: Server, model: str) -> int:
         client.close()
 
 
+# row: PY-08
 def test_each_instance_has_a_process(server: Server) -> None:
     assert load(server, "process") is None
     assert load(server, "two") is None
@@ -247,6 +248,7 @@ def test_models_that_fail_to_load(
 
 
 @pytest.mark.parametrize("model", ["completed", "completed_decoupled"])
+# row: CFG-25 PY-03
 def test_completed_configurations(server: Server, model: str) -> None:
     assert load(server, model) is None
     config = server.get(f"/v2/models/{model}/config").json()
@@ -268,6 +270,7 @@ def test_completed_configurations(server: Server, model: str) -> None:
     unload(server, model)
 
 
+# row: PY-12
 def test_log_lines(server: Server, repository: pathlib.Path) -> None:
     assert load(server, "talk") is None
     client = Grpc(server)
@@ -302,6 +305,7 @@ def test_a_model_may_have_its_own_stub(
     unload(server, "own_stub")
 
 
+# row: PY-10
 def test_environments(server: Server, repository: pathlib.Path) -> None:
     config = repository / "in_environment" / "config.pbtxt"
     environment = repository / "in_environment" / "environment"
@@ -327,6 +331,7 @@ def test_missing_environments(server: Server, repository: pathlib.Path, path: st
     assert not children(server, "no_environment")
 
 
+# row: BEK-04 PY-13
 def test_python_based_backends(
     start_python: PythonServer,  # noqa: F811
     tmp_path: pathlib.Path,
@@ -409,6 +414,7 @@ def test_python_based_backends_with_a_library_of_their_own(
         assert children(running) == [serving_process(running, "m")]
 
 
+# row: PY-13
 def test_environment_of_a_python_based_backend(
     start_python: PythonServer,  # noqa: F811
     tmp_path: pathlib.Path,
@@ -453,6 +459,7 @@ def test_settings_of_shared_memory(
         ("thread-pool-size=0", "can't be less than 1"),
     ],
 )
+# row: PY-09
 def test_wrong_settings(
     start_python: PythonServer,  # noqa: F811
     tmp_path: pathlib.Path,

@@ -54,6 +54,7 @@ def process(server: Server, model: str = "faults") -> int:
         ("garbage", ""),
     ],
 )
+# row: PY-08
 def test_what_ends_a_worker(server: Server, way: str, text: str) -> None:
     """Its request fails with what happened; the model serves again, and others go on."""
     before, other = process(server), process(server, "good")

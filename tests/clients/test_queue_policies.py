@@ -92,11 +92,13 @@ def check_order(
         assert receive_batches(stream, len(priorities)) == {tuple(expected)}
 
 
+# row: DYN-20
 def test_first_come_first_served(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Without levels a priority has no effect."""
     check_order(start_server, tmp_path, "", [3, 1, 2, 0, 1], [0, 1, 2, 3, 4])
 
 
+# row: PPAR-05 DYN-07 DYN-08
 def test_priorities(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Level 1 goes first; 0 and invalid levels are the default; equal levels keep their order."""
     settings = "priority_levels: 3 default_priority_level: 2"
@@ -106,6 +108,7 @@ def test_priorities(start_server: StartServer, tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.galatea_only  # Triton doesn't stop while its scheduler is held back.
 @pytest.mark.parametrize("kind", list(TRANSPORTS))
+# row: DYN-09 DYN-10
 def test_a_full_queue(start_server: StartServer, tmp_path: pathlib.Path, kind: str) -> None:
     """The next request is refused at once; those in the queue are not affected."""
     settings = "default_queue_policy { max_queue_size: 2 }"
@@ -128,6 +131,7 @@ def test_a_full_queue(start_server: StartServer, tmp_path: pathlib.Path, kind: s
 
 @pytest.mark.galatea_only  # Triton checks no deadline while its scheduler is held back.
 @pytest.mark.parametrize("kind", list(TRANSPORTS))
+# row: PPAR-06 DYN-11
 def test_a_deadline_in_the_queue(
     start_server: StartServer, tmp_path: pathlib.Path, kind: str
 ) -> None:
@@ -148,6 +152,7 @@ def test_a_deadline_in_the_queue(
 
 
 @pytest.mark.galatea_only  # Triton checks no deadline while its scheduler is held back.
+# row: PPAR-06 DYN-14
 def test_a_request_may_shorten_the_timeout(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -174,6 +179,7 @@ def test_a_request_may_shorten_the_timeout(
 
 
 @pytest.mark.galatea_only  # Triton checks no deadline while its scheduler is held back.
+# row: DYN-09 DYN-12
 def test_late_requests_may_be_delayed(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """They move behind all others of their level, and still execute."""
     settings = (
@@ -212,6 +218,7 @@ def test_late_requests_may_be_delayed(start_server: StartServer, tmp_path: pathl
         ),
     ],
 )
+# row: DYN-04 DYN-05
 def test_preferred_sizes(
     start_server: StartServer, tmp_path: pathlib.Path, settings: str, batches: set[tuple[int, ...]]
 ) -> None:
@@ -237,6 +244,7 @@ def slow_model(settings: str) -> Example:
     return Example(config.replace("dynamic_batching { }", settings), example.versions)
 
 
+# row: DYN-06
 def test_preserve_ordering(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Responses leave in the order of the requests, whichever instance is faster."""
     settings = "dynamic_batching { preserve_ordering: true }"

@@ -53,6 +53,7 @@ def one_batch(
 @pytest.mark.parametrize(
     "shapes", [[(1, 3), (1, 1), (1, 2)], [(1, 1), (1, 1), (1, 1)], [(2, 3), (1, 4)], [(3, 2)]]
 )
+# row: CFG-11 RAG-01 RAG-02
 def test_every_batch_input(server: Server, datatype: str, shapes: list[tuple[int, int]]) -> None:
     """All elements are concatenated, and each kind describes them."""
     all_elements = numpy.concatenate(
@@ -79,6 +80,7 @@ def test_every_batch_input(server: Server, datatype: str, shapes: list[tuple[int
 
 
 @pytest.mark.parametrize("shapes", [[(1, 3), (1, 1), (1, 2)], [(2, 3), (1, 4)], [(3, 2)]])
+# row: RAG-03
 def test_scattered_output(server: Server, shapes: list[tuple[int, int]]) -> None:
     """Each request gets an output of its input's shape."""
     responses = one_batch(server, "ragged_scatter", shapes, with_rows=False)
@@ -94,6 +96,7 @@ def test_a_batch_of_one_request(server: Server, kind: str) -> None:
     assert outputs["OUTPUT"].tolist() == (2 * elements((3, 5), 0)).tolist()
 
 
+# row: RAG-04
 def test_batch_inputs_are_not_in_the_metadata(server: Server) -> None:
     """Clients send the inputs of the configuration alone."""
     metadata = server.get("/v2/models/ragged_int32").json()

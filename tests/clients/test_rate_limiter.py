@@ -66,6 +66,7 @@ def executions(server: Server, model: str) -> int:
     return server.statistics(model)["execution_count"]
 
 
+# row: CLI-19 INST-10 RL-01
 def test_models_wait_for_resources_in_use(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
@@ -88,6 +89,7 @@ def test_models_wait_for_resources_in_use(
         assert executions(server, "short") == 1
 
 
+# row: RL-01
 def test_without_the_rate_limiter_no_request_waits(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
@@ -107,6 +109,7 @@ def test_without_the_rate_limiter_no_request_waits(
         assert group["rate_limiter"] == {"resources": [resource], "priority": 2}
 
 
+# row: RL-04
 def test_a_model_of_priority_two_is_executed_half_as_often(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
@@ -150,6 +153,7 @@ def test_a_model_of_priority_two_is_executed_half_as_often(
         ),
     ],
 )
+# row: RL-03
 def test_a_model_that_could_never_execute_does_not_load(
     start_server: StartServer, tmp_path: pathlib.Path, limits: list[str], needs: str, reason: str
 ) -> None:

@@ -120,6 +120,7 @@ def serving(
         for name in TRANSPORTS
     ],
 )
+# row: CACHE-03
 def test_hits_equal_the_responses_of_the_model(
     start_server: StartServer, models: pathlib.Path, redis: Redis, transport: str
 ) -> None:
@@ -169,6 +170,7 @@ def test_the_next_server_finds_cached_responses(
 
 
 @pytest.mark.galatea_only
+# row: CACHE-03
 def test_redis_restarts(start_server: StartServer, models: pathlib.Path, redis: Redis) -> None:
     """Requests succeed without it. Triton doesn't log failed lookups."""
     with serving(start_server, models, redis) as server:
@@ -207,6 +209,7 @@ def test_damaged_entries_are_not_used(
         assert counts(server) == (2, 4, 4)
 
 
+# row: CACHE-03
 def test_a_server_needs_its_redis_at_start(
     start_server: StartServer, models: pathlib.Path, redis: Redis
 ) -> None:

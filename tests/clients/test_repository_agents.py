@@ -247,6 +247,7 @@ def md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
+# row: CLI-23 CFG-16 XAPI-04
 def test_matching_checksums_load_the_model(workspace: Workspace) -> None:
     """Several files have checksums of both kinds."""
     model = constant_model(5)
@@ -278,6 +279,7 @@ def test_matching_checksums_load_the_model(workspace: Workspace) -> None:
         ({"1/model.onnx": "0"}, "failed to parse key: 1/model.onnx"),
     ],
 )
+# row: XAPI-04
 def test_wrong_checksums_refuse_the_model(
     workspace: Workspace, sums: dict[str, str], reason: str
 ) -> None:
@@ -335,6 +337,7 @@ def test_agent_names_cannot_leave_the_agent_directory(workspace: Workspace) -> N
     workspace.check_journal()
 
 
+# row: XAPI-03
 def test_an_agent_generates_the_model_files(workspace: Workspace) -> None:
     """The original files can't be loaded; the agent's directory is removed at the end."""
     content = bytes(byte ^ 42 for byte in constant_model(7))
@@ -370,6 +373,7 @@ def test_an_agent_generates_the_model_files(workspace: Workspace) -> None:
         assert "unmask needs the parameter 'key'" in workspace.refused("m")
 
 
+# row: XAPI-02
 def test_the_life_cycle_of_a_model(workspace: Workspace) -> None:
     """Load, reload, unload, load, stop."""
     workspace.add_model("m", TWO)
@@ -430,6 +434,7 @@ def test_a_load_that_fails(workspace: Workspace) -> None:
         ),
     ],
 )
+# row: CFG-20 XAPI-03
 def test_an_agent_that_refuses_ends_the_load(
     workspace: Workspace, position: int, call: str, expected: str
 ) -> None:

@@ -62,6 +62,7 @@ def metric(server: Server, name: str, model: str) -> float | None:
     return float(found[1]) if found else None
 
 
+# row: CFG-21 CACHE-01 CACHE-06
 def test_equal_requests_do_not_execute_the_model(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_the_cache_as_a_whole_has_gauges(
         assert gauge("lookup_duration") >= 0 and gauge("insertion_duration") >= 0
 
 
+# row: CACHE-01
 def test_without_the_servers_cache_a_model_has_none(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -126,6 +128,7 @@ def test_without_the_servers_cache_a_model_has_none(
 
 
 @pytest.mark.galatea_only
+# row: CACHE-04
 def test_different_requests_have_different_keys(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -143,6 +146,7 @@ def test_different_requests_have_different_keys(
         assert counts(server, "cached")[1:3] == (2, 3)
 
 
+# row: CACHE-02
 def test_a_response_larger_than_the_cache_is_not_stored(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -162,6 +166,7 @@ def test_a_response_larger_than_the_cache_is_not_stored(
 
 
 @pytest.mark.galatea_only
+# row: CACHE-02
 def test_the_least_recently_used_response_is_evicted(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -190,6 +195,7 @@ def test_the_least_recently_used_response_is_evicted(
         ),
     ],
 )
+# row: CACHE-05
 def test_models_that_cannot_be_cached(
     start_server: StartServer, tmp_path: pathlib.Path, config: str, reason: str
 ) -> None:
@@ -213,6 +219,7 @@ def test_models_that_cannot_be_cached(
         ([ROOMY, "--response-cache-byte-size=1024"], "Please provide one or the other"),
     ],
 )
+# row: CLI-18
 def test_invalid_flags(
     start_server: StartServer, tmp_path: pathlib.Path, flags: list[str], reason: str
 ) -> None:

@@ -154,6 +154,7 @@ def call(channel: grpc.Channel, path: str, *metadata: tuple[str, str]) -> tuple[
     return "OK", ""
 
 
+# row: SEC-01 SEC-04
 def test_every_route_of_http(restricted: tuple[Server, str]) -> None:
     """Exactly the paths of the category are refused, with any method, unless the key is right."""
     server, category = restricted
@@ -172,6 +173,7 @@ def test_every_route_of_http(restricted: tuple[Server, str]) -> None:
             assert reply.status != 403, (method, path, reply)
 
 
+# row: GRPC-24
 def test_every_method_of_grpc(restricted: tuple[Server, str]) -> None:
     """The same over gRPC, streams and the standard health check included."""
     server, category = restricted
@@ -187,6 +189,7 @@ def test_every_method_of_grpc(restricted: tuple[Server, str]) -> None:
             assert found != ("UNAVAILABLE", GRPC_TEXT), (path, found)
 
 
+# row: SEC-02
 def test_the_metrics_are_not_restricted(restricted: tuple[Server, str]) -> None:
     """The metrics endpoint has no category."""
     server, _ = restricted
@@ -327,6 +330,7 @@ def test_a_body_is_not_waited_for(start_server: StartServer, tmp_path: pathlib.P
         ),
     ],
 )
+# row: SEC-02
 def test_rules_are_checked_at_the_start(
     program: Program, tmp_path: pathlib.Path, flag: str, values: list[str], reason: str
 ) -> None:

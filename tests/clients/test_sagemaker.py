@@ -103,6 +103,7 @@ def repository(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "models"
 
 
+# row: SM-01 SM-02
 def test_one_model(start_server: StartServer, repository: pathlib.Path) -> None:
     """The container's variables name the model; tensors come as JSON and as bytes."""
     with sagemaker(start_server, repository, default_model_name="one") as cloud:
@@ -133,6 +134,7 @@ def test_without_a_name_the_model_is_unknown(
 
 
 @pytest.mark.parametrize(("mode", "status"), [("live", 200), ("ready", 400), ("", 400)])
+# row: SM-01
 def test_ping_modes(
     start_server: StartServer, tmp_path: pathlib.Path, mode: str, status: int
 ) -> None:
@@ -144,6 +146,7 @@ def test_ping_modes(
 
 @pytest.mark.galatea_only  # later releases than the recorded one
 @pytest.mark.parametrize("kind", ["generate", "generate_stream"])
+# row: SM-02
 def test_generate(start_server: StartServer, repository: pathlib.Path, kind: str) -> None:
     """The same path serves the generate extension."""
     variables = {"default_model_name": "one", "inference_type": kind}
@@ -157,6 +160,7 @@ def test_generate(start_server: StartServer, repository: pathlib.Path, kind: str
         assert reply.headers["Content-Type"] == expected.headers["Content-Type"]
 
 
+# row: SM-03
 def test_archives_as_sagemaker_asks_for_them(
     start_server: StartServer, tmp_path: pathlib.Path, archives: Archives
 ) -> None:
@@ -214,6 +218,7 @@ def test_a_load_that_fails_leaves_nothing(
         assert cloud.invoke("good").status == 200
 
 
+# row: SM-03
 def test_want_of_memory_is_507(
     start_server: StartServer, tmp_path: pathlib.Path, archives: Archives
 ) -> None:
@@ -386,6 +391,7 @@ def test_restricted_apis(
                     assert (reply.status == 403) == is_refused, (method, path, key)
 
 
+# row: CLI-15 CLI-24
 def test_ports_outside_the_safe_range(program: Program, tmp_path: pathlib.Path) -> None:
     """The server doesn't start, and says which endpoint it is about."""
     flags = ["--allow-sagemaker=true", "--sagemaker-safe-port-range=8001-9000"]

@@ -130,6 +130,7 @@ def test_the_status_page_is_read_only(server: Server) -> None:
     assert server.request("POST", "/v2/models/direct/scheduler", b"{}").status == 405
 
 
+# row: BEK-03
 def test_queues_of_a_dynamic_batcher(server: Server) -> None:
     """An entry for each level at which a request waits."""
     with waiting(
@@ -143,6 +144,7 @@ def test_queues_of_a_dynamic_batcher(server: Server) -> None:
             assert one["waits_for"]["missing_requests"] == HELD - 3
 
 
+# row: SEQ-06
 def test_slots_and_backlog(server: Server) -> None:
     """The page shows the sequence and waiting requests of each slot, and the backlog."""
     options = [

@@ -85,6 +85,7 @@ def chunked(path: str) -> bytes:
 # Loading.
 
 
+# row: PREP-06
 def test_cve_2023_31036_files_of_a_load_stay_inside(explicit: Server) -> None:  # noqa: F811
     """A path that walks out of the model's directory writes nothing."""
     target = pathlib.Path("/tmp/galatea_cve_2023_31036")
@@ -211,6 +212,7 @@ def test_cve_2025_33238_33254_loads_unloads_and_requests_at_once(
         assert unload(explicit, SPARE_MODEL).status == 200
 
 
+# row: PREP-10
 def test_cve_2026_24208_24209_names_that_lead_elsewhere(explicit: Server) -> None:  # noqa: F811
     """Names of models are names, at every door."""
     names = ("..", " ..", ".. ", ".", "", "  ", "a/b", "../x", "/etc", "%2e%2e", "..%2f")
@@ -499,6 +501,7 @@ def test_cve_2026_24175_accept_encodings_out_of_range(server: Server) -> None:
 # Tensors.
 
 
+# row: HTTP-18
 def test_cve_2025_23323_23324_23326_23327_2026_24210_shapes_that_overflow(
     server: Server,
 ) -> None:

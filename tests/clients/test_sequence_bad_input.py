@@ -72,6 +72,7 @@ def refusal(transport: Transport, model: str = MODEL, **options: Any) -> str:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("flags", [{}, {"sequence_start": True}])
 @pytest.mark.parametrize("sequence", [None, 0, ""])
+# row: PPAR-07 SEQ-02
 def test_no_correlation_id(
     transport: Transport, model: str, flags: dict[str, bool], sequence: Any
 ) -> None:
@@ -83,6 +84,7 @@ def test_no_correlation_id(
 
 @pytest.mark.parametrize("sequence", [2**40, "never started"])
 @pytest.mark.parametrize("end", [False, True])
+# row: SEQ-02
 def test_missing_start(transport: Transport, sequence: Any, end: bool) -> None:
     """Each request fails, not only the first."""
     for _ in range(2):
@@ -100,6 +102,7 @@ def test_after_the_end(transport: Transport) -> None:
 
 
 @pytest.mark.parametrize("flags", [{"sequence_id": 5, "sequence_start": True}, {}])
+# row: SEQ-01
 def test_batches(transport: Transport, flags: dict[str, Any]) -> None:
     """A request of a sequence must be one row; this is checked first."""
     text = refusal(transport, tensors=tensor(1, 2), **flags)
@@ -109,6 +112,7 @@ def test_batches(transport: Transport, flags: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["SUM", "START", "SUM_NEXT"])
+# row: SEQ-09 IMP-02
 def test_clients_cannot_send_states_and_controls(transport: Transport, name: str) -> None:
     """Neither states nor controls can be sent."""
     model = "accumulate_oldest_int32_unspecified"
@@ -123,6 +127,7 @@ def test_clients_cannot_send_states_and_controls(transport: Transport, name: str
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", ["SUM_NEXT", "SUM", "START", "nothing"])
+# row: HTTP-29 IMP-02
 def test_outputs_that_are_hidden(transport: Transport, model: str, name: str) -> None:
     """A state can't be requested unless it is an output as well."""
     sequence = next(_ids)
@@ -130,6 +135,7 @@ def test_outputs_that_are_hidden(transport: Transport, model: str, name: str) ->
     assert name in refusal(transport, model, outputs=[name], **options)
 
 
+# row: PPAR-07
 def test_ids_that_are_too_long(transport: Transport) -> None:
     """128 characters are allowed."""
     with pytest.raises(InferenceServerException) as caught:
@@ -158,6 +164,7 @@ def test_bad_data_does_not_end_a_sequence(transport: Transport) -> None:
 
 
 @pytest.mark.galatea_only  # Triton pads rows with empty strings, which fail the model.
+# row: IMP-11
 def test_a_failed_execution_keeps_the_state(transport: Transport) -> None:
     """The sequence continues from its state; another in the same model is not disturbed."""
     sequence, other = next(_ids), next(_ids)
@@ -231,6 +238,7 @@ WRONG_PARAMETERS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG_PARAMETERS)
+# row: GRPC-09
 def test_parameters_of_wrong_types_over_grpc(server: Server, name: str, value: Any) -> None:
     """The same over gRPC; on a stream the error is a message and the stream continues."""
     request = raw_request(**{name: value})

@@ -80,6 +80,7 @@ def check_sequence(transport: Transport, model: str, kinds: str, given: Any, see
 
 @pytest.mark.parametrize("kinds", NUMBERS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
+# row: SEQ-10 SEQ-11 SEQ-12 SEQ-13
 def test_all_four_controls(transport: Transport, strategy: str, kinds: str) -> None:
     """START, END, READY and CORRID with every pair of values and every type of number."""
     for _ in range(2):
@@ -89,6 +90,7 @@ def test_all_four_controls(transport: Transport, strategy: str, kinds: str) -> N
 
 @STRINGS_FAIL
 @pytest.mark.parametrize("strategy", STRATEGIES)
+# row: SEQ-13
 def test_string_ids(transport: Transport, strategy: str) -> None:
     """A text reaches the model as it is."""
     for sequence in ("a", "Zürich, 8001", "y" * 128):
@@ -106,6 +108,7 @@ def test_string_ids(transport: Transport, strategy: str) -> None:
         ("int32_int32", (7 << 32) + 11, 11),
     ],
 )
+# row: SEQ-13
 def test_numbers_that_need_more_bits(
     transport: Transport, kinds: str, given: int, seen: int
 ) -> None:
@@ -128,6 +131,7 @@ def test_ids_with_equal_lower_halves(transport: Transport) -> None:
             assert only(outputs, "CORRIDS", "uint32") == 77
 
 
+# row: SEQ-14
 def test_without_a_batch_dimension(transport: Transport) -> None:
     """Controls are vectors of one element."""
     sequence = next(_ids)
@@ -166,6 +170,7 @@ def test_inputs_of_any_length(transport: Transport, strategy: str) -> None:
 
 @pytest.mark.galatea_only  # Triton passes four letters as a number.
 @pytest.mark.parametrize("kinds", NUMBERS)
+# row: SEQ-13
 def test_a_text_id_for_a_model_with_numeric_ids(transport: Transport, kinds: str) -> None:
     """The request is refused, and the sequence doesn't exist afterwards."""
     for start in (True, False):
@@ -188,6 +193,7 @@ def test_a_numeric_id_for_a_model_with_text_ids(transport: Transport) -> None:
     assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT", None)
 
 
+# row: SEQ-09
 def test_controls_are_not_in_the_metadata(server: Server) -> None:
     """Metadata lists neither controls nor generated inputs."""
     metadata = server.get("/v2/models/controls_direct_int32_uint64").json()

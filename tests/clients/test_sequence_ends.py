@@ -103,6 +103,7 @@ def assert_unknown(transport: Transport, model: str, sequence: Any) -> None:
         infer(transport, model, 1, sequence)
 
 
+# row: SEQ-05
 def test_an_idle_sequence_makes_room(
     server: Server, transport: Transport, other: Grpc, strategy: str
 ) -> None:
@@ -139,6 +140,7 @@ def is_busy(server: Server, model: str) -> bool:
     return any(one["state"] == "busy" for one in server.scheduler(model)["instances"])
 
 
+# row: SEQ-05
 def test_waiting_sequences_do_not_idle_out(
     server: Server, calls: GrpcCalls, strategy: str
 ) -> None:
@@ -153,6 +155,7 @@ def test_waiting_sequences_do_not_idle_out(
     assert [total(calls.wait(0)), total(calls.wait(1))] == [1, 5]
 
 
+# row: SEQ-23
 def test_timeout_in_the_backlog(
     server: Server, transport: Transport, other: Grpc, strategy: str
 ) -> None:
@@ -170,6 +173,7 @@ def test_timeout_in_the_backlog(
     assert start(transport, model, 5, waiting, sequence_end=True) == 5
 
 
+# row: SEQ-23
 def test_a_timeout_fails_the_whole_sequence(
     server: Server, other: Grpc, calls: GrpcCalls, strategy: str
 ) -> None:
@@ -190,6 +194,7 @@ def test_a_timeout_fails_the_whole_sequence(
     assert total(calls.wait(1)) == 9
 
 
+# row: SEQ-23
 def test_a_timeout_has_no_effect_in_a_slot(transport: Transport, strategy: str) -> None:
     """The test uses the shortest timeout."""
     model = f"slow_{strategy}"
@@ -220,6 +225,7 @@ def test_cancelled_in_the_backlog(
 
 
 @pytest.mark.galatea_only  # Triton fails the earlier requests as well.
+# row: SEQ-24
 def test_cancelled_in_the_middle_of_the_backlog(
     server: Server, other: Grpc, calls: GrpcCalls, strategy: str
 ) -> None:
@@ -252,6 +258,7 @@ def held_server(
 
 
 @pytest.mark.galatea_only  # In Triton cancelled requests stay in the queue while it is held back.
+# row: SEQ-24
 def test_cancelled_in_a_slot(
     start_server: StartServer, tmp_path: pathlib.Path, strategy: str
 ) -> None:
@@ -278,6 +285,7 @@ def test_cancelled_in_a_slot(
             assert start(stream, "model", 5, sequence, sequence_end=True) == 5
 
 
+# row: CAN-03
 def test_cancelled_while_it_runs(server: Server, other: Grpc, calls: GrpcCalls) -> None:
     """The cancellation is too late: the state has changed, and the sequence continues."""
     model = "slow_direct"

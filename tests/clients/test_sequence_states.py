@@ -91,6 +91,7 @@ def skip_if_triton_lacks_it(is_triton: bool, datatype: str, initial: str) -> Non
 @pytest.mark.parametrize("initial", INITIAL_STATES)
 @pytest.mark.parametrize("datatype", list(DATATYPES))
 @pytest.mark.parametrize("strategy", STRATEGIES)
+# row: PPAR-07 BEK-06 IMP-01
 def test_partial_sums(
     server: Server, transport: Transport, strategy: str, datatype: str, initial: str
 ) -> None:
@@ -103,6 +104,7 @@ def test_partial_sums(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+# row: BEK-02
 def test_interleaved_sequences(transport: Transport, strategy: str) -> None:
     """Interleaved sequences use all slots of two instances."""
     model = f"accumulate_{strategy}_int32_file"
@@ -197,6 +199,7 @@ def test_states_of_a_batch(
     assert statistics["execution_count"] < sum(LENGTHS)
 
 
+# row: IMP-08
 def test_one_buffer_in_a_batch(held_server: Server) -> None:
     """The model writes each row's state in place."""
     given = [[10**place] * length for place, length in enumerate(LENGTHS)]
@@ -215,6 +218,7 @@ def test_states_of_different_sizes(held_server: Server, model: str) -> None:
     assert seen == [[[0, *one[: step + 1]] for step in range(len(one))] for one in given]
 
 
+# row: PPAR-08
 def test_start_and_end_on_one_request(transport: Transport) -> None:
     """A sequence of one; the ID may be used again at once."""
     for _ in range(3):
@@ -230,6 +234,7 @@ def test_start_and_end_on_one_request(transport: Transport) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("initial", INITIAL_STATES)
+# row: SEQ-04
 def test_start_on_a_live_sequence(transport: Transport, strategy: str, initial: str) -> None:
     """The sequence starts again and continues."""
     model = f"accumulate_{strategy}_int32_{initial}"
@@ -271,6 +276,7 @@ def test_the_largest_number_over_http(server: Server) -> None:
 
 
 @pytest.mark.parametrize("model", ["accumulate_same_buffer", "accumulate_without_batches"])
+# row: IMP-08
 def test_other_accumulators(transport: Transport, model: str) -> None:
     """A state with one buffer, and a model without a batch dimension."""
     batched = model != "accumulate_without_batches"
@@ -280,6 +286,7 @@ def test_other_accumulators(transport: Transport, model: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["history", "history_batched"])
+# row: IMP-07
 def test_a_state_that_grows(transport: Transport, model: str) -> None:
     """A state of variable size, which is an output as well."""
     sequence = next(_ids)
@@ -295,6 +302,7 @@ def test_a_state_that_grows(transport: Transport, model: str) -> None:
         assert outputs["SEEN_NEXT"].reshape(-1).tolist() == list(range(step + 2))
 
 
+# row: IMP-01
 def test_two_states(transport: Transport) -> None:
     """One is hidden, the other an output as well."""
     sequence = next(_ids)
@@ -328,6 +336,7 @@ def test_a_state_can_be_the_only_output(transport: Transport) -> None:
     assert number(outputs, "TRACE_NEXT") == "0,1,2,"
 
 
+# row: IMP-02
 def test_states_are_not_in_the_metadata(server: Server) -> None:
     """Metadata lists the state only where it is an output as well."""
     hidden = server.get("/v2/models/accumulate_direct_int32_unspecified").json()
@@ -338,6 +347,7 @@ def test_states_are_not_in_the_metadata(server: Server) -> None:
     assert sorted(one["name"] for one in shown["outputs"]) == ["OUTPUT", "TRACE_NEXT"]
 
 
+# row: IMP-05
 def test_initial_state_files_are_read_once(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:

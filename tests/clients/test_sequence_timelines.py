@@ -165,6 +165,7 @@ def check(
 
 
 @pytest.mark.galatea_only  # Triton's instances do not start at the same moment.
+# row: SEQ-03 SEQ-06 SEQ-08 SEQ-16
 def test_direct_two_instances_of_two_slots(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -177,6 +178,7 @@ def test_direct_two_instances_of_two_slots(
     check(outcome, requests, first_instance + second_instance)
 
 
+# row: SEQ-07
 def test_direct_slots_pass_to_the_backlog(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -187,6 +189,7 @@ def test_direct_slots_pass_to_the_backlog(
     check(outcome, requests, batches("1S 2SE 3S", "1 4S 3E", "1E 4E 5SE"))
 
 
+# row: SEQ-15
 def test_direct_padding(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Slots below the highest ready one are padded; those above are left out."""
     requests = interleaved([3, 1, 2])
@@ -195,6 +198,7 @@ def test_direct_padding(start_server: StartServer, tmp_path: pathlib.Path) -> No
     check(outcome, requests, batches("1S 2SE 3S", "1 - 3E", "1E"))
 
 
+# row: SEQ-25
 def test_direct_inputs_of_different_shapes(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -213,6 +217,7 @@ def test_direct_inputs_of_different_shapes(
 
 
 @pytest.mark.galatea_only  # Triton's variable counts only the next request of each sequence.
+# row: SEQ-19 SEQ-29
 def test_oldest_four_candidates(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """The oldest pending requests make the batch; a fifth sequence waits for a place."""
     strategy = "oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] }"
@@ -224,6 +229,7 @@ def test_oldest_four_candidates(start_server: StartServer, tmp_path: pathlib.Pat
 
 
 @pytest.mark.galatea_only  # Triton's variable counts only the next request of each sequence.
+# row: SEQ-20
 def test_oldest_never_batches_a_sequence_with_itself(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -234,6 +240,7 @@ def test_oldest_never_batches_a_sequence_with_itself(
     check(outcome, requests, batches("1S 2S", "1 2E", "1", "1E"))
 
 
+# row: SEQ-17 SEQ-18
 def test_direct_waits_for_slots(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """With both settings, a batch waits until enough slots are ready, here both."""
     strategy = "direct { max_queue_delay_microseconds: 60000000 minimum_slot_utilization: 1 }"
@@ -253,6 +260,7 @@ def test_direct_waits_for_slots(start_server: StartServer, tmp_path: pathlib.Pat
         "oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] }",
     ],
 )
+# row: SEQ-16 SEQ-17 SEQ-21
 def test_lone_requests_complete(
     start_server: StartServer, tmp_path: pathlib.Path, strategy: str
 ) -> None:
@@ -262,6 +270,7 @@ def test_lone_requests_complete(
     check(outcome, requests, batches("1S", "1E"))
 
 
+# row: SEQ-21
 def test_oldest_executes_at_a_preferred_size(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -276,6 +285,7 @@ def test_oldest_executes_at_a_preferred_size(
 
 
 @pytest.mark.galatea_only  # Triton preserves the order per instance.
+# row: SEQ-22
 def test_oldest_preserve_ordering(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Responses leave in the order of the requests, across sequences and instances."""
     strategy = "oldest { max_candidate_sequences: 2 preserve_ordering: true }"

@@ -72,6 +72,7 @@ def system_status(server: Server) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("model", ["identity_fp32", "onnx_identity_fp32"])
+# row: SHM-05 GRPC-08
 def test_inputs_and_outputs_in_regions(sharing: Server, protocol: str, model: str) -> None:
     """Regions of the client library's own module hold inputs and outputs."""
     names = [f"{part}_{uuid.uuid4().hex}" for part in ("in", "out")]
@@ -137,6 +138,7 @@ def test_two_inputs_and_two_outputs(sharing: Server, protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc", "http aio", "grpc aio"])
+# row: SHM-02 SHM-03 GRPC-23
 def test_every_method_of_the_client_library(sharing: Server, protocol: str) -> None:
     """Registering, listing and unregistering."""
     with shared_object(PAGE) as one:
@@ -186,6 +188,7 @@ def test_every_method_of_the_client_library(sharing: Server, protocol: str) -> N
 
 
 @pytest.mark.galatea_only
+# row: SHM-01 CLI-25 SEC-04
 def test_without_the_flag(server: Server) -> None:
     """Nothing but the status works, and the refusal names the flag."""
     assert system_status(server) == []
@@ -213,6 +216,7 @@ def test_without_the_flag(server: Server) -> None:
 
 @pytest.mark.galatea_only
 @pytest.mark.parametrize("value", ["false", "0"])
+# row: CLI-25
 def test_the_flag_may_say_no(
     start_server: StartServer, tmp_path: pathlib.Path, value: str
 ) -> None:
@@ -223,6 +227,7 @@ def test_the_flag_may_say_no(
         assert (reply.status, reply.error()) == (501, DISABLED)
 
 
+# row: SHM-04
 def test_a_region_may_be_unregistered_in_use(sharing: Server) -> None:
     """The request that uses it gets its result there; its name is free at once."""
     with shared_object(PAGE) as first, shared_object(PAGE) as second:
@@ -434,6 +439,7 @@ def status_of_infer(server: Server, **parameters: Any) -> int:
 
 
 @pytest.mark.galatea_only
+# row: SHM-05
 def test_cve_2024_0088_2025_23328_offsets_and_sizes_are_bounded(sharing: Server) -> None:
     """Registering beyond an object, and tensors beyond a region, by sums that overflow."""
     with shared_object(PAGE) as one:
@@ -492,6 +498,7 @@ def test_cve_2024_0116_2026_47478_unregistering_in_use_frees_nothing_early(
 
 
 @pytest.mark.galatea_only
+# row: SHM-08
 def test_cve_2025_23320_2025_23329_2025_23333_2025_23334_internal_regions_are_refused(
     sharing: Server,
 ) -> None:

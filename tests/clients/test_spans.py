@@ -45,6 +45,7 @@ def named(spans: Sequence[Span], name: str) -> Span:
 
 
 @pytest.mark.parametrize("transport", sorted(TRANSPORTS))
+# row: OTEL-06
 def test_the_spans_of_a_request(
     start_server: StartServer,
     repository: pathlib.Path,  # noqa: F811
@@ -77,6 +78,7 @@ def test_the_spans_of_a_request(
     assert root.scope == "triton-server"
 
 
+# row: OTEL-06
 def test_steps_of_ensembles_are_spans_in_it(
     start_server: StartServer,
     repository: pathlib.Path,  # noqa: F811
@@ -122,6 +124,7 @@ TRITONBACKEND_ModelInstanceExecute(
 """
 
 
+# row: BAPI-15 OTEL-10
 def test_activities_of_backends_are_spans(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -145,6 +148,7 @@ def test_activities_of_backends_are_spans(
 
 
 @pytest.mark.galatea_only
+# row: BE-01
 def test_activities_of_the_identity_backend(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -214,6 +218,7 @@ def send_grpc(server: Server, headers: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("send", [send_http, send_grpc])
 @pytest.mark.parametrize("settings", [["rate=0"], ["rate=1000"], ["rate=1", "count=1"]])
+# row: OTEL-09
 def test_requests_of_traced_clients_are_traced(
     start_server: StartServer,
     repository: pathlib.Path,  # noqa: F811
@@ -254,6 +259,7 @@ def test_nothing_is_traced_while_the_level_is_off(
         assert collector.spans() == []
 
 
+# row: OTEL-08
 def test_spans_come_in_batches(
     start_server: StartServer,
     repository: pathlib.Path,  # noqa: F811
@@ -268,6 +274,7 @@ def test_spans_come_in_batches(
         assert [len(batch) for batch in collector.batches] == [4, 4, 1]
 
 
+# row: OTEL-07
 def test_what_goes_with_spans(
     start_server: StartServer,
     repository: pathlib.Path,  # noqa: F811

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import re
 
 import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from server import Server
+from conftest import StartServer
+from constant_models import added_value, constant_model, replace_file, write_model
+from server import Server, wait_until
 
 DURATIONS = {
     "success",
@@ -56,6 +59,7 @@ def metric(server: Server, name: str, model: str, **labels: str) -> float:
     return value
 
 
+# row: STAT-02 MET-17
 def test_statistics_count_requests_and_rows(server: Server) -> None:
     """inference_count counts rows, success counts requests."""
     before = server.statistics("onnx_identity_int16")
@@ -82,6 +86,7 @@ def test_statistics_count_requests_and_rows(server: Server) -> None:
     assert after["inference_stats"]["fail"] == before["inference_stats"]["fail"]
 
 
+# row: STAT-04
 def test_batch_statistics_have_an_entry_a_size(server: Server) -> None:
     """The statistics list only sizes that were executed."""
     infer(server)
@@ -95,6 +100,7 @@ def test_batch_statistics_have_an_entry_a_size(server: Server) -> None:
         assert entry["compute_infer"]["count"] >= 1
 
 
+# row: STAT-02
 def test_an_unused_model_has_zeros(server: Server) -> None:
     """A model without requests has no last inference."""
     entry = server.statistics("identity_matrix")
@@ -116,6 +122,7 @@ def test_failures_are_counted(server: Server) -> None:
     assert metric(server, name, "simple_string", reason="BACKEND") == failures + 1
 
 
+# row: STAT-01
 def test_all_statistics(
     server: Server, grpc_client: tritonclient.grpc.InferenceServerClient
 ) -> None:
@@ -145,6 +152,7 @@ def test_statistics_over_grpc_are_the_same(
 
 
 @pytest.mark.parametrize("path", ["absent", "absent/versions/1", "simple/versions/7"])
+# row: STAT-01
 def test_statistics_of_an_unknown_model(server: Server, path: str) -> None:
     """Only statistics report an unknown model as an invalid argument."""
     reply = server.get(f"/v2/models/{path}/stats")
@@ -161,6 +169,7 @@ def test_statistics_of_an_unknown_model_over_grpc(
     assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
 
 
+# row: MET-01
 def test_metrics_endpoint(server: Server) -> None:
     """Prometheus text on its own port; every family is described once."""
     reply = server.request("GET", "/metrics", port=server.metrics_port)
@@ -179,6 +188,7 @@ def test_metrics_endpoint(server: Server) -> None:
         assert line.startswith("# ") or re.fullmatch(r"\w+(\{.*\})? -?[\d.e+-]+", line), line
 
 
+# row: MET-02 MET-03 MET-17
 def test_counters_grow(server: Server) -> None:
     """A request of three rows increments the counters."""
     model = "onnx_identity_int16"
@@ -193,11 +203,13 @@ def test_counters_grow(server: Server) -> None:
 
 
 @pytest.mark.parametrize("reason", ["REJECTED", "CANCELED", "BACKEND", "OTHER"])
+# row: MET-02
 def test_failure_series_exist_from_the_start(server: Server, reason: str) -> None:
     """Alerts need an initial zero."""
     assert metric(server, "nv_inference_request_failure", "identity_matrix", reason=reason) == 0
 
 
+# row: MET-05
 def test_metrics_agree_with_statistics(server: Server) -> None:
     """Both show the same counters."""
     infer(server)
@@ -211,3 +223,36 @@ def test_metrics_agree_with_statistics(server: Server) -> None:
     requests = statistics["inference_stats"]["success"]["count"]
     assert microseconds - requests <= measured <= microseconds
     assert json.dumps(statistics)
+
+
+# row: STAT-07 MET-15
+def test_a_model_that_is_loaded_again_starts_from_zero(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Statistics and series end with the model, and exist without metrics, too."""
+    write_model(tmp_path, "m", 1)
+    explicit = ("--model-control-mode=explicit", "--load-model=m")
+    success = 'nv_inference_request_success{model="m",version="1"}'
+
+    def order(what: str) -> None:
+        path = f"/v2/repository/models/m/{what}"
+        assert server.request("POST", path, b"").status == 200
+
+    with start_server(tmp_path, *explicit) as server:
+        server.wait_until_ready()
+        assert added_value(server, "m") == 1
+        assert server.statistics("m")["inference_count"] == 1
+        assert f"{success} 1\n" in server.metrics()
+        order("unload")
+        wait_until(lambda: success not in server.metrics(), 30, "the series are gone")
+        order("load")
+        assert server.statistics("m")["inference_count"] == 0
+        assert f"{success} 0\n" in server.metrics()
+        assert added_value(server, "m") == 1
+        replace_file(tmp_path / "m" / "1" / "model.onnx", constant_model(2))
+        order("load")
+        assert server.statistics("m")["inference_count"] == 0
+    with start_server(tmp_path, *explicit, "--allow-metrics=false") as server:
+        server.wait_until_ready()
+        assert added_value(server, "m") == 2
+        assert server.statistics("m")["inference_count"] == 1

@@ -88,6 +88,7 @@ def mutual(
 
 
 @pytest.mark.parametrize("echo", ECHOES)
+# row: GRPC-20 SEC-03
 def test_every_client_speaks_tls(secured: Server, authority: Authority, echo: str) -> None:
     """16 MiB go both ways."""
     for count in (4, 4 << 20):
@@ -96,6 +97,7 @@ def test_every_client_speaks_tls(secured: Server, authority: Authority, echo: st
 
 
 @pytest.mark.parametrize("echo", ECHOES)
+# row: GRPC-20
 def test_every_client_speaks_mutual_tls(mutual: Server, authority: Authority, echo: str) -> None:
     """Clients show their certificate."""
     client = authority.issue("client")

@@ -112,6 +112,7 @@ def infer(server: Server, model: str = "first", count: int = 1) -> None:
 
 
 @pytest.mark.parametrize("transport", sorted(TRANSPORTS))
+# row: OTEL-03
 def test_every_trace_point_is_recorded(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path, transport: str
 ) -> None:
@@ -130,6 +131,7 @@ def test_every_trace_point_is_recorded(
     assert is_ascending(found, ["COMPUTE_END", "REQUEST_END"])
 
 
+# row: OTEL-02
 def test_steps_of_ensembles_have_traces(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
 ) -> None:
@@ -149,6 +151,7 @@ def test_steps_of_ensembles_have_traces(
     assert "COMPUTE_START" not in times(traces[parent["id"]])
 
 
+# row: OTEL-04
 def test_tensors(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
 ) -> None:
@@ -204,6 +207,7 @@ def test_failed_requests_are_traced(
     assert found == points
 
 
+# row: OTEL-01
 def test_rate_and_count(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
 ) -> None:
@@ -224,6 +228,7 @@ def test_rate_and_count(
     assert traces == ["first", "first"]
 
 
+# row: OTEL-05
 def test_a_change_of_the_settings_writes_what_is_there(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
 ) -> None:
@@ -240,6 +245,7 @@ def test_a_change_of_the_settings_writes_what_is_there(
     assert len(traces_of(file)) == 3
 
 
+# row: OTEL-05
 def test_files_by_frequency(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
 ) -> None:
@@ -266,6 +272,7 @@ def test_a_folder_that_is_not_there_fails_no_request(
     assert server.process.returncode == 0
 
 
+# row: BLS-01 BE-07
 def test_calls_by_backends(
     start_server: StartServer, tmp_path: pathlib.Path, folder: pathlib.Path
 ) -> None:
@@ -349,6 +356,7 @@ STARTS: dict[str, tuple[list[str], dict[str, str], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("start", STARTS)
+# row: CLI-17
 def test_settings_of_the_start(
     start_server: StartServer, repository: pathlib.Path, start: str
 ) -> None:
@@ -375,6 +383,7 @@ def test_settings_of_the_start(
     ("both,file=x", "invalid value for trace mode option: both"),
     ("triton,log-frequency=x", "Invalid option value. Got x"),
 ])
+# row: CLI-17
 def test_wrong_settings_of_the_start(
     start_server: StartServer, repository: pathlib.Path, given: str, reason: str
 ) -> None:

@@ -172,6 +172,7 @@ def test_each_flag_is_taken(program: Program, tmp_path: pathlib.Path, name: str)
 
 
 @pytest.mark.galatea_only
+# row: CLI-11 CLI-12 CLI-13 CLI-20 CLI-22
 def test_a_server_starts_with_all_of_them(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """What has no effect is said once in the log, though each flag is given twice."""
     names = [name for name in FLAGS if name not in ALONE]
@@ -186,6 +187,7 @@ def test_a_server_starts_with_all_of_them(start_server: StartServer, tmp_path: p
 
 
 @pytest.mark.galatea_only
+# row: DEP-08
 def test_the_flags_mean_the_same_under_tritons_name(
     program: Program, tmp_path: pathlib.Path
 ) -> None:

@@ -375,6 +375,7 @@ def test_every_method_is_in_the_table(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "scene"), SCENES)
+# row: DEP-03
 def test_methods(open_server: Server, kind: str, scene: str) -> None:
     """Each scene calls all methods of the client that the table gives it."""
 

@@ -110,6 +110,7 @@ def test_every_function_is_known(module: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kind", LIBRARIES)
+# row: DEP-03
 def test_inputs(typed: Server, kind: str) -> None:
     """What an input says of itself, a new shape, and memory in place of data."""
 
@@ -230,6 +231,7 @@ def test_results_of_other_clients(typed: Server) -> None:
 
 @pytest.mark.parametrize("kind", LIBRARIES)
 @pytest.mark.parametrize("name", DATATYPES)
+# row: CFG-06
 def test_datatypes(typed: Server, kind: str, name: str) -> None:
     """The names of types in NumPy and in Triton, and tensors of each."""
     datatype = "BYTES" if name == "STRING" else name

@@ -84,6 +84,7 @@ def repository(tmp_path: pathlib.Path) -> pathlib.Path:
 ALLOW = "--allow-vertex-ai=true"
 
 
+# row: SM-04
 def test_one_model(start_server: StartServer, repository: pathlib.Path) -> None:
     """The only model is the default one; tensors come as JSON and as bytes."""
     with vertex_ai(start_server, repository, ALLOW) as cloud:
@@ -101,6 +102,7 @@ def test_one_model(start_server: StartServer, repository: pathlib.Path) -> None:
         assert cloud.request("GET", "/v2/health/ready").status == 400
 
 
+# row: SM-05
 def test_redirects(start_server: StartServer, repository: pathlib.Path) -> None:
     """They respond like the endpoint for HTTP."""
     with vertex_ai(start_server, repository, ALLOW) as cloud:
@@ -127,6 +129,7 @@ def test_redirects(start_server: StartServer, repository: pathlib.Path) -> None:
 
 
 @pytest.mark.galatea_only  # later releases than the recorded one
+# row: SM-05
 def test_redirects_change_nothing(start_server: StartServer, repository: pathlib.Path) -> None:
     """Loads, unloads and shared memory are left to the endpoint for HTTP."""
     flags = ("--model-control-mode=explicit", "--load-model=*", "--allow-client-shm=true")
@@ -176,6 +179,7 @@ def test_restricted_apis(start_server: StartServer, repository: pathlib.Path) ->
         ),
     ],
 )
+# row: SM-04
 def test_what_is_missing_ends_the_start(
     start_server: StartServer,
     repository: pathlib.Path,
@@ -191,6 +195,7 @@ def test_what_is_missing_ends_the_start(
         assert text in server.log()
 
 
+# row: SM-06
 def test_several_models_need_a_default(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
@@ -201,6 +206,7 @@ def test_several_models_need_a_default(
         assert reply.json()["model_name"] == "two"
 
 
+# row: CLI-24
 def test_prediction_mode(start_server: StartServer, repository: pathlib.Path) -> None:
     """The variable turns the endpoint on, and HTTP and gRPC off."""
     environment = {**ROUTES, "AIP_MODE": "PREDICTION"}
@@ -223,6 +229,7 @@ def test_flags_come_before_the_mode(start_server: StartServer, repository: pathl
         assert "Vertex AI HTTPService" not in server.log()
 
 
+# row: SM-06
 def test_port_and_repository_of_the_environment(
     program: Program, repository: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -250,6 +257,7 @@ def test_port_and_repository_of_the_environment(
 
 
 @pytest.mark.galatea_only
+# row: CLD-01
 def test_repositories_in_a_cloud(program: Program) -> None:
     """They are refused by name, as those of the flag are."""
     environment = {**ROUTES, "AIP_MODE": "PREDICTION", "AIP_STORAGE_URI": "gs://bucket/models"}

@@ -110,6 +110,7 @@ def test_the_completed_configuration(server: Server) -> None:
     assert (group["kind"], group["count"]) == ("KIND_MODEL", 1)
 
 
+# row: BE-06
 def test_generate(server: Server) -> None:
     reply = generate(server, parameters={"stream": False, "temperature": 0, "max_tokens": 5})
     expected = f"{PROMPT} the most dangerous animal the"
@@ -118,6 +119,7 @@ def test_generate(server: Server) -> None:
     assert generate(server, parameters=short).json()["text_output"] == " the most"
 
 
+# row: BE-06
 def test_generate_stream(server: Server) -> None:
     reply = generate(server, "generate_stream", parameters={"stream": True, "max_tokens": 3})
     assert [one["text_output"] for one in events(reply)] == [" the", " most", " dangerous"]

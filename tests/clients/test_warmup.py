@@ -38,6 +38,7 @@ def write(repository: pathlib.Path, name: str, config: str, **files: bytes) -> N
         (repository / name / "warmup" / file).write_bytes(content)
 
 
+# row: WARM-01 WARM-03
 def test_warmup_counts(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """Every instance executes every sample, and statistics count them."""
     samples = (
@@ -69,6 +70,7 @@ def test_warmup_counts(start_server: StartServer, tmp_path: pathlib.Path) -> Non
         (sample(""), "input_data_type set"),
     ],
 )
+# row: WARM-03
 def test_a_failing_warmup_fails_the_load(
     start_server: StartServer, tmp_path: pathlib.Path, samples: str, reason: str
 ) -> None:
@@ -82,6 +84,7 @@ def test_a_failing_warmup_fails_the_load(
         assert reason in server.log()
 
 
+# row: MR-21
 def test_a_file_outside_the_model_is_not_read(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
@@ -156,6 +159,7 @@ def write_sum(path: pathlib.Path) -> None:
 
 
 @pytest.mark.galatea_only
+# row: WARM-04
 def test_a_model_with_states_is_warmed_up(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:

@@ -123,6 +123,7 @@ def check_names(expressions: list[str], page: str) -> None:
             assert set(parts) <= reasons, expression
 
 
+# row: DEP-02
 def test_alerts_name_what_is_exported(page: str) -> None:
     check_names(list(alerts().values()), page)
 
@@ -131,6 +132,7 @@ def test_the_dashboard_names_what_is_exported(page: str) -> None:
     check_names([expression for _, expression in panels()] + variables(), page)
 
 
+# row: DEP-01
 def test_the_adapter_names_what_is_exported(page: str) -> None:
     check_names(adapter(), page)
 

@@ -14,8 +14,11 @@ from configuration_cases import identity
 CACHE = "--cache-config=local,size=1000000"
 #: The flags of each suite.
 SETTINGS = {
+    # row: CFG-17 MET-04 MET-06 MET-10 MET-11
     "default": (CACHE,),
+    # row: MET-09
     "summaries": (CACHE, "--metrics-config=summary_latencies=true"),
+    # row: MET-09
     "quantiles": (
         "--metrics-config=summary_latencies=true",
         # A number before text counts, a pair without an error and one without a number don't.
@@ -27,6 +30,7 @@ SETTINGS = {
         "--metrics-config=summary_latencies=false",
         "--metrics-config=summary_quantiles=abc",
     ),
+    # row: MET-07
     "without-counters": (
         CACHE,
         "--metrics-config=counter_latencies=false",

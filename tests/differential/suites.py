@@ -86,44 +86,53 @@ def _held_suite(held: held_cases.HeldBatch) -> Suite:
 
 
 SUITES = {
+    # row: PPAR-03
     "basic": Suite("triton-2.51", write_basic_models, all_cases),
     "sequences": Suite(
         "triton-2.51-sequences", write_sequence_models, sequence_cases.sequence_cases
     ),
+    # row: ENS-11
     "ensembles": Suite(
         "triton-2.51-ensembles", write_ensemble_models, ensemble_cases.ensemble_cases
     ),
+    # row: ENS-07
     "misfits": Suite(
         "triton-2.51-misfits",
         misfit_cases.write_models,
         lambda: list(misfit_cases.misfit_cases()),
         flags=misfit_cases.FLAGS,
     ),
+    # row: HTTP-22
     "refusals": Suite(
         "triton-2.51-refusals", refusal_cases.write_models, refusal_cases.refusal_cases
     ),
+    # row: GRPC-24 SEC-01
     "restrictions": Suite(
         "triton-2.51-restrictions",
         refusal_cases.write_models,
         restriction_cases.restriction_cases,
         flags=restriction_cases.FLAGS,
     ),
+    # row: PLOG-01 PLOG-02 PLOG-03
     "logging": Suite(
         "triton-2.51-logging",
         refusal_cases.write_models,
         log_cases.log_cases,
     ),
+    # row: CLS-01 CLS-02 CLS-04 SHM-06
     "classification": Suite(
         "triton-2.51-classification",
         classification_cases.write_repository,
         classification_cases.classification_cases,
     ),
+    # row: PCFG-01 CFG-26
     "configurations": Suite(
         "triton-2.51-configurations",
         configuration_cases.write_configurations,
         lambda: list(configuration_cases.configuration_cases()),
         flags=configuration_cases.FLAGS,
     ),
+    # row: SHM-02 SHM-03 SHM-04 SHM-06 SHM-07 GRPC-23
     "shared-memory": Suite(
         "triton-2.51-shared-memory",
         shared_memory_cases.write_models,
@@ -131,16 +140,19 @@ SUITES = {
         surroundings=shared_memory_cases.objects,
         later_flags=shared_memory_cases.FLAGS,
     ),
+    # row: HTTP-19 HTTP-20
     "compression": Suite(
         "triton-2.51-compression",
         compression_cases.write_models,
         compression_cases.compression_cases,
     ),
+    # row: GEN-01 GEN-02 GEN-03 GEN-07 GEN-08
     "generate": Suite(
         "triton-2.51-generate",
         generate_cases.write_models,
         generate_cases.generate_cases,
     ),
+    # row: SM-03
     "sagemaker": Suite(
         "triton-2.51-sagemaker",
         cloud_cases.write_models,
@@ -149,6 +161,7 @@ SUITES = {
         flags=cloud_cases.SAGEMAKER_FLAGS,
         surroundings=cloud_cases.archives,
     ),
+    # row: SM-05
     "vertex-ai": Suite(
         "triton-2.51-vertex-ai",
         cloud_cases.write_models,
@@ -156,24 +169,28 @@ SUITES = {
         cloud_cases.VERTEX_AI_ENVIRONMENT,
         flags=cloud_cases.VERTEX_AI_FLAGS,
     ),
+    # row: STAT-03 CACHE-06
     "statistics": Suite(
         "triton-2.51-statistics",
         statistics_cases.write_models,
         statistics_cases.statistics_cases,
         flags=statistics_cases.FLAGS,
     ),
+    # row: STAT-03
     "statistics-batched": Suite(
         "triton-2.51-statistics-batched",
         lambda root: statistics_cases.write_texts(root, statistics_cases.BATCHED),
         statistics_cases.batched_cases,
         {"TRITONSERVER_DELAY_SCHEDULER": "4"},
     ),
+    # row: TRC-01 TRC-02 TRC-03 TRC-04
     "traces": Suite(
         "triton-2.51-traces",
         trace_cases.write_models,
         trace_cases.trace_cases,
         flags=trace_cases.FLAGS,
     ),
+    # row: TRC-01 TRC-03
     "traces-to-collector": Suite(
         "triton-2.51-traces-to-collector",
         trace_cases.write_models,

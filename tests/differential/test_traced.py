@@ -13,6 +13,7 @@ GOLDENS = json.loads(GOLDEN_PATH.read_text())
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
+# row: OTEL-02
 def test_records_like_triton(name: str, request: pytest.FixtureRequest) -> None:
     """The same traces, with the same entries; spans in the same places."""
     program = [str(request.config.getoption("--galatea"))]

@@ -1,3 +1,4 @@
+# row: CFG-02
 """Compares this project's protocol descriptors with those of Triton's client.
 
 Usage: compare_descriptors.py [DESCRIPTORS]

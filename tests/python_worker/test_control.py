@@ -69,6 +69,7 @@ def test_unload_model(load):
     assert said(worker).startswith("Failed to unload model: ")
 
 
+# row: BLS-03
 def test_is_model_ready(load):
     worker = ask(load, 'say = [pb_utils.is_model_ready("n"), '
                        'pb_utils.is_model_ready(model_name="n", model_version="2")]')

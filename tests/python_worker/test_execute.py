@@ -228,6 +228,7 @@ def test_requested_outputs_prune_the_response(load):
     assert [sorted(tensors) for tensors in outputs(result)] == [["OUT"], ["IN", "OUT"]]
 
 
+# row: PY-05
 def test_fields_of_a_request(load):
     worker = load("""
         import json

@@ -48,6 +48,7 @@ def test_exception_names_the_frames_of_the_model(load):
     ("assert False", "AssertionError: <EMPTY MESSAGE>"),
     ("{}['k']", "KeyError: 'k'"),
 ])
+# row: PY-06
 def test_exception_of_each_kind_and_the_worker_goes_on(load, statement, text):
     worker = load(model(f"""if requests[0].request_id():
                     {statement}

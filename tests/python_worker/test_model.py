@@ -115,6 +115,7 @@ def completed(start, tmp_path, body, config=None):
     return answer[1] if answer[0] == "ok" else answer[2]
 
 
+# row: PY-03
 def test_auto_complete(start, tmp_path):
     assert completed(start, tmp_path, """assert config.as_dict()["name"] == "m"
                 config.set_max_batch_size(4)
@@ -198,6 +199,7 @@ def test_auto_complete_must_return_a_configuration(start, tmp_path):
     ("return False", ("ok", {"ready": False})),
     ("return 1", ("failed", 1, "is_ready() must return a boolean value")),
 ])
+# row: PY-14
 def test_is_ready(load, body, answer):
     worker = load(f"""
         class TritonPythonModel:
@@ -218,6 +220,7 @@ def test_exception_of_is_ready(load):
         "failed", 1, f"ValueError: unwell\n\nAt:\n  {worker.path}(4): is_ready\n")
 
 
+# row: PY-01
 def test_finalize(load, tmp_path):
     worker = load(f"""
         class TritonPythonModel:
@@ -237,6 +240,7 @@ def test_finalize_before_initialize(start):
     assert start().finalize() == 0
 
 
+# row: PY-04
 def test_helpers(load):
     worker = load(model("""config = {"input": [{"name": "A", "x": 1}], "output": []}
                 assert pb_utils.get_input_config_by_name(config, "A")["x"] == 1

@@ -24,6 +24,7 @@ const CONFIG: &str = "
     parameters { key: 'intra_op_thread_count' value: { string_value: '3' } }";
 
 #[test]
+// row: ONNX-03
 fn sessions_use_the_pools_of_the_environment() {
     let threads = thread_count();
     let backend = backend_with(&[

@@ -209,6 +209,7 @@ mod tests {
     }
 
     #[test]
+    // row: MR-04 CFG-24 BE-05
     fn the_files_of_a_version_determine_the_backend() {
         check("m", "- - -", &["model.onnx"], "onnxruntime onnxruntime_onnx model.onnx");
         check("m", "- - -", &["x", "model.plan"], "tensorrt tensorrt_plan model.plan");
@@ -235,6 +236,7 @@ mod tests {
     }
 
     #[test]
+    // row: MR-04
     fn the_usual_file_of_a_backend_stands_for_it_beside_any_platform() {
         check("m", "- onnxruntim model.onnx", &[], "onnxruntime onnxruntim model.onnx");
         check("m", "- onnxruntim other.onnx", &["model.onnx"], "- onnxruntim other.onnx");
@@ -245,6 +247,7 @@ mod tests {
     }
 
     #[test]
+    // row: CFG-24
     fn a_name_with_a_dot_names_the_backend() {
         check("model.identity", "- - -", &[], "identity - model.identity");
     }
@@ -262,6 +265,7 @@ mod tests {
     }
 
     #[test]
+    // row: MR-05
     fn the_name_must_equal_the_directory() {
         let mut message = ModelConfig { name: "a".to_owned(), ..ModelConfig::default() };
         let diagnostics = resolve(&mut message, "b", &[]);

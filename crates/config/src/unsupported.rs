@@ -203,6 +203,7 @@ mod tests {
     ];
 
     #[test]
+    // row: CFG-10
     fn each_unsupported_setting_is_refused_by_name_and_position() {
         for (setting, (text, path)) in UNSUPPORTED.iter().zip(USES) {
             let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
@@ -225,6 +226,7 @@ mod tests {
     }
 
     #[test]
+    // row: CFG-15 DYN-17
     fn ignored_settings_are_accepted_with_a_remark() {
         let remarks = |text: &str| {
             let text = format!("backend: 'identity' {text}");

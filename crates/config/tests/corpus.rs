@@ -74,6 +74,7 @@ fn diagnose(case: &Case) -> String {
 }
 
 #[test]
+// row: CFG-01 CFG-03 CFG-04 CFG-05 CFG-07 CFG-09 CFG-27 CFG-28 CFG-30 DYN-06 DYN-08 CBS-04 SEQ-14 IMP-06 IMP-09
 fn every_case_has_its_diagnostics() {
     let mut wrong = String::new();
     for collection in COLLECTIONS {
@@ -103,6 +104,7 @@ fn write_diagnostics() {
 }
 
 #[test]
+// row: CFG-01
 fn valid_files_are_accepted() {
     let mut count = 0;
     for entry in fs::read_dir(corpus().join("valid")).unwrap() {

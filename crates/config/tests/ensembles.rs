@@ -124,6 +124,7 @@ fn check_refused(head: &str, steps: &[&str], expected: &[&str]) {
 const CHAIN: &str = "4 | IN FP32 3 | OUT INT32 1";
 
 #[test]
+// row: ENS-02
 fn an_ensemble_has_steps_and_no_instances() {
     let text = "platform: 'ensemble'
         input { name: 'IN' data_type: TYPE_FP32 dims: [ 1 ] }
@@ -151,6 +152,7 @@ fn an_ensemble_has_steps_and_no_instances() {
 
 /// Recorded from Triton, which did not have `max_inflight_requests` yet.
 #[test]
+// row: ENS-01
 fn an_ensemble_is_printed_as_in_triton() {
     let mut spec = ensemble(
         "4 | IN FP32 -1 | OUT FP32 -1",
@@ -290,6 +292,7 @@ fn missing_tensors_are_reported() {
 /// Clients see the first one: mappings of inputs come before their tensors, and inputs before
 /// outputs.
 #[test]
+// row: ENS-07
 fn mismatches_are_reported_in_the_order_of_triton() {
     let mut ensemble = ensemble(
         "4 | IN INT32 3 | OUT INT32 5; OUT2 FP32 5",

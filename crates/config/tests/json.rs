@@ -123,6 +123,7 @@ fn printed_configurations_can_be_parsed() {
 }
 
 #[test]
+// row: CFG-01
 fn enumerations_match_in_any_case_and_fields_by_both_names() {
     let draft = ConfigDraft::from_json(
         "override",

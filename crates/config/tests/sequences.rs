@@ -30,6 +30,7 @@ fn strategy(max_batch_size: i32, text: &str) -> SequenceStrategy {
 }
 
 #[test]
+// row: SEQ-01
 fn the_default_strategy_is_direct() {
     assert_eq!(
         sequences("sequence_batching { }"),
@@ -50,6 +51,7 @@ fn the_default_strategy_is_direct() {
 }
 
 #[test]
+// row: SEQ-18
 fn direct_accepts_utilizations_from_0_to_1() {
     for utilization in [0.0_f32, 0.5, 1.0] {
         let text = format!(
@@ -64,6 +66,7 @@ fn direct_accepts_utilizations_from_0_to_1() {
 }
 
 #[test]
+// row: SEQ-19
 fn the_default_number_of_candidates_is_the_batch_size() {
     let oldest = |candidates: u32, sizes: &[u32]| SequenceStrategy::Oldest {
         max_candidate_sequences: candidates,
@@ -137,6 +140,7 @@ fn correlation_ids_may_have_several_types() {
 }
 
 #[test]
+// row: IMP-04
 fn states_have_initial_values() {
     let spec = spec(
         "max_batch_size: 2 output { name: 'B' data_type: TYPE_FP32 dims: [ 5 ] } \

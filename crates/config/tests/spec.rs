@@ -71,6 +71,7 @@ fn version_policies_are_converted() {
 }
 
 #[test]
+// row: CFG-08
 fn reshapes_that_keep_the_elements_are_accepted() {
     for (batch, shape) in [
         (0, "dims: [ 2, 3 ] reshape { shape: [ 6 ] }"),
@@ -85,6 +86,7 @@ fn reshapes_that_keep_the_elements_are_accepted() {
 }
 
 #[test]
+// row: INST-01
 fn the_default_instance_group_depends_on_the_backend() {
     let cpu = Support::default();
     assert_eq!(groups("onnxruntime", "", &cpu), ["example Cpu 2 []"]);
@@ -92,6 +94,7 @@ fn the_default_instance_group_depends_on_the_backend() {
 }
 
 #[test]
+// row: CFG-14
 fn groups_are_completed() {
     let cpu = Support::default();
     let text = "instance_group [ { count: 3 }, { kind: KIND_CPU }, { name: 'm' kind: KIND_MODEL }, \
@@ -109,6 +112,7 @@ fn groups_are_completed() {
 }
 
 #[test]
+// row: INST-03
 fn groups_on_gpus() {
     let mut support = Support::default();
     support.gpus = vec![0, 1];
@@ -138,6 +142,7 @@ fn groups_on_gpus() {
 }
 
 #[test]
+// row: INST-02
 fn instance_kinds_are_converted() {
     let spec = spec("backend: 'identity' instance_group { kind: KIND_MODEL }");
     assert_eq!(spec.instance_groups[0].kind, InstanceKind::Model);
@@ -145,6 +150,7 @@ fn instance_kinds_are_converted() {
 }
 
 #[test]
+// row: CFG-28
 fn schedulers_are_converted() {
     assert_eq!(spec("backend: 'identity'").scheduling, SchedulingChoice::Default);
     let dynamic = |text: &str| {
@@ -180,6 +186,7 @@ fn schedulers_are_converted() {
 }
 
 #[test]
+// row: CFG-15
 fn optimization_is_converted() {
     let default = spec("backend: 'identity'").optimization;
     assert!(default.input_pinned_memory && default.output_pinned_memory);

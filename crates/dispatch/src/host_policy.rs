@@ -337,6 +337,7 @@ mod tests {
     }
 
     #[test]
+    // row: INST-09
     fn a_policy_is_found_by_its_name_or_that_of_the_kind() {
         let mut policies = HostPolicies::default();
         policies.set("cpu", HostPolicySetting::CpuCores, "0-0");

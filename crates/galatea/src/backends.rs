@@ -349,6 +349,7 @@ mod tests {
     }
 
     #[test]
+    // row: CLI-23
     fn a_backends_own_settings_win_over_those_for_all() {
         let settings = [
             setting("onnxruntime", "a", "own"),

@@ -149,6 +149,7 @@ mod tests {
     }
 
     #[test]
+    // row: CLI-26
     fn options_are_listed_as_triton_lists_them() {
         let metadata = ServerMetadata {
             name: String::from("triton"),

@@ -73,6 +73,7 @@ mod tests {
     }
 
     #[test]
+    // row: CLI-12
     fn a_port_is_shared_only_if_all_agree() {
         let first = bind("127.0.0.1", &door(0, true)).unwrap();
         let port = first.socket.local_addr().unwrap().port();

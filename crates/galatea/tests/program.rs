@@ -303,6 +303,7 @@ fn the_verbose_log_shows_requests() {
 }
 
 #[test]
+// row: MR-02
 fn a_model_without_a_version_to_serve_fails() {
     let policy = "version_policy { specific { versions: [ 9 ] } }\n";
     let repository = Repository::new().model("m", &format!("{policy}{IDENTITY}"), &["1", "2"]);

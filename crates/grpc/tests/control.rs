@@ -116,6 +116,7 @@ fn parameters(
 }
 
 #[tokio::test]
+// row: PREP-07
 async fn models_are_loaded() {
     let fixture = Fixture::new();
     let client = fixture.client().await;

@@ -358,6 +358,7 @@ mod tests {
     }
 
     #[test]
+    // row: HTTP-01
     fn anything_else_is_unknown() {
         for path in [
             "/",

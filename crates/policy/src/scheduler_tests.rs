@@ -57,6 +57,7 @@ fn a_preferred_size_is_dispatched_within_the_delay_and_the_rest_after_it() {
 }
 
 #[test]
+// row: DYN-21
 fn a_batch_closes_when_a_lane_is_free_with_all_requests_until_then() {
     check(
         dynamic(4, DynamicSpec::default()),
@@ -73,6 +74,7 @@ fn a_batch_closes_when_a_lane_is_free_with_all_requests_until_then() {
 }
 
 #[test]
+// row: DYN-21
 fn one_step_fills_all_free_lanes() {
     let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
     check(
@@ -221,6 +223,7 @@ fn draining_waits_for_requests_without_a_lane() {
 /// The hook counts arrivals, so that the others don't wait without end after a rejected
 /// request.
 #[test]
+// row: DYN-22
 fn the_test_hook_holds_until_enough_requests_arrived() {
     let settings = DynamicSpec { default_queue_policy: reject_after(10), ..DynamicSpec::default() };
     let held = check(

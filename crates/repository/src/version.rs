@@ -75,6 +75,7 @@ mod tests {
     }
 
     #[test]
+    // row: MR-03
     fn specific_selects_existing_versions_and_lists_missing_ones() {
         check(VersionPolicy::Specific(vec![3, 7, 1, 3]), &[1, 2, 3], &[1, 3], &[7]);
         check(VersionPolicy::Specific(vec![7]), &[1], &[], &[7]);

@@ -159,6 +159,7 @@ mod tests {
     }
 
     #[test]
+    // row: IMP-05
     fn initial_states_lie_beside_the_versions_and_have_the_expected_size() {
         let scratch = Scratch::new();
         scratch.file("repository/a/1/model.onnx", "");

@@ -83,6 +83,7 @@ fn six_sequences_on_two_instances_of_two_slots() {
 /// both slots; here a batch ends with the highest ready slot, so the first one is a row
 /// shorter.
 #[test]
+// row: SEQ-08
 fn start_and_ready_of_two_slots() {
     let mut player = Player::new(direct(5, 2));
     player.play("0 add 0 ->");
@@ -130,6 +131,7 @@ fn the_oldest_requests_of_four_candidates() {
 /// A sequence without a free candidate slot waits, with its later requests, until a
 /// candidate ends; then it gets the slot at once.
 #[test]
+// row: SEQ-29
 fn a_fifth_sequence_waits_for_a_candidate_to_end() {
     let mut player = Player::new(oldest(4, 0));
     player.play(

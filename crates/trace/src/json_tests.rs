@@ -16,6 +16,7 @@ fn begin(trace: u64, parent: u64, request_id: &str) -> Event {
 }
 
 #[test]
+// row: OTEL-02
 fn a_trace_is_written_as_triton_writes_it() {
     let events = [time(1, "HTTP_RECV_START", 10), begin(1, 0, "r"), time(1, "REQUEST_START", 20)];
     assert_eq!(
@@ -90,6 +91,7 @@ fn elements_of_each_type() {
 }
 
 #[test]
+// row: OTEL-04
 fn elements_of_bytes_are_quoted() {
     let mut data = Vec::new();
     for element in [&b"ab"[..], b"", b"c\"\xff"] {

@@ -116,6 +116,7 @@ fn cancellation_after_the_end_does_nothing() {
 }
 
 #[test]
+// row: ENS-11
 fn a_missing_output_is_reported_as_a_deadlock() {
     let ensemble = fork_join(0);
     let client = ensemble.send("IN=1");

@@ -165,6 +165,7 @@ fn omitted_tensors_are_not_passed_on() {
 }
 
 #[test]
+// row: ENS-06
 fn requests_do_not_wait_for_each_other() {
     let ensemble = chain();
     let first = ensemble.send("IN=1");
@@ -196,6 +197,7 @@ fn sequence(id: ParameterValue, start: bool, end: bool) -> Vec<Parameter> {
 }
 
 #[test]
+// row: ENS-09
 fn every_step_gets_the_properties_of_the_request() {
     let ensemble = chain();
     let with_all = InferenceRequest {

@@ -351,6 +351,7 @@ fn a_cancelled_request_ends_and_its_count_is_removed() {
 }
 
 #[test]
+// row: ITER-03
 fn a_sequence_start_resets_the_count() {
     for store in count_stores() {
         let mut scheduler =

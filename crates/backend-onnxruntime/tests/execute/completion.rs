@@ -98,6 +98,7 @@ fn a_complete_configuration_needs_no_model() {
 }
 
 #[test]
+// row: ONNX-02
 fn a_model_without_a_batch_dimension_is_not_batched() {
     let message = complete(identity(FLOAT, &[3]), "max_batch_size: 2").unwrap_err();
     assert_eq!(

@@ -33,6 +33,7 @@ fn config(datatype: DataType) -> String {
 }
 
 #[test]
+// row: ONNX-07
 fn elements_of_fixed_size_keep_their_bytes() {
     for (datatype, number) in FIXED_SIZE {
         let mut loaded = load(identity(Element(number), &[-1, -1]), &config(datatype));
@@ -62,6 +63,7 @@ fn framed(elements: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
+// row: ONNX-07
 fn strings_keep_their_bytes() {
     let mut loaded = load(identity(STRING, &[-1, -1]), &config(DataType::Bytes));
     let long = vec![b'x'; 100];

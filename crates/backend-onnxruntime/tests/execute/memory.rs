@@ -77,6 +77,7 @@ fn an_instance_reuses_its_memory_for_any_batch() {
 }
 
 #[test]
+// row: ONNX-01
 fn weights_may_be_in_another_file() {
     let graph = Graph::default()
         .input("INPUT0", FLOAT, &[-1, 2])
@@ -95,6 +96,7 @@ fn weights_may_be_in_another_file() {
 }
 
 #[test]
+// row: ONNX-01
 fn a_model_file_may_have_another_name() {
     let files = Files::new(&[("other.onnx", &identity(FLOAT, &[-1, 2]).bytes())]);
     let config = format!("{FLOATS} backend: 'onnxruntime' default_model_filename: 'other.onnx'");

@@ -102,6 +102,7 @@ fn numbers(response: &InferenceResponse, name: &str) -> (Vec<i64>, Vec<i64>) {
 }
 
 #[test]
+// row: RAG-02
 fn every_kind_of_batch_input_is_computed() {
     for (datatype, element) in [("TYPE_INT32", INT32), ("TYPE_FP32", FLOAT)] {
         let mut loaded = load(shapes_graph(element), &shapes_config(datatype));
@@ -135,6 +136,7 @@ fn every_kind_of_batch_input_is_computed() {
 }
 
 #[test]
+// row: RAG-04
 fn a_batch_input_may_have_several_targets() {
     let graph = Graph::default()
         .input("RAGGED", FLOAT, &[-1])

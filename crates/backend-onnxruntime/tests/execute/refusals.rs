@@ -19,6 +19,7 @@ const INPUT: &str = "name: 'INPUT0' data_type: TYPE_FP32 dims: [ 2 ]";
 const OUTPUT: &str = "name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ 2 ]";
 
 #[test]
+// row: ONNX-08
 fn names_and_types_that_the_model_contradicts() {
     let batched = || identity(FLOAT, &[-1, 2]);
     let one_input =
@@ -58,6 +59,7 @@ fn names_and_types_that_the_model_contradicts() {
 }
 
 #[test]
+// row: ONNX-08
 fn dimensions_that_the_model_contradicts() {
     check(
         identity(FLOAT, &[-1, 3]),

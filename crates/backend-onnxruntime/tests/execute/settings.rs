@@ -37,6 +37,7 @@ fn refuses(settings: &str, expected: &str) {
 }
 
 #[test]
+// row: ONNX-03 ONNX-04 ONNX-05
 fn known_parameters_are_accepted() {
     for (key, value) in [
         ("intra_op_thread_count", "2"),
@@ -110,6 +111,7 @@ fn invalid_values_are_refused() {
 
 /// The library checks the option at each run, so an error shows that it is passed on.
 #[test]
+// row: ONNX-05
 fn shrinking_an_absent_arena_fails_the_run() {
     let files = Files::model(identity(FLOAT, &[-1, 2]));
     let shrink = parameter("memory.enable_memory_arena_shrinkage", "cpu:9");
@@ -120,6 +122,7 @@ fn shrinking_an_absent_arena_fails_the_run() {
 }
 
 #[test]
+// row: ONNX-06
 fn accelerators_must_be_known_and_available() {
     let accelerator = |kind: &str, name: &str| {
         format!(
@@ -144,6 +147,7 @@ fn accelerators_must_be_known_and_available() {
 
 /// Also if the library lacks them.
 #[test]
+// row: ONNX-06
 fn accelerators_of_gpus_are_ignored_on_the_cpu() {
     for name in ["tensorrt", "cuda"] {
         let settings = format!(

@@ -25,6 +25,7 @@ fn config(max_batch_size: u32, input: &str, output: &str) -> String {
 }
 
 #[test]
+// row: ONNX-07
 fn a_scalar_is_one_element_for_clients() {
     let config = config(0, "dims: [ 1 ]", "dims: [ 1 ]");
     check(identity(FLOAT, &[]), &config, numbers(&[1], &[2.5]), &[1], &[2.5]);
@@ -79,6 +80,7 @@ fn rows_without_elements() {
 }
 
 #[test]
+// row: CFG-12
 fn an_input_with_a_default_may_be_left_out() {
     let graph = Graph::default()
         .input("INPUT0", FLOAT, &[2])

@@ -284,6 +284,7 @@ mod server {
 }
 
 #[test]
+// row: SAPI-07
 fn a_request_is_read_by_pointer_and_its_response_is_written_to_the_allocator() {
     let caller = Caller::new();
     let data: Vec<i32> = vec![1, 2, 3];

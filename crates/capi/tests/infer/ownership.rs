@@ -116,6 +116,7 @@ fn a_request_that_was_never_handed_over_cannot_be_cancelled() {
 
 /// Miri checks for data races.
 #[test]
+// row: CAN-01
 fn threads_cancel_and_query_at_the_same_time() {
     let caller = Caller::holding();
     let request = caller.request();

@@ -197,6 +197,7 @@ fn a_child_calls_the_same_functions() {
 }
 
 #[test]
+// row: BAPI-15
 fn a_backend_reports_custom_activities() {
     let (trace, calls) = trace(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS);
     let (_caller, mut request, _sender) = send(trace);

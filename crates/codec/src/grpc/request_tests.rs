@@ -141,6 +141,7 @@ fn versions_are_parsed() {
 }
 
 #[test]
+// row: GRPC-09
 fn parameters_with_a_meaning_set_the_request() {
     let all = ModelInferRequest {
         parameters: parameters([
@@ -167,6 +168,7 @@ fn parameters_with_a_meaning_set_the_request() {
 }
 
 #[test]
+// row: PPAR-01
 fn other_parameters_go_to_the_backend() {
     let custom = ModelInferRequest {
         parameters: parameters([
@@ -252,6 +254,7 @@ fn datatypes_and_shapes_are_checked() {
 }
 
 #[test]
+// row: GRPC-06
 fn every_input_needs_exactly_one_source_of_data() {
     let missing = "unable to find data for input tensor 'B' for model 'm' in request.";
     let two = vec![input("A", "INT8", &[1]), input("B", "INT8", &[1])];

@@ -105,6 +105,7 @@ mod tests {
     }
 
     #[test]
+    // row: CFG-12 DYN-16
     fn an_absent_input_differs_from_a_scalar() {
         let mut absent = ShapeClass::default();
         absent.push_absent();

@@ -84,6 +84,7 @@ fn each_instance_executes_a_request_concurrently() {
 }
 
 #[test]
+// row: INST-06
 fn one_instance_executes_one_request_after_another() {
     let meeting = Arc::new(Meeting::default());
     let server = ServerSetup::new(ECHO, meeting.backend()).serve();
@@ -239,6 +240,7 @@ fn instances_are_created_in_parallel_if_the_backend_allows_it() {
 }
 
 #[test]
+// row: INST-12
 fn instances_are_created_sequentially_by_default() {
     let made = Arc::new(Mutex::new(Vec::new()));
     let noted = made.clone();
@@ -254,6 +256,7 @@ fn instances_are_created_sequentially_by_default() {
 }
 
 #[test]
+// row: INST-12
 fn the_server_decides_whether_instances_are_created_in_parallel() {
     let threads = |declared, parallel_creation| {
         let threads = Arc::new(Mutex::new(BTreeSet::new()));

@@ -53,6 +53,7 @@ fn input(name: &str, rest: &str) -> String {
 }
 
 #[test]
+// row: WARM-02
 fn samples_are_executed_in_order_and_repeated() {
     let fp32 = input("IN", "data_type: TYPE_FP32 dims: 1 zero_data: true");
     let sample = |settings: &str| format!("model_warmup {{ {settings} {fp32} }}");
@@ -73,6 +74,7 @@ fn samples_are_executed_in_order_and_repeated() {
 }
 
 #[test]
+// row: WARM-01 WARM-02
 fn tensors_are_zero_random_or_from_files() {
     let model = |max_batch_size: u32, datatype: &str| {
         format!(
@@ -242,6 +244,7 @@ fn int32(name: &str) -> String {
 }
 
 #[test]
+// row: WARM-04
 fn controls_and_states_are_those_of_a_new_sequence_unless_the_sample_replaces_them() {
     let zero = input("IN", "data_type: TYPE_INT32 dims: 1 zero_data: true");
     let sample = |inputs: &str| {

@@ -19,6 +19,7 @@ fn parsed(arguments: &[&str]) -> Result<Settings, String> {
 }
 
 #[test]
+// row: CLI-24
 fn flags_change_their_own_endpoint() {
     let clouds = parsed(&[]).unwrap().clouds;
     for door in [&clouds.sagemaker, &clouds.vertex_ai] {
@@ -64,6 +65,7 @@ fn malformed_values_are_refused() {
 }
 
 #[test]
+// row: CLI-15
 fn ports_are_shared_with_no_other_endpoint() {
     let same = |one: &str, other: &str, at: &str| {
         format!(

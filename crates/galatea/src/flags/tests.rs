@@ -81,6 +81,7 @@ fn a_name_may_be_cut_short_while_it_names_one_flag() {
 }
 
 #[test]
+// row: CLI-16
 fn a_flag_changes_its_setting_alone() {
     check(&[], &[]);
     check(&["--exit-timeout-secs=7"], &["exit_timeout_secs: 7"]);
@@ -301,6 +302,7 @@ fn a_flag_without_effect_gets_one_remark() {
 }
 
 #[test]
+// row: CLI-19
 fn resources_are_counted_for_each_device_or_one() {
     let limits = settings(&["--rate-limit-resource=a:1:2", "--rate-limit-resource=b:3"]);
     assert_eq!(limits.rate_limit(), RateLimit::Off);
@@ -383,6 +385,7 @@ fn two_endpoints_can_not_share_a_port() {
 }
 
 #[test]
+// row: CLI-14
 fn the_metrics_address_follows_the_http_address() {
     assert_eq!(settings(&["--http-address=a"]).metrics_address(), "a");
     assert_eq!(settings(&["--http-address=a", "--metrics-address=b"]).metrics_address(), "b");
@@ -525,6 +528,7 @@ fn values_that_no_server_can_have_are_found_behind_malformed_ones() {
 }
 
 #[test]
+// row: CLI-18
 fn a_cache_is_asked_for_by_one_of_two_flags() {
     let cache = |flags: &[&str]| {
         let CacheSettings { name, config, .. } = settings(flags).cache.unwrap();
@@ -588,6 +592,7 @@ fn responses_are_compressed_at_a_level() {
 }
 
 #[test]
+// row: CLI-13
 fn keepalive_flags_have_the_meaning_of_grpc() {
     let keepalive = |flag: &str| settings(&[flag]).grpc_keepalive;
     let milliseconds = |number| Some(Duration::from_millis(number));

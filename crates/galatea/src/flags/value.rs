@@ -150,6 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
+    // row: CLI-01
     fn booleans_have_six_spellings_in_any_case() {
         for (words, expected) in [(["true", "On", "1"], true), (["FALSE", "off", "0"], false)] {
             for word in words {

@@ -130,6 +130,7 @@ fn metadata_config_and_statistics() {
 }
 
 #[test]
+// row: HTTP-03
 fn statuses_become_http_codes() {
     let server = Server::start();
     let unknown = r#"{"error":"Request for unknown model: 'unknown' is not found"}"#;
@@ -147,6 +148,7 @@ fn statuses_become_http_codes() {
 }
 
 #[test]
+// row: PREP-02
 fn repository() {
     let server = Server::start();
     let all = r#"[{"name":"echo","version":"1","state":"READY"},{"name":"b","version":"2","state":"UNAVAILABLE","reason":"unloaded"},{"name":"c"}]"#;

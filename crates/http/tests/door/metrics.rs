@@ -8,6 +8,7 @@ use galatea_http::start_metrics;
 use crate::harness::{Client, Workers, listener};
 
 #[test]
+// row: MET-01
 fn metrics_are_text_and_other_paths_are_empty() {
     let workers = Workers::start(1);
     let render = Arc::new(|| String::from("a_metric 1\n"));

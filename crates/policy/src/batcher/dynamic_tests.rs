@@ -81,6 +81,7 @@ fn without_delay_all_requests_that_fit_are_dispatched() {
 
 /// Preferred 4 and 8 of at most 8: the largest one reached is dispatched, even at once.
 #[test]
+// row: DYN-04
 fn a_preferred_size_is_dispatched_when_it_is_reached() {
     let settings = Settings { max: 8, preferred: &[4, 8], delay: 100 };
     settings.check("A1@0 A1@1 A1@2", 2, "wait for 4 or 100");
@@ -92,6 +93,7 @@ fn a_preferred_size_is_dispatched_when_it_is_reached() {
 
 /// After the delay all waiting requests are dispatched, although 4 is preferred.
 #[test]
+// row: DYN-05
 fn after_the_delay_requests_up_to_the_maximum_are_dispatched() {
     let settings = Settings { max: 8, preferred: &[4, 8], delay: 100 };
     settings.check("A1@0 A1@1 A1@2", 99, "wait for 4 or 100");

@@ -38,6 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
+    // row: MR-06
     fn only_a_newer_time_is_a_change() {
         let times = |newest, shared, versions: &[(i64, i64)]| ModificationTimes {
             newest,

@@ -186,6 +186,7 @@ fn an_ensemble_with_a_failed_dependency_is_blocked() {
 }
 
 #[test]
+// row: MR-15
 fn only_models_in_a_cycle_are_blocked() {
     let lifecycle = check(
         "want a@1 -> load a@1

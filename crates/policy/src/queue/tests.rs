@@ -116,6 +116,7 @@ fn rejection_is_by_deadline_and_an_own_timeout_only_shortens() {
 }
 
 #[test]
+// row: DYN-13
 fn an_own_timeout_has_no_effect_without_a_default_or_permission() {
     let forbidden =
         QueuePolicy { allow_timeout_override: false, ..policy(TimeoutAction::Reject, 10) };

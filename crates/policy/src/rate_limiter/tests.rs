@@ -77,6 +77,7 @@ fn of_equal_shares_the_smaller_priority_number_goes_first() {
 }
 
 #[test]
+// row: RL-05
 fn a_large_need_is_not_starved_and_other_resources_stay_usable() {
     let mut limiter = limiter(2, 1, &[(1, 0, 1), (2, 0, 1), (1, 0, 1), (0, 1, 1)]);
     check(&mut limiter, "+0:0 +1 +2 +3:3 !0:1 !1:2");

@@ -298,6 +298,7 @@ fn an_instance_is_removed_when_its_last_sequence_has_ended() {
 }
 
 #[test]
+// row: DYN-22
 fn sequences_are_held_until_slots_and_backlog_have_enough() {
     let held = SchedulingSpec { hold_until_queued: 2, hold_until_backlogged: 1, ..direct(2) };
     check(

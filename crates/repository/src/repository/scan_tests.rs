@@ -36,6 +36,7 @@ fn check(scratch: &Scratch, roots: &[&str], expected: &str) {
 }
 
 #[test]
+// row: MR-01
 fn models_with_their_configurations_versions_and_files() {
     let scratch = Scratch::new();
     scratch.file("r/README", "not a model");
@@ -61,6 +62,7 @@ full: max_batch_size: 8
 }
 
 #[test]
+// row: MR-02
 fn only_plain_numbers_are_versions() {
     let scratch = Scratch::new();
     for version in ["0", "1", "01", "00", "1a", "-1", "+1", " 1", "9999999999999999999"] {
@@ -209,6 +211,7 @@ fn a_directory_with_an_invalid_name_is_listed_as_a_problem() {
 }
 
 #[test]
+// row: CLD-01
 fn repositories_that_are_not_local_directories_are_refused() {
     let scratch = Scratch::new();
     scratch.file("file", "");

@@ -134,6 +134,7 @@ mod tests {
     }
 
     #[test]
+    // row: LOGF-01 LOGF-02
     fn both_formats_show_the_time_in_utc() {
         let seconds = 1_795_247_101;
         check(

@@ -34,6 +34,7 @@ fn logger(options: LogOptions) -> (Logger, Captured, Captured) {
 }
 
 #[test]
+// row: LOGF-03
 fn information_and_problems_go_to_different_streams() {
     let (logger, information, problems) = logger(LogOptions::default());
     logger.info("a");
@@ -45,6 +46,7 @@ fn information_and_problems_go_to_different_streams() {
 }
 
 #[test]
+// row: LOGF-04
 fn levels_switch_while_it_runs() {
     let (logger, information, problems) = logger(LogOptions::default());
     let elsewhere = logger.clone();
@@ -71,6 +73,7 @@ fn a_line_names_the_file_and_line_of_its_caller() {
 }
 
 #[test]
+// row: LOGF-01
 fn a_quoted_message_is_one_line_and_a_raw_one_is_unchanged() {
     for (quote, expected) in [(true, r#"] "a\nb""#), (false, "] a\nb")] {
         let (logger, information, _) = logger(LogOptions { quote, ..LogOptions::default() });

@@ -206,6 +206,7 @@ mod tests {
     }
 
     #[test]
+    // row: MET-11
     fn this_machine_can_be_read() {
         assert!(ProcessorTicks::parse(&Procfs.stat().unwrap()).is_some());
         assert!(Memory::parse(&Procfs.meminfo().unwrap()).is_some());

@@ -68,6 +68,7 @@ fn values(text: &str) -> Vec<&str> {
 }
 
 #[test]
+// row: MET-04 MET-06 MET-13
 fn series_names_labels_types_and_order_are_tritons() {
     let text = exporter(true).render(&[plain(), tagged()], None, &[]);
     let expected = r#"
@@ -131,6 +132,7 @@ fn every_family_has_a_help_text() {
 }
 
 #[test]
+// row: MET-07
 fn without_counter_latencies_durations_vanish_and_counters_stop() {
     let text = exporter(false).render(&[plain()], None, &[]);
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
@@ -152,6 +154,7 @@ fn without_counter_latencies_durations_vanish_and_counters_stop() {
 }
 
 #[test]
+// row: MET-10
 fn a_model_that_uses_the_cache_has_cache_series() {
     let mut model = plain();
     let lines_of = |model: &ModelStatistics| {
@@ -203,6 +206,7 @@ fn the_cache_as_a_whole_has_gauges() {
 }
 
 #[test]
+// row: CLI-14
 fn the_machine_is_shown_only_if_asked_for() {
     let shown = MetricsExporter::new(MetricsOptions::default()).render(&[], None, &[]);
     assert!(shown.contains("\nnv_cpu_memory_total_bytes "), "{shown}");

@@ -69,6 +69,7 @@ fn a_request_is_a_span_in_that_of_its_client() {
 }
 
 #[test]
+// row: OTEL-07
 fn the_span_of_a_request_has_triton_s_attributes() {
     let client = ClientSpan {
         remote: None,

@@ -34,6 +34,7 @@ fn check(folder: &Folder, backend: &str, runtime: &str, expected: &str) {
 }
 
 #[test]
+// row: BEK-04
 fn the_nearest_library_wins() {
     let folder = Folder::new();
     folder.directory("models/m/1");

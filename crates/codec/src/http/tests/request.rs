@@ -86,6 +86,7 @@ fn strings_keep_every_byte() {
 }
 
 #[test]
+// row: PPAR-01
 fn request_members_are_decoded() {
     let json = r#"{"id":"r-1","parameters":{"sequence_id":7,"sequence_start":true,
         "sequence_end":false,"priority":3,"timeout":1000,"binary_data_output":true,

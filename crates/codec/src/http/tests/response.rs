@@ -85,6 +85,7 @@ fn doubles_are_formatted_like_rapidjson() {
 }
 
 #[test]
+// row: PPAR-02
 fn members_have_the_documented_order() {
     let mut response = response(vec![output(DataType::Uint8, &[1, 1], vec![7])]);
     response.id = "r\"1".into();

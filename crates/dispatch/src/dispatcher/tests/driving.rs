@@ -46,6 +46,7 @@ fn a_failure_to_start_a_thread_stops_the_others() {
 }
 
 #[test]
+// row: BAPI-03
 fn instances_are_destroyed_with_their_model() {
     for policy in [ExecutionPolicy::Inline, ExecutionPolicy::Blocking] {
         let count = Arc::new(AtomicUsize::new(0));

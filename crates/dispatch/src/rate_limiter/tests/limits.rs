@@ -44,6 +44,7 @@ fn check(driver: &RateLimiterDriver, needed: &[(&str, ResourceScope, u64)], expe
 }
 
 #[test]
+// row: RL-02
 fn without_limits_the_capacity_is_the_largest_requirement() {
     let driver = driver(&[]);
     let receiver = driver.add_receiver(Weak::<Unused>::new());
@@ -59,6 +60,7 @@ fn without_limits_the_capacity_is_the_largest_requirement() {
 }
 
 #[test]
+// row: RL-02
 fn limits_apply_to_every_resource() {
     let list = [("R", 4, None), ("R", 8, Some(1)), ("S", 2, Some(0)), ("S", 1, Some(0))];
     let on = ResourceScope::Device;

@@ -113,6 +113,7 @@ impl Stage {
 const UNIT: &str = "resources { name: 'R' count: 1 }";
 
 #[test]
+// row: RL-05
 fn models_that_share_a_resource_alternate_and_the_status_shows_it() {
     let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &[("a", UNIT), ("b", UNIT)]);
     assert_eq!(stage.failures, []);

@@ -98,6 +98,7 @@ fn requests_that_a_backend_refuses_or_panics_on_fail_and_others_continue() {
 const ONE_INSTANCE: &str = "instance_group { kind: KIND_CPU count: 1 }";
 
 #[test]
+// row: DYN-18 CAN-03
 fn a_cancelled_request_leaves_the_queue_at_once() {
     let (backend, entries, release) = FakeBackend::gated();
     let server = serve(&with(ONE_INSTANCE), backend, 0);
@@ -132,6 +133,7 @@ fn a_request_whose_timeout_expires_is_rejected_while_the_instance_is_busy() {
 }
 
 #[test]
+// row: CFG-08
 fn clients_use_the_configured_dims_and_backends_the_reshaped_ones() {
     let text = r#"
         name: "echo" backend: "fake" max_batch_size: 4

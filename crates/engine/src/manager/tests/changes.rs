@@ -178,6 +178,7 @@ fn a_configuration_that_came_stays_until_the_model_changes_or_is_unloaded() {
 }
 
 #[test]
+// row: MR-20
 fn orders_for_one_name_run_one_after_another_and_for_several_at_once() {
     let world = World::new();
     world.put("a", "one", &[1]);

@@ -11,6 +11,7 @@ fn with_ensemble() -> World {
 }
 
 #[test]
+// row: MR-13
 fn an_ensemble_loads_the_models_that_it_needs_and_is_reloaded_with_them() {
     let world = with_ensemble();
     world.check_index(&["e 1 READY", "m 1 READY"]);

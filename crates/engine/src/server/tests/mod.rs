@@ -101,6 +101,7 @@ fn a_version_that_fails_to_load_is_listed_with_its_reason() {
 const ONE_INSTANCE: &str = "instance_group { kind: KIND_CPU count: 1 }";
 
 #[test]
+// row: DYN-19
 fn unloading_executes_queued_requests_and_refuses_later_ones() {
     let (backend, entries, release) = FakeBackend::gated();
     let (server, _) = serve(&with(ONE_INSTANCE), backend, &[1], 0);

@@ -46,6 +46,7 @@ fn queued_requests_of_a_sequence_are_executed_in_order() {
 }
 
 #[test]
+// row: SEQ-04
 fn a_start_on_an_open_sequence_begins_a_new_one_and_is_logged() {
     let (log, lines) = log();
     let text = config(4, DIRECT, ONE_INSTANCE);
@@ -174,6 +175,7 @@ fn the_last_request_of_a_sequence_may_be_released_after_the_next_sequence_has_be
 }
 
 #[test]
+// row: IMP-11
 fn a_refusing_or_panicking_backend_leaves_the_state_unchanged() {
     let backend = ScriptedBackend::new(BLOCKING, |batch| {
         match batch[0].request().id.as_str() {

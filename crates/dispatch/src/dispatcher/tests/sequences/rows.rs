@@ -11,6 +11,7 @@ use crate::testing::sequences::{
 use crate::testing::{ServerSetup, send};
 
 #[test]
+// row: SEQ-15
 fn slots_keep_their_rows_and_idle_ones_are_padding() {
     let (gate, backend) = Gate::with_backend(add);
     let server = ServerSetup::new(config(4, DIRECT, ONE_INSTANCE), backend).hold(3, 0).serve();
@@ -50,6 +51,7 @@ fn oldest_needs_no_padding() {
 }
 
 #[test]
+// row: SEQ-03 SEQ-28
 fn a_sequence_stays_with_its_instance() {
     let (gate, backend) = Gate::with_backend(add);
     let server = ServerSetup::new(config(1, DIRECT, TWO_INSTANCES), backend).serve();

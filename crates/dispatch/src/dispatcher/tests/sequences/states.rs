@@ -38,6 +38,7 @@ fn first_state(state: &str, files: Files) -> (DataType, Vec<i64>, Vec<u8>) {
 }
 
 #[test]
+// row: IMP-03 IMP-04
 fn a_sequence_begins_with_the_configured_state() {
     let files = || Files {
         version: 1,
