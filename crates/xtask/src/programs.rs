@@ -38,10 +38,11 @@ const PARTS: [&str; 14] = [
 
 /// Programs that some tests do without: they are left out where it is missing,
 /// with a reason. Only the steps that name them see them.
-const OPTIONAL: [&str; 8] = [
+const OPTIONAL: [&str; 9] = [
     "c++",
     "curl",
     "haproxy",
+    "mdbook",
     "prometheus",
     "promtool",
     "redis-server",

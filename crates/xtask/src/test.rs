@@ -177,7 +177,8 @@ fn python_tests() -> Result<StepResult, String> {
     for folder in ["tests/python_worker", "tests/clients", "tests/differential", "tests/c_api"] {
         let mut tests = command(&python);
         tests.args(["-m", "pytest", "--quiet", "-rs", folder]);
-        let optional = ["c++", "prometheus", "promtool", "redis-server", "setpriv"];
+        let optional =
+            ["c++", "curl", "mdbook", "prometheus", "promtool", "redis-server", "setpriv"];
         tests.env("PATH", programs::path_with(&optional));
         if folder != "tests/python_worker" {
             tests.arg("--galatea").arg(&program);
