@@ -28,6 +28,7 @@ MARKS = {
     "stream": ("python", "yield from"),
     "class": ("python", "values + 1"),
     "configuration": ("text", "max_batch_size"),
+    "stubs": ("sh", "workers/stubs"),
 }
 
 
@@ -98,6 +99,12 @@ def test_the_error_names_the_line(start_server: StartServer, tmp_path: pathlib.P
         server.wait_for_exit()
         log = server.log()
     assert block("error").strip() in log
+
+
+def test_the_stubs_can_be_installed() -> None:
+    """`test_stubs.py` installs what is there."""
+    *_, place = block("stubs").split()
+    assert (ROOT / place / "pyproject.toml").is_file()
 
 
 # row: PY-09

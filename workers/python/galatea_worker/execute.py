@@ -95,7 +95,7 @@ def _leave_to_sender(request: InferenceRequest) -> None:
     """From now on the request is answered by its sender, or by the sender's end."""
     sender = request.get_response_sender()
     if request._release_flags == RELEASE_RESCHEDULE:
-        sender.close()
+        sender._close()
 
 
 def _answered(requests: List[InferenceRequest], returned: Any,
@@ -160,7 +160,7 @@ def _failed(requests: List[InferenceRequest], error: BaseException) -> List[byte
     for request in requests:
         request._done = True
         if request._sender is not None:
-            request._sender.close()
+            request._sender._close()
     forget(error)
     return [bytes((RESULT, _FAILED, _INTERNAL)) + put_text(text)]
 

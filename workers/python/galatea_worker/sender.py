@@ -99,7 +99,7 @@ class InferenceResponseSender:
                 self._silent = False
             raise
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Ends the sender without a word: the request is answered otherwise."""
         with _state_lock:
             self._closed = True

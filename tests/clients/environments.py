@@ -1,0 +1,52 @@
+"""Virtual environments of single tests, kept in .cache from one run to the next."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT
+
+#: Packages are downloaded the first time.
+INSTALL_SECONDS_MAX = 600
+
+
+def environment(name: str, *requirements: str) -> pathlib.Path:
+    """The interpreter of an environment with these packages; skips where there are none."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    key = hashlib.sha256("\n".join([version, *requirements]).encode()).hexdigest()[:8]
+    folder = ROOT / ".cache" / f"venv-{name}-{key}"
+    python = folder / "bin" / "python"
+    mark = folder / "complete"
+    if mark.exists():
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    command = [python, "-m", "pip", "install", "--quiet", *requirements]
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX, check=False
+    )
+    if result.returncode != 0:
+        last = (result.stderr.strip().splitlines() or ["pip says nothing"])[-1]
+        pytest.skip(f"needs packages of the package index: {last}")
+    mark.touch()
+    return python
+
+
+def run(python: pathlib.Path, *arguments: object, **variables: str) -> tuple[int, str]:
+    """Exit status and output of a command of an environment."""
+    result = subprocess.run(
+        [python, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_SECONDS_MAX,
+        check=False,
+        env={**os.environ, **variables},
+    )
+    return result.returncode, result.stdout + result.stderr
