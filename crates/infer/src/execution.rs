@@ -87,4 +87,6 @@ pub trait RequestObserver: Send + Sync + std::fmt::Debug {
     fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary);
     /// A request ended with an error.
     fn failed(&self, times: &RequestTimes, reason: FailureReason);
+    /// The first response to a request, or the error in its place, is about to be sent.
+    fn responding(&self, _times: &RequestTimes) {}
 }

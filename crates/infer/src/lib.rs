@@ -42,6 +42,7 @@ mod parameter;
 mod pending;
 mod regions;
 mod request;
+mod responder;
 mod response;
 mod sender;
 mod service;
@@ -71,12 +72,10 @@ pub use measurements::{
     SummaryReadings,
 };
 pub use parameter::{Parameter, ParameterValue};
-pub use pending::{
-    NOT_RESCHEDULED, PendingRequest, Responder, SequenceContext, SequenceOwner, StateTensor,
-    StatisticsReporter,
-};
+pub use pending::{NOT_RESCHEDULED, PendingRequest, SequenceContext, SequenceOwner, StateTensor};
 pub use regions::{NoRegions, RegionControl, RegionKind, Regions, SystemRegion};
 pub use request::{CorrelationId, InferenceRequest, SequenceFlags};
+pub use responder::{Responder, StatisticsReporter};
 pub use response::InferenceResponse;
 pub use sender::{Finality, Reply, ResponseSender, ResponseSink};
 pub use service::{InferenceService, NameMapping, ServerControl};

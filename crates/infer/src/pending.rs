@@ -4,15 +4,14 @@
 //! A request does not keep its model version loaded. The version's dispatcher
 //! outlives the last handle until all its requests are served.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::{
-    CancelToken, CorrelationId, ExecutionObserver, ExecutionSummary, ExecutionTimes, FailureReason,
-    InferenceRequest, InferenceResponse, InputTensor, RequestObserver, RequestTimes,
-    ResponseSender, ResponseSink, SequenceFlags, Status, Trace,
+    CorrelationId, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse, InputTensor,
+    RequestObserver, RequestTimes, Responder, ResponseSender, SequenceFlags, StatisticsReporter,
+    Status, Trace,
 };
 
 /// An admitted request together with its sender: what the engine queues and what a
@@ -32,55 +31,6 @@ pub struct PendingRequest {
     is_padding: bool,
     /// Records its execution and its end.
     trace: Option<Arc<Trace>>,
-}
-
-/// Replies to a request and records its statistics. A backend takes it out of a
-/// request whose responses continue after its release.
-///
-/// Dropping it unfinished sends an internal error to the caller.
-#[derive(Debug)]
-pub struct Responder {
-    sender: Option<ResponseSender>,
-    statistics: StatisticsReporter,
-    /// Its hooks are cleared when there is nothing left to cancel.
-    cancel: CancelToken,
-}
-
-/// Records one request in the statistics of its model, for backends that report
-/// statistics apart from replying.
-#[derive(Clone, Debug)]
-pub struct StatisticsReporter {
-    batch_size: u32,
-    times: RequestTimes,
-    observer: Arc<dyn RequestObserver>,
-    /// The ensemble run that made the request as one of its steps.
-    execution_observer: Option<Arc<dyn ExecutionObserver>>,
-}
-
-impl StatisticsReporter {
-    /// Counts the request as executed without an error.
-    pub fn report_success(&self, execution: &ExecutionSummary) {
-        self.observer.succeeded(self.batch_size, &self.times, execution);
-        if let Some(observer) = &self.execution_observer {
-            observer.executed(execution);
-        }
-    }
-
-    /// Counts the request as failed.
-    pub fn report_failure(&self, reason: FailureReason) {
-        self.observer.failed(&self.times, reason);
-    }
-
-    /// Makes another responder to the same request, whose replies go to `sink`. It
-    /// travels with the request, while the first responder stays behind the sink.
-    #[must_use]
-    pub fn responder(&self, sink: Box<dyn ResponseSink>) -> Responder {
-        Responder {
-            sender: Some(ResponseSender::new(sink)),
-            statistics: self.clone(),
-            cancel: CancelToken::default(),
-        }
-    }
 }
 
 /// The sequence of a request that a backend executes.
@@ -141,10 +91,8 @@ impl PendingRequest {
     ) -> Self {
         let cancel = request.cancel.clone();
         let (execution_observer, trace) = (request.execution_observer.take(), request.trace.take());
-        let sender = Some(sender);
         let statistics = StatisticsReporter { batch_size, times, observer, execution_observer };
-        let responder = Responder { sender, statistics, cancel };
-        let responder = Some(responder);
+        let responder = Some(Responder::new(sender, statistics, cancel));
         Self { request, responder, batch_size, sequence: None, is_padding: false, trace }
     }
 
@@ -193,7 +141,7 @@ impl PendingRequest {
     /// whose responder was taken.
     #[must_use]
     pub fn times(&self) -> Option<RequestTimes> {
-        self.responder.as_ref().map(|responder| responder.statistics.times)
+        self.responder.as_ref().map(|responder| responder.statistics().times)
     }
 
     /// Whether this row only keeps other rows in their slots.
@@ -363,104 +311,6 @@ impl Drop for PendingRequest {
         if let Some(sequence) = self.sequence.take() {
             let SequenceContext { states, owner, key, .. } = *sequence;
             owner.released(key, states);
-        }
-    }
-}
-
-impl Responder {
-    /// Sends a response that is not the last. Only for decoupled models.
-    pub fn respond(&mut self, result: Result<InferenceResponse, Status>) {
-        if let Some(sender) = &mut self.sender {
-            sender.send(result);
-        }
-    }
-
-    /// Records the request's statistics and sends the last or only response.
-    pub fn complete(
-        mut self,
-        result: Result<InferenceResponse, Status>,
-        execution: impl Into<ExecutionSummary>,
-    ) {
-        match &result {
-            Ok(_) => self.statistics.report_success(&execution.into()),
-            Err(_) => self.statistics.report_failure(FailureReason::Backend),
-        }
-        if let Some(sender) = self.sender.take() {
-            sender.send_final(result);
-        }
-    }
-
-    /// Records a success and ends the request without a further response.
-    pub fn finish(self, execution: impl Into<ExecutionSummary>) {
-        self.statistics.report_success(&execution.into());
-        self.finish_unrecorded();
-    }
-
-    /// The object behind the sink; see [`ResponseSink::underlying`].
-    #[must_use]
-    pub fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.sender.as_ref().and_then(ResponseSender::underlying)
-    }
-
-    /// Ends without a reply and without statistics: for the owner of the sink,
-    /// which replies in another way.
-    pub fn discard(mut self) {
-        if let Some(sender) = self.sender.take() {
-            sender.discard();
-        }
-    }
-
-    /// Records the request's statistics.
-    #[must_use]
-    pub const fn statistics(&self) -> &StatisticsReporter {
-        &self.statistics
-    }
-
-    /// Sends the last or only response without recording statistics: the holder of
-    /// the [`StatisticsReporter`] does that.
-    pub fn complete_unrecorded(mut self, result: Result<InferenceResponse, Status>) {
-        if let Some(sender) = self.sender.take() {
-            sender.send_final(result);
-        }
-    }
-
-    /// The same for a response whose model ended the request only behind it.
-    pub fn complete_apart_unrecorded(mut self, result: Result<InferenceResponse, Status>) {
-        if let Some(sender) = self.sender.take() {
-            sender.send_final_apart(result);
-        }
-    }
-
-    /// Ends the request without a further response and without statistics.
-    pub fn finish_unrecorded(mut self) {
-        if let Some(sender) = self.sender.take() {
-            sender.finish();
-        }
-    }
-
-    /// Records a failure for `reason` and ends the request with an error.
-    pub fn fail(mut self, status: Status, reason: FailureReason) {
-        self.statistics.report_failure(reason);
-        if let Some(sender) = self.sender.take() {
-            sender.fail(status);
-        }
-    }
-
-    fn refuse(mut self, status: Status, reason: Option<FailureReason>) {
-        if let Some(reason) = reason {
-            self.statistics.report_failure(reason);
-        }
-        if let Some(sender) = self.sender.take() {
-            sender.refuse(status);
-        }
-    }
-}
-
-impl Drop for Responder {
-    fn drop(&mut self) {
-        self.cancel.clear_hooks();
-        if self.sender.is_some() {
-            self.statistics.report_failure(FailureReason::Other);
         }
     }
 }

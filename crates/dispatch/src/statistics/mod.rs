@@ -1,10 +1,8 @@
 //! The counters of one version of a model, and the distributions that are asked for.
 
 mod distributions;
-mod first_response;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -18,7 +16,6 @@ use galatea_stdx::Lock;
 pub(crate) use self::distributions::FirstResponses;
 pub use self::distributions::MeasurementOptions;
 use self::distributions::{Distributions, Summaries};
-pub(crate) use self::first_response::measure as measure_first_response;
 
 /// The counters of requests and executions.
 ///
@@ -45,7 +42,7 @@ pub(crate) struct Statistics {
     distributions: Option<Distributions>,
     summaries: Option<Summaries>,
     /// The time to the first response, if it is measured.
-    pub(crate) first_responses: Option<Arc<FirstResponses>>,
+    first_responses: Option<FirstResponses>,
     /// What requests hold.
     pub(crate) model_bytes: ModelBytes,
 }
@@ -91,7 +88,7 @@ impl Statistics {
             summaries: quantiles.map(|quantiles| Summaries::new(quantiles, is_cached)),
             first_responses: options
                 .first_response
-                .then(|| Arc::new(FirstResponses::new(first_response_bounds_ms))),
+                .then(|| FirstResponses::new(first_response_bounds_ms)),
             ..Self::default()
         }
     }
@@ -134,6 +131,13 @@ impl Statistics {
         let spent_ns = self.cache_miss.add(spent);
         if let Some(summaries) = &self.summaries {
             summaries.cache_miss(end, spent_ns);
+        }
+    }
+
+    /// The first response to a request, or the error in its place, is about to be sent.
+    pub(crate) fn responding(&self, arrival: Instant) {
+        if let Some(first_responses) = &self.first_responses {
+            first_responses.observe(arrival.elapsed());
         }
     }
 

@@ -33,6 +33,10 @@ impl RequestObserver for VersionHost {
     fn failed(&self, times: &RequestTimes, reason: FailureReason) {
         self.statistics.failed(times, reason);
     }
+
+    fn responding(&self, times: &RequestTimes) {
+        self.statistics.responding(times.arrival);
+    }
 }
 
 impl Host for VersionHost {

@@ -40,7 +40,6 @@ use crate::dispatcher::{AdmittedRequest, Dispatcher};
 use crate::instances::{InstanceKey, PassiveInstances};
 use crate::log::{refuse, request_log};
 use crate::reshape::OutputReshape;
-use crate::statistics::measure_first_response;
 
 /// A loaded version of a model.
 pub struct LoadedModel {
@@ -97,10 +96,6 @@ impl LoadedModel {
         }
         let log = &self.host.log;
         let sender = request_log::log_request(log, &request, self.version, arrival, sender);
-        let sender = match &self.host.statistics.first_responses {
-            Some(into) => measure_first_response(into, arrival, sender),
-            None => sender,
-        };
         let (sender, reply_number) = self.dispatcher.order_replies(sender);
         let sender = match self.look_up(&request, arrival) {
             CacheLookup::Hit(response) => {
@@ -108,6 +103,7 @@ impl LoadedModel {
                 if let Some(trace) = &trace {
                     trace.record_response(&response);
                 }
+                self.host.statistics.responding(arrival);
                 return sender.send_final(Ok(response));
             }
             CacheLookup::Miss(miss) => self.store_response(miss, sender),

@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use galatea_backend::{Instance, LogLevel};
 use galatea_infer::{
-    CancelToken, FailureReason, InferenceRequest, PendingRequest, Reply, RequestObserver,
-    RequestTimes, ResponseSender, SequenceFlags, SequenceOwner, StateTensor, Status,
+    CancelToken, ExecutionSummary, FailureReason, InferenceRequest, PendingRequest, Reply,
+    RequestObserver, RequestTimes, ResponseSender, SequenceFlags, SequenceOwner, StateTensor,
+    Status,
 };
 use galatea_policy::RequestKey;
 
@@ -28,6 +29,20 @@ pub(crate) struct InstanceWarmup<'a> {
     pub(crate) log: &'a LogSink,
     /// Set when the model is not wanted any more.
     pub(crate) stop: &'a CancelToken,
+}
+
+/// Counts the executions of samples, but not their responses, as Triton does.
+#[derive(Debug)]
+struct ExecutionsOnly(Arc<dyn RequestObserver>);
+
+impl RequestObserver for ExecutionsOnly {
+    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
+        self.0.succeeded(batch_size, times, execution);
+    }
+
+    fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+        self.0.failed(times, reason);
+    }
 }
 
 /// What happened to a sample's request.
@@ -147,7 +162,8 @@ impl InstanceWarmup<'_> {
         }));
         let now = Instant::now();
         let times = RequestTimes { arrival: now, queued: now };
-        PendingRequest::new(request.clone(), sender, 1, times, self.observer.clone())
+        let observer = Arc::new(ExecutionsOnly(self.observer.clone()));
+        PendingRequest::new(request.clone(), sender, 1, times, observer)
     }
 }
 

@@ -98,6 +98,15 @@ fn a_model_with_the_cache_has_summaries_of_the_cache_instead_of_whole_requests()
 }
 
 #[test]
+fn responses_to_warmup_samples_are_not_in_the_histogram() {
+    let input = "inputs { key: 'IN' value { data_type: TYPE_FP32 dims: 1 zero_data: true } }";
+    let warmup = format!("{BATCHED} model_warmup {{ name: 'w' batch_size: 1 {input} }}");
+    let measured = measured(&setup(&warmup).measurements(all()).serve());
+    assert_eq!(measured.distributions.unwrap().request.counts.iter().sum::<u64>(), 1);
+    assert_eq!(measured.first_response_ms.unwrap().counts.iter().sum::<u64>(), 0);
+}
+
+#[test]
 fn a_model_sets_the_buckets_of_the_first_response() {
     let with = |buckets: &str| {
         setup(&format!(

@@ -1,0 +1,246 @@
+//! The responder of a pending request: replies to it, and records its statistics.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use crate::{
+    CancelToken, ExecutionObserver, ExecutionSummary, FailureReason, InferenceResponse,
+    RequestObserver, RequestTimes, ResponseSender, ResponseSink, Status,
+};
+
+/// Replies to a request and records its statistics. A backend takes it out of a
+/// request whose responses continue after its release.
+///
+/// Dropping it unfinished sends an internal error to the caller.
+#[derive(Debug)]
+pub struct Responder {
+    sender: Option<ResponseSender>,
+    statistics: StatisticsReporter,
+    /// Whether the observer knows of the first response.
+    has_responded: bool,
+    /// Its hooks are cleared when there is nothing left to cancel.
+    cancel: CancelToken,
+}
+
+/// Records one request in the statistics of its model, for backends that report
+/// statistics apart from replying.
+#[derive(Clone, Debug)]
+pub struct StatisticsReporter {
+    pub(crate) batch_size: u32,
+    pub(crate) times: RequestTimes,
+    pub(crate) observer: Arc<dyn RequestObserver>,
+    /// The ensemble run that made the request as one of its steps.
+    pub(crate) execution_observer: Option<Arc<dyn ExecutionObserver>>,
+}
+
+impl StatisticsReporter {
+    /// Counts the request as executed without an error.
+    pub fn report_success(&self, execution: &ExecutionSummary) {
+        self.observer.succeeded(self.batch_size, &self.times, execution);
+        if let Some(observer) = &self.execution_observer {
+            observer.executed(execution);
+        }
+    }
+
+    /// Counts the request as failed.
+    pub fn report_failure(&self, reason: FailureReason) {
+        self.observer.failed(&self.times, reason);
+    }
+
+    /// Makes another responder to the same request, whose replies go to `sink`. It
+    /// travels with the request, while the first responder stays behind the sink.
+    #[must_use]
+    pub fn responder(&self, sink: Box<dyn ResponseSink>) -> Responder {
+        Responder {
+            sender: Some(ResponseSender::new(sink)),
+            statistics: self.clone(),
+            // The first responder tells of its own responses.
+            has_responded: true,
+            cancel: CancelToken::default(),
+        }
+    }
+}
+
+impl Responder {
+    pub(crate) const fn new(
+        sender: ResponseSender,
+        statistics: StatisticsReporter,
+        cancel: CancelToken,
+    ) -> Self {
+        Self { sender: Some(sender), statistics, has_responded: false, cancel }
+    }
+
+    /// Sends a response that is not the last. Only for decoupled models.
+    pub fn respond(&mut self, result: Result<InferenceResponse, Status>) {
+        self.begin_response();
+        if let Some(sender) = &mut self.sender {
+            sender.send(result);
+        }
+    }
+
+    /// Records the request's statistics and sends the last or only response.
+    pub fn complete(
+        self,
+        result: Result<InferenceResponse, Status>,
+        execution: impl Into<ExecutionSummary>,
+    ) {
+        match &result {
+            Ok(_) => self.statistics.report_success(&execution.into()),
+            Err(_) => self.statistics.report_failure(FailureReason::Backend),
+        }
+        self.complete_unrecorded(result);
+    }
+
+    /// Records a success and ends the request without a further response.
+    pub fn finish(self, execution: impl Into<ExecutionSummary>) {
+        self.statistics.report_success(&execution.into());
+        self.finish_unrecorded();
+    }
+
+    /// The object behind the sink; see [`ResponseSink::underlying`].
+    #[must_use]
+    pub fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.sender.as_ref().and_then(ResponseSender::underlying)
+    }
+
+    /// Ends without a reply and without statistics: for the owner of the sink,
+    /// which replies in another way.
+    pub fn discard(mut self) {
+        if let Some(sender) = self.sender.take() {
+            sender.discard();
+        }
+    }
+
+    /// Records the request's statistics.
+    #[must_use]
+    pub const fn statistics(&self) -> &StatisticsReporter {
+        &self.statistics
+    }
+
+    /// Sends the last or only response without recording statistics: the holder of
+    /// the [`StatisticsReporter`] does that.
+    pub fn complete_unrecorded(mut self, result: Result<InferenceResponse, Status>) {
+        self.begin_response();
+        if let Some(sender) = self.sender.take() {
+            sender.send_final(result);
+        }
+    }
+
+    /// The same for a response whose model ended the request only behind it.
+    pub fn complete_apart_unrecorded(mut self, result: Result<InferenceResponse, Status>) {
+        self.begin_response();
+        if let Some(sender) = self.sender.take() {
+            sender.send_final_apart(result);
+        }
+    }
+
+    /// Ends the request without a further response and without statistics.
+    pub fn finish_unrecorded(mut self) {
+        if let Some(sender) = self.sender.take() {
+            sender.finish();
+        }
+    }
+
+    /// Records a failure for `reason` and ends the request with an error.
+    pub fn fail(self, status: Status, reason: FailureReason) {
+        self.statistics.report_failure(reason);
+        self.complete_unrecorded(Err(status));
+    }
+
+    /// A response, or the error in its place, is about to be sent.
+    fn begin_response(&mut self) {
+        if self.sender.is_some() && !std::mem::replace(&mut self.has_responded, true) {
+            self.statistics.observer.responding(&self.statistics.times);
+        }
+    }
+
+    pub(crate) fn refuse(mut self, status: Status, reason: Option<FailureReason>) {
+        if let Some(reason) = reason {
+            self.statistics.report_failure(reason);
+        }
+        if let Some(sender) = self.sender.take() {
+            sender.refuse(status);
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.cancel.clear_hooks();
+        if self.sender.is_some() {
+            self.statistics.report_failure(FailureReason::Other);
+            self.begin_response();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::Reply;
+
+    /// Counts the responses that it is told of.
+    #[derive(Debug, Default)]
+    struct Responses(Mutex<usize>);
+
+    impl RequestObserver for Responses {
+        fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
+        fn failed(&self, _: &RequestTimes, _: FailureReason) {}
+        fn responding(&self, _: &RequestTimes) {
+            *self.0.lock().unwrap() += 1;
+        }
+    }
+
+    fn check(act: impl FnOnce(Responder), expected: usize) {
+        let observer = Arc::new(Responses::default());
+        let now = Instant::now();
+        let statistics = StatisticsReporter {
+            batch_size: 1,
+            times: RequestTimes { arrival: now, queued: now },
+            observer: observer.clone(),
+            execution_observer: None,
+        };
+        let sender = ResponseSender::new(Box::new(|_: Reply| {}));
+        act(Responder::new(sender, statistics, CancelToken::default()));
+        assert_eq!(*observer.0.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn only_the_first_response_is_told_of() {
+        let error = || Err(Status::internal("in place of a response"));
+        let respond = |mut responder: Responder| {
+            responder.respond(error());
+            responder.respond(error());
+            responder.complete_unrecorded(error());
+        };
+        check(respond, 1);
+        check(|responder| responder.complete_apart_unrecorded(error()), 1);
+        check(|responder| responder.fail(Status::internal("failed"), FailureReason::Other), 1);
+        check(drop, 1);
+    }
+
+    #[test]
+    fn the_end_is_no_response_and_neither_is_a_refusal() {
+        check(Responder::finish_unrecorded, 0);
+        check(Responder::discard, 0);
+        check(|responder| responder.refuse(Status::unavailable("full"), None), 0);
+    }
+
+    #[test]
+    fn what_passes_through_another_responder_is_told_of_once() {
+        let pass_on = |responder: Responder| {
+            let statistics = responder.statistics().clone();
+            let mut inner = Some(responder);
+            let sink = move |reply: Reply| {
+                if let (Reply::Response { result, .. }, Some(first)) = (reply, inner.take()) {
+                    first.complete_unrecorded(result);
+                }
+            };
+            statistics.responder(Box::new(sink)).complete_unrecorded(Err(Status::internal("x")));
+        };
+        check(pass_on, 1);
+    }
+}
