@@ -220,6 +220,9 @@ def query(
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=30) as one:
                 return json.load(one)["data"]
         except urllib.error.HTTPError as error:
+            if error.code == 503:
+                # It has not read its data yet.
+                return None
             raise AssertionError(error.read().decode()) from error
         except OSError:
             return None
