@@ -1,0 +1,146 @@
+"""Runs what a page of the documentation shows, from top to bottom, in an empty directory.
+
+- `sh`: commands. `galatea --...` starts a server, which serves until the next one. Of
+  `pip install`, the packages must be installed.
+- `python`: a program; but if the file that the words before it name exists, its contents.
+- `json` and `text` behind one of them: what it prints. Behind a server, lines of its log. Text may
+  leave out something with `...`.
+- `pbtxt`: a configuration, which is not executed. A test of its own has to use it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from conftest import ROOT, StartServer
+from python_backend import interpreter_flag
+from server import Program, Server, wait_until
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"`([\w./-]+\.(?:py|pbtxt))`[^`]*\Z")
+SECONDS_MAX = 300
+
+
+class Reader:
+    """Somebody who does what a page says."""
+
+    def __init__(self, program: Program, start: StartServer, folder: pathlib.Path) -> None:
+        """Nothing is done yet."""
+        self._program = program
+        self._start = start
+        self._folder = folder / "work"
+        self._folder.mkdir()
+        self._programs = folder / "programs"
+        self._programs.mkdir()
+        (self._programs / "galatea").symlink_to(program.path)
+        (self._programs / "python3").symlink_to(sys.executable)
+        self._servers = contextlib.ExitStack()
+        self._server: Server | None = None
+        #: What the last block printed, or None behind a server.
+        self._printed: str | None = None
+
+    def read(self, page: str) -> int:
+        """Does everything on a page; returns the number of its blocks."""
+        text = (ROOT / "docs" / page).read_text()
+        blocks = list(BLOCK.finditer(text))
+        with self._servers:
+            for block in blocks:
+                do: dict[str, Callable[[str, str], None]] = {
+                    "sh": self._commands,
+                    "python": self._python,
+                    "json": self._shows_json,
+                    "text": self._shows_text,
+                    "pbtxt": lambda *_: None,
+                }
+                assert block[1] in do, f"{page}: blocks of {block[1]!r} are not known"
+                do[block[1]](block[2], text[: block.start()][-300:])
+        return len(blocks)
+
+    def link(self, name: str, target: pathlib.Path) -> None:
+        """Offers a program to the page's commands."""
+        (self._programs / name).symlink_to(target)
+
+    def _commands(self, text: str, _: str) -> None:
+        for line in text.replace("\\\n", " ").splitlines():
+            if line.startswith("galatea --"):
+                text = text.replace(line, "")
+                self._run_shell(text)
+                self._serve(shlex.split(line)[1:])
+                return
+            if line.startswith("pip install"):
+                for package in shlex.split(line)[2:]:
+                    importlib.metadata.version(re.split(r"[\[=]", package)[0])
+                return
+        self._run_shell(text)
+
+    def _run_shell(self, text: str) -> None:
+        if "curl" in text and shutil.which("curl") is None:
+            pytest.skip("needs curl")
+        self._run(["sh", "-e", "-c", self._with_ports(text)])
+
+    def _run(self, command: list[str]) -> None:
+        variables = {**os.environ, "PATH": f"{self._programs}:{os.environ['PATH']}"}
+        if self._program.onnxruntime_library is not None:
+            library = self._program.onnxruntime_library.resolve()
+            variables["GALATEA_ONNXRUNTIME_LIBRARY"] = str(library)
+        done = subprocess.run(
+            command, cwd=self._folder, env=variables, capture_output=True, text=True,
+            timeout=SECONDS_MAX,
+        )
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        self._printed = done.stdout
+
+    def _serve(self, flags: list[str]) -> None:
+        """Starts a server after the last one has ended."""
+        self._servers.close()
+        place = flags.index("--model-repository")
+        repository = self._folder / flags[place + 1]
+        flags = flags[:place] + flags[place + 2 :]
+        self._server = self._servers.enter_context(
+            self._start(repository, *flags, interpreter_flag())
+        )
+        self._server.wait_until_ready()
+        self._printed = None
+
+    def _with_ports(self, text: str) -> str:
+        """The ports of the running server in place of the usual ones."""
+        if self._server is None:
+            return text
+        one = self._server
+        for usual, port in ((8000, one.http_port), (8001, one.grpc_port), (8002, one.metrics_port)):
+            text = text.replace(f"localhost:{usual}", f"127.0.0.1:{port}")
+        return text
+
+    def _python(self, text: str, before: str) -> None:
+        named = FILE.search(before.rsplit("\n\n", 2)[-2] if "\n\n" in before else before)
+        if named:
+            found = (self._folder / named[1]).read_text()
+            assert text in found, (text, found)
+        else:
+            self._run([sys.executable, "-c", self._with_ports(text)])
+
+    def _shows_json(self, text: str, _: str) -> None:
+        assert self._printed is not None
+        assert json.loads(self._printed) == json.loads(text)
+
+    def _shows_text(self, text: str, _: str) -> None:
+        lines = [re.escape(line).replace(r"\.\.\.", ".*") for line in text.splitlines()]
+        if self._printed is not None:
+            assert re.fullmatch("\n".join(lines) + "\n?", self._printed), (text, self._printed)
+            return
+        assert self._server is not None
+        log = self._server.log
+        for line in lines:
+            wait_until(lambda line=line: re.search(line, log()) is not None, 60, line)
