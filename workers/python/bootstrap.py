@@ -103,6 +103,16 @@ def _take_stdin(sock):
     return own
 
 
+def _close_others(own):
+    """Closes what a program that hosts the server has left open for its children."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in own:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # the one with which the list was read
+
+
 def _start(sock):
     """Receives the bundle and the descriptors and runs the worker."""
     sock_a = _take_stdin(sock)
@@ -112,7 +122,9 @@ def _start(sock):
     sys.meta_path.insert(0, _Sources(sources))
     if sys.path and sys.path[0] == "":
         del sys.path[0]
-    names = sys.argv[1:3]
+    names, ways = sys.argv[1:3], sys.argv[3:]
+    if ways == ["sandbox"]:
+        _close_others({0, 1, 2, sock_a.fileno(), *fds})
     sys.argv[:] = [""]
     from galatea_worker import main
     main.run(sock_a, fds, names)

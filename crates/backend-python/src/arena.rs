@@ -15,8 +15,8 @@ use rustix::io::Errno;
 
 use crate::blocks::Blocks;
 
-/// The length of an arena. Only what is written takes memory.
-const ARENA_BYTES: u64 = 64 << 30;
+/// The length of an arena that nothing limits. Only what is written takes memory.
+pub(crate) const ARENA_BYTES: u64 = 64 << 30;
 
 /// Tensors longer than this are only read if so much memory was written.
 const CHECKED_BYTES_MIN: u64 = 1 << 20;
@@ -25,6 +25,7 @@ const CHECKED_BYTES_MIN: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Arena {
     memory: OwnedFd,
+    length: u64,
     blocks: Lock<ArenaBlocks>,
 }
 
@@ -36,19 +37,19 @@ struct ArenaBlocks {
 }
 
 impl Arena {
-    /// An empty arena.
-    pub(crate) fn new(name: &str) -> Result<Self, Status> {
+    /// An empty arena of this length, a multiple of a page's.
+    pub(crate) fn new(name: &str, length: u64) -> Result<Self, Status> {
         let made = || -> Result<OwnedFd, Errno> {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
             let memory = rustix::fs::memfd_create(name, flags)?;
-            rustix::fs::ftruncate(&memory, ARENA_BYTES)?;
+            rustix::fs::ftruncate(&memory, length)?;
             let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
             rustix::fs::fcntl_add_seals(&memory, seals)?;
             Ok(memory)
         };
         let memory = made().map_err(|error| failed("make shared memory", error))?;
-        let blocks = ArenaBlocks { blocks: Blocks::new(ARENA_BYTES), is_dirty: false };
-        Ok(Self { memory, blocks: Lock::new(blocks) })
+        let blocks = ArenaBlocks { blocks: Blocks::new(length), is_dirty: false };
+        Ok(Self { memory, length, blocks: Lock::new(blocks) })
     }
 
     /// Copies bytes into a block of their own, and returns its offset.
@@ -83,7 +84,7 @@ impl Arena {
 
     /// Copies a part of the arena; `None` if it isn't one, or was not written.
     pub(crate) fn load(&self, offset: u64, length: u64) -> Result<Option<Vec<u8>>, Status> {
-        let is_inside = offset.checked_add(length).is_some_and(|end| end <= ARENA_BYTES);
+        let is_inside = offset.checked_add(length).is_some_and(|end| end <= self.length);
         if !is_inside || (length > CHECKED_BYTES_MIN && length > self.memory_bytes()?) {
             return Ok(None);
         }
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_is_stored_can_be_loaded() {
-        let arena = Arena::new("test").unwrap();
+        let arena = Arena::new("test", ARENA_BYTES).unwrap();
         let long = vec![7; (2 << 20) + 3];
         let first = arena.store(b"abc").unwrap();
         let second = arena.store(&long).unwrap();
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn what_was_not_written_takes_no_memory() {
-        let arena = Arena::new("test").unwrap();
+        let arena = Arena::new("test", ARENA_BYTES).unwrap();
         assert_eq!(arena.load(0, ARENA_BYTES).unwrap(), None);
         assert_eq!(arena.load(ARENA_BYTES, 1).unwrap(), None);
         assert_eq!(arena.load(u64::MAX, 2).unwrap(), None);
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn memory_goes_back() {
-        let arena = Arena::new("test").unwrap();
+        let arena = Arena::new("test", ARENA_BYTES).unwrap();
         let kept = arena.store(&[1; 10]).unwrap();
         let offset = arena.store(&vec![1; 8 << 20]).unwrap();
         assert!(arena.memory_bytes().unwrap() >= 8 << 20);

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use galatea_backend::{
@@ -14,6 +15,7 @@ use galatea_infer::Status;
 use galatea_stdx::Lock;
 use serde_json::{Map, Value, json};
 
+use crate::confinement::{self, Confined, Confinement, WithoutControl};
 use crate::held::ModelLabel;
 use crate::instance::PythonInstance;
 use crate::interpreter::{ENVIRONMENT, Environments, Interpreter};
@@ -44,6 +46,8 @@ pub struct PythonOptions {
     pub start_timeout: Duration,
     /// How long an execution may take; longer ones cost the worker its life. `None`: forever.
     pub execute_timeout: Option<Duration>,
+    /// What workers may not do, and how much they may take.
+    pub confinement: Confinement,
     /// Directories in which models find modules beside their own.
     pub module_paths: Vec<PathBuf>,
 }
@@ -62,6 +66,8 @@ pub struct PythonBackend {
     options: PythonOptions,
     environments: Environments,
     support: Support,
+    /// Spreads workers over processors.
+    turn: Arc<AtomicUsize>,
 }
 
 impl PythonBackend {
@@ -70,15 +76,23 @@ impl PythonBackend {
     pub fn new(options: PythonOptions) -> Self {
         let interpreter = options.interpreter.clone();
         let environments = Environments::new(interpreter, options.temporary_folder.clone());
-        Self { options, environments, support: Support::default() }
+        Self { options, environments, support: Support::default(), turn: Arc::default() }
     }
 
-    fn site(
+    fn site<'a>(
         &self,
         files: &dyn ModelFiles,
         file: &str,
-        environment: Option<&str>,
+        parameter: impl Fn(&str) -> Option<&'a str>,
     ) -> Result<Site, Status> {
+        let environment = parameter(ENVIRONMENT);
+        let confinement = self.options.confinement.tightened(parameter)?;
+        let confined = confinement::of_version(
+            confinement,
+            (files.model_path(), files.version_path()),
+            &self.options.temporary_folder,
+            self.turn.clone(),
+        )?;
         let directory = files.model_path();
         let file = if file.is_empty() { MODEL_FILE } else { file };
         let runtime = self.options.runtime.as_ref();
@@ -99,6 +113,7 @@ impl PythonBackend {
             directory: directory.to_owned(),
             version: files.version(),
             options: self.options.clone(),
+            confined,
         })
     }
 }
@@ -110,9 +125,17 @@ struct Site {
     directory: PathBuf,
     version: i64,
     options: PythonOptions,
+    confined: Option<Confined>,
 }
 
 impl Site {
+    /// What the model may ask of the server.
+    fn server(&self) -> Arc<dyn ServerAccess> {
+        let server = self.options.server.clone();
+        let is_in_sandbox = self.confined.as_ref().is_some_and(|one| one.confinement.sandbox);
+        if is_in_sandbox { Arc::new(WithoutControl(server)) } else { server }
+    }
+
     fn check_file(&self, model: &str) -> Result<(), Status> {
         if self.model_path.is_file() {
             return Ok(());
@@ -177,8 +200,8 @@ impl Backend for PythonBackend {
         files: &dyn ModelFiles,
     ) -> Result<(), Status> {
         let message = draft.message();
-        let environment = message.parameters.get(ENVIRONMENT).map(|value| &*value.string_value);
-        let site = self.site(files, &message.default_model_filename, environment)?;
+        let parameter = |key: &str| Some(&*message.parameters.get(key)?.string_value);
+        let site = self.site(files, &message.default_model_filename, parameter)?;
         let (name, config) = (draft.name().to_owned(), draft.normalized_json(&self.support));
         site.check_file(&name)?;
         let model = Arc::new(ModelContext {
@@ -186,7 +209,7 @@ impl Backend for PythonBackend {
             is_decoupled: false,
             outputs: Vec::new(),
             host: None,
-            server: site.options.server.clone(),
+            server: site.server(),
         });
         let launch = Launch {
             interpreter: &site.interpreter,
@@ -194,6 +217,7 @@ impl Backend for PythonBackend {
             patience: site.options.start_timeout,
             variables: site.variables(),
             execute_timeout: None,
+            confined: site.confined.as_ref(),
             model,
         };
         let mut started = Started::launch(launch)?;
@@ -223,15 +247,15 @@ impl Backend for PythonBackend {
         files: &dyn ModelFiles,
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status> {
-        let environment = spec.parameters.get(ENVIRONMENT).map(String::as_str);
-        let site = self.site(files, &spec.default_model_filename, environment)?;
+        let parameter = |key: &str| spec.parameters.get(key).map(String::as_str);
+        let site = self.site(files, &spec.default_model_filename, parameter)?;
         site.check_file(&spec.name)?;
         let context = Arc::new(ModelContext {
             label: ModelLabel { name: Arc::from(&*spec.name), version: site.version },
             is_decoupled: spec.decoupled,
             outputs: spec.outputs.iter().map(|output| Arc::from(&*output.name)).collect(),
             host: Some(host),
-            server: site.options.server.clone(),
+            server: site.server(),
         });
         let shared = Arc::new(PythonModel { spec, site, context });
         Ok(Box::new(LoadedPythonModel { shared, instances: Lock::default() }))
@@ -312,6 +336,7 @@ impl Starter for InstanceStarter {
             patience: site.options.start_timeout,
             variables: site.variables(),
             execute_timeout: site.options.execute_timeout,
+            confined: site.confined.as_ref(),
             model: context.clone(),
         })?;
         let arguments = site.arguments(&spec.name, &spec.to_json(), &self.name, self.device);

@@ -10,6 +10,8 @@ use flate2::read::GzDecoder;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
+use crate::folders;
+
 /// The parameter that names the environment of a model.
 pub(crate) const ENVIRONMENT: &str = "EXECUTION_ENV_PATH";
 /// What stands for the model's directory in it.
@@ -124,7 +126,7 @@ impl Environments {
         let folder = match &extracted.folder {
             Some(folder) => folder.clone(),
             None => {
-                let made = private_folder(&self.temporary_folder);
+                let made = folders::private(&self.temporary_folder, "galatea_python_env");
                 made.map_err(|error| failed("no folder for environments could be made", error))?
             }
         };
@@ -148,23 +150,6 @@ impl Drop for Environments {
             let _ = fs::remove_dir_all(folder);
         }
     }
-}
-
-/// A new folder that only this user can enter.
-fn private_folder(parent: &Path) -> std::io::Result<PathBuf> {
-    use std::os::unix::fs::DirBuilderExt;
-    let mut builder = fs::DirBuilder::new();
-    builder.mode(0o700);
-    let id = std::process::id();
-    for number in 0..u32::MAX {
-        let folder = parent.join(format!("galatea_python_env_{id}_{number}"));
-        match builder.create(&folder) {
-            Ok(()) => return Ok(folder),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(std::io::ErrorKind::AlreadyExists.into())
 }
 
 /// Unpacks a compressed archive. Entries that lead out of the directory are refused.

@@ -21,7 +21,9 @@
 mod arena;
 mod backend;
 mod blocks;
+mod confinement;
 mod exclusive;
+mod folders;
 mod held;
 mod instance;
 mod interpreter;
@@ -36,4 +38,5 @@ mod wire;
 mod worker;
 
 pub use backend::{PythonBackend, PythonOptions, PythonRuntime};
+pub use confinement::Confinement;
 pub use server::{CustomMetric, CustomMetricFamily, CustomMetricKind, ServerAccess};

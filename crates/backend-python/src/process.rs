@@ -5,8 +5,8 @@ use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use galatea_infer::Status;
@@ -14,6 +14,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::arena::Arena;
+use crate::confinement::{Confined, Scratch, Start, is_missing};
 use crate::interpreter::Interpreter;
 use crate::sources;
 
@@ -35,6 +36,8 @@ pub(crate) struct Process {
     pub(crate) handle: Option<OwnedFd>,
     /// The worker is killed by the system when this is closed.
     _lifeline: OwnedFd,
+    /// Its temporary files, which end after it.
+    _scratch: Option<Scratch>,
 }
 
 /// What a worker gets when it starts.
@@ -48,6 +51,7 @@ pub(crate) struct Equipment<'a> {
 impl Process {
     /// Starts a worker, and sends it its sources and descriptors through `server_end`, the
     /// server's end of its socket of executions. `variables` are added to its environment.
+    /// Nothing of it runs before it is `confined`, if it is to be.
     ///
     /// # Errors
     ///
@@ -56,23 +60,30 @@ impl Process {
         interpreter: &Interpreter,
         (model, instance): (&str, &str),
         variables: Vec<(&'static str, OsString)>,
+        confined: Option<&Confined>,
         equipment: Equipment<'_>,
         server_end: &UnixStream,
     ) -> Result<Self, Status> {
         let Equipment { a, b, inputs, outputs } = equipment;
         let program = &interpreter.program;
-        let mut words = interpreter.command().into_iter();
-        let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words);
-        command.arg("-c").arg(BOOTSTRAP).arg(model).arg(instance);
-        command.envs(variables);
-        command.stdin(Stdio::from(OwnedFd::from(a))).process_group(0);
+        let mut words = interpreter.command();
+        words.extend(["-c", BOOTSTRAP, model, instance].map(OsString::from));
+        if confined.is_some_and(|confined| confined.confinement.sandbox) {
+            // It closes what it has inherited by mistake.
+            words.push(OsString::from("sandbox"));
+        }
         let failed = |what: &str, error: io::Error| {
             Status::internal(format!("failed to {what} '{}': {error}", program.display()))
         };
-        let child = command.spawn().map_err(|error| failed("start the interpreter", error))?;
-        // Its copy of the socket must not stay open here.
-        drop(command);
+        let not_started = |error| failed("start the interpreter", error);
+        let start = Start { words, variables, input: a, server_end };
+        let (child, scratch) = match confined {
+            None => (start.spawn().map_err(not_started)?, None),
+            Some(_) if is_missing(program) => {
+                return Err(not_started(io::ErrorKind::NotFound.into()));
+            }
+            Some(confined) => confined.start(start)?,
+        };
         let equip = || -> io::Result<OwnedFd> {
             let (worker_lifeline, lifeline) = io::pipe()?;
             let descriptors = [b.as_fd(), inputs.as_fd(), outputs.as_fd(), worker_lifeline.as_fd()];
@@ -83,7 +94,7 @@ impl Process {
         let equipped = equip();
         let handle = handle_of(&child);
         match equipped {
-            Ok(lifeline) => Ok(Self { child, handle, _lifeline: lifeline }),
+            Ok(lifeline) => Ok(Self { child, handle, _lifeline: lifeline, _scratch: scratch }),
             Err(error) => {
                 let mut child = child;
                 let (_, ended) = (child.kill(), child.wait());

@@ -3,7 +3,7 @@
 use galatea_infer::{InputTensor, OutputTensor, Status};
 use galatea_tensor::{Buffer, DataType};
 
-use crate::arena::Arena;
+use crate::arena::{ARENA_BYTES, Arena};
 use crate::wire::{EncodedInput, INLINE_BYTES_MAX, Place, WirePlace, WireTensor};
 
 /// The arenas of a worker.
@@ -16,8 +16,11 @@ pub(crate) struct Arenas {
 }
 
 impl Arenas {
-    pub(crate) fn new() -> Result<Self, Status> {
-        Ok(Self { inputs: Arena::new("galatea inputs")?, outputs: Arena::new("galatea outputs")? })
+    /// Empty ones, each of at most `length_max` bytes.
+    pub(crate) fn new(length_max: Option<u64>) -> Result<Self, Status> {
+        let length = length_max.map_or(ARENA_BYTES, |most| most.min(ARENA_BYTES));
+        let arena = |name| Arena::new(name, length);
+        Ok(Self { inputs: arena("galatea inputs")?, outputs: arena("galatea outputs")? })
     }
 
     /// Puts inputs where the worker can read them. What was stored is in `stored` even if the

@@ -88,6 +88,8 @@ pub(crate) struct BackendRequest<'a> {
     /// The model's directories, which may hold libraries. `None` if a client sent the files,
     /// because a client must not bring code.
     pub(crate) directories: Option<&'a [&'a Path]>,
+    /// A parameter of the configuration.
+    pub(crate) parameter: &'a dyn Fn(&str) -> Option<&'a str>,
 }
 
 impl Backends {
@@ -111,6 +113,9 @@ impl Backends {
     /// a model with it fails with the reason.
     pub(crate) fn get(&self, request: &BackendRequest<'_>) -> Arc<dyn Backend> {
         let name = request.backend;
+        if self.is_in_sandbox(request) {
+            return self.get_in_sandbox(request);
+        }
         let (scope, beside) = match request.directories {
             Some(directories) => (SearchScope::All, Plugins::model_has_library(name, directories)),
             None => (SearchScope::BackendDirectory, false),
@@ -137,6 +142,44 @@ impl Backends {
         }
         let built_in = self.built_in(name);
         if name == ENSEMBLE { built_in } else { self.plugins.with_strategies(built_in, scope) }
+    }
+
+    /// Whether the model's process runs in the sandbox.
+    fn is_in_sandbox(&self, request: &BackendRequest<'_>) -> bool {
+        let name = request.backend;
+        if name != PYTHON && self.script(name).is_none() {
+            return false;
+        }
+        let settings = python::confinement(&self.own_settings(name), &self.own_settings(PYTHON));
+        let confinement = settings.and_then(|settings| settings.tightened(request.parameter));
+        // A load with a wrong value fails there.
+        confinement.map_or(true, |confinement| confinement.sandbox)
+    }
+
+    /// The same as `get` for models in the sandbox. They may write in their version's directory,
+    /// so a library there does not count; and one that they ask for would not be held by it.
+    fn get_in_sandbox(&self, request: &BackendRequest<'_>) -> Arc<dyn Backend> {
+        let (name, runtime) = (request.backend, request.runtime);
+        let usual = ["", PYTHON_FILE, &format!("libtriton_{name}.so")].contains(&runtime);
+        let directory = &self.settings.backend_directory;
+        let uses_library = python::uses_library(&self.own_settings(PYTHON))
+            && Plugins::is_installed(PYTHON, directory);
+        if !usual || uses_library {
+            let library = if usual { "libtriton_python.so" } else { runtime };
+            return Arc::new(UnavailableBackend {
+                reason: Status::invalid_argument(format!(
+                    "the sandbox of Python models can't hold '{library}', which would run in the \
+                     server's process"
+                )),
+            });
+        }
+        match self.script(name) {
+            Some(script) => self.built_in_or(name, |backends| backends.python(name, Some(script))),
+            None => {
+                let built_in = self.built_in(name);
+                self.plugins.with_strategies(built_in, SearchScope::BackendDirectory)
+            }
+        }
     }
 
     /// Logs once that a library replaces a built-in backend.
@@ -219,6 +262,7 @@ impl Backends {
             interpreter: settings.interpreter,
             start_timeout: settings.start_timeout,
             execute_timeout: settings.execute_timeout,
+            confinement: settings.confinement,
             module_paths: vec![self.settings.backend_directory.join(PYTHON)],
             temporary_folder: self.environment.temporary_folder.clone(),
             library_path: self.environment.library_path.clone(),
@@ -230,10 +274,16 @@ impl Backends {
 
     /// The backend with this name, if it is written in Python and Galatea executes it.
     fn written_in_python(&self, name: &str) -> Option<PythonRuntime> {
+        let uses_library = python::uses_library(&self.own_settings(PYTHON));
+        if uses_library { None } else { self.script(name) }
+    }
+
+    /// What makes a backend one that is written in Python.
+    fn script(&self, name: &str) -> Option<PythonRuntime> {
         let directory = self.settings.backend_directory.join(name);
         let is_name = Path::new(name).file_name().is_some_and(|file| file == name);
         let script = directory.join(PYTHON_FILE);
-        if !is_name || python::uses_library(&self.own_settings(PYTHON)) || !script.is_file() {
+        if !is_name || name == PYTHON || !script.is_file() {
             return None;
         }
         if directory.join(format!("libtriton_{name}.so")).is_file() {

@@ -154,6 +154,7 @@ impl Definer {
             backend: backend_name(draft),
             runtime: draft.runtime(),
             directories: (!is_from_client).then_some(&*directories),
+            parameter: &|key| draft.parameter(key),
         })
     }
 

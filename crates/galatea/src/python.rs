@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use galatea_backend_python::{CustomMetric, CustomMetricFamily, CustomMetricKind, ServerAccess};
+use galatea_backend_python::{
+    Confinement, CustomMetric, CustomMetricFamily, CustomMetricKind, ServerAccess,
+};
 use galatea_capi::metric::{self, MetricKind};
 use galatea_engine::Server;
 use galatea_infer::{
@@ -36,6 +38,7 @@ const REGION_PREFIX: &str = "shm-region-prefix-name";
 /// Whether the backend reads a setting.
 pub(crate) fn is_read(key: &str) -> bool {
     [EXECUTE_TIMEOUT, INTERPRETER, START_TIMEOUT, USE_LIBRARY].contains(&key)
+        || Confinement::is_setting(key)
 }
 
 /// Whether models in Python are served by Triton's library, if there is one.
@@ -49,11 +52,12 @@ pub(crate) struct PythonSettings {
     pub(crate) interpreter: PathBuf,
     pub(crate) start_timeout: Duration,
     pub(crate) execute_timeout: Option<Duration>,
+    pub(crate) confinement: Confinement,
 }
 
 impl PythonSettings {
-    /// The settings of a backend, from its `own` flags. The interpreter is that of the backend
-    /// `python` unless it has one of its own.
+    /// The settings of a backend, from its `own` flags. The interpreter, the sandbox and the
+    /// limits are those of the backend `python` unless it has some of its own.
     ///
     /// # Errors
     ///
@@ -79,8 +83,20 @@ impl PythonSettings {
             interpreter: PathBuf::from(interpreter.map_or("python3", String::as_str)),
             start_timeout: seconds(START_TIMEOUT)?.unwrap_or(START_TIMEOUT_DEFAULT),
             execute_timeout: seconds(EXECUTE_TIMEOUT)?,
+            confinement: confinement(own, python)?,
         })
     }
+}
+
+/// What workers of a backend may not do. Each setting is that of the backend `python` unless the
+/// backend has its own.
+pub(crate) fn confinement(
+    own: &BTreeMap<String, String>,
+    python: &BTreeMap<String, String>,
+) -> Result<Confinement, Status> {
+    Confinement::from_settings(|name| {
+        own.get(name).or_else(|| python.get(name)).map(String::as_str)
+    })
 }
 
 /// A number of seconds.

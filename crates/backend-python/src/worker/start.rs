@@ -9,6 +9,7 @@ use galatea_infer::Status;
 use galatea_stdx::Lock;
 
 use super::{Lost, ModelContext, Progress, Worker};
+use crate::confinement::Confined;
 use crate::exclusive::Exclusive;
 use crate::held::HeldRequests;
 use crate::interpreter::Interpreter;
@@ -31,6 +32,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) variables: Vec<(&'static str, OsString)>,
     /// How long an execution may take.
     pub(crate) execute_timeout: Option<Duration>,
+    /// What it may not do, and how much it may take.
+    pub(crate) confined: Option<&'a Confined>,
     pub(crate) model: Arc<ModelContext>,
 }
 
@@ -51,8 +54,9 @@ impl Started {
     ///
     /// `Internal` with what prevented it.
     pub(crate) fn launch(launch: Launch<'_>) -> Result<Self, Status> {
-        let Launch { interpreter, instance, patience, model, .. } = launch;
-        let arenas = Arenas::new()?;
+        let Launch { interpreter, instance, patience, confined, model, .. } = launch;
+        let memory = confined.and_then(|confined| confined.confinement.memory_bytes());
+        let arenas = Arenas::new(memory)?;
         let (link, a, b) = Link::pair()
             .map_err(|error| Status::internal(format!("failed to make sockets: {error}")))?;
         let equipment = Equipment { a, b, inputs: &arenas.inputs, outputs: &arenas.outputs };
@@ -60,6 +64,7 @@ impl Started {
             interpreter,
             (&model.label.name, instance),
             launch.variables,
+            confined,
             equipment,
             link.a.socket(),
         )?;

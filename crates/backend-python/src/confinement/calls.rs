@@ -1,0 +1,255 @@
+//! The system calls that the sandbox denies.
+//!
+//! A list of what is denied, not of what is allowed, because models use libraries that are
+//! not known here. Calls that are newer than the list don't exist in the sandbox.
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, sock_filter,
+};
+
+use libc::{
+    SYS_accept, SYS_accept4, SYS_acct, SYS_add_key, SYS_adjtimex, SYS_bind, SYS_bpf, SYS_chroot,
+    SYS_clock_adjtime, SYS_clock_settime, SYS_connect, SYS_delete_module, SYS_fanotify_init,
+    SYS_fchmod, SYS_fchmodat, SYS_fchown, SYS_fchownat, SYS_finit_module, SYS_fremovexattr,
+    SYS_fsconfig, SYS_fsetxattr, SYS_fsmount, SYS_fsopen, SYS_fspick, SYS_init_module,
+    SYS_io_uring_enter, SYS_io_uring_register, SYS_io_uring_setup, SYS_ioprio_set,
+    SYS_kexec_file_load, SYS_kexec_load, SYS_keyctl, SYS_listen, SYS_lremovexattr, SYS_lsetxattr,
+    SYS_mount, SYS_mount_setattr, SYS_move_mount, SYS_mq_open, SYS_mq_unlink, SYS_msgctl,
+    SYS_msgget, SYS_msgrcv, SYS_msgsnd, SYS_nfsservctl, SYS_open_by_handle_at, SYS_open_tree,
+    SYS_perf_event_open, SYS_pidfd_getfd, SYS_pivot_root, SYS_process_vm_readv,
+    SYS_process_vm_writev, SYS_ptrace, SYS_quotactl, SYS_quotactl_fd, SYS_reboot, SYS_removexattr,
+    SYS_request_key, SYS_sched_setaffinity, SYS_sched_setattr, SYS_sched_setparam,
+    SYS_sched_setscheduler, SYS_semctl, SYS_semget, SYS_semop, SYS_semtimedop, SYS_setdomainname,
+    SYS_sethostname, SYS_setns, SYS_setrlimit, SYS_settimeofday, SYS_setxattr, SYS_shmat,
+    SYS_shmctl, SYS_shmget, SYS_socket, SYS_swapoff, SYS_swapon, SYS_syslog, SYS_umount2,
+    SYS_unshare, SYS_userfaultfd, SYS_utimensat, SYS_vhangup,
+};
+
+/// The newest call that this list knows, `removexattrat` of Linux 6.13. Numbers of newer calls
+/// are the same on all architectures.
+const NEWEST: u32 = 466;
+/// Calls that the library for C declarations doesn't have on all architectures.
+const FCHMODAT2: i64 = 452;
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
+
+/// Connections. Pairs of connected sockets remain, which asynchronous code needs.
+const NETWORK: &[i64] = &[SYS_socket, SYS_connect, SYS_bind, SYS_listen, SYS_accept, SYS_accept4];
+
+/// Other processes, and the limits of this one.
+const PROCESSES: &[i64] = &[
+    SYS_ptrace,
+    SYS_process_vm_readv,
+    SYS_process_vm_writev,
+    SYS_pidfd_getfd,
+    SYS_sched_setaffinity,
+    SYS_sched_setscheduler,
+    SYS_sched_setparam,
+    SYS_sched_setattr,
+    SYS_ioprio_set,
+    SYS_setrlimit,
+];
+
+/// Objects outside of the file system that processes of a user share.
+const SHARED: &[i64] = &[
+    SYS_shmget,
+    SYS_shmat,
+    SYS_shmctl,
+    SYS_msgget,
+    SYS_msgsnd,
+    SYS_msgrcv,
+    SYS_msgctl,
+    SYS_semget,
+    SYS_semop,
+    SYS_semtimedop,
+    SYS_semctl,
+    SYS_mq_open,
+    SYS_mq_unlink,
+    SYS_keyctl,
+    SYS_add_key,
+    SYS_request_key,
+];
+
+/// What files are, beside their contents: Landlock doesn't decide about that.
+const ATTRIBUTES: &[i64] = &[
+    SYS_fchmod,
+    SYS_fchmodat,
+    FCHMODAT2,
+    SYS_fchown,
+    SYS_fchownat,
+    SYS_setxattr,
+    SYS_lsetxattr,
+    SYS_fsetxattr,
+    SETXATTRAT,
+    SYS_removexattr,
+    SYS_lremovexattr,
+    SYS_fremovexattr,
+    REMOVEXATTRAT,
+    SYS_utimensat,
+];
+
+/// The system itself, and parts of the kernel that models need not reach.
+const SYSTEM: &[i64] = &[
+    SYS_mount,
+    SYS_umount2,
+    SYS_pivot_root,
+    SYS_chroot,
+    SYS_fsopen,
+    SYS_fspick,
+    SYS_fsconfig,
+    SYS_fsmount,
+    SYS_move_mount,
+    SYS_open_tree,
+    SYS_mount_setattr,
+    SYS_unshare,
+    SYS_setns,
+    SYS_bpf,
+    SYS_perf_event_open,
+    SYS_userfaultfd,
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+    SYS_open_by_handle_at,
+    SYS_fanotify_init,
+    SYS_init_module,
+    SYS_finit_module,
+    SYS_delete_module,
+    SYS_kexec_load,
+    SYS_kexec_file_load,
+    SYS_reboot,
+    SYS_swapon,
+    SYS_swapoff,
+    SYS_acct,
+    SYS_quotactl,
+    SYS_quotactl_fd,
+    SYS_nfsservctl,
+    SYS_syslog,
+    SYS_vhangup,
+    SYS_sethostname,
+    SYS_setdomainname,
+    SYS_settimeofday,
+    SYS_clock_settime,
+    SYS_clock_adjtime,
+    SYS_adjtimex,
+];
+
+/// Calls that newer architectures never had.
+#[cfg(target_arch = "x86_64")]
+const OLD: &[i64] = &[
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_modify_ldt,
+    libc::SYS_uselib,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD: &[i64] = &[];
+
+/// The flags with which `clone` makes namespaces.
+const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWCGROUP,
+];
+
+/// The part of a socket's type that isn't flags.
+const SOCKET_TYPES: u64 = 0xf;
+
+type Error = seccompiler::BackendError;
+
+/// The filters of the sandbox. Where several deny a call, each of their errors is right.
+pub(super) fn filters() -> Result<[BpfProgram; 2], Error> {
+    let lists = [NETWORK, PROCESSES, SHARED, ATTRIBUTES, SYSTEM, OLD];
+    let always = lists.into_iter().flatten().map(|call| (*call, Vec::new()));
+    let rules = always.chain(conditional()?).collect();
+    let denied = SeccompAction::Errno(code(libc::EPERM));
+    let target = std::env::consts::ARCH.try_into()?;
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, target)?;
+    Ok([filter.try_into()?, newer()])
+}
+
+/// Calls that are denied with certain arguments.
+fn conditional() -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
+    use SeccompCmpArgLen::{Dword, Qword};
+    use SeccompCmpOp::{Eq, MaskedEq, Ne};
+    let rule = |argument, length, operator, value| {
+        SeccompRule::new(vec![SeccompCondition::new(argument, length, operator, value)?])
+    };
+    let number = |value: i32| u64::from(value.unsigned_abs());
+    // Datagrams of such a pair could be sent to other sockets.
+    let streams = [number(libc::SOCK_STREAM), number(libc::SOCK_SEQPACKET)];
+    let others = (0..=SOCKET_TYPES).filter(|kind| !streams.contains(kind));
+    let pairs = others.map(|kind| rule(1, Dword, MaskedEq(SOCKET_TYPES), kind));
+    let own_family = std::iter::once(rule(0, Dword, Ne, number(libc::AF_UNIX)));
+    let namespaces = NAMESPACES.map(number);
+    let namespaces = namespaces.map(|flag| rule(0, Qword, MaskedEq(flag), flag));
+    // What is typed at a terminal.
+    let typed = [libc::TIOCSTI, libc::TIOCLINUX].map(|request| rule(1, Dword, Eq, request));
+    Ok(vec![
+        (libc::SYS_socketpair, own_family.chain(pairs).collect::<Result<_, _>>()?),
+        (libc::SYS_clone, namespaces.into_iter().collect::<Result<_, _>>()?),
+        (libc::SYS_ioctl, typed.into_iter().collect::<Result<_, _>>()?),
+        // Limits may be read, and the own priority lowered.
+        (libc::SYS_prlimit64, vec![rule(2, Qword, Ne, 0)?]),
+        (libc::SYS_setpriority, vec![rule(1, Dword, Ne, 0)?]),
+    ])
+}
+
+/// Calls that are newer than the list don't exist, nor those of the second way to make calls that
+/// some kernels have, whose numbers are high. `clone3` keeps its flags in memory, where filters
+/// can't look: libraries take `clone` then.
+fn newer() -> BpfProgram {
+    let statement = |code: u32, k| instruction(code, (0, 0), k);
+    let number_of_call = 0;
+    vec![
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, number_of_call),
+        instruction(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, (1, 0), NEWEST),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, (0, 1), CLONE3),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | code(libc::ENOSYS)),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ]
+}
+
+const CLONE3: u32 = 435;
+
+fn instruction(code: u32, (jt, jf): (u8, u8), k: u32) -> sock_filter {
+    sock_filter { code: u16::try_from(code).unwrap_or_default(), jt, jf, k }
+}
+
+fn code(error: i32) -> u32 {
+    error.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filters_are_programs() {
+        let [denied, newer] = filters().unwrap();
+        assert!(denied.len() > 300, "{}", denied.len());
+        assert!(newer.iter().all(|one| one.code != 0 || one.k == 0), "no code was cut");
+    }
+
+    #[test]
+    fn each_call_is_listed_once() {
+        let lists = [NETWORK, PROCESSES, SHARED, ATTRIBUTES, SYSTEM, OLD];
+        let mut calls: Vec<i64> = lists.into_iter().flatten().copied().collect();
+        calls.extend(conditional().unwrap().iter().map(|(call, _)| call));
+        let count = calls.len();
+        calls.sort_unstable();
+        calls.dedup();
+        assert_eq!(calls.len(), count);
+        assert!(calls.iter().all(|call| *call <= i64::from(NEWEST)));
+    }
+}

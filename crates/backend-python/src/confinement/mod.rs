@@ -1,0 +1,211 @@
+//! What a worker may not do, and how much it may take.
+//!
+//! Off by default. A thread that lives for one start takes the restrictions on itself and starts
+//! the worker, which inherits them (`start.rs`, `restrict.rs`, `calls.rs`): the server's other
+//! threads keep theirs, and no code of the server runs between `fork` and `exec`.
+//!
+//! The worker begins as a shell that waits. It becomes the interpreter when the thread has ended
+//! and the limits of the process are set, because a process can reach the threads that share its
+//! restrictions, and because limits of a process can't be set for a thread.
+
+mod calls;
+mod output;
+mod restrict;
+mod server;
+mod start;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use galatea_infer::Status;
+
+pub(crate) use server::WithoutControl;
+pub(crate) use start::{Confined, Scratch, Start, is_missing};
+
+/// The smallest limit of memory with which an interpreter can start, in MiB.
+const MEMORY_MIB_MIN: u64 = 32;
+/// More is no limit.
+const MEMORY_MIB_MAX: u64 = 1 << 30;
+
+/// Names of the settings: whether there is a sandbox, the limits of memory and processors.
+type Names = [&'static str; 3];
+const SETTINGS: Names = ["sandbox", "memory-limit-mib", "processor-limit"];
+const PARAMETERS: Names =
+    ["GALATEA_SANDBOX", "GALATEA_MEMORY_LIMIT_MIB", "GALATEA_PROCESSOR_LIMIT"];
+
+/// What the workers of a model may not do, and how much each may take.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Confinement {
+    /// Whether workers run in the sandbox.
+    pub sandbox: bool,
+    /// The private memory of each process of a worker, in MiB.
+    pub memory_mib: Option<u64>,
+    /// On how many processors a worker may run.
+    pub processors: Option<usize>,
+}
+
+impl Confinement {
+    /// Whether `--backend-config=python,...` has this setting.
+    #[must_use]
+    pub fn is_setting(name: &str) -> bool {
+        SETTINGS.contains(&name)
+    }
+
+    /// Reads the settings of the command line.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` that names the setting.
+    pub fn from_settings<'a>(setting: impl Fn(&str) -> Option<&'a str>) -> Result<Self, Status> {
+        Self::read(SETTINGS, setting)
+    }
+
+    /// With what the configuration of a model asks for: of each setting the stricter one counts.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` that names the parameter.
+    pub fn tightened<'a>(
+        self,
+        parameter: impl Fn(&str) -> Option<&'a str>,
+    ) -> Result<Self, Status> {
+        let asked = Self::read(PARAMETERS, parameter)?;
+        let stricter = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
+        Ok(Self {
+            sandbox: self.sandbox || asked.sandbox,
+            memory_mib: stricter(self.memory_mib, asked.memory_mib),
+            processors: self.processors.into_iter().chain(asked.processors).min(),
+        })
+    }
+
+    fn read<'a>(
+        [sandbox, memory, processors]: Names,
+        value: impl Fn(&str) -> Option<&'a str>,
+    ) -> Result<Self, Status> {
+        let has_sandbox = match value(sandbox) {
+            None | Some("false") => false,
+            Some("true") => true,
+            Some(other) => {
+                let text = format!("{sandbox} must be 'true' or 'false', not '{other}'");
+                return Err(Status::invalid_argument(text));
+            }
+        };
+        let memory_mib = value(memory).map(|text| number(memory, text, MEMORY_MIB_MIN));
+        let processors = value(processors).map(|text| number(processors, text, 1)).transpose()?;
+        Ok(Self {
+            sandbox: has_sandbox,
+            memory_mib: memory_mib.transpose()?.map(|mib| mib.min(MEMORY_MIB_MAX)),
+            processors: processors.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
+        })
+    }
+
+    /// The limit of private memory, and of each area of shared memory.
+    pub(crate) fn memory_bytes(self) -> Option<u64> {
+        self.memory_mib.map(|mib| mib << 20)
+    }
+
+    fn is_off(self) -> bool {
+        self == Self::default()
+    }
+}
+
+fn number(name: &str, text: &str, least: u64) -> Result<u64, Status> {
+    let number = text.trim().parse().ok().filter(|number| *number >= least);
+    number.ok_or_else(|| {
+        let text = format!("{name} must be a number of at least {least}, not '{text}'");
+        Status::invalid_argument(text)
+    })
+}
+
+/// Confines the workers of one model version; `None` if nothing is asked for.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the version's directory lies elsewhere: what the sandbox lets its worker
+/// write must be the model's own.
+pub(crate) fn of_version(
+    confinement: Confinement,
+    (model, version): (&Path, &Path),
+    temporary_folder: &Path,
+    turn: Arc<AtomicUsize>,
+) -> Result<Option<Confined>, Status> {
+    if confinement.is_off() {
+        return Ok(None);
+    }
+    let real = |path: &Path| {
+        path.canonicalize().map_err(|error| {
+            Status::internal(format!("failed to find '{}': {error}", path.display()))
+        })
+    };
+    let own: PathBuf = real(version)?;
+    if confinement.sandbox && !own.starts_with(real(model)?) {
+        let text = format!(
+            "'{}' leads out of the model's directory, which the sandbox doesn't allow",
+            version.display()
+        );
+        return Err(Status::invalid_argument(text));
+    }
+    let temporary_folder = temporary_folder.to_owned();
+    Ok(Some(Confined { confinement, own, temporary_folder, turn }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<&'a str> {
+        |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
+    }
+
+    #[test]
+    fn settings_are_read() {
+        let settings = [("sandbox", "true"), ("memory-limit-mib", "64"), ("processor-limit", "2")];
+        let read = Confinement::from_settings(of(&settings)).unwrap();
+        let expected = Confinement { sandbox: true, memory_mib: Some(64), processors: Some(2) };
+        assert_eq!((read, read.memory_bytes()), (expected, Some(64 << 20)));
+        let off = Confinement::from_settings(of(&[("sandbox", "false")])).unwrap();
+        assert!(off.is_off() && Confinement::from_settings(of(&[])).unwrap().is_off());
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        for (name, value, expected) in [
+            ("sandbox", "yes", "sandbox must be 'true' or 'false', not 'yes'"),
+            (
+                "memory-limit-mib",
+                "4G",
+                "memory-limit-mib must be a number of at least 32, not '4G'",
+            ),
+            ("memory-limit-mib", "31", "at least 32, not '31'"),
+            ("processor-limit", "0", "processor-limit must be a number of at least 1, not '0'"),
+            ("processor-limit", "-1", "not '-1'"),
+        ] {
+            let error = Confinement::from_settings(of(&[(name, value)])).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let error = Confinement::default().tightened(of(&[("GALATEA_SANDBOX", "")])).unwrap_err();
+        assert!(error.to_string().contains("GALATEA_SANDBOX must be"), "{error}");
+    }
+
+    #[test]
+    fn models_only_tighten() {
+        let strict = Confinement { sandbox: true, memory_mib: Some(64), processors: Some(2) };
+        let loose = [
+            ("GALATEA_SANDBOX", "false"),
+            ("GALATEA_MEMORY_LIMIT_MIB", "65"),
+            ("GALATEA_PROCESSOR_LIMIT", "3"),
+        ];
+        assert_eq!(strict.tightened(of(&loose)).unwrap(), strict);
+        assert_eq!(strict.tightened(of(&[])).unwrap(), strict);
+        let stricter = [
+            ("GALATEA_SANDBOX", "true"),
+            ("GALATEA_MEMORY_LIMIT_MIB", "63"),
+            ("GALATEA_PROCESSOR_LIMIT", "1"),
+        ];
+        let expected = Confinement { sandbox: true, memory_mib: Some(63), processors: Some(1) };
+        for own in [strict, Confinement::default()] {
+            assert_eq!(own.tightened(of(&stricter)).unwrap(), expected);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Starts a worker that is confined.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use galatea_infer::Status;
+use rustix::process::{Pid, Resource, Rlimit};
+
+use super::output::Output;
+use super::{Confinement, restrict};
+use crate::folders;
+
+/// Waits for a line, sets the variables that stand before `--`, and becomes what stands behind.
+const SHELL: &str = "/bin/sh";
+const WAITING: &str = "read -r begin || exit 1\n\
+    while [ \"$1\" != -- ]; do export \"$1\"; shift; done\n\
+    shift\nexec \"$@\"";
+
+/// How the workers of a model version are confined.
+#[derive(Clone, Debug)]
+pub(crate) struct Confined {
+    pub(crate) confinement: Confinement,
+    /// The directory of the version, which its worker may write.
+    pub(super) own: PathBuf,
+    pub(super) temporary_folder: PathBuf,
+    /// Spreads workers over processors.
+    pub(super) turn: Arc<AtomicUsize>,
+}
+
+/// A process to start.
+pub(crate) struct Start<'a> {
+    /// Program and arguments.
+    pub(crate) words: Vec<OsString>,
+    /// Added to its environment.
+    pub(crate) variables: Vec<(&'static str, OsString)>,
+    /// Its standard input, and the server's end of that.
+    pub(crate) input: UnixStream,
+    pub(crate) server_end: &'a UnixStream,
+}
+
+impl Start<'_> {
+    /// Starts the process as it is.
+    pub(crate) fn spawn(self) -> io::Result<Child> {
+        let mut words = self.words.into_iter();
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).envs(self.variables);
+        command.stdin(Stdio::from(OwnedFd::from(self.input))).process_group(0);
+        command.spawn()
+    }
+}
+
+/// The directory for temporary files of one worker. It is removed with this.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // The system cleans its temporary files up.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Confined {
+    /// Starts a process that is confined before its program begins.
+    pub(crate) fn start(&self, start: Start<'_>) -> Result<(Child, Option<Scratch>), Status> {
+        let failed = |what: &str, error: io::Error| {
+            Status::internal(format!("failed to {what} of a confined worker: {error}"))
+        };
+        let Start { words, variables, input, server_end } = start;
+        let mut command = waiting(&words, &variables);
+        command.stdin(Stdio::from(OwnedFd::from(input))).process_group(0);
+        let mut scratch = None;
+        let mut output = None;
+        if self.confinement.sandbox {
+            let folder = folders::private(&self.temporary_folder, "galatea_python_tmp")
+                .map_err(|error| failed("make the temporary folder", error))?;
+            command.env("TMPDIR", &folder);
+            scratch = Some(Scratch(folder));
+            let (ends, [out, error]) =
+                Output::new().map_err(|error| failed("make the pipes", error))?;
+            command.stdout(out).stderr(error);
+            output = Some(ends);
+        }
+        let mut child = self.spawn(command, scratch.as_ref())?;
+        let begin = || -> io::Result<()> {
+            self.limit_memory(&child)?;
+            if let Some(output) = output {
+                output.pass_on()?;
+            }
+            let mut server_end = server_end;
+            server_end.write_all(b"\n")
+        };
+        if let Err(error) = begin() {
+            // It has not begun.
+            let _ = (child.kill(), child.wait());
+            return Err(failed("begin the work", error));
+        }
+        Ok((child, scratch))
+    }
+
+    /// Starts a command on a thread that is confined and ends.
+    fn spawn(&self, mut command: Command, scratch: Option<&Scratch>) -> Result<Child, Status> {
+        let confined_spawn = || {
+            if let Some(count) = self.confinement.processors {
+                restrict::limit_processors(count, &self.turn)?;
+            }
+            if let Some(Scratch(folder)) = scratch {
+                restrict::enter_sandbox(&[&self.own, folder])?;
+            }
+            command.spawn().map_err(|error| format!("failed to start '{SHELL}': {error}"))
+        };
+        let spawned = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name(String::from("python-start"));
+            let thread = thread
+                .spawn_scoped(scope, confined_spawn)
+                .map_err(|error| format!("failed to start a thread: {error}"))?;
+            thread.join().unwrap_or_else(|_| Err(String::from("a thread ended by a panic")))
+        });
+        spawned.map_err(Status::internal)
+    }
+
+    fn limit_memory(&self, child: &Child) -> io::Result<()> {
+        let Some(bytes) = self.confinement.memory_bytes() else { return Ok(()) };
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+        rustix::process::prlimit(pid, Resource::Data, limit)?;
+        Ok(())
+    }
+}
+
+/// A shell that waits for the server before it becomes the program. It has no variable of the
+/// model's yet, since a library could come with `LD_LIBRARY_PATH`.
+fn waiting(words: &[OsString], variables: &[(&'static str, OsString)]) -> Command {
+    let mut command = Command::new(SHELL);
+    command.args(["-c", WAITING, "sh"]);
+    for (name, value) in variables {
+        let mut variable = OsString::from(name);
+        variable.push("=");
+        variable.push(value);
+        command.arg(variable);
+    }
+    command.arg("--").args(words);
+    command
+}
+
+/// Whether a program can't be there: the shell's error would say less.
+pub(crate) fn is_missing(program: &Path) -> bool {
+    program.components().count() > 1 && !program.exists()
+}
