@@ -34,7 +34,7 @@ SECONDS_MAX = 300
 
 
 class Reader:
-    """Somebody who does what a page says."""
+    """Does what a page says."""
 
     def __init__(self, program: Program, start: StartServer, folder: pathlib.Path) -> None:
         """Nothing is done yet."""
