@@ -137,6 +137,12 @@ def test_the_adapter_names_what_is_exported(page: str) -> None:
     check_names(adapter(), page)
 
 
+def test_the_chart_names_what_is_exported(page: str) -> None:
+    """The queries of KEDA."""
+    text = (DEPLOY / "helm/galatea/templates/scaledobject.yaml").read_text()
+    check_names([family + "{" for family in re.findall(r"\bnv_\w+", text)], page)
+
+
 def test_unknown_names_are_noticed(page: str) -> None:
     """The check can fail, for names with and without labels and for reasons."""
     for wrong in (
