@@ -38,7 +38,8 @@ def plan(program: str, load: Load, address: str, seconds: float, work: pathlib.P
         streams = min(load.concurrency, load.streams)
         command += ["-c", str(load.concurrency // streams), "-m", str(streams)]
         command += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
-        path = "inference.GRPCInferenceService/ModelInfer"
+        method = "ModelStreamInfer" if load.is_streamed else "ModelInfer"
+        path = f"inference.GRPCInferenceService/{method}"
     body.write_bytes(content)
     return Plan((*command, f"http://{address}/{path}"), report, parse_log)
 

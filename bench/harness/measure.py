@@ -11,7 +11,7 @@ import sys
 import time
 from contextlib import AbstractContextManager
 
-from . import bare, h2load, perf_analyzer, process, server, tls
+from . import bare, h2load, perf_analyzer, process, request_body, server, tls
 from .generator import Generator, Plan
 from .models import ModelStore
 from .server import Program, ModelCounts, Server
@@ -107,10 +107,12 @@ def _startup(bench: Bench, program: Program, workload: Startup) -> Values:
     with _start(bench, program, workload) as running:
         ready.append(running.ready_seconds)
         idle = _idle(running)
+        workers = _worker_memory(running, workload)
     values = {
         "ready_ms": statistics.median(ready[1:]) * 1e3,
         "resident_mib": idle.resident / KIBIBYTES_PER_MEBIBYTE,
         "threads": float(idle.threads),
+        **workers,
     }
     if workload.copies > 1:
         # The memory of the program and its libraries belongs to no model.
@@ -119,6 +121,28 @@ def _startup(bench: Bench, program: Program, workload: Startup) -> Values:
             few = _idle(running)
         models = len(workload.models) * (workload.copies - 1)
         values["model_kib"] = (idle.resident - few.resident) / models
+    return values
+
+
+def _worker_memory(running: Server, workload: Startup) -> Values:
+    """Memory of a worker of a model: before its first request, and after it."""
+    values: Values = {}
+    pids = process.descendants(running.pid)
+    if not pids:
+        return values
+    count = len(workload.models) * workload.copies * KIBIBYTES_PER_MEBIBYTE
+    for when in ("idle", "used"):
+        found = process.memory(pids)
+        values |= {
+            f"{when}_rss_mib": found.resident / count,
+            f"{when}_pss_mib": found.proportional / count,
+            f"{when}_uss_mib": found.unique / count,
+        }
+        for name in workload.models:
+            body, header_length = request_body.http_body(name)
+            for number in range(1, workload.copies + 1):
+                copy = name if number == 1 else f"{name}_{number}"
+                running.infer(copy, body, header_length)
     return values
 
 

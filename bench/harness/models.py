@@ -59,6 +59,81 @@ class TritonPythonModel:
             responses.append(pb_utils.InferenceResponse(output_tensors=[output]))
         return responses
 """
+# Three of it in a row: called by a model in Python, and as the steps of an ensemble.
+PYTHON_STEPS = tuple(f"python_step_{number}" for number in (1, 2, 3))
+PYTHON_BLS = "python_bls"
+PYTHON_BLS_FILE = f"""\
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            tensors = request.inputs()
+            for model in {PYTHON_STEPS!r}:
+                values = tensors[0].as_numpy()
+                call = pb_utils.InferenceRequest(
+                    model_name=model,
+                    requested_output_names=["OUTPUT0"],
+                    inputs=[pb_utils.Tensor("INPUT0", values)],
+                )
+                response = call.exec()
+                if response.has_error():
+                    raise pb_utils.TritonModelException(response.error().message())
+                tensors = response.output_tensors()
+            output = pb_utils.Tensor("OUTPUT0", tensors[0].as_numpy())
+            responses.append(pb_utils.InferenceResponse(output_tensors=[output]))
+        return responses
+"""
+PYTHON_ENSEMBLE = "python_ensemble"
+PYTHON_ENSEMBLE_CONFIG = THREE_STEPS_CONFIG
+for _step in PYTHON_STEPS:
+    PYTHON_ENSEMBLE_CONFIG = PYTHON_ENSEMBLE_CONFIG.replace(f'"{STEP}"', f'"{_step}"', 1)
+# A thousand responses to each request.
+PYTHON_DECOUPLED = "python_decoupled"
+PYTHON_DECOUPLED_RESPONSES = 1000
+DECOUPLED_POLICY = "model_transaction_policy { decoupled: true }\n"
+PYTHON_DECOUPLED_FILE = f"""\
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            values = request.inputs()[0].as_numpy()
+            for _ in range({PYTHON_DECOUPLED_RESPONSES}):
+                output = pb_utils.Tensor("OUTPUT0", values)
+                sender.send(pb_utils.InferenceResponse(output_tensors=[output]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+# Each request sleeps in a coroutine.
+PYTHON_ASYNC = "python_async"
+PYTHON_ASYNC_FILE = """\
+import asyncio
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    async def execute(self, requests):
+        await asyncio.sleep(0.05)
+        for request in requests:
+            sender = request.get_response_sender()
+            output = pb_utils.Tensor("OUTPUT0", request.inputs()[0].as_numpy())
+            sender.send(
+                pb_utils.InferenceResponse(output_tensors=[output]),
+                flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL,
+            )
+"""
+PYTHON_FILES = {
+    PYTHON: PYTHON_FILE,
+    PYTHON_BLS: PYTHON_BLS_FILE,
+    PYTHON_DECOUPLED: PYTHON_DECOUPLED_FILE,
+    PYTHON_ASYNC: PYTHON_ASYNC_FILE,
+    **dict.fromkeys(PYTHON_STEPS, PYTHON_FILE),
+}
 # Served from the response cache.
 CACHED = "cached_identity"
 CACHED_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{CACHED}"', 1) + (
@@ -73,10 +148,13 @@ HOSTED_CACHE = f"{HOSTED_CACHE_NAME},entries=4"
 CONFIGS = {
     "identity": IDENTITY_CONFIG,
     HOSTED: HOSTED_CONFIG,
-    PYTHON: PYTHON_CONFIG,
+    **{name: PYTHON_CONFIG.replace(f'"{PYTHON}"', f'"{name}"', 1) for name in PYTHON_FILES},
+    PYTHON_ENSEMBLE: PYTHON_ENSEMBLE_CONFIG,
     CACHED: CACHED_CONFIG,
     THREE_STEPS: THREE_STEPS_CONFIG,
 }
+for _name in (PYTHON_DECOUPLED, PYTHON_ASYNC):
+    CONFIGS[_name] += DECOUPLED_POLICY
 
 # Each server has one core, so one thread: more would only share it, and their
 # default number depends on the machine.
@@ -126,8 +204,8 @@ class ModelStore:
         for name in names & set(CONFIGS):
             (self._models / name / "1").mkdir(parents=True, exist_ok=True)
             (self._models / name / "config.pbtxt").write_text(CONFIGS[name])
-            if name == PYTHON:
-                (self._models / name / "1" / "model.py").write_text(PYTHON_FILE)
+            if name in PYTHON_FILES:
+                (self._models / name / "1" / "model.py").write_text(PYTHON_FILES[name])
         self._write_networks(sorted(names - {*CONFIGS, STEP}))
         self._write_networks(sorted(names & {STEP}), "--for-tests")
 

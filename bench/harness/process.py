@@ -25,6 +25,17 @@ class Usage:
     threads: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """The memory of several processes in KiB: with shared pages in full, in proportion, and
+    without them.
+    """
+
+    resident: int
+    proportional: int
+    unique: int
+
+
 def _stat_fields(pid: int) -> list[str]:
     # The name before the last parenthesis may hold spaces and parentheses.
     return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
@@ -90,6 +101,17 @@ def listener(root: int, port: int) -> int:
         except OSError:
             continue
     raise RuntimeError(f"no process below {root} listens on port {port}")
+
+
+def memory(pids: list[int]) -> Memory:
+    """Adds up the memory of these processes."""
+    found = [parse_status((PROC / str(pid) / "smaps_rollup").read_text()) for pid in pids]
+    private = ("Private_Clean", "Private_Dirty", "Private_Hugetlb")
+    return Memory(
+        resident=sum(each["Rss"] for each in found),
+        proportional=sum(each["Pss"] for each in found),
+        unique=sum(each.get(key, 0) for each in found for key in private),
+    )
 
 
 def usage(pid: int) -> Usage:

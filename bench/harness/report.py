@@ -50,6 +50,12 @@ COLUMNS = (
     Column("model_kib", "KiB a model", 0),
     Column("peak_mib", "peak MiB", 1),
     Column("threads", "threads", 0),
+    Column("idle_rss_mib", "RSS MiB a worker", 1),
+    Column("idle_pss_mib", "PSS MiB a worker", 1),
+    Column("idle_uss_mib", "USS MiB a worker", 1),
+    Column("used_rss_mib", "RSS MiB after a request", 1),
+    Column("used_pss_mib", "PSS MiB after a request", 1),
+    Column("used_uss_mib", "USS MiB after a request", 1),
 )
 CLIENT_BOUND = 0.9
 # Ratios of these should agree between rounds; a note marks those that don't.

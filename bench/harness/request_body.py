@@ -31,6 +31,9 @@ INPUTS = {
     "identity": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "mlp": (Tensor("input", "FP32", bytes(FLOAT_BYTES * math.prod(FEATURES)), FEATURES),),
     "onnx_identity_fp32": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
+    "python_async": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
+    "python_decoupled": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
+    "python_identity": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "three_steps": (Tensor("IN", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "simple": (
         Tensor("INPUT0", "INT32", struct.pack("<16i", *range(ELEMENTS))),
@@ -44,6 +47,9 @@ OUTPUTS = {
     "identity": ("OUTPUT0",),
     "mlp": ("logits",),
     "onnx_identity_fp32": ("OUTPUT0",),
+    "python_async": ("OUTPUT0",),
+    "python_decoupled": ("OUTPUT0",),
+    "python_identity": ("OUTPUT0",),
     "three_steps": ("OUT",),
     "simple": ("OUTPUT0", "OUTPUT1"),
 }

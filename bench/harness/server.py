@@ -73,6 +73,23 @@ class Server:
         self.pid = process.listener(self._child.pid, self._http_port)
 
     def _get(self, path: str, timeout: float) -> tuple[int, bytes]:
+        return self._ask("GET", path, timeout)
+
+    def infer(self, model: str, body: bytes, header_length: int) -> None:
+        """Sends an inference request with binary tensors, and waits for the response."""
+        headers = {"inference-header-content-length": str(header_length)}
+        status, answer = self._ask("POST", f"/v2/models/{model}/infer", 30.0, body, headers)
+        if status != 200:
+            raise RuntimeError(f"HTTP status {status} from {model}: {answer[:200]!r}")
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        timeout: float,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> tuple[int, bytes]:
         address = (HOST, self._http_port)
         connection: http.client.HTTPConnection
         if self._context is None:
@@ -82,7 +99,7 @@ class Server:
                 *address, timeout=timeout, context=self._context
             )
         try:
-            connection.request("GET", path)
+            connection.request(method, path, body, headers or {})
             response = connection.getresponse()
             return response.status, response.read()
         finally:

@@ -5,7 +5,20 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from .models import CACHED, HOSTED, HOSTED_CACHE, OWN_CACHE, PYTHON, STEP, THREE_STEPS
+from .models import (
+    CACHED,
+    HOSTED,
+    HOSTED_CACHE,
+    OWN_CACHE,
+    PYTHON,
+    PYTHON_ASYNC,
+    PYTHON_BLS,
+    PYTHON_DECOUPLED,
+    PYTHON_ENSEMBLE,
+    PYTHON_STEPS,
+    STEP,
+    THREE_STEPS,
+)
 
 MEBIBYTE = 1 << 20
 # Workloads in which kernel and load generator may take more than the server.
@@ -54,11 +67,15 @@ class Load:
     client: Client = Client.PERF_ANALYZER
     # On a connection of h2load, over gRPC.
     streams: int = 8
+    # The models that the load's model calls.
+    called: tuple[str, ...] = ()
+    # The responses come on a stream of their own, however many there are.
+    is_streamed: bool = False
 
     def model_names(self) -> tuple[str, ...]:
         """The models that the server must have."""
         if self.executes is None or self.executes[0] == self.model:
-            return (self.model,)
+            return (self.model, *self.called)
         return (self.model, self.executes[0])
 
     def has_rival(self) -> bool:
@@ -129,6 +146,46 @@ def _python(size: str, elements: int, protocol: str, clients: int) -> Load:
     return dataclasses.replace(load, name=f"python{size}-{protocol}-{clients}", model=PYTHON)
 
 
+def _python_rows() -> list[Workload]:
+    """Models in Python."""
+    both = ("http", "grpc")
+    loads = [_python("16", 16, kind, clients) for kind in both for clients in (1, 8, 32)]
+    loads += [_python("-1MiB", MEBIBYTE // FLOAT_BYTES, kind, 8) for kind in both]
+    for name, model, tensor in (
+        ("bls", PYTHON_BLS, "INPUT0"),
+        ("ensemble", PYTHON_ENSEMBLE, "IN"),
+    ):
+        loads += [
+            Load(
+                name=f"python-{name}-{kind}-{clients}",
+                model=model,
+                protocol=kind,
+                concurrency=clients,
+                shapes=(f"{tensor}:16",),
+                called=PYTHON_STEPS,
+            )
+            for kind in both
+            for clients in (1, 8)
+        ]
+    # A request of h2load is a stream with all its responses.
+    loads += [
+        Load(
+            name=f"python-{name}-grpc-{clients}-h2load",
+            model=model,
+            protocol="grpc",
+            concurrency=clients,
+            client=Client.H2LOAD,
+            is_streamed=True,
+            longer=longer,
+        )
+        for name, model, clients, longer in (
+            ("decoupled-1000", PYTHON_DECOUPLED, 4, 2),
+            ("async-50ms", PYTHON_ASYNC, 32, 1),
+        )
+    ]
+    return [*loads, Startup("startup-python-20", (PYTHON,), copies=20)]
+
+
 def _cached(cache: str) -> list[Load]:
     """Requests that a cache serves: all are equal to the first."""
     kind = {OWN_CACHE: "cached", HOSTED_CACHE: "hosted-cache"}[cache]
@@ -160,10 +217,7 @@ def all_workloads() -> list[Workload]:
     loads += [_lean(_identity("16", 16, kind, clients)) for kind in both for clients in (8, 32, 64)]
     loads += [_hosted(kind, clients) for kind in both for clients in (1, 32)]
     loads += [_lean(_hosted(kind, 32)) for kind in both]
-    loads += [_python("16", 16, kind, clients) for kind in both for clients in (1, 8, 32)]
-    loads += [_python("-1MiB", large, kind, 8) for kind in both]
-    loads += [Startup("startup-python-20", (PYTHON,), copies=20)]
-    loads += [*_cached(OWN_CACHE), *_cached(HOSTED_CACHE)]
+    loads += [*_python_rows(), *_cached(OWN_CACHE), *_cached(HOSTED_CACHE)]
     loads += [_identity("-1MiB", large, kind, 8) for kind in both]
     loads += [
         dataclasses.replace(load, name=f"{load.name}-tls", tls=True)
