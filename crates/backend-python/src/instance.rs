@@ -1,31 +1,93 @@
 //! An instance: batches go to its worker.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use galatea_backend::{Instance, RefusedBatch};
+use galatea_backend::{Begun, Instance, RefusedBatch, ResumableInstance};
 use galatea_infer::PendingRequest;
 
 use crate::supervisor::Supervisor;
+use crate::worker::{Running, Waited, Worker};
 
 /// An instance of a model in Python.
-pub(crate) struct PythonInstance(Arc<Supervisor>);
+pub(crate) struct PythonInstance {
+    supervisor: Arc<Supervisor>,
+    /// What another thread has begun.
+    begun: Option<BegunBatch>,
+}
+
+/// A batch that this thread ends.
+enum BegunBatch {
+    /// No worker has it yet.
+    Waiting(Vec<PendingRequest>),
+    Running(Arc<Worker>, Running),
+}
 
 impl PythonInstance {
     pub(crate) const fn new(supervisor: Arc<Supervisor>) -> Self {
-        Self(supervisor)
+        Self { supervisor, begun: None }
+    }
+
+    /// Waits for the end of an execution; with a deadline until then.
+    fn wait(&mut self, worker: Arc<Worker>, waited: Waited, until: Option<Instant>) -> Begun {
+        let waited = match waited {
+            Waited::GoesOn(running) => worker.wait(running, until),
+            ended => ended,
+        };
+        match waited {
+            Waited::Ended => Begun::Ended,
+            Waited::GoesOn(running) => {
+                self.begun = Some(BegunBatch::Running(worker, running));
+                Begun::GoesOn
+            }
+            Waited::Lost(lost) => {
+                self.supervisor.shared().lost(&worker, &lost);
+                Begun::Ended
+            }
+        }
     }
 }
 
 impl Instance for PythonInstance {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
-        let supervised = self.0.shared();
-        let worker = match supervised.worker() {
+        let worker = match self.supervisor.shared().worker() {
             Ok(worker) => worker,
             Err(status) => return Err(RefusedBatch { requests, status }),
         };
-        if let Some(lost) = worker.execute(requests)? {
-            supervised.lost(&worker, &lost);
-        }
+        let waited = worker.begin(requests)?;
+        self.wait(worker, waited, None);
         Ok(())
+    }
+
+    fn resumable(&mut self) -> Option<&mut dyn ResumableInstance> {
+        Some(self)
+    }
+}
+
+impl ResumableInstance for PythonInstance {
+    fn begin(
+        &mut self,
+        requests: Vec<PendingRequest>,
+        patience: Duration,
+    ) -> Result<Begun, RefusedBatch> {
+        let until = Instant::now().checked_add(patience);
+        let Some(worker) = self.supervisor.shared().serving().filter(|_| until.is_some()) else {
+            // It may be started just now.
+            self.begun = Some(BegunBatch::Waiting(requests));
+            return Ok(Begun::GoesOn);
+        };
+        let waited = worker.begin(requests)?;
+        Ok(self.wait(worker, waited, until))
+    }
+
+    fn finish(&mut self) -> Result<(), RefusedBatch> {
+        match self.begun.take() {
+            None => Ok(()),
+            Some(BegunBatch::Waiting(requests)) => self.execute(requests),
+            Some(BegunBatch::Running(worker, running)) => {
+                self.wait(worker, Waited::GoesOn(running), None);
+                Ok(())
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use galatea_stdx::Lock;
 use rustix::buffer::spare_capacity;
@@ -187,6 +187,37 @@ impl Channel {
     pub(crate) fn limit_reads(&self, patience: Option<Duration>) {
         // Without it a read waits until the worker ends.
         let _ = self.socket.set_read_timeout(patience);
+    }
+
+    /// Reads what is there, or waits for it until the deadline. False if nothing came.
+    ///
+    /// # Errors
+    ///
+    /// `UnexpectedEof` at the end.
+    pub(crate) fn read_until(
+        &self,
+        into: &mut FrameSplitter,
+        deadline: Instant,
+    ) -> io::Result<bool> {
+        loop {
+            let space = spare_capacity(into.space());
+            match rustix::net::recv(&self.socket, space, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => return Ok(true),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Some(timeout) = Timespec::try_from(left).ok().filter(|_| !left.is_zero()) else {
+                return Ok(false);
+            };
+            let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
+            match rustix::event::poll(&mut polled, Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Reads what is there, or waits for it.

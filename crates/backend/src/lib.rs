@@ -325,11 +325,50 @@ pub trait Instance: Send {
         ExecutionGuarantee::Unspecified
     }
 
+    /// The instance as one whose executions can be left to another thread; `None` if they
+    /// can't.
+    fn resumable(&mut self) -> Option<&mut dyn ResumableInstance> {
+        None
+    }
+
     /// What ends an execution from another thread; `None` if nothing can. The engine asks
     /// once, before the first execution.
     fn terminator(&self) -> Option<Arc<dyn Terminator>> {
         None
     }
+}
+
+/// An instance that waits while something else executes, such as a process, so that one
+/// thread can begin an execution and another one end it. The engine lets I/O threads begin
+/// those that will probably be short.
+pub trait ResumableInstance {
+    /// As [`Instance::execute`], but waits for no other thread, and no longer than `patience`
+    /// for the end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Instance::execute`].
+    fn begin(
+        &mut self,
+        requests: Vec<PendingRequest>,
+        patience: Duration,
+    ) -> Result<Begun, RefusedBatch>;
+
+    /// Waits for the end of the execution that goes on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Instance::execute`].
+    fn finish(&mut self) -> Result<(), RefusedBatch>;
+}
+
+/// What became of an execution that was begun.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// It has ended.
+    Ended,
+    /// It goes on: [`ResumableInstance::finish`] comes next, on another thread.
+    GoesOn,
 }
 
 /// Ends an execution of its instance whose requests are all cancelled.

@@ -234,6 +234,8 @@ class OutputArena:
 
     def free(self, offsets: List[int], strict: bool = False) -> None:
         """Takes blocks back that the server has copied."""
+        if not offsets:
+            return
         with self._lock:
             for offset in offsets:
                 size = self._used.pop(offset, 0)

@@ -10,7 +10,7 @@ import itertools
 import threading
 from queue import SimpleQueue
 from struct import Struct
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import state
 from .arena import INPUTS, OUTPUTS
@@ -56,12 +56,31 @@ def _check_allowed() -> None:
         raise TritonModelException("BLS is only supported during the 'execute' function.")
 
 
+#: What calls of the same model repeat: its name and version, and the wanted outputs.
+_targets: Dict[Any, Tuple[bytes, bytes]] = {}
+_TARGETS_MAX = 1024
+
+
+def _target(request: Any) -> Tuple[bytes, bytes]:
+    """Name and version of the model, and names of the outputs, as they are sent."""
+    key = (request._model_name, request._model_version, request._wanted)
+    target = _targets.get(key)
+    if target is None:
+        wanted = sorted(request._wanted or ())
+        target = (put_text(request._model_name) + _pack_version(request._model_version),
+                  pack_u32(len(wanted)) + b"".join(map(put_text, wanted)))
+        if len(_targets) >= _TARGETS_MAX:
+            _targets.clear()
+        _targets[key] = target
+    return target
+
+
 def _encode(kind: int, call_id: int, stream: bool, request: Any, blocks: Blocks) -> bytes:
     """Body of a CALL frame."""
     trace = request._trace
+    model, outputs = _target(request)
     parts = [_pack_begin(kind, call_id, stream, trace._key if trace is not None else 0),
-             put_text(request._model_name), _pack_version(request._model_version),
-             put_text(request._id)]
+             model, put_text(request._id)]
     correlation = request._correlation
     if isinstance(correlation, str):
         parts.append(b"\2" + put_text(correlation))
@@ -70,9 +89,7 @@ def _encode(kind: int, call_id: int, stream: bool, request: Any, blocks: Blocks)
     parts.append(_pack_middle(request._flags, request._timeout, 0))
     parameters = request._parameters
     parts.append(put_text("" if parameters == "{}" else parameters))
-    wanted = sorted(request._wanted or ())
-    parts.append(pack_u32(len(wanted)))
-    parts.extend(map(put_text, wanted))
+    parts.append(outputs)
     parts.append(pack_u32(len(request._inputs)))
     try:
         for tensor in request._inputs:

@@ -32,6 +32,8 @@ def as_text(what: str, value: Any) -> str:
 
 def demand_number(what: str, value: Any, low: int, high: int) -> int:
     """The value as an integer; raises TypeError for others and for large ones."""
+    if type(value) is int and low <= value <= high:
+        return value
     if not hasattr(value, "__index__") or not low <= value.__index__() <= high:
         raise TypeError(f"{what} must be an integer from {low} to {high}: incompatible "
                         f"arguments, invoked with {value!r}")

@@ -193,13 +193,23 @@ class InferenceRequest:
 
         Gives an `InferenceResponse`; with `decoupled` an iterator of responses.
         """
-        from . import bls
-        return bls.execute(self, decoupled)
+        return _bls().execute(self, decoupled)
 
     def async_exec(self, decoupled: bool = False) -> Any:
         """Calls the model without waiting; the answer is awaited."""
+        return _bls().execute_async(self, decoupled)
+
+
+_calls: Any = None
+
+
+def _bls() -> Any:
+    """The module of calls, imported with the first one."""
+    global _calls
+    if _calls is None:
         from . import bls
-        return bls.execute_async(self, decoupled)
+        _calls = bls
+    return _calls
 
 
 def _check_names(names: Any) -> frozenset:

@@ -9,6 +9,7 @@ use galatea_backend::{LogLevel, RefusedBatch};
 use galatea_infer::{
     CorrelationId, ExecutionTimes, PendingRequest, SequenceFlags, StatisticsReporter, Status,
 };
+use galatea_stdx::InlineBudget;
 
 use super::calls::Via;
 use super::{Lost, Worker};
@@ -20,8 +21,26 @@ use crate::wire::{
 /// How long a readiness check of a model may take, as in Triton.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long the thread that waits for a model may spend on executing a model that it calls.
+const CALL_BUDGET: Duration = Duration::from_micros(50);
+
 /// How long an execution waits for the one before, which the engine has seen ending.
 const TURN_MAX: Duration = Duration::from_secs(3600);
+
+/// An execution in progress.
+pub(crate) struct Running {
+    batch: Batch,
+    reader: FrameSplitter,
+    ended: Option<Ended>,
+}
+
+/// What became of an execution that was waited for.
+pub(crate) enum Waited {
+    Ended,
+    GoesOn(Running),
+    /// The worker is lost, and what it held fails when it is given up.
+    Lost(Lost),
+}
 
 /// A batch that the worker has.
 struct Batch {
@@ -54,15 +73,15 @@ struct RequestResult {
 }
 
 impl Worker {
-    /// Executes a batch, and replies to the requests that the worker has answered by then.
+    /// Sends a batch to the worker.
     ///
     /// # Errors
     ///
     /// The batch, if the worker did not get it.
-    pub(crate) fn execute(
+    pub(crate) fn begin(
         self: &Arc<Self>,
         requests: Vec<PendingRequest>,
-    ) -> Result<Option<Lost>, RefusedBatch> {
+    ) -> Result<Waited, RefusedBatch> {
         let start = Instant::now();
         let mut stored = Vec::new();
         let (requests, encoded) = self.encode(requests, &mut stored);
@@ -78,19 +97,34 @@ impl Worker {
             .map(|one| u64::from(one.pending.batch_size()))
             .fold(0, u64::saturating_add);
         let batch = Batch { requests, batch_size, start, compute_start: Instant::now() };
-        let ended = self.executions.within(TURN_MAX, |reader| {
-            if !self.link.send_a(&frame) {
-                return Err(Lost::Ended);
+        let Some(reader) = self.executions.take(TURN_MAX) else {
+            return Ok(Waited::Lost(Lost::TimedOut));
+        };
+        if !self.link.send_a(&frame) {
+            return Ok(Waited::Lost(Lost::Ended));
+        }
+        Ok(Waited::GoesOn(Running { batch, reader, ended: None }))
+    }
+
+    /// Waits for the end of an execution, and replies to the requests that the worker has
+    /// answered by then. With a deadline it waits until then for the worker, and for nothing
+    /// else.
+    pub(crate) fn wait(self: &Arc<Self>, mut running: Running, until: Option<Instant>) -> Waited {
+        if running.ended.is_none() {
+            match self.read_result(&mut running.reader, until) {
+                Ok(ended) => running.ended = ended,
+                Err(lost) => return Waited::Lost(lost),
             }
-            self.read_result(reader)
-        });
-        match ended.unwrap_or(Err(Lost::TimedOut)) {
-            Ok(ended) => match self.finish(batch, ended) {
-                Ok(()) => Ok(None),
-                Err(malformed) => Ok(Some(Lost::Malformed(malformed))),
-            },
-            // What the worker held fails when it is given up.
-            Err(lost) => Ok(Some(lost)),
+        }
+        let has_come = |ended: &Ended| until.is_none() || self.progress.has_reached(ended.sent);
+        let Running { batch, reader, ended } = running;
+        match ended {
+            Some(ended) if has_come(&ended) => {
+                self.executions.give_back(reader);
+                self.finish(batch, ended)
+                    .map_or_else(|error| Waited::Lost(Lost::Malformed(error)), |()| Waited::Ended)
+            }
+            ended => Waited::GoesOn(Running { batch, reader, ended }),
         }
     }
 
@@ -218,19 +252,44 @@ impl Worker {
         restored.collect()
     }
 
-    fn read_result(self: &Arc<Self>, reader: &mut FrameSplitter) -> Result<Ended, Lost> {
+    /// The end of an execution; `None` if it is still to come at the deadline, or if the model
+    /// calls another one before.
+    fn read_result(
+        self: &Arc<Self>,
+        reader: &mut FrameSplitter,
+        until: Option<Instant>,
+    ) -> Result<Option<Ended>, Lost> {
         loop {
+            let mut has_called = false;
             while let Some(body) = reader.next().map_err(Lost::Malformed)? {
                 match FromWorkerA::decode(body).map_err(Lost::Malformed)? {
                     FromWorkerA::Result { batch_result, released, sent } => {
-                        return Ok(Ended { batch_result, released, sent });
+                        return Ok(Some(Ended { batch_result, released, sent }));
                     }
-                    FromWorkerA::Call(call) => self.begin_call(call, Via::Executions),
+                    FromWorkerA::Call(call) if until.is_none() => {
+                        // This thread has nothing else to do until the reply.
+                        InlineBudget::lend(CALL_BUDGET, || self.begin_call(call, Via::Executions));
+                    }
+                    FromWorkerA::Call(call) => {
+                        self.begin_call(call, Via::Executions);
+                        has_called = true;
+                    }
                     // The late answer to a readiness check.
                     FromWorkerA::Done(_) | FromWorkerA::Failed(_) => {}
                 }
             }
-            self.read(reader)?;
+            if has_called {
+                return Ok(None);
+            }
+            match until {
+                None => self.read(reader)?,
+                Some(deadline) => {
+                    let has_read = self.link.a.read_until(reader, deadline);
+                    if !has_read.map_err(|_| Lost::Ended)? {
+                        return Ok(None);
+                    }
+                }
+            }
         }
     }
 

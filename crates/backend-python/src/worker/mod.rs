@@ -7,7 +7,7 @@ mod start;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use galatea_backend::Host;
@@ -22,6 +22,7 @@ use crate::server::ServerAccess;
 use crate::tensors::Arenas;
 use crate::wire::{FrameSplitter, Malformed, WireResponse, WireTensor};
 
+pub(crate) use execution::{Running, Waited};
 pub(crate) use start::{Launch, Started};
 
 /// How long an execution waits for the frames that the worker sent before its end.
@@ -61,25 +62,38 @@ pub(crate) struct Worker {
 /// How many frames of the second socket were served.
 #[derive(Default)]
 struct Progress {
-    served: Lock<u64>,
+    served: AtomicU64,
+    /// Whether a thread waits, which holds the lock meanwhile.
+    is_awaited: Lock<bool>,
     changed: Condvar,
 }
 
 impl Progress {
     fn served_one(&self) {
-        let mut served = self.served.lock("count a frame");
-        *served = served.saturating_add(1);
-        drop(served);
-        self.changed.notify_all();
+        self.served.fetch_add(1, Ordering::SeqCst);
+        // Most of the time no thread waits: waking none costs a system call as well.
+        if *self.is_awaited.lock("see whether a frame is awaited") {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether this many frames were served.
+    fn has_reached(&self, count: u64) -> bool {
+        self.served.load(Ordering::SeqCst) >= count
     }
 
     /// Waits until this many frames were served, which is in moments unless the worker is gone.
     fn wait_for(&self, count: u64) {
-        let deadline = Instant::now().checked_add(PROGRESS_PATIENCE);
-        let mut served = self.served.lock("wait for frames");
-        while *served < count && deadline.is_some_and(|deadline| Instant::now() < deadline) {
-            served = self.changed.wait_timeout(served, PROGRESS_PATIENCE);
+        if self.has_reached(count) {
+            return;
         }
+        let deadline = Instant::now().checked_add(PROGRESS_PATIENCE);
+        let mut is_awaited = self.is_awaited.lock("wait for frames");
+        *is_awaited = true;
+        while !self.has_reached(count) && deadline.is_some_and(|end| Instant::now() < end) {
+            is_awaited = self.changed.wait_timeout(is_awaited, PROGRESS_PATIENCE);
+        }
+        *is_awaited = false;
     }
 }
 

@@ -21,7 +21,7 @@ use super::effect::{Effect, Effects};
 use super::state::DispatcherState;
 use super::{Dispatcher, failure};
 use crate::batch::ClosedBatch;
-use crate::lane::Lane;
+use crate::lane::{InlineExecution, Lane};
 use crate::log::request_log;
 
 /// The number of batches that a thread executes before it parks the next.
@@ -104,10 +104,11 @@ impl Dispatcher {
             Err(batch)
         };
         match result {
-            Ok(()) => {
+            Ok(InlineExecution::Ended) => {
                 let free = Event::LaneFree(instance);
                 self.step_at(&mut self.lock("step the scheduler"), self.now(), free, effects);
             }
+            Ok(InlineExecution::GoesOn) => {}
             Err(batch) => lane.send(batch),
         }
     }

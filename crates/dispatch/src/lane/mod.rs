@@ -12,6 +12,10 @@
 //!   thread sleeps on. That requires that the instance guarantees to be predictable: it waits
 //!   for nothing, and its execution time depends on the shapes and sizes of inputs alone.
 //!
+//! An instance that only waits for an execution elsewhere promises nothing about its time. If
+//! it takes longer than expected, the I/O thread stops waiting, and the lane's thread ends the
+//! execution ([`ResumableInstance`](galatea_backend::ResumableInstance)).
+//!
 //! Predictions come from the lane's past executions: see [`predictor`].
 //!
 //! An execution that takes long, on the lane's thread, is ended when its clients have left:
@@ -28,7 +32,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use galatea_backend::{ExecutionGuarantee, ExecutionPolicy, Instance, LogLevel, Terminator};
+use galatea_backend::{
+    Begun, ExecutionGuarantee, ExecutionPolicy, Instance, LogLevel, RefusedBatch, Terminator,
+};
 use galatea_infer::{FailureReason, PendingRequest, Status};
 use galatea_policy::InstanceId;
 use galatea_stdx::{Inbox, InlineBudget, Lock};
@@ -65,9 +71,10 @@ pub(crate) struct Lane {
 
 enum LaneKind {
     Threaded {
-        inbox: Arc<Inbox<ClosedBatch>>,
+        inbox: Arc<Inbox<LaneTask>>,
         instance: Arc<Lock<LaneInstance>>,
         guarantee: ExecutionGuarantee,
+        is_resumable: bool,
         terminator: Option<Arc<dyn Terminator>>,
         thread: Lock<Option<JoinHandle<()>>>,
         /// For tests: a stack size so large that the thread can't be started.
@@ -76,6 +83,22 @@ enum LaneKind {
     },
     /// The scheduler gives a lane one batch at a time, so that the lock is always free.
     Threadless { instance: Lock<Option<Box<dyn Instance>>> },
+}
+
+/// What the lane's thread has to do.
+enum LaneTask {
+    Execute(ClosedBatch),
+    /// Another thread has begun an execution which goes on.
+    Finish,
+}
+
+/// Where a batch is executed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum InlineExecution {
+    /// It was, on this thread.
+    Ended,
+    /// It began on this thread; the lane's thread ends it.
+    GoesOn,
 }
 
 /// The instance of a lane with a thread, and what is known of its execution times.
@@ -92,7 +115,7 @@ impl Lane {
     /// A lane around `instance`. [`Lane::start`] starts its thread.
     pub(crate) fn new(
         name: String,
-        instance: Box<dyn Instance>,
+        mut instance: Box<dyn Instance>,
         policy: ExecutionPolicy,
         log: LogSink,
     ) -> Self {
@@ -100,7 +123,9 @@ impl Lane {
             ExecutionPolicy::Inline => LaneKind::Threadless { instance: Lock::new(Some(instance)) },
             ExecutionPolicy::Blocking => {
                 let (guarantee, terminator) = (instance.guarantee(), instance.terminator());
+                let is_resumable = instance.resumable().is_some();
                 let predictor = LatencyPredictor::new(guarantee);
+                let predictor = if is_resumable { predictor.for_resumable() } else { predictor };
                 LaneKind::Threaded {
                     inbox: Arc::default(),
                     instance: Arc::new(Lock::new(LaneInstance {
@@ -108,6 +133,7 @@ impl Lane {
                         predictor,
                     })),
                     guarantee,
+                    is_resumable,
                     terminator,
                     thread: Lock::new(None),
                     #[cfg(test)]
@@ -193,7 +219,7 @@ impl Lane {
     /// its requests.
     pub(crate) fn send(&self, batch: ClosedBatch) {
         if let LaneKind::Threaded { inbox, .. } = &self.kind {
-            let _ = inbox.push(batch);
+            let _ = inbox.push(LaneTask::Execute(batch));
         }
     }
 
@@ -207,28 +233,43 @@ impl Lane {
         &self,
         batch: ClosedBatch,
         owner: &impl LaneOwner,
-    ) -> Result<(), ClosedBatch> {
-        let LaneKind::Threaded { instance, guarantee: ExecutionGuarantee::Predictable, .. } =
-            &self.kind
-        else {
+    ) -> Result<InlineExecution, ClosedBatch> {
+        let LaneKind::Threaded { inbox, instance, guarantee, is_resumable, .. } = &self.kind else {
             return Err(batch);
         };
         // A host policy wants executions on its own processors.
-        if self.binding.is_some() {
+        if self.binding.is_some()
+            || !(*is_resumable || *guarantee == ExecutionGuarantee::Predictable)
+        {
             return Err(batch);
         }
         let Some(mut budget) = InlineBudget::take() else { return Err(batch) };
-        let LaneInstance { instance, predictor } = &mut *instance.lock("execute inline");
+        let mut state = instance.lock("execute inline");
+        let LaneInstance { instance, predictor } = &mut *state;
         let profile = predictor.inline_profile(&batch);
-        match instance {
-            Some(instance) if predictor.allows_inline_execution(profile) => {
-                let took = execute(instance.as_mut(), batch, owner, None, &self.name, &self.log);
-                predictor.observe(profile, took);
-                budget.charge(took);
-                Ok(())
-            }
-            Some(_) | None => Err(batch),
+        let Some(instance) = instance else { return Err(batch) };
+        if !predictor.allows_inline_execution(profile) {
+            return Err(batch);
         }
+        let patience = predictor.short_max();
+        let mut begun = Begun::Ended;
+        let took = guarded(&self.name, &self.log, || {
+            let requests = assembled(batch, owner, &self.name, &self.log);
+            match instance.resumable() {
+                Some(resumable) => resumable.begin(requests, patience).map(|now| begun = now),
+                None => instance.execute(requests),
+            }
+        });
+        budget.charge(took);
+        if begun == Begun::Ended {
+            predictor.observe(profile, took);
+            return Ok(InlineExecution::Ended);
+        }
+        predictor.observe(profile, took.max(patience.saturating_add(Duration::from_nanos(1))));
+        drop(state);
+        // A lane is stopped when nothing executes.
+        let _ = inbox.push(LaneTask::Finish);
+        Ok(InlineExecution::GoesOn)
     }
 
     /// Executes a batch of a lane without a thread.
@@ -272,8 +313,7 @@ impl std::fmt::Debug for Lane {
     }
 }
 
-/// Executes one batch and returns how long that took. Whatever the backend does, every
-/// request gets its final reply and is released.
+/// Executes one batch and returns how long that took.
 fn execute(
     instance: &mut dyn Instance,
     batch: ClosedBatch,
@@ -283,12 +323,32 @@ fn execute(
     log: &LogSink,
 ) -> Duration {
     let start = Instant::now();
-    let execute = || {
-        let requests = owner.assemble(batch);
-        request_log::log_execution(log, name, &requests);
+    guarded(name, log, || {
+        let requests = assembled(batch, owner, name, log);
         let _watched = watch.and_then(|watch| watch.begin(start, &requests));
         instance.execute(requests)
-    };
+    })
+}
+
+fn assembled(
+    batch: ClosedBatch,
+    owner: &impl LaneOwner,
+    name: &str,
+    log: &LogSink,
+) -> Vec<PendingRequest> {
+    let requests = owner.assemble(batch);
+    request_log::log_execution(log, name, &requests);
+    requests
+}
+
+/// Runs an execution and returns how long it took. Whatever the backend does, every request
+/// gets its final reply and is released.
+fn guarded(
+    name: &str,
+    log: &LogSink,
+    execute: impl FnOnce() -> Result<(), RefusedBatch>,
+) -> Duration {
+    let start = Instant::now();
     match catch_unwind(AssertUnwindSafe(execute)) {
         Ok(Ok(())) => {}
         Ok(Err(refused)) => {

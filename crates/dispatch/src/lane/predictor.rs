@@ -20,6 +20,9 @@ use crate::batch::ClosedBatch;
 pub(crate) const SHORT_EXECUTION_MAX: Duration =
     Duration::from_micros(if cfg!(debug_assertions) { 1_000 } else { 50 });
 
+/// The same for an execution elsewhere, which the thread only waits for, and no longer.
+pub(crate) const SHORT_WAIT_MAX: Duration = SHORT_EXECUTION_MAX.saturating_mul(2);
+
 /// After this many short executions in a row, the next one is expected to be short.
 const STREAK_MIN: u32 = 16;
 
@@ -36,6 +39,10 @@ const TRUST_MAX: u32 = 32;
 /// another thread on the processor; after three in a row, the kind is no longer trusted.
 const TRUST_LOSS: u32 = 8;
 
+/// The trust that it costs on the lane's thread of a resumable instance, where the processor is
+/// shared with those who send requests. Begun by one of them it would have been shorter.
+const TRUST_LOSS_BESIDE: u32 = 1;
+
 /// An execution that takes this many times as long as a short one costs all trust.
 const LONG_FACTOR: u32 = 10;
 
@@ -43,6 +50,11 @@ const LONG_FACTOR: u32 = 10;
 #[derive(Debug)]
 pub(super) struct LatencyPredictor {
     guarantee: ExecutionGuarantee,
+    /// How long a short execution may take.
+    short_max: Duration,
+    /// Whether kinds of requests are told apart.
+    knows_kinds: bool,
+    is_resumable: bool,
     /// The number of short executions in a row.
     streak: u32,
     /// The largest batch of the streak.
@@ -80,12 +92,26 @@ impl LatencyPredictor {
     pub(super) fn new(guarantee: ExecutionGuarantee) -> Self {
         Self {
             guarantee,
+            short_max: SHORT_EXECUTION_MAX,
+            knows_kinds: guarantee >= ExecutionGuarantee::Predictable,
+            is_resumable: false,
             streak: 0,
             streak_byte_size_max: 0,
             hasher: RandomState::default(),
             kinds: [KnownKind::default(); KINDS_MAX],
             newest_kind: 0,
         }
+    }
+
+    /// Predicts for an instance whose executions can be left to the lane's thread: a mistake
+    /// costs an I/O thread no more than its patience.
+    pub(super) fn for_resumable(self) -> Self {
+        Self { short_max: SHORT_WAIT_MAX, knows_kinds: true, is_resumable: true, ..self }
+    }
+
+    /// How long a short execution may take.
+    pub(super) const fn short_max(&self) -> Duration {
+        self.short_max
     }
 
     /// The profile of a batch that the lane's thread executes.
@@ -99,10 +125,7 @@ impl LatencyPredictor {
 
     /// The profile of a batch that another thread executes inline.
     pub(super) fn inline_profile(&self, batch: &ClosedBatch) -> BatchProfile {
-        let kind = match self.guarantee {
-            ExecutionGuarantee::Unspecified | ExecutionGuarantee::NonBlocking => None,
-            ExecutionGuarantee::Predictable => self.kind_of_batch(batch),
-        };
+        let kind = if self.knows_kinds { self.kind_of_batch(batch) } else { None };
         BatchProfile { byte_size: None, kind }
     }
 
@@ -149,16 +172,26 @@ impl LatencyPredictor {
 
     /// Learns from an execution.
     pub(super) fn observe(&mut self, profile: BatchProfile, took: Duration) {
+        self.observe_losing(profile, took, TRUST_LOSS);
+    }
+
+    /// Learns from an execution of the lane's thread.
+    pub(super) fn observe_on_lane(&mut self, profile: BatchProfile, took: Duration) {
+        let loss = if self.is_resumable { TRUST_LOSS_BESIDE } else { TRUST_LOSS };
+        self.observe_losing(profile, took, loss);
+    }
+
+    fn observe_losing(&mut self, profile: BatchProfile, took: Duration, loss: u32) {
         if let Some(byte_size) = profile.byte_size {
             self.observe_batch(byte_size, took);
         }
         if let Some(kind) = profile.kind {
-            self.observe_kind(kind, took);
+            self.observe_kind(kind, took, loss);
         }
     }
 
     fn observe_batch(&mut self, byte_size: usize, took: Duration) {
-        if took > SHORT_EXECUTION_MAX {
+        if took > self.short_max {
             (self.streak, self.streak_byte_size_max) = (0, 0);
         } else {
             self.streak = self.streak.saturating_add(1);
@@ -166,7 +199,8 @@ impl LatencyPredictor {
         }
     }
 
-    fn observe_kind(&mut self, kind: RequestKind, took: Duration) {
+    fn observe_kind(&mut self, kind: RequestKind, took: Duration, loss: u32) {
+        let short_max = self.short_max;
         let trust = match self.kinds.iter_mut().find(|known| known.kind == kind) {
             Some(known) => &mut known.trust,
             None => {
@@ -177,8 +211,8 @@ impl LatencyPredictor {
             }
         };
         *trust = match took {
-            _ if took > SHORT_EXECUTION_MAX.saturating_mul(LONG_FACTOR) => 0,
-            _ if took > SHORT_EXECUTION_MAX => trust.saturating_sub(TRUST_LOSS),
+            _ if took > short_max.saturating_mul(LONG_FACTOR) => 0,
+            _ if took > short_max => trust.saturating_sub(loss),
             _ => trust.saturating_add(1).min(TRUST_MAX),
         };
     }
@@ -264,6 +298,20 @@ mod tests {
         (0..99).for_each(|_| predictor.observe(kind, TOO_LONG));
         (0..TRUST_MIN).for_each(|_| predictor.observe(kind, SHORT_EXECUTION_MAX));
         assert!(predictor.allows_inline_execution(kind), "trust can be regained");
+    }
+
+    #[test]
+    fn what_a_busy_lane_observes_costs_little_where_an_io_thread_need_not_wait() {
+        let after = |mut predictor: LatencyPredictor, took: Duration| {
+            let kind = of_kind(1);
+            (0..99).for_each(|_| predictor.observe_on_lane(kind, SHORT_EXECUTION_MAX));
+            (0..3).for_each(|_| predictor.observe_on_lane(kind, took));
+            predictor.allows_inline_execution(kind)
+        };
+        let too_long = SHORT_WAIT_MAX + Duration::from_nanos(1);
+        assert!(!after(predictor(), too_long));
+        assert!(after(predictor().for_resumable(), too_long));
+        assert!(!after(predictor().for_resumable(), too_long * LONG_FACTOR));
     }
 
     #[test]

@@ -39,6 +39,8 @@ const SHORT_TASK: i32 = 1;
 const LONG_TASK: i32 = 2;
 /// Sends another request before it replies.
 const WITH_ANOTHER: i32 = 3;
+/// Goes on after it was begun.
+const LEFT_TASK: i32 = 4;
 
 /// A server, and the threads that have executed.
 struct Stage {
@@ -51,15 +53,30 @@ impl Stage {
         Self::with(text, guarantee, |setup| setup)
     }
 
+    /// An instance whose thread ends the executions of [`LEFT_TASK`]s.
+    fn resumable() -> Self {
+        let backend =
+            |scripted: ScriptedBackend| scripted.leaving(|request| int(request, "IN") == LEFT_TASK);
+        Self::of(&model(ONE), backend, |setup| setup)
+    }
+
     fn with(
         text: &str,
         guarantee: ExecutionGuarantee,
         change: impl FnOnce(ServerSetup) -> ServerSetup,
     ) -> Self {
+        Self::of(text, |scripted| scripted.with_guarantee(guarantee), change)
+    }
+
+    fn of(
+        text: &str,
+        backend: impl FnOnce(ScriptedBackend) -> ScriptedBackend,
+        change: impl FnOnce(ServerSetup) -> ServerSetup,
+    ) -> Self {
         let ran = Arc::<Mutex<Vec<ThreadId>>>::default();
         let later = Arc::<OnceLock<Weak<TestServer>>>::default();
         let (note, known) = (ran.clone(), later.clone());
-        let backend = ScriptedBackend::new(ExecutionPolicy::Blocking, move |batch| {
+        let scripted = ScriptedBackend::new(ExecutionPolicy::Blocking, move |batch| {
             for request in batch {
                 note.lock().unwrap().push(std::thread::current().id());
                 let task = int(&request, "IN");
@@ -74,7 +91,7 @@ impl Stage {
             }
             Ok(())
         });
-        let server = change(ServerSetup::new(text, backend.with_guarantee(guarantee))).serve();
+        let server = change(ServerSetup::new(text, backend(scripted))).serve();
         later.set(Arc::downgrade(&server)).unwrap();
         Self { server, ran }
     }
@@ -171,6 +188,39 @@ fn a_kind_that_was_short_many_times_is_executed_inline() {
             assert!(!stage.is_inline(short()), "the first ones tell nothing: {number}");
         }
         stage.warm_up();
+    });
+}
+
+#[test]
+fn what_an_io_thread_began_is_ended_by_the_lanes_thread() {
+    with_budget(|| {
+        let stage = Stage::resumable();
+        stage.warm_up();
+        for number in 0..3 {
+            // Begun here, as long as its kind is trusted.
+            assert!(!stage.is_inline(step(0, "", LEFT_TASK)), "{number}");
+        }
+        for number in 0..FEW / 4 {
+            assert!(!stage.is_inline(short()), "what goes on costs trust: {number}");
+        }
+        stage.warm_up();
+    });
+}
+
+#[test]
+fn a_client_of_a_request_that_goes_on_is_answered_once() {
+    let stage = Stage::resumable();
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let stage = &stage;
+            scope.spawn(move || {
+                let _io_thread = (number % 2 == 0).then(|| io_thread(PLENTY));
+                for round in 0..MANY {
+                    let task = if (round + number) % 5 == 0 { LEFT_TASK } else { SHORT_TASK };
+                    assert_eq!(value(&send(&stage.server, step(0, "", task))), task);
+                }
+            });
+        }
     });
 }
 

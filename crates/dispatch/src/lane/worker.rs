@@ -18,7 +18,7 @@ use galatea_policy::InstanceId;
 use galatea_stdx::{Inbox, Lock, WakeBatch};
 
 use super::watch::LaneWatch;
-use super::{LaneInstance, LaneOwner, execute};
+use super::{LaneInstance, LaneOwner, LaneTask, execute, guarded};
 use crate::LogSink;
 use crate::batch::ClosedBatch;
 
@@ -29,7 +29,7 @@ const GATHERING_TIME_MAX: Duration = Duration::from_micros(50);
 pub(super) struct Worker<O> {
     pub(super) id: InstanceId,
     pub(super) instance: Arc<Lock<LaneInstance>>,
-    pub(super) inbox: Arc<Inbox<ClosedBatch>>,
+    pub(super) inbox: Arc<Inbox<LaneTask>>,
     pub(super) owner: Arc<O>,
     /// `None` if nothing can end an execution.
     pub(super) watch: Option<Arc<LaneWatch>>,
@@ -43,19 +43,32 @@ impl<O: LaneOwner> Worker<O> {
         let mut wake_ups = GatheredWakeUps::default();
         while let Some(first) = self.inbox.recv() {
             let mut next = Some(first);
-            while let Some(batch) = next {
-                let took = self.execute(batch, &mut wake_ups);
+            while let Some(task) = next {
+                let took = match task {
+                    LaneTask::Execute(batch) => self.execute(batch, &mut wake_ups),
+                    LaneTask::Finish => self.finish(&mut wake_ups),
+                };
                 if wake_ups.is_due_after(took) {
                     wake_ups.issue();
                     std::thread::yield_now();
                 }
-                next = self.owner.lane_free(self.id);
+                next = self.owner.lane_free(self.id).map(LaneTask::Execute);
             }
             wake_ups.flush();
         }
         // The instance is destroyed on the thread that executed it.
         let instance = self.instance.lock("destroy the instance").instance.take();
         drop(instance);
+    }
+
+    /// Ends an execution that another thread has begun.
+    fn finish(&self, wake_ups: &mut GatheredWakeUps) -> Duration {
+        wake_ups.prepare(false);
+        let mut instance = self.instance.lock("end an execution");
+        let Some(resumable) = instance.instance.as_mut().and_then(|one| one.resumable()) else {
+            return Duration::ZERO;
+        };
+        guarded(&self.name, &self.log, || resumable.finish())
     }
 
     fn execute(&self, batch: ClosedBatch, wake_ups: &mut GatheredWakeUps) -> Duration {
@@ -66,7 +79,7 @@ impl<O: LaneOwner> Worker<O> {
         let Some(instance) = instance else { return Duration::ZERO };
         let watch = self.watch.as_deref().filter(|_| !predictor.is_surely_short(profile));
         let took = execute(instance.as_mut(), batch, &*self.owner, watch, &self.name, &self.log);
-        predictor.observe(profile, took);
+        predictor.observe_on_lane(profile, took);
         took
     }
 }

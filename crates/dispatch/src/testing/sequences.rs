@@ -1,11 +1,11 @@
 //! A sequence model whose backend runs a script of the test on whole batches.
 
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use galatea_backend::{
-    Backend, ExecutionGuarantee, ExecutionPolicy, Host, Instance, LogLevel, Model, ModelFiles,
-    Placement, RefusedBatch, Terminator,
+    Backend, Begun, ExecutionGuarantee, ExecutionPolicy, Host, Instance, LogLevel, Model,
+    ModelFiles, Placement, RefusedBatch, ResumableInstance, Terminator,
 };
 use galatea_config::ModelSpec;
 use galatea_infer::{
@@ -59,6 +59,9 @@ pub(crate) struct ScriptedBackend {
     policy: ExecutionPolicy,
     guarantee: ExecutionGuarantee,
     terminator: Option<Arc<dyn Terminator>>,
+    /// Which batches go on after they were begun; `None` if all are executed at once.
+    leaves: Option<fn(&PendingRequest) -> bool>,
+    left: Arc<Mutex<Vec<PendingRequest>>>,
     script: Arc<Script>,
 }
 
@@ -67,8 +70,9 @@ impl ScriptedBackend {
         policy: ExecutionPolicy,
         script: impl Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + Sync + 'static,
     ) -> Self {
-        let (guarantee, terminator) = (ExecutionGuarantee::Unspecified, None);
-        Self { policy, guarantee, terminator, script: Arc::new(script) }
+        let guarantee = ExecutionGuarantee::Unspecified;
+        let (left, script) = (Arc::default(), Arc::new(script));
+        Self { policy, guarantee, terminator: None, leaves: None, left, script }
     }
 
     pub(crate) fn with_guarantee(self, guarantee: ExecutionGuarantee) -> Self {
@@ -77,6 +81,11 @@ impl ScriptedBackend {
 
     pub(crate) fn with_terminator(self, terminator: Arc<dyn Terminator>) -> Self {
         Self { terminator: Some(terminator), ..self }
+    }
+
+    /// Its executions can be left to another thread, and those with such requests are.
+    pub(crate) fn leaving(self, leaves: fn(&PendingRequest) -> bool) -> Self {
+        Self { leaves: Some(leaves), ..self }
     }
 
     /// Adds each request's input to its sequence's sum.
@@ -120,6 +129,29 @@ impl Instance for ScriptedBackend {
 
     fn terminator(&self) -> Option<Arc<dyn Terminator>> {
         self.terminator.clone()
+    }
+
+    fn resumable(&mut self) -> Option<&mut dyn ResumableInstance> {
+        self.leaves.is_some().then_some(self)
+    }
+}
+
+impl ResumableInstance for ScriptedBackend {
+    fn begin(
+        &mut self,
+        requests: Vec<PendingRequest>,
+        _patience: Duration,
+    ) -> Result<Begun, RefusedBatch> {
+        if self.leaves.is_some_and(|leaves| requests.iter().any(leaves)) {
+            *self.left.lock().unwrap() = requests;
+            return Ok(Begun::GoesOn);
+        }
+        (self.script)(requests).map(|()| Begun::Ended)
+    }
+
+    fn finish(&mut self) -> Result<(), RefusedBatch> {
+        let left = std::mem::take(&mut *self.left.lock().unwrap());
+        (self.script)(left)
     }
 }
 

@@ -30,6 +30,29 @@ impl InlineBudget {
         (!left.is_zero()).then_some(Self { left, here: PhantomData })
     }
 
+    /// Runs `work` with a budget on a thread that has none of its own and waits for what `work`
+    /// leads to, so that it loses nothing by executing it. An I/O thread keeps its budget.
+    pub fn lend<R>(budget: Duration, work: impl FnOnce() -> R) -> R {
+        /// Takes the budget back.
+        struct Loan(bool);
+        impl Drop for Loan {
+            fn drop(&mut self) {
+                if self.0 {
+                    with_state(|state| state.inline_budget = Duration::ZERO);
+                }
+            }
+        }
+        let lent = with_state(|state| {
+            let has_none = state.inline_budget_max.is_zero() && state.inline_budget.is_zero();
+            if has_none {
+                state.inline_budget = budget;
+            }
+            has_none
+        });
+        let _loan = Loan(lent.unwrap_or_default());
+        work()
+    }
+
     /// Takes `time` off the budget.
     pub fn charge(&mut self, time: Duration) {
         self.left = self.left.saturating_sub(time);

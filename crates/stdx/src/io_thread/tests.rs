@@ -190,3 +190,21 @@ fn foreign_code_has_no_inline_budget() {
         assert!(InlineBudget::take().is_some());
     });
 }
+
+#[test]
+fn a_budget_can_be_lent_to_a_thread_that_has_none() {
+    on_a_thread(|| {
+        InlineBudget::lend(LONG, || {
+            let budget = InlineBudget::take().unwrap();
+            assert!(InlineBudget::take().is_none(), "it is in use");
+            InlineBudget::lend(LONG, || ());
+            drop(budget);
+        });
+        assert!(InlineBudget::take().is_none(), "it was taken back");
+        let _io_thread = IoThread::enter(LONG);
+        InlineBudget::lend(LONG, || assert!(InlineBudget::take().is_none(), "it has its own"));
+        IoThread::refill();
+        InlineBudget::lend(LONG, || ());
+        assert!(InlineBudget::take().is_some());
+    });
+}
