@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,7 @@ import pytest
 from conftest import StartServer
 from python_backend import children, interpreter_flag, tensors, write_model
 from server import Server, wait_until
+from transports import RESPONSE_SECONDS_MAX
 
 TEXTS = tensors("IN:STRING:1", "OUT:STRING:1")
 SANDBOX = "--backend-config=python,sandbox=true"
@@ -420,7 +422,7 @@ def test_its_output_reaches_the_server(place: Place) -> None:
     assert place.do("result = os.path.exists('/proc/self/fd/1')") == "True"
     # The answer came on another way.
     both = lambda: {"printed", "complained"} <= set(place.server.log().split())  # noqa: E731
-    wait_until(both, 10, "what it printed is in the server's output")
+    wait_until(both, RESPONSE_SECONDS_MAX, "what it printed is in the server's output")
     is_pipe = place.do("result = [os.readlink(f'/proc/self/fd/{n}')[:4] for n in (1, 2)]")
     assert (is_pipe == "['pipe', 'pipe']") == (not place.is_open)
 
@@ -594,6 +596,84 @@ def test_an_interpreter_that_is_missing(start_server: StartServer, tmp_path: pat
     with start_server(tmp_path, flag, EXPLICIT, SANDBOX) as server:
         server.wait_until_live()
         assert "failed to start the interpreter '/nowhere/python3'" in str(load(server, "m"))
+
+
+#: Makes a system call fail for the program that it becomes, as on a kernel without it.
+WITHOUT_CALL = """
+import ctypes, os, struct, sys
+load, equal, give = 0x20, 0x15, 0x06
+refused, allowed, ENOSYS = 0x00050000, 0x7fff0000, 38
+program = b"".join(struct.pack("HBBI", *one) for one in [
+    (load, 0, 0, 0), (equal, 0, 1, int(sys.argv[1])),
+    (give, 0, 0, refused | ENOSYS), (give, 0, 0, allowed)])
+code = ctypes.create_string_buffer(program)
+filter = ctypes.create_string_buffer(struct.pack("H6xP", 4, ctypes.addressof(code)))
+prctl = ctypes.CDLL(None).prctl
+assert prctl(38, 1, 0, 0, 0) == 0 and prctl(22, 2, filter) == 0
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of x86-64")
+@pytest.mark.parametrize("missing", [LANDLOCK_CREATE_RULESET, 317], ids=["landlock", "seccomp"])
+def test_a_kernel_that_lacks_something(
+    start_server: StartServer, tmp_path: pathlib.Path, missing: int
+) -> None:
+    """No model runs with a part of the sandbox."""
+    write_model(tmp_path, "m", TEXTS, "sandbox")
+    launcher = [sys.executable, "-c", WITHOUT_CALL, str(missing)]
+    for sandbox in ([], [SANDBOX]):
+        flags = [interpreter_flag(), EXPLICIT, *sandbox]
+        with start_server(tmp_path, *flags, launcher=launcher) as server:
+            server.wait_until_live()
+            needed = "needs Linux 6.12 or later with Landlock and seccomp"
+            assert (needed in str(load(server, "m"))) == bool(sandbox)
+            assert bool(children(server)) != bool(sandbox)
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+@pytest.mark.parametrize(("taken", "refused"), [("-all", False), ("-setpcap", True)])
+def test_root_in_a_container(
+    start_server: StartServer, tmp_path: pathlib.Path, taken: str, refused: bool
+) -> None:
+    """Root without capabilities, and root who can't take them from others."""
+    write_model(tmp_path, "m", TEXTS, "sandbox")
+    launcher = ["setpriv", f"--bounding-set={taken}", f"--inh-caps={taken}"]
+    flags = [interpreter_flag(), EXPLICIT, SANDBOX]
+    with start_server(tmp_path, *flags, launcher=launcher) as server:
+        server.wait_until_live()
+        error = load(server, "m")
+        assert ("can't drop the privileges of root" in str(error)) == refused, error
+        assert refused or do(server, "socket.socket()").startswith("PermissionError")
+
+
+@pytest.mark.parametrize("way", ["execute", "sleep"])
+def test_it_ends_with_the_server(
+    start_server: StartServer, tmp_path: pathlib.Path, way: str
+) -> None:
+    """Also if the server is killed, whatever the model does then."""
+    write_model(tmp_path, "m", TEXTS, "sandbox")
+    with start_server(tmp_path, interpreter_flag(), SANDBOX) as server:
+        server.wait_until_ready()
+        (number,) = children(server)
+        code = {"execute": "while True: pass", "sleep": "import time; time.sleep(1000)"}[way]
+        code = f"open('{tmp_path}/m/1/started', 'w')\n{code}"
+        started = tmp_path / "m" / "1" / "started"
+        thread = threading.Thread(target=ignoring_errors, args=(server, code))
+        thread.start()
+        wait_until(started.exists, RESPONSE_SECONDS_MAX, "it executes")
+        server.process.kill()
+        server.process.wait()
+        thread.join()
+        gone = lambda: not pathlib.Path(f"/proc/{number}").exists()  # noqa: E731
+        wait_until(gone, RESPONSE_SECONDS_MAX, "the worker is gone")
+
+
+def ignoring_errors(server: Server, code: str) -> None:
+    """Sends a request that the end of the server interrupts."""
+    with contextlib.suppress(OSError):
+        do(server, code)
 
 
 @pytest.fixture(scope="module")
