@@ -2,10 +2,11 @@
 
 - `sh`: commands. `galatea --...` starts a server, which serves until the next one. Of
   `pip install`, the packages must be installed.
-- `python`: a program; but if the file that the words before it name exists, its contents.
+- `python`: a program; but if the words before it end with the name of a file, its contents. A file
+  that does not exist yet is written.
 - `json` and `text` behind one of them: what it prints. Behind a server, lines of its log. Text may
   leave out something with `...`.
-- `pbtxt`: a configuration, which is not executed. A test of its own has to use it.
+- `pbtxt`: a configuration with the name of its file before it. The model gets a version 1.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -46,6 +47,7 @@ class Reader:
         self._programs.mkdir()
         (self._programs / "galatea").symlink_to(program.path)
         (self._programs / "python3").symlink_to(sys.executable)
+        self._variables: dict[str, str] = {}
         self._servers = contextlib.ExitStack()
         self._server: Server | None = None
         #: What the last block printed, or None behind a server.
@@ -62,15 +64,16 @@ class Reader:
                     "python": self._python,
                     "json": self._shows_json,
                     "text": self._shows_text,
-                    "pbtxt": lambda *_: None,
+                    "pbtxt": self._configuration,
                 }
                 assert block[1] in do, f"{page}: blocks of {block[1]!r} are not known"
                 do[block[1]](block[2], text[: block.start()][-300:])
         return len(blocks)
 
-    def link(self, name: str, target: pathlib.Path) -> None:
-        """Offers a program to the page's commands."""
+    def link(self, name: str, target: pathlib.Path, variables: Mapping[str, str]) -> None:
+        """Offers a program to the page's commands, with the variables that it needs."""
         (self._programs / name).symlink_to(target)
+        self._variables |= {key: one for key, one in variables.items() if key != "PATH"}
 
     def _commands(self, text: str, _: str) -> None:
         for line in text.replace("\\\n", " ").splitlines():
@@ -91,7 +94,7 @@ class Reader:
         self._run(["sh", "-e", "-c", self._with_ports(text)])
 
     def _run(self, command: list[str]) -> None:
-        variables = {**os.environ, "PATH": f"{self._programs}:{os.environ['PATH']}"}
+        variables = {**os.environ, **self._variables, "PATH": f"{self._programs}:{os.environ['PATH']}"}
         if self._program.onnxruntime_library is not None:
             library = self._program.onnxruntime_library.resolve()
             variables["GALATEA_ONNXRUNTIME_LIBRARY"] = str(library)
@@ -124,12 +127,25 @@ class Reader:
         return text
 
     def _python(self, text: str, before: str) -> None:
-        named = FILE.search(before.rsplit("\n\n", 2)[-2] if "\n\n" in before else before)
-        if named:
-            found = (self._folder / named[1]).read_text()
-            assert text in found, (text, found)
-        else:
+        path = self._named_file(before)
+        if path is None:
             self._run([sys.executable, "-c", self._with_ports(text)])
+        elif path.exists():
+            assert text in path.read_text(), (text, path.read_text())
+        else:
+            path.parent.mkdir(parents=True)
+            path.write_text(text)
+
+    def _configuration(self, text: str, before: str) -> None:
+        path = self._named_file(before)
+        assert path is not None, text
+        (path.parent / "1").mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def _named_file(self, before: str) -> pathlib.Path | None:
+        """The file that the words right before a block name."""
+        named = FILE.search(before.strip().rsplit("\n\n", 1)[-1])
+        return self._folder / named[1] if named else None
 
     def _shows_json(self, text: str, _: str) -> None:
         assert self._printed is not None

@@ -198,6 +198,7 @@ def test_mistakes_are_named(mistake: str) -> None:
         render(values)
 
 
+# row: DEP-01
 def test_the_linter_finds_nothing() -> None:
     """But that the chart has no icon."""
     messages = helm.lint(str(CHART))["messages"]
@@ -317,6 +318,7 @@ def test_keda_adds_up_queues_and_averages_times() -> None:
     assert "\n" not in time.text
 
 
+# row: DEP-01
 def test_the_server_takes_every_flag(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """With the longest list of flags that needs no certificates."""
     values = copy.deepcopy(CASES["secrets"] | CASES["everything else"])
