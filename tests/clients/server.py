@@ -166,21 +166,23 @@ class Server:
         except OSError:
             return False
 
-    def wait_until_ready(self) -> Server:
+    def wait_until_ready(self, seconds_max: float = START_SECONDS_MAX) -> Server:
         """Waits for the models and fails early if the process ends."""
-        return self._wait_until(self.is_ready, "the server is ready")
+        return self._wait_until(self.is_ready, "the server is ready", seconds_max)
 
     def wait_until_live(self) -> Server:
         """Waits for the endpoint only, for servers with a model that can't load."""
         return self._wait_until(self.is_live, "the server is live")
 
-    def _wait_until(self, condition: Callable[[], bool], what: str) -> Server:
+    def _wait_until(
+        self, condition: Callable[[], bool], what: str, seconds_max: float = START_SECONDS_MAX
+    ) -> Server:
         def done() -> bool:
             code = self.process.poll()
             assert code is None, f"the server ended with {code}:\n{self.log()[-4000:]}"
             return condition()
 
-        wait_until(done, START_SECONDS_MAX, what)
+        wait_until(done, seconds_max, what)
         return self
 
     def terminate(self) -> None:

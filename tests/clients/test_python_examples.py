@@ -23,7 +23,7 @@ from own_network import STANDARD_PORTS, own_network
 CHECKOUT = os.environ.get("GALATEA_PYTHON_BACKEND_EXAMPLES", "")
 EXAMPLES = pathlib.Path(CHECKOUT, "examples")
 TORCH = os.environ.get("GALATEA_TORCH_PYTHON", "")
-#: How long a client may take; those with PyTorch import it first.
+#: How long a client or the loading of models may take; some import PyTorch first.
 CLIENT_SECONDS_MAX = 300
 
 needs_examples = pytest.mark.skipif(
@@ -141,13 +141,11 @@ class Runner:
     def serve(self, python: str, check: Callable[[], None]) -> None:
         """Serves the models with an interpreter while `check` runs."""
         interpreter = f"--backend-config=python,interpreter={python}"
-        # PyTorch takes its time.
-        patience = "--backend-config=python,stub-timeout-seconds=120"
         with (
             own_network(),
-            self._start(self.models, interpreter, patience, ports=STANDARD_PORTS) as server,
+            self._start(self.models, interpreter, ports=STANDARD_PORTS) as server,
         ):
-            server.wait_until_ready()
+            server.wait_until_ready(CLIENT_SECONDS_MAX)
             check()
         assert server.process.returncode == 0
 
@@ -213,8 +211,14 @@ def test_instance_kind(runner: Runner, tmp_path: pathlib.Path) -> None:
     (hub / "checkpoints").mkdir(parents=True)
     weights = hub / "checkpoints" / "resnet50-11ad3fa6.pth"
     subprocess.run([TORCH, "-c", WEIGHTS, weights], check=True)
-    (hub / "NVIDIA_DeepLearningExamples_torchhub").mkdir()
-    (hub / "NVIDIA_DeepLearningExamples_torchhub" / "hubconf.py").write_text(HUB)
+    # Release 24.10 takes the network from a hub too.
+    network = "from torchvision.models import resnet50\n"
+    for name, text in [
+        ("NVIDIA_DeepLearningExamples_torchhub", HUB),
+        ("pytorch_vision_v0.14.1", network),
+    ]:
+        (hub / name).mkdir()
+        (hub / name / "hubconf.py").write_text(text)
 
     def check() -> None:
         printed = runner.client("instance_kind/client.py", "-v", python=TORCH)

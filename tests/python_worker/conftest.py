@@ -1,5 +1,6 @@
 """Fixtures of the worker's tests."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -12,13 +13,17 @@ import harness  # noqa: E402
 
 
 def pytest_addoption(parser):
-    parser.addoption("--worker-python", default=sys.executable,
-                     help="interpreter that runs the workers")
+    parser.addoption("--worker-python", action="append",
+                     help="interpreter that runs the workers; each that is given runs all tests")
 
 
-@pytest.fixture
-def python(request):
-    return request.config.getoption("--worker-python")
+def pytest_generate_tests(metafunc):
+    """Runs each test with each interpreter."""
+    pythons = metafunc.config.getoption("--worker-python") or [sys.executable]
+    names = None
+    if len(pythons) > 1:
+        names = [f"python{number}" for number in range(len(pythons))]
+    metafunc.parametrize("python", pythons, ids=names, scope="session")
 
 
 @pytest.fixture
@@ -52,17 +57,16 @@ def load(start, tmp_path):
     return begin
 
 
+@functools.cache
 def _has_numpy(python):
     return subprocess.run([python, "-c", "import numpy"], capture_output=True).returncode == 0
 
 
-def pytest_collection_modifyitems(config, items):
+@pytest.fixture(autouse=True)
+def skip_without_numpy(request, python):
     """Leaves out what needs numpy where the workers' interpreter has none."""
-    if _has_numpy(config.getoption("--worker-python")):
-        return
-    for item in items:
-        if item.get_closest_marker("numpy"):
-            item.add_marker(pytest.mark.skip(reason="the workers have no numpy"))
+    if request.node.get_closest_marker("numpy") and not _has_numpy(python):
+        pytest.skip("the workers have no numpy")
 
 
 def pytest_configure(config):

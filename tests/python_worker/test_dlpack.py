@@ -81,6 +81,38 @@ def test_empty_tensor(load):
 
 
 @pytest.mark.numpy
+def test_an_empty_tensor_of_another_library_may_have_any_strides(load):
+    """PyTorch's first one is 1 where numpy's is 0."""
+    worker = load(model("""import galatea_worker.dlpack as own
+                own._check_strides((2, 0), [1, 1])
+                empty = np.ones((4, 0), np.float32)[::2]
+                again = pb_utils.Tensor.from_dlpack("OUT", empty)
+                return [pb_utils.InferenceResponse([again])]""", HEAD))
+    assert outputs(worker.execute(request(1, [])))[0]["OUT"].shape == [2, 0]
+
+
+@pytest.mark.numpy
+@pytest.mark.parametrize("long", [False, True])
+def test_a_copy_for_a_library_that_asks_for_one(load, long):
+    worker = load(model("""tensor = requests[0].inputs()[0]
+                copy = pb_utils.Tensor.from_dlpack("OUT", tensor.__dlpack__(copy=True))
+                same = pb_utils.Tensor.from_dlpack("A", tensor.__dlpack__(
+                    max_version=(1, 0), dl_device=(1, 0), copy=False))
+                same.as_numpy()[0] = 7
+                assert tensor.as_numpy()[0] == 7
+                try:
+                    tensor.__dlpack__(dl_device=(2, 0))
+                except BufferError as error:
+                    assert str(error) == (
+                        "the tensor is on the CPU, not on the device (2, 0)")
+                    return [pb_utils.InferenceResponse([copy])]""", HEAD))
+    count = 8192 if long else 4
+    content = struct.pack(f"<{count}f", *range(count))
+    tensor = block(worker, content) if long else fp32("IN", range(count))
+    assert outputs(worker.execute(request(1, [tensor])))[0]["OUT"].content == content
+
+
+@pytest.mark.numpy
 def test_owner_is_freed_when_nothing_uses_its_memory(load):
     worker = load(model("""from galatea_worker import dlpack
                 def check(count):

@@ -83,13 +83,19 @@ _delete_function = _Deleter(_delete)
 _destroy_function = _Destructor(_destroy)
 
 
-def produce(tensor: Any) -> Any:
-    """Capsule of a tensor; the tensor lives until the capsule's user frees it."""
+def produce(tensor: Any, copy: bool = False) -> Any:
+    """Capsule of a tensor or of a copy; the memory lives until the capsule's user frees it."""
     code = tensor._dtype
     if code == BYTES:
         raise TritonModelException("DLPack does not have support for string tensors.")
     address, owner = _memory(tensor)
     shape = tensor._shape
+    if copy and address:
+        size = ITEM_BYTES[code]
+        for dim in shape:
+            size *= dim
+        owner = (ctypes.c_char * size).from_buffer_copy(ctypes.string_at(address, size))
+        address = ctypes.addressof(owner)
     dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
     managed = _Managed()
     content = managed.tensor
@@ -186,6 +192,8 @@ def _from_capsule(name: str, capsule: Any) -> Any:
 
 def _check_strides(shape: Tuple[int, ...], strides: List[int]) -> None:
     """Refuses tensors that aren't contiguous in row-major order."""
+    if 0 in shape:
+        return
     expected = 1
     for dim, stride in zip(reversed(shape), reversed(strides)):
         if dim != 1:

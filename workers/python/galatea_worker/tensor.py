@@ -119,9 +119,14 @@ class Tensor:
         from . import dlpack
         return dlpack.produce(self)
 
-    def __dlpack__(self, stream: Any = None, **_: Any) -> Any:
+    def __dlpack__(self, stream: Any = None, *, max_version: Any = None,
+                   dl_device: Optional[Tuple[int, int]] = None,
+                   copy: Optional[bool] = None) -> Any:
         """The tensor as a DLPack capsule, for `from_dlpack` of other libraries."""
-        return self.to_dlpack()
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the tensor is on the CPU, not on the device {dl_device}")
+        from . import dlpack
+        return dlpack.produce(self, bool(copy))
 
     def __dlpack_device__(self) -> Tuple[int, int]:
         """Device of the tensor as DLPack numbers it: the CPU."""
