@@ -292,6 +292,7 @@ def test_sequences_named_by_texts(client: Transport) -> None:
         ("exception", 500, "INTERNAL", "the model raised"),
         ("model_exception", 500, "INTERNAL", "the model raised its own"),
         ("too_few", 500, "INTERNAL", "Number of InferenceResponse"),
+        ("too_many", 500, "INTERNAL", "Number of InferenceResponse"),
         ("no_list", 500, "INTERNAL", "list"),
         ("wrong_element", 500, "INTERNAL", "InferenceResponse"),
     ],

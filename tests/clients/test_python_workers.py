@@ -75,6 +75,8 @@ def test_what_ends_a_worker(server: Server, way: str, text: str) -> None:
         ("wrong_shape", 200, "[2,3,4]"),
         ("both", 200, "sent"),
         ("after_final", 200, "first"),
+        ("wrong_device", 500, "memory allocated on GPU device"),
+        ("scribble", 200, "2"),
         ("nonsense", 500, "has no attribute 'nonsense'"),
     ],
 )
@@ -84,6 +86,25 @@ def test_what_costs_only_a_request(server: Server, way: str, status: int, text: 
     reply = ask(server, way)
     assert (reply.status, text in reply.body.decode()) == (status, True), reply
     assert process(server) == before
+
+
+def test_what_comes_after_the_final_response(server: Server) -> None:
+    """The model hears why it isn't sent."""
+    assert ask(server, "after_final").status == 200
+    text = "Unable to send response. Non-decoupled model cannot send more than one response."
+    heard = lambda: f"after the final response: {text}" in server.log()  # noqa: E731
+    wait_until(heard, RESPONSE_SECONDS_MAX, "the model was told")
+
+
+@pytest.mark.parametrize("way", ["kill", "segfault", "leave"])
+def test_what_a_worker_leaves_behind(server: Server, way: str) -> None:
+    """Processes that its model has started end with it, and hold nothing up."""
+    child = int(ask(server, "spawn").json()["outputs"][0]["data"][0])
+    assert pathlib.Path(f"/proc/{child}").exists()
+    assert ask(server, way).status == 500
+    gone = lambda: not is_running(child)  # noqa: E731
+    wait_until(gone, RESPONSE_SECONDS_MAX, "its child is gone")
+    process(server)
 
 
 def test_forked_processes_cannot_speak(server: Server) -> None:
@@ -150,7 +171,19 @@ def _ignore_errors(server: Server) -> None:
         pass
 
 
+def state(number: int) -> str:
+    """The state of a process, as /proc has it."""
+    return pathlib.Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
 def is_busy(number: int) -> bool:
     """Whether a process is running."""
-    fields = pathlib.Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()
-    return fields[0] == "R"
+    return state(number) == "R"
+
+
+def is_running(number: int) -> bool:
+    """Whether a process has not ended."""
+    try:
+        return state(number) != "Z"
+    except OSError:
+        return False

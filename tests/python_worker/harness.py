@@ -22,10 +22,10 @@ COMMAND = (
 ARENA_BYTES = 1 << 32
 ANSWER_SECONDS = 30
 
-EXECUTE, CALL_REPLY, FINALIZE, AUTO_COMPLETE, INITIALIZE, IS_READY = range(1, 7)
+EXECUTE, CALL_REPLY, FINALIZE, AUTO_COMPLETE, INITIALIZE = range(1, 6)
 RESULT, CALL, OK_JSON, FAILED, DONE, HELLO = 1, 2, 10, 11, 12, 20
-LOG, RESPONSE, B_CALL, CANCEL_CALL, RELEASE, CONTROL, METRIC = range(1, 8)
-B_CALL_REPLY, CANCELLED, FREE, REPLY, PAUSE, RESUME = range(1, 7)
+LOG, RESPONSE, B_CALL, CANCEL_CALL, RELEASE, CONTROL, METRIC, READY = range(1, 9)
+B_CALL_REPLY, CANCELLED, FREE, REPLY, PAUSE, RESUME, IS_READY = range(1, 8)
 TYPES = {"BOOL": 1, "UINT8": 2, "INT32": 8, "INT64": 9, "FP16": 10, "FP32": 11,
          "FP64": 12, "BYTES": 13, "BF16": 14}
 
@@ -268,6 +268,16 @@ class Worker:
         response = self.response(cursor)
         cursor.end()
         return key, flags, response
+
+    def is_ready(self, number=1):
+        """What the model says of its readiness: True, False, or (code, text)."""
+        self.send_b(IS_READY, struct.pack("<Q", number))
+        cursor = self.expect_b(READY)
+        assert cursor.take("Q") == number
+        outcome = cursor.take("B")
+        answer = bool(outcome) if outcome < 2 else (cursor.take("B"), cursor.text())
+        cursor.end()
+        return answer
 
     def finalize(self):
         self.send(FINALIZE)

@@ -88,7 +88,7 @@ def test_coroutine_of_is_ready(load):
                 pass
     """)
     assert worker.answer["is_ready"] is True
-    assert worker.ask(6) == ("ok", {"ready": False})
+    assert worker.is_ready() is False
 
 
 @pytest.mark.numpy

@@ -353,3 +353,30 @@ def test_reply_to_a_call_that_was_never_made(load):
     call = read_call(worker, worker.expect(CALL))
     worker.send(CALL_REPLY, reply(call["id"] + 1))
     assert worker.process.wait(30) == 70
+
+
+def test_parameters_that_no_integer_of_64_bits_holds(load):
+    """They are refused where they are sent, as in Triton, and nowhere else."""
+    worker = load(f"""
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                inputs = []
+                call = {MAKE}, parameters={{"large": 1 << 63, "small": 1}})
+                assert call.parameters() == '{{"large": 9223372036854775808, "small": 1}}'
+                message = call.exec().error().message()
+                return [
+                    pb_utils.InferenceResponse(parameters={{"message": message}}),
+                    pb_utils.InferenceResponse(parameters={{"large": -(1 << 63) - 1}}),
+                    pb_utils.InferenceResponse(parameters={{"a": (1 << 63) - 1, "b": -(1 << 63)}}),
+                ]
+    """)
+    refused, failed, passed = [
+        one["response"]
+        for one in worker.execute(*(request(key, []) for key in (1, 2, 3)))["requests"]]
+    text = "Unsupported value type on parameters"
+    assert text in refused["parameters"]
+    assert "Model other - Error when running inference: " in refused["parameters"]
+    assert failed == {"code": 1, "message": text}
+    assert passed["parameters"] == '{"a": 9223372036854775807, "b": -9223372036854775808}'

@@ -195,9 +195,10 @@ def test_auto_complete_must_return_a_configuration(start, tmp_path):
 
 
 @pytest.mark.parametrize("body, answer", [
-    ("return True", ("ok", {"ready": True})),
-    ("return False", ("ok", {"ready": False})),
-    ("return 1", ("failed", 1, "is_ready() must return a boolean value")),
+    ("return True", True),
+    ("return False", False),
+    ("return 1", (1, "is_ready() must return a boolean value")),
+    ("import sys; sys.exit('no')", None),
 ])
 # row: PY-14
 def test_is_ready(load, body, answer):
@@ -207,7 +208,8 @@ def test_is_ready(load, body, answer):
                 {body}
     """)
     assert worker.answer["is_ready"] is True
-    assert worker.ask(harness.IS_READY) == answer
+    text = f"SystemExit: no\n\nAt:\n  {worker.path}(4): is_ready\n"
+    assert worker.is_ready() == ((1, text) if answer is None else answer)
 
 
 def test_exception_of_is_ready(load):
@@ -216,8 +218,38 @@ def test_exception_of_is_ready(load):
             def is_ready(self):
                 raise ValueError("unwell")
     """)
-    assert worker.ask(harness.IS_READY) == (
-        "failed", 1, f"ValueError: unwell\n\nAt:\n  {worker.path}(4): is_ready\n")
+    assert worker.is_ready() == (
+        1, f"ValueError: unwell\n\nAt:\n  {worker.path}(4): is_ready\n")
+
+
+def test_is_ready_does_not_wait_for_an_execution(load, tmp_path):
+    go_on = tmp_path / "go_on"
+    worker = load(f"""
+        import os
+        import time
+
+        class TritonPythonModel:
+            def is_ready(self):
+                return True
+
+            def execute(self, requests):
+                while not os.path.exists({str(go_on)!r}):
+                    time.sleep(0.001)
+                return [None for _ in requests]
+    """)
+    worker.send_requests(harness.request(1, []))
+    assert worker.is_ready(7) is True
+    go_on.touch()
+    assert worker.result()["outcome"] == 0
+
+
+def test_a_question_for_the_readiness_of_a_model_that_has_none(load):
+    worker = load("""
+        class TritonPythonModel:
+            pass
+    """)
+    worker.send_b(harness.IS_READY, bytes(8))
+    assert worker.process.wait(harness.ANSWER_SECONDS) == 70
 
 
 # row: PY-01

@@ -219,6 +219,7 @@ impl Backend for PythonBackend {
             execute_timeout: None,
             confined: site.confined.as_ref(),
             model,
+            is_cancelled: &|| false,
         };
         let mut started = Started::launch(launch)?;
         let arguments = site.arguments(&name, &config, &name, Device::Cpu);
@@ -228,7 +229,7 @@ impl Backend for PythonBackend {
         if let Some(object) = document.as_object_mut() {
             object.insert(String::from("config"), config.clone().into());
         }
-        let changed = started.ask(kind_a::AUTO_COMPLETE, &document.to_string())?;
+        let changed = started.ask(kind_a::AUTO_COMPLETE, &document.to_string(), &|| false)?;
         let changed: Map<String, Value> = serde_json::from_str(&changed)
             .map_err(|_| Status::internal("the worker sent a wrong configuration"))?;
         if changed.is_empty() {
@@ -328,7 +329,7 @@ struct InstanceStarter {
 }
 
 impl Starter for InstanceStarter {
-    fn start(&self) -> Result<Started, Status> {
+    fn start(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Started, Status> {
         let PythonModel { spec, site, context } = &*self.model;
         let mut started = Started::launch(Launch {
             interpreter: &site.interpreter,
@@ -338,10 +339,11 @@ impl Starter for InstanceStarter {
             execute_timeout: site.options.execute_timeout,
             confined: site.confined.as_ref(),
             model: context.clone(),
+            is_cancelled,
         })?;
         let arguments = site.arguments(&spec.name, &spec.to_json(), &self.name, self.device);
         let document = site.document(arguments, spec.decoupled);
-        let answer = started.ask(kind_a::INITIALIZE, &document.to_string())?;
+        let answer = started.ask(kind_a::INITIALIZE, &document.to_string(), is_cancelled)?;
         let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
         let has_check = answer.get("is_ready").and_then(Value::as_bool).unwrap_or_default();
         started.begin_serving(has_check);

@@ -24,19 +24,6 @@ impl<T> Exclusive<T> {
         Self { slot: Lock::new(slot), ended: Condvar::default() }
     }
 
-    /// Waits until no thread uses the value, and runs `with` on it; `None` if the time is over
-    /// before.
-    pub(crate) fn within<R>(
-        &self,
-        patience: Duration,
-        with: impl FnOnce(&mut T) -> R,
-    ) -> Option<R> {
-        let mut value = self.take(patience)?;
-        let result = with(&mut value);
-        self.give_back(value);
-        Some(result)
-    }
-
     /// Waits until no thread uses the value, and takes it; `None` if the time is over before.
     pub(crate) fn take(&self, patience: Duration) -> Option<T> {
         let mut slot = self.slot.lock("take a value");

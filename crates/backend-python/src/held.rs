@@ -181,11 +181,6 @@ impl HeldRequests {
         }
     }
 
-    /// Whether the worker is gone.
-    pub(crate) fn are_closed(&self) -> bool {
-        self.0.lock("see whether the worker is gone").gone.is_some()
-    }
-
     /// The worker is gone: nothing is held any more, and the requests are returned.
     pub(crate) fn close(&self, reason: &Status) -> Vec<HeldRequest> {
         let mut held = self.0.lock("fail what the worker held");

@@ -10,8 +10,9 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use galatea_infer::Status;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, waitid};
 
 use crate::arena::Arena;
 use crate::confinement::{Confined, Scratch, Start, is_missing};
@@ -24,7 +25,7 @@ const BOOTSTRAP: &str = "import socket;s=socket.socket(fileno=0);\
     exec(compile(s.recv(n,socket.MSG_WAITALL),'<galatea worker>','exec'))";
 
 /// How long a process may take to end after it was asked to.
-const TERMINATION_MAX: Duration = Duration::from_secs(1);
+const TERMINATION_MAX: Duration = Duration::from_nanos(galatea_policy::TERMINATION_NS);
 /// How often a process that should end is looked at.
 const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -32,6 +33,8 @@ const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
+    /// Whether its number may be that of another process.
+    is_reaped: bool,
     /// Tells when it ends; `None` where the system can't.
     pub(crate) handle: Option<OwnedFd>,
     /// The worker is killed by the system when this is closed.
@@ -94,7 +97,9 @@ impl Process {
         let equipped = equip();
         let handle = handle_of(&child);
         match equipped {
-            Ok(lifeline) => Ok(Self { child, handle, _lifeline: lifeline, _scratch: scratch }),
+            Ok(lifeline) => {
+                Ok(Self { child, is_reaped: false, handle, _lifeline: lifeline, _scratch: scratch })
+            }
             Err(error) => {
                 let mut child = child;
                 let (_, ended) = (child.kill(), child.wait());
@@ -108,38 +113,67 @@ impl Process {
 
     /// Waits until it has ended; after `patience` it is asked to end, then made to.
     pub(crate) fn stop(&mut self, patience: Duration) -> String {
-        if let Some(status) = self.wait(patience) {
-            return describe(status);
-        }
-        self.signal(Signal::TERM);
-        if let Some(status) = self.wait(TERMINATION_MAX) {
-            return describe(status);
+        if !self.wait(patience) {
+            self.terminate();
+            self.wait(TERMINATION_MAX);
         }
         self.kill()
     }
 
-    /// Kills it, with the processes that it has started in its group.
-    pub(crate) fn kill(&mut self) -> String {
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Makes it end, without waiting for that.
+    pub(crate) fn signal_to_die(&self) {
         self.signal(Signal::KILL);
+    }
+
+    /// Ends it, unless it has ended, and the processes that it has left in its group. Returns
+    /// how it ended.
+    pub(crate) fn kill(&mut self) -> String {
+        // Before its number is given back to the system.
+        self.signal_to_die();
+        self.is_reaped = true;
         self.child.wait().map_or_else(|error| error.to_string(), describe)
     }
 
-    fn wait(&mut self, timeout: Duration) -> Option<ExitStatus> {
-        let deadline = Instant::now().checked_add(timeout)?;
+    /// Waits until it has ended; false if it has not in time. Its number stays taken.
+    pub(crate) fn wait(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now().checked_add(timeout);
         loop {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Some(status);
+            if self.has_ended() {
+                return true;
             }
-            if Instant::now() >= deadline {
-                return None;
+            let now = Instant::now();
+            let left = deadline.map_or(timeout, |end| end.saturating_duration_since(now));
+            if left.is_zero() {
+                return false;
             }
-            std::thread::sleep(EXIT_CHECK_INTERVAL);
+            let Some(handle) = &self.handle else {
+                std::thread::sleep(EXIT_CHECK_INTERVAL.min(left));
+                continue;
+            };
+            let timeout = Timespec::try_from(left).ok();
+            // Whatever ends the wait, the process is looked at.
+            let _ = poll(&mut [PollFd::new(handle, PollFlags::IN)], timeout.as_ref());
         }
     }
 
+    fn has_ended(&self) -> bool {
+        let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let Some(pid) = self.pid() else { return true };
+        // Who can't be waited for is gone.
+        !matches!(waitid(WaitId::Pid(pid), flags), Ok(None))
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+    }
+
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid {
+        if let Some(pid) = self.pid() {
             // It may have ended already.
             let _ = rustix::process::kill_process_group(pid, signal);
         }
@@ -148,7 +182,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+        if !self.is_reaped {
             let _ = self.kill();
         }
     }

@@ -1,5 +1,5 @@
 //! Pure decisions of the server, as values: scheduling, rate limits, ensembles, the order
-//! of replies, and the lifecycle of models.
+//! of replies, the lifecycle of models, and the lives of worker processes.
 //!
 //! | value | decides |
 //! |---|---|
@@ -9,6 +9,7 @@
 //! | [`ReplyOrder`] | when a reply may be sent, if replies keep the order of requests |
 //! | [`Lifecycle`] | which models are loaded and unloaded |
 //! | [`ExecutionWatch`] | which executions are ended because no client waits for them |
+//! | [`WorkerLife`] | when a worker process is started anew, given up and ended |
 //!
 //! Each is a state machine: it takes an event, and the time where it matters, and returns
 //! actions. Its driver in another crate owns it, holds the only lock, reads the clock and
@@ -84,6 +85,7 @@ mod shared_queue;
 mod spec;
 mod status;
 mod time;
+mod worker_life;
 
 pub use batch::{Batch, BatchEntry, CloseReason, SequenceStep};
 pub use batch_strategy::{BatchStrategy, Inclusion, NoStrategy};
@@ -111,3 +113,7 @@ pub use status::{
     SlotWaitReason, WaitingSequenceStatus,
 };
 pub use time::Time;
+pub use worker_life::{
+    EXIT_GRACE_NS, FORGIVENESS_NS, PAUSE_MAX_NS, PAUSE_MIN_NS, SHORT_PAUSE_NS, STARTS_AT_ONCE,
+    TERMINATION_NS, WorkerAction, WorkerEvent, WorkerLife, WorkerStatus, WorkerWait,
+};

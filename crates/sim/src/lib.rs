@@ -28,6 +28,7 @@
 //! | `sharing`, `permit_ledger` | several schedulers with one rate limiter, and the state of their permits |
 //! | `ensembles` | requests to random ensembles |
 //! | `replies` | random orders of replies |
+//! | `workers` | random lives of worker processes |
 //! | `trace`, `exhaustive` | the other two generators |
 //!
 //! # What it is not
@@ -66,6 +67,7 @@ mod setup;
 mod sharing;
 mod stateless;
 mod trace;
+mod workers;
 mod world;
 
 pub use custom_batching::CustomBatching;
@@ -78,4 +80,5 @@ pub use random_setup::Mode;
 pub use setup::Setup;
 pub use sharing::{Shares, check_sharing};
 pub use trace::Trace;
+pub use workers::check_workers;
 pub use world::{Config, Occurrence, OccurrenceCounts, RunResult, Violation, run};

@@ -43,7 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("backend-ensemble", &["tensor", "config", "infer", "backend", "policy"]),
     ("backend-examples", &GROUND),
     ("backend-onnxruntime", &GROUND),
-    ("backend-python", &GROUND),
+    ("backend-python", &["tensor", "config", "infer", "backend", "policy"]),
     ("c-objects", &["abi", "tensor", "infer"]),
     ("backend-plugin", &["abi", "c-objects", "tensor", "config", "infer", "backend"]),
     ("capi", &["abi", "c-objects", "tensor", "infer", "codec", "gate"]),

@@ -18,6 +18,8 @@ class TritonPythonModel:
             raise pb_utils.TritonModelException("the model raised its own")
         if "too_few" in ways:
             return []
+        if "too_many" in ways:
+            return [response("fine") for _ in range(len(requests) + 1)]
         if "no_list" in ways:
             return 7
         if "wrong_element" in ways:

@@ -53,6 +53,26 @@ class TritonPythonModel:
     def wrong_shape(self, request):
         return response(numpy.full((2, 3, 4), b"x", numpy.object_))
 
+    def wrong_device(self, request):
+        class OnGpu:
+            def __dlpack_device__(self):
+                return (2, 0)
+
+            def __dlpack__(self, stream=None):
+                raise AssertionError("nobody asks for it")
+
+        tensor = pb_utils.Tensor.from_dlpack("OUT", OnGpu())
+        return pb_utils.InferenceResponse([tensor])
+
+    def scribble(self, request):
+        with open("/proc/self/maps") as lines:
+            starts = [int(line.split("-")[0], 16) for line in lines if "galatea" in line]
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            for start in starts:
+                memory.seek(start)
+                memory.write(b"\xff" * 65536)
+        return response(str(len(starts)))
+
     def both(self, request):
         sender = request.get_response_sender()
         sender.send(response("sent"), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
@@ -74,6 +94,15 @@ class TritonPythonModel:
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
+
+    def spawn(self, request):
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(3600)
+            os._exit(0)
+        self.child = child
+        return response(str(child))
 
     def thread(self, request):
         def crash():

@@ -88,6 +88,9 @@ def _encode(kind: int, call_id: int, stream: bool, request: Any, blocks: Blocks)
         parts.append(_pack_number(1, correlation) if correlation else b"\0")
     parts.append(_pack_middle(request._flags, request._timeout, 0))
     parameters = request._parameters
+    if type(parameters) is not str:
+        raise TritonModelException(
+            f"Model {request._model_name} - Error when running inference: {parameters.WHY}")
     parts.append(put_text("" if parameters == "{}" else parameters))
     parts.append(outputs)
     parts.append(pack_u32(len(request._inputs)))

@@ -12,6 +12,8 @@ from .logger import ERROR, log_internal
 _CO_COROUTINE = 0x80
 
 _loop: Any = None
+#: Executions and readiness checks may need the loop at once.
+_starting = threading.Lock()
 _running: Set[Any] = set()
 
 
@@ -29,12 +31,13 @@ def is_coroutine_function(value: Any) -> bool:
 def _get_loop() -> Any:
     """The loop, started when it is first needed."""
     global _loop
-    if _loop is None:
-        import asyncio
-        _loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(_loop)
-        threading.Thread(
-            target=_loop.run_forever, name="galatea event loop", daemon=True).start()
+    with _starting:
+        if _loop is None:
+            import asyncio
+            _loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(_loop)
+            threading.Thread(
+                target=_loop.run_forever, name="galatea event loop", daemon=True).start()
     return _loop
 
 

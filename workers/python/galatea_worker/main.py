@@ -17,8 +17,8 @@ from .errors import (TritonModelException, WireError, complain, die_of_nonsense,
 from .execute import Executor
 from .request import Own
 from .wire import (AUTO_COMPLETE, B_RELEASE, CALL_REPLY, DONE, EXECUTE, FAILED, FINALIZE,
-                   HELLO, INITIALIZE, IS_READY, OK_JSON, StructError, finish, get_text,
-                   pack_u32, put_offsets, put_text)
+                   HELLO, INITIALIZE, OK_JSON, StructError, finish, get_text, pack_u32,
+                   put_offsets, put_text)
 
 PROTOCOL = 1
 _INTERNAL = 1
@@ -78,10 +78,7 @@ class Worker:
             finish(data, 5)
             self._finalize()
             return True
-        if kind == IS_READY:
-            finish(data, 5)
-            self._answer(self._is_ready, None)
-        elif kind == CALL_REPLY:
+        if kind == CALL_REPLY:
             from . import bls
             bls.skip_reply(data)
         elif kind in (INITIALIZE, AUTO_COMPLETE):
@@ -125,20 +122,12 @@ class Worker:
         self._executor = Executor(self._model, own)
         state.initialized = True
         execute = getattr(self._model, "execute", None)
-        return {"is_ready": hasattr(self._model, "is_ready"),
+        has_check = hasattr(self._model, "is_ready")
+        if has_check:
+            from . import readiness
+            readiness.start(self._model)
+        return {"is_ready": has_check,
                 "async": coroutines.is_coroutine_function(execute)}
-
-    def _is_ready(self, _: Any) -> Dict[str, Any]:
-        from . import coroutines
-        if not hasattr(self._model, "is_ready"):
-            return {"ready": True}
-        ready = self._model.is_ready()
-        if coroutines.is_coroutine(ready):
-            ready = coroutines.run(ready)
-        if not isinstance(ready, bool):
-            from .errors import BackendError
-            raise BackendError("is_ready() must return a boolean value")
-        return {"ready": ready}
 
     def _finalize(self) -> None:
         """Ends the model. From here on SIGTERM ends the process."""

@@ -60,6 +60,13 @@ class TritonError:
 Parameters = Dict[str, Union[str, int, bool, float]]
 
 
+class UnsupportedParameters(str):
+    """JSON of parameters that the server doesn't take; it is refused where it is sent."""
+
+    __slots__ = ()
+    WHY = "Unsupported value type on parameters"
+
+
 def parameters_to_json(parameters: Optional[Parameters]) -> str:
     """Parameters as JSON; raises TritonModelException for other types."""
     if parameters is None:
@@ -75,7 +82,11 @@ def parameters_to_json(parameters: Optional[Parameters]) -> str:
             raise TritonModelException(
                 "Expect parameters values to have type bool/int/str, found type "
                 f"{type(value)}")
-    return json.dumps(parameters)
+    text = json.dumps(parameters)
+    if any(isinstance(value, int) and not -1 << 63 <= value < 1 << 63
+           for value in parameters.values()):
+        return UnsupportedParameters(text)
+    return text
 
 
 class InferenceResponse:

@@ -8,8 +8,8 @@ from typing import Any
 from . import state
 from .channel import Closed, FrameReader
 from .errors import WireError, die_of_nonsense, leave
-from .wire import (B_CALL_REPLY, B_CANCELLED, B_FREE, B_PAUSE, B_REPLY, B_RESUME, StructError,
-                   finish, get_offsets, get_u64)
+from .wire import (B_CALL_REPLY, B_CANCELLED, B_FREE, B_IS_READY, B_PAUSE, B_REPLY, B_RESUME,
+                   StructError, finish, get_offsets, get_u64)
 
 
 def run(sock: socket.socket) -> None:
@@ -40,6 +40,10 @@ def _take(data: Any) -> None:
     elif kind == B_RESUME:
         finish(data, 13)
         state.resume(get_u64(data, 5)[0])
+    elif kind == B_IS_READY:
+        finish(data, 13)
+        from . import readiness
+        readiness.ask(get_u64(data, 5)[0])
     elif kind == B_CALL_REPLY:
         from . import bls
         bls.take_reply(data)

@@ -17,11 +17,12 @@ from .errors import TritonModelException, WireError
 from .tensor import Tensor, from_block, from_bytes
 
 # Server to worker on A, worker to server on A, and both ways on B.
-EXECUTE, CALL_REPLY, FINALIZE, AUTO_COMPLETE, INITIALIZE, IS_READY = range(1, 7)
+EXECUTE, CALL_REPLY, FINALIZE, AUTO_COMPLETE, INITIALIZE = range(1, 6)
 RESULT, CALL = 1, 2
 OK_JSON, FAILED, DONE, HELLO = 10, 11, 12, 20
-B_LOG, B_RESPONSE, B_CALL, B_CANCEL_CALL, B_RELEASE, B_CONTROL, B_METRIC = range(1, 8)
-B_CALL_REPLY, B_CANCELLED, B_FREE, B_REPLY, B_PAUSE, B_RESUME = range(1, 7)
+(B_LOG, B_RESPONSE, B_CALL, B_CANCEL_CALL, B_RELEASE, B_CONTROL, B_METRIC,
+ B_READY) = range(1, 9)
+B_CALL_REPLY, B_CANCELLED, B_FREE, B_REPLY, B_PAUSE, B_RESUME, B_IS_READY = range(1, 8)
 
 #: Longer content goes through shared memory.
 INLINE_BYTES_MAX = 16384
@@ -234,6 +235,9 @@ def put_response(parts: List[bytes], response: Any, wanted: Optional[frozenset],
     parameters = response._parameters
     if parameters == "{}" or not parameters:
         parts.append(b"\1\0\0\0\0" + pack_u32(len(tensors)))
+    elif type(parameters) is not str:
+        parts.append(b"\2\1" + put_text(parameters.WHY))
+        return
     else:
         parts.append(b"\1" + put_text(parameters) + pack_u32(len(tensors)))
     for tensor in tensors:

@@ -120,13 +120,33 @@ pub(crate) enum FromWorkerA {
 /// A frame on the other socket.
 #[derive(Debug)]
 pub(crate) enum FromWorkerB {
-    Log { level: u8, file: String, line: u32, message: String },
-    Response { key: u64, is_final: bool, response: WireResponse },
+    Log {
+        level: u8,
+        file: String,
+        line: u32,
+        message: String,
+    },
+    Response {
+        key: u64,
+        is_final: bool,
+        response: WireResponse,
+    },
     Call(Call),
     CancelCall(u64),
     Release(Vec<u64>),
-    Control { id: u64, document: String },
-    Metric { id: u64, document: String },
+    Control {
+        id: u64,
+        document: String,
+    },
+    Metric {
+        id: u64,
+        document: String,
+    },
+    /// Whether the model says that it is ready.
+    Ready {
+        question: u64,
+        answer: Result<bool, Status>,
+    },
 }
 
 impl FromWorkerA {
@@ -165,6 +185,7 @@ impl FromWorkerB {
             5 => Self::Release(fields.list(8, Fields::u64)?),
             6 => Self::Control { id: fields.u64()?, document: fields.owned_text()? },
             7 => Self::Metric { id: fields.u64()?, document: fields.owned_text()? },
+            8 => Self::Ready { question: fields.u64()?, answer: readiness(&mut fields)? },
             _ => return Err(Malformed("an unknown kind")),
         };
         fields.end()?;
@@ -187,6 +208,15 @@ fn result(fields: &mut Fields<'_>) -> Result<FromWorkerA, Malformed> {
     };
     let released = fields.list(8, Fields::u64)?;
     Ok(FromWorkerA::Result { batch_result, released, sent: fields.u64()? })
+}
+
+fn readiness(fields: &mut Fields<'_>) -> Result<Result<bool, Status>, Malformed> {
+    Ok(match fields.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        2 => Err(status(fields)?),
+        _ => return Err(Malformed("an unknown kind of answer")),
+    })
 }
 
 fn response(fields: &mut Fields<'_>) -> Result<WireResponse, Malformed> {
@@ -262,10 +292,11 @@ fn parameters(fields: &mut Fields<'_>) -> Result<Vec<Parameter>, Malformed> {
         let value = match value {
             serde_json::Value::Bool(value) => ParameterValue::Bool(value),
             serde_json::Value::String(value) => ParameterValue::String(value),
-            serde_json::Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-                (Some(value), _) => ParameterValue::Int64(value),
-                (None, Some(value)) => ParameterValue::Double(value),
-                (None, None) => return Err(wrong),
+            serde_json::Value::Number(number) => match number.as_i64() {
+                Some(value) => ParameterValue::Int64(value),
+                // The worker refuses numbers that are too large, as Triton does.
+                None if !number.is_f64() => return Err(wrong),
+                None => ParameterValue::Double(number.as_f64().ok_or(wrong)?),
             },
             _ => return Err(wrong),
         };

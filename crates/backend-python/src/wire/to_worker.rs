@@ -14,7 +14,6 @@ pub(crate) mod kind_a {
     pub(crate) const FINALIZE: u8 = 3;
     pub(crate) const AUTO_COMPLETE: u8 = 4;
     pub(crate) const INITIALIZE: u8 = 5;
-    pub(crate) const IS_READY: u8 = 6;
 }
 
 /// Kinds of frames on the other socket.
@@ -25,6 +24,7 @@ pub(crate) mod kind_b {
     pub(crate) const REPLY: u8 = 4;
     pub(crate) const PAUSE: u8 = 5;
     pub(crate) const RESUME: u8 = 6;
+    pub(crate) const IS_READY: u8 = 7;
 }
 
 /// A frame that is being written.

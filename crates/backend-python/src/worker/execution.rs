@@ -2,7 +2,6 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use galatea_backend::{LogLevel, RefusedBatch};
@@ -17,9 +16,6 @@ use crate::held::ResponseResult;
 use crate::wire::{
     BatchResult, Frame, FrameSplitter, FromWorkerA, Malformed, WireResult, kind_a, kind_b,
 };
-
-/// How long a readiness check of a model may take, as in Triton.
-const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long the thread that waits for a model may spend on executing a model that it calls.
 const CALL_BUDGET: Duration = Duration::from_micros(50);
@@ -128,53 +124,6 @@ impl Worker {
         }
     }
 
-    /// Asks the model whether it is ready.
-    ///
-    /// # Errors
-    ///
-    /// The error of its check; `Unavailable` if it takes too long.
-    pub(crate) fn is_ready(self: &Arc<Self>) -> Result<bool, Status> {
-        if !self.has_check.load(Ordering::Relaxed) {
-            return Ok(true);
-        }
-        let late = || Status::unavailable("Timed out waiting for user-defined is_ready() response");
-        let asked = self.executions.within(CHECK_PATIENCE, |reader| {
-            self.link.send_a(&Frame::new(kind_a::IS_READY).finish());
-            self.link.a.limit_reads(Some(CHECK_PATIENCE));
-            let answer = self.read_answer(reader);
-            self.link.a.limit_reads(self.execute_timeout);
-            answer
-        });
-        let answer = asked.ok_or_else(late)?;
-        let answer = answer.map_err(|lost| match lost {
-            Lost::TimedOut => late(),
-            Lost::Ended | Lost::Malformed(_) => Status::internal(
-                "Stub process is not healthy while waiting for user-defined is_ready() response",
-            ),
-        })??;
-        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap_or_default();
-        Ok(answer.get("ready").and_then(serde_json::Value::as_bool).unwrap_or_default())
-    }
-
-    fn read_answer(
-        self: &Arc<Self>,
-        reader: &mut FrameSplitter,
-    ) -> Result<Result<String, Status>, Lost> {
-        loop {
-            while let Some(body) = reader.next().map_err(Lost::Malformed)? {
-                match FromWorkerA::decode(body).map_err(Lost::Malformed)? {
-                    FromWorkerA::Done(document) => return Ok(Ok(document)),
-                    FromWorkerA::Failed(status) => return Ok(Err(status)),
-                    FromWorkerA::Call(call) => self.begin_call(call, Via::Executions),
-                    FromWorkerA::Result { .. } => {
-                        return Err(Lost::Malformed(Malformed("a result of nothing")));
-                    }
-                }
-            }
-            self.read(reader)?;
-        }
-    }
-
     fn read(&self, reader: &mut FrameSplitter) -> Result<(), Lost> {
         self.link.a.read(reader).map_err(|error| match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Lost::TimedOut,
@@ -274,8 +223,9 @@ impl Worker {
                         self.begin_call(call, Via::Executions);
                         has_called = true;
                     }
-                    // The late answer to a readiness check.
-                    FromWorkerA::Done(_) | FromWorkerA::Failed(_) => {}
+                    FromWorkerA::Done(_) | FromWorkerA::Failed(_) => {
+                        return Err(Lost::Malformed(Malformed("an answer to nothing")));
+                    }
                 }
             }
             if has_called {

@@ -37,6 +37,7 @@ impl Worker {
                 }
             }
             FromWorkerB::Control { id, document } => self.begin_control(id, document),
+            FromWorkerB::Ready { question, answer } => self.take_readiness(question, answer)?,
             FromWorkerB::Metric { id, document } => {
                 let mut metrics = self.metrics.lock("serve a metric");
                 let done = metrics.serve(&*self.model.server, &document);

@@ -3,6 +3,7 @@
 mod calls;
 mod execution;
 mod messages;
+mod readiness;
 mod start;
 
 use std::collections::HashMap;
@@ -23,6 +24,7 @@ use crate::tensors::Arenas;
 use crate::wire::{FrameSplitter, Malformed, WireResponse, WireTensor};
 
 pub(crate) use execution::{Running, Waited};
+use readiness::ReadinessCheck;
 pub(crate) use start::{Launch, Started};
 
 /// How long an execution waits for the frames that the worker sent before its end.
@@ -57,6 +59,7 @@ pub(crate) struct Worker {
     execute_timeout: Option<Duration>,
     /// Whether the model has a readiness check of its own.
     has_check: AtomicBool,
+    readiness: ReadinessCheck,
 }
 
 /// How many frames of the second socket were served.
@@ -118,12 +121,8 @@ impl Worker {
         for cancel in calls.into_values() {
             cancel.cancel();
         }
+        self.end_readiness();
         self.link.close();
-    }
-
-    /// Whether it was given up, so that it need not be waited for.
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.held.are_closed()
     }
 
     /// How long an execution may take, for messages.

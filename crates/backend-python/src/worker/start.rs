@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
+use super::readiness::ReadinessCheck;
 use super::{Lost, ModelContext, Progress, Worker};
 use crate::confinement::Confined;
 use crate::exclusive::Exclusive;
@@ -35,6 +36,8 @@ pub(crate) struct Launch<'a> {
     /// What it may not do, and how much it may take.
     pub(crate) confined: Option<&'a Confined>,
     pub(crate) model: Arc<ModelContext>,
+    /// Whether the worker is not needed any more.
+    pub(crate) is_cancelled: &'a dyn Fn() -> bool,
 }
 
 /// A worker that speaks, and its process.
@@ -79,11 +82,12 @@ impl Started {
             progress: Progress::default(),
             execute_timeout: launch.execute_timeout,
             has_check: AtomicBool::new(false),
+            readiness: ReadinessCheck::default(),
         });
         let (executions, others) = (FrameSplitter::default(), FrameSplitter::default());
         let instance = instance.to_owned();
         let mut started = Self { worker, process, others, executions, instance };
-        started.answer(Some(patience))?;
+        started.answer(Some(patience), launch.is_cancelled)?;
         Ok(started)
     }
 
@@ -92,9 +96,14 @@ impl Started {
     /// # Errors
     ///
     /// The error of the model; `Internal` if the worker is lost meanwhile.
-    pub(crate) fn ask(&mut self, kind: u8, document: &str) -> Result<String, Status> {
+    pub(crate) fn ask(
+        &mut self,
+        kind: u8,
+        document: &str,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<String, Status> {
         self.worker.link.send_a(&Frame::json(kind, document).finish());
-        self.answer(None)
+        self.answer(None, is_cancelled)
     }
 
     /// The worker serves from now on. `has_check`: its model has a readiness check.
@@ -104,7 +113,11 @@ impl Started {
     }
 
     /// Waits for an answer, and serves the worker meanwhile.
-    fn answer(&mut self, patience: Option<Duration>) -> Result<String, Status> {
+    fn answer(
+        &mut self,
+        patience: Option<Duration>,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<String, Status> {
         let deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
         loop {
             match self.look() {
@@ -114,6 +127,10 @@ impl Started {
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(self.lost(&Lost::TimedOut, patience.unwrap_or_default()));
+            }
+            if is_cancelled() {
+                self.process.kill();
+                return Err(Status::unavailable("the model is being unloaded"));
             }
         }
     }
@@ -134,8 +151,11 @@ impl Started {
         let worker = &self.worker;
         let events = worker.link.wait_for_both(self.process.handle.as_ref(), CHECK_INTERVAL);
         if events.b {
-            // Its end shows on the other socket too.
-            let _ = worker.read_messages(&mut self.others);
+            match worker.read_messages(&mut self.others) {
+                // Its end shows on the other socket too.
+                Ok(()) | Err(Lost::Ended) => {}
+                Err(lost) => return Err(lost),
+            }
         }
         if !events.a {
             return Ok(None);

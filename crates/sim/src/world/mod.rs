@@ -27,15 +27,17 @@ use crate::random_setup::random_setup;
 use crate::replies::check_replies;
 use crate::sharing::check_sharing;
 use crate::trace::Trace;
+use crate::workers::check_workers;
 
-/// Runs the world of a seed, after the replies, the shared resources and the ensembles of
-/// the seed.
+/// Runs the world of a seed, after the replies, the shared resources, the ensembles and the
+/// workers of the seed.
 pub fn run(seed: u64, config: &Config) -> Result<RunResult, Box<Violation>> {
     let mut world = World::new(seed, *config);
     let result = catch_unwind(AssertUnwindSafe(|| {
         check_replies(seed)?;
         check_sharing(seed)?;
         check_ensembles(seed)?;
+        check_workers(seed)?;
         world.live()
     }));
     let message = match result {

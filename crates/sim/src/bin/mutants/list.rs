@@ -4,12 +4,13 @@ use std::ops::Range;
 
 use galatea_sim::Random;
 
-const LISTS: [&str; 5] = [
+const LISTS: [&str; 6] = [
     include_str!("../../../mutants/scheduler.mutants"),
     include_str!("../../../mutants/sequences.mutants"),
     include_str!("../../../mutants/replies.mutants"),
     include_str!("../../../mutants/permits.mutants"),
     include_str!("../../../mutants/ensembles.mutants"),
+    include_str!("../../../mutants/workers.mutants"),
 ];
 
 /// A bug to plant: a text that replaces another one.

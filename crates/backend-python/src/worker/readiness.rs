@@ -1,0 +1,183 @@
+//! Whether a model says that it is ready, which is asked beside executions.
+//!
+//! Who asks while another question is open waits for that one's answer, as in Triton.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use galatea_infer::Status;
+use galatea_stdx::{Condvar, Lock};
+
+use super::Worker;
+use crate::wire::{Malformed, kind_b};
+
+/// How long a readiness check of a model may take, as in Triton.
+const CHECK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a model says, or the error of its check.
+pub(crate) type Readiness = Result<bool, Status>;
+
+/// The questions to one worker.
+#[derive(Debug, Default)]
+pub(super) struct ReadinessCheck {
+    state: Lock<CheckState>,
+    answered: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct CheckState {
+    /// How many questions were asked.
+    asked: u64,
+    /// Whether the last one is open.
+    is_open: bool,
+    /// The answer to the last one that was answered.
+    answer: Option<Readiness>,
+    is_gone: bool,
+}
+
+/// Who asks: the worker, or another thread who has asked it.
+enum Asker {
+    This(u64),
+    Another,
+}
+
+impl ReadinessCheck {
+    /// Begins a question unless one is open.
+    fn begin(&self) -> Asker {
+        let mut state = self.state.lock("ask for readiness");
+        if state.is_open {
+            return Asker::Another;
+        }
+        state.is_open = true;
+        state.asked = state.asked.saturating_add(1);
+        Asker::This(state.asked)
+    }
+
+    /// The answer to the open question; `None` if the worker is gone.
+    ///
+    /// # Errors
+    ///
+    /// The time is over.
+    fn wait(&self, patience: Duration) -> Result<Option<Readiness>, TimedOut> {
+        let deadline = Instant::now().checked_add(patience);
+        let mut state = self.state.lock("wait for readiness");
+        loop {
+            if state.is_gone {
+                return Ok(None);
+            }
+            if !state.is_open {
+                return Ok(state.answer.clone());
+            }
+            let now = Instant::now();
+            let left = deadline.map_or(patience, |end| end.saturating_duration_since(now));
+            if left.is_zero() {
+                return Err(TimedOut);
+            }
+            state = self.answered.wait_timeout(state, left);
+        }
+    }
+
+    fn answer(&self, number: u64, answer: Readiness) -> Result<(), Malformed> {
+        let mut state = self.state.lock("answer for readiness");
+        if !state.is_open || state.asked != number {
+            return Err(Malformed("an answer to no question"));
+        }
+        state.is_open = false;
+        state.answer = Some(answer);
+        drop(state);
+        self.answered.notify_all();
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.state.lock("end the questions").is_gone = true;
+        self.answered.notify_all();
+    }
+}
+
+/// A question was not answered in time.
+struct TimedOut;
+
+impl Worker {
+    /// Asks the model whether it is ready.
+    ///
+    /// # Errors
+    ///
+    /// The error of its check; `Unavailable` if it takes too long.
+    pub(crate) fn is_ready(&self) -> Readiness {
+        self.is_ready_within(CHECK_PATIENCE)
+    }
+
+    fn is_ready_within(&self, patience: Duration) -> Readiness {
+        if !self.has_check.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let asker = self.readiness.begin();
+        if let Asker::This(number) = asker {
+            self.send_key(kind_b::IS_READY, number);
+        }
+        let late = |_: TimedOut| {
+            let which = match asker {
+                Asker::This(_) => "user-defined",
+                Asker::Another => "in-flight",
+            };
+            Status::unavailable(format!("Timed out waiting for {which} is_ready() response"))
+        };
+        let unhealthy = || {
+            Err(Status::internal(match asker {
+                Asker::This(_) => {
+                    "Stub process is not healthy while waiting for user-defined is_ready() response"
+                }
+                Asker::Another => "Stub process is not healthy while waiting for is_ready()",
+            }))
+        };
+        self.readiness.wait(patience).map_err(late)?.unwrap_or_else(unhealthy)
+    }
+
+    /// Takes an answer.
+    pub(super) fn take_readiness(&self, number: u64, answer: Readiness) -> Result<(), Malformed> {
+        self.readiness.answer(number, answer)
+    }
+
+    /// No answer comes any more.
+    pub(super) fn end_readiness(&self) {
+        self.readiness.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::ZERO;
+
+    #[test]
+    fn one_question_at_a_time_is_open() {
+        let check = ReadinessCheck::default();
+        assert!(matches!(check.begin(), Asker::This(1)));
+        assert!(matches!(check.begin(), Asker::Another));
+        assert!(check.wait(NOW).is_err(), "there is no answer yet");
+        check.answer(1, Ok(false)).unwrap();
+        assert_eq!(check.wait(NOW).ok(), Some(Some(Ok(false))));
+        assert!(matches!(check.begin(), Asker::This(2)));
+        assert!(check.wait(NOW).is_err(), "the answer before is none to this one");
+    }
+
+    #[test]
+    fn an_answer_to_no_question_is_refused() {
+        let check = ReadinessCheck::default();
+        assert!(check.answer(0, Ok(true)).is_err());
+        check.begin();
+        assert!(check.answer(2, Ok(true)).is_err());
+        check.answer(1, Ok(true)).unwrap();
+        assert!(check.answer(1, Ok(true)).is_err(), "once");
+    }
+
+    #[test]
+    fn who_waits_learns_that_the_worker_is_gone() {
+        let check = ReadinessCheck::default();
+        check.begin();
+        check.close();
+        assert_eq!(check.wait(NOW).ok(), Some(None));
+    }
+}

@@ -1,0 +1,477 @@
+//! The life of a worker process: when it is started anew, given up, and ended.
+//!
+//! A worker serves one instance of a model. [`WorkerLife`] says what is done about it; its
+//! driver owns the process and performs the actions.
+//!
+//! - A worker that is lost is given up once: the requests that it holds fail. One that
+//!   breaks the rules or takes too long is killed at once. One that closes its sockets may
+//!   end by itself for a moment, so that its exit status tells why.
+//! - The next one is started when the process has ended, never before: at once after the
+//!   first [`STARTS_AT_ONCE`] ends in a row, later after pauses that double. Each second
+//!   that a worker serves forgives one earlier end.
+//! - Requests wait while a worker is started and during pauses of up to
+//!   [`SHORT_PAUSE_NS`]. They fail during longer ones, and after a start that failed until
+//!   one succeeds.
+//! - A worker of an instance that ends finalizes its model, then it is asked to end, then
+//!   it is made to.
+
+use crate::time::Time;
+
+/// How long a worker may take to end by itself after its sockets did.
+pub const EXIT_GRACE_NS: u64 = 200_000_000;
+/// How long it may take to end after it was asked to.
+pub const TERMINATION_NS: u64 = 1_000_000_000;
+/// This many workers in a row are started without a pause.
+pub const STARTS_AT_ONCE: u32 = 3;
+/// The first pause; further ones double.
+pub const PAUSE_MIN_NS: u64 = 100_000_000;
+/// No pause is longer.
+pub const PAUSE_MAX_NS: u64 = 30_000_000_000;
+/// Requests wait during pauses that are no longer.
+pub const SHORT_PAUSE_NS: u64 = 1_000_000_000;
+/// A worker that serves for so long makes up for one that ended before.
+pub const FORGIVENESS_NS: u64 = 1_000_000_000;
+
+/// What happened to a worker.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum WorkerEvent {
+    /// The start that was asked for succeeded.
+    Started,
+    /// The start that was asked for failed, and left no process.
+    StartFailed,
+    /// Its sockets ended.
+    SocketsEnded,
+    /// It broke the rules, or took too long: it can't be used any more.
+    Failed,
+    /// Its process has ended.
+    Exited,
+    /// The instance ends.
+    Stop,
+    /// Time has passed.
+    Tick,
+}
+
+/// What the driver does.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum WorkerAction {
+    /// Start a worker.
+    Start,
+    /// Fail what the worker holds, and close its sockets.
+    GiveUp,
+    /// Ask the worker to finalize its model and to end.
+    Finalize,
+    /// Ask the process to end.
+    Terminate,
+    /// End the process.
+    Kill,
+}
+
+/// What a request for the worker meets.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum WorkerStatus {
+    /// The worker takes it.
+    Serving,
+    /// It waits for a start, which is in progress or follows at once.
+    Starting,
+    /// It fails: the next start comes later, or the last one failed.
+    Broken,
+    /// It fails: the instance ends.
+    Stopped,
+}
+
+/// What the driver waits for, beside the time.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum WorkerWait {
+    /// Messages of the worker, and the end of its process.
+    Messages,
+    /// The end of its process.
+    Exit,
+    /// Nothing: there is no process.
+    Pause,
+    /// The end of a start.
+    Start,
+    /// Nothing any more.
+    Over,
+}
+
+/// The life of the workers of one instance, one after the other.
+#[derive(Clone, Debug)]
+pub struct WorkerLife {
+    state: State,
+    /// How long finalizing may take.
+    finalize_ns: u64,
+    /// Ends and failed starts that nothing has made up for.
+    ended_in_a_row: u32,
+    has_start_failed: bool,
+    is_stopping: bool,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum State {
+    Serving {
+        since: Time,
+    },
+    Finalizing {
+        until: Time,
+    },
+    /// The process is about to end; `served_ns` is how long it has served.
+    Ending {
+        served_ns: u64,
+        urgency: Urgency,
+        is_given_up: bool,
+    },
+    Pausing {
+        until: Time,
+        is_short: bool,
+    },
+    Starting,
+    Over,
+}
+
+/// How much a process was urged to end.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Urgency {
+    /// It may end by itself until then.
+    Left {
+        until: Time,
+    },
+    /// It was asked, and has time until then.
+    Asked {
+        until: Time,
+    },
+    Killed,
+}
+
+impl WorkerLife {
+    /// The life of a worker that serves from now on.
+    #[must_use]
+    pub const fn serving(now: Time, finalize_ns: u64) -> Self {
+        Self {
+            state: State::Serving { since: now },
+            finalize_ns,
+            ended_in_a_row: 0,
+            has_start_failed: false,
+            is_stopping: false,
+        }
+    }
+
+    /// What a request meets.
+    #[must_use]
+    pub const fn status(&self) -> WorkerStatus {
+        match self.state {
+            _ if self.is_stopping => WorkerStatus::Stopped,
+            State::Serving { .. } => WorkerStatus::Serving,
+            State::Pausing { is_short: false, .. } => WorkerStatus::Broken,
+            State::Pausing { .. } | State::Starting if self.has_start_failed => {
+                WorkerStatus::Broken
+            }
+            _ => WorkerStatus::Starting,
+        }
+    }
+
+    /// What the driver waits for.
+    #[must_use]
+    pub const fn wait(&self) -> WorkerWait {
+        match self.state {
+            State::Serving { .. } | State::Finalizing { .. } => WorkerWait::Messages,
+            State::Ending { .. } => WorkerWait::Exit,
+            State::Pausing { .. } => WorkerWait::Pause,
+            State::Starting => WorkerWait::Start,
+            State::Over => WorkerWait::Over,
+        }
+    }
+
+    /// When time alone changes something: a [`WorkerEvent::Tick`] is due then.
+    #[must_use]
+    pub const fn next_wakeup(&self) -> Option<Time> {
+        match self.state {
+            State::Finalizing { until }
+            | State::Pausing { until, .. }
+            | State::Ending {
+                urgency: Urgency::Left { until } | Urgency::Asked { until }, ..
+            } => Some(until),
+            State::Serving { .. } | State::Ending { .. } | State::Starting | State::Over => None,
+        }
+    }
+
+    /// Takes an event, and adds what is to be done.
+    pub fn step(&mut self, now: Time, event: WorkerEvent, actions: &mut Vec<WorkerAction>) {
+        match event {
+            WorkerEvent::Started => self.started(now, actions),
+            WorkerEvent::StartFailed => self.start_failed(now),
+            WorkerEvent::SocketsEnded => self.sockets_ended(now),
+            WorkerEvent::Failed => self.failed(now, actions),
+            WorkerEvent::Exited => self.exited(now, actions),
+            WorkerEvent::Stop => self.stop(now, actions),
+            WorkerEvent::Tick => self.tick(now, actions),
+        }
+    }
+
+    fn started(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
+        if self.state != State::Starting {
+            return;
+        }
+        self.has_start_failed = false;
+        self.state = State::Serving { since: now };
+        if self.is_stopping {
+            self.finalize(now, actions);
+        }
+    }
+
+    fn start_failed(&mut self, now: Time) {
+        if self.state != State::Starting {
+            return;
+        }
+        self.has_start_failed = true;
+        if self.is_stopping {
+            self.state = State::Over;
+            return;
+        }
+        // What does not start is never tried again at once.
+        self.ended_in_a_row = self.ended_in_a_row.max(STARTS_AT_ONCE).saturating_add(1);
+        self.pause(now);
+    }
+
+    fn sockets_ended(&mut self, now: Time) {
+        let served_ns = match self.state {
+            State::Serving { since } => now.saturating_since(since),
+            State::Finalizing { .. } => 0,
+            _ => return,
+        };
+        let urgency = Urgency::Left { until: now.saturating_add(EXIT_GRACE_NS) };
+        self.state = State::Ending { served_ns, urgency, is_given_up: false };
+    }
+
+    fn failed(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
+        let served_ns = match self.state {
+            State::Serving { since } => now.saturating_since(since),
+            State::Finalizing { .. } => 0,
+            _ => return,
+        };
+        actions.extend([WorkerAction::GiveUp, WorkerAction::Kill]);
+        self.state = State::Ending { served_ns, urgency: Urgency::Killed, is_given_up: true };
+    }
+
+    fn exited(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
+        let (served_ns, is_given_up) = match self.state {
+            State::Serving { since } => (now.saturating_since(since), false),
+            State::Finalizing { .. } => (0, false),
+            State::Ending { served_ns, is_given_up, .. } => (served_ns, is_given_up),
+            State::Pausing { .. } | State::Starting | State::Over => return,
+        };
+        if !is_given_up {
+            actions.push(WorkerAction::GiveUp);
+        }
+        if self.is_stopping {
+            self.state = State::Over;
+            return;
+        }
+        let forgiven = u32::try_from(served_ns / FORGIVENESS_NS).unwrap_or(u32::MAX);
+        self.ended_in_a_row = self.ended_in_a_row.saturating_sub(forgiven).saturating_add(1);
+        if self.pause_ns() == 0 {
+            self.start(actions);
+        } else {
+            self.pause(now);
+        }
+    }
+
+    fn stop(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
+        if std::mem::replace(&mut self.is_stopping, true) {
+            return;
+        }
+        match self.state {
+            State::Serving { .. } => self.finalize(now, actions),
+            State::Pausing { .. } => self.state = State::Over,
+            State::Finalizing { .. } | State::Ending { .. } | State::Starting | State::Over => {}
+        }
+    }
+
+    fn tick(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
+        match self.state {
+            State::Finalizing { until } if now >= until => {
+                actions.push(WorkerAction::Terminate);
+                let urgency = Urgency::Asked { until: now.saturating_add(TERMINATION_NS) };
+                self.state = State::Ending { served_ns: 0, urgency, is_given_up: false };
+            }
+            State::Ending { served_ns, urgency, is_given_up } => {
+                let urgency = urge(now, urgency, actions);
+                self.state = State::Ending { served_ns, urgency, is_given_up };
+            }
+            State::Pausing { until, .. } if now >= until => self.start(actions),
+            State::Finalizing { .. }
+            | State::Pausing { .. }
+            | State::Serving { .. }
+            | State::Starting
+            | State::Over => {}
+        }
+    }
+
+    fn finalize(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
+        actions.push(WorkerAction::Finalize);
+        self.state = State::Finalizing { until: now.saturating_add(self.finalize_ns) };
+    }
+
+    fn start(&mut self, actions: &mut Vec<WorkerAction>) {
+        actions.push(WorkerAction::Start);
+        self.state = State::Starting;
+    }
+
+    fn pause(&mut self, now: Time) {
+        let pause_ns = self.pause_ns();
+        let until = now.saturating_add(pause_ns);
+        self.state = State::Pausing { until, is_short: pause_ns <= SHORT_PAUSE_NS };
+    }
+
+    /// How long to wait before the next start.
+    fn pause_ns(&self) -> u64 {
+        let Some(doublings) = self.ended_in_a_row.checked_sub(STARTS_AT_ONCE.saturating_add(1))
+        else {
+            return 0;
+        };
+        let factor = 1_u64.checked_shl(doublings).unwrap_or(u64::MAX);
+        PAUSE_MIN_NS.saturating_mul(factor).min(PAUSE_MAX_NS)
+    }
+}
+
+/// Urges a process that has had its time.
+fn urge(now: Time, urgency: Urgency, actions: &mut Vec<WorkerAction>) -> Urgency {
+    match urgency {
+        Urgency::Left { until } if now >= until => {
+            actions.push(WorkerAction::Terminate);
+            Urgency::Asked { until: now.saturating_add(TERMINATION_NS) }
+        }
+        Urgency::Asked { until } if now >= until => {
+            actions.push(WorkerAction::Kill);
+            Urgency::Killed
+        }
+        Urgency::Left { .. } | Urgency::Asked { .. } | Urgency::Killed => urgency,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WorkerAction::{Finalize, GiveUp, Kill, Start, Terminate};
+    use super::WorkerEvent::{Exited, Failed, SocketsEnded, StartFailed, Started, Stop, Tick};
+    use super::*;
+
+    const FINALIZE_NS: u64 = 30_000_000_000;
+
+    /// A life whose clock only goes when it is told.
+    struct Script {
+        life: WorkerLife,
+        now: Time,
+    }
+
+    impl Script {
+        fn new() -> Self {
+            Self { life: WorkerLife::serving(Time(0), FINALIZE_NS), now: Time(0) }
+        }
+
+        fn after(&mut self, nanoseconds: u64, event: WorkerEvent) -> Vec<WorkerAction> {
+            self.now = self.now.saturating_add(nanoseconds);
+            let mut actions = Vec::new();
+            self.life.step(self.now, event, &mut actions);
+            actions
+        }
+
+        fn left_ms(&self) -> Option<u64> {
+            Some(self.life.next_wakeup()?.saturating_since(self.now) / 1_000_000)
+        }
+    }
+
+    #[test]
+    fn pauses_grow_while_workers_end_soon() {
+        let mut script = Script::new();
+        let mut pauses = Vec::new();
+        for _ in 0..14 {
+            let actions = script.after(1, Exited);
+            let pause = script.left_ms().unwrap_or_default();
+            pauses.push(pause);
+            assert_eq!(actions.contains(&Start), pause == 0);
+            script.after(pause * 1_000_000, Tick);
+            assert_eq!(script.life.wait(), WorkerWait::Start);
+            script.after(0, Started);
+        }
+        assert_eq!(
+            pauses,
+            [0, 0, 0, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000]
+        );
+        assert_eq!(script.after(14 * FORGIVENESS_NS, Exited), [GiveUp, Start]);
+    }
+
+    #[test]
+    fn a_second_of_service_makes_up_for_an_end() {
+        let mut script = Script::new();
+        for _ in 0..100 {
+            assert_eq!(script.after(FORGIVENESS_NS, Exited), [GiveUp, Start]);
+            script.after(0, Started);
+        }
+    }
+
+    #[test]
+    fn what_does_not_start_is_tried_after_a_pause() {
+        let mut script = Script::new();
+        assert_eq!(script.after(0, Exited), [GiveUp, Start]);
+        assert_eq!(script.life.status(), WorkerStatus::Starting);
+        script.after(0, StartFailed);
+        assert_eq!((script.life.status(), script.left_ms()), (WorkerStatus::Broken, Some(100)));
+        assert_eq!(script.after(PAUSE_MIN_NS, Tick), [Start]);
+        assert_eq!(script.life.status(), WorkerStatus::Broken, "until a start succeeds");
+        script.after(0, StartFailed);
+        assert_eq!(script.left_ms(), Some(200));
+    }
+
+    #[test]
+    fn requests_wait_during_short_pauses() {
+        let mut script = Script::new();
+        let mut found = Vec::new();
+        for _ in 0..8 {
+            script.after(1, Exited);
+            found.push((script.left_ms(), script.life.status()));
+            script.after(PAUSE_MAX_NS, Tick);
+            script.after(0, Started);
+        }
+        let (wait, fail) = (WorkerStatus::Starting, WorkerStatus::Broken);
+        assert_eq!(found[2..4], [(None, wait), (Some(100), wait)]);
+        assert_eq!(found[6..], [(Some(800), wait), (Some(1600), fail)]);
+    }
+
+    #[test]
+    fn sockets_that_end_leave_time_for_an_exit_status() {
+        let mut script = Script::new();
+        assert_eq!(script.after(5, SocketsEnded), []);
+        assert_eq!(script.life.status(), WorkerStatus::Starting);
+        assert_eq!(script.after(EXIT_GRACE_NS, Tick), [Terminate]);
+        assert_eq!(script.after(TERMINATION_NS, Tick), [Kill]);
+        assert_eq!(script.after(1, Exited), [GiveUp, Start]);
+    }
+
+    #[test]
+    fn who_breaks_the_rules_is_killed_at_once() {
+        let mut script = Script::new();
+        assert_eq!(script.after(5, Failed), [GiveUp, Kill]);
+        assert_eq!(script.after(1, SocketsEnded), []);
+        assert_eq!(script.after(1, Exited), [Start], "it was given up before");
+    }
+
+    #[test]
+    fn a_stopped_instance_finalizes() {
+        let mut script = Script::new();
+        assert_eq!(script.after(5, Stop), [Finalize]);
+        assert_eq!(script.life.status(), WorkerStatus::Stopped);
+        assert_eq!(script.after(FINALIZE_NS, Tick), [Terminate]);
+        assert_eq!(script.after(TERMINATION_NS, Tick), [Kill]);
+        assert_eq!(script.after(0, Exited), [GiveUp]);
+        assert_eq!(script.life.wait(), WorkerWait::Over);
+    }
+
+    #[test]
+    fn a_stop_during_a_start_waits_for_it() {
+        for (event, expected) in [(Started, vec![Finalize]), (StartFailed, vec![])] {
+            let mut script = Script::new();
+            script.after(0, Exited);
+            assert_eq!(script.after(1, Stop), []);
+            assert_eq!(script.after(1, event), expected);
+        }
+    }
+}

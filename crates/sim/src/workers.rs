@@ -1,0 +1,343 @@
+//! Random lives of workers: processes that start, serve, misbehave and end, and instances
+//! that end at any moment. Each decision is compared with rules that know the process.
+
+use std::fmt::Write;
+
+use galatea_policy::{
+    EXIT_GRACE_NS, FORGIVENESS_NS, PAUSE_MAX_NS, PAUSE_MIN_NS, SHORT_PAUSE_NS, STARTS_AT_ONCE,
+    TERMINATION_NS, Time, WorkerAction, WorkerEvent, WorkerLife, WorkerStatus, WorkerWait,
+};
+
+use crate::check::{Check, ensure};
+use crate::random::Random;
+
+/// More steps than a life may take to end after the instance ended.
+const STEPS_TO_END_MAX: u64 = 50;
+
+/// What the world knows of a worker, beside the value under test.
+#[derive(Debug, Default)]
+struct Worker {
+    /// When it began to serve.
+    begun: Time,
+    /// When it was lost, or asked to finalize.
+    lost: Option<Time>,
+    /// When it was asked to finalize.
+    finalizing: Option<Time>,
+    is_given_up: bool,
+    /// It broke the rules: it is not waited for.
+    has_failed: bool,
+    terminated: Option<Time>,
+    is_killed: bool,
+}
+
+/// A start in progress, a worker whose process lives, or none.
+#[derive(Debug)]
+enum Process {
+    None,
+    Starting,
+    Lives(Worker),
+}
+
+struct World {
+    life: WorkerLife,
+    now: Time,
+    finalize_ns: u64,
+    process: Process,
+    /// When the last process ended or start failed, and how long the next start has to wait.
+    ended: Option<(Time, u64)>,
+    /// By the rules: what nothing has made up for.
+    ended_in_a_row: u32,
+    has_start_failed: bool,
+    is_stopped: bool,
+    actions: Vec<WorkerAction>,
+    /// The events so far, for messages.
+    log: String,
+}
+
+/// Plays the life of a seed.
+///
+/// # Errors
+///
+/// The rule that was broken, with the events before.
+pub fn check_workers(seed: u64) -> Check {
+    let mut random = Random::new(seed);
+    let finalize_ns = random.pick(&[0, 1_000_000, 30_000_000_000]);
+    let mut world = World {
+        life: WorkerLife::serving(Time(0), finalize_ns),
+        now: Time(0),
+        finalize_ns,
+        process: Process::Lives(Worker::default()),
+        ended: None,
+        ended_in_a_row: 0,
+        has_start_failed: false,
+        is_stopped: false,
+        actions: Vec::new(),
+        log: String::new(),
+    };
+    world.live(&mut random).map_err(|message| format!("workers: {message}, after{}", world.log))
+}
+
+impl World {
+    fn live(&mut self, random: &mut Random) -> Check {
+        self.check_state()?;
+        for _ in 0..random.between(1, 60) {
+            self.happen(random)?;
+        }
+        self.send(WorkerEvent::Stop)?;
+        for _ in 0..STEPS_TO_END_MAX {
+            if self.life.wait() == WorkerWait::Over {
+                ensure!(matches!(self.process, Process::None), "it is over and a process is left");
+                return Ok(());
+            }
+            self.end_something(random)?;
+        }
+        Err(String::from("the life does not end"))
+    }
+
+    /// Something happens: time passes, or the process does something.
+    fn happen(&mut self, random: &mut Random) -> Check {
+        if random.percent(2) {
+            return self.send(WorkerEvent::Stop);
+        }
+        match (&self.process, random.between(1, 6)) {
+            (Process::Starting, 1..=3) => self.send(WorkerEvent::Started),
+            (Process::Starting, 4) => self.send(WorkerEvent::StartFailed),
+            (Process::Lives(_), 1) => self.send(WorkerEvent::SocketsEnded),
+            (Process::Lives(_), 2) => self.send(WorkerEvent::Failed),
+            (Process::Lives(_), 3) => self.send(WorkerEvent::Exited),
+            _ => self.pass_time(random),
+        }
+    }
+
+    /// The instance has ended: what its life waits for comes, or time passes.
+    fn end_something(&mut self, random: &mut Random) -> Check {
+        match &self.process {
+            Process::Starting if random.percent(50) => self.send(WorkerEvent::Started),
+            Process::Starting => self.send(WorkerEvent::StartFailed),
+            Process::Lives(worker) if worker.is_killed || random.percent(10) => {
+                self.send(WorkerEvent::Exited)
+            }
+            Process::Lives(_) | Process::None => self.pass_time(random),
+        }
+    }
+
+    fn pass_time(&mut self, random: &mut Random) -> Check {
+        let wakeup = self.life.next_wakeup();
+        let passed = match wakeup {
+            // A timer may be late, and something else may wake the driver before.
+            Some(wakeup) if random.percent(70) => {
+                wakeup.saturating_since(self.now) + random.pick(&[0, 0, 1, 5_000_000])
+            }
+            _ => random.pick(&[0, 1, 1_000_000, 150_000_000, FORGIVENESS_NS, 5 * FORGIVENESS_NS]),
+        };
+        self.now = self.now.saturating_add(passed);
+        let is_due = wakeup.is_some_and(|wakeup| wakeup <= self.now);
+        self.send(WorkerEvent::Tick)?;
+        let still = self.life.next_wakeup();
+        ensure!(still.is_none_or(|time| time > self.now), "a wake-up is in the past");
+        ensure!(!is_due || still != wakeup, "a wake-up changed nothing");
+        Ok(())
+    }
+
+    /// Gives an event to the life, and judges what follows.
+    fn send(&mut self, event: WorkerEvent) -> Check {
+        let _ = write!(self.log, " {event:?}@{}", self.now.0);
+        self.life.step(self.now, event, &mut self.actions);
+        let _ = write!(self.log, "->{:?}", self.actions);
+        self.apply(event);
+        let actions = std::mem::take(&mut self.actions);
+        let mut has_started = false;
+        for action in actions {
+            has_started |= action == WorkerAction::Start;
+            self.judge(action, event)?;
+        }
+        if event == WorkerEvent::Exited {
+            self.bury_if_given_up();
+            ensure!(!matches!(self.process, Process::Lives(_)), "its requests never fail");
+        }
+        let is_due = self.start_is_due();
+        ensure!(!is_due || has_started, "a start is due and does not come");
+        self.check_state()
+    }
+
+    /// What an event means for the world.
+    fn apply(&mut self, event: WorkerEvent) {
+        let now = self.now;
+        match (event, &mut self.process) {
+            (WorkerEvent::Stop, process) => {
+                if let (false, Process::Lives(worker)) = (self.is_stopped, process) {
+                    // It is asked to finalize, if it still serves.
+                    if worker.lost.is_none() {
+                        worker.finalizing = Some(now);
+                    }
+                }
+                self.is_stopped = true;
+            }
+            (WorkerEvent::Started, process @ Process::Starting) => {
+                let finalizing = self.is_stopped.then_some(now);
+                *process = Process::Lives(Worker { begun: now, finalizing, ..Worker::default() });
+                self.has_start_failed = false;
+            }
+            (WorkerEvent::StartFailed, process @ Process::Starting) => {
+                *process = Process::None;
+                self.has_start_failed = true;
+                self.ended_in_a_row = self.ended_in_a_row.max(STARTS_AT_ONCE) + 1;
+                self.ended = Some((now, self.pause_ns()));
+            }
+            (WorkerEvent::SocketsEnded, Process::Lives(worker)) => {
+                worker.lost.get_or_insert(now);
+            }
+            (WorkerEvent::Failed, Process::Lives(worker)) => {
+                // Who is about to end already is left to it.
+                if worker.lost.is_none() && worker.terminated.is_none() {
+                    worker.has_failed = true;
+                }
+                worker.lost.get_or_insert(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether an action is allowed, and what it means for the world.
+    fn judge(&mut self, action: WorkerAction, event: WorkerEvent) -> Check {
+        let (now, finalize_ns, is_stopped) = (self.now, self.finalize_ns, self.is_stopped);
+        if action == WorkerAction::Start {
+            return self.judge_start(event);
+        }
+        let has_exited = event == WorkerEvent::Exited;
+        let Process::Lives(worker) = &mut self.process else {
+            return Err(format!("{action:?} without a process"));
+        };
+        ensure!(!has_exited || action == WorkerAction::GiveUp, "{action:?} after the end");
+        match action {
+            WorkerAction::GiveUp => {
+                ensure!(!worker.is_given_up, "given up twice");
+                ensure!(worker.has_failed || has_exited, "given up without a reason");
+                worker.is_given_up = true;
+                if has_exited {
+                    self.bury();
+                }
+            }
+            WorkerAction::Finalize => {
+                ensure!(is_stopped && worker.finalizing == Some(now), "finalized out of turn");
+                ensure!(worker.lost.is_none(), "a lost worker finalizes");
+            }
+            WorkerAction::Terminate => {
+                ensure!(worker.terminated.is_none() && !worker.has_failed, "asked once more");
+                let patience = match (worker.lost, worker.finalizing) {
+                    (Some(lost), _) => lost.saturating_add(EXIT_GRACE_NS),
+                    (None, Some(asked)) => asked.saturating_add(finalize_ns),
+                    (None, None) => return Err(String::from("a worker that serves shall end")),
+                };
+                ensure!(now >= patience, "asked to end too early");
+                worker.terminated = Some(now);
+            }
+            WorkerAction::Kill => {
+                let asked = worker.terminated.map(|time| time.saturating_add(TERMINATION_NS));
+                let may = worker.has_failed || asked.is_some_and(|time| now >= time);
+                ensure!(may && !worker.is_killed, "killed too early or twice");
+                worker.is_killed = true;
+            }
+            WorkerAction::Start => {}
+        }
+        Ok(())
+    }
+
+    fn judge_start(&mut self, event: WorkerEvent) -> Check {
+        if event == WorkerEvent::Exited {
+            self.bury_if_given_up();
+        }
+        ensure!(matches!(self.process, Process::None), "two processes at once");
+        ensure!(!self.is_stopped, "a start after the end of the instance");
+        let Some((ended, pause)) = self.ended.take() else {
+            return Err(String::from("a start while none is needed"));
+        };
+        ensure!(self.now >= ended.saturating_add(pause), "a start during a pause");
+        self.process = Process::Starting;
+        Ok(())
+    }
+
+    /// The process has ended. One that was given up before ends without an action.
+    fn bury_if_given_up(&mut self) {
+        if matches!(&self.process, Process::Lives(worker) if worker.is_given_up) {
+            self.bury();
+        }
+    }
+
+    fn bury(&mut self) {
+        let Process::Lives(worker) = &self.process else { return };
+        let end = worker.lost.unwrap_or(self.now);
+        let served =
+            if worker.finalizing.is_some() { 0 } else { end.saturating_since(worker.begun) };
+        let forgiven = u32::try_from(served / FORGIVENESS_NS).unwrap_or(u32::MAX);
+        self.ended_in_a_row = self.ended_in_a_row.saturating_sub(forgiven) + 1;
+        self.ended = Some((self.now, self.pause_ns()));
+        self.process = Process::None;
+    }
+
+    /// The pause before the next start, by doubling step by step.
+    fn pause_ns(&self) -> u64 {
+        let mut pause = 0;
+        for _ in STARTS_AT_ONCE..self.ended_in_a_row {
+            pause = if pause == 0 { PAUSE_MIN_NS } else { (pause * 2).min(PAUSE_MAX_NS) };
+        }
+        pause
+    }
+
+    fn start_is_due(&self) -> bool {
+        let due = |(ended, pause): (Time, u64)| self.now >= ended.saturating_add(pause);
+        // A pause ends with a wake-up, which may be late; an immediate start never is.
+        !self.is_stopped
+            && matches!(self.process, Process::None)
+            && self.ended.is_some_and(|ended| due(ended) && ended.1 == 0)
+    }
+
+    /// What the life says of itself fits the world.
+    fn check_state(&self) -> Check {
+        let (status, wait) = (self.life.status(), self.life.wait());
+        let expected = match &self.process {
+            _ if self.is_stopped => WorkerStatus::Stopped,
+            Process::Lives(worker) if worker.lost.is_none() => WorkerStatus::Serving,
+            Process::Lives(_) => WorkerStatus::Starting,
+            Process::Starting | Process::None if self.has_start_failed => WorkerStatus::Broken,
+            Process::None if self.ended.is_some_and(|(_, pause)| pause > SHORT_PAUSE_NS) => {
+                WorkerStatus::Broken
+            }
+            Process::Starting | Process::None => WorkerStatus::Starting,
+        };
+        ensure!(status == expected, "requests meet {status:?} instead of {expected:?}");
+        let expected = match &self.process {
+            Process::Lives(worker) if worker.lost.is_none() && worker.terminated.is_none() => {
+                WorkerWait::Messages
+            }
+            Process::Lives(_) => WorkerWait::Exit,
+            Process::Starting => WorkerWait::Start,
+            Process::None if self.is_stopped => WorkerWait::Over,
+            Process::None => WorkerWait::Pause,
+        };
+        ensure!(wait == expected, "it waits for {wait:?} instead of {expected:?}");
+        if let (Process::None, false, Some((ended, pause))) =
+            (&self.process, self.is_stopped, self.ended)
+        {
+            let wakeup = self.life.next_wakeup();
+            let due = ended.saturating_add(pause);
+            ensure!(wakeup == Some(due), "the pause ends at {wakeup:?} instead of {due:?}");
+        }
+        if let Process::Lives(worker) = &self.process {
+            let is_ended = worker.is_given_up && worker.is_killed;
+            ensure!(!worker.has_failed || is_ended, "who breaks the rules goes on");
+        }
+        let has_wakeup = self.life.next_wakeup().is_some();
+        let needs = match &self.process {
+            Process::Lives(worker) => {
+                (worker.lost.is_some() || worker.finalizing.is_some())
+                    && !worker.is_killed
+                    && !worker.has_failed
+            }
+            Process::Starting => false,
+            Process::None => !self.is_stopped,
+        };
+        ensure!(has_wakeup == needs, "a wake-up is missing, or too much");
+        Ok(())
+    }
+}
