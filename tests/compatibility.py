@@ -162,7 +162,8 @@ def page() -> str:
         cells = " | ".join(str(per_state[state] or "") for state in STATES)
         lines.append(f"| [{title}](#{anchor(title)}) | {cells} |")
     for title, members in areas().items():
-        lines += ["", f"## {title}", "", "| row | feature | state | shown by |", "|---|---|---|---|"]
+        lines += ["", f"## {title}", ""]
+        lines += ["| row | feature | state | shown by |", "|---|---|---|---|"]
         lines += [line_of(row, shown.get(row.id, [])) for row in members]
     return "\n".join(lines) + "\n"
 

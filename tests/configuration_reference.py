@@ -105,7 +105,8 @@ def limits(known: Schema) -> dict[tuple[str, str], str]:
         for message in known.messages.values():
             if any(field.name == name for field in message.fields):
                 found[message.name, name] = "**Refused:** it is TensorRT's."
-    for path, reason in re.findall(r'IgnoredSetting \{\s*name: "([\w.]+)",\s*reason: "([^"]+)"', text):
+    ignored = r'IgnoredSetting \{\s*name: "([\w.]+)",\s*reason: "([^"]+)"'
+    for path, reason in re.findall(ignored, text):
         *parents, last = path.split(".")
         at = "ModelConfig"
         for parent in parents:
@@ -162,10 +163,11 @@ def page() -> str:
         "<!-- Written by tests/configuration_reference.py. -->",
         "",
         "Every field of a model's configuration, with its type, its default and its meaning. The file",
-        "is in the text format of protocol buffers; [model_configuration.md](model_configuration.md),",
-        "[schedulers.md](schedulers.md) and [ensembles.md](ensembles.md) explain the settings with",
-        "examples. Of fields that say *one of*, a configuration may have one. What is refused keeps the",
-        "model from loading; for what has no effect the log has a line.",
+        "is in the text format of protocol buffers;",
+        "[model_configuration.md](model_configuration.md), [schedulers.md](schedulers.md) and",
+        "[ensembles.md](ensembles.md) explain the settings with examples. Of fields that say *one of*,",
+        "a configuration may have one. What is refused keeps the model from loading; for what has no",
+        "effect the log has a line.",
         "`GET /v2/models/NAME/config` shows the completed configuration.",
     ]
     says, limited = meanings(), limits(known)

@@ -46,7 +46,6 @@ class Reader:
         self._programs = folder / "programs"
         self._programs.mkdir()
         (self._programs / "galatea").symlink_to(program.path)
-        (self._programs / "python3").symlink_to(sys.executable)
         self._variables: dict[str, str] = {}
         self._servers = contextlib.ExitStack()
         self._server: Server | None = None
@@ -94,7 +93,8 @@ class Reader:
         self._run(["sh", "-e", "-c", self._with_ports(text)])
 
     def _run(self, command: list[str]) -> None:
-        variables = {**os.environ, **self._variables, "PATH": f"{self._programs}:{os.environ['PATH']}"}
+        path = f"{self._programs}:{os.environ['PATH']}"
+        variables = {**os.environ, **self._variables, "PATH": path}
         if self._program.onnxruntime_library is not None:
             library = self._program.onnxruntime_library.resolve()
             variables["GALATEA_ONNXRUNTIME_LIBRARY"] = str(library)

@@ -50,7 +50,8 @@ def test_defaults(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     with start_server(tmp_path) as server:
         server.wait_until_ready()
         direct, dynamic, oldest = (
-            server.get(f"/v2/models/{name}/config").json() for name in ("direct", "dynamic", "oldest")
+            server.get(f"/v2/models/{name}/config").json()
+            for name in ("direct", "dynamic", "oldest")
         )
     assert direct["name"] == "direct"
     assert direct["version_policy"] == {"latest": {"num_versions": 1}}

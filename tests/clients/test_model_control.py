@@ -55,7 +55,7 @@ def index(server: Server) -> dict[tuple[str, str], str]:
     }
 
 
-# row: HTTP-24 PREP-01 PREP-03 PREP-08 MR-09 BEK-07
+# row: HTTP-24 PREP-01 PREP-03 PREP-08 MR-09 BEK-07 HTTP-05
 def test_models_are_loaded_and_unloaded(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:

@@ -73,7 +73,7 @@ def check_ambiguous(server: Server) -> None:
     assert caught.value.details().endswith(AMBIGUITY)
 
 
-# row: MR-17 MET-06
+# row: HTTP-24 MR-17 MET-06
 def test_ensembles_load_the_models_of_their_own_repository(
     start_server: StartServer, folder: pathlib.Path
 ) -> None:

@@ -203,7 +203,8 @@ def test_responses_fit(open_server: Server, region: Object, method: str, templat
     if body is not None:
         check(operation["requestBody"]["content"][JSON]["schema"], body)
     data = b"" if body is None else json.dumps(body).encode()
-    reply = open_server.request(method.upper(), path_of(template), data if method == "post" else None)
+    path = path_of(template)
+    reply = open_server.request(method.upper(), path, data if method == "post" else None)
     is_refused = "200" not in operation["responses"] or name in REFUSED
     assert (reply.status == 200) != is_refused, (reply.status, reply.body)
     if reply.body:

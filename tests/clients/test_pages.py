@@ -23,7 +23,7 @@ def test_what_the_page_shows(
 ) -> None:
     """Commands succeed, and print what stands behind them."""
     reader = Reader(program, start_server, tmp_path)
-    if "perf_analyzer" in (ROOT / "docs" / page).read_text():
+    if "\nperf_analyzer -" in (ROOT / "docs" / page).read_text():
         reader.link("perf_analyzer", *perf_analyzer_and_variables())
     assert reader.read(page) >= PAGES[page]
 

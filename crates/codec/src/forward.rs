@@ -145,6 +145,7 @@ mod tests {
     }
 
     #[test]
+    // row: HTTP-25
     fn matching_headers_with_reserved_names_are_refused() {
         let text = "Header 'priority' is reserved for Triton usage and cannot be forwarded.";
         check("p", &[("priority", "1")], text);

@@ -186,7 +186,7 @@ fn schedulers_are_converted() {
 }
 
 #[test]
-// row: CFG-15
+// row: CFG-15 ONNX-04
 fn optimization_is_converted() {
     let default = spec("backend: 'identity'").optimization;
     assert!(default.input_pinned_memory && default.output_pinned_memory);

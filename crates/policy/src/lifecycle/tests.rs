@@ -202,6 +202,7 @@ fn only_models_in_a_cycle_are_blocked() {
 }
 
 #[test]
+// row: PREP-09
 fn unused_dependencies_are_unloaded_with_their_ensemble() {
     let lifecycle = check(
         "need a@1 -> load a@1

@@ -43,6 +43,7 @@ fn batches_are_counted_by_the_reason_for_their_end() {
 }
 
 #[test]
+// row: DYN-10 MET-02
 fn requests_that_are_not_executed_are_counted_by_reason() {
     let policy = "dynamic_batching { default_queue_policy { max_queue_size: 2 } }";
     let server = setup(policy).hold(9, 0).serve();
