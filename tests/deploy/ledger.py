@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -16,16 +17,34 @@ from proxies import Proxy
 #: How long a client waits for a response.
 SECONDS_MAX = 60.0
 
+#: What makes gRPC's library repeat calls that a server refused.
+REPEAT = {
+    "methodConfig": [
+        {
+            "name": [{}],
+            "retryPolicy": {
+                "maxAttempts": 3,
+                "initialBackoff": "0.01s",
+                "maxBackoff": "1s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+
 
 class Client:
     """One client over one connection, HTTP or gRPC."""
 
-    def __init__(self, protocol: str, proxy: Proxy) -> None:
-        """Connects to the proxy."""
+    def __init__(self, protocol: str, proxy: Proxy, repeat: bool = False) -> None:
+        """Connects to the proxy. A client over gRPC may repeat calls that were refused."""
         self.is_http = protocol == "http"
         self.kit: Any = tritonclient.http if self.is_http else tritonclient.grpc
         port = proxy.http_port if self.is_http else proxy.grpc_port
         more: dict[str, Any] = {"network_timeout": SECONDS_MAX} if self.is_http else {}
+        if repeat:
+            more["channel_args"] = [("grpc.service_config", json.dumps(REPEAT))]
         self.client = self.kit.InferenceServerClient(f"127.0.0.1:{port}", **more)
 
     def ask(self, model: str, values: list[int], **options: Any) -> list[int]:
@@ -45,22 +64,31 @@ class Client:
 class Ledger:
     """Clients in threads that ask without a pause; each value is asked once."""
 
-    def __init__(self, protocol: str, proxy: Proxy, model: str, clients: int) -> None:
-        """Starts them."""
+    def __init__(
+        self,
+        protocol: str,
+        proxy: Proxy,
+        model: str,
+        clients: int,
+        size: int = 1,
+        repeat: bool = False,
+    ) -> None:
+        """Starts them; each request has its value `size` times."""
         self.model = model
+        self.size = size
         self.answers: dict[int, list[int]] = {}
         self.failures: list[str] = []
         self._values = itertools.count(1)
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._threads = [
-            threading.Thread(target=self._run, args=[protocol, proxy]) for _ in range(clients)
+            threading.Thread(target=self._run, args=[protocol, proxy, repeat]) for _ in range(clients)
         ]
         for thread in self._threads:
             thread.start()
 
-    def _run(self, protocol: str, proxy: Proxy) -> None:
-        with contextlib.closing(Client(protocol, proxy)) as client:
+    def _run(self, protocol: str, proxy: Proxy, repeat: bool) -> None:
+        with contextlib.closing(Client(protocol, proxy, repeat)) as client:
             while not self._stop.is_set():
                 self.one(client)
 
@@ -70,11 +98,12 @@ class Ledger:
             value = next(self._values)
             self.answers[value] = []
         try:
-            answer = client.ask(self.model, [value])
+            answer = client.ask(self.model, [value] * self.size)
         except Exception as error:
             self.failures.append(f"{value}: {type(error).__name__}: {error}")
         else:
-            self.answers[value] += answer
+            assert len(answer) == self.size
+            self.answers[value] += set(answer)
 
     def close(self) -> None:
         """Waits for the last responses, and checks that each value came back once."""
@@ -87,9 +116,11 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def load(protocol: str, proxy: Proxy, model: str, clients: int = 4) -> Iterator[Ledger]:
+def load(
+    protocol: str, proxy: Proxy, model: str, clients: int = 4, **options: Any
+) -> Iterator[Ledger]:
     """Requests all the time, none of which may be lost."""
-    ledger = Ledger(protocol, proxy, model, clients)
+    ledger = Ledger(protocol, proxy, model, clients, **options)
     try:
         yield ledger
     finally:

@@ -118,6 +118,37 @@ def test_a_killed_server_loses_nothing(
         wait_for_use(killed, "plain")
 
 
+def test_clients_of_grpc_may_repeat_what_a_stopped_server_refuses(
+    servers: list[Server], start_proxy: StartProxy
+) -> None:
+    """Then HAProxy needs no order to drain the server."""
+    with start_proxy("haproxy") as proxy, load("grpc", proxy, "plain", repeat=True):
+        for server in servers:
+            wait_for_use(server, "plain")
+        servers[0].terminate()
+        assert servers[0].wait_for_exit() == 0
+        for server in servers[1:]:
+            wait_for_use(server, "plain")
+
+
+@pytest.mark.parametrize(("kind", "is_repeated"), [("haproxy", False), ("envoy", True)])
+def test_large_requests_are_repeated_by_envoy_alone(
+    kind: str, is_repeated: bool, servers: list[Server], start_proxy: StartProxy
+) -> None:
+    """They don't fit into a buffer of HAProxy."""
+    with start_proxy(kind) as proxy:
+        ledger = Ledger("http", proxy, "slow", clients=6, size=600_000)
+        wait_until(lambda: servers[0].is_executing("slow"), 60, "a request is in progress")
+        kill(servers[0])
+        if is_repeated:
+            wait_until(lambda: proxy.retries() > 0, 60, "the proxy tries again")
+            ledger.close()
+        else:
+            wait_until(lambda: ledger.failures != [], 60, "a request fails")
+            with pytest.raises(AssertionError):
+                ledger.close()
+
+
 @both
 @everywhere
 def test_a_server_that_is_not_ready_gets_nothing(
