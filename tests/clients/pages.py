@@ -46,6 +46,10 @@ class Reader:
         self._programs = folder / "programs"
         self._programs.mkdir()
         (self._programs / "galatea").symlink_to(program.path)
+        # Not a link: a virtual environment is found beside the program.
+        python = self._programs / "python3"
+        python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+        python.chmod(0o755)
         self._variables: dict[str, str] = {}
         self._servers = contextlib.ExitStack()
         self._server: Server | None = None

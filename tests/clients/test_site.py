@@ -70,7 +70,14 @@ def test_the_site_has_no_dead_link(tmp_path: pathlib.Path) -> None:
     if mdbook is None:
         pytest.skip("needs mdbook")
     command = [mdbook, "build", ROOT / "site", "--dest-dir", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
+    path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+    )
     assert done.returncode == 0, done.stderr
     assert "WARN" not in done.stderr and "ERROR" not in done.stderr, done.stderr
     pages = {path: Page(path) for path in tmp_path.glob("**/*.html")}
