@@ -32,7 +32,7 @@ COUNT = re.compile(rb"Collected : (\d+)")
 
 
 def infer(options: argparse.Namespace, work: pathlib.Path, address: str, requests: int) -> None:
-    """Sends so many requests to the model."""
+    """Sends this number of requests to the model."""
     content, header_length = request_body.http_body(MODEL)
     body = work / "request.bin"
     body.write_bytes(content)
@@ -50,7 +50,7 @@ def infer(options: argparse.Namespace, work: pathlib.Path, address: str, request
 def count(
     options: argparse.Namespace, work: pathlib.Path, program: server.Program, requests: int
 ) -> int:
-    """The instructions of a server that starts, answers so many requests and stops."""
+    """The instructions of a server that starts, answers this number of requests and stops."""
     log = work / "server.log"
     valgrind = ("valgrind", "--tool=callgrind", f"--callgrind-out-file={work / 'callgrind.out'}")
     counted = server.Program(program.name, (*valgrind, *program.command))
