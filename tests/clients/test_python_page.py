@@ -6,6 +6,7 @@ import json
 import pathlib
 import re
 import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -29,6 +30,13 @@ MARKS = {
     "class": ("python", "values + 1"),
     "configuration": ("text", "max_batch_size"),
     "stubs": ("sh", "workers/stubs"),
+    "decoupled": ("python", '"NUMBER"'),
+    "calls": ("python", "def add_one"),
+    "environment": ("sh", "-m venv"),
+    "environment of a model": ("text", "EXECUTION_ENV_PATH"),
+    "place": ("python", "sys.prefix"),
+    # test_sklearn_backend.py uses this one.
+    "sklearn": ("sh", "backends/sklearn"),
 }
 
 
@@ -81,15 +89,40 @@ def test_the_models_work(start_server: StartServer, tmp_path: pathlib.Path) -> N
     write(tmp_path, "add_one", block("class"), block("configuration"))
     write(tmp_path, "arrays", block("arrays"))
     write(tmp_path, "stream", block("stream"))
+    write(tmp_path, "decoupled", block("decoupled"))
+    write(tmp_path, "calls", block("calls"))
     with start_server(tmp_path, interpreter_flag()) as server:
         server.wait_until_ready()
         assert infer(server, "add_one", IN=("FP32", [1, 2], [1.5, -1])) == {"OUT": [2.5, 0.0]}
         found = infer(server, "arrays", x=("FP32", [2, 4], [1, 2, 3, 4, -1, 0, 0, 0]))
         assert found == {"label": ["high", "low"], "score": [2.5, -0.25]}
-        reply = server.request(
-            "POST", "/v2/models/stream/generate_stream", json.dumps({"text": "a b"}).encode()
-        )
-    assert re.findall(r'"output":"(\w)"', reply.body.decode()) == ["a", "b"]
+        assert infer(server, "calls", x=("FP32", [2], [1, 2])) == {"output": [3, 4]}
+        stream = generate_stream(server, "stream", text="a b")
+        assert re.findall(r'"output":"(\w)"', stream) == ["a", "b"]
+        stream = generate_stream(server, "decoupled", COUNT=3)
+        assert re.findall(r'"NUMBER":(\d)', stream) == ["0", "1", "2"]
+
+
+def generate_stream(server: Server, model: str, **inputs: Any) -> str:
+    """The events of a request to the generate extension."""
+    path = f"/v2/models/{model}/generate_stream"
+    reply = server.request("POST", path, json.dumps(inputs).encode())
+    assert reply.status == 200, reply.body
+    return reply.body.decode()
+
+
+def test_an_environment_in_the_models_directory(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """The commands of the page make it, and the model runs in it."""
+    repository = tmp_path / "models"
+    write(repository, "where", block("place"), block("environment of a model"))
+    commands = block("environment").replace("python3", sys.executable)
+    subprocess.run(commands, shell=True, cwd=tmp_path, check=True, timeout=120)
+    with start_server(repository) as server:
+        server.wait_until_ready()
+        found = infer(server, "where", question=("BYTES", [1], [""]))
+    assert found == {"output": [str(repository / "where" / "environment")]}
 
 
 def test_the_error_names_the_line(start_server: StartServer, tmp_path: pathlib.Path) -> None:
