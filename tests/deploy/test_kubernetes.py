@@ -1,116 +1,26 @@
-"""The chart, as Helm renders it, and the files for KServe, against Kubernetes' schemas."""
+"""The chart against Kubernetes' schemas, and what its objects promise."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
-import os
 import pathlib
 import re
 import tarfile
-from collections.abc import Callable
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+from charts import CASES, CHART, Values, container, helm, is_core, of_kind, render
 from conftest import DEPLOY, ROOT, StartServer, write_models
 
-helm = pytest.importorskip("helm_python")
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
 
-CHART = DEPLOY / "helm" / "galatea"
-
-#: The oldest version that the chart's metadata allow, one in between, and the newest with a schema.
-VERSIONS = ("1.30", "1.33", "1.37")
-
-#: A directory with CustomResourceDefinitions of KEDA, KServe and the Prometheus operator.
-DEFINITIONS = os.environ.get("GALATEA_CRDS")
-
-Values = dict[str, Any]
-Manifest = dict[str, Any]
+#: The oldest version that the chart's metadata allow, and the newest with a schema.
+VERSIONS = ("1.30", "1.37")
 
 MODELS_IN_AN_IMAGE = {"modelRepository": {"type": "image", "image": {"reference": "models:1"}}}
-
-#: What users set, with the kinds that it adds or takes away.
-CASES: dict[str, Values] = {
-    "defaults": {},
-    "a claim that exists": {"modelRepository": {"persistentVolumeClaim": {"existing": "mine"}}},
-    "a directory that is filled": {
-        "modelRepository": {"type": "emptyDir"},
-        "initContainers": [
-            {
-                "name": "fetch",
-                "image": "fetch:1",
-                "volumeMounts": [{"name": "models", "mountPath": "/models"}],
-            }
-        ],
-    },
-    "another volume": {
-        "modelRepository": {
-            "type": "volume",
-            "subPath": "production/models",
-            "volume": {"nfs": {"server": "nfs.example", "path": "/models"}},
-        }
-    },
-    "autoscaling": {
-        "autoscaling": {"enabled": True, "pendingRequests": 20, "queueMilliseconds": 50}
-    },
-    "keda": {"keda": {"enabled": True, "selector": 'cluster="a"', "authentication": "prometheus"}},
-    "monitoring": {
-        "metrics": {
-            "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-            "serviceMonitor": {"enabled": True},
-            "prometheusRule": {"enabled": True},
-            "dashboard": {"enabled": True},
-        }
-    },
-    "a network policy": {
-        "networkPolicy": {
-            "enabled": True,
-            "clients": [{"podSelector": {"matchLabels": {"role": "client"}}}],
-            "prometheus": [
-                {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
-            ],
-            "egress": [{"ports": [{"protocol": "TCP", "port": 4318}]}],
-        }
-    },
-    "secrets": {
-        "tls": {"secretName": "certificate"},
-        "restrictedApis": {"apis": ["model-repository", "model-config"], "secretName": "admin"},
-        "server": {"modelControlMode": "explicit", "loadModels": ["a", "b"]},
-    },
-    "everything else": {
-        "image": {"tag": "2", "pullSecrets": [{"name": "registry"}]},
-        "replicas": 1,
-        "server": {
-            "logVerbose": 1,
-            "memoryLimit": "4G",
-            "extraArgs": ["--cache-config=local,size=100000000"],
-            "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
-        },
-        "extraContainers": [{"name": "sidecar", "image": "sidecar:1"}],
-        "extraVolumes": [{"name": "extra", "emptyDir": {}}],
-        "extraVolumeMounts": [{"name": "extra", "mountPath": "/extra"}],
-        "sharedMemorySize": "1Gi",
-        "drain": {"preStopSeconds": 0},
-        "service": {"type": "LoadBalancer", "headless": False, "annotations": {"a": "b"}},
-        "serviceAccount": {"create": False, "name": "mine", "annotations": {"a": "b"}},
-        "podAnnotations": {"a": "b"},
-        "podLabels": {"a": "b"},
-        "priorityClassName": "high",
-        "runtimeClassName": "gvisor",
-        "nodeSelector": {"a": "b"},
-        "tolerations": [{"key": "a", "operator": "Exists"}],
-        "affinity": {"nodeAffinity": {}},
-        "topologySpreadConstraints": [
-            {"topologyKey": "a", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
-        ],
-        "podDisruptionBudget": {"minAvailable": "50%"},
-        "fullnameOverride": "x" * 70,
-    },
-}
 
 #: What contradicts itself or is misspelled, with a part of what Helm must say.
 MISTAKES: dict[str, tuple[Values, str]] = {
@@ -137,37 +47,6 @@ MISTAKES: dict[str, tuple[Values, str]] = {
     "a misspelled name inside": ({"server": {"exitTimeoutSecs": 3}}, "exitTimeoutSecs"),
     "a text for a number": ({"replicas": "2"}, "replicas"),
 }
-
-
-def render(values: Values, name: str = "demo") -> list[Manifest]:
-    """All objects that the chart makes of these values."""
-    with helm.Chart.load(str(CHART)) as chart:
-        chart.validate_schema(values)
-        texts = chart.render(values, name=name, namespace="prod")
-    documents = [
-        document
-        for path, text in texts.items()
-        if not path.endswith("NOTES.txt")
-        for document in yaml.safe_load_all(text)
-    ]
-    return [document for document in documents if document]
-
-
-def of_kind(manifests: list[Manifest], kind: str) -> Manifest:
-    """The only object of its kind, or the first."""
-    return next(manifest for manifest in manifests if manifest["kind"] == kind)
-
-
-def container(manifests: list[Manifest]) -> dict[str, Any]:
-    """The server's container."""
-    pod = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]
-    return pod["containers"][0]
-
-
-def is_core(manifest: Manifest) -> bool:
-    """Whether Kubernetes itself knows the kind."""
-    group = manifest["apiVersion"].split("/")[0]
-    return "." not in group or group.endswith(".k8s.io")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -294,28 +173,15 @@ def test_selectors_find_the_pods() -> None:
             assert wanted.items() <= labels.items(), manifest["kind"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Query:
-    """What KEDA asks Prometheus."""
-
-    text: str
-    kind: str
-
-
-def queries() -> list[Query]:
-    """The triggers."""
-    triggers = of_kind(render(CASES["keda"]), "ScaledObject")["spec"]["triggers"]
-    return [Query(one["metadata"]["query"], one["metricType"]) for one in triggers]
-
-
 def test_keda_adds_up_queues_and_averages_times() -> None:
-    pending, time = queries()
-    assert pending.text == (
+    triggers = of_kind(render(CASES["keda"]), "ScaledObject")["spec"]["triggers"]
+    pending, time = triggers
+    assert pending["metadata"]["query"] == (
         'sum(nv_inference_pending_request_count{namespace="prod", '
         'pod=~"demo-galatea-[a-z0-9]+-[a-z0-9]+", cluster="a"})'
     )
-    assert pending.kind == "AverageValue" and time.kind == "Value"
-    assert "\n" not in time.text
+    assert [one["metricType"] for one in triggers] == ["AverageValue", "Value"]
+    assert "\n" not in time["metadata"]["query"]
 
 
 # row: DEP-01
@@ -342,93 +208,3 @@ def test_the_server_takes_every_flag(start_server: StartServer, tmp_path: pathli
         assert server.get("/v2/models/a/config").status == 403
         path = container(render(values))["readinessProbe"]["httpGet"]["path"]
         assert server.get(path).status == 200
-
-
-def files_for_kserve() -> list[Manifest]:
-    """The runtime and the example."""
-    return [
-        yaml.safe_load((DEPLOY / "kserve" / name).read_text())
-        for name in ("runtime.yaml", "example.yaml")
-    ]
-
-
-def test_the_runtime_of_kserve_is_a_pod() -> None:
-    """Its containers and volumes fit a pod, and the example names it."""
-    runtime, example = files_for_kserve()
-    spec = {key: runtime["spec"][key] for key in ("containers", "volumes")}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
-    kubernetes_validate.validate(pod, VERSIONS[-1], strict=True)
-    model = example["spec"]["predictor"]["model"]
-    assert model["runtime"] == runtime["metadata"]["name"]
-    assert model["modelFormat"] in runtime["spec"]["supportedModelFormats"]
-    assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
-
-
-def test_the_server_takes_the_flags_for_kserve(
-    start_server: StartServer, tmp_path: pathlib.Path
-) -> None:
-    """All but the repository and the ports."""
-    runtime, _ = files_for_kserve()
-    program, *flags = runtime["spec"]["containers"][0]["args"]
-    kept = [flag for flag in flags if not re.match("--(model-repository|http-port|grpc-port)=", flag)]
-    assert program == "tritonserver" and len(flags) - len(kept) == 3
-    with start_server(tmp_path, *kept) as server:
-        assert server.get("/v2/health/ready").status == 200
-
-
-def closed(schema: Any) -> Any:
-    """A schema of a definition that knows no further fields, as `kubectl --validate=strict`."""
-    if isinstance(schema, list):
-        return [closed(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    made = {key: closed(value) for key, value in schema.items()}
-    if "properties" in schema and schema.get("type") == "object":
-        free = schema.get("x-kubernetes-preserve-unknown-fields", False)
-        made.setdefault("additionalProperties", free)
-    if schema.get("x-kubernetes-int-or-string"):
-        made.pop("type", None)
-        made["anyOf"] = [{"type": "integer"}, {"type": "string"}]
-    return made
-
-
-def definitions() -> dict[tuple[str, str], dict[str, Any]]:
-    """The schemas of custom resources by version and kind."""
-    if DEFINITIONS is None:
-        pytest.skip("GALATEA_CRDS names no directory with definitions of custom resources")
-    found = {}
-    for path in pathlib.Path(DEFINITIONS).glob("*.yaml"):
-        spec = yaml.load(path.read_text(), yaml.CSafeLoader)["spec"]
-        for version in spec["versions"]:
-            schema = closed(version["schema"]["openAPIV3Schema"])
-            schema["properties"]["metadata"] = {"type": "object"}
-            key = (f"{spec['group']}/{version['name']}", spec["names"]["kind"])
-            found[key] = schema
-    return found
-
-
-def test_custom_resources_fit_their_definitions() -> None:
-    schemas = definitions()
-    manifests = [one for case in CASES.values() for one in render(case)] + files_for_kserve()
-    custom = [one for one in manifests if not is_core(one)]
-    kinds = {one["kind"] for one in custom}
-    assert kinds == {
-        *("ScaledObject", "PodMonitor", "ServiceMonitor", "PrometheusRule"),
-        *("ClusterServingRuntime", "InferenceService"),
-    }
-    for manifest in custom:
-        fits(manifest, schemas)
-
-
-def fits(manifest: Manifest, schemas: dict[tuple[str, str], dict[str, Any]]) -> None:
-    """The schemas themselves hold patterns that Python doesn't know, so they are not checked."""
-    schema = schemas[manifest["apiVersion"], manifest["kind"]]
-    jsonschema.Draft202012Validator(schema).validate(manifest)
-
-
-def test_a_misspelled_field_of_a_custom_resource_is_noticed() -> None:
-    schemas = definitions()
-    manifest = of_kind(render(CASES["keda"]), "ScaledObject")
-    manifest["spec"]["triggers"][0]["metricTyp"] = "Value"
-    with pytest.raises(jsonschema.ValidationError):
-        fits(manifest, schemas)
