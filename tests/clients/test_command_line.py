@@ -169,6 +169,30 @@ def test_a_port_in_use(start_server: StartServer, tmp_path: pathlib.Path) -> Non
         assert first.is_ready()
 
 
+# row: CLI-15 CLI-12 CLI-13
+def test_servers_share_a_port_if_all_agree(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Both serve it, and the one that is left alone serves on."""
+    flags = ("--reuse-http-port=true", "--reuse-grpc-port=true")
+    http_port, grpc_port, *metrics_ports = free_ports(4)
+    first_ports = (http_port, grpc_port, metrics_ports[0])
+    with start_server(tmp_path, *flags, ports=first_ports) as first:
+        first.wait_until_ready()
+        second_ports = (http_port, grpc_port, metrics_ports[1])
+        with start_server(tmp_path, *flags, ports=second_ports) as second:
+            announced = f"Started HTTPService at 127.0.0.1:{http_port}"
+            wait_until(lambda: announced in second.log(), 60, "the second one is there")
+            first.terminate()
+            assert first.wait_for_exit() == 0
+            second.wait_until_ready()
+            # Without the flag the port is taken.
+            with start_server(tmp_path, ports=(http_port, *free_ports(2))) as third:
+                assert third.wait_for_exit() == 1
+                assert "already in use" in third.log()
+            assert second.is_ready()
+
+
 @pytest.mark.parametrize(
     ("flags", "is_overridden"),
     [

@@ -107,3 +107,15 @@ def test_metadata_of_grpc_is_forwarded(
         with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
             client.infer("m", [tensor], headers={"my_name": "abc", "other": "x"})
         assert model.events("parameter") == ["my_name=abc"]
+
+
+# row: GEN-07
+def test_generate_forwards_no_headers(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """A member of the request is a parameter, and a header is none."""
+    model = EventModel(tmp_path, "m", source=SOURCE)
+    with start_server(tmp_path, "--http-header-forward-pattern=MY_.*") as server:
+        server.wait_until_ready()
+        body = b'{"INPUT0": 5, "member": "x"}'
+        reply = server.request("POST", "/v2/models/m/generate", body, {"MY_Header": "abc"})
+        assert reply.json()["OUTPUT0"] == 5
+        assert model.events("parameter") == ["member=x"]

@@ -13,6 +13,7 @@ import make_models
 import pytest
 
 from conftest import StartServer
+from events import EventModel
 from latch import Latch
 from server import Server, wait_until
 
@@ -265,3 +266,29 @@ def test_more_threads_than_processors_are_logged(
     with start_server(tmp_path) as server:
         server.wait_until_ready()
         assert ("threads busy" in server.log()) == warns
+
+
+PREFERS_THREE = """
+TRITONSERVER_Error*
+TRITONBACKEND_GetBackendAttribute(
+    TRITONBACKEND_Backend* backend, TRITONBACKEND_BackendAttribute* attributes)
+{
+  (void)backend;
+  return TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
+      attributes, TRITONSERVER_INSTANCEGROUPKIND_CPU, 3, NULL, 0);
+}
+"""
+
+
+# row: BAPI-13
+def test_a_backend_has_a_default_number_of_instances(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """For models that don't say how many they want."""
+    EventModel(tmp_path, "three", source=PREFERS_THREE)
+    EventModel(tmp_path, "two", "instance_group { count: 2 kind: KIND_CPU }", PREFERS_THREE)
+    with start_server(tmp_path) as server:
+        server.wait_until_ready()
+        for name, count in (("three", 3), ("two", 2)):
+            (group,) = server.get(f"/v2/models/{name}/config").json()["instance_group"]
+            assert (group["kind"], group["count"]) == ("KIND_CPU", count)
