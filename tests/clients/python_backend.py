@@ -22,6 +22,8 @@ MODELS = pathlib.Path(__file__).parent / "python_models"
 needs_python_backend = pytest.mark.skipif(
     PACKAGES == pathlib.Path(), reason="needs Triton's packages in GALATEA_TRITON_PACKAGES"
 )
+#: Whether it is Triton's program, but on Galatea's library.
+OWN_LIBRARY = bool(os.environ.get("GALATEA_LIBRARY_UNDER_TRITON"))
 #: Galatea's own backend, and Triton's library in its place.
 OWN, TRITON = "own", "triton"
 
@@ -129,6 +131,8 @@ def start_python(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[PythonServer]:
     """Starts servers with the backend; at the end their processes and memory must be gone."""
+    if request.param == OWN and request.config.getoption("--triton") and not OWN_LIBRARY:
+        pytest.skip("Triton lacks Galatea's own backend")
     backends = tmp_path_factory.mktemp("python")
     if request.param == TRITON:
         backends = install_backend(backends)

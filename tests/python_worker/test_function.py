@@ -256,10 +256,10 @@ def test_results_that_the_hint_does_not_allow(serve, hint, value, text):
 
 
 def test_exceptions_name_the_line(serve):
-    worker = serve("def predict(x: int) -> int:\n    return 1 // x\n")
+    worker = serve("def predict(x: int) -> int:\n    return [][x]\n")
     found = outputs(worker, request(1, [int64("x", [0])]))
     assert found == [(1, "Failed to process the request(s) for model 'm_0_0', message: "
-                         "ZeroDivisionError: integer division or modulo by zero\n\nAt:\n  "
+                         "IndexError: list index out of range\n\nAt:\n  "
                          f"{worker.path}(2): predict\n")]
 
 
@@ -286,7 +286,7 @@ def test_the_file_may_have_the_other_methods_too(serve, tmp_path):
             return x + name
     """)
     assert worker.answer["is_ready"] is True
-    assert worker.ask(harness.IS_READY) == ("ok", {"ready": False})
+    assert worker.is_ready() is False
     (found,) = outputs(worker, request(1, [strings("x", ["a"])]))
     assert texts(found["output"][2]) == [b"am"]
     assert worker.finalize() == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import select
 import socket
+import sys
 import threading
 from collections import deque
 from struct import Struct
@@ -14,6 +16,8 @@ from .errors import LOST, TritonModelException, WireError
 FRAME_BYTES_MAX = 64 << 20
 #: Bytes asked for by the first read of a frame; most frames are shorter.
 _FIRST_READ = 65536
+#: How often a reader that waits executes Python, where there is no global lock.
+_WAKE_MILLISECONDS = 50
 
 _U32 = Struct("<I")
 _unpack_u32 = _U32.unpack_from
@@ -74,6 +78,35 @@ class FrameReader:
                 raise Closed
             view = view[count:]
         return frame
+
+
+class WakefulReader(FrameReader):
+    """A reader for Pythons without a global lock.
+
+    There an object that one thread made and another drops is only freed when the first
+    executes Python again. The end of a request must not wait for the next frame.
+    """
+
+    __slots__ = ("_wait",)
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        self._wait = poll.poll
+
+    def read(self) -> Frame:
+        """Waits for the next frame, and executes Python meanwhile."""
+        if not self._rest:
+            while not self._wait(_WAKE_MILLISECONDS):
+                pass
+        return super().read()
+
+
+def reader(sock: socket.socket) -> FrameReader:
+    """The reader that fits the interpreter."""
+    has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
+    return FrameReader(sock) if has_lock else WakefulReader(sock)
 
 
 class NoChannel:

@@ -11,7 +11,7 @@ import threading
 from typing import Any, Dict, List, Optional
 
 from . import lifeline, sender, state
-from .channel import FRAME_BYTES_MAX, Closed, FrameReader, NoChannel, SideChannel
+from .channel import Closed, FRAME_BYTES_MAX, NoChannel, SideChannel, reader
 from .errors import (TritonModelException, WireError, complain, die_of_nonsense, forget,
                      format_exception, leave)
 from .execute import Executor
@@ -30,7 +30,7 @@ class Worker:
     def __init__(self, sock_a: socket.socket, sock_b: socket.socket) -> None:
         self._sock_a = sock_a
         self._sock_b = sock_b
-        self._reader = FrameReader(sock_a)
+        self._reader = reader(sock_a)
         self._model: Any = None
         self._executor: Optional[Executor] = None
         self._pid = os.getpid()

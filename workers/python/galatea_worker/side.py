@@ -6,7 +6,7 @@ import socket
 from typing import Any
 
 from . import state
-from .channel import Closed, FrameReader
+from .channel import Closed, reader
 from .errors import WireError, die_of_nonsense, leave
 from .wire import (B_CALL_REPLY, B_CANCELLED, B_FREE, B_IS_READY, B_PAUSE, B_REPLY, B_RESUME,
                    StructError, finish, get_offsets, get_u64)
@@ -14,10 +14,10 @@ from .wire import (B_CALL_REPLY, B_CANCELLED, B_FREE, B_IS_READY, B_PAUSE, B_REP
 
 def run(sock: socket.socket) -> None:
     """Reads frames until the server closes the socket."""
-    reader = FrameReader(sock)
+    read = reader(sock).read
     try:
         while True:
-            _take(reader.read())
+            _take(read())
     except (Closed, OSError):
         if state.finalizing:
             return
