@@ -35,7 +35,6 @@ class Proxy:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, env=environment
             )
-        wait_until(self.is_ready, 60, "the proxy serves")
 
     def command(self) -> tuple[list[str], dict[str, str]]:
         """The command line and the environment."""
@@ -185,6 +184,7 @@ def in_front_of(
     """A proxy of this kind."""
     proxy = KINDS[kind](servers, folder)
     try:
+        wait_until(proxy.is_ready, 60, "the proxy serves")
         yield proxy
     finally:
         proxy.stop()
