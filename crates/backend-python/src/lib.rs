@@ -29,6 +29,8 @@ mod instance;
 mod interpreter;
 mod link;
 mod messages;
+#[cfg(any(test, feature = "fuzzing"))]
+mod nonsense;
 mod process;
 mod server;
 mod sources;
@@ -39,4 +41,6 @@ mod worker;
 
 pub use backend::{PythonBackend, PythonOptions, PythonRuntime};
 pub use confinement::Confinement;
+#[cfg(feature = "fuzzing")]
+pub use nonsense::serve as serve_nonsense;
 pub use server::{CustomMetric, CustomMetricFamily, CustomMetricKind, ServerAccess};

@@ -18,7 +18,7 @@ const LOAD: &str = "tests/clients/test_load.py::\
                     test_hostile_requests_and_disconnects_disturb_no_good_request";
 
 /// Each test whose length is a variable.
-const LONG: [LongTest; 6] = [
+const LONG: [LongTest; 7] = [
     LongTest {
         test: "tests/clients/test_model_control.py::test_reloads_under_load_lose_no_request",
         variable: "GALATEA_TEST_RELOADS",
@@ -39,6 +39,11 @@ const LONG: [LongTest; 6] = [
                test_a_client_that_spoils_its_region_disturbs_no_other",
         variable: "GALATEA_TEST_REGION_SECONDS",
         value: "60",
+    },
+    LongTest {
+        test: "tests/clients/test_python_crowd.py::test_each_request_is_answered_once",
+        variable: "GALATEA_TEST_PYTHON_REQUESTS",
+        value: "100000",
     },
     LongTest { test: LOAD, variable: "GALATEA_TEST_LOAD_SECONDS", value: "60" },
     LongTest { test: LOAD, variable: "GALATEA_TEST_LOAD_CONNECTIONS", value: "256" },

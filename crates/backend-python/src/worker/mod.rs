@@ -28,7 +28,9 @@ use readiness::ReadinessCheck;
 pub(crate) use start::{Launch, Started};
 
 /// How long an execution waits for the frames that the worker sent before its end.
-const PROGRESS_PATIENCE: Duration = Duration::from_secs(1);
+/// Workers of the fuzz target have sent all that they will.
+const PROGRESS_PATIENCE: Duration =
+    if cfg!(feature = "fuzzing") { Duration::ZERO } else { Duration::from_secs(1) };
 
 /// What is the same for all workers of a model version.
 pub(crate) struct ModelContext {
@@ -112,6 +114,28 @@ pub(crate) enum Lost {
 }
 
 impl Worker {
+    /// A worker behind these sockets.
+    pub(crate) fn new(
+        link: Link,
+        arenas: Arenas,
+        model: Arc<ModelContext>,
+        execute_timeout: Option<Duration>,
+    ) -> Self {
+        Self {
+            link,
+            arenas,
+            held: HeldRequests::default(),
+            calls: Lock::default(),
+            metrics: Lock::default(),
+            model,
+            executions: Exclusive::new(FrameSplitter::default()),
+            progress: Progress::default(),
+            execute_timeout,
+            has_check: AtomicBool::new(false),
+            readiness: ReadinessCheck::default(),
+        }
+    }
+
     /// Fails everything that the worker holds and gives no more to it.
     pub(crate) fn give_up(&self, reason: &Status) {
         for one in self.held.close(reason) {

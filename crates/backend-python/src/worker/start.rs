@@ -2,17 +2,13 @@
 
 use std::ffi::OsString;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use galatea_infer::Status;
-use galatea_stdx::Lock;
 
-use super::readiness::ReadinessCheck;
-use super::{Lost, ModelContext, Progress, Worker};
+use super::{Lost, ModelContext, Worker};
 use crate::confinement::Confined;
-use crate::exclusive::Exclusive;
-use crate::held::HeldRequests;
 use crate::interpreter::Interpreter;
 use crate::link::Link;
 use crate::process::{Equipment, Process};
@@ -71,19 +67,8 @@ impl Started {
             equipment,
             link.a.socket(),
         )?;
-        let worker = Arc::new(Worker {
-            link,
-            arenas,
-            held: HeldRequests::default(),
-            calls: Lock::default(),
-            metrics: Lock::default(),
-            model,
-            executions: Exclusive::new(FrameSplitter::default()),
-            progress: Progress::default(),
-            execute_timeout: launch.execute_timeout,
-            has_check: AtomicBool::new(false),
-            readiness: ReadinessCheck::default(),
-        });
+        let worker = Worker::new(link, arenas, model, launch.execute_timeout);
+        let worker = Arc::new(worker);
         let (executions, others) = (FrameSplitter::default(), FrameSplitter::default());
         let instance = instance.to_owned();
         let mut started = Self { worker, process, others, executions, instance };

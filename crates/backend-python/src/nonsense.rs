@@ -1,0 +1,192 @@
+//! A worker that says anything, for the fuzz target and tests: no process, but the sockets, the
+//! memory and the requests of a real one.
+#![allow(clippy::expect_used, unreachable_pub, reason = "it only runs in tests and fuzz targets")]
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use galatea_infer::{
+    CancelToken, ExecutionSummary, FailureReason, InferenceRequest, InputTensor, LoadParameters,
+    LogLevel, PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
+};
+use galatea_tensor::{Buffer, DataType, Shape};
+
+use crate::held::ModelLabel;
+use crate::link::Link;
+use crate::server::{CustomMetricFamily, CustomMetricKind, ServerAccess};
+use crate::tensors::Arenas;
+use crate::wire::{FrameSplitter, INLINE_BYTES_MAX};
+use crate::worker::{ModelContext, Waited, Worker};
+
+/// The requests of the batch that the worker gets. Their keys are 1 and 2.
+const REQUESTS: usize = 2;
+/// More than the sockets take at once is not sent: nothing reads while it is sent.
+const SENT_BYTES_MAX: usize = 64 << 10;
+
+/// Gives a batch to a worker that says `executions` on the socket of executions and `others`
+/// on the second one, and then ends. Its requests must be answered, each once.
+///
+/// # Panics
+///
+/// If one is not answered, or twice.
+pub fn serve(executions: &[u8], others: &[u8], is_decoupled: bool) {
+    let (link, mut a, mut b) = Link::pair().expect("sockets can be made");
+    let context = ModelContext {
+        label: ModelLabel { name: Arc::from("model"), version: 1 },
+        is_decoupled,
+        host: None,
+        server: Arc::new(NoServer),
+        outputs: vec![Arc::from("OUT")],
+    };
+    let arenas = Arenas::new(None).expect("memory can be made");
+    let worker = Arc::new(Worker::new(link, arenas, Arc::new(context), None));
+    let ends: Vec<Arc<AtomicU32>> = (0..REQUESTS).map(|_| Arc::default()).collect();
+    let batch = ends.iter().map(|ends| request(ends.clone())).collect();
+    let waited = match worker.begin(batch) {
+        Ok(waited) => waited,
+        Err(refused) => panic!("the worker did not get the batch: {}", refused.status),
+    };
+    say(&mut b, others);
+    let mut splitter = FrameSplitter::default();
+    while worker.read_messages(&mut splitter).is_ok() {}
+    say(&mut a, executions);
+    if let Waited::GoesOn(running) = waited {
+        drop(worker.wait(running, None));
+    }
+    worker.give_up(&Status::internal("the worker has ended"));
+    drop(worker);
+    for ends in &ends {
+        assert_eq!(ends.load(Ordering::Relaxed), 1, "a request ends once");
+    }
+}
+
+/// Sends bytes and the end.
+fn say(socket: &mut UnixStream, bytes: &[u8]) {
+    let bytes = bytes.get(..SENT_BYTES_MAX).unwrap_or(bytes);
+    // The server may have closed its end already.
+    let _ = socket.write_all(bytes);
+    let _ = socket.shutdown(Shutdown::Write);
+}
+
+/// A request with an input in the frame and one in shared memory, which counts its ends.
+fn request(ends: Arc<AtomicU32>) -> PendingRequest {
+    let input = |name: &str, length: usize| InputTensor {
+        name: name.to_owned(),
+        datatype: DataType::Uint8,
+        shape: Shape::new(&[i64::try_from(length).unwrap_or_default()]).expect("a shape"),
+        data: Buffer::from_vec(vec![7; length]),
+    };
+    let request = InferenceRequest {
+        model_name: String::from("model"),
+        inputs: vec![input("SHORT", 3), input("LONG", INLINE_BYTES_MAX.saturating_add(1))],
+        cancel: CancelToken::new(),
+        ..InferenceRequest::default()
+    };
+    let sender = ResponseSender::new(Box::new(move |reply: Reply| {
+        ends.fetch_add(u32::from(reply.is_final()), Ordering::Relaxed);
+    }));
+    let now = Instant::now();
+    let times = RequestTimes { arrival: now, queued: now };
+    PendingRequest::new(request, sender, 1, times, Arc::new(NoStatistics))
+}
+
+#[derive(Debug)]
+struct NoStatistics;
+
+impl RequestObserver for NoStatistics {
+    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
+    fn failed(&self, _: &RequestTimes, _: FailureReason) {}
+}
+
+/// A server that refuses whatever a model asks for.
+struct NoServer;
+
+impl ServerAccess for NoServer {
+    fn infer(&self, _: InferenceRequest, sender: ResponseSender) {
+        sender.refuse(refusal());
+    }
+
+    fn is_decoupled(&self, model: &str, _: Option<i64>) -> Result<bool, Status> {
+        Ok(model.is_empty())
+    }
+
+    fn load_model(&self, _: &str, _: LoadParameters) -> Result<(), Status> {
+        Err(refusal())
+    }
+
+    fn unload_model(&self, _: &str, _: bool) -> Result<(), Status> {
+        Err(refusal())
+    }
+
+    fn is_model_ready(&self, _: &str, _: Option<i64>) -> Result<bool, Status> {
+        Ok(false)
+    }
+
+    fn metric_family(
+        &self,
+        _: &str,
+        _: &str,
+        _: CustomMetricKind,
+    ) -> Result<Box<dyn CustomMetricFamily>, Status> {
+        Err(refusal())
+    }
+
+    fn log(&self, _: LogLevel, _: &str, _: u32, _: &str) {}
+}
+
+fn refusal() -> Status {
+    Status::not_found("there is nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::serve;
+
+    fn frame(body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(body.len()).unwrap();
+        [&length.to_le_bytes(), body].concat()
+    }
+
+    /// A response without tensors to a request, on the second socket.
+    fn sent(key: u8, is_final: u8) -> Vec<u8> {
+        frame(&[&[2, key, 0, 0, 0, 0, 0, 0, 0, is_final, 0, 0, 0, 1][..], &[0; 8]].concat())
+    }
+
+    /// The result of both requests: each has a response without tensors, or none.
+    fn result(has_response: bool) -> Vec<u8> {
+        let one = |key: u8| {
+            let head = [key, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+            let response = if has_response { &[1, 0, 0, 0, 0, 0, 0, 0, 0][..] } else { &[0] };
+            [&head[..], response].concat()
+        };
+        frame(&[&[1, 0, 2, 0, 0, 0][..], &one(1), &one(2), &[0; 12]].concat())
+    }
+
+    #[test]
+    fn each_request_ends_once_whatever_a_worker_says() {
+        let both = [sent(1, 1), sent(2, 1)].concat();
+        let others = [
+            Vec::new(),
+            sent(1, 1),
+            sent(1, 0),
+            both.clone(),
+            [both.clone(), both].concat(),
+            [sent(1, 0), sent(1, 0)].concat(),
+            sent(9, 1),
+            vec![0xff; 100],
+        ];
+        let executions =
+            [Vec::new(), result(true), result(false), result(true)[..20].to_vec(), vec![0xff; 100]];
+        for is_decoupled in [false, true] {
+            for others in &others {
+                for executions in &executions {
+                    serve(executions, others, is_decoupled);
+                }
+            }
+        }
+    }
+}
