@@ -136,8 +136,9 @@ def test_others_never_notice(server: Server) -> None:
     thread = threading.Thread(target=go_on)
     thread.start()
     try:
-        for _ in range(3):
-            assert ask(server, "kill").status == 500
+        for way in ("kill", "segfault", "loop", "kill"):
+            assert ask(server, way).status == 500
+            process(server)
     finally:
         stop.set()
         thread.join()
