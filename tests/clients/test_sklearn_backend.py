@@ -15,7 +15,7 @@ import pytest
 
 from conftest import ROOT, StartServer
 from environments import environment, run
-from server import Server
+from server import Server, wait_until
 from test_python_page import block
 
 pytestmark = pytest.mark.galatea_only
@@ -29,6 +29,17 @@ TREES = 'parameters { key: "SKOPS_TRUSTED" value { string_value: "sklearn.tree._
 MODELS = ("names", "pipeline", "xgb_three", "xgb_two", "xgb_softmax", "xgb_early",
           "lgb_three", "lgb_two", "lgb_value")
 NO_FILE = "must have one of model.skops, model.joblib, model.json, model.ubj, model.txt, but has "
+
+
+#: The libraries are imported twice for each model, which takes long on a busy machine.
+LOAD_SECONDS_MAX = 400
+
+
+def loaded(server: Server) -> Server:
+    """The server when it is ready, or has ended."""
+    is_done = lambda: server.process.poll() is not None or server.is_ready()  # noqa: E731
+    wait_until(is_done, LOAD_SECONDS_MAX, "all models are loaded")
+    return server.wait_until_ready()
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +78,7 @@ def server(
 ) -> Iterator[Server]:
     """A server with all models."""
     with start_server(trained, *flags) as running:
-        yield running.wait_until_ready()
+        yield loaded(running)
 
 
 def expectation(trained: pathlib.Path, name: str) -> tuple[Any, dict[str, Any]]:
@@ -186,7 +197,7 @@ def test_a_configuration_may_choose(
     version = write(tmp_path, f"{CONFIG}max_batch_size: 8\n{tensor}")
     shutil.copy(trained / "names" / "1" / "model.joblib", version)
     with start_server(tmp_path, *flags) as server:
-        server.wait_until_ready()
+        loaded(server)
         config = server.get("/v2/models/m/config").json()
     assert config["max_batch_size"] == 8
     assert config["input"][0]["data_type"] == "TYPE_FP32"
@@ -208,7 +219,7 @@ def test_the_steps_of_the_page(
     interpreter = f"--backend-config=python,interpreter={python}"
     rows, expected = expectation(trained, "names")
     with start_server(tmp_path / "models", backends, interpreter) as server:
-        server.wait_until_ready()
+        loaded(server)
         check(ask(server, "iris", rows)["predict"], expected["predict"])
 
 
