@@ -259,11 +259,13 @@ def test_port_and_repository_of_the_environment(
 @pytest.mark.galatea_only
 # row: CLD-01
 def test_repositories_in_a_cloud(program: Program) -> None:
-    """They are refused by name, as those of the flag are."""
-    environment = {**ROUTES, "AIP_MODE": "PREDICTION", "AIP_STORAGE_URI": "gs://bucket/models"}
+    """They are opened as those of the flag are."""
+    environment = {**ROUTES, "AIP_MODE": "PREDICTION", "AIP_STORAGE_URI": "gs://name/models"}
+    environment["CLOUD_STORAGE_EMULATOR_ENDPOINT"] = f"http://127.0.0.1:{free_ports(1)[0]}"
     done = subprocess.run(
         program.command(["--allow-metrics=false"]),
         capture_output=True, text=True, timeout=60, check=False, env=environment,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "gs://bucket/models" in done.stdout + done.stderr
+    text = "Could not get MetaData for bucket with name name : endpoint: can't connect"
+    assert text in done.stdout + done.stderr

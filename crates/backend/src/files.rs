@@ -15,6 +15,16 @@ pub trait ModelFiles: Send + Sync {
     /// The version's directory.
     fn version_path(&self) -> &Path;
 
+    /// Brings the files to where the paths lead, if they aren't there. It is called on the
+    /// thread that loads or checks the version, before anything is read. By default they are.
+    ///
+    /// # Errors
+    ///
+    /// Why they can't be had.
+    fn fetch(&self) -> Result<(), Status> {
+        Ok(())
+    }
+
     /// The path of a file or directory below the version's directory.
     ///
     /// # Errors

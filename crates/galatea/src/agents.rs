@@ -37,6 +37,8 @@ pub(crate) fn visit_agents(
     if named.is_empty() {
         return Ok(None);
     }
+    // They may read any file.
+    source.directory.fetch()?;
     let name = &source.name;
     let location = source.directory.path();
     let chain = agents.begin_load(ModelCandidate {

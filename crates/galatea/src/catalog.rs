@@ -68,8 +68,8 @@ fn register_status(error: &RegisterError) -> Status {
         RegisterError::AlreadyRegistered { .. } | RegisterError::NameTaken { .. } => {
             Code::AlreadyExists
         }
-        RegisterError::Unsupported(_) => Code::Unsupported,
         RegisterError::NotFound { .. }
+        | RegisterError::Remote { .. }
         | RegisterError::InvalidName { .. }
         | RegisterError::NotRegistered { .. } => Code::InvalidArgument,
     };

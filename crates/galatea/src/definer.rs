@@ -167,7 +167,7 @@ impl Definer {
             None if self.auto_complete => Ok(ConfigDraft::empty()),
             None => Err(DefineError::Directory(format!(
                 "there is no '{}', which is needed because configurations are not completed",
-                source.directory.path().join("config.pbtxt").display()
+                source.directory.shown_path().join("config.pbtxt").display()
             ))),
         }
     }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use galatea_bucket::Surroundings;
 use galatea_grpc::TestDelays;
 
 /// The environment variables of the process.
@@ -36,6 +37,8 @@ pub(crate) struct Environment {
     pub(crate) span_batches: SpanBatchVariables,
     /// Where spans go, and what all of them have.
     pub(crate) collector: CollectorVariables,
+    /// What repositories in buckets need.
+    pub(crate) buckets: Surroundings,
     /// `TMPDIR`, where files of clients' models are kept while they are loaded.
     pub(crate) temporary_folder: PathBuf,
     /// `HOME`.
@@ -240,6 +243,14 @@ impl Environment {
             clouds: CloudVariables::of(&variable),
             span_batches: SpanBatchVariables::of(text),
             collector: CollectorVariables::of(text),
+            buckets: Surroundings {
+                variables: Surroundings::VARIABLES
+                    .iter()
+                    .filter_map(|name| Some(((*name).to_owned(), text(name)?)))
+                    .collect(),
+                home: path("HOME"),
+                temporary_folder: path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
+            },
             temporary_folder: path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
             home: path("HOME"),
             program_folders: variable("PATH")

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use galatea_allocator::ServerAllocator;
 use galatea_backend_plugin::Agents;
+use galatea_bucket::Buckets;
 use galatea_capi::{ReservedAddress, RunningServer, metric};
 use galatea_dispatch::{LogSink, MeasurementOptions};
 use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
@@ -90,7 +91,7 @@ pub(crate) fn log_notes(settings: &Settings, logger: &Logger) {
 pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     let ServerParts { settings, environment, allocator, logger, exporter, reserved } = parts;
     check_startup_models(settings)?;
-    let (repository, failure) = match open_repository(settings) {
+    let (repository, failure) = match open_repository(settings, &environment) {
         Ok(repository) => (repository, None),
         Err(status) if settings.exit_on_error => return Err(status),
         // As in Triton, the server goes on, and is never live.
@@ -186,14 +187,16 @@ fn measurements(settings: &Settings) -> MeasurementOptions {
     }
 }
 
-fn open_repository(settings: &Settings) -> Result<Repository, Status> {
+fn open_repository(settings: &Settings, environment: &Environment) -> Result<Repository, Status> {
     if settings.model_repositories.is_empty() {
         return Err(Status::invalid_argument("--model-repository must be specified"));
     }
-    let repository = Repository::open(&settings.model_repositories).map_err(|error| {
+    let buckets = Arc::new(Buckets::new(environment.buckets.clone()));
+    let opened = Repository::open_with(&settings.model_repositories, Some(buckets));
+    let repository = opened.map_err(|error| {
         let code = match error {
-            RepositoryError::Cloud { .. } => Code::Unsupported,
-            RepositoryError::Missing { .. } => Code::Internal,
+            RepositoryError::Unreachable { .. } => Code::Unsupported,
+            RepositoryError::Remote { .. } | RepositoryError::Missing { .. } => Code::Internal,
             RepositoryError::NotDirectory { .. } => Code::InvalidArgument,
         };
         Status::new(code, error.to_string())

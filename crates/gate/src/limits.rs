@@ -164,6 +164,18 @@ impl Limits {
     pub const LOAD_FILES_MAX: usize = 4096;
     /// The maximum number of directories on the path of such a file. Each is created.
     pub const LOAD_FILE_DEPTH_MAX: usize = 16;
+    /// The maximum number of objects in a model repository in a bucket.
+    ///
+    /// Each takes some 300 bytes while the repository is listed, so all of them take 60 MB. More
+    /// is a bucket with other things in it: the repository's path needs a folder.
+    pub const BUCKET_OBJECTS_MAX: usize = 200_000;
+    /// The maximum length of an object's path in the directory of a model, in bytes, as in S3.
+    pub const BUCKET_PATH_BYTES_MAX: usize = 1024;
+    /// The maximum number of directories on that path. Each is created.
+    pub const BUCKET_PATH_DEPTH_MAX: usize = 32;
+    /// The maximum number of bytes of a model in a bucket: a tebibyte, which no machine's memory
+    /// holds. That the disk has room is checked beside it.
+    pub const BUCKET_MODEL_BYTES_MAX: u64 = 1 << 40;
 }
 
 impl Default for Limits {

@@ -11,6 +11,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::beneath::{self, OpenDirectory, Symlinks};
+use crate::remote::ModelCopy;
 use crate::temporary::TemporaryDirectory;
 
 /// The directory of a model. It is opened anew for each use, so that a model that serves
@@ -21,11 +22,19 @@ pub struct ModelDirectory {
     symlinks: Symlinks,
     /// Removes the directory with its last user.
     _temporary: Option<Arc<TemporaryDirectory>>,
+    /// What it is a copy of, which may not be complete yet.
+    remote: Option<Arc<ModelCopy>>,
 }
 
 impl ModelDirectory {
     pub(crate) const fn new(path: PathBuf, symlinks: Symlinks) -> Self {
-        Self { path, symlinks, _temporary: None }
+        Self { path, symlinks, _temporary: None, remote: None }
+    }
+
+    /// The directory of a model in an object store.
+    pub(crate) fn of_copy(copy: Arc<ModelCopy>) -> Self {
+        let path = copy.path().to_owned();
+        Self { remote: Some(copy), ..Self::new(path, Symlinks::Beneath) }
     }
 
     /// The same directory, removed with its last user.
@@ -39,9 +48,13 @@ impl ModelDirectory {
         &self.path
     }
 
-    /// The path behind all links, which another directory in its place doesn't have.
+    /// The path behind all links, which another directory in its place doesn't have. It is the
+    /// address of a model in an object store.
     #[must_use]
     pub fn real_path(&self) -> PathBuf {
+        if let Some(copy) = &self.remote {
+            return copy.url().to_owned();
+        }
         std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone())
     }
 
@@ -54,6 +67,22 @@ impl ModelDirectory {
     /// nor a directory, `NotFound` if it doesn't exist.
     pub fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
         self.resolve_in(Path::new(""), name)
+    }
+
+    /// The path for messages: where the model is, not where it was copied to.
+    #[must_use]
+    pub fn shown_path(&self) -> &Path {
+        self.remote.as_ref().map_or(&self.path, |copy| copy.url())
+    }
+
+    /// Brings all files of the model here. Only those of a model in an object store may be
+    /// missing; calls at the same time wait for the same files.
+    ///
+    /// # Errors
+    ///
+    /// Why a file can't be copied.
+    pub fn fetch(&self) -> Result<(), Status> {
+        self.remote.as_ref().map_or(Ok(()), |copy| copy.fetch())
     }
 
     pub(crate) fn open(&self) -> io::Result<OpenDirectory> {

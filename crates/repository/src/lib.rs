@@ -16,6 +16,8 @@
 //! [`versions_to_load`] applies a version policy, and a [`VersionDirectory`] is what a
 //! backend gets to find its files.
 //!
+//! A repository may also be in an object store, as `s3://bucket/path`: `remote/mod.rs` says how.
+//!
 //! This crate interprets no configuration, doesn't decide what a model needs, and doesn't
 //! watch for changes.
 //!
@@ -51,6 +53,7 @@ mod directory;
 mod modification;
 mod name;
 mod overlay;
+mod remote;
 mod repository;
 mod root;
 mod roots;
@@ -66,6 +69,10 @@ pub use beneath::Symlinks;
 pub use directory::ModelDirectory;
 pub use name::{InvalidName, check_model_name, check_new_model_name};
 pub use overlay::Overlays;
+pub use remote::{
+    Download, ObjectState, RemoteConnector, RemoteError, RemoteObject, RemoteRepository,
+    RemoteStore, is_remote,
+};
 pub use repository::Repository;
 pub use root::RepositoryError;
 pub use roots::RegisterError;

@@ -4,11 +4,9 @@
 //! Only this user can enter it, and it is removed with the last user of the model.
 
 use std::fs::File;
-use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use galatea_infer::Status;
 use rustix::fs::{Mode, OFlags};
@@ -17,25 +15,19 @@ use rustix::io::Errno;
 use crate::beneath::{self, Symlinks};
 use crate::directory::ModelDirectory;
 use crate::source::{CONFIG_FILE, ModelSource};
-use crate::temporary::TemporaryDirectory;
-
-/// The number of names that are tried for a directory.
-const ATTEMPTS_MAX: u32 = 1_000;
+use crate::temporary::TemporaryDirectories;
 
 /// Makes models of files in memory.
 #[derive(Debug)]
 pub struct Overlays {
-    parent: PathBuf,
-    next: AtomicU64,
-    /// Turns numbers into names, in another way with each start.
-    names: RandomState,
+    directories: TemporaryDirectories,
 }
 
 impl Overlays {
     /// Directories are made in `parent`.
     #[must_use]
     pub fn new(parent: impl Into<PathBuf>) -> Self {
-        Self { parent: parent.into(), next: AtomicU64::new(0), names: RandomState::new() }
+        Self { directories: TemporaryDirectories::new(parent.into()) }
     }
 
     /// A model that consists of these files, given by their paths in its directory. Its
@@ -54,7 +46,7 @@ impl Overlays {
         let failed = |error: io::Error| {
             Status::internal(format!("can't keep the files of model '{name}': {error}"))
         };
-        let temporary = self.create_directory().map_err(failed)?;
+        let temporary = self.directories.create().map_err(failed)?;
         let handle = beneath::open_directory(&temporary.path).map_err(failed)?;
         if let Some(text) = config {
             write(&handle, Path::new(CONFIG_FILE), text.as_bytes()).map_err(failed)?;
@@ -66,24 +58,6 @@ impl Overlays {
         let directory = ModelDirectory::new(temporary.path.clone(), Symlinks::Beneath);
         let source = ModelSource::without_config(name, directory.with_temporary(temporary));
         source.map_err(|reason| Status::internal(format!("model '{name}': {reason}")))
-    }
-
-    /// A name that says nothing of this process: backends may repeat it in their messages.
-    fn next_name(&self) -> String {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        format!("galatea-{:016x}", self.names.hash_one(number))
-    }
-
-    fn create_directory(&self) -> io::Result<TemporaryDirectory> {
-        for _ in 0..ATTEMPTS_MAX {
-            let path = self.parent.join(self.next_name());
-            match rustix::fs::mkdirat(rustix::fs::CWD, &path, Mode::RWXU) {
-                Ok(()) => return Ok(TemporaryDirectory { path }),
-                Err(Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(io::Error::other(format!("no free name in '{}'", self.parent.display())))
     }
 }
 
@@ -210,18 +184,5 @@ mod tests {
         let source = overlays.model("m", Some("given"), &own).unwrap();
         let kept = std::fs::read(source.directory.path().join("config.pbtxt")).unwrap();
         assert_eq!(kept, b"its own");
-    }
-
-    #[test]
-    fn an_existing_directory_is_left_alone() {
-        let scratch = Scratch::new();
-        let overlays = Overlays::new(scratch.path());
-        let taken = scratch.path().join(overlays.next_name());
-        overlays.next.store(0, Ordering::Relaxed);
-        std::fs::create_dir(&taken).unwrap();
-        let source = overlays.model("m", None, &files(&["1/x"])).unwrap();
-        assert_ne!(source.directory.path(), taken);
-        drop(source);
-        assert!(taken.exists());
     }
 }

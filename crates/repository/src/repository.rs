@@ -9,7 +9,8 @@ use galatea_policy::{can_have_namespace, model_id};
 use galatea_stdx::Lock;
 
 use crate::name::check_model_name;
-use crate::root::{RepositoryError, Root};
+use crate::remote::RemoteConnector;
+use crate::root::{Depth, RepositoryError, Root};
 use crate::roots::{ModelLocation, RegisterError, Roots};
 use crate::scan::{ListedModel, Lookup, Scan, ScanProblem};
 use crate::source::{ModelSource, ScanOptions};
@@ -19,6 +20,8 @@ use crate::source::{ModelSource, ScanOptions};
 #[derive(Debug, Default)]
 pub struct Repository {
     roots: Lock<Arc<Roots>>,
+    /// Opens those in object stores.
+    connector: Option<Arc<dyn RemoteConnector>>,
     /// Whether repositories may have models of the same name.
     has_namespaces: bool,
 }
@@ -35,12 +38,25 @@ impl Repository {
     pub fn open<P: Into<PathBuf>>(
         paths: impl IntoIterator<Item = P>,
     ) -> Result<Self, RepositoryError> {
+        Self::open_with(paths, None)
+    }
+
+    /// The same, with a way to those in object stores.
+    ///
+    /// # Errors
+    ///
+    /// If one of them can't be opened.
+    pub fn open_with<P: Into<PathBuf>>(
+        paths: impl IntoIterator<Item = P>,
+        connector: Option<Arc<dyn RemoteConnector>>,
+    ) -> Result<Self, RepositoryError> {
         let mut paths: Vec<PathBuf> = paths.into_iter().map(Into::into).collect();
         paths.sort();
         paths.dedup();
-        let roots = paths.into_iter().map(|path| Root::open(path).map(Arc::new));
+        let roots =
+            paths.into_iter().map(|path| Root::open(path, connector.as_deref()).map(Arc::new));
         let roots = Roots::new(roots.collect::<Result<_, _>>()?);
-        Ok(Self { roots: Lock::new(Arc::new(roots)), has_namespaces: false })
+        Ok(Self { roots: Lock::new(Arc::new(roots)), connector, has_namespaces: false })
     }
 
     /// The same repositories, each a namespace of its own, so that they may have models
@@ -63,8 +79,12 @@ impl Repository {
         path: impl Into<PathBuf>,
         names: &[(String, String)],
     ) -> Result<(), RegisterError> {
-        let root = Root::open(path.into()).map_err(|error| match error {
-            RepositoryError::Cloud { .. } => RegisterError::Unsupported(error),
+        let opened = Root::open(path.into(), self.connector.as_deref());
+        let root = opened.map_err(|error| match error {
+            RepositoryError::Unreachable { ref path } => {
+                RegisterError::Remote { path: path.clone(), reason: error.to_string() }
+            }
+            RepositoryError::Remote { path, reason } => RegisterError::Remote { path, reason },
             RepositoryError::Missing { path } | RepositoryError::NotDirectory { path } => {
                 RegisterError::NotFound { path }
             }
@@ -105,7 +125,9 @@ impl Repository {
         let mut problems = Vec::new();
         let roots = self.roots();
         for root in roots.iter() {
-            for model in self.locations(&roots, root, &mut problems).unwrap_or_default() {
+            for model in
+                self.locations(&roots, root, Depth::Names, &mut problems).unwrap_or_default()
+            {
                 *counts.entry((self.namespace(root), model.name)).or_default() += 1;
             }
         }
@@ -150,7 +172,7 @@ impl Repository {
         let mut locations: BTreeMap<QualifiedName, Vec<ModelLocation>> = BTreeMap::new();
         let roots = self.roots();
         for root in roots.iter() {
-            match self.locations(&roots, root, &mut scan.problems) {
+            match self.locations(&roots, root, Depth::Models, &mut scan.problems) {
                 Ok(found) => found.into_iter().for_each(|location| {
                     let id = (self.namespace(root), location.name.clone());
                     locations.entry(id).or_default().push(location);
@@ -182,6 +204,7 @@ impl Repository {
         &self,
         roots: &Roots,
         root: &Arc<Root>,
+        depth: Depth,
         problems: &mut Vec<ScanProblem>,
     ) -> io::Result<Vec<ModelLocation>> {
         let namespace = self.namespace(root);
@@ -189,9 +212,14 @@ impl Repository {
             let name = model_id(namespace.as_deref(), &name).to_string();
             ScanProblem::Model { name, reason }
         };
-        let listing = root.list()?;
+        let listing = root.list(depth)?;
         problems.extend(listing.invalid.into_iter().map(|(name, reason)| invalid(name, reason)));
+        let found = |location: ModelLocation| ModelLocation {
+            found: listing.found.get(&location.directory).cloned(),
+            ..location
+        };
         let locations = listing.names.iter().flat_map(|name| roots.models_of(root, name));
+        let locations = locations.map(found);
         let (allowed, ambiguous): (Vec<_>, Vec<_>) =
             locations.partition(|location| self.allows(&location.name));
         let ambiguous = ambiguous.into_iter().map(|location| {
@@ -202,12 +230,16 @@ impl Repository {
     }
 
     fn read(&self, location: &ModelLocation, options: &ScanOptions) -> Result<ModelSource, String> {
-        let ModelLocation { root, directory, name, is_mapped } = location;
+        let ModelLocation { root, directory, name, is_mapped, found } = location;
+        let found = found.clone().or_else(|| root.remote_model(directory)).transpose()?;
         Ok(ModelSource {
             namespace: self.namespace(root),
             name: name.clone(),
             is_mapped: *is_mapped,
-            ..ModelSource::read(root, directory, options)?
+            ..match found {
+                Some(found) => ModelSource::of_copy(directory, found, options)?,
+                None => ModelSource::read(root, directory, options)?,
+            }
         })
     }
 

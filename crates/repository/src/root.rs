@@ -1,5 +1,6 @@
 //! The directory of one repository.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,21 +12,24 @@ use thiserror::Error;
 use crate::beneath::{self, Symlinks};
 use crate::directory::ModelDirectory;
 use crate::name::check_model_name;
-
-/// Object stores that Triton reads and this server doesn't.
-const CLOUD_SCHEMES: [&str; 3] = ["s3://", "gs://", "as://"];
+use crate::remote::{FoundModel, RemoteConnector, RemoteError, RemoteRoot, is_remote};
 
 /// Why a repository can't be used at all.
 #[derive(Debug, Error)]
 pub enum RepositoryError {
-    /// It is in an object store.
-    #[error(
-        "model repository '{path}' is in an object store, which is not supported yet: \
-         copy it to a local directory"
-    )]
-    Cloud {
+    /// It is in an object store, and this set of repositories has no way to them.
+    #[error("model repository '{path}' is in an object store, which can't be opened here")]
+    Unreachable {
         /// The address.
         path: String,
+    },
+    /// It is in an object store that can't be listed.
+    #[error("{reason}")]
+    Remote {
+        /// The address.
+        path: String,
+        /// Why, in Triton's words where it has any.
+        reason: String,
     },
     /// There is nothing at the path, in Triton's words.
     #[error("failed to stat file {path}")]
@@ -46,23 +50,54 @@ pub enum RepositoryError {
 #[derive(Debug)]
 pub(crate) struct Root {
     path: PathBuf,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Local,
+    Remote(RemoteRoot),
 }
 
 /// The entries of a repository's directory that are, or may be, directories of models.
+#[derive(Default)]
 pub(crate) struct RootListing {
     pub(crate) names: Vec<String>,
     /// Names that no model may have, escaped, and why.
     pub(crate) invalid: Vec<(String, String)>,
+    /// The models of an object store, by directory, that were read with the list.
+    pub(crate) found: BTreeMap<String, Result<FoundModel, String>>,
+}
+
+/// How much is read of an object store when it is listed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// The names of models.
+    Names,
+    /// Their objects, and the files beside their versions.
+    Models,
 }
 
 impl Root {
-    pub(crate) fn open(path: PathBuf) -> Result<Self, RepositoryError> {
+    pub(crate) fn open(
+        path: PathBuf,
+        connector: Option<&dyn RemoteConnector>,
+    ) -> Result<Self, RepositoryError> {
         let text = path.display().to_string();
-        if CLOUD_SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
-            return Err(RepositoryError::Cloud { path: text });
+        if is_remote(&text) {
+            let connector =
+                connector.ok_or_else(|| RepositoryError::Unreachable { path: text.clone() })?;
+            let repository = connector.connect(&text).map_err(|error| match error {
+                RemoteError::NotDirectory => RepositoryError::NotDirectory { path: text },
+                RemoteError::Changed { .. } | RemoteError::Failed(_) => {
+                    RepositoryError::Remote { path: text, reason: error.to_string() }
+                }
+            })?;
+            let place = Place::Remote(RemoteRoot::new(&path, repository));
+            return Ok(Self { path, place });
         }
         match std::fs::metadata(&path) {
-            Ok(found) if found.is_dir() => Ok(Self { path }),
+            Ok(found) if found.is_dir() => Ok(Self { path, place: Place::Local }),
             Ok(_) => Err(RepositoryError::NotDirectory { path: text }),
             Err(_) => Err(RepositoryError::Missing { path: text }),
         }
@@ -75,29 +110,43 @@ impl Root {
     /// Whether the repository has an entry of this name that is, or may be, a
     /// directory.
     pub(crate) fn has(&self, name: &str) -> bool {
+        if let Place::Remote(remote) = &self.place {
+            return remote.has(name);
+        }
         let Ok(handle) = beneath::open_directory(&self.path) else { return false };
         rustix::fs::statat(&handle, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
             && !is_other_file(&handle, OsStr::new(name))
     }
 
-    pub(crate) fn list(&self) -> io::Result<RootListing> {
-        let mut listing = RootListing { names: Vec::new(), invalid: Vec::new() };
-        let handle = beneath::open_directory(&self.path)?;
-        for entry in beneath::entries(handle.as_fd())? {
-            if is_other_file(&handle, &entry) {
-                continue;
+    pub(crate) fn list(&self, depth: Depth) -> io::Result<RootListing> {
+        let mut listing = RootListing::default();
+        match (&self.place, depth) {
+            (Place::Local, Depth::Names | Depth::Models) => {
+                let handle = beneath::open_directory(&self.path)?;
+                for entry in beneath::entries(handle.as_fd())? {
+                    if !is_other_file(&handle, &entry) {
+                        listing.add(&entry);
+                    }
+                }
             }
-            let name = entry.to_string_lossy();
-            let checked = entry.to_str().map_or_else(
-                || Err(String::from("its name isn't UTF-8")),
-                |name| check_model_name(name).map_err(|error| error.to_string()),
-            );
-            match checked {
-                Ok(()) => listing.names.push(name.into_owned()),
-                Err(reason) => listing.invalid.push((name.escape_debug().to_string(), reason)),
+            (Place::Remote(remote), Depth::Names) => {
+                remote.folders()?.iter().for_each(|folder| listing.add(OsStr::new(folder)));
+            }
+            (Place::Remote(remote), Depth::Models) => {
+                listing.found = remote.scan()?;
+                let folders: Vec<String> = listing.found.keys().cloned().collect();
+                folders.iter().for_each(|folder| listing.add(OsStr::new(folder)));
             }
         }
         Ok(listing)
+    }
+
+    /// A model of an object store; `None` in a local repository.
+    pub(crate) fn remote_model(&self, folder: &str) -> Option<Result<FoundModel, String>> {
+        match &self.place {
+            Place::Local => None,
+            Place::Remote(remote) => Some(remote.model(folder)),
+        }
     }
 
     /// The directory of a model.
@@ -115,6 +164,20 @@ impl Root {
         match directory.open() {
             Ok(_) => Ok(directory),
             Err(error) => Err(format!("can't open '{}': {error}", path.display())),
+        }
+    }
+}
+
+impl RootListing {
+    fn add(&mut self, entry: &OsStr) {
+        let name = entry.to_string_lossy();
+        let checked = entry.to_str().map_or_else(
+            || Err(String::from("its name isn't UTF-8")),
+            |name| check_model_name(name).map_err(|error| error.to_string()),
+        );
+        match checked {
+            Ok(()) => self.names.push(name.into_owned()),
+            Err(reason) => self.invalid.push((name.escape_debug().to_string(), reason)),
         }
     }
 }

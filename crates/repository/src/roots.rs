@@ -11,7 +11,8 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::name::check_model_name;
-use crate::root::{RepositoryError, Root};
+use crate::remote::FoundModel;
+use crate::root::Root;
 
 /// Why a repository can't be registered or unregistered. The texts are Triton's where
 /// Triton has them.
@@ -23,9 +24,14 @@ pub enum RegisterError {
         /// The path.
         path: String,
     },
-    /// It is in an object store.
-    #[error(transparent)]
-    Unsupported(RepositoryError),
+    /// It is in an object store that can't be opened.
+    #[error("failed to register '{path}', repository not found: {reason}")]
+    Remote {
+        /// The address.
+        path: String,
+        /// Why.
+        reason: String,
+    },
     /// It is registered already.
     #[error("model repository '{path}' has already been registered")]
     AlreadyRegistered {
@@ -77,6 +83,8 @@ pub(crate) struct ModelLocation {
     pub(crate) name: String,
     /// Whether registration mapped the name to the directory.
     pub(crate) is_mapped: bool,
+    /// The model of an object store, if it was read already.
+    pub(crate) found: Option<Result<FoundModel, String>>,
 }
 
 impl Roots {
@@ -175,7 +183,7 @@ impl Roots {
 
 fn unmapped(root: &Arc<Root>, directory: &str) -> ModelLocation {
     let (directory, name) = (directory.to_owned(), directory.to_owned());
-    ModelLocation { root: root.clone(), directory, name, is_mapped: false }
+    ModelLocation { root: root.clone(), directory, name, is_mapped: false, found: None }
 }
 
 impl MappedDirectory {
@@ -185,6 +193,7 @@ impl MappedDirectory {
             directory: self.directory.clone(),
             name: name.to_owned(),
             is_mapped: true,
+            found: None,
         }
     }
 }

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::beneath::{self, Symlinks};
 use crate::directory::ModelDirectory;
 use crate::modification::DirectoryTimes;
+use crate::remote::FoundModel;
 use crate::root::Root;
 use crate::version::version_number;
 
@@ -102,9 +103,42 @@ impl ModelSource {
         Ok(Self { config, modified, ..Self::without_config(name, directory)? })
     }
 
+    /// The model of an object store. Its versions are told by the listing: their files are
+    /// not here yet.
+    pub(crate) fn of_copy(
+        name: &str,
+        found: FoundModel,
+        options: &ScanOptions,
+    ) -> Result<Self, String> {
+        let directory = ModelDirectory::of_copy(found.copy.clone());
+        let config = read_config(&directory, options)?;
+        let inside = config.as_ref().and_then(|file| file.path.strip_prefix(directory.path()).ok());
+        let modified = found.modified(inside.and_then(Path::to_str));
+        let shown = |file: ConfigFile| match file.path.strip_prefix(directory.path()) {
+            Ok(inside) => ConfigFile { path: directory.shown_path().join(inside), ..file },
+            Err(_) => file,
+        };
+        let mut source = Self { modified, ..Self::empty(name, directory.clone()) };
+        source.config = config.map(shown);
+        let listing = &found.copy.listing;
+        for folder in listing.directories.iter().filter(|folder| !folder.contains('/')) {
+            if !OTHER_FOLDERS.contains(&folder.as_str()) {
+                source.add_version(folder, || Ok(listing.names_in(folder)))?;
+            }
+        }
+        source.versions.sort_by_key(|version| version.number);
+        Ok(source)
+    }
+
     /// The model in this directory, its configuration unread.
     pub(crate) fn without_config(name: &str, directory: ModelDirectory) -> Result<Self, String> {
-        let mut source = Self {
+        let mut source = Self::empty(name, directory);
+        source.read_versions()?;
+        Ok(source)
+    }
+
+    fn empty(name: &str, directory: ModelDirectory) -> Self {
+        Self {
             name: name.to_owned(),
             namespace: None,
             is_mapped: false,
@@ -113,9 +147,7 @@ impl ModelSource {
             versions: Vec::new(),
             notes: Vec::new(),
             modified: ModificationTimes::default(),
-        };
-        source.read_versions()?;
-        Ok(source)
+        }
     }
 
     fn read_versions(&mut self) -> Result<(), String> {
@@ -124,20 +156,30 @@ impl ModelSource {
             if OTHER_FOLDERS.contains(&name) || !is_directory(&self.directory, name)? {
                 continue;
             }
-            match version_number(name) {
-                Ok(number) => {
-                    let names = list(&self.directory, Path::new(name))?;
-                    let files = names.into_iter().filter_map(|name| name.into_string().ok());
-                    self.versions.push(VersionSource { number, files: files.collect() });
-                }
-                Err(reason) => self.notes.push(format!(
-                    "ignore version directory '{}' of model '{}', {reason}",
-                    name.escape_debug(),
-                    self.name
-                )),
-            }
+            let directory = self.directory.clone();
+            self.add_version(name, || {
+                let names = list(&directory, Path::new(name))?;
+                Ok(names.into_iter().filter_map(|name| name.into_string().ok()).collect())
+            })?;
         }
         self.versions.sort_by_key(|version| version.number);
+        Ok(())
+    }
+
+    /// Adds the version in a directory of the model's, or notes that it is none.
+    fn add_version(
+        &mut self,
+        name: &str,
+        files: impl FnOnce() -> Result<Vec<String>, String>,
+    ) -> Result<(), String> {
+        match version_number(name) {
+            Ok(number) => self.versions.push(VersionSource { number, files: files()? }),
+            Err(reason) => self.notes.push(format!(
+                "ignore version directory '{}' of model '{}', {reason}",
+                name.escape_debug(),
+                self.name
+            )),
+        }
         Ok(())
     }
 }
@@ -181,7 +223,7 @@ fn read_optional(model: &ModelDirectory, path: &Path) -> Result<Option<ConfigFil
 }
 
 fn describe(model: &ModelDirectory, path: &Path, error: io::Error) -> String {
-    let path = model.path().join(path);
+    let path = model.shown_path().join(path);
     if error.raw_os_error() == Some(Errno::XDEV.raw_os_error()) {
         return format!("'{}' leads out of the model's directory", path.display());
     }

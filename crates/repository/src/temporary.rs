@@ -1,6 +1,15 @@
 //! Directories for files that only one model uses.
 
-use std::path::PathBuf;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+
+/// The number of names that are tried for a directory.
+const ATTEMPTS_MAX: u32 = 1_000;
 
 /// A directory that is removed when this value is dropped.
 #[derive(Debug)]
@@ -12,5 +21,61 @@ impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         // A directory that can't be removed is no reason to stop serving.
         let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Makes directories that only this user can enter.
+#[derive(Debug)]
+pub(crate) struct TemporaryDirectories {
+    parent: PathBuf,
+    next: AtomicU64,
+    /// Turns numbers into names, in another way with each start.
+    names: RandomState,
+}
+
+impl TemporaryDirectories {
+    pub(crate) fn new(parent: PathBuf) -> Self {
+        Self { parent, next: AtomicU64::new(0), names: RandomState::new() }
+    }
+
+    pub(crate) fn parent(&self) -> &Path {
+        &self.parent
+    }
+
+    /// A name that says nothing of this process: backends may repeat it in their messages.
+    fn next_name(&self) -> String {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        format!("galatea-{:016x}", self.names.hash_one(number))
+    }
+
+    pub(crate) fn create(&self) -> io::Result<TemporaryDirectory> {
+        for _ in 0..ATTEMPTS_MAX {
+            let path = self.parent.join(self.next_name());
+            match rustix::fs::mkdirat(rustix::fs::CWD, &path, Mode::RWXU) {
+                Ok(()) => return Ok(TemporaryDirectory { path }),
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(io::Error::other(format!("no free name in '{}'", self.parent.display())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn an_existing_directory_is_left_alone() {
+        let scratch = Scratch::new();
+        let directories = TemporaryDirectories::new(scratch.path().to_owned());
+        let taken = scratch.path().join(directories.next_name());
+        directories.next.store(0, Ordering::Relaxed);
+        std::fs::create_dir(&taken).unwrap();
+        let made = directories.create().unwrap();
+        assert_ne!(made.path, taken);
+        drop(made);
+        assert!(taken.exists());
     }
 }

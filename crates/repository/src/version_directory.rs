@@ -45,6 +45,10 @@ impl ModelFiles for VersionDirectory {
         &self.path
     }
 
+    fn fetch(&self) -> Result<(), Status> {
+        self.model.fetch()
+    }
+
     /// The file is checked now and opened later by its path. A process that can change
     /// the repository in between could also put the file there.
     fn resolve(&self, name: &str) -> Result<PathBuf, Status> {

@@ -173,6 +173,7 @@ fn python_tests() -> Result<StepResult, String> {
     let python = python_for_tests()?;
     let library = onnxruntime::fetch()?;
     let load_program = perf_analyzer();
+    let bucket_server = moto_server();
     let mut all = Recorded { success: true, text: String::new() };
     for folder in ["tests/python_worker", "tests/clients", "tests/differential", "tests/c_api"] {
         let mut tests = command(&python);
@@ -187,6 +188,7 @@ fn python_tests() -> Result<StepResult, String> {
         if folder == "tests/clients" {
             tests.arg("--load-generator").arg(&load_generator);
             tests.envs(load_program.iter().map(|program| ("GALATEA_PERF_ANALYZER", program)));
+            tests.envs(bucket_server.iter().map(|program| ("GALATEA_MOTO_SERVER", program)));
         }
         if folder == "tests/c_api" {
             tests.arg("--libtritonserver").arg(&c_library);
@@ -260,6 +262,18 @@ fn perf_analyzer() -> Option<PathBuf> {
         Ok(python) => Some(python.with_file_name("perf_analyzer")),
         Err(reason) => {
             println!("perf_analyzer can't be installed: {reason}");
+            None
+        }
+    }
+}
+
+/// A server of the protocol of S3: without it the tests of buckets are left out.
+fn moto_server() -> Option<PathBuf> {
+    let requirements = workspace::root().join("tests/buckets.txt");
+    match python::environment("venv-buckets", &requirements, &[]) {
+        Ok(python) => Some(python.with_file_name("moto_server")),
+        Err(reason) => {
+            println!("moto can't be installed: {reason}");
             None
         }
     }

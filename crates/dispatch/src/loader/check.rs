@@ -95,6 +95,10 @@ impl ModelDefinition {
     #[must_use]
     pub fn check(&self, files: &dyn ModelFiles) -> VersionCheck {
         let mut checked = VersionCheck::default();
+        if let Err(status) = files.fetch() {
+            checked.problems.push(VersionProblem::Load(status));
+            return checked;
+        }
         let is_ensemble = !self.draft.composing_models().is_empty();
         let mut draft = self.draft.clone();
         let auto_complete =

@@ -144,6 +144,7 @@ impl Loader {
         files: &Arc<dyn ModelFiles>,
         composing: Option<Arc<dyn ComposingVersions>>,
     ) -> Result<Arc<LoadedModel>, Status> {
+        files.fetch()?;
         let started = Instant::now();
         let name = format!("'{}' version {}", definition.id(), files.version());
         // Before the files are read: a file that changes meanwhile makes another version.

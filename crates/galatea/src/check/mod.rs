@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use galatea_backend::ModelFiles;
 use galatea_backend_plugin::Agents;
+use galatea_bucket::Buckets;
 use galatea_capi::ReservedAddress;
 use galatea_config::{ConfigErrors, Diagnostic};
 use galatea_dispatch::{LogSink, ModelDefinition, ResourceLimitCheck, VersionProblem};
@@ -45,8 +46,9 @@ pub(crate) fn run(
     format: ReportFormat,
 ) -> Result<bool, String> {
     let namespaces = settings.namespaces;
-    let repository =
-        Repository::open(&settings.model_repositories).map_err(|error| error.to_string())?;
+    let buckets = Arc::new(Buckets::new(environment.buckets.clone()));
+    let opened = Repository::open_with(&settings.model_repositories, Some(buckets));
+    let repository = opened.map_err(|error| error.to_string())?;
     let repository = match namespaces {
         Namespaces::None => repository,
         Namespaces::Repositories => repository.with_namespaces(),

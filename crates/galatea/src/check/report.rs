@@ -36,7 +36,7 @@ pub(super) struct ModelReport {
 impl ModelReport {
     pub(super) fn new(id: &str, source: &ModelSource) -> Self {
         let config = source.config.as_ref();
-        let path = config.map_or(source.directory.path(), |config| config.path.as_path());
+        let path = config.map_or(source.directory.shown_path(), |config| config.path.as_path());
         Self {
             name: id.to_owned(),
             versions: source.versions.iter().map(|version| version.number).collect(),

@@ -40,8 +40,9 @@ const MODEL_REPOSITORY: Flag = Flag {
     name: "model-repository",
     argument: Some("string"),
     default: "",
-    help: "A directory with models. May be given several times; a model that is in two of them \
-           is not loaded.",
+    help: "A directory with models, or a bucket: s3://BUCKET/PATH, s3://HOST:PORT/BUCKET/PATH, \
+           gs://BUCKET/PATH, as://ACCOUNT/CONTAINER/PATH. May be given several times; a model that \
+           is in two of them is not loaded.",
     apply: add_repository,
 };
 

@@ -211,7 +211,6 @@ fn a_directory_with_an_invalid_name_is_listed_as_a_problem() {
 }
 
 #[test]
-// row: CLD-01
 fn repositories_that_are_not_local_directories_are_refused() {
     let scratch = Scratch::new();
     scratch.file("file", "");
@@ -221,8 +220,7 @@ fn repositories_that_are_not_local_directories_are_refused() {
     };
     assert_eq!(
         open("s3://bucket/models"),
-        "model repository 's3://bucket/models' is in an object store, which is not supported \
-         yet: copy it to a local directory"
+        "model repository 's3://bucket/models' is in an object store, which can't be opened here"
     );
     let at = |name: &str| scratch.path().join(name).display().to_string();
     assert_eq!(open(&at("file")), "repository path is not a valid directory");

@@ -1,0 +1,96 @@
+//! Opening repositories by their addresses.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use galatea_repository::{RemoteConnector, RemoteError, RemoteRepository};
+use galatea_stdx::Lock;
+
+use crate::address::{Address, Place};
+use crate::client::Client;
+use crate::credentials::Surroundings;
+use crate::download::Permits;
+use crate::open::{Fallback, open};
+use crate::runtime::Runtime;
+use crate::store::BucketStore;
+use crate::tls::Tls;
+
+/// The way to repositories in buckets. Without such a repository it is a few values.
+#[derive(Debug)]
+pub struct Buckets {
+    around: Surroundings,
+    /// Started with the first repository.
+    shared: Lock<Option<Shared>>,
+}
+
+/// What all repositories share.
+#[derive(Clone, Debug)]
+struct Shared {
+    runtime: Arc<Runtime>,
+    client: Client,
+    permits: Permits,
+}
+
+impl Buckets {
+    /// The way to buckets with these environment variables.
+    #[must_use]
+    pub fn new(around: Surroundings) -> Self {
+        Self { around, shared: Lock::default() }
+    }
+
+    fn shared(&self) -> Result<Shared, RemoteError> {
+        let mut shared = self.shared.lock("start the thread for buckets once");
+        if let Some(shared) = &*shared {
+            return Ok(shared.clone());
+        }
+        let failed = |error| RemoteError::Failed(format!("can't start a thread: {error}"));
+        let trusted = self.around.get("AWS_CA_BUNDLE").or_else(|| self.around.get("SSL_CERT_FILE"));
+        let started = Shared {
+            runtime: Arc::new(Runtime::start().map_err(failed)?),
+            client: Client::new(Tls::new(trusted.map(PathBuf::from))),
+            permits: Permits::new(),
+        };
+        *shared = Some(started.clone());
+        Ok(started)
+    }
+
+    /// Where copies are made: a directory that an operator chose must be there.
+    fn copies(&self, place: &Place) -> Result<PathBuf, RemoteError> {
+        let variable = match place {
+            Place::S3 { .. } => "TRITON_AWS_MOUNT_DIRECTORY",
+            Place::Gcs { .. } => "TRITON_GCS_MOUNT_DIRECTORY",
+            Place::Azure { .. } => "TRITON_AZURE_MOUNT_DIRECTORY",
+        };
+        let Some(path) = self.around.get(variable) else {
+            return Ok(self.around.temporary_folder.clone());
+        };
+        match std::fs::metadata(path) {
+            Ok(found) if found.is_dir() => Ok(PathBuf::from(path)),
+            Ok(_) => Err(RemoteError::Failed(format!("{variable}: '{path}' is no directory"))),
+            Err(error) => Err(RemoteError::Failed(format!(
+                "Failed to create local temp folder: {path}/folderXXXXXX, errno:{error} ({variable})"
+            ))),
+        }
+    }
+}
+
+impl RemoteConnector for Buckets {
+    fn connect(&self, url: &str) -> Result<RemoteRepository, RemoteError> {
+        let address = Address::parse(url).map_err(RemoteError::Failed)?;
+        let copies = self.copies(&address.place)?;
+        let Shared { runtime, client, permits } = self.shared()?;
+        let (around, place) = (self.around.clone(), (url.to_owned(), address.clone()));
+        let reopen = move |fallback| open(&place.0, &place.1, &around, &client, fallback);
+        let store = reopen(Fallback::Role).map_err(RemoteError::Failed)?;
+        let store = BucketStore {
+            url: url.trim_end_matches('/').to_owned(),
+            address,
+            runtime,
+            permits,
+            reopen: Box::new(reopen),
+            store: Lock::new((Fallback::Role, store)),
+        };
+        store.check()?;
+        Ok(RemoteRepository { store: Arc::new(store), copies })
+    }
+}

@@ -1,0 +1,193 @@
+//! The copy of one object.
+//!
+//! Long objects are read in parts side by side. A part that breaks goes on where it broke. All
+//! parts demand the tag that was listed, so that they are of one and the same object.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use galatea_repository::{Download, ObjectState};
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use crate::client::Trouble;
+
+/// The number of bytes that are read with one request.
+const PART_BYTES: u64 = 16 << 20;
+/// How often a part that breaks is continued.
+const ATTEMPTS_MAX: u32 = 6;
+/// The pause before the first of these; each further one is twice as long.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// How long a body may stop.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Bounds the requests of all repositories together.
+#[derive(Clone, Debug)]
+pub(crate) struct Permits(Arc<Semaphore>);
+
+impl Permits {
+    /// The number of files that are copied at a time. Each takes a descriptor.
+    pub(crate) const FILES_MAX: usize = 32;
+    /// The number of requests at a time. Each takes a connection and its buffers, some 100 KiB.
+    const REQUESTS_MAX: usize = 32;
+
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(Self::REQUESTS_MAX)))
+    }
+}
+
+/// Why an object was not copied.
+pub(crate) enum Failure {
+    /// It isn't the object that was listed.
+    Changed,
+    Store(object_store::Error),
+    /// The file can't be written.
+    File(io::Error),
+}
+
+impl From<object_store::Error> for Failure {
+    fn from(error: object_store::Error) -> Self {
+        match error {
+            object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. } => {
+                Self::Changed
+            }
+            other => Self::Store(other),
+        }
+    }
+}
+
+/// Copies an object to its file.
+pub(crate) async fn download(
+    store: &dyn ObjectStore,
+    path: &str,
+    order: &Download,
+    permits: &Permits,
+) -> Result<(), Failure> {
+    let path = &Path::parse(path).map_err(object_store::Error::from)?;
+    let state = &order.object.state;
+    // A file that is there may be shared with an earlier copy: it is replaced, not written to.
+    match std::fs::remove_file(&order.file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Failure::File(error)),
+        Err(_) | Ok(()) => {}
+    }
+    let mut options = File::options();
+    let created = options.write(true).create_new(true).mode(0o600).open(&order.file);
+    let file = &created.map_err(Failure::File)?;
+    let starts = (0..state.byte_size).step_by(usize::try_from(PART_BYTES).unwrap_or(usize::MAX));
+    let parts = starts.map(|start| {
+        let end = start.saturating_add(PART_BYTES).min(state.byte_size);
+        async move {
+            // The semaphore is never closed.
+            let _permit = permits.0.acquire().await.ok();
+            Part { store, path, state, file, end }.copy(start).await
+        }
+    });
+    let mut parts = stream::iter(parts).buffer_unordered(Permits::REQUESTS_MAX);
+    while let Some(copied) = parts.next().await {
+        copied?;
+    }
+    let since_epoch = Duration::from_nanos(u64::try_from(state.modified_ns).unwrap_or_default());
+    file.set_modified(SystemTime::UNIX_EPOCH + since_epoch).map_err(Failure::File)
+}
+
+/// A part of an object, up to `end`.
+struct Part<'a> {
+    store: &'a dyn ObjectStore,
+    path: &'a Path,
+    state: &'a ObjectState,
+    file: &'a File,
+    end: u64,
+}
+
+impl Part<'_> {
+    async fn copy(&self, start: u64) -> Result<(), Failure> {
+        let mut position = start;
+        let mut attempts_left = ATTEMPTS_MAX;
+        let mut pause = PAUSE_MIN;
+        loop {
+            let before = position;
+            let broken = match self.go_on(&mut position).await {
+                Ok(()) if position == self.end => return Ok(()),
+                Ok(()) => too_short(),
+                Err(Interruption::Final(failure)) => return Err(failure),
+                Err(Interruption::Broken(error)) => error,
+            };
+            // As long as it gets on it is worth another attempt.
+            attempts_left = if position > before { ATTEMPTS_MAX } else { attempts_left } - 1;
+            if attempts_left == 0 {
+                return Err(Failure::Store(broken));
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(5));
+        }
+    }
+
+    /// Copies from `position` on, which advances.
+    async fn go_on(&self, position: &mut u64) -> Result<(), Interruption> {
+        let is_whole = *position == 0 && self.end == self.state.byte_size;
+        let options = GetOptions {
+            if_match: self.state.etag.as_deref().map(quoted),
+            range: (!is_whole).then_some(GetRange::Bounded(*position..self.end)),
+            ..GetOptions::default()
+        };
+        let result = self.store.get_opts(self.path, options).await;
+        let result = result.map_err(|error| Interruption::Final(error.into()))?;
+        // Some servers don't know the condition.
+        let (now, listed) = (result.meta.e_tag.as_deref(), self.state.etag.as_deref());
+        let is_other = now.zip(listed).is_some_and(|(now, listed)| quoted(now) != quoted(listed));
+        if is_other || result.meta.size != self.state.byte_size {
+            return Err(Interruption::Final(Failure::Changed));
+        }
+        let mut body = result.into_stream();
+        loop {
+            let next = timeout(SILENCE_MAX, body.next()).await;
+            let bytes = match next.map_err(|_| Interruption::Broken(silence()))? {
+                None => return Ok(()),
+                Some(bytes) => bytes.map_err(Interruption::Broken)?,
+            };
+            let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+            if length > self.end.saturating_sub(*position) {
+                return Err(Interruption::Final(Failure::Changed));
+            }
+            let written = self.file.write_all_at(&bytes, *position);
+            written.map_err(|error| Interruption::Final(Failure::File(error)))?;
+            *position = position.saturating_add(length);
+        }
+    }
+}
+
+/// A tag as requests and responses have it: Azure lists tags without their quotes.
+fn quoted(tag: &str) -> String {
+    if tag.starts_with('"') || tag.starts_with("W/") {
+        tag.to_owned()
+    } else {
+        format!("\"{tag}\"")
+    }
+}
+
+/// Why a part ended early.
+enum Interruption {
+    /// Another attempt may help.
+    Broken(object_store::Error),
+    Final(Failure),
+}
+
+fn too_short() -> object_store::Error {
+    let source = "the object ended early".into();
+    object_store::Error::Generic { store: "repository", source }
+}
+
+fn silence() -> object_store::Error {
+    let source = Trouble::Silence {
+        server: String::from("the object store"),
+        reason: String::from("nothing more within 30 s"),
+    };
+    object_store::Error::Generic { store: "repository", source: Box::new(source) }
+}

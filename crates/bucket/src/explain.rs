@@ -1,0 +1,174 @@
+//! What went wrong, in words that say what to mend.
+
+use std::error::Error;
+
+use crate::client::Trouble;
+
+/// The longest message of a server that is repeated, in characters.
+const MESSAGE_LENGTH_MAX: usize = 500;
+
+/// Why a request to an object store failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cause {
+    /// The server's name for it; empty if it has none.
+    pub(crate) code: String,
+    /// The server's words, or those of this machine.
+    pub(crate) message: String,
+    pub(crate) kind: Kind,
+}
+
+/// What is to be mended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The message says it.
+    Told,
+    Region,
+    Credentials,
+    Permission,
+    Bucket,
+    Other,
+}
+
+impl Cause {
+    pub(crate) fn of(error: &object_store::Error) -> Self {
+        if let Some(trouble) = trouble_in(error) {
+            return Self { code: String::new(), message: trouble.to_string(), kind: Kind::Told };
+        }
+        let text = error.to_string();
+        let code = element(&text, "Code").unwrap_or_default();
+        let message = element(&text, "Message").or_else(|| json_message(&text));
+        let message = message.unwrap_or_else(|| shorten(&text));
+        Self { kind: kind(error, &code, &text), code, message }
+    }
+
+    /// A remark behind a text of Triton's.
+    pub(crate) fn remark(&self) -> &'static str {
+        match self.kind {
+            Kind::Told | Kind::Other => "",
+            Kind::Region => " (region: the bucket is in another one: set AWS_DEFAULT_REGION)",
+            Kind::Credentials => {
+                " (credentials: the server does not accept these, or there are none)"
+            }
+            Kind::Permission => {
+                " (permission: these credentials may not list or read here, or are unknown)"
+            }
+            Kind::Bucket => " (bucket: there is none of this name)",
+        }
+    }
+}
+
+fn trouble_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Trouble> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(trouble) = error.downcast_ref() {
+            return Some(trouble);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Paths of the servers that give roles to machines.
+const ROLES: [&str; 4] = ["/latest/", "/computeMetadata/", "/metadata/identity", "oauth2"];
+
+/// Whether the machine was refused a role.
+pub(crate) fn is_of_role(error: &object_store::Error) -> bool {
+    let text = error.to_string();
+    ROLES.iter().any(|path| text.contains(path))
+}
+
+fn kind(error: &object_store::Error, code: &str, text: &str) -> Kind {
+    match code {
+        "InvalidAccessKeyId"
+        | "SignatureDoesNotMatch"
+        | "ExpiredToken"
+        | "InvalidToken"
+        | "TokenRefreshRequired"
+        | "AuthenticationFailed"
+        | "InvalidAuthenticationInfo"
+        | "NoAuthenticationInformation" => Kind::Credentials,
+        "AccessDenied"
+        | "AllAccessDisabled"
+        | "AuthorizationFailure"
+        | "AuthorizationPermissionMismatch"
+        | "InsufficientAccountPermissions" => Kind::Permission,
+        "NoSuchBucket" | "ContainerNotFound" => Kind::Bucket,
+        "PermanentRedirect"
+        | "AuthorizationHeaderMalformed"
+        | "IllegalLocationConstraintException" => Kind::Region,
+        _ if ROLES.iter().any(|path| text.contains(path)) => Kind::Credentials,
+        _ if text.contains("without LOCATION") => Kind::Region,
+        _ => match error {
+            object_store::Error::Unauthenticated { .. } => Kind::Credentials,
+            object_store::Error::PermissionDenied { .. } => Kind::Permission,
+            object_store::Error::NotFound { .. } => Kind::Bucket,
+            _ if text.contains("401 Unauthorized") => Kind::Credentials,
+            _ if text.contains("403 Forbidden") => Kind::Permission,
+            _ if text.contains("404 Not Found") => Kind::Bucket,
+            _ => Kind::Other,
+        },
+    }
+}
+
+/// The text of an element of XML, as the servers of Amazon and Microsoft answer.
+fn element(text: &str, name: &str) -> Option<String> {
+    let (_, after) = text.split_once(&format!("<{name}>"))?;
+    let (inside, _) = after.split_once(&format!("</{name}>"))?;
+    Some(shorten(inside))
+}
+
+fn json_message(text: &str) -> Option<String> {
+    let (_, after) = text.split_once("\"message\"")?;
+    let inside = after.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    Some(shorten(inside.split_once('"')?.0))
+}
+
+/// One line of a bounded length.
+fn shorten(text: &str) -> String {
+    let line = text.chars().map(|one| if one.is_control() { ' ' } else { one });
+    line.take(MESSAGE_LENGTH_MAX).collect::<String>().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> object_store::Error {
+        object_store::Error::Generic { store: "S3", source: text.to_owned().into() }
+    }
+
+    fn check(text: &str, code: &str, message: &str, kind: Kind) {
+        let expected = Cause { code: code.to_owned(), message: message.to_owned(), kind };
+        assert_eq!(Cause::of(&error(text)), expected, "{text}");
+    }
+
+    #[test]
+    fn answers_of_servers_say_what_to_mend() {
+        let xml = |code: &str| {
+            format!("403: <Error><Code>{code}</Code>\n<Message>No\nway</Message></Error>")
+        };
+        check(&xml("InvalidAccessKeyId"), "InvalidAccessKeyId", "No way", Kind::Credentials);
+        check(&xml("AccessDenied"), "AccessDenied", "No way", Kind::Permission);
+        check(&xml("NoSuchBucket"), "NoSuchBucket", "No way", Kind::Bucket);
+        check(
+            &xml("AuthorizationHeaderMalformed"),
+            "AuthorizationHeaderMalformed",
+            "No way",
+            Kind::Region,
+        );
+        let json = "404 Not Found: {\"error\": {\"message\": \"gone\"}}";
+        check(json, "", "gone", Kind::Bucket);
+        let role = "PUT http://169.254.169.254/latest/api/token";
+        check(role, "", &format!("Generic S3 error: {role}"), Kind::Credentials);
+        let long = Cause::of(&error(&"x".repeat(1 << 20)));
+        assert!(long.message.len() <= MESSAGE_LENGTH_MAX && long.kind == Kind::Other);
+    }
+
+    #[test]
+    fn what_this_machine_found_is_told_as_it_is() {
+        let trouble = Trouble::Name { host: "h".into(), reason: "unknown".into() };
+        let error = object_store::Error::Generic { store: "S3", source: Box::new(trouble.clone()) };
+        let cause = Cause::of(&error);
+        assert_eq!((cause.message, cause.kind), (trouble.to_string(), Kind::Told));
+    }
+}

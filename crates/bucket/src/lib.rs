@@ -1,0 +1,40 @@
+//! Model repositories in buckets of Amazon, Google and Microsoft, and of servers that speak
+//! their protocols.
+//!
+//! Open `connector.rs` first. [`Buckets`] opens repositories by their addresses (`address.rs`)
+//! with the credentials that Triton would use (`credentials.rs`). `store.rs` lists their objects
+//! and `download.rs` copies them. `client.rs` is the HTTP client below the crate
+//! `object_store`, which knows the protocols, and `explain.rs` says what to mend when something
+//! fails. All requests run on one thread (`runtime.rs`), which is started with the first
+//! repository; callers wait on theirs.
+//!
+//! This crate doesn't know what a model is, decides on no path of a file, and writes to no
+//! bucket.
+//!
+//! # Example
+//!
+//! ```
+//! use galatea_bucket::{Buckets, Surroundings};
+//! use galatea_repository::Repository;
+//!
+//! let buckets = std::sync::Arc::new(Buckets::new(Surroundings::default()));
+//! let error = Repository::open_with(["gs:///nothing"], Some(buckets)).unwrap_err();
+//! assert_eq!(error.to_string(), "No bucket name found in path: gs:///nothing");
+//! ```
+
+#![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
+
+mod address;
+mod client;
+mod connector;
+mod credentials;
+mod download;
+mod explain;
+mod open;
+mod runtime;
+mod store;
+mod tls;
+
+pub use connector::Buckets;
+pub use credentials::Surroundings;

@@ -1,0 +1,196 @@
+//! From an address and credentials to an object store.
+
+use std::net::{SocketAddr, TcpStream};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+
+use crate::address::{Address, Place};
+use crate::client::Client;
+use crate::credentials::{AzureCredential, GcsCredential, S3Credential, Surroundings};
+
+/// The address at which clouds tell their machines what role they have.
+const METADATA: ([u8; 4], u16) = ([169, 254, 169, 254], 80);
+/// How long it may take to connect there: it is on the same machine.
+const METADATA_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Whose name requests bear when there are no keys.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fallback {
+    /// The role that its cloud gives the machine, if there is one.
+    Role,
+    /// No name at all: public buckets are read so.
+    Anonymous,
+}
+
+/// Opens an object store. No request is sent to it.
+///
+/// # Errors
+///
+/// What is wrong with the credentials or the settings.
+pub(crate) fn open(
+    url: &str,
+    address: &Address,
+    around: &Surroundings,
+    client: &Client,
+    fallback: Fallback,
+) -> Result<Arc<dyn ObjectStore>, String> {
+    let has_role = || fallback == Fallback::Role && has_metadata();
+    match &address.place {
+        Place::S3 { endpoint, bucket } => {
+            open_s3(url, endpoint.as_deref(), bucket, around, client, has_role)
+        }
+        Place::Gcs { bucket } => open_gcs(url, bucket, around, client, has_role),
+        Place::Azure { account, container } => open_azure(url, account, container, around, client),
+    }
+}
+
+/// Six attempts within a minute: a server that restarts is waited for, and one that isn't there
+/// is told soon.
+fn retries() -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(5),
+            base: 2.0,
+        },
+        max_retries: 5,
+        retry_timeout: Duration::from_mins(1),
+    }
+}
+
+fn open_s3(
+    url: &str,
+    endpoint: Option<&str>,
+    bucket: &str,
+    around: &Surroundings,
+    client: &Client,
+    has_role: impl Fn() -> bool,
+) -> Result<Arc<dyn ObjectStore>, String> {
+    /// Where roles come from in clusters.
+    const ROLE_VARIABLES: [&str; 10] = [
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_ROLE_ARN",
+        "AWS_ROLE_SESSION_NAME",
+        "AWS_ENDPOINT_URL_STS",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+        "AWS_METADATA_ENDPOINT",
+        "AWS_IMDSV1_FALLBACK",
+        "AWS_REQUEST_PAYER",
+    ];
+    let credential = S3Credential::find(url, around)?;
+    let mut builder = AmazonS3Builder::new()
+        .with_http_connector(client.clone())
+        .with_retry(retries())
+        .with_client_options(ClientOptions::new().with_allow_http(true))
+        .with_virtual_hosted_style_request(false)
+        .with_bucket_name(bucket);
+    let named = around.get("AWS_ENDPOINT_URL_S3").or_else(|| around.get("AWS_ENDPOINT_URL"));
+    if let Some(endpoint) = endpoint.or(named) {
+        builder = builder.with_endpoint(endpoint);
+    }
+    if !credential.region.is_empty() {
+        builder = builder.with_region(&credential.region);
+    }
+    if credential.has_keys() {
+        builder = builder
+            .with_access_key_id(&credential.key_id)
+            .with_secret_access_key(&credential.secret_key);
+        if !credential.session_token.is_empty() {
+            builder = builder.with_token(&credential.session_token);
+        }
+    } else {
+        let roles = ROLE_VARIABLES.iter().filter_map(|name| Some((*name, around.get(name)?)));
+        let mut is_named = false;
+        for (name, value) in roles {
+            let key = AmazonS3ConfigKey::from_str(&name.to_ascii_lowercase());
+            builder = builder.with_config(key.map_err(|error| error.to_string())?, value);
+            is_named |= name.contains("CREDENTIALS")
+                || name.contains("WEB_IDENTITY")
+                || name.contains("METADATA");
+        }
+        let is_off = around.get("AWS_EC2_METADATA_DISABLED") == Some("true");
+        // Buckets of the public are read without a signature.
+        builder = builder.with_skip_signature(!is_named && (is_off || !has_role()));
+    }
+    Ok(Arc::new(builder.build().map_err(|error| error.to_string())?))
+}
+
+fn open_gcs(
+    url: &str,
+    bucket: &str,
+    around: &Surroundings,
+    client: &Client,
+    has_role: impl Fn() -> bool,
+) -> Result<Arc<dyn ObjectStore>, String> {
+    let credential = GcsCredential::find(url, around)?;
+    let mut builder = GoogleCloudStorageBuilder::new()
+        .with_http_connector(client.clone())
+        .with_retry(retries())
+        .with_client_options(ClientOptions::new().with_allow_http(true))
+        .with_bucket_name(bucket);
+    let emulator = around.get("CLOUD_STORAGE_EMULATOR_ENDPOINT");
+    if let Some(endpoint) = emulator {
+        builder = builder.with_base_url(endpoint.trim_end_matches('/'));
+    }
+    // As in Triton, without a usable file the machine's role counts, and without one none.
+    if std::fs::metadata(&credential.path).is_ok_and(|found| found.is_file()) {
+        builder = builder.with_application_credentials(&credential.path);
+    } else if emulator.is_some() || !has_role() {
+        builder = builder.with_skip_signature(true);
+    }
+    Ok(Arc::new(builder.build().map_err(|error| error.to_string())?))
+}
+
+fn open_azure(
+    url: &str,
+    account: &str,
+    container: &str,
+    around: &Surroundings,
+    client: &Client,
+) -> Result<Arc<dyn ObjectStore>, String> {
+    /// The variables of the chain of credentials of Microsoft's tools.
+    const CHAIN: [&str; 5] = [
+        "AZURE_CLIENT_ID",
+        "AZURE_CLIENT_SECRET",
+        "AZURE_TENANT_ID",
+        "AZURE_AUTHORITY_HOST",
+        "AZURE_FEDERATED_TOKEN_FILE",
+    ];
+    let credential = AzureCredential::find(url, around)?;
+    let named = &credential.account;
+    let mut builder = MicrosoftAzureBuilder::new()
+        .with_http_connector(client.clone())
+        .with_retry(retries())
+        .with_client_options(ClientOptions::new().with_allow_http(true))
+        .with_account(if named.is_empty() { account } else { named })
+        .with_container_name(container);
+    if let Some(endpoint) = around.get("AZURE_STORAGE_ENDPOINT") {
+        builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
+    }
+    match credential.auth_type.as_str() {
+        "managed_identity" if credential.client_id.is_empty() => {}
+        "managed_identity" => builder = builder.with_client_id(&credential.client_id),
+        "default" => {
+            for (name, value) in CHAIN.iter().filter_map(|name| Some((name, around.get(name)?))) {
+                let key = AzureConfigKey::from_str(&name.to_ascii_lowercase());
+                builder = builder.with_config(key.map_err(|error| error.to_string())?, value);
+            }
+        }
+        _ if credential.key.is_empty() => builder = builder.with_skip_signature(true),
+        _ => builder = builder.with_access_key(&credential.key),
+    }
+    Ok(Arc::new(builder.build().map_err(|error| error.to_string())?))
+}
+
+/// Whether this machine seems to be in a cloud that may give it a role.
+fn has_metadata() -> bool {
+    TcpStream::connect_timeout(&SocketAddr::from(METADATA), METADATA_TIME_MAX).is_ok()
+}

@@ -1,0 +1,234 @@
+//! The objects of one repository.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use galatea_repository::{Download, ObjectState, RemoteError, RemoteObject, RemoteStore};
+use galatea_stdx::Lock;
+use object_store::ObjectStore;
+use object_store::path::Path;
+use tokio::time::timeout;
+
+use crate::address::{Address, Place};
+use crate::download::{Permits, download};
+use crate::explain::{self, Cause, Kind};
+use crate::open::Fallback;
+use crate::runtime::Runtime;
+
+/// How long a page of a list may take, with what the client tries anew.
+const PAGE_TIME_MAX: Duration = Duration::from_mins(2);
+
+/// Opens an object store anew, with the credentials of that moment.
+pub(crate) type Reopen =
+    Box<dyn Fn(Fallback) -> Result<Arc<dyn ObjectStore>, String> + Send + Sync>;
+
+/// A repository in an object store.
+pub(crate) struct BucketStore {
+    pub(crate) url: String,
+    pub(crate) address: Address,
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) permits: Permits,
+    pub(crate) reopen: Reopen,
+    /// The store, and whose name requests to it bear without keys.
+    pub(crate) store: Lock<(Fallback, Arc<dyn ObjectStore>)>,
+}
+
+impl fmt::Debug for BucketStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BucketStore").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// What a request was for, which decides on its text.
+enum Purpose<'a> {
+    Open,
+    List,
+    Read(&'a str),
+}
+
+impl BucketStore {
+    /// Lists a little, which shows whether there is a repository.
+    pub(crate) fn check(&self) -> Result<(), RemoteError> {
+        let found = self.ask(Purpose::Open, |store, prefix| async move {
+            match store.list(Some(&prefix)).next().await {
+                None => Ok(false),
+                Some(Ok(_)) => Ok(true),
+                // What is wrong with names is told when the models are listed.
+                Some(Err(object_store::Error::InvalidPath { .. })) => Ok(true),
+                Some(Err(error)) => Err(error),
+            }
+        })?;
+        if !found && !self.address.folder.is_empty() {
+            return Err(RemoteError::NotDirectory);
+        }
+        Ok(())
+    }
+
+    /// Asks the store, and once more with new credentials if those it has are refused: as in
+    /// Triton, the file with credentials may have changed.
+    fn ask<T, F>(
+        &self,
+        purpose: Purpose<'_>,
+        question: impl Fn(Arc<dyn ObjectStore>, Path) -> F,
+    ) -> Result<T, RemoteError>
+    where
+        T: Send + 'static,
+        F: Future<Output = object_store::Result<T>> + Send + 'static,
+    {
+        let ask = || {
+            let (_, store) = self.store.lock("take the object store").clone();
+            let prefix = Path::parse(&self.address.folder).map_err(object_store::Error::from)?;
+            let answer = self.runtime.wait_for(question(store, prefix));
+            let panicked = || object_store::Error::Generic {
+                store: "repository",
+                source: "the request ended without a result".into(),
+            };
+            answer.unwrap_or_else(|| Err(panicked()))
+        };
+        let outcome = ask().or_else(|error| match Cause::of(&error).kind {
+            Kind::Credentials | Kind::Permission => {
+                // A machine that has no role, although it seems to, asks without a name.
+                let has_no_role = explain::is_of_role(&error);
+                let fallback =
+                    if has_no_role { Fallback::Anonymous } else { self.store.lock("ask").0 };
+                let Ok(store) = (self.reopen)(fallback) else { return Err(error) };
+                *self.store.lock("replace the object store") = (fallback, store);
+                ask()
+            }
+            Kind::Told | Kind::Region | Kind::Bucket | Kind::Other => Err(error),
+        });
+        outcome.map_err(|error| RemoteError::Failed(self.text(&purpose, &error)))
+    }
+
+    /// What failed, in Triton's words, with what it was behind them.
+    fn text(&self, purpose: &Purpose<'_>, error: &object_store::Error) -> String {
+        let cause = Cause::of(error);
+        let Cause { code, message, .. } = &cause;
+        let url = &self.url;
+        let text = match (&self.address.place, purpose) {
+            (Place::S3 { .. }, Purpose::Open) => format!(
+                "Unable to create S3 filesystem client. Check account credentials. \
+                 Exception: '{code}' Message: '{message}'"
+            ),
+            (Place::S3 { .. }, Purpose::List) => format!(
+                "Could not list contents of directory at {url} due to exception: {code}, \
+                 error message: {message}"
+            ),
+            (Place::S3 { .. }, Purpose::Read(path)) => format!(
+                "Failed to get object at {url}/{path} due to exception: {code}, \
+                 error message: {message}"
+            ),
+            (Place::Gcs { bucket }, Purpose::Open) => {
+                format!("Could not get MetaData for bucket with name {bucket} : {message}")
+            }
+            (Place::Gcs { .. }, Purpose::List) => {
+                format!("Could not list contents of directory at {url} : {message}")
+            }
+            (Place::Gcs { .. }, Purpose::Read(path)) => {
+                format!("Failed to get object at {url}/{path} : {message}")
+            }
+            (Place::Azure { .. }, Purpose::Open) => {
+                format!("Failed to check if directory at {url}:{message}")
+            }
+            (Place::Azure { .. }, Purpose::List) => {
+                format!("Failed to get contents of directory {url}:{message}")
+            }
+            (Place::Azure { .. }, Purpose::Read(path)) => {
+                format!("Failed to download file at {path}:{message}")
+            }
+        };
+        text + cause.remark()
+    }
+}
+
+impl RemoteStore for BucketStore {
+    fn list(&self, folder: &str, count_max: usize) -> Result<Vec<RemoteObject>, RemoteError> {
+        let below = self.address.folder.len();
+        let objects = self.ask(Purpose::List, |store, prefix| {
+            let folder = Path::parse(folder)
+                .map(|inside| prefix.parts().chain(inside.parts()).collect::<Path>());
+            async move {
+                let mut pages = store.list(Some(&folder?));
+                let mut objects = Vec::new();
+                while let Some(object) =
+                    timeout(PAGE_TIME_MAX, pages.next()).await.map_err(|_| silence())?
+                {
+                    objects.push(object?);
+                    if objects.len() > count_max {
+                        break;
+                    }
+                }
+                Ok(objects)
+            }
+        })?;
+        if objects.len() > count_max {
+            let text = format!("'{}' has more than {count_max} objects: name a folder", self.url);
+            return Err(RemoteError::Failed(text));
+        }
+        let relative = |object: object_store::ObjectMeta| {
+            let inside = object.location.as_ref().get(below..)?.trim_start_matches('/').to_owned();
+            let state = ObjectState {
+                byte_size: object.size,
+                etag: object.e_tag,
+                modified_ns: object.last_modified.timestamp_nanos_opt().unwrap_or_default(),
+            };
+            (!inside.is_empty()).then_some(RemoteObject { path: inside, state })
+        };
+        Ok(objects.into_iter().filter_map(relative).collect())
+    }
+
+    fn folders(&self) -> Result<Vec<String>, RemoteError> {
+        let prefixes = self.ask(Purpose::List, |store, prefix| async move {
+            let listed = timeout(PAGE_TIME_MAX, store.list_with_delimiter(Some(&prefix)));
+            Ok(listed.await.map_err(|_| silence())??.common_prefixes)
+        })?;
+        let name = |prefix: Path| prefix.parts().next_back().map(|part| part.as_ref().to_owned());
+        Ok(prefixes.into_iter().filter_map(name).collect())
+    }
+
+    fn download(&self, downloads: &[Download]) -> Vec<Result<(), RemoteError>> {
+        let (_, store) = self.store.lock("take the object store").clone();
+        let folder = self.address.folder.clone();
+        let (permits, orders) = (self.permits.clone(), downloads.to_vec());
+        let finished = self.runtime.wait_for(async move {
+            let copies = orders.into_iter().map(|order| {
+                let (store, permits) = (store.clone(), permits.clone());
+                let path = format!("{folder}/{}", order.object.path);
+                async move { download(&*store, &path, &order, &permits).await }
+            });
+            // Results in order; the permits bound how many requests there are.
+            stream::iter(copies).buffered(Permits::FILES_MAX).collect::<Vec<_>>().await
+        });
+        let Some(finished) = finished else {
+            let lost = RemoteError::Failed(String::from("a download ended without a result"));
+            return vec![Err(lost); downloads.len()];
+        };
+        let told = |(order, result): (&Download, Result<(), crate::download::Failure>)| {
+            let path = &order.object.path;
+            result.map_err(|failure| match failure {
+                crate::download::Failure::Changed => {
+                    RemoteError::Changed { path: format!("{}/{path}", self.url) }
+                }
+                crate::download::Failure::Store(error) => {
+                    RemoteError::Failed(self.text(&Purpose::Read(path), &error))
+                }
+                crate::download::Failure::File(error) => RemoteError::Failed(format!(
+                    "can't keep a copy of '{}/{path}': {error}",
+                    self.url
+                )),
+            })
+        };
+        downloads.iter().zip(finished).map(told).collect()
+    }
+}
+
+fn silence() -> object_store::Error {
+    let source = crate::client::Trouble::Silence {
+        server: String::from("the object store"),
+        reason: String::from("no list within 2 min"),
+    };
+    object_store::Error::Generic { store: "repository", source: Box::new(source) }
+}

@@ -1,0 +1,176 @@
+//! The copy of a model on this machine.
+
+use std::collections::BTreeSet;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use galatea_infer::Status;
+use galatea_stdx::Lock;
+
+use super::listing::{ModelListing, is_in_version};
+use super::{Download, ObjectState, RemoteError, RemoteObject, RemoteStore};
+use crate::temporary::{TemporaryDirectories, TemporaryDirectory};
+
+/// A private directory with a model's objects, removed with its last user.
+///
+/// All its directories exist from the beginning. What is beside the versions, such as the
+/// configuration, is copied when the model is found; what is in them when the first version is
+/// loaded. All versions share the copy.
+#[derive(Debug)]
+pub(crate) struct ModelCopy {
+    /// The address of the model.
+    pub(super) url: PathBuf,
+    /// The model's folder in the repository.
+    folder: String,
+    store: Arc<dyn RemoteStore>,
+    directory: TemporaryDirectory,
+    pub(crate) listing: ModelListing,
+    /// The files that are complete.
+    complete: Lock<BTreeSet<String>>,
+    /// Held while the versions' files are copied, so that others wait for the same files
+    /// instead of copying them too. Nothing else is locked under it but `complete`.
+    copying: Lock<()>,
+}
+
+/// Where a copy comes from.
+pub(super) struct Origin<'a> {
+    pub(super) url: &'a Path,
+    pub(super) folder: &'a str,
+    pub(super) store: &'a Arc<dyn RemoteStore>,
+}
+
+impl ModelCopy {
+    /// A copy without files, but for those that did not change since the one before. These are
+    /// the same files under another name.
+    pub(super) fn new(
+        origin: &Origin<'_>,
+        listing: ModelListing,
+        before: Option<&Self>,
+        copies: &TemporaryDirectories,
+    ) -> io::Result<Self> {
+        let copy = Self {
+            url: origin.url.join(origin.folder),
+            folder: origin.folder.to_owned(),
+            store: origin.store.clone(),
+            directory: copies.create()?,
+            listing,
+            complete: Lock::default(),
+            copying: Lock::default(),
+        };
+        for directory in &copy.listing.directories {
+            DirBuilder::new().mode(0o700).create(copy.path().join(directory))?;
+        }
+        if let Some(before) = before {
+            let shared = copy.listing.files.iter().filter(|(path, state)| {
+                before.listing.files.get(*path) == Some(*state) && before.has_unchanged(path, state)
+            });
+            let link = |path: &str| {
+                std::fs::hard_link(before.path().join(path), copy.path().join(path)).is_ok()
+            };
+            let linked: BTreeSet<String> =
+                shared.map(|(path, _)| path.clone()).filter(|path| link(path)).collect();
+            *copy.complete.lock("note the files that are shared") = linked;
+        }
+        Ok(copy)
+    }
+
+    /// Whether a complete file is still as it was copied: a model may have written to it.
+    fn has_unchanged(&self, path: &str, state: &ObjectState) -> bool {
+        let is_complete = self.complete.lock("ask for a file").contains(path);
+        let seconds = state.modified_ns.div_euclid(1_000_000_000);
+        is_complete
+            && std::fs::symlink_metadata(self.path().join(path)).is_ok_and(|found| {
+                found.is_file() && found.len() == state.byte_size && found.mtime() == seconds
+            })
+    }
+
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.directory.path
+    }
+
+    /// The address of the model, which stays the same when its copy is another one.
+    pub(crate) fn url(&self) -> &Path {
+        &self.url
+    }
+
+    /// What is to be copied when the model is found: all that is beside the versions, and
+    /// libraries in them, which may be the model's backend.
+    pub(super) fn first_downloads(&self) -> Vec<Download> {
+        self.downloads(|path| !is_in_version(path) || is_library(path))
+    }
+
+    fn downloads(&self, wanted: impl Fn(&str) -> bool) -> Vec<Download> {
+        let complete = self.complete.lock("list missing files");
+        let missing = self.listing.files.iter();
+        missing
+            .filter(|(path, _)| wanted(path) && !complete.contains(*path))
+            .map(|(path, state)| Download {
+                object: RemoteObject {
+                    path: format!("{}/{path}", self.folder),
+                    state: state.clone(),
+                },
+                file: self.path().join(path),
+            })
+            .collect()
+    }
+
+    /// Notes what was copied.
+    pub(super) fn finish(
+        &self,
+        downloads: &[Download],
+        results: &[Result<(), RemoteError>],
+    ) -> Result<(), RemoteError> {
+        let mut complete = self.complete.lock("note complete files");
+        let done = downloads.iter().zip(results).filter(|(_, result)| result.is_ok());
+        complete.extend(done.filter_map(|(download, _)| {
+            let path = download.object.path.strip_prefix(&self.folder)?.strip_prefix('/')?;
+            Some(path.to_owned())
+        }));
+        results.iter().find_map(|result| result.clone().err()).map_or(Ok(()), Err)
+    }
+
+    /// Copies all files that are missing. Those that were complete when an earlier attempt
+    /// failed are not copied again.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if an object changed since it was listed, otherwise `Internal`.
+    pub(crate) fn fetch(&self) -> Result<(), Status> {
+        let _copying = self.copying.lock("copy a model from its bucket");
+        let downloads = self.downloads(|_| true);
+        if downloads.is_empty() {
+            return Ok(());
+        }
+        check_space(&downloads, self.path()).map_err(Status::internal)?;
+        let results = self.store.download(&downloads);
+        self.finish(&downloads, &results).map_err(|error| match error {
+            RemoteError::Changed { .. } => Status::unavailable(format!("{error}: load it again")),
+            RemoteError::NotDirectory | RemoteError::Failed(_) => {
+                Status::internal(error.to_string())
+            }
+        })
+    }
+}
+
+/// Checks that there is room for these files.
+pub(super) fn check_space(downloads: &[Download], directory: &Path) -> Result<(), String> {
+    let needed = downloads.iter().map(|download| download.object.state.byte_size);
+    let needed = needed.fold(0, u64::saturating_add);
+    // A file system that doesn't tell finds out when it is full.
+    let Ok(space) = rustix::fs::statvfs(directory) else { return Ok(()) };
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    if needed > free {
+        let directory = directory.parent().unwrap_or(directory).display();
+        return Err(format!("'{directory}' has {free} bytes left, and {needed} are needed"));
+    }
+    Ok(())
+}
+
+fn is_library(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.ends_with(".so") || name.contains(".so.")
+}

@@ -1,0 +1,181 @@
+//! A repository in an object store.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use galatea_gate::limits::Limits;
+use galatea_policy::ModificationTimes;
+use galatea_stdx::Lock;
+
+use super::copy::{Origin, check_space};
+use super::listing::{self, ModelListing};
+use super::stamps::Stamps;
+use super::{Download, ModelCopy, RemoteError, RemoteRepository, RemoteStore};
+use crate::temporary::TemporaryDirectories;
+
+/// How often a model whose objects change while they are read is listed anew.
+const LISTINGS_MAX: usize = 3;
+
+/// A repository in an object store, and what is known of its models.
+#[derive(Debug)]
+pub(crate) struct RemoteRoot {
+    /// Its address, without slashes at its end.
+    url: PathBuf,
+    store: Arc<dyn RemoteStore>,
+    copies: TemporaryDirectories,
+    known: Lock<BTreeMap<String, KnownModel>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct KnownModel {
+    stamps: Stamps,
+    /// The copy, as long as a model that is loaded, or about to be, uses it.
+    copy: Weak<ModelCopy>,
+}
+
+/// A model, with the files beside its versions copied.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundModel {
+    pub(crate) copy: Arc<ModelCopy>,
+    stamps: Stamps,
+}
+
+impl FoundModel {
+    /// When the objects changed last. `config` is the file with the configuration.
+    pub(crate) fn modified(&self, config: Option<&str>) -> ModificationTimes {
+        self.stamps.model_times(config)
+    }
+}
+
+/// Models by their folders, and why the others can't be used.
+type FoundModels = BTreeMap<String, Result<FoundModel, String>>;
+
+impl RemoteRoot {
+    pub(crate) fn new(url: &Path, repository: RemoteRepository) -> Self {
+        let text = url.to_string_lossy();
+        Self {
+            url: PathBuf::from(text.trim_end_matches('/')),
+            store: repository.store,
+            copies: TemporaryDirectories::new(repository.copies),
+            known: Lock::default(),
+        }
+    }
+
+    /// Whether there is a model in this folder, or may be.
+    pub(crate) fn has(&self, folder: &str) -> bool {
+        // More than one is an error here, and what else is wrong is told when the model is read.
+        self.store.list(folder, 1).map_or(true, |found| !found.is_empty())
+    }
+
+    /// The folders of models, without a look into them.
+    pub(crate) fn folders(&self) -> io::Result<Vec<String>> {
+        self.store.folders().map_err(io::Error::other)
+    }
+
+    /// All models.
+    pub(crate) fn scan(&self) -> io::Result<FoundModels> {
+        let objects = self.store.list("", Limits::BUCKET_OBJECTS_MAX).map_err(io::Error::other)?;
+        let listings = listing::by_model(objects);
+        let mut known = self.known.lock("forget models that are gone");
+        known.retain(|folder, _| listings.contains_key(folder));
+        drop(known);
+        let mut found = self.prepare(listings);
+        // Another try costs little, and often all that changed is one file.
+        let changed: Vec<String> = found
+            .iter()
+            .filter(|(_, model)| matches!(model, Err(RemoteError::Changed { .. })))
+            .map(|(folder, _)| folder.clone())
+            .collect();
+        for folder in changed {
+            let model = self.prepare_one(&folder);
+            found.insert(folder, model);
+        }
+        let shown = |(folder, model): (String, Result<FoundModel, RemoteError>)| {
+            (folder, model.map_err(|error| error.to_string()))
+        };
+        Ok(found.into_iter().map(shown).collect())
+    }
+
+    /// One model.
+    pub(crate) fn model(&self, folder: &str) -> Result<FoundModel, String> {
+        self.prepare_one(folder).map_err(|error| error.to_string())
+    }
+
+    fn prepare_one(&self, folder: &str) -> Result<FoundModel, RemoteError> {
+        let mut last = Err(RemoteError::Changed { path: folder.to_owned() });
+        for _ in 0..LISTINGS_MAX {
+            let objects = self.store.list(folder, Limits::BUCKET_OBJECTS_MAX)?;
+            let mut listings = listing::by_model(objects);
+            listings.retain(|name, _| name == folder);
+            // A folder with a marker and nothing else is one without files.
+            listings.entry(folder.to_owned()).or_insert_with(|| Ok(ModelListing::default()));
+            last = self.prepare(listings).remove(folder).unwrap_or(last);
+            if !matches!(last, Err(RemoteError::Changed { .. })) {
+                break;
+            }
+        }
+        last
+    }
+
+    /// Finds or makes the copies of models, and copies what is beside their versions: for all
+    /// of them at once, so that many small models don't wait for each other.
+    fn prepare(
+        &self,
+        listings: BTreeMap<String, Result<ModelListing, String>>,
+    ) -> BTreeMap<String, Result<FoundModel, RemoteError>> {
+        let mut found: BTreeMap<String, Result<FoundModel, RemoteError>> = listings
+            .into_iter()
+            .map(|(folder, listing)| {
+                let model = listing.and_then(|listing| self.find_copy(&folder, listing));
+                (folder, model.map_err(RemoteError::Failed))
+            })
+            .collect();
+        let mut downloads: Vec<Download> = Vec::new();
+        let mut parts = Vec::new();
+        for (folder, model) in &found {
+            let Ok(model) = model else { continue };
+            let first = downloads.len();
+            downloads.extend(model.copy.first_downloads());
+            parts.push((folder.clone(), first..downloads.len()));
+        }
+        let results = match check_space(&downloads, self.copies.parent()) {
+            Ok(()) if downloads.is_empty() => Vec::new(),
+            Ok(()) => self.store.download(&downloads),
+            Err(reason) => vec![Err(RemoteError::Failed(reason)); downloads.len()],
+        };
+        for (folder, part) in parts {
+            let Some(Ok(model)) = found.get(&folder) else { continue };
+            let (Some(done), Some(results)) = (downloads.get(part.clone()), results.get(part))
+            else {
+                continue;
+            };
+            if let Err(error) = model.copy.finish(done, results) {
+                found.insert(folder, Err(error));
+            }
+        }
+        found
+    }
+
+    /// The copy for this listing: the one that there is if nothing changed.
+    fn find_copy(&self, folder: &str, listing: ModelListing) -> Result<FoundModel, String> {
+        let known = self.known.lock("look up a model").get(folder).cloned().unwrap_or_default();
+        let stamps = known.stamps.next(&listing);
+        let before = known.copy.upgrade();
+        let copy = match before {
+            Some(copy) if copy.listing == listing => copy,
+            before => {
+                let origin = Origin { url: &self.url, folder, store: &self.store };
+                let made = ModelCopy::new(&origin, listing, before.as_deref(), &self.copies);
+                Arc::new(made.map_err(|error| {
+                    let parent = self.copies.parent().display();
+                    format!("Failed to create local temp folder in '{parent}': {error}")
+                })?)
+            }
+        };
+        let known = KnownModel { stamps: stamps.clone(), copy: Arc::downgrade(&copy) };
+        self.known.lock("note a model").insert(folder.to_owned(), known);
+        Ok(FoundModel { copy, stamps })
+    }
+}

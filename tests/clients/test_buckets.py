@@ -1,0 +1,297 @@
+"""Model repositories in buckets, in servers of their protocols.
+
+They need `moto_server` (tests/buckets.txt). Those of Azure and Google need Azurite and
+fake-gcs-server, whose places `GALATEA_AZURITE_BLOB` and `GALATEA_FAKE_GCS_SERVER` say.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import stat
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from buckets import ACCOUNT, ACCOUNT_KEY, BUCKET, KEYS, S3, azurite, fake_gcs, moto, proxy
+from conftest import StartServer
+from constant_models import added_value, constant_model
+from server import Program, Server, free_ports, wait_until
+
+pytestmark = pytest.mark.galatea_only  # the recorded build of Triton has no object stores
+
+EXPLICIT = "--model-control-mode=explicit"
+POLL = ("--model-control-mode=poll", "--repository-poll-secs=1")
+
+IDENTITY = b"""\
+backend: "identity"
+input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 4 ] } ]
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """A server of S3 for all tests, each with a folder of its own."""
+    with moto(tmp_path_factory.mktemp("moto")) as running:
+        yield running
+
+
+@pytest.fixture
+def copies(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Where copies are made."""
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    return folder
+
+
+def surroundings(copies: pathlib.Path, **more: str) -> dict[str, str]:
+    """The environment of a server."""
+    return {**KEYS, "TRITON_AWS_MOUNT_DIRECTORY": str(copies), **more}
+
+
+def url(port: int, folder: str) -> Any:
+    """The address of a folder of the bucket."""
+    return f"s3://127.0.0.1:{port}/{BUCKET}/{folder}"
+
+
+def load(server: Server, name: str, action: str = "load") -> Any:
+    """Loads a model."""
+    return server.request("POST", f"/v2/repository/models/{name}/{action}", b"{}")
+
+
+def objects(asked: list[str], folder: str) -> list[str]:
+    """The objects that were read, without lists."""
+    prefix = f"GET /{BUCKET}/{folder}/"
+    return sorted(line.removeprefix(prefix) for line in asked if line.startswith(prefix))
+
+
+# row: CLD-04 CLD-05
+def test_a_repository_serves_and_follows_its_bucket(
+    start_server: StartServer, store: S3, copies: pathlib.Path
+) -> None:
+    """Polls see objects that were replaced, also within the second, added and removed."""
+    store.put("poll/add/1/model.onnx", constant_model(1))
+    store.put("poll/add/2/model.onnx", constant_model(2))
+    policy = b"version_policy: { all: {} }"
+    store.put("poll/add/config.pbtxt", policy)
+    with proxy(store) as between:
+        address, environment = url(between.port, "poll"), surroundings(copies)
+        with start_server(address, *POLL, environment=environment) as server:
+            server.wait_until_ready()
+            assert [added_value(server, "add", version) for version in (1, 2)] == [1, 2]
+            expected = ["add/1/model.onnx", "add/2/model.onnx", "add/config.pbtxt"]
+            assert objects(between.take_asked(), "poll") == expected, "versions share a copy"
+            (copy,) = copies.iterdir()
+            assert stat.S_IMODE(copy.stat().st_mode) == 0o700
+
+            store.put("poll/add/2/model.onnx", constant_model(20))
+            wait_until(lambda: added_value(server, "add", 2) == 20, 60, "the new file serves")
+            assert objects(between.take_asked(), "poll") == ["add/2/model.onnx"], "nothing else"
+            assert added_value(server, "add", 1) == 1
+            store.put("poll/other/1/model.onnx", constant_model(5))
+            is_there = lambda: server.get("/v2/models/other/ready").status == 200  # noqa: E731
+            wait_until(is_there, 60, "a new model serves")
+            store.delete("poll/other/1/model.onnx")
+            wait_until(lambda: not is_there(), 60, "the model is gone")
+            # The first version of the other model did not change: it keeps the copy before.
+            wait_until(lambda: len(list(copies.iterdir())) == 2, 60, "old copies are removed")
+    assert list(copies.iterdir()) == [], "nothing is left"
+
+
+def test_a_load_reads_only_its_model(
+    start_server: StartServer, store: S3, copies: pathlib.Path
+) -> None:
+    """In explicit mode the names are listed, and a copy lives as long as its model."""
+    for name in ("a", "b"):
+        store.put(f"explicit/{name}/1/model.onnx", constant_model(7))
+        store.put(f"explicit/{name}/labels.txt", b"x")
+    with proxy(store) as between:
+        address, environment = url(between.port, "explicit"), surroundings(copies)
+        with start_server(address, EXPLICIT, environment=environment) as server:
+            server.wait_until_ready()
+            index = server.request("POST", "/v2/repository/index", b"{}").json()
+            assert sorted(model["name"] for model in index) == ["a", "b"]
+            assert objects(between.take_asked(), "explicit") == []
+            assert load(server, "a").status == 200
+            assert objects(between.take_asked(), "explicit") == ["a/1/model.onnx", "a/labels.txt"]
+            assert added_value(server, "a") == 7
+            missing = load(server, "nothing")
+            assert (missing.status, missing.error()) == (
+                500,
+                "failed to load 'nothing', failed to poll from model repository",
+            )
+            assert load(server, "a", "unload").status == 200
+            wait_until(lambda: not list(copies.iterdir()), 60, "the copy is removed")
+
+
+def test_a_connection_that_breaks_is_continued(
+    start_server: StartServer, store: S3, copies: pathlib.Path
+) -> None:
+    """A long object goes on where it broke, and arrives whole."""
+    weights = bytes(range(256)) * (40 << 12)
+    store.put("long/m/config.pbtxt", IDENTITY)
+    store.put("long/m/1/weights", weights)
+    with proxy(store) as between:
+        address, environment = url(between.port, "long"), surroundings(copies)
+        with start_server(address, EXPLICIT, environment=environment) as server:
+            server.wait_until_ready()
+            between.cut_after = 10 << 20
+            assert load(server, "m").status == 200
+            assert between.cut_after is None, "it was cut"
+            parts = objects(between.take_asked(), "long").count("m/1/weights")
+            assert parts == 4, "three parts, one of them in two"
+            (copy,) = copies.iterdir()
+            assert (copy / "1/weights").read_bytes() == weights
+
+
+def test_many_models_wait_for_the_store_together(
+    start_server: StartServer, store: S3, copies: pathlib.Path
+) -> None:
+    """105 models behind 20 ms: few lists, one request for each object, many at a time."""
+    names = [f"m{number}" for number in range(105)]
+    for name in names:
+        store.put(f"many/{name}/config.pbtxt", IDENTITY)
+        store.put(f"many/{name}/1/weights", b"w")
+    with proxy(store, delay_seconds=0.02) as between:
+        address, environment = url(between.port, "many"), surroundings(copies)
+        with start_server(address, environment=environment) as server:
+            server.wait_until_ready()
+            asked = between.take_asked()
+            assert len(objects(asked, "many")) == 2 * len(names)
+            assert len(asked) - 2 * len(names) <= 3, "the lists"
+            assert between.open_requests_max >= 8
+            assert server.get("/v2/models/m104/ready").status == 200
+
+
+# row: CLD-03
+def test_credentials_of_the_longest_prefix(
+    start_server: StartServer, store: S3, copies: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """TRITON_CLOUD_CREDENTIAL_PATH wins over variables."""
+    store.put("keys/m/config.pbtxt", IDENTITY)
+    store.put("keys/m/1/w", b"w")
+    with proxy(store) as between:
+        address = url(between.port, "keys")
+        entry = {"secret_key": "s", "region": "us-east-1"}
+        file = tmp_path / "credentials.json"
+        entries = {"": {**entry, "key_id": "any"}, address: {**entry, "key_id": "longest"}}
+        file.write_text(json.dumps({"s3": entries}))
+        environment = surroundings(copies, TRITON_CLOUD_CREDENTIAL_PATH=str(file))
+        with start_server(address, environment=environment) as server:
+            server.wait_until_ready()
+        assert between.keys == {"longest"}
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("s3://127.0.0.1:{closed}/b", "endpoint: can't connect to 127.0.0.1:{closed}"),
+        ("s3://nohost.invalid:80/b", "DNS: the name 'nohost.invalid' can't be looked up"),
+        ("s3://https://127.0.0.1:{port}/b", "TLS: 127.0.0.1:{port}"),
+        ("s3://127.0.0.1:{port}/absent", "(bucket: there is none of this name)"),
+        ("s3://127.0.0.1:{port}/models/absent", "repository path is not a valid directory"),
+        ("s3://https://host/bucket", "needs a host and a port"),
+        ("as://account", "Invalid azure storage path: as://account"),
+        ("gs://", "No bucket name found in path: gs://"),
+    ],
+)
+# row: CLD-01 CLD-02
+def test_a_start_that_fails_says_what_to_mend(
+    program: Program, store: S3, address: str, expected: str
+) -> None:
+    """One text for each of endpoint, DNS, TLS, bucket and folder; Triton's where it has one."""
+    places = {"port": store.port, "closed": free_ports(1)[0]}
+    done = start(program, address.format(**places), KEYS)
+    assert done.returncode == 1
+    assert expected.format(**places) in done.stdout, done.stdout
+    if "s3" in address and "(" in expected:
+        assert "Unable to create S3 filesystem client. Check account credentials." in done.stdout
+
+
+def test_refused_credentials_are_told(program: Program, tmp_path: pathlib.Path) -> None:
+    """Keys that the server does not know, and a file without a match."""
+    with moto(tmp_path) as store:
+        store.demand_known_keys()
+        done = start(program, url(store.port, ""), KEYS)
+        assert done.returncode == 1
+        assert "(credentials: the server does not accept these" in done.stdout, done.stdout
+        assert "InvalidAccessKeyId" in done.stdout
+        assert "secret" not in done.stdout
+    file = tmp_path / "credentials.json"
+    file.write_text('{"s3": {"s3://other": {}}}')
+    done = start(program, "s3://b", {"TRITON_CLOUD_CREDENTIAL_PATH": str(file)})
+    assert "Cannot match credential for path  s3://b" in done.stdout
+
+
+def start(
+    program: Program, repository: str, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Starts a server that ends by itself."""
+    http, grpc, metrics = free_ports(3)
+    ports = [f"--http-port={http}", f"--grpc-port={grpc}", f"--metrics-port={metrics}"]
+    return subprocess.run(
+        program.command([f"--model-repository={repository}", *ports]),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False,
+        env=environment,
+    )  # fmt: skip
+
+
+def test_a_store_that_goes_away_keeps_what_serves(
+    start_server: StartServer, store: S3, copies: pathlib.Path
+) -> None:
+    """Polls fail with a line in the log; the models go on."""
+    store.put("away/add/1/model.onnx", constant_model(3))
+    with proxy(store) as between:
+        address, environment = url(between.port, "away"), surroundings(copies)
+        with start_server(address, *POLL, environment=environment) as server:
+            server.wait_until_ready()
+            between.close()
+            text = "failed to poll model repository"
+            wait_until(lambda: text in server.log(), 60, "a poll fails")
+            assert "endpoint: " in server.log()
+            assert added_value(server, "add") == 3
+
+
+# row: CLD-01 CLD-02
+def test_objects_of_google(
+    start_server: StartServer, copies: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """The same with the protocol of Google's cloud."""
+    with fake_gcs(tmp_path) as store:
+        store.put("repo/add/1/model.onnx", constant_model(6))
+        environment = {
+            "CLOUD_STORAGE_EMULATOR_ENDPOINT": f"http://127.0.0.1:{store.port}",
+            "TRITON_GCS_MOUNT_DIRECTORY": str(copies),
+        }
+        address: Any = f"gs://{BUCKET}/repo"
+        with start_server(address, *POLL, environment=environment) as server:
+            server.wait_until_ready()
+            assert added_value(server, "add") == 6
+            store.put("repo/add/1/model.onnx", constant_model(60))
+            wait_until(lambda: added_value(server, "add") == 60, 60, "the new file serves")
+    assert list(copies.iterdir()) == []
+
+
+# row: CLD-01 CLD-02
+def test_blobs_of_azure(
+    start_server: StartServer, copies: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """The same with the protocol of Microsoft's cloud."""
+    with azurite(tmp_path) as store:
+        store.put("repo/add/1/model.onnx", constant_model(4))
+        environment = {
+            "AZURE_STORAGE_ACCOUNT": ACCOUNT,
+            "AZURE_STORAGE_KEY": ACCOUNT_KEY,
+            "AZURE_STORAGE_ENDPOINT": f"http://127.0.0.1:{store.port}/{ACCOUNT}",
+            "TRITON_AZURE_MOUNT_DIRECTORY": str(copies),
+        }
+        address: Any = f"as://{ACCOUNT}/{BUCKET}/repo"
+        with start_server(address, *POLL, environment=environment) as server:
+            server.wait_until_ready()
+            assert added_value(server, "add") == 4
+            store.put("repo/add/1/model.onnx", constant_model(40))
+            wait_until(lambda: added_value(server, "add") == 40, 60, "the new file serves")
+    assert list(copies.iterdir()) == []
