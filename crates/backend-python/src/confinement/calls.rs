@@ -162,6 +162,15 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWCGROUP,
 ];
 
+/// Requests of file systems, by their letter, and which of them are allowed: files that were
+/// opened to read them could be changed by others. Allowed are those that read attributes, and
+/// those that share contents with files that were opened to write them.
+const FILE_SYSTEM_REQUESTS: [(u64, &[u64]); 3] = [
+    (0x66, &[0x8008_6601]),
+    (0x58, &[0x801c_581f]),
+    (0x94, &[0x4004_9409, 0x4020_940d, 0xc018_9436]),
+];
+
 /// The part of a socket's type that isn't flags.
 const SOCKET_TYPES: u64 = 0xf;
 
@@ -195,10 +204,17 @@ fn conditional() -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
     let namespaces = namespaces.map(|flag| rule(0, Qword, MaskedEq(flag), flag));
     // What is typed at a terminal.
     let typed = [libc::TIOCSTI, libc::TIOCLINUX].map(|request| rule(1, Dword, Eq, request));
+    let of_files = FILE_SYSTEM_REQUESTS.iter().map(|(kind, allowed)| {
+        let kind = SeccompCondition::new(1, Dword, MaskedEq(0xff00), kind << 8)?;
+        let others = allowed.iter().map(|one| SeccompCondition::new(1, Dword, Ne, *one));
+        SeccompRule::new(std::iter::once(Ok(kind)).chain(others).collect::<Result<_, _>>()?)
+    });
     Ok(vec![
         (libc::SYS_socketpair, own_family.chain(pairs).collect::<Result<_, _>>()?),
         (libc::SYS_clone, namespaces.into_iter().collect::<Result<_, _>>()?),
-        (libc::SYS_ioctl, typed.into_iter().collect::<Result<_, _>>()?),
+        (libc::SYS_ioctl, typed.into_iter().chain(of_files).collect::<Result<_, _>>()?),
+        // A lease makes those who write a file wait.
+        (libc::SYS_fcntl, vec![rule(1, Dword, Eq, number(libc::F_SETLEASE))?]),
         // Limits may be read, and the own priority lowered.
         (libc::SYS_prlimit64, vec![rule(2, Qword, Ne, 0)?]),
         (libc::SYS_setpriority, vec![rule(1, Dword, Ne, 0)?]),
