@@ -12,7 +12,6 @@ import pytest
 
 from collector import collecting
 from python_backend import (
-    OWN_LIBRARY,
     PythonServer,
     start_python,  # noqa: F401
     tensors,
@@ -241,8 +240,6 @@ def test_contexts_reach_models_and_their_calls(
     repository: pathlib.Path,
 ) -> None:
     """A model reads the context of its span, and its call is a span in it."""
-    if OWN_LIBRARY:
-        start_python.skip_if_own("contexts of traces made over the C API don't reach it")
     models = [EXPLICIT, *(f"--load-model={name}" for name in ("bls", "add_sub", "describe"))]
     trace = "0af7651916cd43dd8448eb211c80319c"
     headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}

@@ -1,5 +1,6 @@
 //! The trace sink behind a C trace.
 
+use core::ffi::CStr;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +11,9 @@ use galatea_c_objects::error::c_text;
 use galatea_c_objects::handle;
 use galatea_c_objects::names::data_type_to_c;
 use galatea_c_objects::trace::{OwnedSubject, TraceAddress, TraceObject};
-use galatea_infer::{TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor};
+use galatea_infer::{
+    TensorTracePoint, Trace, TraceIdentity, TracePoint, TraceSink, TraceSubject, TracedTensor,
+};
 use galatea_stdx::{len64, run_foreign};
 
 use super::{record_activity_name, report};
@@ -134,6 +137,20 @@ impl TraceSink for CTraceSink {
             let at_ns = Clock::shared().ns(at);
             record_activity_name(object, at_ns, name);
             report(self.trace.0, object, TRITONSERVER_TRACE_CUSTOM_ACTIVITY, at_ns);
+        }
+    }
+
+    fn identity(&self) -> TraceIdentity {
+        let Some(object) = self.object() else { return TraceIdentity::default() };
+        let text = |text: &CStr| text.to_string_lossy().into_owned();
+        let subject = object.subject.lock("read the subject");
+        TraceIdentity {
+            id: object.id,
+            parent_id: object.parent_id,
+            context: text(&object.context.lock("read the context")),
+            model_name: text(&subject.model_name),
+            model_version: subject.model_version,
+            request_id: text(&subject.request_id),
         }
     }
 

@@ -211,6 +211,11 @@ fn a_backend_reports_custom_activities() {
         ok(TRITONSERVER_InferenceTraceReportActivity(origin.0, 8, c"\"one\"".as_ptr()));
         let known: serde_json::Value = serde_json::from_str(&context(trace)).unwrap();
         assert_eq!(known, serde_json::json!({ "x": 1, "8": "\"one\"" }));
+        let identity = server_side.identity();
+        assert_eq!(identity.context, context(trace));
+        assert_eq!((&*identity.model_name, identity.model_version), ("m", 3));
+        assert_eq!((&*identity.request_id, identity.parent_id), ("me", 0));
+        assert_eq!(identity.id, number(|id| TRITONSERVER_InferenceTraceId(trace, id)));
         ok(TRITONSERVER_InferenceTraceSetContext(origin.0, c"no object".as_ptr()));
         ok(TRITONSERVER_InferenceTraceReportActivity(origin.0, 9, c"two".as_ptr()));
         assert_eq!(context(trace), r#"{"9":"two"}"#);
