@@ -25,7 +25,7 @@ from server import Server, wait_until
 
 #: How many requests there are; `cargo xtask soak` sends more.
 REQUESTS = int(os.environ.get("GALATEA_TEST_PYTHON_REQUESTS", "2000"))
-SEED = int(os.environ.get("GALATEA_TEST_PYTHON_SEED", "1"))
+SEED = int(os.environ.get("GALATEA_PYTHON_SEED", "1"))
 CLIENTS = 32
 IDLE_SECONDS = 120
 

@@ -1,6 +1,6 @@
 """Models on interpreters of several versions and builds, with numpy and without.
 
-GALATEA_TEST_PYTHONS lists the interpreters, separated by colons. Without it the only one is that
+GALATEA_PYTHONS lists the interpreters, separated by colons. Without it the only one is that
 from which the environment of the tests was made: the tests' own serves all other modules.
 """
 
@@ -25,7 +25,7 @@ from server import Server
 from test_python_models import DATATYPES, DECOUPLED, DLPACK, ECHO, texts
 from transports import Grpc, GrpcStream
 
-LISTED = os.environ.get("GALATEA_TEST_PYTHONS", "")
+LISTED = os.environ.get("GALATEA_PYTHONS", "")
 BASE = getattr(sys, "_base_executable", sys.executable)
 PYTHONS = [*filter(None, LISTED.split(os.pathsep))] or [BASE]
 
@@ -76,7 +76,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     needs_numpy = "client" in metafunc.fixturenames
     pythons = [one for one in PYTHONS if not needs_numpy or probe(one)["numpy"]]
     names = [f"{pathlib.Path(one).parts[-3]}-{number}" for number, one in enumerate(pythons)]
-    reason = "needs an interpreter with NumPy in GALATEA_TEST_PYTHONS"
+    reason = "needs an interpreter with NumPy in GALATEA_PYTHONS"
     none = [pytest.param("", marks=pytest.mark.skip(reason=reason), id="none")]
     metafunc.parametrize("python", pythons or none, ids=names or None, scope="module")
 

@@ -38,10 +38,15 @@ def ask(server: Server, way: str, model: str = "faults") -> Reply:
 
 
 def process(server: Server, model: str = "faults") -> int:
-    """The process that serves a model."""
-    reply = ask(server, "pid", model)
-    assert reply.status == 200, reply
-    return int(reply.json()["outputs"][0]["data"][0])
+    """The process that serves a model, which may have to wait after many ends in a row."""
+    replies: list[Reply] = []
+
+    def serves() -> bool:
+        replies.append(ask(server, "pid", model))
+        return replies[-1].status == 200
+
+    wait_until(serves, RESPONSE_SECONDS_MAX, f"{model} serves")
+    return int(replies[-1].json()["outputs"][0]["data"][0])
 
 
 @pytest.mark.parametrize(

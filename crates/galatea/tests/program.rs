@@ -345,11 +345,7 @@ fn the_server_needs_a_usable_repository() {
         assert_eq!(errors, format!("error: creating server: {expected}\n"));
     };
     check(&[], "Invalid argument - --model-repository must be specified");
-    check(
-        &["--model-repository=gs://bucket"],
-        "Unsupported - model repository 'gs://bucket' is in an object store, which is not \
-         supported yet: copy it to a local directory",
-    );
+    check(&["--model-repository=gs://"], "Internal - No bucket name found in path: gs://");
     check(
         &["--model-repository=/no/such/folder"],
         "Internal - failed to stat file /no/such/folder",

@@ -19,7 +19,7 @@ use crate::workspace;
 const NEEDED: [&str; 5] = ["cargo", "rustc", "cc", "python3", "sh"];
 
 /// What comes with a program of [`NEEDED`], under whatever name it has there.
-const PARTS: [&str; 14] = [
+const PARTS: [&str; 15] = [
     "ar",
     "as",
     "cargo-clippy",
@@ -28,6 +28,7 @@ const PARTS: [&str; 14] = [
     "clippy-driver",
     "cp",
     "ld",
+    "mkdir",
     "mkfifo",
     "nm",
     "rustdoc",

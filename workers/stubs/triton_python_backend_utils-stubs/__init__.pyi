@@ -55,7 +55,14 @@ class Tensor:
         """Makes a tensor of a DLPack capsule or of an object with ``__dlpack__``."""
     def to_dlpack(self) -> Any:
         """The tensor as a DLPack capsule, without a copy."""
-    def __dlpack__(self, stream: Any = None, **_: Any) -> Any:
+    def __dlpack__(
+        self,
+        stream: Any = None,
+        *,
+        max_version: Any = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         """The tensor as a DLPack capsule, for ``from_dlpack`` of other libraries."""
     def __dlpack_device__(self) -> tuple[int, int]:
         """Device of the tensor as DLPack numbers it."""
