@@ -22,7 +22,6 @@ mod arena;
 mod backend;
 mod blocks;
 mod confinement;
-mod exclusive;
 mod folders;
 mod held;
 mod instance;

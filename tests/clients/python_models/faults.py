@@ -59,7 +59,7 @@ class TritonPythonModel:
                 return (2, 0)
 
             def __dlpack__(self, stream=None):
-                raise AssertionError("nobody asks for it")
+                raise AssertionError("no test asks for it")
 
         tensor = pb_utils.Tensor.from_dlpack("OUT", OnGpu())
         return pb_utils.InferenceResponse([tensor])

@@ -20,9 +20,6 @@ use crate::wire::{
 /// How long the thread that waits for a model may spend on executing a model that it calls.
 const CALL_BUDGET: Duration = Duration::from_micros(50);
 
-/// How long an execution waits for the one before, which the engine has seen ending.
-const TURN_MAX: Duration = Duration::from_secs(3600);
-
 /// An execution in progress.
 pub(crate) struct Running {
     batch: Batch,
@@ -93,8 +90,9 @@ impl Worker {
             .map(|one| u64::from(one.pending.batch_size()))
             .fold(0, u64::saturating_add);
         let batch = Batch { requests, batch_size, start, compute_start: Instant::now() };
-        let Some(reader) = self.executions.take(TURN_MAX) else {
-            return Ok(Waited::Lost(Lost::TimedOut));
+        // It is there: an instance executes one batch at a time.
+        let Some(reader) = self.executions.lock("begin an execution").take() else {
+            return Ok(Waited::Lost(Lost::Ended));
         };
         if !self.link.send_a(&frame) {
             return Ok(Waited::Lost(Lost::Ended));
@@ -116,7 +114,7 @@ impl Worker {
         let Running { batch, reader, ended } = running;
         match ended {
             Some(ended) if has_come(&ended) => {
-                self.executions.give_back(reader);
+                *self.executions.lock("end an execution") = Some(reader);
                 self.finish(batch, ended)
                     .map_or_else(|error| Waited::Lost(Lost::Malformed(error)), |()| Waited::Ended)
             }

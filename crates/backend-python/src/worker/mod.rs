@@ -15,7 +15,6 @@ use galatea_backend::Host;
 use galatea_infer::{CancelToken, FailureReason, InferenceResponse, OutputTensor, Status};
 use galatea_stdx::{Condvar, Lock};
 
-use crate::exclusive::Exclusive;
 use crate::held::{HeldRequests, ModelLabel};
 use crate::link::Link;
 use crate::messages::metrics::Metrics;
@@ -53,8 +52,8 @@ pub(crate) struct Worker {
     calls: Lock<HashMap<u64, CancelToken>>,
     metrics: Lock<Metrics>,
     model: Arc<ModelContext>,
-    /// The reader of the socket of executions.
-    executions: Exclusive<FrameSplitter>,
+    /// The reader of the socket of executions; `None` during one.
+    executions: Lock<Option<FrameSplitter>>,
     /// How much of the second socket was served.
     progress: Progress,
     /// How long an execution may take.
@@ -128,7 +127,7 @@ impl Worker {
             calls: Lock::default(),
             metrics: Lock::default(),
             model,
-            executions: Exclusive::new(FrameSplitter::default()),
+            executions: Lock::new(Some(FrameSplitter::default())),
             progress: Progress::default(),
             execute_timeout,
             has_check: AtomicBool::new(false),
