@@ -1,0 +1,95 @@
+//! A change of the log, over HTTP or gRPC. An input is a byte for the protocol and the body or
+//! message.
+//!
+//! The changes in front of a mistake are made in Triton's order, each once. What is shown then is
+//! what they made, and can be sent as a change that changes nothing.
+
+#![no_main]
+
+use std::sync::Mutex;
+
+use galatea_codec::grpc::log::{log_settings, log_update};
+use galatea_codec::http::{decode_log_request, encode_log_settings};
+use galatea_gate::access::{Pass, api};
+use galatea_gate::limits::Limits;
+use galatea_infer::{LogChange, LogControl, LogFormat, LogSettings, LogUpdate, Status};
+use galatea_protocol::inference::LogSettingsRequest;
+use libfuzzer_sys::fuzz_target;
+use prost::Message;
+
+/// A log that writes nothing.
+#[derive(Debug)]
+struct Log(Mutex<LogSettings>);
+
+impl LogControl for Log {
+    fn settings(&self, _: Pass<api::Logging>) -> LogSettings {
+        self.0.lock().expect("no thread panicked").clone()
+    }
+
+    fn change(&self, _: Pass<api::Logging>, change: LogChange) {
+        let mut settings = self.0.lock().expect("no thread panicked");
+        match change {
+            LogChange::Info(value) => settings.info = value,
+            LogChange::Warning(value) => settings.warning = value,
+            LogChange::Error(value) => settings.error = value,
+            LogChange::VerboseLevel(level) => settings.verbose_level = level,
+            LogChange::Format(format) => settings.format = format,
+        }
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&protocol, content)) = data.split_first() else { return };
+    let Ok(update) = decoded(protocol, content) else { return };
+    let places: Vec<u8> = update.changes.iter().map(place).collect();
+    assert!(places.is_sorted_by(|one, next| one < next), "{places:?}");
+    let has_mistake = update.mistake.is_some();
+    let log = Log(Mutex::new(LogSettings {
+        file: "galatea.log".to_owned(),
+        info: true,
+        warning: true,
+        error: true,
+        verbose_level: 0,
+        format: LogFormat::Default,
+    }));
+    let applied = update.apply(Some(&log), Pass::in_process());
+    assert_eq!(applied.is_err(), has_mistake);
+    let settings = log.settings(Pass::in_process());
+    assert_eq!(settings.file, "galatea.log");
+    if let Ok(shown) = applied {
+        assert_eq!(shown, settings);
+    }
+    assert_eq!(log_settings(settings.clone()).settings.len(), 6);
+    check_repeated(&log, &settings);
+});
+
+fn decoded(protocol: u8, content: &[u8]) -> Result<LogUpdate, Status> {
+    if protocol == b'g' {
+        let request = LogSettingsRequest::decode(content);
+        return request
+            .map(|request| log_update(&request))
+            .map_err(|error| Status::internal(error.to_string()));
+    }
+    decode_log_request(content, &Limits::default())
+}
+
+/// Where a change stands in Triton's order.
+fn place(change: &LogChange) -> u8 {
+    match change {
+        LogChange::Info(_) => 0,
+        LogChange::Warning(_) => 1,
+        LogChange::Error(_) => 2,
+        LogChange::VerboseLevel(_) => 3,
+        LogChange::Format(_) => 4,
+    }
+}
+
+/// Sends what is shown, less the file, which clients can't change.
+fn check_repeated(log: &Log, settings: &LogSettings) {
+    let shown = encode_log_settings(settings);
+    let mut json: serde_json::Value = serde_json::from_slice(&shown).expect("it is JSON");
+    json.as_object_mut().expect("it is an object").remove("log_file");
+    let repeated = decode_log_request(json.to_string().as_bytes(), &Limits::default());
+    let applied = repeated.expect("it is a change").apply(Some(log), Pass::in_process());
+    assert_eq!(applied.as_ref(), Ok(settings));
+}
