@@ -26,7 +26,7 @@ from raw_http2 import (
     is_ping,
     ping,
 )
-from server import Server
+from server import Server, wait_until
 
 SERVICE = "/inference.GRPCInferenceService/"
 #: Longer than any test may take: what ends before has ended for another reason.
@@ -229,6 +229,9 @@ def test_a_call_of_a_silent_client_is_finished(
     ):
         stream = connection.call(SERVICE + "ModelInfer", request.SerializeToString())
         live(idle)
+        if not server.is_triton:
+            # The call must have arrived: a connection without calls is closed.
+            wait_until(lambda: server.is_executing("busy"), 60, "the call executes")
         server.terminate()
         if not server.is_triton:
             idle.read_end()
