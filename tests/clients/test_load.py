@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import json
 import os
 import pathlib
@@ -103,3 +104,20 @@ def test_hostile_requests_and_disconnects_disturb_no_good_request(
     wait_until(lambda: resident_kilobytes(loaded) <= allowed, 30, f"{allowed} kB are enough")
     after = resident_kilobytes(loaded)
     print(f"memory: {unused} kB unused, {before} kB before, {after} kB after")
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_an_open_loop_writes_each_latency(
+    loaded: Server, generator: pathlib.Path, tmp_path: pathlib.Path, protocol: str
+) -> None:
+    """Requests arrive at the rate, and each good one leaves a pair of floats."""
+    samples = tmp_path / "samples"
+    report = run_load(generator, loaded, protocol, seconds=2, rate=200, samples=samples)
+    assert report["failed"] == 0, report["failures"]
+    assert 300 < report["arrivals"] < 500
+    others = sum(report["hostile"].values()) + report["disconnects"]
+    assert report["good"] + others == report["arrivals"]
+    floats = array.array("f", samples.read_bytes())
+    assert len(floats) == 2 * report["good"]
+    assert min(floats[::2]) >= 0
+    assert max(floats[1::2]) == pytest.approx(report["max_ms"], abs=1e-3)

@@ -1,7 +1,8 @@
 //! A load of good requests with hostile ones and disconnects mixed in, against a running
 //! server with an identity model.
 //!
-//! Each connection sends one request after the other. A seeded generator chooses what comes
+//! Each connection sends one request after the other; with a rate, requests arrive by a Poisson
+//! process instead, and take whichever connection is free. A seeded generator chooses what comes
 //! next: a good request, whose response must have the bytes that were sent; one of the
 //! hostile requests of `hostile.rs`, after which the connection is dropped; or a good request
 //! that is cut off by a disconnect. The report is one line of JSON. The exit code is 1 if a
@@ -13,10 +14,12 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool speaks to its terminal")]
 
+mod arrivals;
 mod grpc;
 mod hostile;
 mod http;
 mod mix;
+mod open;
 mod options;
 mod report;
 mod serial;
@@ -51,20 +54,33 @@ fn main() -> ExitCode {
 }
 
 fn run(options: Options) -> std::io::Result<Report> {
-    let report = Rc::new(RefCell::new(Report::default()));
-    let end = Instant::now() + options.duration;
+    let report = Rc::new(RefCell::new(Report::new(options.samples.as_deref())?));
     let options = Rc::new(options);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tasks = tokio::task::LocalSet::new();
+    runtime.block_on(tasks.run_until(async {
+        match options.protocol {
+            Protocol::Http => spawn::<http::Client>(&options, &report),
+            Protocol::Grpc => spawn::<grpc::Client>(&options, &report),
+        }
+    }));
+    runtime.block_on(tasks);
+    let report = Rc::try_unwrap(report).map_err(|_| std::io::Error::other("a task goes on"))?;
+    Ok(report.into_inner())
+}
+
+/// Starts the senders.
+fn spawn<C: serial::Client + 'static>(options: &Rc<Options>, report: &Rc<RefCell<Report>>) {
+    if let Some(rate) = options.rate {
+        let (options, report) = (options.clone(), report.clone());
+        tokio::task::spawn_local(async move { open::run::<C>(&options, rate, &report).await });
+        return;
+    }
+    let end = Instant::now() + options.duration;
     for number in 0..options.connections {
         let (options, report) = (options.clone(), report.clone());
-        tasks.spawn_local(async move {
-            match options.protocol {
-                Protocol::Http => serial::run::<http::Client>(&options, number, end, &report).await,
-                Protocol::Grpc => serial::run::<grpc::Client>(&options, number, end, &report).await,
-            }
+        tokio::task::spawn_local(async move {
+            serial::run::<C>(&options, number, end, &report).await;
         });
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(tasks);
-    Ok(Rc::try_unwrap(report).map(RefCell::into_inner).unwrap_or_default())
 }

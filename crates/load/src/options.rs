@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) const USAGE: &str = "\
@@ -14,6 +15,10 @@ usage: galatea-load (--http | --grpc) ADDRESS [OPTION VALUE]...
   --hostile N          percent of hostile requests (10)
   --disconnects N      percent of disconnects (10)
   --seed N             of the choices (1)
+  --rate N             open loop: N arrivals a second, a Poisson process, over at most so many
+                       connections; without it each connection sends one request after another
+  --samples FILE       when each good request was sent, in seconds since the start, and its latency
+                       in milliseconds: pairs of 32-bit floats, as they happen
   --refusals yes       a refusal of a good request for lack of memory isn't a failure";
 
 /// A protocol.
@@ -36,6 +41,10 @@ pub(crate) struct Options {
     pub(crate) hostile_percent: u64,
     pub(crate) disconnect_percent: u64,
     pub(crate) seed: u64,
+    /// Arrivals a second, in an open loop.
+    pub(crate) rate: Option<f64>,
+    /// The file of latencies.
+    pub(crate) samples: Option<PathBuf>,
     /// Whether HTTP 503 and gRPC RESOURCE_EXHAUSTED are counted apart from failures.
     pub(crate) expects_refusals: bool,
 }
@@ -63,6 +72,8 @@ impl Options {
             hostile_percent: 10,
             disconnect_percent: 10,
             seed: 1,
+            rate: None,
+            samples: None,
             expects_refusals: false,
         };
         for pair in rest.chunks(2) {
@@ -83,11 +94,18 @@ impl Options {
             "--hostile" => self.hostile_percent = number()?,
             "--disconnects" => self.disconnect_percent = number()?,
             "--seed" => self.seed = number()?,
+            "--rate" => self.rate = Some(rate(value)?),
+            "--samples" => self.samples = Some(PathBuf::from(value)),
             "--refusals" => self.expects_refusals = value == "yes",
             _ => return Err(format!("there is no option {name}")),
         }
         Ok(())
     }
+}
+
+fn rate(value: &str) -> Result<f64, String> {
+    let number = value.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
+    number.ok_or_else(|| String::from("--rate takes a positive number"))
 }
 
 #[cfg(test)]
@@ -100,10 +118,11 @@ mod tests {
 
     #[test]
     fn options_replace_defaults() {
-        let options = parse("--grpc 127.0.0.1:1 --seconds 2 --refusals yes").unwrap();
+        let options = parse("--grpc 127.0.0.1:1 --seconds 2 --refusals yes --rate 0.5").unwrap();
         assert_eq!(options.protocol, Protocol::Grpc);
         assert_eq!(options.duration, Duration::from_secs(2));
         assert!(options.expects_refusals);
+        assert_eq!(options.rate, Some(0.5));
         assert_eq!(options.connections, 256);
     }
 
@@ -115,6 +134,7 @@ mod tests {
             ("--http here", "here"),
             ("--http 127.0.0.1:1 --seconds", "--seconds"),
             ("--http 127.0.0.1:1 --seconds x", "--seconds"),
+            ("--http 127.0.0.1:1 --rate 0", "--rate"),
             ("--http 127.0.0.1:1 --speed 1", "--speed"),
         ] {
             assert!(parse(line).unwrap_err().contains(named), "{line}");

@@ -1,13 +1,21 @@
 //! What happened to the requests.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::time::Duration;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Counts and latencies.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Report {
+    start: Instant,
+    /// Where each latency is written, as it happens.
+    samples: Option<BufWriter<File>>,
     latencies: Vec<Duration>,
+    /// How late the generator itself was, in an open loop.
+    late: Vec<Duration>,
     refused: u64,
     disconnects: u64,
     /// Good requests that failed, by reason.
@@ -26,12 +34,47 @@ pub(crate) enum Served {
 }
 
 impl Report {
-    pub(crate) fn good(&mut self, latency: Duration, served: Result<Served, String>) {
+    /// A report, which writes latencies to this file if there is one.
+    pub(crate) fn new(samples: Option<&Path>) -> io::Result<Self> {
+        let samples = samples.map(File::create).transpose()?.map(BufWriter::new);
+        Ok(Self {
+            start: Instant::now(),
+            samples,
+            latencies: Vec::new(),
+            late: Vec::new(),
+            refused: 0,
+            disconnects: 0,
+            failures: BTreeMap::new(),
+            hostile: BTreeMap::new(),
+        })
+    }
+
+    /// The end of a good request that began then.
+    pub(crate) fn good(&mut self, begin: Instant, served: Result<Served, String>) {
+        let latency = begin.elapsed();
         match served {
-            Ok(Served::Well) => self.latencies.push(latency),
+            Ok(Served::Well) => {
+                self.latencies.push(latency);
+                self.sample(begin, latency);
+            }
             Ok(Served::Refused) => self.refused += 1,
             Err(reason) => *self.failures.entry(reason).or_default() += 1,
         }
+    }
+
+    /// A full disk ends the samples, not the load.
+    fn sample(&mut self, begin: Instant, latency: Duration) {
+        let since = begin.saturating_duration_since(self.start).as_secs_f32();
+        let milliseconds = latency.as_secs_f32() * 1e3;
+        let pair = [since.to_le_bytes(), milliseconds.to_le_bytes()].concat();
+        if self.samples.as_mut().is_some_and(|samples| samples.write_all(&pair).is_err()) {
+            self.samples = None;
+        }
+    }
+
+    /// An arrival that the generator saw so much too late.
+    pub(crate) fn late(&mut self, by: Duration) {
+        self.late.push(by);
     }
 
     pub(crate) fn hostile(&mut self, kind: &str, result: &str) {
@@ -49,25 +92,43 @@ impl Report {
 
     /// The report as a JSON object on one line. Latencies are in milliseconds.
     pub(crate) fn to_json(&self) -> String {
-        let mut sorted = self.latencies.clone();
-        sorted.sort_unstable();
-        let at = |thousandths: usize| {
-            let index = sorted.len().saturating_sub(1) * thousandths / 1000;
-            sorted.get(index).map_or(0.0, |latency| latency.as_secs_f64() * 1e3)
-        };
-        format!(
+        let latencies = Percentiles::of(&self.latencies);
+        let mut text = format!(
             "{{\"good\":{},\"failed\":{},\"refused\":{},\"disconnects\":{},\"p50_ms\":{:.3},\
-             \"p99_ms\":{:.3},\"max_ms\":{:.3},\"failures\":{},\"hostile\":{}}}",
-            sorted.len(),
+             \"p99_ms\":{:.3},\"p999_ms\":{:.3},\"max_ms\":{:.3},",
+            self.latencies.len(),
             self.failed(),
             self.refused,
             self.disconnects,
-            at(500),
-            at(990),
-            at(1000),
-            object(&self.failures),
-            object(&self.hostile),
-        )
+            latencies.at(500),
+            latencies.at(990),
+            latencies.at(999),
+            latencies.at(1000),
+        );
+        if !self.late.is_empty() {
+            let late = Percentiles::of(&self.late).at(990);
+            let _ = write!(text, "\"arrivals\":{},\"late_p99_ms\":{late:.3},", self.late.len());
+        }
+        let (failures, hostile) = (object(&self.failures), object(&self.hostile));
+        let _ = write!(text, "\"failures\":{failures},\"hostile\":{hostile}}}");
+        text
+    }
+}
+
+/// Times by their rank.
+struct Percentiles(Vec<Duration>);
+
+impl Percentiles {
+    fn of(times: &[Duration]) -> Self {
+        let mut sorted = times.to_vec();
+        sorted.sort_unstable();
+        Self(sorted)
+    }
+
+    /// In milliseconds.
+    fn at(&self, thousandths: usize) -> f64 {
+        let index = self.0.len().saturating_sub(1) * thousandths / 1000;
+        self.0.get(index).map_or(0.0, |time| time.as_secs_f64() * 1e3)
     }
 }
 
@@ -95,21 +156,40 @@ mod tests {
     use super::*;
 
     #[test]
+    fn percentiles_are_by_rank() {
+        let times: Vec<Duration> = (1..=100).rev().map(Duration::from_millis).collect();
+        let percentiles = Percentiles::of(&times);
+        assert_eq!([500, 990, 1000].map(|rank| percentiles.at(rank)), [50.0, 99.0, 100.0]);
+        assert_eq!(Percentiles::of(&[]).at(990), 0.0);
+    }
+
+    #[test]
     fn the_report_has_every_count() {
-        let mut report = Report::default();
-        for milliseconds in 1..=100 {
-            report.good(Duration::from_millis(milliseconds), Ok(Served::Well));
-        }
-        report.good(Duration::ZERO, Ok(Served::Refused));
-        report.good(Duration::ZERO, Err(String::from("a \"b\"")));
+        let mut report = Report::new(None).unwrap();
+        report.latencies.push(Duration::from_millis(7));
+        report.late(Duration::from_millis(2));
+        report.good(Instant::now(), Ok(Served::Refused));
+        report.good(Instant::now(), Err(String::from("a \"b\"")));
         report.hostile("kind", "400");
         report.disconnect();
         assert_eq!(report.failed(), 1);
         assert_eq!(
             report.to_json(),
-            "{\"good\":100,\"failed\":1,\"refused\":1,\"disconnects\":1,\"p50_ms\":50.000,\
-             \"p99_ms\":99.000,\"max_ms\":100.000,\"failures\":{\"a \\\"b\\\"\":1},\
+            "{\"good\":1,\"failed\":1,\"refused\":1,\"disconnects\":1,\"p50_ms\":7.000,\
+             \"p99_ms\":7.000,\"p999_ms\":7.000,\"max_ms\":7.000,\"arrivals\":1,\
+             \"late_p99_ms\":2.000,\"failures\":{\"a \\\"b\\\"\":1},\
              \"hostile\":{\"kind: 400\":1}}"
         );
+    }
+
+    #[test]
+    fn samples_are_written() {
+        let file = std::env::temp_dir().join(format!("samples-{}", std::process::id()));
+        let mut report = Report::new(Some(&file)).unwrap();
+        report.good(Instant::now(), Ok(Served::Well));
+        report.good(Instant::now(), Err(String::from("no")));
+        drop(report);
+        assert_eq!(std::fs::read(&file).unwrap().len(), 8);
+        std::fs::remove_file(file).unwrap();
     }
 }

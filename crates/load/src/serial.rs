@@ -43,44 +43,60 @@ pub(crate) async fn run<C: Client>(
     end: Instant,
     report: &Rc<RefCell<Report>>,
 ) {
-    let seed = options.seed.wrapping_mul(1_000_003).wrapping_add(number);
-    let mut mix = Mix::new(seed, options.hostile_percent, options.disconnect_percent);
+    let mut mix = mix(options, number);
     let mut client = None;
     while Instant::now() < end {
-        let connected = match client.take() {
-            Some(connected) => Ok(connected),
-            None => C::connect(options).await,
-        };
-        let mut connected: C = match connected {
-            Ok(connected) => connected,
-            Err(reason) => {
-                report.borrow_mut().good(Duration::ZERO, Err(format!("connect: {reason}")));
-                continue;
-            }
-        };
-        match mix.action() {
-            Action::Good => {
-                let tensor = tensor(&mut mix, options.elements);
-                let begin = Instant::now();
-                let served = timeout(REQUEST_TIME_MAX, connected.infer(options, tensor)).await;
-                let served = served.unwrap_or_else(|_| Err(String::from("no response in time")));
-                report.borrow_mut().good(begin.elapsed(), served.clone());
-                if served == Ok(Served::Well) {
-                    client = Some(connected);
-                }
-            }
-            Action::Hostile(kind) => {
-                let attack = connected.attack(options, kind);
-                let (kind, result) = timeout(HOSTILE_TIME_MAX, attack)
-                    .await
-                    .unwrap_or_else(|_| ("some", String::from("no response in time")));
-                report.borrow_mut().hostile(kind, &result);
-            }
-            Action::Disconnect(thousandths) => {
-                let tensor = tensor(&mut mix, options.elements);
-                let _ = connected.infer_partly(options, tensor, thousandths).await;
-                report.borrow_mut().disconnect();
-            }
+        client = step::<C>(options, client, &mut mix, Instant::now(), report).await;
+    }
+}
+
+/// The choices of a connection, or of a sender.
+pub(crate) const fn mix(options: &Options, number: u64) -> Mix {
+    let seed = options.seed.wrapping_mul(1_000_003).wrapping_add(number);
+    Mix::new(seed, options.hostile_percent, options.disconnect_percent)
+}
+
+/// Sends what comes next, over a connection of its own if there is none. Returns the connection
+/// if it can be used again.
+pub(crate) async fn step<C: Client>(
+    options: &Options,
+    client: Option<C>,
+    mix: &mut Mix,
+    begin: Instant,
+    report: &Rc<RefCell<Report>>,
+) -> Option<C> {
+    let connected = match client {
+        Some(connected) => Ok(connected),
+        None => C::connect(options).await,
+    };
+    let mut connected: C = match connected {
+        Ok(connected) => connected,
+        Err(reason) => {
+            report.borrow_mut().good(begin, Err(format!("connect: {reason}")));
+            return None;
+        }
+    };
+    match mix.action() {
+        Action::Good => {
+            let tensor = tensor(mix, options.elements);
+            let served = timeout(REQUEST_TIME_MAX, connected.infer(options, tensor)).await;
+            let served = served.unwrap_or_else(|_| Err(String::from("no response in time")));
+            report.borrow_mut().good(begin, served.clone());
+            (served == Ok(Served::Well)).then_some(connected)
+        }
+        Action::Hostile(kind) => {
+            let attack = connected.attack(options, kind);
+            let (kind, result) = timeout(HOSTILE_TIME_MAX, attack)
+                .await
+                .unwrap_or_else(|_| ("some", String::from("no response in time")));
+            report.borrow_mut().hostile(kind, &result);
+            None
+        }
+        Action::Disconnect(thousandths) => {
+            let tensor = tensor(mix, options.elements);
+            let _ = connected.infer_partly(options, tensor, thousandths).await;
+            report.borrow_mut().disconnect();
+            None
         }
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `test` | everything that must pass, as the continuous integration runs it |
 //! | `soak` | the tests that tell more the longer they run, at their full length |
+//! | `steady` | hours of mixed traffic, and whether the server stays as it was |
 //! | `serve` | example models and a server with them, ready to be asked |
 //! | `fetch-onnxruntime` | a pinned ONNX Runtime from PyPI; prints its path |
 //! | `arrows` | which crate may use what |
@@ -34,6 +35,7 @@ mod python;
 mod readme;
 mod serve;
 mod soak;
+mod steady;
 mod test;
 mod tidy;
 mod workspace;
@@ -47,6 +49,9 @@ usage: cargo xtask TASK
     --only STEP        one step alone: fmt, clippy, arrows, headers, tidy, rust, doc, python,
                        deploy, readme, descriptors, simulation, mutants or fuzz
   soak                 reloads and slow answers by the hundreds: minutes, not seconds
+  steady               hours of mixed traffic under a ledger: memory, descriptors, latencies
+    --output FOLDER    a new folder for what is measured
+    --minutes N        120 unless it says otherwise; more options: bench/README.md
   serve                make example models and serve them on ports 8000 to 8002
     --with-minilm      also a sentence embedding model (downloads 90 MB once)
     --port-offset N    add N to the ports
@@ -83,6 +88,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
     match arguments {
         ["test", options @ ..] => test::run(options),
         ["soak"] => soak::run(),
+        ["steady", options @ ..] => steady::run(options),
         ["serve", options @ ..] => serve::run(options),
         ["fetch-onnxruntime"] => {
             println!("{}", onnxruntime::fetch()?.display());

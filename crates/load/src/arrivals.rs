@@ -1,0 +1,65 @@
+//! When requests arrive whose senders wait for no one: a Poisson process.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::mix::Mix;
+
+/// Moments at a mean rate per second, from now until the end. Each comes when it has come.
+///
+/// A thread sleeps until then, because timers of the runtime have steps of a millisecond, which
+/// would make bursts of many rare requests.
+pub(crate) fn begin(rate: f64, seed: u64, end: Instant) -> UnboundedReceiver<Instant> {
+    let (sender, receiver) = unbounded_channel();
+    std::thread::spawn(move || {
+        let mut mix = Mix::new(seed, 0, 0);
+        let mut next = Instant::now();
+        loop {
+            next += gap(&mut mix, rate);
+            if next >= end {
+                return;
+            }
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            if sender.send(next).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// The time between two arrivals, which is exponentially distributed.
+fn gap(mix: &mut Mix, rate: f64) -> Duration {
+    // 53 bits are what a float holds; never 0, whose logarithm is infinite.
+    let uniform = ((mix.number() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+    Duration::from_secs_f64(-uniform.ln() / rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_those_of_a_poisson_process() {
+        let mut mix = Mix::new(3, 0, 0);
+        let gaps: Vec<f64> = (0..100_000).map(|_| gap(&mut mix, 50.0).as_secs_f64()).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let square = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((mean - 0.02).abs() < 0.0005, "{mean}");
+        assert!((square.sqrt() - mean).abs() < 0.0005, "{square}");
+    }
+
+    #[test]
+    fn arrivals_end() {
+        let end = Instant::now() + Duration::from_millis(20);
+        let mut arrivals = begin(10_000.0, 1, end);
+        let mut last = None;
+        while let Some(arrival) = arrivals.blocking_recv() {
+            assert!(arrival < end);
+            assert!(last < Some(arrival));
+            last = Some(arrival);
+        }
+        assert!(last.is_some());
+    }
+}

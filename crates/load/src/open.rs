@@ -1,0 +1,42 @@
+//! An open loop: requests arrive whether or not earlier ones have been answered.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use tokio::sync::Semaphore;
+
+use crate::arrivals;
+use crate::options::Options;
+use crate::report::Report;
+use crate::serial::{self, Client};
+
+/// Sends requests at the rate. One that finds every connection in use waits, and the wait is part
+/// of its latency.
+pub(crate) async fn run<C: Client + 'static>(
+    options: &Rc<Options>,
+    rate: f64,
+    report: &Rc<RefCell<Report>>,
+) {
+    let permits = usize::try_from(options.connections).unwrap_or(Semaphore::MAX_PERMITS);
+    let free = Rc::new(Semaphore::new(permits));
+    let idle: Rc<RefCell<Vec<C>>> = Rc::default();
+    let end = Instant::now() + options.duration;
+    let mut arrivals = arrivals::begin(rate, options.seed, end);
+    let mut number = 0;
+    while let Some(arrival) = arrivals.recv().await {
+        number += 1;
+        // What the generator itself was late is no latency of the server.
+        let begin = Instant::now();
+        report.borrow_mut().late(begin.saturating_duration_since(arrival));
+        let (options, report) = (options.clone(), report.clone());
+        let (free, idle) = (free.clone(), idle.clone());
+        tokio::task::spawn_local(async move {
+            let Ok(_permit) = free.acquire().await else { return };
+            let client = idle.borrow_mut().pop();
+            let mut mix = serial::mix(&options, number);
+            let client = serial::step(&options, client, &mut mix, begin, &report).await;
+            idle.borrow_mut().extend(client);
+        });
+    }
+}
