@@ -36,6 +36,31 @@ CASES: dict[str, Values] = {
             "volume": {"nfs": {"server": "nfs.example", "path": "/models"}},
         }
     },
+    "a bucket, with keys": {
+        "modelRepository": {
+            "type": "bucket",
+            "bucket": {"url": "s3://models/production", "variablesSecret": "keys"},
+        },
+        "server": {"env": [{"name": "AWS_DEFAULT_REGION", "value": "eu-west-1"}]},
+    },
+    "a bucket, with a file": {
+        "modelRepository": {
+            "type": "bucket",
+            "bucket": {
+                "url": "gs://models",
+                "fileSecret": "account",
+                "fileKey": "key.json",
+                "fileVariable": "GOOGLE_APPLICATION_CREDENTIALS",
+                "copiesSize": "50Gi",
+            },
+        },
+    },
+    "a bucket, with a role": {
+        "modelRepository": {"type": "bucket", "bucket": {"url": "as://account/models"}},
+        "server": {"env": [{"name": "AZURE_STORAGE_AUTH_TYPE", "value": "default"}]},
+        "serviceAccount": {"annotations": {"azure.workload.identity/client-id": "1"}},
+        "podLabels": {"azure.workload.identity/use": "true"},
+    },
     "autoscaling": {
         "autoscaling": {"enabled": True, "pendingRequests": 20, "queueMilliseconds": 50}
     },

@@ -42,6 +42,22 @@ MISTAKES: dict[str, tuple[Values, str]] = {
     "an empty directory": ({"modelRepository": {"type": "emptyDir"}}, "needs initContainers"),
     "no image": ({"modelRepository": {"type": "image"}}, "image.reference is needed"),
     "no volume": ({"modelRepository": {"type": "volume"}}, "modelRepository.volume is needed"),
+    "no address": ({"modelRepository": {"type": "bucket"}}, "bucket.url is needed"),
+    "no bucket's address": (
+        {"modelRepository": {"type": "bucket", "bucket": {"url": "http://models"}}},
+        "must begin with s3://, gs:// or as://",
+    ),
+    "a folder beside a bucket": (
+        {"modelRepository": {"type": "bucket", "subPath": "a", "bucket": {"url": "s3://b"}}},
+        "belongs into bucket.url",
+    ),
+    "a bucket out of reach": (
+        {
+            "modelRepository": {"type": "bucket", "bucket": {"url": "s3://b"}},
+            "networkPolicy": {"enabled": True},
+        },
+        "must let the server reach the bucket",
+    ),
     "an unknown kind of volume": ({"modelRepository": {"type": "s3"}}, "modelRepository"),
     "a misspelled name": ({"autoScaling": {"enabled": True}}, "autoScaling"),
     "a misspelled name inside": ({"server": {"exitTimeoutSecs": 3}}, "exitTimeoutSecs"),
@@ -147,6 +163,41 @@ def test_pods_have_no_privileges() -> None:
     assert security["readOnlyRootFilesystem"] is True
     mounts = {mount["mountPath"]: mount for mount in container(manifests)["volumeMounts"]}
     assert [path for path, mount in mounts.items() if not mount.get("readOnly")] == ["/tmp"]
+
+
+# row: CLD-02 CLD-04
+def test_a_bucket_is_read_with_the_credentials_that_were_named() -> None:
+    """Its copies are the only thing that may be written beside /tmp."""
+
+    def parts(case: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        manifests = render(CASES[case])
+        pod = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]
+        server = container(manifests)
+        variables = {one["name"]: one.get("value") for one in server["env"]}
+        volumes = {one["name"]: one for one in pod["volumes"]}
+        (address,) = (one for one in server["args"] if one.startswith("--model-repository="))
+        wanted = CASES[case]["modelRepository"]["bucket"]["url"]
+        assert address == f"--model-repository={wanted}"
+        for cloud in ("AWS", "GCS", "AZURE"):
+            assert variables[f"TRITON_{cloud}_MOUNT_DIRECTORY"] == "/copies"
+        writable = [one["mountPath"] for one in server["volumeMounts"] if not one.get("readOnly")]
+        assert sorted(writable) == ["/copies", "/tmp"]
+        assert "models" not in volumes
+        return server, variables, volumes
+
+    server, variables, volumes = parts("a bucket, with keys")
+    assert server["envFrom"] == [{"secretRef": {"name": "keys"}}]
+    assert variables["AWS_DEFAULT_REGION"] == "eu-west-1"
+
+    server, variables, volumes = parts("a bucket, with a file")
+    assert variables["GOOGLE_APPLICATION_CREDENTIALS"] == "/credentials/key.json"
+    assert volumes["credentials"]["secret"]["secretName"] == "account"
+    assert volumes["copies"]["emptyDir"] == {"sizeLimit": "50Gi"}
+    (mount,) = (one for one in server["volumeMounts"] if one["name"] == "credentials")
+    assert mount == {"name": "credentials", "mountPath": "/credentials", "readOnly": True}
+
+    server, variables, volumes = parts("a bucket, with a role")
+    assert "envFrom" not in server and "credentials" not in volumes
 
 
 def test_a_replica_count_and_an_autoscaler_exclude_each_other() -> None:

@@ -46,9 +46,38 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.tls.secretName -}}HTTPS{{- else -}}HTTP{{- end -}}
 {{- end -}}
 
+{{/* Where the models are, for the server. */}}
+{{- define "galatea.repository" -}}
+{{- with .Values.modelRepository -}}
+{{- if eq .type "bucket" -}}
+{{ required "modelRepository.bucket.url is needed with modelRepository.type=bucket" .bucket.url }}
+{{- else -}}
+{{ .mountPath }}{{ if .subPath }}/{{ .subPath }}{{ end }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The variables with which the server reads a bucket. */}}
+{{- define "galatea.bucketVariables" -}}
+{{- with .Values.modelRepository }}
+{{- if eq .type "bucket" }}
+{{- range $cloud := list "AWS" "GCS" "AZURE" }}
+- name: TRITON_{{ $cloud }}_MOUNT_DIRECTORY
+  value: /copies
+{{- end }}
+{{- with .bucket }}
+{{- if .fileSecret }}
+- name: {{ .fileVariable }}
+  value: /credentials/{{ .fileKey }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "galatea.flags" -}}
 {{- with .Values }}
-- --model-repository={{ .modelRepository.mountPath }}{{ if .modelRepository.subPath }}/{{ .modelRepository.subPath }}{{ end }}
+- --model-repository={{ include "galatea.repository" $ }}
 - --exit-timeout-secs={{ .server.exitTimeoutSeconds }}
 - --model-control-mode={{ .server.modelControlMode }}
 {{- range .server.loadModels }}
