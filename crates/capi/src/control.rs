@@ -6,9 +6,9 @@ use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::parameter::{ParameterContents, ParameterObject};
 use galatea_c_objects::{guard, handle, message, pointer};
-use galatea_codec::http;
-use galatea_infer::{LoadParameters, NameMapping, ParameterValue, Pass, Status};
+use galatea_infer::{LoadParameters, NameMapping, ParameterValue, Status};
 
+use crate::calls::{self, LoadValue};
 use crate::server::{ServerRef, model_name, running, version};
 
 /// Defines functions that ask a server. `$body` gets the running server and the
@@ -43,36 +43,25 @@ macro_rules! getters {
     };
 }
 
-/// A JSON document for C.
-fn document(json: Vec<u8>) -> Result<*mut TRITONSERVER_Message, Status> {
-    let json = String::from_utf8(json)
-        .map_err(|_| Status::internal("the server made a document that is not UTF-8"))?;
-    Ok(message::into_c(json))
-}
-
 getters! {
-    TRITONSERVER_ServerIsLive() -> live: bool { |server| Ok(server.check_live()?.control.live(Pass::in_process())) }
-    TRITONSERVER_ServerIsReady() -> ready: bool {
-        |server| Ok(server.check_live()?.control.ready(Pass::in_process()).unwrap_or(false))
-    }
+    TRITONSERVER_ServerIsLive() -> live: bool { ServerRef::is_live }
+    TRITONSERVER_ServerIsReady() -> ready: bool { ServerRef::is_ready }
     TRITONSERVER_ServerModelIsReady(name: *const c_char, number: i64) -> ready: bool {
         |server, name, number| {
             // SAFETY: the caller of the exported function promises a text.
             let name = unsafe { model_name(name)? };
-            let server = server.check_ready()?;
-            Ok(server.control.model_ready(Pass::in_process(), name, version(number)).unwrap_or(false))
+            server.model_is_ready(name, version(number))
         }
     }
     TRITONSERVER_ServerMetadata() -> server_metadata: *mut TRITONSERVER_Message {
-        |server| document(http::encode_server_metadata(&server.control.server_metadata(Pass::in_process())))
+        |server| server.metadata().map(message::into_c)
     }
     TRITONSERVER_ServerModelMetadata(name: *const c_char, number: i64)
         -> model_metadata: *mut TRITONSERVER_Message {
         |server, name, number| {
             // SAFETY: the caller of the exported function promises a text.
             let name = unsafe { model_name(name)? };
-            let metadata = server.control.model_metadata(Pass::in_process(), name, version(number))?;
-            document(http::encode_model_metadata(&metadata))
+            server.model_metadata(name, version(number)).map(message::into_c)
         }
     }
     TRITONSERVER_ServerModelStatistics(name: *const c_char, number: i64)
@@ -80,30 +69,21 @@ getters! {
         |server, name, number| {
             // SAFETY: the caller of the exported function promises a text.
             let name = unsafe { model_name(name)? };
-            let name = Some(name).filter(|name| !name.is_empty());
-            let statistics = server.check_ready()?.control.statistics(Pass::in_process(), name, version(number))?;
-            document(http::encode_statistics(&statistics))
+            server.model_statistics(name, version(number)).map(message::into_c)
         }
     }
     TRITONSERVER_ServerModelConfig(name: *const c_char, number: i64, config_version: u32)
         -> model_config: *mut TRITONSERVER_Message {
         |server, name, number, config_version| {
-            if config_version != 1 {
-                return Err(Status::invalid_argument(format!(
-                    "model configuration version {config_version} is not supported, only 1 is"
-                )));
-            }
             // SAFETY: the caller of the exported function promises a text.
             let name = unsafe { model_name(name)? };
-            let config = server.control.model_config(Pass::in_process(), name, version(number))?;
-            Ok(message::into_c(config.json.clone()))
+            server.model_config(name, version(number), config_version).map(message::into_c)
         }
     }
     TRITONSERVER_ServerModelIndex(flags: u32) -> model_index: *mut TRITONSERVER_Message {
         |server, flags| {
             let only_ready = flags & TRITONSERVER_INDEX_FLAG_READY.0 != 0;
-            let index = server.check_ready()?.control.repository_index(Pass::in_process(), only_ready)?;
-            document(http::encode_repository_index(&index))
+            server.model_index(only_ready).map(message::into_c)
         }
     }
     TRITONSERVER_ServerMetrics() -> metrics: *mut TRITONSERVER_Metrics {
@@ -155,11 +135,7 @@ macro_rules! properties {
 properties! {
     TRITONSERVER_ServerModelBatchProperties {
         |server, name, number| {
-            let config = server.control.model_config(Pass::in_process(), name, number)?;
-            let config: serde_json::Value = serde_json::from_str(&config.json)
-                .map_err(|error| Status::internal(error.to_string()))?;
-            let max_batch_size = config.get("max_batch_size").and_then(serde_json::Value::as_i64);
-            let batches = max_batch_size.is_some_and(|size| size > 0);
+            let batches = server.model_batches(name, number)?;
             let flag =
                 if batches { TRITONSERVER_BATCH_FIRST_DIM } else { TRITONSERVER_BATCH_UNKNOWN };
             Ok(flag.0)
@@ -167,7 +143,7 @@ properties! {
     }
     TRITONSERVER_ServerModelTransactionProperties {
         |server, name, number| {
-            let decoupled = server.control.is_decoupled(Pass::in_process(), name, number)?;
+            let decoupled = server.model_is_decoupled(name, number)?;
             let flag =
                 if decoupled { TRITONSERVER_TXN_DECOUPLED } else { TRITONSERVER_TXN_ONE_TO_ONE };
             Ok(flag.0)
@@ -203,17 +179,11 @@ macro_rules! commands {
 
 commands! {
     TRITONSERVER_ServerLoadModel {
-        |server, name| server.check_ready()?.control.load_model(Pass::in_process(), name, LoadParameters::default())
+        |server, name| server.load_model(name, LoadParameters::default())
     }
-    TRITONSERVER_ServerUnloadModel {
-        |server, name| server.check_ready()?.control.unload_model(Pass::in_process(), name, false)
-    }
-    TRITONSERVER_ServerUnloadModelAndDependents {
-        |server, name| server.check_ready()?.control.unload_model(Pass::in_process(), name, true)
-    }
-    TRITONSERVER_ServerUnregisterModelRepository {
-        |server, path| server.control.unregister_repository(Pass::in_process(), path)
-    }
+    TRITONSERVER_ServerUnloadModel { |server, name| server.unload_model(name, false) }
+    TRITONSERVER_ServerUnloadModelAndDependents { |server, name| server.unload_model(name, true) }
+    TRITONSERVER_ServerUnregisterModelRepository { ServerRef::unregister_repository }
 }
 
 const _: TRITONSERVER_ServerLoadModelWithParameters = TRITONSERVER_ServerLoadModelWithParameters;
@@ -248,44 +218,26 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
                 // SAFETY: the caller's promise is passed on.
                 unsafe { handle::borrow::<ParameterObject>(*pointer, "a load parameter")? }
             };
-            add(&mut load, parameter).map_err(|reason| {
-                Status::internal(format!(
-                    "failed to load '{name}', failed to poll from model repository: {reason}"
-                ))
-            })?;
+            add(&mut load, parameter)
+                .map_err(|reason| calls::wrong_load_parameter(name, &reason))?;
         }
-        server.check_ready()?.control.load_model(Pass::in_process(), name, load)
+        server.load_model(name, load)
     })
 }
 
-/// Adds a parameter, or says what is wrong with it. As in Triton, the first configuration
-/// counts, and what is unknown behind it is not read.
+/// Adds a parameter, or says what is wrong with it.
 fn add(load: &mut LoadParameters, parameter: &ParameterObject) -> Result<(), String> {
     let name = &parameter.name;
-    match (&parameter.value, name.strip_prefix("file:")) {
-        (ParameterContents::Value(ParameterValue::String(config)), None) if name == "config" => {
-            load.config.get_or_insert_with(|| config.clone());
-            Ok(())
+    match &parameter.value {
+        ParameterContents::Value(value) => {
+            calls::add_load_parameter(load, name, LoadValue::Value(value))
         }
-        (ParameterContents::Bytes(base, size), Some(path)) => {
+        ParameterContents::Bytes(base, size) => {
             let size = usize::try_from(*size).map_err(|_| format!("'{name}' is too large"))?;
             // SAFETY: the parameter's maker promised `size` bytes for its life.
             let bytes = unsafe { pointer::slice(base.cast::<u8>(), size, "a file's bytes") };
             let bytes = bytes.map_err(|error| error.message().to_owned())?;
-            load.files.push((path.to_owned(), bytes.to_vec()));
-            Ok(())
-        }
-        (_, Some(_)) => Err(format!("File parameter '{name}' must have bytes type for its value")),
-        (_, None) if load.config.is_some() => Ok(()),
-        (value, None) => {
-            let kind = match value {
-                ParameterContents::Value(ParameterValue::String(_)) => "STRING",
-                ParameterContents::Value(ParameterValue::Int64(_)) => "INT",
-                ParameterContents::Value(ParameterValue::Bool(_)) => "BOOL",
-                ParameterContents::Value(ParameterValue::Double(_)) => "DOUBLE",
-                ParameterContents::Bytes(..) => "BYTES",
-            };
-            Err(format!("Unrecognized load parameter '{name}' with type '{kind}'"))
+            calls::add_load_parameter(load, name, LoadValue::Bytes(bytes))
         }
     }
 }
@@ -325,16 +277,9 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
         for pointer in pointers {
             // SAFETY: the caller's promise is passed on.
             let parameter = unsafe { handle::borrow(*pointer, "a name mapping")? };
-            let mapping = name_mapping_of(parameter)?;
-            if names.iter().any(|known| known.name == mapping.name) {
-                return Err(Status::invalid_argument(format!(
-                    "failed to register '{path}', there is a conflicting mapping for '{}'",
-                    mapping.name
-                )));
-            }
-            names.push(mapping);
+            names.push(name_mapping_of(parameter)?);
         }
-        server.control.register_repository(Pass::in_process(), path, &names)
+        server.register_repository(path, &names)
     })
 }
 

@@ -212,8 +212,9 @@ fn refuse(borrowed: Arc<BorrowedRequest>, caller: &Caller, status: Status) -> Re
     Ok(())
 }
 
-/// The state of the call that hands a request over.
-struct HandoverCall {
+/// The state of the call that hands a request over: a request that fails before the call
+/// returns fails by the call, not by a response.
+pub struct HandoverCall {
     thread: ThreadId,
     state: Lock<HandoverState>,
 }
@@ -228,12 +229,15 @@ enum HandoverState {
 }
 
 impl HandoverCall {
-    fn begin() -> Self {
+    /// Begins a call of this thread.
+    #[must_use]
+    pub fn begin() -> Self {
         Self { thread: thread::current().id(), state: Lock::new(HandoverState::Open) }
     }
 
-    /// Returns the reply if it must go to the callback.
-    fn intercept(&self, reply: Reply) -> Option<Reply> {
+    /// Returns the reply if it is a response, for the callback.
+    #[must_use]
+    pub fn intercept(&self, reply: Reply) -> Option<Reply> {
         let mut state = self.state.lock("take a reply");
         match (&*state, reply) {
             (
@@ -251,7 +255,8 @@ impl HandoverCall {
     }
 
     /// Ends the call. Returns the error of a request that failed before this.
-    fn end(&self) -> Option<Status> {
+    #[must_use]
+    pub fn end(&self) -> Option<Status> {
         match core::mem::replace(&mut *self.state.lock("end the call"), HandoverState::Returned) {
             HandoverState::Failed(status) => Some(status),
             HandoverState::Open | HandoverState::Returned => None,

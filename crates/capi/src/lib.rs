@@ -27,6 +27,7 @@
 
 pub mod allocator;
 mod borrowed_request;
+pub mod calls;
 pub mod control;
 pub mod exports;
 pub mod infer;
@@ -39,7 +40,8 @@ pub mod server;
 pub mod trace;
 
 pub use galatea_c_objects::log::install_factory as install_log_factory;
+pub use infer::HandoverCall;
 pub use options::ChosenOptions;
 pub use server::{
-    ReservedAddress, RunningServer, ServerFactory, install_server_factory, into_address,
+    ReservedAddress, RunningServer, ServerFactory, ServerRef, install_server_factory, into_address,
 };

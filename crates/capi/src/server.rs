@@ -53,6 +53,13 @@ pub(crate) struct ServerObject {
 galatea_c_objects::object!(ServerObject as TRITONSERVER_Server, kind 41);
 
 impl ServerObject {
+    fn server(&self) -> Result<ServerRef, Status> {
+        let running = self.running.get().cloned();
+        let running =
+            running.ok_or_else(|| Status::unavailable("the server is still being made"))?;
+        Ok(ServerRef { running, exiting: self.exiting.load(Ordering::Relaxed) })
+    }
+
     fn stop(&self) -> Result<(), Status> {
         self.exiting.store(true, Ordering::Relaxed);
         let exit_timeout = *self.exit_timeout.lock("read the exit timeout");
@@ -65,7 +72,7 @@ impl ServerObject {
 pub struct ReservedAddress {
     /// Null after it was handed over to C code.
     address: *mut TRITONSERVER_Server,
-    running: Arc<OnceLock<Arc<RunningServer>>>,
+    object: ServerObject,
 }
 
 // SAFETY: the address is only passed on; the object behind it may be used by every
@@ -80,8 +87,8 @@ impl ReservedAddress {
     pub fn new() -> Self {
         let running = Arc::new(OnceLock::new());
         let (exit_timeout, exiting) = (Arc::default(), Arc::default());
-        let object = ServerObject { running: running.clone(), exit_timeout, exiting };
-        Self { address: handle::into_raw(object), running }
+        let object = ServerObject { running, exit_timeout, exiting };
+        Self { address: handle::into_raw(object.clone()), object }
     }
 
     /// The address.
@@ -92,13 +99,31 @@ impl ReservedAddress {
 
     /// Puts the server at the address. Only the first call counts.
     pub fn set_server(&self, running: Arc<RunningServer>) {
-        let _ = self.running.set(running);
+        let _ = self.object.running.set(running);
     }
 
     /// The server at the address, if there is one.
     #[must_use]
     pub fn running(&self) -> Option<&Arc<RunningServer>> {
-        self.running.get()
+        self.object.running.get()
+    }
+
+    /// The server at the address, for calls of code in Rust.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` while the server is being made.
+    pub fn server(&self) -> Result<ServerRef, Status> {
+        self.object.server()
+    }
+
+    /// Stops the server at the address, as `TRITONSERVER_ServerStop` does.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if requests are still being executed at the exit timeout.
+    pub fn stop(&self) -> Result<(), Status> {
+        self.object.stop()
     }
 
     /// Hands the address over to C code, which deletes the server.
@@ -134,7 +159,7 @@ pub fn into_address(running: Arc<RunningServer>) -> *mut TRITONSERVER_Server {
 }
 
 /// The server of a call.
-pub(crate) struct ServerRef {
+pub struct ServerRef {
     running: Arc<RunningServer>,
     exiting: bool,
 }
@@ -169,7 +194,11 @@ impl ServerRef {
 
     /// Polls the repositories. As in Triton, on a stopped server this succeeds and does
     /// nothing, in every control mode.
-    pub(crate) fn poll(&self) -> Result<(), Status> {
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` unless the control mode is poll.
+    pub fn poll(&self) -> Result<(), Status> {
         if self.exiting { Ok(()) } else { (self.running.poll)() }
     }
 }
@@ -189,10 +218,7 @@ impl Deref for ServerRef {
 /// `server` must be null or an object of this library that lives during the call.
 pub(crate) unsafe fn running(server: *const TRITONSERVER_Server) -> Result<ServerRef, Status> {
     // SAFETY: the caller's promise is passed on.
-    let server = unsafe { handle::borrow::<ServerObject>(server, "server")? };
-    let running = server.running.get().cloned();
-    let running = running.ok_or_else(|| Status::unavailable("the server is still being made"))?;
-    Ok(ServerRef { running, exiting: server.exiting.load(Ordering::Relaxed) })
+    unsafe { handle::borrow::<ServerObject>(server, "server")? }.server()
 }
 
 const _: TRITONSERVER_ServerNew = TRITONSERVER_ServerNew;

@@ -51,6 +51,16 @@ pub(crate) struct Doors<'a> {
     pub(crate) logger: &'a Logger,
 }
 
+/// What all doors of a server share, also those that open later.
+pub(crate) struct SharedByDoors {
+    /// The memory of requests and responses.
+    pub(crate) ledger: Arc<Ledger>,
+    /// The memory that clients share.
+    pub(crate) regions: Arc<dyn RegionControl>,
+    /// The traces of requests.
+    pub(crate) tracer: Arc<Tracer>,
+}
+
 /// Endpoints that listen; they close when this is dropped.
 pub(crate) struct OpenDoors {
     grpc: Option<galatea_grpc::RunningDoor>,
@@ -58,7 +68,7 @@ pub(crate) struct OpenDoors {
     /// Those of the clouds.
     clouds: Vec<RunningDoor>,
     /// Open until the end, so that the stop itself can be measured.
-    _metrics: Option<RunningDoor>,
+    metrics: Option<RunningDoor>,
     /// The certificates of those that speak TLS.
     certificates: Vec<Certificates>,
 }
@@ -75,7 +85,7 @@ impl Doors<'_> {
             grpc: self.grpc(&settings.grpc, options.grpc, &mut certificates)?,
             http: self.http(&settings.http, options.http.clone(), &mut certificates)?,
             clouds: self.clouds(&options.http)?,
-            _metrics: self.metrics(&settings.metrics, options.metrics)?,
+            metrics: self.metrics(&settings.metrics, options.metrics)?,
             certificates,
         })
     }
@@ -205,6 +215,13 @@ impl OpenDoors {
     /// The certificates whose files are to be followed.
     pub(crate) fn take_certificates(&mut self) -> Vec<Certificates> {
         std::mem::take(&mut self.certificates)
+    }
+
+    /// The port of the first that is open.
+    pub(crate) fn port(&self) -> Option<u16> {
+        let http = [&self.http, &self.metrics].into_iter().flatten().map(RunningDoor::address);
+        let grpc = self.grpc.iter().map(|door| door.address());
+        http.chain(grpc).next().map(|address| address.port())
     }
 
     /// Ends the service, first over HTTP, then over gRPC. No new connections are made. Those

@@ -1,16 +1,30 @@
-//! Servers that C code makes in its own process: the same server, without network
-//! doors and signals.
+//! Servers that a program makes in its own process, through the functions of C or the package
+//! for Python: the same server, without signals, and without network doors until it opens some
+//! (`frontend`).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use galatea_capi::{ChosenOptions, ReservedAddress};
 use galatea_dispatch::HostPolicySetting;
+use galatea_engine::Server;
 use galatea_infer::Status;
-use galatea_telemetry::MetricsExporter;
+use galatea_telemetry::{Logger, MetricsExporter};
 
+use crate::doors::SharedByDoors;
 use crate::environment::{Environment, SpanBatchVariables, VertexAiVariables};
 use crate::flags::{self, CacheFlag, CacheSettings, Request, Settings};
 use crate::{c_log, make};
+
+/// A server of this process.
+pub struct InProcessServer {
+    pub(crate) server: Arc<Server>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) environment: Environment,
+    pub(crate) exporter: Arc<MetricsExporter>,
+    pub(crate) logger: Logger,
+    /// What its doors share, from the first of them on.
+    pub(crate) shared: OnceLock<SharedByDoors>,
+}
 
 /// Makes a server for `TRITONSERVER_ServerNew`, settled at the reserved address.
 ///
@@ -18,6 +32,18 @@ use crate::{c_log, make};
 ///
 /// If an option is wrong or models could not be loaded.
 pub fn make_for_c(options: &ChosenOptions, reserved: &ReservedAddress) -> Result<(), Status> {
+    make_in_process(options, reserved).map(drop)
+}
+
+/// Makes a server of this process, settled at the reserved address.
+///
+/// # Errors
+///
+/// If an option is wrong or models could not be loaded.
+pub fn make_in_process(
+    options: &ChosenOptions,
+    reserved: &ReservedAddress,
+) -> Result<InProcessServer, Status> {
     let settings = Arc::new(read(options)?);
     let environment = Environment::read();
     let logger = match c_log::of_process() {
@@ -28,7 +54,7 @@ pub fn make_for_c(options: &ChosenOptions, reserved: &ReservedAddress) -> Result
     let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
     let made = make::server(make::ServerParts {
         settings: &settings,
-        environment,
+        environment: environment.clone(),
         allocator: None,
         logger: &logger,
         exporter: &exporter,
@@ -41,7 +67,8 @@ pub fn make_for_c(options: &ChosenOptions, reserved: &ReservedAddress) -> Result
         // failure, not the result of the stop.
         let _ = (running.stop)(None);
     }
-    made.map(drop)
+    let shared = OnceLock::new();
+    made.map(|server| InProcessServer { server, settings, environment, exporter, logger, shared })
 }
 
 /// Most options are flags of the command line.
@@ -63,7 +90,8 @@ fn read(options: &ChosenOptions) -> Result<Settings, Status> {
     Ok(settings)
 }
 
-fn parse(flags: &[String]) -> Result<Settings, Status> {
+/// Reads flags as the command line's.
+pub(crate) fn parse(flags: &[String]) -> Result<Settings, Status> {
     let (vertex_ai, span_batches) = (VertexAiVariables::default(), SpanBatchVariables::default());
     match flags::parse(flags.iter().cloned(), &vertex_ai, &span_batches) {
         Ok(Request::Serve(settings)) => Ok(*settings),

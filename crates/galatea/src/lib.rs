@@ -1,15 +1,16 @@
 //! The whole server: reads the command line and the environment, wires the parts, and
 //! stops them in order after a signal.
 //!
-//! Two programs use it: the executable, which only calls [`program`], and the library
-//! `libtritonserver.so`, whose functions create servers with [`make_for_c`].
+//! Three programs use it: the executable, which only calls [`program`], the library
+//! `libtritonserver.so`, whose functions create servers with [`make_for_c`], and the package
+//! for Python, whose objects create them with [`make_in_process`].
 //!
 //! It is the only crate that knows all the others, and the only one that reads environment
 //! variables. It holds no protocol, no scheduling and no inference.
 //!
 //! Read the files in this order: `lib` (`program`), `flags`, `startup`, `make` (models),
-//! `doors`, `shutdown`. `check` checks models without serving them. From C the order is
-//! `in_process`, `flags`, `make`.
+//! `doors`, `shutdown`. `check` checks models without serving them. From C and Python
+//! the order is `in_process`, `flags`, `make`, `frontend`.
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ mod definer;
 mod doors;
 mod environment;
 mod flags;
+mod frontend;
 mod in_process;
 mod listeners;
 mod load_report;
@@ -56,7 +58,8 @@ use new_model::NewModel;
 use startup::Failure;
 
 pub use c_log::console_log;
-pub use in_process::make_for_c;
+pub use frontend::Frontend;
+pub use in_process::{InProcessServer, make_for_c, make_in_process};
 
 /// Runs the program, with the arguments of this process.
 #[must_use]

@@ -149,7 +149,7 @@ async fn follow_repositories(server: &Arc<Server>, settings: &Settings) -> Infal
 }
 
 /// Reads the gauges of the machine again and again, whether or not anybody asks for them.
-async fn poll_gauges(exporter: &MetricsExporter, is_allowed: bool) -> Infallible {
+pub(crate) async fn poll_gauges(exporter: &MetricsExporter, is_allowed: bool) -> Infallible {
     if !is_allowed {
         return std::future::pending().await;
     }

@@ -82,6 +82,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("libtritonserver", &["infer", "capi", "galatea"]),
+    ("python", &["c-objects", "tensor", "infer", "capi", "galatea"]),
     // An example, outside the floors: what any agent's author has.
     ("checksum-agent", &["abi"]),
     // For tests, examples and fuzz targets; no program uses it.
@@ -126,6 +127,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "checksum-agent",
     "libtritonserver",
     "numa",
+    "python",
     "shm",
 ];
 

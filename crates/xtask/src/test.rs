@@ -175,7 +175,14 @@ fn python_tests() -> Result<StepResult, String> {
     let load_program = perf_analyzer();
     let bucket_server = moto_server();
     let mut all = Recorded { success: true, text: String::new() };
-    for folder in ["tests/python_worker", "tests/clients", "tests/differential", "tests/c_api"] {
+    let extension = build_extension()?;
+    for folder in [
+        "tests/python_worker",
+        "tests/clients",
+        "tests/differential",
+        "tests/c_api",
+        "tests/python_api",
+    ] {
         let mut tests = command(&python);
         tests.args(["-m", "pytest", "--quiet", "-rs", folder]);
         let optional =
@@ -192,6 +199,9 @@ fn python_tests() -> Result<StepResult, String> {
         }
         if folder == "tests/c_api" {
             tests.arg("--libtritonserver").arg(&c_library);
+        }
+        if folder == "tests/python_api" {
+            tests.arg("--extension").arg(&extension);
         }
         let one = record(&mut tests)?;
         all.success &= one.success;
@@ -243,6 +253,11 @@ pub(crate) fn build_program() -> Result<PathBuf, String> {
 fn build_c_library() -> Result<PathBuf, String> {
     run_command(cargo().args(["build", "--locked", "--package", "galatea-libtritonserver"]))?;
     Ok(workspace::program("debug", "libtritonserver.so"))
+}
+
+fn build_extension() -> Result<PathBuf, String> {
+    run_command(cargo().args(["build", "--locked", "--package", "galatea-python"]))?;
+    Ok(workspace::program("debug", "lib_galatea.so"))
 }
 
 pub(crate) fn build_load_generator() -> Result<PathBuf, String> {

@@ -1,0 +1,170 @@
+//! Questions to a server in this process, and commands for its models: what the functions of
+//! C and the package for Python have in common. Each takes a pass of its own.
+
+use galatea_codec::http;
+use galatea_infer::{LoadParameters, NameMapping, ParameterValue, Pass, Status};
+
+use crate::server::ServerRef;
+
+/// The JSON document that a server answers with.
+fn document(json: Vec<u8>) -> Result<String, Status> {
+    String::from_utf8(json)
+        .map_err(|_| Status::internal("the server made a document that is not UTF-8"))
+}
+
+/// A version of `None` is the newest. The errors are those of
+/// [`ServerControl`](galatea_infer::ServerControl), and `Unavailable` for a server that was
+/// stopped.
+#[allow(clippy::missing_errors_doc, reason = "said of all of them")]
+impl ServerRef {
+    /// Whether the server runs.
+    pub fn is_live(&self) -> Result<bool, Status> {
+        Ok(self.check_live()?.control.live(Pass::in_process()))
+    }
+
+    /// Whether the server takes requests.
+    pub fn is_ready(&self) -> Result<bool, Status> {
+        Ok(self.check_live()?.control.ready(Pass::in_process()).unwrap_or(false))
+    }
+
+    /// Whether a model takes requests.
+    pub fn model_is_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
+        let control = &self.check_ready()?.control;
+        Ok(control.model_ready(Pass::in_process(), name, version).unwrap_or(false))
+    }
+
+    /// The server's name, version and extensions, as JSON.
+    pub fn metadata(&self) -> Result<String, Status> {
+        document(http::encode_server_metadata(&self.control.server_metadata(Pass::in_process())))
+    }
+
+    /// A model's interface, as JSON.
+    pub fn model_metadata(&self, name: &str, version: Option<i64>) -> Result<String, Status> {
+        let metadata = self.control.model_metadata(Pass::in_process(), name, version)?;
+        document(http::encode_model_metadata(&metadata))
+    }
+
+    /// The statistics of a model, or of all if the name is empty, as JSON.
+    pub fn model_statistics(&self, name: &str, version: Option<i64>) -> Result<String, Status> {
+        let name = Some(name).filter(|name| !name.is_empty());
+        let control = &self.check_ready()?.control;
+        document(http::encode_statistics(&control.statistics(Pass::in_process(), name, version)?))
+    }
+
+    /// A model's configuration, as JSON.
+    pub fn model_config(
+        &self,
+        name: &str,
+        version: Option<i64>,
+        config_version: u32,
+    ) -> Result<String, Status> {
+        if config_version != 1 {
+            return Err(Status::invalid_argument(format!(
+                "model configuration version {config_version} is not supported, only 1 is"
+            )));
+        }
+        let config = self.control.model_config(Pass::in_process(), name, version)?;
+        Ok(config.json.clone())
+    }
+
+    /// The index of the repositories, as JSON.
+    pub fn model_index(&self, only_ready: bool) -> Result<String, Status> {
+        let control = &self.check_ready()?.control;
+        let index = control.repository_index(Pass::in_process(), only_ready)?;
+        document(http::encode_repository_index(&index))
+    }
+
+    /// Whether the first dimension of a model's tensors is that of the batch.
+    pub fn model_batches(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
+        let config = self.control.model_config(Pass::in_process(), name, version)?;
+        let config: serde_json::Value = serde_json::from_str(&config.json)
+            .map_err(|error| Status::internal(error.to_string()))?;
+        let max_batch_size = config.get("max_batch_size").and_then(serde_json::Value::as_i64);
+        Ok(max_batch_size.is_some_and(|size| size > 0))
+    }
+
+    /// Whether a model sends any number of responses to a request.
+    pub fn model_is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
+        self.control.is_decoupled(Pass::in_process(), name, version)
+    }
+
+    /// Loads a model, and waits until it is loaded.
+    pub fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
+        self.check_ready()?.control.load_model(Pass::in_process(), name, parameters)
+    }
+
+    /// Takes a model out of service, or also the models that only this one needs.
+    pub fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
+        self.check_ready()?.control.unload_model(Pass::in_process(), name, unload_dependents)
+    }
+
+    /// Adds a repository, whose directories may have other names as models.
+    pub fn register_repository(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
+        for (index, mapping) in names.iter().enumerate() {
+            if names.iter().take(index).any(|known| known.name == mapping.name) {
+                return Err(Status::invalid_argument(format!(
+                    "failed to register '{path}', there is a conflicting mapping for '{}'",
+                    mapping.name
+                )));
+            }
+        }
+        self.control.register_repository(Pass::in_process(), path, names)
+    }
+
+    /// Removes a repository.
+    pub fn unregister_repository(&self, path: &str) -> Result<(), Status> {
+        self.control.unregister_repository(Pass::in_process(), path)
+    }
+}
+
+/// The value of a parameter of a load.
+#[derive(Copy, Clone, Debug)]
+pub enum LoadValue<'a> {
+    /// A text, a number or a boolean.
+    Value(&'a ParameterValue),
+    /// The content of a file.
+    Bytes(&'a [u8]),
+}
+
+/// Adds a parameter of a load, or says what is wrong with it. As in Triton, the first
+/// configuration counts, and what is unknown behind it is not read.
+///
+/// # Errors
+///
+/// The reason, for [`wrong_load_parameter`].
+pub fn add_load_parameter(
+    load: &mut LoadParameters,
+    name: &str,
+    value: LoadValue<'_>,
+) -> Result<(), String> {
+    match (value, name.strip_prefix("file:")) {
+        (LoadValue::Value(ParameterValue::String(config)), None) if name == "config" => {
+            load.config.get_or_insert_with(|| config.clone());
+            Ok(())
+        }
+        (LoadValue::Bytes(bytes), Some(path)) => {
+            load.files.push((path.to_owned(), bytes.to_vec()));
+            Ok(())
+        }
+        (_, Some(_)) => Err(format!("File parameter '{name}' must have bytes type for its value")),
+        (_, None) if load.config.is_some() => Ok(()),
+        (value, None) => {
+            let kind = match value {
+                LoadValue::Value(ParameterValue::String(_)) => "STRING",
+                LoadValue::Value(ParameterValue::Int64(_)) => "INT",
+                LoadValue::Value(ParameterValue::Bool(_)) => "BOOL",
+                LoadValue::Value(ParameterValue::Double(_)) => "DOUBLE",
+                LoadValue::Bytes(_) => "BYTES",
+            };
+            Err(format!("Unrecognized load parameter '{name}' with type '{kind}'"))
+        }
+    }
+}
+
+/// Why a load with a wrong parameter fails.
+#[must_use]
+pub fn wrong_load_parameter(name: &str, reason: &str) -> Status {
+    Status::internal(format!(
+        "failed to load '{name}', failed to poll from model repository: {reason}"
+    ))
+}

@@ -1,0 +1,82 @@
+//! Network doors of a server in a program's own process: opened and closed by the program.
+
+use galatea_infer::{Code, Status};
+
+use crate::certificates;
+use crate::doors::{Doors, OpenDoors, SharedByDoors};
+use crate::environment::CloudVariables;
+use crate::in_process::{InProcessServer, parse};
+use crate::startup::poll_gauges;
+use crate::workers::Workers;
+use crate::{make, memory, tracing};
+
+/// Open doors, with the threads that serve them. They close when this is dropped: connections
+/// end, and requests of theirs that are executed are cancelled.
+pub struct Frontend {
+    // Dropped before the threads that serve them.
+    doors: OpenDoors,
+    _workers: Workers,
+}
+
+impl Frontend {
+    /// The port of its first door, which the system chose if it was given as 0.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        self.doors.port()
+    }
+}
+
+impl InProcessServer {
+    /// Opens the doors that flags of the command line allow.
+    ///
+    /// # Errors
+    ///
+    /// If a flag is wrong or an address can't be listened at.
+    pub fn open(&self, flags: &[String]) -> Result<Frontend, Status> {
+        let settings = parse(flags)?;
+        let shared = self.shared_by_doors()?;
+        let workers = Workers::start(settings.http_threads)
+            .map_err(|error| Status::internal(format!("starting worker threads: {error}")))?;
+        let doors = Doors {
+            settings: &settings,
+            ledger: &shared.ledger,
+            workers: &workers,
+            server: &self.server,
+            regions: shared.regions.clone(),
+            grpc_delays: self.environment.grpc_delays,
+            clouds: &CloudVariables::default(),
+            tracer: &shared.tracer,
+            metrics: self.exporter.clone(),
+            logger: &self.logger,
+        };
+        let mut doors = doors.open().map_err(failed)?;
+        if let Some(worker) = workers.handles().first() {
+            worker.spawn(certificates::follow(doors.take_certificates()));
+            let (exporter, is_allowed) = (self.exporter.clone(), settings.metrics.allow);
+            worker.spawn(async move { poll_gauges(&exporter, is_allowed).await });
+        }
+        Ok(Frontend { doors, _workers: workers })
+    }
+
+    fn shared_by_doors(&self) -> Result<&SharedByDoors, Status> {
+        if let Some(shared) = self.shared.get() {
+            return Ok(shared);
+        }
+        let (settings, collector) = (&self.settings, &self.environment.collector);
+        let tracer = tracing::make(&settings.trace, collector, &self.server, &self.logger)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        // Of two threads that open doors at a time, one keeps its part.
+        Ok(self.shared.get_or_init(|| SharedByDoors {
+            ledger: memory::ledger(settings.memory_limit, &self.logger),
+            regions: make::regions(settings),
+            tracer,
+        }))
+    }
+}
+
+/// The doors' error is a line for people, which names the kind of the failure.
+fn failed(line: String) -> Status {
+    let has = |code: Code| line.contains(&format!(": {} - ", code.label()));
+    let known = [Code::InvalidArgument, Code::Unavailable].into_iter().find(|code| has(*code));
+    Status::new(known.unwrap_or(Code::Internal), line)
+}

@@ -1,0 +1,91 @@
+//! The server as a module of Python, `galatea._galatea`: what the package `galatea` in the
+//! folder `python` is written on.
+//!
+//! This is a door like the C API: requests are calls, and tensors addresses. It knows the server
+//! only as [`ServerRef`](galatea_capi::ServerRef), which answers questions and executes
+//! commands, and as `InferenceService`. It does *not* define what users see: names, options,
+//! iterators and tensors are Python, in `python/galatea`.
+//!
+//! # Python's lock
+//!
+//! - A call to the server releases it first. What waits for a response waits without it.
+//! - The server's threads never run Python. A response goes to a queue in Rust; a thread of
+//!   Python's waits for it there, or an event loop is woken by a file descriptor. So no callback
+//!   delays other requests, and no server thread enters an interpreter that ends.
+//!
+//! # Memory
+//!
+//! - Inputs are read in place. The arrays that own them live until the server drops the
+//!   request, and their release never takes Python's lock.
+//! - Outputs are copied once, so that a program that writes to a tensor changes neither an input
+//!   nor a cached response.
+//!
+//! Start with `server.rs`, then `request.rs` and `replies.rs`.
+
+#![allow(unsafe_code, reason = "inputs are addresses, read in one place: memory.rs")]
+
+mod errors;
+mod event_loop;
+mod memory;
+mod metrics;
+mod replies;
+mod request;
+mod response;
+mod server;
+
+use galatea_c_objects::log::{self, Format, Level, Setting};
+use pyo3::prelude::*;
+
+/// Changes a setting of the process's log, as the setters of options in C do. Settings that
+/// are `None` stay.
+#[pyfunction]
+#[pyo3(signature = (*, file=None, info=None, warn=None, error=None, iso8601=None, verbose=None))]
+fn set_log(
+    py: Python<'_>,
+    file: Option<String>,
+    info: Option<bool>,
+    warn: Option<bool>,
+    error: Option<bool>,
+    iso8601: Option<bool>,
+    verbose: Option<u32>,
+) -> PyResult<()> {
+    let format = |iso8601| if iso8601 { Format::Iso8601 } else { Format::Default };
+    let settings = [
+        file.map(Setting::File),
+        info.map(|on| Setting::Enabled(Level::Info, on)),
+        warn.map(|on| Setting::Enabled(Level::Warning, on)),
+        error.map(|on| Setting::Enabled(Level::Error, on)),
+        iso8601.map(|iso8601| Setting::Format(format(iso8601))),
+        verbose.map(Setting::VerboseLevel),
+    ];
+    py.detach(|| settings.iter().flatten().try_for_each(log::set)).map_err(errors::raise)
+}
+
+/// Writes a line to the log, with the place in the caller's code. Levels have the numbers of
+/// `TRITONSERVER_LogLevel`.
+#[pyfunction]
+fn log_message(py: Python<'_>, level: u32, file: &str, line: u32, text: &str) {
+    let level = match level {
+        0 => Level::Info,
+        1 => Level::Warning,
+        2 => Level::Error,
+        _ => Level::Verbose,
+    };
+    py.detach(|| log::write(level, Some((file, line)), text));
+}
+
+#[pymodule]
+fn _galatea(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    galatea_capi::install_server_factory(galatea::make_for_c);
+    galatea_capi::install_log_factory(galatea::console_log);
+    module.add_class::<server::Server>()?;
+    module.add_class::<server::Frontend>()?;
+    module.add_class::<request::Request>()?;
+    module.add_class::<response::Response>()?;
+    module.add_class::<memory::OutputMemory>()?;
+    module.add_class::<event_loop::EventLoopWaker>()?;
+    module.add_class::<metrics::MetricFamily>()?;
+    module.add_class::<metrics::Metric>()?;
+    module.add_function(wrap_pyfunction!(set_log, module)?)?;
+    module.add_function(wrap_pyfunction!(log_message, module)?)
+}

@@ -1,0 +1,68 @@
+//! The memory of tensors: inputs that arrays of Python own, and outputs that Python gets.
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+
+/// Memory that an object of Python owns.
+///
+/// The object is released wherever this is dropped, mostly on a thread of the server: without
+/// Python's lock PyO3 only notes it, and releases it when a thread next has the lock.
+struct BorrowedMemory {
+    address: usize,
+    byte_size: usize,
+    _owner: Py<PyAny>,
+}
+
+impl AsRef<[u8]> for BorrowedMemory {
+    fn as_ref(&self) -> &[u8] {
+        let base = std::ptr::with_exposed_provenance(self.address);
+        // SAFETY: `input` gets this address and size from a tensor, whose owner keeps them valid
+        // for reads. As for the memory of inputs in C, the program promises not to change them
+        // until the request is released.
+        unsafe { std::slice::from_raw_parts(base, self.byte_size) }
+    }
+}
+
+/// An input's elements, in place.
+pub(crate) fn input(address: usize, byte_size: usize, owner: Py<PyAny>) -> Bytes {
+    if address == 0 || byte_size == 0 {
+        return Bytes::new();
+    }
+    Bytes::from_owner(BorrowedMemory { address, byte_size, _owner: owner })
+}
+
+/// The alignment of outputs, as array libraries like it.
+const ALIGNMENT: usize = 64;
+
+/// A copy of an output's elements, which tensors of Python refer to by address.
+#[pyclass(frozen, module = "galatea._galatea")]
+pub(crate) struct OutputMemory {
+    /// The elements from `start` on. It never grows, so they stay where they are.
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl OutputMemory {
+    pub(crate) fn copy_of(elements: &[u8]) -> Self {
+        let mut bytes: Vec<u8> = Vec::with_capacity(elements.len() + ALIGNMENT);
+        let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        bytes.resize(start, 0);
+        bytes.extend_from_slice(elements);
+        Self { bytes, start }
+    }
+}
+
+#[pymethods]
+impl OutputMemory {
+    /// Where the elements begin.
+    #[getter]
+    fn address(&self) -> usize {
+        self.bytes.as_ptr().expose_provenance() + self.start
+    }
+
+    /// The number of bytes.
+    #[getter]
+    fn byte_size(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+}

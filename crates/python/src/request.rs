@@ -1,0 +1,177 @@
+//! Requests: from the values that Python gives to one of the server, and back to its replies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use galatea_capi::{HandoverCall, ServerRef};
+use galatea_infer::{
+    CancelToken, CorrelationId, InferenceRequest, InputTensor, Parameter, Pass, ResponseSender,
+    SequenceFlags, Status,
+};
+use galatea_tensor::{Buffer, DataType, Shape};
+use pyo3::prelude::*;
+
+use crate::errors::raise;
+use crate::event_loop::EventLoopWaker;
+use crate::memory;
+use crate::replies::{Replies, RepliesSink, ReplyPart};
+use crate::response::{CopiedResponse, Response, Value};
+
+/// How long a thread waits for a reply until it looks for signals, such as that of Ctrl-C.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The flags of sequences, as in C.
+const SEQUENCE_START: u32 = 1;
+const SEQUENCE_END: u32 = 2;
+
+/// What a request consists of, by keyword.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct RequestValues {
+    model_name: String,
+    /// -1 is the newest.
+    model_version: i64,
+    id: String,
+    flags: u32,
+    correlation_id: Option<Correlation>,
+    priority: u64,
+    timeout_microseconds: u64,
+    inputs: Vec<Input>,
+    outputs: Vec<String>,
+    parameters: Vec<(String, Value)>,
+}
+
+#[derive(FromPyObject)]
+enum Correlation {
+    Number(u64),
+    Text(String),
+}
+
+/// Name, number of the type in `TRITONSERVER_DataType`, shape, address, size, owner.
+type Input = (String, i32, Vec<i64>, usize, usize, Py<PyAny>);
+
+impl RequestValues {
+    /// The request, with a token that cancels it.
+    fn into_request(self, cancel: CancelToken) -> Result<InferenceRequest, Status> {
+        let inputs = self.inputs.into_iter().map(|(name, datatype, dims, address, size, owner)| {
+            let datatype = DataType::from_config_number(datatype).ok_or_else(|| {
+                Status::invalid_argument(format!("input '{name}' has no datatype: {datatype}"))
+            })?;
+            let shape = Shape::new(&dims)
+                .map_err(|error| Status::invalid_argument(format!("input '{name}': {error}")))?;
+            let data = Buffer::from_bytes(memory::input(address, size, owner));
+            Ok(InputTensor { name, datatype, shape, data })
+        });
+        let parameters = self.parameters.into_iter();
+        Ok(InferenceRequest {
+            id: self.id,
+            model_name: self.model_name,
+            model_version: version(self.model_version),
+            inputs: inputs.collect::<Result<_, Status>>()?,
+            outputs: self.outputs,
+            parameters: parameters
+                .map(|(name, value)| Parameter { name, value: value.into() })
+                .collect(),
+            priority: self.priority,
+            timeout_microseconds: self.timeout_microseconds,
+            correlation_id: match self.correlation_id {
+                None | Some(Correlation::Number(0)) => CorrelationId::None,
+                Some(Correlation::Number(number)) => CorrelationId::Number(number),
+                Some(Correlation::Text(text)) if text.is_empty() => CorrelationId::None,
+                Some(Correlation::Text(text)) => CorrelationId::Text(text),
+            },
+            sequence_flags: SequenceFlags {
+                start: self.flags & SEQUENCE_START != 0,
+                end: self.flags & SEQUENCE_END != 0,
+            },
+            cancel,
+            ..InferenceRequest::default()
+        })
+    }
+}
+
+/// The version of a number: -1 is the newest.
+pub(crate) fn version(number: i64) -> Option<i64> {
+    (number != -1).then_some(number)
+}
+
+/// Hands a request over. As in C, a request that fails before the call returns fails here.
+pub(crate) fn infer(server: &ServerRef, values: RequestValues) -> Result<Request, Status> {
+    let cancel = CancelToken::new();
+    let request = values.into_request(cancel.clone())?;
+    // As in Triton, a request for a missing model is refused when it is made.
+    server.model_is_decoupled(&request.model_name, request.model_version)?;
+    let replies = Arc::<Replies>::default();
+    let call = Arc::new(HandoverCall::begin());
+    let sink = RepliesSink { replies: replies.clone(), call: call.clone() };
+    let sender = ResponseSender::new(Box::new(sink));
+    server.service.infer(Pass::in_process(), request, sender);
+    call.end().map_or(Ok(Request { replies, cancel }), Err)
+}
+
+/// A request that the server has.
+#[pyclass(frozen, module = "galatea._galatea")]
+pub(crate) struct Request {
+    replies: Arc<Replies>,
+    cancel: CancelToken,
+}
+
+/// The response or the error, and whether it is the last.
+type Part = (Option<Response>, Option<PyErr>, bool);
+
+#[pymethods]
+impl Request {
+    /// Waits for the next response.
+    fn next(&self, py: Python<'_>) -> PyResult<Part> {
+        loop {
+            let part = py.detach(|| self.replies.wait(SIGNAL_INTERVAL).map(CopiedPart::new));
+            match part {
+                Some(part) => return part.into_python(py),
+                None => py.check_signals()?,
+            }
+        }
+    }
+
+    /// The next response if it is there.
+    fn take(&self, py: Python<'_>) -> PyResult<Option<Part>> {
+        let part = py.detach(|| self.replies.take().map(CopiedPart::new));
+        part.map(|part| part.into_python(py)).transpose()
+    }
+
+    /// Wakes an event loop when the next response is there.
+    fn tell(&self, py: Python<'_>, waker: &EventLoopWaker, number: u64) {
+        py.detach(|| self.replies.tell(waker.event.clone(), number));
+    }
+
+    /// Cancels the request. Its final response still comes.
+    fn cancel(&self, py: Python<'_>) {
+        py.detach(|| self.cancel.cancel());
+    }
+
+    /// Whether it was cancelled.
+    #[getter]
+    fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+}
+
+/// A part whose outputs are copied already.
+struct CopiedPart {
+    result: Option<Result<CopiedResponse, Status>>,
+    is_final: bool,
+}
+
+impl CopiedPart {
+    fn new(part: ReplyPart) -> Self {
+        let result = part.result.map(|result| result.and_then(CopiedResponse::new));
+        Self { result, is_final: part.is_final }
+    }
+
+    fn into_python(self, py: Python<'_>) -> PyResult<Part> {
+        Ok(match self.result {
+            None => (None, None, self.is_final),
+            Some(Ok(response)) => (Some(response.into_python(py)?), None, self.is_final),
+            Some(Err(status)) => (None, Some(raise(status)), self.is_final),
+        })
+    }
+}
