@@ -6,10 +6,13 @@ fake-gcs-server, whose places `GALATEA_AZURITE_BLOB` and `GALATEA_FAKE_GCS_SERVE
 
 from __future__ import annotations
 
+import datetime
+import http.server
 import json
 import pathlib
 import stat
 import subprocess
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -164,6 +167,133 @@ def test_many_models_wait_for_the_store_together(
             assert len(asked) - 2 * len(names) <= 3, "the lists"
             assert between.open_requests_max >= 8
             assert server.get("/v2/models/m104/ready").status == 200
+
+
+def test_a_name_that_is_no_path_concerns_its_model_alone(
+    start_server: StartServer, store: S3, copies: pathlib.Path
+) -> None:
+    """Whoever writes into one model's folder can't stop the others."""
+    for name in ("a", "b"):
+        store.put(f"names/{name}/config.pbtxt", IDENTITY)
+        store.put(f"names/{name}/1/weights", b"w")
+    address, environment = url(store.port, "names"), surroundings(copies)
+    with start_server(address, *POLL, environment=environment) as server:
+        server.wait_until_ready()
+        store.put("names/b//weights", b"w")
+        store.put("names/c/config.pbtxt", IDENTITY)
+        store.put("names/c/1/weights", b"w")
+        is_there = lambda: server.get("/v2/models/c/ready").status == 200  # noqa: E731
+        wait_until(is_there, 60, "the poll goes on")
+        assert "names/b//weights" in server.log()
+        assert server.get("/v2/models/a/ready").status == 200
+
+
+class Roles(http.server.BaseHTTPRequestHandler):
+    """The servers that give Amazon's machines, containers and clusters their roles."""
+
+    def credential(self, key: str) -> dict[str, str]:
+        """Keys as they are given for an hour."""
+        end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
+        expiration = end.strftime("%Y-%m-%dT%H:%M:%SZ")
+        keys = {"AccessKeyId": key, "SecretAccessKey": "s", "Token": "t"}
+        return {**keys, "Expiration": expiration, "Code": "Success"}
+
+    def answer(self, text: str | None) -> None:
+        """Answers with a text; with 403 without one."""
+        self.send_response(403 if text is None else 200)
+        self.send_header("Content-Length", str(len(text or "")))
+        self.end_headers()
+        self.wfile.write((text or "").encode())
+
+    def do_PUT(self) -> None:
+        """A session of the metadata."""
+        self.answer("session" if self.path == "/latest/api/token" else None)
+
+    def do_GET(self) -> None:
+        """The metadata of machines and the credentials of pods."""
+        role = "/latest/meta-data/iam/security-credentials/"
+        in_session = self.headers["X-aws-ec2-metadata-token"] == "session"
+        if self.path == role and in_session:
+            self.answer("serving")
+        elif self.path == f"{role}serving" and in_session:
+            self.answer(json.dumps(self.credential("machine")))
+        elif self.path == "/pod" and self.headers["Authorization"] == "identity":
+            self.answer(json.dumps(self.credential("pod")))
+        else:
+            self.answer(None)
+
+    def do_POST(self) -> None:
+        """The service that gives roles for tokens."""
+        asked = self.path + self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
+        if "WebIdentityToken=identity" not in asked or "AssumeRoleWithWebIdentity" not in asked:
+            self.answer(None)
+            return
+        given = self.credential("web")
+        given["SessionToken"] = given.pop("Token")
+        fields = "".join(f"<{name}>{value}</{name}>" for name, value in given.items())
+        self.answer(
+            "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>"
+            f"{fields}</Credentials></AssumeRoleWithWebIdentityResult>"
+            "</AssumeRoleWithWebIdentityResponse>"
+        )
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture(scope="module")
+def roles() -> Iterator[int]:
+    """The port of a server that gives roles."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Roles) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("key", "variables"),
+    [
+        ("machine", {"AWS_METADATA_ENDPOINT": "http://127.0.0.1:{port}"}),
+        (
+            "pod",
+            {
+                "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:{port}/pod",
+                "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": "{token}",
+            },
+        ),
+        (
+            "web",
+            {
+                "AWS_WEB_IDENTITY_TOKEN_FILE": "{token}",
+                "AWS_ROLE_ARN": "arn:aws:iam::1:role/serving",
+                "AWS_ENDPOINT_URL_STS": "http://127.0.0.1:{port}",
+            },
+        ),
+    ],
+)
+# row: CLD-02
+def test_roles_of_machines_and_clusters(
+    start_server: StartServer,
+    store: S3,
+    roles: int,
+    copies: pathlib.Path,
+    tmp_path: pathlib.Path,
+    key: str,
+    variables: dict[str, str],
+) -> None:
+    """Without keys, requests bear those that the role gives."""
+    store.put("roles/m/config.pbtxt", IDENTITY)
+    store.put("roles/m/1/w", b"w")
+    token = tmp_path / "token"
+    token.write_text("identity")
+    environment = {
+        name: value.format(port=roles, token=token) for name, value in variables.items()
+    }
+    environment |= {"TRITON_AWS_MOUNT_DIRECTORY": str(copies), "AWS_REGION": "us-east-1"}
+    with proxy(store) as between:
+        with start_server(url(between.port, "roles"), environment=environment) as server:
+            server.wait_until_ready()
+        assert between.keys == {key}
 
 
 # row: CLD-03

@@ -100,7 +100,14 @@ impl BucketStore {
             }
             Kind::Told | Kind::Region | Kind::Bucket | Kind::Other => Err(error),
         });
-        outcome.map_err(|error| RemoteError::Failed(self.text(&purpose, &error)))
+        outcome.map_err(|error| {
+            let text = self.text(&purpose, &error);
+            if matches!(error, object_store::Error::InvalidPath { .. }) {
+                RemoteError::Name(text)
+            } else {
+                RemoteError::Failed(text)
+            }
+        })
     }
 
     /// What failed, in Triton's words, with what it was behind them.

@@ -89,7 +89,7 @@ impl Root {
                 connector.ok_or_else(|| RepositoryError::Unreachable { path: text.clone() })?;
             let repository = connector.connect(&text).map_err(|error| match error {
                 RemoteError::NotDirectory => RepositoryError::NotDirectory { path: text },
-                RemoteError::Changed { .. } | RemoteError::Failed(_) => {
+                RemoteError::Changed { .. } | RemoteError::Name(_) | RemoteError::Failed(_) => {
                     RepositoryError::Remote { path: text, reason: error.to_string() }
                 }
             })?;

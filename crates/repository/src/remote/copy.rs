@@ -149,7 +149,7 @@ impl ModelCopy {
         let results = self.store.download(&downloads);
         self.finish(&downloads, &results).map_err(|error| match error {
             RemoteError::Changed { .. } => Status::unavailable(format!("{error}: load it again")),
-            RemoteError::NotDirectory | RemoteError::Failed(_) => {
+            RemoteError::NotDirectory | RemoteError::Name(_) | RemoteError::Failed(_) => {
                 Status::internal(error.to_string())
             }
         })

@@ -66,7 +66,7 @@ pub trait RemoteStore: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What keeps them from being listed.
+    /// What keeps them from being listed; [`RemoteError::Name`] if it is the name of an object.
     fn list(&self, folder: &str, count_max: usize) -> Result<Vec<RemoteObject>, RemoteError>;
 
     /// The names of the folders that are directly in the repository.
@@ -121,6 +121,9 @@ pub enum RemoteError {
     /// There is nothing in the folder that was to be a repository, in Triton's words.
     #[error("repository path is not a valid directory")]
     NotDirectory,
+    /// An object has a name that can't be a path. Other folders can be listed.
+    #[error("{0}")]
+    Name(String),
     /// Anything else.
     #[error("{0}")]
     Failed(String),

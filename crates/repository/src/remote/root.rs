@@ -76,8 +76,7 @@ impl RemoteRoot {
 
     /// All models.
     pub(crate) fn scan(&self) -> io::Result<FoundModels> {
-        let objects = self.store.list("", Limits::BUCKET_OBJECTS_MAX).map_err(io::Error::other)?;
-        let listings = listing::by_model(objects);
+        let listings = self.listings().map_err(io::Error::other)?;
         let mut known = self.known.lock("forget models that are gone");
         known.retain(|folder, _| listings.contains_key(folder));
         drop(known);
@@ -96,6 +95,31 @@ impl RemoteRoot {
             (folder, model.map_err(|error| error.to_string()))
         };
         Ok(found.into_iter().map(shown).collect())
+    }
+
+    /// The objects of all models: by one list of the repository, or by one for each model if an
+    /// object's name keeps the repository from being listed. Only the model of that object fails.
+    fn listings(&self) -> Result<BTreeMap<String, Result<ModelListing, String>>, RemoteError> {
+        let mut left = Limits::BUCKET_OBJECTS_MAX;
+        match self.store.list("", left) {
+            Ok(objects) => return Ok(listing::by_model(objects)),
+            Err(RemoteError::Name(_)) => {}
+            Err(other) => return Err(other),
+        }
+        let mut listings = BTreeMap::new();
+        for folder in self.store.folders()? {
+            match self.store.list(&folder, left) {
+                Ok(objects) => {
+                    left = left.saturating_sub(objects.len());
+                    listings.extend(listing::by_model(objects));
+                }
+                Err(RemoteError::Name(text)) => {
+                    listings.insert(folder, Err(text));
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(listings)
     }
 
     /// One model.

@@ -51,6 +51,9 @@ impl RemoteStore for FakeStore {
         memory.lists += 1;
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let inside = memory.objects.iter().filter(|(path, _)| path.starts_with(&prefix));
+        if let Some((path, _)) = inside.clone().find(|(path, _)| path.contains("//")) {
+            return Err(RemoteError::Name(format!("'{path}' is no path")));
+        }
         let listed: Vec<RemoteObject> = inside
             .map(|(path, (text, modified_ns))| RemoteObject {
                 path: path.clone(),
@@ -275,4 +278,17 @@ fn a_repository_that_cannot_be_opened_says_why() {
     let expected =
         "failed to register 's3://other', repository not found: no such bucket: s3://other";
     assert_eq!(error, expected);
+}
+
+#[test]
+fn a_name_that_is_no_path_concerns_its_model_alone() {
+    let world = World::new(&[("a/1/m", "x"), ("b//1/m", "x"), ("c/1/m", "x")]);
+    let Scan { models, problems } = world.scan();
+    let found: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+    assert_eq!(found, ["a", "c"]);
+    assert!(format!("{problems:?}").contains("'b//1/m' is no path"), "{problems:?}");
+    world.store.remove("b//1/m");
+    let before = world.store.0.lock("count").lists;
+    assert!(world.scan().problems.is_empty());
+    assert_eq!(world.store.0.lock("count").lists, before + 1, "one list is enough again");
 }
