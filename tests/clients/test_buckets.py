@@ -172,7 +172,7 @@ def test_many_models_wait_for_the_store_together(
 def test_a_name_that_is_no_path_concerns_its_model_alone(
     start_server: StartServer, store: S3, copies: pathlib.Path
 ) -> None:
-    """Whoever writes into one model's folder can't stop the others."""
+    """A writer of one model's folder can't stop the others."""
     for name in ("a", "b"):
         store.put(f"names/{name}/config.pbtxt", IDENTITY)
         store.put(f"names/{name}/1/weights", b"w")
