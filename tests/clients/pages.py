@@ -1,7 +1,7 @@
 """Runs what a page of the documentation shows, from top to bottom, in an empty directory.
 
-- `sh`: commands. `galatea --...` starts a server, which serves until the next one. Of
-  `pip install`, the packages must be installed.
+- `sh`: commands. `galatea --...` and `galatea serve ...` start a server, which serves until the next
+  one. Of `pip install`, the packages must be installed.
 - `python`: a program; but if the words before it end with the name of a file, its contents. A file
   that does not exist yet is written.
 - `json` and `text` behind one of them: what it prints. Behind a server, lines of its log. Text may
@@ -27,11 +27,41 @@ import pytest
 
 from conftest import ROOT, StartServer
 from python_backend import interpreter_flag
-from server import Program, Server, wait_until
+from server import Program, Server, free_ports, wait_until
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`([\w./-]+\.(?:py|pbtxt))`[^`]*\Z")
 SECONDS_MAX = 300
+
+
+class Served:
+    """A process of `galatea serve`."""
+
+    def __init__(
+        self, program: str, arguments: list[str], folder: pathlib.Path, log_path: pathlib.Path
+    ) -> None:
+        """Starts it on free ports."""
+        self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
+        self._log_path = log_path
+        ports = (
+            f"--http-port={self.http_port}", f"--grpc-port={self.grpc_port}",
+            f"--metrics-port={self.metrics_port}",
+        )
+        addresses = ("--http-address=127.0.0.1", "--grpc-address=127.0.0.1")
+        with log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                [program, *arguments, *ports, *addresses], cwd=folder, stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def log(self) -> str:
+        """What it has printed."""
+        return self._log_path.read_text()
+
+    def stop(self) -> None:
+        """Ends it."""
+        self._process.terminate()
+        assert self._process.wait(SECONDS_MAX) == 0, self.log()
 
 
 class Reader:
@@ -52,7 +82,8 @@ class Reader:
         python.chmod(0o755)
         self._variables: dict[str, str] = {}
         self._servers = contextlib.ExitStack()
-        self._server: Server | None = None
+        self._server: Server | Served | None = None
+        self._number = 0
         #: What the last block printed, or None behind a server.
         self._printed: str | None = None
 
@@ -80,7 +111,7 @@ class Reader:
 
     def _commands(self, text: str, _: str) -> None:
         for line in text.replace("\\\n", " ").splitlines():
-            if line.startswith("galatea --"):
+            if line.startswith(("galatea --", "galatea serve ")):
                 text = text.replace(line, "")
                 self._run_shell(text)
                 self._serve(shlex.split(line)[1:])
@@ -112,6 +143,9 @@ class Reader:
     def _serve(self, flags: list[str]) -> None:
         """Starts a server after the last one has ended."""
         self._servers.close()
+        if flags[0] == "serve":
+            self._serve_files(flags[1:])
+            return
         place = flags.index("--model-repository")
         repository = self._folder / flags[place + 1]
         flags = flags[:place] + flags[place + 2 :]
@@ -119,6 +153,18 @@ class Reader:
             self._start(repository, *flags, interpreter_flag())
         )
         self._server.wait_until_ready()
+        self._printed = None
+
+    def _serve_files(self, arguments: list[str]) -> None:
+        """Starts `galatea serve`, which has no repository."""
+        program, *flags = self._program.command(["serve", *arguments, interpreter_flag()])
+        if flags[0] == "--onnxruntime-library":
+            flags = [flags[2], *flags[3:], flags[0], str(pathlib.Path(flags[1]).resolve())]
+        self._number += 1
+        server = Served(program, flags, self._folder, self._folder.parent / f"serve{self._number}.log")
+        self._servers.callback(server.stop)
+        wait_until(lambda: "Try it:" in server.log(), SECONDS_MAX, "the server is ready")
+        self._server = server
         self._printed = None
 
     def _with_ports(self, text: str) -> str:
@@ -156,6 +202,7 @@ class Reader:
         assert json.loads(self._printed) == json.loads(text)
 
     def _shows_text(self, text: str, _: str) -> None:
+        text = self._with_ports(text)
         lines = [re.escape(line).replace(r"\.\.\.", ".*") for line in text.splitlines()]
         if self._printed is not None:
             assert re.fullmatch("\n".join(lines) + "\n?", self._printed), (text, self._printed)

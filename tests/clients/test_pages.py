@@ -5,7 +5,9 @@ from __future__ import annotations
 import pathlib
 import re
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from conftest import ROOT, StartServer
 from pages import Reader
@@ -14,7 +16,7 @@ from server import Program
 
 pytestmark = pytest.mark.galatea_only
 
-PAGES = {"quick_start.md": 15, "migration.md": 7, "performance.md": 4}
+PAGES = {"quick_start.md": 18, "migration.md": 7, "performance.md": 4, "commands.md": 5}
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -23,9 +25,27 @@ def test_what_the_page_shows(
 ) -> None:
     """Commands succeed, and print what stands behind them."""
     reader = Reader(program, start_server, tmp_path)
+    if page == "commands.md":
+        write_examples(tmp_path / "work")
     if "\nperf_analyzer -" in (ROOT / "docs" / page).read_text():
         reader.link("perf_analyzer", *perf_analyzer_and_variables())
     assert reader.read(page) >= PAGES[page]
+
+
+def write_examples(folder: pathlib.Path) -> None:
+    """What the page about commands takes for granted."""
+    rows = ["batch", 4]
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "x"], ["y"])],
+        "scale",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, rows)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, rows)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    onnx.save(model, folder / "scale.onnx")
+    (folder / "models" / "scale" / "1").mkdir(parents=True)
+    onnx.save(model, folder / "models" / "scale" / "1" / "model.onnx")
+    (folder / "traces.json").write_text("[]")
 
 
 def perf_analyzer_and_variables() -> tuple[pathlib.Path, dict[str, str]]:

@@ -423,17 +423,19 @@ def test_export_for_viewers(
 
 
 @pytest.mark.galatea_only
-@pytest.mark.parametrize(("arguments", "reason"), [
-    (["trace"], "'trace' needs 'export' and files of traces"),
-    (["trace", "export"], "'trace' needs 'export' and files of traces"),
-    (["trace", "export", "/nowhere"], "error: /nowhere: No such file or directory (os error 2)"),
-    (["trace", "export", __file__], "test_tracing.py: invalid type: string"),
+@pytest.mark.parametrize(("arguments", "code", "reason"), [
+    (["trace"], 2, "there is no command 'trace', only 'trace export'"),
+    (["trace", "export"], 2, "files of traces are missing"),
+    (["trace", "export", "/nowhere"], 1, "error: /nowhere: No such file or directory (os error 2)"),
+    (["trace", "export", __file__], 1, "test_tracing.py: invalid type: string"),
 ])
-def test_export_of_what_is_no_trace(program: Program, arguments: list[str], reason: str) -> None:
+def test_export_of_what_is_no_trace(
+    program: Program, arguments: list[str], code: int, reason: str
+) -> None:
     """The error names the file and what is wrong."""
     command = [str(program.path), *arguments]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 1
+    assert result.returncode == code
     assert reason in result.stderr
     assert result.stdout == ""
 

@@ -1,8 +1,116 @@
-//! Lines on the program's standard streams.
+//! The program's standard streams: lines, colours, and a line that is written again and again.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 /// Prints a line. A closed stream is ignored.
 pub(crate) fn print_line(stream: &mut dyn Write, line: &str) {
     let _ = writeln!(stream, "{line}").and_then(|()| stream.flush());
+}
+
+/// How a command prints what it found.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// For programs, as one document.
+    Json,
+}
+
+impl Format {
+    /// JSON if it is asked for.
+    pub(crate) const fn json_if(is_asked: bool) -> Self {
+        if is_asked { Self::Json } else { Self::Text }
+    }
+}
+
+/// What a text says, which terminals show by its colour.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    Good,
+    Bad,
+    Strong,
+    Faint,
+}
+
+/// Whether colours may be used.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Colours {
+    /// On terminals.
+    #[default]
+    Allowed,
+    /// Nowhere: `NO_COLOR` is set, or the terminal shows none.
+    Off,
+}
+
+/// A standard stream for people: colours and lines that change, if it is a terminal.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Console {
+    is_terminal: bool,
+    has_colours: bool,
+}
+
+impl Console {
+    /// The standard error output, where progress is shown.
+    pub(crate) fn progress(colours: Colours) -> Self {
+        Self::new(std::io::stderr().is_terminal(), colours)
+    }
+
+    /// The standard output, where results are printed.
+    pub(crate) fn results(colours: Colours) -> Self {
+        Self::new(std::io::stdout().is_terminal(), colours)
+    }
+
+    fn new(is_terminal: bool, colours: Colours) -> Self {
+        Self { is_terminal, has_colours: is_terminal && colours == Colours::Allowed }
+    }
+
+    /// Whether a line that changes can be shown.
+    pub(crate) const fn is_terminal(self) -> bool {
+        self.is_terminal
+    }
+
+    /// The text in its colour.
+    pub(crate) fn paint(self, style: Style, text: &str) -> String {
+        if !self.has_colours {
+            return text.to_owned();
+        }
+        let code = match style {
+            Style::Good => "32",
+            Style::Bad => "31",
+            Style::Strong => "1",
+            Style::Faint => "2",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+
+    /// Shows a line in place of the last one that was shown so; nothing unless on a terminal.
+    pub(crate) fn show(self, text: &str) {
+        if self.is_terminal {
+            let text: String = text.chars().take(COLUMNS_MAX).collect();
+            let mut stream = std::io::stderr();
+            let _ = write!(stream, "\r\x1b[2K{text}").and_then(|()| stream.flush());
+        }
+    }
+
+    /// Removes the line that was shown.
+    pub(crate) fn clear(self) {
+        self.show("");
+    }
+}
+
+/// A line that changes must not wrap.
+const COLUMNS_MAX: usize = 79;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_terminals_have_colours_unless_they_are_off() {
+        let painted =
+            |is_terminal, colours| Console::new(is_terminal, colours).paint(Style::Good, "a");
+        assert_eq!(painted(true, Colours::Allowed), "\x1b[32ma\x1b[0m");
+        assert_eq!(painted(true, Colours::Off), "a");
+        assert_eq!(painted(false, Colours::Allowed), "a");
+    }
 }

@@ -1,7 +1,7 @@
 //! The endpoints: opened when the models are there, closed in order.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +59,37 @@ pub(crate) struct SharedByDoors {
     pub(crate) regions: Arc<dyn RegionControl>,
     /// The traces of requests.
     pub(crate) tracer: Arc<Tracer>,
+}
+
+/// Where clients on this machine find an endpoint.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    socket: SocketAddr,
+    has_tls: bool,
+}
+
+/// Where endpoints listen, as far as they are open.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    pub(crate) http: Option<Address>,
+    pub(crate) grpc: Option<Address>,
+    pub(crate) metrics: Option<Address>,
+}
+
+impl Address {
+    /// The host and the port.
+    pub(crate) fn local(&self) -> String {
+        if self.socket.ip().is_unspecified() {
+            format!("localhost:{}", self.socket.port())
+        } else {
+            self.socket.to_string()
+        }
+    }
+
+    /// The same as a URL.
+    pub(crate) fn url(&self) -> String {
+        format!("{}://{}", if self.has_tls { "https" } else { "http" }, self.local())
+    }
 }
 
 /// Endpoints that listen; they close when this is dropped.
@@ -215,6 +246,19 @@ impl OpenDoors {
     /// The certificates whose files are to be followed.
     pub(crate) fn take_certificates(&mut self) -> Vec<Certificates> {
         std::mem::take(&mut self.certificates)
+    }
+
+    /// Where they listen, by the settings that they were opened with.
+    pub(crate) fn addresses(&self, settings: &Settings) -> Addresses {
+        let address = |socket, door: &DoorSettings| Address { socket, has_tls: door.tls.is_on() };
+        let http = self.http.as_ref().map(RunningDoor::address);
+        let grpc = self.grpc.as_ref().map(|door| door.address());
+        let metrics = self.metrics.as_ref().map(RunningDoor::address);
+        Addresses {
+            http: http.map(|socket| address(socket, &settings.http)),
+            grpc: grpc.map(|socket| address(socket, &settings.grpc)),
+            metrics: metrics.map(|socket| address(socket, &settings.metrics)),
+        }
     }
 
     /// The port of the first that is open.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use galatea_bucket::Surroundings;
 use galatea_grpc::TestDelays;
 
+use crate::console::Colours;
+
 /// The environment variables of the process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
@@ -45,6 +47,8 @@ pub(crate) struct Environment {
     pub(crate) home: Option<PathBuf>,
     /// The folders of `PATH`.
     pub(crate) program_folders: Vec<PathBuf>,
+    /// Whether commands may use colours on terminals: `NO_COLOR` and `TERM=dumb` say no.
+    pub(crate) colours: Colours,
 }
 
 /// The variables `OTEL_BSP_*` that Triton reads, by the names of their settings.
@@ -256,6 +260,11 @@ impl Environment {
             program_folders: variable("PATH")
                 .map(|folders| std::env::split_paths(&folders).collect())
                 .unwrap_or_default(),
+            colours: if path("NO_COLOR").is_some() || text("TERM").as_deref() == Some("dumb") {
+                Colours::Off
+            } else {
+                Colours::Allowed
+            },
         }
     }
 }
@@ -295,6 +304,15 @@ mod tests {
         assert!(!quoted("0"));
         assert!(quoted("1"));
         assert!(quoted(""));
+    }
+
+    #[test]
+    fn colours_can_be_turned_off() {
+        let colours = |name, value| environment(&[(name, value)]).colours;
+        assert_eq!(colours("NO_COLOR", "1"), Colours::Off);
+        assert_eq!(colours("NO_COLOR", ""), Colours::Allowed);
+        assert_eq!(colours("TERM", "dumb"), Colours::Off);
+        assert_eq!(colours("TERM", "xterm"), Colours::Allowed);
     }
 
     #[test]

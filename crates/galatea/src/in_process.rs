@@ -59,6 +59,7 @@ pub fn make_in_process(
         logger: &logger,
         exporter: &exporter,
         reserved,
+        before_loads: &mut |_| {},
     });
     if made.is_err()
         && let Some(running) = reserved.running()
@@ -95,13 +96,9 @@ pub(crate) fn parse(flags: &[String]) -> Result<Settings, Status> {
     let (vertex_ai, span_batches) = (VertexAiVariables::default(), SpanBatchVariables::default());
     match flags::parse(flags.iter().cloned(), &vertex_ai, &span_batches) {
         Ok(Request::Serve(settings)) => Ok(*settings),
-        Ok(
-            Request::Check(..)
-            | Request::ExportTraces(_)
-            | Request::New(_)
-            | Request::Help(_)
-            | Request::Version,
-        ) => Err(Status::invalid_argument("the options ask for no server")),
+        Ok(Request::Help(_) | Request::Version) => {
+            Err(Status::invalid_argument("the options ask for no server"))
+        }
         Err(error) => Err(Status::invalid_argument(error.to_string())),
     }
 }

@@ -9,8 +9,8 @@
 //! variables. It holds no protocol, no scheduling and no inference.
 //!
 //! Read the files in this order: `lib` (`program`), `flags`, `startup`, `make` (models),
-//! `doors`, `shutdown`. `check` checks models without serving them. From C and Python
-//! the order is `in_process`, `flags`, `make`, `frontend`.
+//! `doors`, `shutdown`. `commands` has what the program does beside serving repositories. From C
+//! and Python the order is `in_process`, `flags`, `make`, `frontend`.
 
 #![forbid(unsafe_code)]
 
@@ -22,9 +22,9 @@ mod c_log;
 mod cache;
 mod catalog;
 mod certificates;
-mod check;
 mod children;
 mod cloud_doors;
+mod commands;
 mod connections;
 mod console;
 mod definer;
@@ -37,7 +37,6 @@ mod listeners;
 mod load_report;
 mod make;
 mod memory;
-mod new_model;
 mod onnxruntime_library;
 mod op_libraries;
 mod python;
@@ -47,60 +46,48 @@ mod tracing;
 mod workers;
 
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use console::print_line;
 use environment::Environment;
 use flags::{Request, UsageError};
 use galatea_allocator::ServerAllocator;
-use galatea_backend_plugin::end_process;
-use new_model::NewModel;
-use startup::Failure;
+use startup::{Failure, LogOnly};
 
 pub use c_log::console_log;
 pub use frontend::Frontend;
 pub use in_process::{InProcessServer, make_for_c, make_in_process};
 
+/// Under this name the program is Triton's: it has no commands.
+const TRITON: &str = "tritonserver";
+
 /// Runs the program, with the arguments of this process.
 #[must_use]
 pub fn program() -> ExitCode {
     let allocator = ServerAllocator::configure();
-    let arguments = std::env::args_os().skip(1);
-    let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    let has_commands = Path::new(&name).file_name().is_none_or(|name| name != TRITON);
+    let arguments: Vec<String> =
+        arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
     let environment = Environment::read();
-    match flags::parse(arguments, &environment.clouds.vertex_ai, &environment.span_batches) {
+    if has_commands && let Some(invocation) = commands::parse(&arguments, &environment) {
+        return commands::run(invocation, environment, allocator);
+    }
+    let (vertex_ai, batches) = (&environment.clouds.vertex_ai, &environment.span_batches);
+    match flags::parse(arguments, vertex_ai, batches) {
         Ok(Request::Serve(settings)) => {
             for warning in settings.warnings() {
                 print_line(&mut io::stderr(), warning);
             }
-            match startup::run(*settings, environment, allocator) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(failure) => {
-                    if !matches!(failure, Failure::Logged) {
-                        print_line(&mut io::stderr(), &failure.to_string());
-                    }
-                    // Threads may still work on unfinished requests, so the server's parts
-                    // are not destroyed. Models may still execute after a failed stop, so
-                    // their libraries are not destroyed either.
-                    match failure {
-                        Failure::Start(_) | Failure::Logged => end(1),
-                        Failure::Stop(_) => end_process(1),
-                    }
+            let result = startup::run(*settings, environment, allocator, &mut LogOnly);
+            startup::end_with(result, |failure| {
+                if !matches!(failure, Failure::Logged(_)) {
+                    print_line(&mut io::stderr(), &failure.to_string());
                 }
-            }
+            })
         }
-        Ok(Request::Check(settings, format)) => check(*settings, format),
-        Ok(Request::ExportTraces(files)) => match tracing::export(&files) {
-            Ok(document) => {
-                print_line(&mut io::stdout(), &document);
-                ExitCode::SUCCESS
-            }
-            Err(reason) => {
-                print_line(&mut io::stderr(), &format!("error: {reason}"));
-                ExitCode::FAILURE
-            }
-        },
-        Ok(Request::New(model)) => written(&model),
         Ok(Request::Help(form)) => {
             print_line(&mut io::stdout(), flags::help(form).trim_end());
             ExitCode::SUCCESS
@@ -122,33 +109,4 @@ pub fn program() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn check(settings: flags::Settings, format: check::ReportFormat) -> ExitCode {
-    match check::run(settings, Environment::read(), format) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(reason) => {
-            print_line(&mut io::stderr(), &format!("error: {reason}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn written(model: &NewModel) -> ExitCode {
-    match model.write() {
-        Ok(text) => {
-            print_line(&mut io::stdout(), &text);
-            ExitCode::SUCCESS
-        }
-        Err(reason) => {
-            print_line(&mut io::stderr(), &format!("error: {reason}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[allow(clippy::disallowed_methods)] // This is the whole of main.
-fn end(code: i32) -> ExitCode {
-    std::process::exit(code)
 }

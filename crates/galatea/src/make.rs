@@ -48,6 +48,8 @@ pub(crate) struct ServerParts<'a> {
     pub(crate) exporter: &'a Arc<MetricsExporter>,
     /// The address under which C code knows the server.
     pub(crate) reserved: &'a ReservedAddress,
+    /// Is told before models load.
+    pub(crate) before_loads: &'a mut dyn FnMut(&Arc<Server>),
 }
 
 /// Opens the log that the settings ask for, and lets C code write to it.
@@ -89,14 +91,10 @@ pub(crate) fn log_notes(settings: &Settings, logger: &Logger) {
 /// The server is registered at the reserved address before models load, so that backends
 /// can call it while their models are loaded.
 pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
-    let ServerParts { settings, environment, allocator, logger, exporter, reserved } = parts;
+    let ServerParts { settings, environment, allocator, logger, exporter, reserved, before_loads } =
+        parts;
     check_startup_models(settings)?;
-    let (repository, failure) = match open_repository(settings, &environment) {
-        Ok(repository) => (repository, None),
-        Err(status) if settings.exit_on_error => return Err(status),
-        // As in Triton, the server goes on, and is never live.
-        Err(status) => (Repository::default(), Some(status)),
-    };
+    let (repository, failure) = open_or_empty(settings, &environment)?;
     let cache = cache::make(settings)?;
     let log = log_sink(logger.clone());
     let parallel_creation = environment.parallel_instance_loading;
@@ -153,6 +151,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         return Ok(server);
     }
     reserved.set_server(Arc::new(running(&server, settings, logger, exporter)));
+    before_loads(&server);
     let all_loaded = load_models(&server, settings);
     banner::log_summary(logger, &*server, settings, &agents.loaded_agents(), &backends.in_use());
     if !all_loaded && settings.exit_on_error {
@@ -184,6 +183,19 @@ fn measurements(settings: &Settings) -> MeasurementOptions {
         distributions: options.galatea_histograms,
         first_response: options.histogram_latencies,
         quantiles,
+    }
+}
+
+/// The repositories; none, and why, if the server goes on without them. As in Triton, it is never
+/// live then.
+fn open_or_empty(
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<(Repository, Option<Status>), Status> {
+    match open_repository(settings, environment) {
+        Ok(repository) => Ok((repository, None)),
+        Err(status) if settings.exit_on_error => Err(status),
+        Err(status) => Ok((Repository::default(), Some(status))),
     }
 }
 

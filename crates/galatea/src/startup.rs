@@ -2,10 +2,12 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_allocator::ServerAllocator;
+use galatea_backend_plugin::end_process;
 use galatea_capi::ReservedAddress;
 use galatea_engine::{ControlMode, Server};
 use galatea_telemetry::{Logger, MetricsExporter};
@@ -13,7 +15,7 @@ use galatea_telemetry::{Logger, MetricsExporter};
 use crate::certificates;
 use crate::children;
 use crate::console::print_line;
-use crate::doors::{Doors, OpenDoors};
+use crate::doors::{Addresses, Doors, OpenDoors};
 use crate::environment::Environment;
 use crate::flags::Settings;
 use crate::make;
@@ -28,7 +30,7 @@ pub(crate) enum Failure {
     /// The server didn't start.
     Start(String),
     /// The server didn't start, and the log says why.
-    Logged,
+    Logged(String),
     /// It didn't stop: models may still be executed.
     Stop(String),
 }
@@ -36,8 +38,9 @@ pub(crate) enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Start(reason) | Self::Stop(reason) => write!(f, "error: {reason}"),
-            Self::Logged => f.write_str("error: the log says why"),
+            Self::Start(reason) | Self::Logged(reason) | Self::Stop(reason) => {
+                write!(f, "error: {reason}")
+            }
         }
     }
 }
@@ -52,11 +55,57 @@ impl Failure {
     }
 }
 
+/// Follows a start, beside the log.
+pub(crate) trait Watch {
+    /// The server begins to load its models.
+    fn loading(&mut self, server: &Arc<Server>);
+
+    /// The models are loaded, or the start failed.
+    fn loaded(&mut self);
+
+    /// The server serves its clients.
+    fn serving(&mut self, server: &Arc<Server>, addresses: &Addresses, logger: &Logger);
+
+    /// A signal ends the service.
+    fn stopping(&mut self, signal: i32);
+}
+
+/// The log alone tells of the start.
+pub(crate) struct LogOnly;
+
+impl Watch for LogOnly {
+    fn loading(&mut self, _: &Arc<Server>) {}
+    fn loaded(&mut self) {}
+    fn serving(&mut self, _: &Arc<Server>, _: &Addresses, _: &Logger) {}
+    fn stopping(&mut self, signal: i32) {
+        print_line(&mut std::io::stdout(), &format!("Signal ({signal}) received."));
+    }
+}
+
+/// The end of the program, after the server's; `tell` prints a failure that the log doesn't
+/// have.
+pub(crate) fn end_with(result: Result<(), Failure>, tell: impl FnOnce(&Failure)) -> ExitCode {
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    tell(&failure);
+    // Threads may still work on unfinished requests, so the server's parts are not destroyed.
+    // Models may still execute after a failed stop, so their libraries are not destroyed either.
+    match failure {
+        Failure::Start(_) | Failure::Logged(_) => end(1),
+        Failure::Stop(_) => end_process(1),
+    }
+}
+
+#[allow(clippy::disallowed_methods)] // The program's main has nothing left to do.
+fn end(code: i32) -> ExitCode {
+    std::process::exit(code)
+}
+
 /// Runs the server until a signal ends it.
 pub(crate) fn run(
     settings: Settings,
     environment: Environment,
     allocator: ServerAllocator,
+    watch: &mut dyn Watch,
 ) -> Result<(), Failure> {
     let logger = make::open_log_or_console(&settings, &environment).map_err(Failure::Start)?;
     make::log_notes(&settings, &logger);
@@ -74,18 +123,16 @@ pub(crate) fn run(
         logger: &logger,
         exporter: &exporter,
         reserved: &reserved,
-    })
-    .map_err(|status| Failure::start("creating server", status.code().label(), status))?;
+        before_loads: &mut |server| watch.loading(server),
+    });
+    watch.loaded();
+    let server = server
+        .map_err(|status| Failure::start("creating server", status.code().label(), status))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::start("starting", "Internal", error))?;
-    let mut signals = {
-        let _inside = runtime.enter();
-        StopSignals::catch().map_err(|error| {
-            Failure::start("failed to register signal handler", "Internal", error)
-        })?
-    };
+    let mut signals = catch_signals(&runtime)?;
     let workers = Workers::start(settings.http_threads)
         .map_err(|error| Failure::start("starting worker threads", "Internal", error))?;
     let ledger = memory::ledger(settings.memory_limit, &logger);
@@ -108,9 +155,10 @@ pub(crate) fn run(
         logger: &logger,
     };
     let mut doors = doors.open().map_err(|reason| {
-        logger.error(reason);
-        Failure::Logged
+        logger.error(&reason);
+        Failure::Logged(reason)
     })?;
+    watch.serving(&server, &doors.addresses(&settings), &logger);
     // Connections that are made while requests drain get the newest certificates too.
     runtime.spawn(certificates::follow(doors.take_certificates()));
     let trimming = memory::trim_after_bursts(allocator, ledger.clone(), logger.clone());
@@ -121,7 +169,7 @@ pub(crate) fn run(
             never = trimming => match never {},
             never = poll_gauges(&exporter, settings.metrics.allow) => match never {},
         };
-        print_line(&mut std::io::stdout(), &format!("Signal ({signal}) received."));
+        watch.stopping(signal);
         // Further signals change nothing, as in Triton: requests have their time.
         stop(&server, &doors, settings.exit_timeout_secs, &logger).await
     });
@@ -132,6 +180,12 @@ pub(crate) fn run(
         children::kill_all(&logger);
     }
     outcome
+}
+
+fn catch_signals(runtime: &tokio::runtime::Runtime) -> Result<StopSignals, Failure> {
+    let _inside = runtime.enter();
+    StopSignals::catch()
+        .map_err(|error| Failure::start("failed to register signal handler", "Internal", error))
 }
 
 /// Follows changes of the repositories, if that is wanted.

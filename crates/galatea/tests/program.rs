@@ -323,7 +323,7 @@ fn a_wrong_command_line_is_explained_at_the_end_of_the_usage() {
     let (output, standard, errors) = run(&["--no-such-flag=1"]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(standard, "");
-    assert!(errors.starts_with("Usage: galatea [options]\n"), "{errors}");
+    assert!(errors.starts_with("Usage: galatea [flags]\n"), "{errors}");
     assert!(errors.ends_with("\nBad option: \"--no-such-flag\".\nunrecognized option\n"));
 }
 

@@ -12,7 +12,8 @@
 //! vocabulary of what they find, which the engine uses too. [`Repository::register`] adds
 //! a repository and may map other names to its directories;
 //! [`Repository::with_namespaces`] allows models of the same name in several
-//! repositories. [`Overlays`] makes models of files that come with a request to load.
+//! repositories. [`Overlays`] makes models of files that come with a request to load,
+//! and [`LinkedRepository`] of files that are in no repository.
 //! [`versions_to_load`] applies a version policy, and a [`VersionDirectory`] is what a
 //! backend gets to find its files.
 //!
@@ -50,6 +51,7 @@
 
 mod beneath;
 mod directory;
+mod linked;
 mod modification;
 mod name;
 mod overlay;
@@ -67,6 +69,7 @@ mod version_directory;
 
 pub use beneath::Symlinks;
 pub use directory::ModelDirectory;
+pub use linked::LinkedRepository;
 pub use name::{InvalidName, check_model_name, check_new_model_name};
 pub use overlay::Overlays;
 pub use remote::{

@@ -64,6 +64,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dispatch",
             "door",
             "engine",
+            "load",
             "repository",
             "bucket",
             "shm",
@@ -90,7 +91,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // In place of a library's crate, which no crate of ours uses.
     ("crc-fast", &[]),
     ("sim", &["policy"]),
-    ("load", &["protocol"]),
+    ("load", &["tensor", "protocol"]),
     ("xtask", &[]),
 ];
 

@@ -8,6 +8,7 @@
 mod backend;
 mod cache;
 mod clouds;
+pub(crate) mod commands;
 mod connections;
 mod deprecated;
 mod grpc;
@@ -28,9 +29,11 @@ mod tracing;
 mod usage;
 mod value;
 
-pub(crate) use parse::{Request, UsageError, parse};
+pub(crate) use parse::{
+    CommandLine, Request, UsageError, begin, check, check_rejected, parse, parse_command, resolve,
+};
 pub(crate) use settings::{BackendSetting, CacheFlag, CacheSettings, DoorSettings, Settings};
-pub(crate) use usage::{HelpForm, help};
+pub(crate) use usage::{HelpForm, command_help, help};
 
 use value::Refusal;
 
@@ -73,13 +76,24 @@ const GROUPS: [Group; 15] = [
     deprecated::GROUP,
 ];
 
+/// A flag, for completions.
+pub(crate) struct FlagName {
+    pub(crate) name: &'static str,
+    /// What stands for its value; `None` for a switch.
+    pub(crate) argument: Option<&'static str>,
+    pub(crate) help: &'static str,
+}
+
+/// All flags by name.
+pub(crate) fn names() -> impl Iterator<Item = FlagName> {
+    flags().map(|Flag { name, argument, help, .. }| FlagName { name, argument: *argument, help })
+}
+
 fn flags() -> impl Iterator<Item = &'static Flag> {
     GROUPS.iter().flat_map(|group| group.flags)
 }
 
 #[cfg(test)]
 mod cloud_tests;
-#[cfg(test)]
-mod new_model_tests;
 #[cfg(test)]
 mod tests;

@@ -1,31 +1,52 @@
 //! From arguments to settings.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use galatea_engine::ControlMode;
 
+use super::commands::Command;
 use super::value::{self, Refusal};
-use super::{Flag, HelpForm, Settings, flags, ports};
-use crate::check::ReportFormat;
+use super::{HelpForm, Settings, flags, ports};
 use crate::environment::{SpanBatchVariables, VertexAiVariables};
-use crate::new_model::{DEFAULT_DIRECTORY, NewModel};
 
-/// What the command line asks for.
+/// What the command line of the server asks for.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Start a server.
     Serve(Box<Settings>),
-    /// Check the settings' repositories.
-    Check(Box<Settings>, ReportFormat),
-    /// Convert files of traces for viewers.
-    ExportTraces(Vec<PathBuf>),
-    /// Write a model to begin with.
-    New(NewModel),
     /// Print what the flags mean.
     Help(HelpForm),
     /// Print the version.
     Version,
+}
+
+/// What the arguments of a command say.
+#[derive(Debug, Default)]
+pub(crate) struct CommandLine {
+    /// The server's settings, if the command takes its flags.
+    pub(crate) settings: Settings,
+    /// The command's own options, in their order.
+    pub(crate) options: Vec<(&'static str, String)>,
+    /// The arguments that are no options.
+    pub(crate) operands: Vec<String>,
+}
+
+impl CommandLine {
+    /// Whether an option was given.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.option(name).is_some()
+    }
+
+    /// The value of an option; the last one counts.
+    pub(crate) fn option(&self, name: &str) -> Option<&str> {
+        self.all(name).last()
+    }
+
+    /// All values of an option.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        let of_it = self.options.iter().filter(move |(given, _)| *given == name);
+        of_it.map(|(_, value)| value.as_str())
+    }
 }
 
 /// Why the command line is refused.
@@ -46,21 +67,6 @@ impl fmt::Display for UsageError {
     }
 }
 
-/// The argument that asks for a check instead of a server.
-const CHECK: &str = "check";
-
-/// The option of a check that asks for a document.
-const JSON: &str = "--json";
-
-/// The arguments that ask for a conversion of traces.
-const EXPORT_TRACES: [&str; 2] = ["trace", "export"];
-
-/// The arguments that ask for a model to begin with.
-const NEW_PYTHON: [&str; 2] = ["new", "python"];
-
-/// The option that says where the model is written.
-const DIRECTORY: &str = "--directory";
-
 /// Reads the arguments after the program's name.
 ///
 /// Options are checked in their order. An argument that is no option is reported after all
@@ -72,17 +78,37 @@ pub(crate) fn parse(
     variables: &VertexAiVariables,
     span_batches: &SpanBatchVariables,
 ) -> Result<Request, UsageError> {
-    let mut arguments = arguments.into_iter().peekable();
-    if arguments.next_if(|first| first == CHECK).is_some() {
-        return parse_check(arguments.collect());
+    let settings = begin(variables)?;
+    let mut reader = Reader { command: None, line: CommandLine { settings, ..Default::default() } };
+    if let Some(request) = reader.read(arguments.into_iter())? {
+        return Ok(request);
     }
-    if arguments.next_if(|first| first == EXPORT_TRACES[0]).is_some() {
-        return parse_export(arguments);
+    let CommandLine { mut settings, operands, .. } = reader.line;
+    resolve(&mut settings, variables, span_batches)?;
+    if let Some(argument) = operands.first() {
+        return Err(UsageError::Malformed(format!("Unexpected argument: {argument}")));
     }
-    if arguments.next_if(|first| first == NEW_PYTHON[0]).is_some() {
-        return parse_new(arguments);
+    check(&settings)?;
+    Ok(Request::Serve(Box::new(settings)))
+}
+
+/// Reads the arguments behind a command's name; `None` if they ask for help. Flags change
+/// these settings.
+pub(crate) fn parse_command(
+    command: &'static Command,
+    settings: Settings,
+    arguments: impl IntoIterator<Item = String>,
+) -> Result<Option<CommandLine>, UsageError> {
+    let line = CommandLine { settings, ..CommandLine::default() };
+    let mut reader = Reader { command: Some(command), line };
+    match reader.read(arguments.into_iter())? {
+        Some(_) => Ok(None),
+        None => Ok(Some(reader.line)),
     }
-    let mut surplus = Vec::new();
+}
+
+/// The settings that flags change.
+pub(crate) fn begin(variables: &VertexAiVariables) -> Result<Settings, UsageError> {
     let mut settings = Settings::under(variables);
     if let Some(text) = &variables.http_port {
         // As in Triton, it is read whether or not Vertex AI is served.
@@ -90,159 +116,122 @@ pub(crate) fn parse(
         settings.clouds.vertex_ai.port =
             port.map_err(|Refusal(reason)| UsageError::Malformed(reason))?;
     }
-    let request = read(settings, arguments, &mut surplus)?;
-    let Request::Serve(mut settings) = request else { return Ok(request) };
+    Ok(settings)
+}
+
+/// Adds what variables say behind the flags.
+pub(crate) fn resolve(
+    settings: &mut Settings,
+    variables: &VertexAiVariables,
+    span_batches: &SpanBatchVariables,
+) -> Result<(), UsageError> {
     settings.trace.resolve(span_batches).map_err(|(option, reason)| {
         UsageError::Malformed(format!("Bad option: \"{option}\".\n{reason}"))
     })?;
     if settings.model_repositories.is_empty() {
         settings.model_repositories.extend(variables.repository.clone());
     }
-    if let Some(argument) = surplus.first() {
-        return Err(UsageError::Malformed(format!("Unexpected argument: {argument}")));
-    }
-    check(&settings)?;
-    Ok(Request::Serve(settings))
+    Ok(())
 }
 
-/// All other arguments are files.
-fn parse_export(mut arguments: impl Iterator<Item = String>) -> Result<Request, UsageError> {
-    let is_export = arguments.next().is_some_and(|word| word == EXPORT_TRACES[1]);
-    let files: Vec<PathBuf> = arguments.map(PathBuf::from).collect();
-    if !is_export || files.is_empty() {
-        let text = "'trace' needs 'export' and files of traces";
-        return Err(UsageError::Malformed(String::from(text)));
-    }
-    Ok(Request::ExportTraces(files))
+/// Reads arguments, of the server or of a command.
+struct Reader {
+    command: Option<&'static Command>,
+    line: CommandLine,
 }
 
-/// The first argument is the backend, the other one that is no option the model's name.
-fn parse_new(mut arguments: impl Iterator<Item = String>) -> Result<Request, UsageError> {
-    let malformed = |text: &str| UsageError::Malformed(String::from(text));
-    let (mut names, mut directory) = (Vec::new(), String::from(DEFAULT_DIRECTORY));
-    while let Some(argument) = arguments.next() {
-        if argument == format!("--{HELP}") {
-            return Ok(Request::Help(HelpForm::named(None)));
-        } else if argument == DIRECTORY {
-            let missing = || malformed("'--directory' needs a directory");
-            directory = arguments.next().ok_or_else(missing)?;
-        } else if let Some(value) = argument.strip_prefix(DIRECTORY)
-            && let Some(value) = value.strip_prefix('=')
-        {
-            value.clone_into(&mut directory);
-        } else if argument.starts_with("--") {
-            let text = format!("'new' has no option '{argument}', only '{DIRECTORY}'");
-            return Err(UsageError::Malformed(text));
-        } else {
-            names.push(argument);
+impl Reader {
+    /// Reads options. Arguments that are no options are operands, and so is everything behind
+    /// `--`. Returns what is asked for instead of the command.
+    fn read(
+        &mut self,
+        mut arguments: impl Iterator<Item = String>,
+    ) -> Result<Option<Request>, UsageError> {
+        while let Some(argument) = arguments.next() {
+            let Some(option) = argument.strip_prefix("--") else {
+                self.line.operands.push(argument);
+                continue;
+            };
+            if option.is_empty() {
+                self.line.operands.extend(arguments.by_ref());
+                break;
+            }
+            let (name, value) = match option.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (option, None),
+            };
+            match self.full_name(name)? {
+                HELP => return Ok(Some(Request::Help(HelpForm::named(value.as_deref())))),
+                VERSION => return Ok(Some(Request::Version)),
+                name => self.apply(name, value, &mut arguments)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The option with this name, or the only one that begins with it, as in `getopt_long`.
+    fn full_name(&self, given: &str) -> Result<&'static str, UsageError> {
+        let own = self.command.map_or(&[][..], |command| command.options);
+        let takes_flags = self.command.is_none_or(|command| command.takes_flags);
+        let server = || flags().map(|flag| flag.name).filter(|_| takes_flags);
+        let version = self.command.is_none().then_some(VERSION);
+        let names =
+            || own.iter().map(|option| option.name).chain(server()).chain([HELP]).chain(version);
+        if let Some(name) = names().find(|name| *name == given) {
+            return Ok(name);
+        }
+        let mut candidates = names().filter(|name| name.starts_with(given));
+        match (candidates.next(), candidates.next()) {
+            (Some(name), None) if !given.is_empty() => Ok(name),
+            (Some(one), Some(other)) if !given.is_empty() => {
+                let reason = format!("it may mean \"--{one}\" or \"--{other}\"");
+                Err(bad_option(given, &reason))
+            }
+            _ => Err(bad_option(given, "unrecognized option")),
         }
     }
-    let [backend, name] = names.as_slice() else {
-        return Err(malformed("'new' needs 'python' and the name of one model"));
-    };
-    if backend != NEW_PYTHON[1] {
-        let text = format!("'new' writes models for 'python', not for '{backend}'");
-        return Err(UsageError::Malformed(text));
-    }
-    NewModel::new(name, &directory).map(Request::New).map_err(UsageError::Malformed)
-}
 
-/// The repositories are arguments; options are those of the server that would
-/// serve them.
-fn parse_check(mut arguments: Vec<String>) -> Result<Request, UsageError> {
-    let all = arguments.len();
-    arguments.retain(|argument| argument != JSON);
-    let format = if arguments.len() < all { ReportFormat::Json } else { ReportFormat::Text };
-    let mut repositories = Vec::new();
-    let request = read(Settings::default(), arguments.into_iter(), &mut repositories)?;
-    let Request::Serve(mut settings) = request else { return Ok(request) };
-    settings.model_repositories.extend(repositories.into_iter().map(PathBuf::from));
-    if settings.model_repositories.is_empty() {
-        return Err(UsageError::Malformed(String::from("'check' needs a model repository")));
-    }
-    check_rejected(&settings)?;
-    Ok(Request::Check(settings, format))
-}
-
-/// Reads options. Arguments that are no options go to `surplus`, and so does everything
-/// behind `--`.
-fn read(
-    mut settings: Settings,
-    mut arguments: impl Iterator<Item = String>,
-    surplus: &mut Vec<String>,
-) -> Result<Request, UsageError> {
-    while let Some(argument) = arguments.next() {
-        let Some(option) = argument.strip_prefix("--") else {
-            surplus.push(argument);
-            continue;
-        };
-        if option.is_empty() {
-            surplus.extend(arguments.by_ref());
-            break;
+    fn apply(
+        &mut self,
+        name: &str,
+        value: Option<String>,
+        rest: &mut impl Iterator<Item = String>,
+    ) -> Result<(), UsageError> {
+        if let Some(own) = self.command.and_then(|command| command.option(name)) {
+            let value = value_for(own.name, own.argument.is_some(), value, rest)?;
+            self.line.options.push((own.name, value));
+            return Ok(());
         }
-        let (name, value) = match option.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
-            None => (option, None),
-        };
-        match full_name(name)? {
-            HELP => return Ok(Request::Help(HelpForm::named(value.as_deref()))),
-            VERSION => return Ok(Request::Version),
-            name => apply(&mut settings, name, value, &mut arguments)?,
-        }
+        let flag = flags()
+            .find(|flag| flag.name == name)
+            .ok_or_else(|| bad_option(name, "unrecognized option"))?;
+        let value = value_for(flag.name, flag.argument.is_some(), value, rest)?;
+        (flag.apply)(&mut self.line.settings, &value)
+            .map_err(|Refusal(reason)| bad_option(name, &reason))
     }
-    Ok(Request::Serve(Box::new(settings)))
 }
 
 const HELP: &str = "help";
 const VERSION: &str = "version";
 
-/// The option with this name, or the only one that begins with it, as in `getopt_long`.
-fn full_name(given: &str) -> Result<&'static str, UsageError> {
-    let names = || flags().map(|flag| flag.name).chain([HELP, VERSION]);
-    if let Some(name) = names().find(|name| *name == given) {
-        return Ok(name);
-    }
-    let mut candidates = names().filter(|name| name.starts_with(given));
-    match (candidates.next(), candidates.next()) {
-        (Some(name), None) if !given.is_empty() => Ok(name),
-        (Some(one), Some(other)) if !given.is_empty() => {
-            let reason = format!("it may mean \"--{one}\" or \"--{other}\"");
-            Err(bad_option(given, &reason))
-        }
-        _ => Err(bad_option(given, "unrecognized option")),
-    }
-}
-
-fn apply(
-    settings: &mut Settings,
-    name: &str,
-    value: Option<String>,
-    rest: &mut impl Iterator<Item = String>,
-) -> Result<(), UsageError> {
-    let flag = flags()
-        .find(|flag| flag.name == name)
-        .ok_or_else(|| bad_option(name, "unrecognized option"))?;
-    let value = value_for(flag, value, rest)?;
-    (flag.apply)(settings, &value).map_err(|Refusal(reason)| bad_option(name, &reason))
-}
-
 fn value_for(
-    flag: &Flag,
+    name: &str,
+    takes_argument: bool,
     value: Option<String>,
     rest: &mut impl Iterator<Item = String>,
 ) -> Result<String, UsageError> {
-    match (flag.argument, value) {
-        (None, None) => Ok(String::new()),
-        (None, Some(_)) => Err(bad_option(flag.name, "the option takes no argument")),
-        (Some(_), Some(value)) => Ok(value),
-        (Some(_), None) => {
-            rest.next().ok_or_else(|| bad_option(flag.name, "the option requires an argument"))
+    match (takes_argument, value) {
+        (false, None) => Ok(String::new()),
+        (false, Some(_)) => Err(bad_option(name, "the option takes no argument")),
+        (true, Some(value)) => Ok(value),
+        (true, None) => {
+            rest.next().ok_or_else(|| bad_option(name, "the option requires an argument"))
         }
     }
 }
 
 /// Checks that need all flags.
-fn check(settings: &Settings) -> Result<(), UsageError> {
+pub(crate) fn check(settings: &Settings) -> Result<(), UsageError> {
     if !settings.startup_models.is_empty() && settings.control_mode != ControlMode::Explicit {
         return Err(UsageError::Malformed(String::from(
             "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as \
@@ -253,7 +242,7 @@ fn check(settings: &Settings) -> Result<(), UsageError> {
     check_rejected(settings)
 }
 
-fn check_rejected(settings: &Settings) -> Result<(), UsageError> {
+pub(crate) fn check_rejected(settings: &Settings) -> Result<(), UsageError> {
     settings.rejected.clone().map_or(Ok(()), |why| Err(UsageError::Rejected(why)))
 }
 

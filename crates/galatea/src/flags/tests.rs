@@ -515,7 +515,6 @@ fn values_that_no_server_can_have_are_found_behind_malformed_ones() {
                     Unsupported host policy setting 'gpus' is specified, supported settings are \
                     'numa-node', 'cpu-cores'";
     assert_eq!(error(&[gpus]), expected);
-    assert_eq!(error(&["check", gpus, "models"]), expected);
     assert!(error(&[gpus, "--http-port=x"]).ends_with("Got x"));
     for (value, why) in [
         ("0:1.5", "expects limit fraction to be in range [0.0, 1.0], got 1.500000"),

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use super::commands::{COMMANDS, Command, CommandOption};
 use super::{Flag, GROUPS};
 
 const WIDTH: usize = 72;
@@ -40,17 +41,75 @@ pub(crate) fn help(form: HelpForm) -> String {
 }
 
 fn usage() -> String {
-    let mut text = String::from(
-        "Usage: galatea [options]\n       galatea check [--json] [options] REPOSITORY...\n       \
-         galatea trace export FILE...\n       galatea new python [--directory DIRECTORY] NAME\n\
-         \x20 --help\n\
-         \x20       Print this text.\n  --version\n        Print the version.\n",
+    let mut text = String::from("Usage: galatea [flags]\n");
+    for command in &COMMANDS {
+        text.push_str(&synopsis(command, "       "));
+    }
+    text.push_str(
+        "  --help\n        Print this text; behind a command, what that does.\n  --version\n        \
+         Print the version.\n\nCommands:\n",
     );
+    for command in &COMMANDS {
+        let _ = writeln!(text, "  {}", command.name);
+        for line in wrap(command.help, WIDTH) {
+            let _ = writeln!(text, "{INDENT}{line}");
+        }
+    }
     for group in &GROUPS {
         let _ = writeln!(text, "\n{}:", group.title);
         group.flags.iter().for_each(|flag| describe(&mut text, flag));
     }
     text
+}
+
+/// How a command is called, in lines that begin alike.
+fn synopsis(command: &Command, indent: &str) -> String {
+    let mut text = String::new();
+    // An option and its value stay on one line.
+    let words = command.synopsis().replace(" [", "\n[").replace("] ", "]\n");
+    let (mut line, mut further) = (indent.to_owned(), "");
+    for word in words.lines() {
+        if line.len() + 1 + word.len() > 79 {
+            let _ = writeln!(text, "{line}");
+            line = format!("{indent}            ");
+            further = "";
+        }
+        let _ = write!(line, "{further}{word}");
+        further = " ";
+    }
+    let _ = writeln!(text, "{line}");
+    text
+}
+
+/// What a command does, and its options.
+pub(crate) fn command_help(command: &Command) -> String {
+    let mut text = format!("Usage: {}", synopsis(command, "       ").trim_start());
+    for line in wrap(command.help, WIDTH + INDENT.len()) {
+        let _ = writeln!(text, "{line}");
+    }
+    if !command.options.is_empty() {
+        text.push('\n');
+    }
+    for option in command.options {
+        let _ = match option.argument {
+            Some(argument) => writeln!(text, "  --{} <{argument}>", option.name),
+            None => writeln!(text, "  --{}", option.name),
+        };
+        for line in wrap(&option_explained(option), WIDTH) {
+            let _ = writeln!(text, "{INDENT}{line}");
+        }
+    }
+    if command.takes_flags {
+        text.push_str("\nThe server's flags are taken too: see galatea --help.\n");
+    }
+    text
+}
+
+fn option_explained(option: &CommandOption) -> String {
+    match option.default {
+        "" => option.help.to_owned(),
+        default => format!("{} Default: {default}.", option.help),
+    }
 }
 
 fn describe(text: &mut String, flag: &Flag) {
@@ -89,14 +148,17 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 fn markdown() -> String {
     let mut page = String::from(
         "# Flags\n\n\
-         `galatea [options]` starts the server; `galatea check [--json] [options] REPOSITORY...` \
-         checks\nrepositories (see [checking.md](checking.md)); `galatea trace export FILE...` converts \
-         traces (see\n[tracing.md](tracing.md)); `galatea new python [--directory DIRECTORY] \
-         NAME` writes a model to begin\nwith (see [python.md](python.md)). The program behaves \
-         the same under any name, such as\n`tritonserver`. All of Triton's flags are taken. A \
-         name may be shortened as long as it is unique, and\na value follows after `=` or as \
-         the next argument.\n\n\
-         `galatea --help` prints this table, `galatea --help=markdown` this page, and \
+         `galatea [flags]` starts the server. All of Triton's flags are taken. A name may be \
+         shortened as\nlong as it is unique, and a value follows after `=` or as the next \
+         argument. Under the name\n`tritonserver` the program is the server alone; otherwise it \
+         has commands too, which\n[commands.md](commands.md) explains:\n\n\
+         | command | what it does |\n|---|---|\n",
+    );
+    for command in &COMMANDS {
+        let _ = writeln!(page, "| `{}` | {} |", command.synopsis(), cell(command.help));
+    }
+    page.push_str(
+        "\n`galatea --help` prints this table, `galatea --help=markdown` this page, and \
          `galatea --help=man`\nthe page for `man`.\n",
     );
     for group in &GROUPS {
@@ -127,26 +189,48 @@ fn cell(text: &str) -> String {
 fn man() -> String {
     let mut page = String::from(
         ".TH GALATEA 1\n.SH NAME\ngalatea \\- model inference server\n.SH SYNOPSIS\n\
-         .B galatea\n[options]\n.br\n.B galatea check\n[\\-\\-json] [options] REPOSITORY...\n\
-         .br\n.B galatea trace export\nFILE...\n.br\n.B galatea new python\n\
-         [\\-\\-directory DIRECTORY] NAME\n\
-         .SH DESCRIPTION\nServes the models of model repositories over HTTP and gRPC, as Triton \
-         Inference Server does.\n",
+         .B galatea\n[flags]\n",
     );
+    for command in &COMMANDS {
+        let synopsis = command.synopsis();
+        let begin = format!("galatea {}", command.name);
+        let rest = synopsis.strip_prefix(&begin).unwrap_or(&synopsis).trim_start();
+        let _ = write!(page, ".br\n.B {begin}\n{}\n", roff(rest));
+    }
+    page.push_str(
+        ".SH DESCRIPTION\nServes the models of model repositories over HTTP and gRPC, as Triton \
+         Inference Server does.\n.SH COMMANDS\n",
+    );
+    for command in &COMMANDS {
+        let _ = writeln!(page, ".TP\n\\fB{}\\fR", roff(command.name));
+        add_lines(&mut page, command.help);
+        for option in command.options {
+            let argument = option.argument.map(|name| format!(" \\fI{}\\fR", roff(name)));
+            let name = roff(&format!("--{}", option.name));
+            let _ = writeln!(page, ".RS\n.TP\n\\fB{name}\\fR{}", argument.unwrap_or_default());
+            add_lines(&mut page, &option_explained(option));
+            page.push_str(".RE\n");
+        }
+    }
     for group in &GROUPS {
         let _ = writeln!(page, ".SH {}", roff(&group.title.to_uppercase()));
         for flag in group.flags {
             let name = roff(&format!("--{}", flag.name));
             let argument = flag.argument.map(|name| format!(" \\fI{}\\fR", roff(name)));
             let _ = writeln!(page, ".TP\n\\fB{name}\\fR{}", argument.unwrap_or_default());
-            for line in wrap(&roff(&explained(flag)), WIDTH) {
-                // A line that begins like a request of roff would be taken for one.
-                let guard = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
-                let _ = writeln!(page, "{guard}{line}");
-            }
+            add_lines(&mut page, &explained(flag));
         }
     }
     page
+}
+
+/// Adds a text to the page for `man`.
+fn add_lines(page: &mut String, text: &str) {
+    for line in wrap(&roff(text), WIDTH) {
+        // A line that begins like a request of roff would be taken for one.
+        let guard = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
+        let _ = writeln!(page, "{guard}{line}");
+    }
 }
 
 /// The text with backslashes and hyphens escaped.

@@ -7,8 +7,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
+use crate::console::Format;
+
 /// Where models are written without `--directory`.
-pub(crate) const DEFAULT_DIRECTORY: &str = "models";
+pub(super) const DEFAULT_DIRECTORY: &str = "models";
 
 /// How long a name may be.
 const NAME_BYTES_MAX: usize = 64;
@@ -59,7 +63,7 @@ impl NewModel {
     /// # Errors
     ///
     /// If the model exists already, or a file can't be written.
-    pub(crate) fn write(&self) -> Result<String, String> {
+    pub(crate) fn write(&self, format: Format) -> Result<String, String> {
         let folder = self.repository.join(&self.name);
         let failed = |path: &Path, error: &io::Error| format!("'{}': {error}", path.display());
         fs::create_dir_all(&self.repository).map_err(|error| failed(&self.repository, &error))?;
@@ -73,6 +77,16 @@ impl NewModel {
             // What was written is ours: the directory is new.
             let _ = fs::remove_dir_all(&folder);
             return Err(failed(&path, &error));
+        }
+        if format == Format::Json {
+            let (folder, test) = (folder.display(), self.test_file());
+            let files = ["1/model.py", &test, "README.md"].map(|file| format!("{folder}/{file}"));
+            return Ok(json!({
+                "name": self.name,
+                "repository": self.repository.display().to_string(),
+                "files": files,
+            })
+            .to_string());
         }
         Ok(self.fill(
             "wrote the model 'MODEL_NAME' to MODEL_REPOSITORY/MODEL_NAME\n\

@@ -25,10 +25,9 @@ use galatea_repository::{ModelSource, Repository, Scan, ScanProblem, versions_to
 use galatea_telemetry::{LogOptions, Logger};
 
 use self::ensembles::Ensembles;
-pub(crate) use self::report::ReportFormat;
 use self::report::{ModelReport, Report};
 use crate::backends::Backends;
-use crate::console::print_line;
+use crate::console::{Format, print_line};
 use crate::definer::{DefineError, Definer};
 use crate::environment::Environment;
 use crate::flags::Settings;
@@ -43,7 +42,7 @@ use crate::python::PythonAccess;
 pub(crate) fn run(
     settings: Settings,
     environment: Environment,
-    format: ReportFormat,
+    format: Format,
 ) -> Result<bool, String> {
     let namespaces = settings.namespaces;
     let buckets = Arc::new(Buckets::new(environment.buckets.clone()));

@@ -4,14 +4,7 @@ use galatea_config::Diagnostic;
 use galatea_repository::ModelSource;
 use serde_json::{Value, json};
 
-/// How a report is printed.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ReportFormat {
-    /// For people, with the lines of files.
-    Text,
-    /// For programs, as one document.
-    Json,
-}
+use crate::console::Format;
 
 /// The report of a check.
 #[derive(Debug, Default)]
@@ -112,10 +105,10 @@ impl Report {
         self.errors.len() + errors.sum::<usize>()
     }
 
-    pub(super) fn render(&self, format: ReportFormat) -> String {
+    pub(super) fn render(&self, format: Format) -> String {
         match format {
-            ReportFormat::Text => self.to_text(),
-            ReportFormat::Json => self.to_json().to_string(),
+            Format::Text => self.to_text(),
+            Format::Json => self.to_json().to_string(),
         }
     }
 
@@ -195,20 +188,20 @@ mod tests {
         let errors = vec![example(), example(), Diagnostic::about("", "no file")];
         let mut report = Report { errors: Vec::new(), models: vec![model("a", errors)] };
         assert_eq!(
-            report.render(ReportFormat::Json),
+            report.render(Format::Json),
             "{\"ok\":false,\"errors\":[],\"models\":[{\"name\":\"a\",\"versions\":[\"1\",\"3\"],\
              \"errors\":[{\"message\":\"unknown field\",\"file\":\"r/config.pbtxt\",\
              \"field\":\"input[0].dimz\",\"suggestion\":\"dims\",\"line\":3,\"column\":5},\
              {\"message\":\"no file\",\"file\":\"r/config.pbtxt\"}],\"warnings\":[]}]}"
         );
         report.models = vec![model("a", Vec::new())];
-        assert!(report.render(ReportFormat::Json).starts_with("{\"ok\":true,"));
+        assert!(report.render(Format::Json).starts_with("{\"ok\":true,"));
     }
 
     #[test]
     fn the_text_report_ends_with_a_summary() {
         let last = |report: &Report| {
-            let text = report.render(ReportFormat::Text);
+            let text = report.render(Format::Text);
             String::from(text.lines().last().unwrap())
         };
         let mut report = Report { errors: Vec::new(), models: vec![model("a", Vec::new())] };
@@ -217,7 +210,7 @@ mod tests {
         assert_eq!(last(&report), "2 models, 1 would not load: 2 errors");
         report.errors.push(String::from("not unique"));
         assert_eq!(last(&report), "2 models, 1 would not load: 3 errors");
-        let text = report.render(ReportFormat::Text);
+        let text = report.render(Format::Text);
         assert!(
             text.contains("model 'b': error: unknown field\n --> r/config.pbtxt:3:5"),
             "{text}"

@@ -1,0 +1,170 @@
+//! The commands beside the server, one module each.
+//!
+//! The table of their names and options is in `flags::commands`; this module turns arguments
+//! into what is asked for. A command ends with 0 if all is well, with 1 if what it did or looked
+//! at failed, and with 2 if its arguments can't be understood.
+
+pub(crate) mod check;
+pub(crate) mod completions;
+mod new_model;
+pub(crate) mod serve;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use galatea_allocator::ServerAllocator;
+use serde_json::json;
+
+use self::completions::Shell;
+use self::new_model::NewModel;
+use self::serve::ServeOptions;
+use crate::console::{Format, print_line};
+use crate::environment::Environment;
+use crate::flags::commands::{self, Command};
+use crate::flags::{self, CommandLine, Settings, UsageError};
+use crate::tracing;
+
+/// A command with its arguments.
+#[derive(Debug)]
+pub(crate) enum Invocation {
+    /// Serve models without a repository.
+    Serve(Box<ServeOptions>),
+    /// Check the settings' repositories.
+    Check(Box<Settings>, Format),
+    /// Write a model to begin with.
+    New(NewModel, Format),
+    /// Convert files of traces for viewers.
+    ExportTraces(Vec<PathBuf>, Format),
+    /// Print the completions of a shell.
+    Completions(Shell),
+    /// Print what a command does.
+    Help(&'static Command),
+}
+
+/// Arguments of a command that can't be understood.
+#[derive(Debug)]
+pub(crate) struct CommandError {
+    command: &'static Command,
+    reason: String,
+}
+
+/// The command that the arguments begin with; `None` if they are the server's.
+pub(crate) fn parse(
+    arguments: &[String],
+    environment: &Environment,
+) -> Option<Result<Invocation, CommandError>> {
+    let Some((command, words)) = Command::named(arguments) else {
+        let first = arguments.first()?;
+        let command = Command::beginning_with(first)?;
+        let given = arguments.iter().take(2).cloned().collect::<Vec<_>>().join(" ");
+        let reason = format!("there is no command '{given}', only '{}'", command.name);
+        return Some(Err(CommandError { command, reason }));
+    };
+    let rest = arguments.iter().skip(words).cloned();
+    let invocation = read(command, rest, environment);
+    Some(invocation.map_err(|reason| CommandError { command, reason }))
+}
+
+fn read(
+    command: &'static Command,
+    arguments: impl Iterator<Item = String>,
+    environment: &Environment,
+) -> Result<Invocation, String> {
+    let text = |error: UsageError| error.to_string();
+    let settings = if command.name == commands::SERVE.name {
+        serve::defaults(environment).map_err(text)?
+    } else {
+        Settings::default()
+    };
+    let line = flags::parse_command(command, settings, arguments).map_err(text)?;
+    let Some(line) = line else { return Ok(Invocation::Help(command)) };
+    let format = Format::json_if(line.has("json"));
+    match command.name {
+        name if name == commands::SERVE.name => {
+            let options = ServeOptions::new(line, format, environment)?;
+            Ok(Invocation::Serve(Box::new(options)))
+        }
+        name if name == commands::CHECK.name => read_check(line, format),
+        name if name == commands::NEW_PYTHON.name => read_new(&line, format),
+        name if name == commands::EXPORT_TRACES.name => {
+            let files: Vec<PathBuf> = line.operands.into_iter().map(PathBuf::from).collect();
+            if files.is_empty() {
+                return Err(String::from("files of traces are missing"));
+            }
+            Ok(Invocation::ExportTraces(files, format))
+        }
+        _ => match line.operands.as_slice() {
+            [shell] => Shell::named(shell).map(Invocation::Completions),
+            _ => Err(String::from("the name of one shell is missing")),
+        },
+    }
+}
+
+/// The repositories are operands; flags are those of the server that would serve them.
+fn read_check(line: CommandLine, format: Format) -> Result<Invocation, String> {
+    let CommandLine { mut settings, operands, .. } = line;
+    settings.model_repositories.extend(operands.into_iter().map(PathBuf::from));
+    if settings.model_repositories.is_empty() {
+        return Err(String::from("a model repository is missing"));
+    }
+    flags::check_rejected(&settings).map_err(|error| error.to_string())?;
+    Ok(Invocation::Check(Box::new(settings), format))
+}
+
+fn read_new(line: &CommandLine, format: Format) -> Result<Invocation, String> {
+    let [name] = line.operands.as_slice() else {
+        return Err(String::from("the name of one model is missing"));
+    };
+    let directory = line.option("directory").unwrap_or(new_model::DEFAULT_DIRECTORY);
+    Ok(Invocation::New(NewModel::new(name, directory)?, format))
+}
+
+/// Does what the command says.
+pub(crate) fn run(
+    invocation: Result<Invocation, CommandError>,
+    environment: Environment,
+    allocator: ServerAllocator,
+) -> ExitCode {
+    match invocation {
+        Ok(Invocation::Serve(options)) => serve::run(*options, environment, allocator),
+        Ok(Invocation::Check(settings, format)) => {
+            match check::run(*settings, environment, format) {
+                Ok(true) => ExitCode::SUCCESS,
+                Ok(false) => ExitCode::FAILURE,
+                Err(reason) => failed(&reason, format),
+            }
+        }
+        Ok(Invocation::New(model, format)) => printed(model.write(format), format),
+        Ok(Invocation::ExportTraces(files, format)) => printed(tracing::export(&files), format),
+        Ok(Invocation::Completions(shell)) => printed(Ok(shell.script()), Format::Text),
+        Ok(Invocation::Help(command)) => printed(Ok(flags::command_help(command)), Format::Text),
+        Err(CommandError { command, reason }) => {
+            let help = flags::command_help(command);
+            print_line(&mut io::stderr(), &format!("{help}\nerror: {reason}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn printed(text: Result<String, String>, format: Format) -> ExitCode {
+    match text {
+        Ok(text) => {
+            print_line(&mut io::stdout(), text.trim_end());
+            ExitCode::SUCCESS
+        }
+        Err(reason) => failed(&reason, format),
+    }
+}
+
+/// Tells why a command failed: people, and programs if they asked for JSON.
+fn failed(reason: &str, format: Format) -> ExitCode {
+    if format == Format::Json {
+        print_line(&mut io::stdout(), &json!({ "error": reason }).to_string());
+    }
+    print_line(&mut io::stderr(), &format!("error: {reason}"));
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,334 @@
+//! What `galatea serve` shows: models while they load, then where the server is and a request to
+//! try.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use galatea_engine::Server;
+use galatea_gate::access::Rules;
+use galatea_infer::{ModelMetadata, ModelState, Pass, RepositoryEntry, ServerControl};
+use galatea_load::{Interface, curl};
+use galatea_telemetry::Logger;
+use serde_json::{Value, json};
+
+use super::sources::Places;
+use crate::console::{Colours, Console, Format, Style, print_line};
+use crate::doors::{Address, Addresses};
+use crate::flags::Settings;
+use crate::startup::{Failure, Watch};
+
+/// How often the line about models in progress changes.
+const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
+
+/// Shows a start.
+pub(super) struct Display {
+    format: Format,
+    progress: Console,
+    results: Console,
+    /// What the log is to say once the server serves; `None` if it isn't silent before.
+    later_log: Option<LaterLog>,
+    /// Whether a client may call for inference without a key or a certificate.
+    is_open: bool,
+    places: Places,
+    server: Option<Arc<Server>>,
+    follower: Option<Follower>,
+}
+
+/// Makes the request that is shown for a model.
+type MakeRequest<'a> = &'a dyn Fn(&RepositoryEntry) -> Option<String>;
+
+/// The levels of the log that were asked for.
+struct LaterLog {
+    warning: bool,
+    error: bool,
+}
+
+/// The thread that shows models in progress. It ends when its sender is dropped.
+struct Follower {
+    until: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Display {
+    /// The log is silent until the server serves, unless the flags turn it on.
+    pub(super) fn new(
+        format: Format,
+        settings: &mut Settings,
+        colours: Colours,
+        places: &Places,
+    ) -> Self {
+        let log = &mut settings.log;
+        let is_silent = !log.info && log.verbose_level == 0;
+        let later_log = is_silent.then_some(LaterLog { warning: log.warning, error: log.error });
+        if is_silent {
+            (log.warning, log.error) = (false, false);
+        }
+        let has_rules = settings.http_rules != Rules::default();
+        Self {
+            format,
+            progress: Console::progress(colours),
+            results: Console::results(colours),
+            later_log,
+            is_open: !has_rules && !settings.http.tls.is_on(),
+            places: places.clone(),
+            server: None,
+            follower: None,
+        }
+    }
+
+    /// Prints why there is no server.
+    pub(super) fn explain(&self, failure: &Failure) {
+        let failed = self.server.as_deref().map_or(0, |server| {
+            let is_ready = |entry: &RepositoryEntry| entry.state == Some(ModelState::Ready);
+            self.entries(server).iter().filter(|entry| !is_ready(entry)).count()
+        });
+        let reason = match failure {
+            Failure::Start(_) if failed > 0 => String::from(
+                "not all models can be served. With --exit-on-error=false the others are",
+            ),
+            Failure::Logged(reason) => reason.trim_end().to_owned() + port_hint(reason),
+            Failure::Start(reason) | Failure::Stop(reason) => reason.clone(),
+        };
+        if self.format == Format::Json {
+            let models = self.server.as_deref().map(|server| self.models(server, None));
+            let document = json!({ "error": reason, "models": models.unwrap_or_default() });
+            print_line(&mut io::stdout(), &document.to_string());
+        }
+        let label = self.progress.paint(Style::Bad, "error:");
+        print_line(&mut io::stderr(), &format!("{label} {reason}"));
+    }
+
+    /// Prints each model with its state.
+    fn show_models(&self, server: &Server) {
+        for entry in self.entries(server) {
+            let name = match entry.version {
+                Some(version) if version != 1 => format!("{} (version {version})", entry.name),
+                _ => entry.name.clone(),
+            };
+            let line = if entry.state == Some(ModelState::Ready) {
+                format!("{}   {name}", self.progress.paint(Style::Good, "ready"))
+            } else {
+                format!("{}  {name}: {}", self.progress.paint(Style::Bad, "failed"), entry.reason)
+            };
+            print_line(&mut io::stderr(), &line);
+        }
+    }
+
+    fn show_addresses(&self, server: &Server, addresses: &Addresses) {
+        let mut out = io::stdout();
+        let mut show = |what: &str, address: Option<String>| {
+            if let Some(address) = address {
+                let what = format!("{what:<10}");
+                let what = self.results.paint(Style::Strong, &what);
+                print_line(&mut out, &format!("{what}{address}"));
+            }
+        };
+        show("HTTP", addresses.http.as_ref().map(Address::url));
+        show("gRPC", addresses.grpc.as_ref().map(Address::local));
+        let metrics = addresses.metrics.as_ref();
+        show("metrics", metrics.map(|address| format!("{}/metrics", address.url())));
+        let request = self
+            .entries(server)
+            .iter()
+            .find_map(|entry| self.request(server, entry, addresses.http.as_ref()));
+        if let Some(request) = request {
+            print_line(&mut out, &format!("\nTry it:\n\n{request}\n"));
+        }
+        if self.results.is_terminal() {
+            print_line(&mut out, &self.results.paint(Style::Faint, "Ctrl-C stops the server."));
+        }
+    }
+
+    /// The models that were to be loaded, with reasons that name the files that were given.
+    fn entries(&self, server: &Server) -> Vec<RepositoryEntry> {
+        let mut entries = entries(server);
+        for entry in &mut entries {
+            entry.reason = explained(&self.places.named_in(&entry.reason));
+        }
+        entries
+    }
+
+    /// The models as JSON, with a request for each.
+    fn models(&self, server: &Server, request: Option<MakeRequest<'_>>) -> Value {
+        let model = |entry: &RepositoryEntry| {
+            let mut model = json!({
+                "name": entry.name,
+                "version": entry.version.map(|version| version.to_string()),
+                "state": entry.state.map(ModelState::name),
+            });
+            if !entry.reason.is_empty() {
+                model["reason"] = json!(entry.reason);
+            }
+            if let Some(request) = request.and_then(|request| request(entry)) {
+                model["request"] = json!(request);
+            }
+            model
+        };
+        self.entries(server).iter().map(model).collect()
+    }
+
+    /// A command that sends a request to a model.
+    fn request(
+        &self,
+        server: &Server,
+        entry: &RepositoryEntry,
+        http: Option<&Address>,
+    ) -> Option<String> {
+        let is_ready = entry.state == Some(ModelState::Ready);
+        let http = http.filter(|_| self.is_open && is_ready)?;
+        curl(&interface(server, &entry.name)?, &http.url()).ok()
+    }
+}
+
+impl Watch for Display {
+    fn loading(&mut self, server: &Arc<Server>) {
+        self.server = Some(server.clone());
+        let shows = self.format == Format::Text && self.progress.is_terminal();
+        if !shows || self.later_log.is_none() {
+            return;
+        }
+        let (until, ended) = channel::<()>();
+        let (console, server, begin) = (self.progress, server.clone(), Instant::now());
+        let follow = move || {
+            while ended.recv_timeout(PROGRESS_PAUSE) == Err(RecvTimeoutError::Timeout) {
+                console.show(&progress(&entries(&server), begin.elapsed()));
+            }
+        };
+        let thread = std::thread::Builder::new().name(String::from("progress")).spawn(follow);
+        // Without a thread the line is missing, and nothing else.
+        self.follower = thread.ok().map(|thread| Follower { until, thread });
+    }
+
+    fn loaded(&mut self) {
+        if let Some(Follower { until, thread }) = self.follower.take() {
+            drop(until);
+            let _ = thread.join();
+            self.progress.clear();
+        }
+        if self.format == Format::Text
+            && self.later_log.is_some()
+            && let Some(server) = &self.server
+        {
+            self.show_models(server);
+        }
+    }
+
+    fn stopping(&mut self, _: i32) {
+        if self.format == Format::Text {
+            print_line(&mut io::stdout(), "The server stops.");
+        }
+    }
+
+    fn serving(&mut self, server: &Arc<Server>, addresses: &Addresses, logger: &Logger) {
+        self.server = None;
+        if let Some(LaterLog { warning, error }) = self.later_log {
+            logger.set_warning(warning);
+            logger.set_error(error);
+        }
+        match self.format {
+            Format::Text => self.show_addresses(server, addresses),
+            Format::Json => {
+                let http = addresses.http.as_ref();
+                let request = |entry: &RepositoryEntry| self.request(server, entry, http);
+                let document = json!({
+                    "http": http.map(Address::url),
+                    "grpc": addresses.grpc.as_ref().map(Address::local),
+                    "metrics": addresses.metrics.as_ref().map(|one| format!("{}/metrics", one.url())),
+                    "process": std::process::id(),
+                    "models": self.models(server, Some(&request)),
+                });
+                print_line(&mut io::stdout(), &document.to_string());
+            }
+        }
+    }
+}
+
+/// The models that were to be loaded.
+fn entries(server: &Server) -> Vec<RepositoryEntry> {
+    let index = server.repository_index(Pass::in_process(), false).unwrap_or_default();
+    index.into_iter().filter(|entry| entry.state.is_some()).collect()
+}
+
+/// A reason as people read it.
+fn explained(reason: &str) -> String {
+    let cause = if reason.contains("Protobuf parsing failed") {
+        " The file is no ONNX model, or it is damaged."
+    } else {
+        ""
+    };
+    format!("{reason}{cause}")
+}
+
+fn progress(entries: &[RepositoryEntry], elapsed: Duration) -> String {
+    let names = |wanted: ModelState| {
+        let of_it = entries.iter().filter(move |entry| entry.state == Some(wanted));
+        of_it.map(|entry| entry.name.as_str()).collect::<Vec<_>>()
+    };
+    let (ready, loading) = (names(ModelState::Ready).len(), names(ModelState::Loading));
+    let seconds = elapsed.as_secs_f64();
+    format!("loading {} ({ready} ready, {seconds:.1} s)", loading.join(", "))
+}
+
+fn interface(server: &Server, model: &str) -> Option<Interface> {
+    let metadata = server.model_metadata(Pass::in_process(), model, None).ok()?;
+    let config = server.model_config(Pass::in_process(), model, None).ok()?;
+    let ModelMetadata { name, inputs, outputs, .. } = metadata;
+    let tensor = |tensor: &galatea_infer::TensorMetadata| {
+        json!({
+            "name": tensor.name,
+            "datatype": tensor.datatype.protocol_name(),
+            "shape": tensor.shape,
+        })
+    };
+    let tensors = |tensors: &[galatea_infer::TensorMetadata]| {
+        tensors.iter().map(tensor).collect::<Vec<Value>>()
+    };
+    let metadata =
+        json!({ "name": name, "inputs": tensors(&inputs), "outputs": tensors(&outputs) });
+    Interface::from_json(&metadata, &serde_json::from_str(&config.json).ok()?).ok()
+}
+
+/// How to choose another port, if one is in use.
+fn port_hint(reason: &str) -> &'static str {
+    let hints = [
+        ("HTTP service", ". Choose another with --http-port"),
+        ("GRPC service", ". Choose another with --grpc-port"),
+        ("Metrics service", ". Choose another with --metrics-port"),
+    ];
+    let is_in_use = reason.trim_end().ends_with("already in use");
+    let hint = hints.iter().find(|(service, _)| is_in_use && reason.contains(service));
+    hint.map_or("", |(_, hint)| hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_in_use_is_followed_by_the_flag_for_another() {
+        let reason = "failed to start HTTP service: Unavailable - Socket '0.0.0.0:8000' already in \
+                      use ";
+        assert_eq!(port_hint(reason), ". Choose another with --http-port");
+        assert_eq!(port_hint("failed to start HTTP service: Invalid argument"), "");
+    }
+
+    #[test]
+    fn progress_names_what_loads() {
+        let entry = |name: &str, state| RepositoryEntry {
+            name: name.to_owned(),
+            version: Some(1),
+            state: Some(state),
+            reason: String::new(),
+        };
+        let entries = [
+            entry("a", ModelState::Ready),
+            entry("b", ModelState::Loading),
+            entry("c", ModelState::Loading),
+        ];
+        let line = progress(&entries, Duration::from_millis(1_500));
+        assert_eq!(line, "loading b, c (1 ready, 1.5 s)");
+    }
+}

@@ -1,0 +1,99 @@
+//! `galatea serve MODEL...`: models without a repository and without configurations.
+//!
+//! Files become a repository of links (`sources.rs`), which the server serves like any other:
+//! loaded once, and reloaded only if the flags or a client ask for it. The start is shown on the
+//! terminal instead of the log, unless the flags turn the log on (`display.rs`).
+
+mod display;
+mod external;
+mod sources;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use galatea_allocator::ServerAllocator;
+
+use self::display::Display;
+use self::sources::Repositories;
+use crate::console::{Format, print_line};
+use crate::environment::Environment;
+use crate::flags::{self, CommandLine, Settings, UsageError};
+use crate::startup;
+
+/// What `galatea serve` is asked for.
+#[derive(Debug)]
+pub(crate) struct ServeOptions {
+    settings: Settings,
+    models: Vec<String>,
+    name: Option<String>,
+    format: Format,
+}
+
+/// The settings that flags change: the log is silent about what the terminal shows.
+pub(super) fn defaults(environment: &Environment) -> Result<Settings, UsageError> {
+    let mut settings = flags::begin(&environment.clouds.vertex_ai)?;
+    settings.log.info = false;
+    Ok(settings)
+}
+
+impl ServeOptions {
+    pub(super) fn new(
+        line: CommandLine,
+        format: Format,
+        environment: &Environment,
+    ) -> Result<Self, String> {
+        let name = line.option("name").map(String::from);
+        if let Some(name) = &name {
+            galatea_repository::check_new_model_name(name).map_err(|error| error.to_string())?;
+        }
+        let CommandLine { mut settings, operands: models, .. } = line;
+        let error = |error: UsageError| error.to_string();
+        let (vertex_ai, batches) = (&environment.clouds.vertex_ai, &environment.span_batches);
+        flags::resolve(&mut settings, vertex_ai, batches).map_err(error)?;
+        flags::check(&settings).map_err(error)?;
+        if models.is_empty() && settings.model_repositories.is_empty() {
+            return Err(String::from("a model is missing: a file, a directory or a repository"));
+        }
+        Ok(Self { settings, models, name, format })
+    }
+}
+
+/// Serves until a signal ends it.
+pub(super) fn run(
+    options: ServeOptions,
+    environment: Environment,
+    allocator: ServerAllocator,
+) -> ExitCode {
+    let ServeOptions { mut settings, models, name, format } = options;
+    let repositories = match repositories(&models, name.as_deref(), &environment) {
+        Ok(repositories) => repositories,
+        Err(reason) => return super::failed(&reason, format),
+    };
+    settings.model_repositories.extend(repositories.paths.iter().cloned());
+    for warning in settings.warnings() {
+        print_line(&mut io::stderr(), warning);
+    }
+    let mut display =
+        Display::new(format, &mut settings, environment.colours, &repositories.places);
+    let result = startup::run(settings, environment, allocator, &mut display);
+    // The process may end without destructors.
+    drop(repositories);
+    startup::end_with(result, |failure| display.explain(failure))
+}
+
+fn repositories(
+    models: &[String],
+    name: Option<&str>,
+    environment: &Environment,
+) -> Result<Repositories, String> {
+    let sources = sources::find(models)?;
+    if name.is_some() && sources.len() != 1 {
+        return Err(String::from("'--name' needs exactly one model"));
+    }
+    if name.is_some() && matches!(sources.as_slice(), [sources::Source::Repository(_)]) {
+        return Err(String::from("'--name' can't rename the models of a repository"));
+    }
+    let parent: &PathBuf = &environment.temporary_folder;
+    Repositories::of(&sources, name, parent)
+}

@@ -1,0 +1,308 @@
+//! What the arguments of `galatea serve` are: files of models, directories of models, or
+//! repositories.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use galatea_repository::{LinkedRepository, is_remote};
+
+use super::external;
+
+/// What an argument, or a file in a directory that is one, stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The file of an ONNX model.
+    Onnx(PathBuf),
+    /// The file of a model in Python.
+    Python(PathBuf),
+    /// The directory of a model, with its versions.
+    Model(PathBuf),
+    /// A model repository, which may be in a bucket.
+    Repository(PathBuf),
+}
+
+impl Source {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Onnx(path) | Self::Python(path) | Self::Model(path) | Self::Repository(path) => {
+                path
+            }
+        }
+    }
+}
+
+/// What these arguments stand for.
+pub(super) fn find(arguments: &[String]) -> Result<Vec<Source>, String> {
+    let mut sources = Vec::new();
+    for argument in arguments {
+        sources.extend(find_one(argument)?);
+    }
+    Ok(sources)
+}
+
+fn find_one(argument: &str) -> Result<Vec<Source>, String> {
+    let path = PathBuf::from(argument);
+    if is_remote(argument) {
+        return Ok(vec![Source::Repository(path)]);
+    }
+    let found = fs::metadata(&path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => format!("there is no '{argument}'"),
+        _ => format!("can't read '{argument}': {error}"),
+    })?;
+    if !found.is_dir() {
+        let file = of_file(&path);
+        return file.map(|file| vec![file]).ok_or_else(|| {
+            format!("'{argument}' is neither an ONNX model (.onnx) nor a model in Python (.py)")
+        });
+    }
+    let entries = entries(&path).map_err(|error| format!("can't read '{argument}': {error}"))?;
+    if is_model(&entries) {
+        return Ok(vec![Source::Model(path)]);
+    }
+    // Of a directory with code, only the file with the usual name is a model.
+    let is_served = |path: &PathBuf| is_onnx(path) || path.file_name() == Some(OsStr::new(MODEL));
+    let files = entries.iter().filter(|path| path.is_file() && is_served(path));
+    let mut sources: Vec<Source> = files.filter_map(|path| of_file(path)).collect();
+    let has_models =
+        |path: &PathBuf| path.is_dir() && self::entries(path).is_ok_and(|inside| is_model(&inside));
+    if entries.iter().any(has_models) {
+        sources.push(Source::Repository(path));
+    }
+    if sources.is_empty() {
+        return Err(format!(
+            "'{argument}' has no model: no .onnx file, no model.py, and no directory of a model"
+        ));
+    }
+    Ok(sources)
+}
+
+const MODEL: &str = "model.py";
+
+fn of_file(path: &Path) -> Option<Source> {
+    if is_onnx(path) {
+        Some(Source::Onnx(path.to_owned()))
+    } else if path.extension() == Some(OsStr::new("py")) {
+        Some(Source::Python(path.to_owned()))
+    } else {
+        None
+    }
+}
+
+fn is_onnx(path: &Path) -> bool {
+    path.extension() == Some(OsStr::new("onnx"))
+}
+
+/// The paths in a directory, sorted.
+fn entries(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths: Vec<PathBuf> = entries.collect::<Result<_, _>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Whether a directory with these entries is one of a model: it has a configuration, or a
+/// version, which is no model itself.
+fn is_model(entries: &[PathBuf]) -> bool {
+    let has_config = |entries: &[PathBuf]| {
+        entries.iter().any(|path| path.file_name() == Some(OsStr::new("config.pbtxt")))
+    };
+    let is_version = |path: &PathBuf| {
+        is_number(path)
+            && path.is_dir()
+            && self::entries(path).is_ok_and(|inside| {
+                !inside.is_empty()
+                    && !has_config(&inside)
+                    && !inside.iter().any(|one| is_number(one))
+            })
+    };
+    has_config(entries) || entries.iter().any(is_version)
+}
+
+fn is_number(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Where the models of some sources are found: repositories as they are, and one of links for
+/// all others.
+#[derive(Debug)]
+pub(super) struct Repositories {
+    /// The paths of all repositories.
+    pub(super) paths: Vec<PathBuf>,
+    /// Where links lead.
+    pub(super) places: Places,
+    /// Kept as long as the server runs.
+    _linked: Option<LinkedRepository>,
+}
+
+impl Repositories {
+    /// Makes links in a directory in `parent`. The name is that of the only source.
+    pub(super) fn of(
+        sources: &[Source],
+        name: Option<&str>,
+        parent: &Path,
+    ) -> Result<Self, String> {
+        let is_repository = |source: &&Source| matches!(source, Source::Repository(_));
+        let mut paths: Vec<PathBuf> =
+            sources.iter().filter(is_repository).map(|source| source.path().to_owned()).collect();
+        let single: Vec<&Source> = sources.iter().filter(|source| !is_repository(source)).collect();
+        if single.is_empty() {
+            return Ok(Self { paths, places: Places::default(), _linked: None });
+        }
+        let names = names(&single, name)?;
+        let linked = LinkedRepository::create(parent).map_err(|error| {
+            format!("can't make a directory in '{}': {error}", parent.display())
+        })?;
+        let mut places = Places::default();
+        for (name, source) in names {
+            let made = link(&linked, &name, source)
+                .map_err(|error| format!("can't serve '{}': {error}", source.path().display()))?;
+            places.0.push(made);
+        }
+        paths.push(linked.path().to_owned());
+        Ok(Self { paths, places, _linked: Some(linked) })
+    }
+}
+
+/// Links with what they stand for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places(Vec<(PathBuf, PathBuf)>);
+
+impl Places {
+    /// A message that names the files that were given, not the links to them.
+    pub(super) fn named_in(&self, message: &str) -> String {
+        self.0.iter().fold(message.to_owned(), |message, (link, place)| {
+            message.replace(&link.display().to_string(), &place.display().to_string())
+        })
+    }
+}
+
+/// The sources by the names of their models, which all have to differ.
+fn names<'a>(
+    sources: &[&'a Source],
+    given: Option<&str>,
+) -> Result<BTreeMap<String, &'a Source>, String> {
+    let mut names: BTreeMap<String, &Source> = BTreeMap::new();
+    for source in sources {
+        let name = given.map_or_else(|| name_of(source), |name| Ok(name.to_owned()))?;
+        if let Some(other) = names.insert(name.clone(), source) {
+            let (one, other) = (source.path().display(), other.path().display());
+            return Err(format!(
+                "'{other}' and '{one}' would both be the model '{name}': serve one of them, or \
+                 rename a file"
+            ));
+        }
+    }
+    Ok(names)
+}
+
+/// The name of a model: that of its file without the ending, or of its directory. The file of a
+/// version in a repository's layout has the name of the model's directory.
+fn name_of(source: &Source) -> Result<String, String> {
+    let path = std::path::absolute(source.path()).unwrap_or_else(|_| source.path().to_owned());
+    let in_model = path.parent().filter(|parent| is_number(parent)).and_then(Path::parent);
+    let named = match source {
+        Source::Model(_) | Source::Repository(_) => path.file_name(),
+        Source::Onnx(_) | Source::Python(_) => match in_model.and_then(Path::file_name) {
+            Some(model) if path.file_stem() == Some(OsStr::new("model")) => Some(model),
+            _ => path.file_stem(),
+        },
+    };
+    let text = named.unwrap_or_default().to_string_lossy();
+    // Names stand in URLs, command lines and labels of metrics.
+    let plain =
+        |one: char| if one.is_ascii_alphanumeric() || "._-".contains(one) { one } else { '_' };
+    let name: String = match source {
+        // Its configuration may say the same name.
+        Source::Model(_) => text.into_owned(),
+        _ => text.chars().map(plain).collect(),
+    };
+    galatea_repository::check_model_name(&name)
+        .map(|()| name)
+        .map_err(|error| format!("'{}' can't be a model: {error}", path.display()))
+}
+
+/// Adds a model. Returns the link, and where it leads.
+fn link(
+    linked: &LinkedRepository,
+    name: &str,
+    source: &Source,
+) -> std::io::Result<(PathBuf, PathBuf)> {
+    let version = |backend: &str, file: &Path| {
+        linked.add_version(name, folder(file), &config(backend, file))?;
+        Ok((linked.path().join(name).join("1"), folder(file).to_owned()))
+    };
+    match source {
+        Source::Onnx(path) if external::has_data_beside(path)? => version("onnxruntime", path),
+        Source::Onnx(path) => {
+            const USUAL: &str = "model.onnx";
+            linked.add_file(name, path, USUAL)?;
+            Ok((linked.path().join(name).join("1").join(USUAL), path.clone()))
+        }
+        // Models import what is beside them.
+        Source::Python(path) => version("python", path),
+        Source::Model(path) | Source::Repository(path) => {
+            linked.add_model(name, path)?;
+            Ok((linked.path().join(name), path.clone()))
+        }
+    }
+}
+
+fn folder(file: &Path) -> &Path {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn config(backend: &str, file: &Path) -> String {
+    let file = file.file_name().unwrap_or_default().to_string_lossy();
+    let file = file.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("backend: \"{backend}\"\ndefault_model_filename: \"{file}\"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_files_and_directories() {
+        let check =
+            |source: Source, expected: &str| assert_eq!(name_of(&source).unwrap(), expected);
+        check(Source::Onnx("/a/scale.onnx".into()), "scale");
+        check(Source::Onnx("/a/two words (1).onnx".into()), "two_words__1_");
+        check(Source::Onnx("/a/net.v2.onnx".into()), "net.v2");
+        check(Source::Onnx("/a/net/model.onnx".into()), "model");
+        check(Source::Onnx("/a/net/1/model.onnx".into()), "net");
+        check(Source::Python("/a/words/12/model.py".into()), "words");
+        check(Source::Python("/a/words/12/other.py".into()), "other");
+        check(Source::Model("/a/net".into()), "net");
+        assert!(
+            name_of(&Source::Onnx("/a/...onnx".into())).unwrap_err().contains("can't be a model")
+        );
+    }
+
+    #[test]
+    fn two_models_of_one_name_are_refused() {
+        let (one, two) = (Source::Onnx("a/x.onnx".into()), Source::Onnx("b/x.onnx".into()));
+        let error = names(&[&one, &two], None).unwrap_err();
+        assert!(
+            error.starts_with("'a/x.onnx' and 'b/x.onnx' would both be the model 'x'"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn messages_name_what_was_given() {
+        let places = Places(vec![("/tmp/x/a/1/model.onnx".into(), "b/a.onnx".into())]);
+        let found = places.named_in("can't open '/tmp/x/a/1/model.onnx'");
+        assert_eq!(found, "can't open 'b/a.onnx'");
+    }
+
+    #[test]
+    fn a_configuration_names_the_file() {
+        assert_eq!(
+            config("python", Path::new("a/b\"c.py")),
+            "backend: \"python\"\ndefault_model_filename: \"b\\\"c.py\"\n"
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! The commands beside the server: names, arguments and options, for parsing, help and
+//! completions. What they do is in `commands`.
+
+/// A command of the program, which Triton's program doesn't have.
+#[derive(Debug)]
+pub(crate) struct Command {
+    /// Its words, such as `trace export`.
+    pub(crate) name: &'static str,
+    /// Its arguments that are no options, as the usage text shows them.
+    pub(crate) arguments: &'static str,
+    /// What its arguments stand for, which completions offer.
+    pub(crate) operands: Operands,
+    /// Its own options.
+    pub(crate) options: &'static [CommandOption],
+    /// Whether it takes the server's flags too.
+    pub(crate) takes_flags: bool,
+    /// What it does, in a sentence or two.
+    pub(crate) help: &'static str,
+}
+
+/// What the arguments of a command stand for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Operands {
+    /// Files and directories.
+    Paths,
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// A text that is not known beforehand.
+    Text,
+}
+
+/// An option of a command.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CommandOption {
+    /// The name without its dashes.
+    pub(crate) name: &'static str,
+    /// What stands for its value in the usage text; `None` for a switch.
+    pub(crate) argument: Option<&'static str>,
+    /// Its default as a value that could be given; empty if it has none.
+    pub(crate) default: &'static str,
+    /// What it does.
+    pub(crate) help: &'static str,
+}
+
+/// Every command, in the order of the usage text.
+pub(crate) const COMMANDS: [Command; 5] = [SERVE, CHECK, NEW_PYTHON, EXPORT_TRACES, COMPLETIONS];
+
+const fn option(
+    name: &'static str,
+    argument: Option<&'static str>,
+    default: &'static str,
+    help: &'static str,
+) -> CommandOption {
+    CommandOption { name, argument, default, help }
+}
+
+pub(crate) const SERVE: Command = Command {
+    name: "serve",
+    arguments: "MODEL...",
+    operands: Operands::Paths,
+    options: &[
+        option("json", None, "", "Print one line of JSON when the server is ready."),
+        option("name", Some("string"), "", "The model's name, if one file is served."),
+    ],
+    takes_flags: true,
+    help: "Serves models without a repository and without configurations: files of ONNX models, \
+           model.py files, directories of these, directories of single models, and model \
+           repositories. Prints where, and a request to try.",
+};
+
+pub(crate) const CHECK: Command = Command {
+    name: "check",
+    arguments: "REPOSITORY...",
+    operands: Operands::Paths,
+    options: &[option("json", None, "", "Print the report as JSON.")],
+    takes_flags: true,
+    help: "Finds what would keep the models of repositories from loading, without serving them.",
+};
+
+pub(crate) const NEW_PYTHON: Command = Command {
+    name: "new python",
+    arguments: "NAME",
+    operands: Operands::Text,
+    options: &[
+        option("directory", Some("directory"), "models", "The repository that gets the model."),
+        option("json", None, "", "Print what was written as JSON."),
+    ],
+    takes_flags: false,
+    help: "Writes a model in Python to begin with, and its test.",
+};
+
+pub(crate) const EXPORT_TRACES: Command = Command {
+    name: "trace export",
+    arguments: "FILE...",
+    operands: Operands::Paths,
+    options: &[option("json", None, "", "Print errors as JSON too; traces always are.")],
+    takes_flags: false,
+    help: "Converts files of traces for Perfetto, and prints them.",
+};
+
+/// The shells that have completions.
+pub(crate) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
+
+pub(crate) const COMPLETIONS: Command = Command {
+    name: "completions",
+    arguments: "SHELL",
+    operands: Operands::Words(&SHELLS),
+    options: &[],
+    takes_flags: false,
+    help: "Prints the completions of commands and flags for bash, zsh or fish.",
+};
+
+impl Command {
+    /// The command that these arguments begin with, and the number of its words.
+    pub(crate) fn named(arguments: &[String]) -> Option<(&'static Self, usize)> {
+        COMMANDS.iter().find_map(|command| {
+            let words: Vec<&str> = command.name.split(' ').collect();
+            let begins = arguments.len() >= words.len()
+                && words.iter().zip(arguments).all(|(word, given)| word == given);
+            begins.then_some((command, words.len()))
+        })
+    }
+
+    /// The command whose first word this is, though its second one isn't there.
+    pub(crate) fn beginning_with(word: &str) -> Option<&'static Self> {
+        COMMANDS.iter().find(|command| command.name.split(' ').next() == Some(word))
+    }
+
+    /// The option of this name.
+    pub(crate) fn option(&self, name: &str) -> Option<&'static CommandOption> {
+        self.options.iter().find(|option| option.name == name)
+    }
+
+    /// How it is called.
+    pub(crate) fn synopsis(&self) -> String {
+        let mut text = format!("galatea {}", self.name);
+        for option in self.options {
+            text.push_str(&match option.argument {
+                Some(argument) => format!(" [--{} {}]", option.name, argument.to_uppercase()),
+                None => format!(" [--{}]", option.name),
+            });
+        }
+        if self.takes_flags {
+            text.push_str(" [flags]");
+        }
+        format!("{text} {}", self.arguments)
+    }
+}

@@ -1,0 +1,105 @@
+//! A repository of links to models elsewhere, for files that are in no repository.
+
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::source::CONFIG_FILE;
+use crate::temporary::{TemporaryDirectories, TemporaryDirectory};
+
+/// A repository whose models are links. It is in a directory that only this user can enter,
+/// and that is removed when this value is dropped; what the links lead to stays.
+#[derive(Debug)]
+pub struct LinkedRepository {
+    directory: TemporaryDirectory,
+}
+
+impl LinkedRepository {
+    /// An empty repository, in a new directory in `parent`.
+    ///
+    /// # Errors
+    ///
+    /// If the directory can't be made.
+    pub fn create(parent: &Path) -> io::Result<Self> {
+        let directory = TemporaryDirectories::new(parent.to_owned()).create()?;
+        Ok(Self { directory })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.directory.path
+    }
+
+    /// Adds a model that is in a directory of its own, with its versions.
+    ///
+    /// # Errors
+    ///
+    /// If the link can't be made.
+    pub fn add_model(&self, name: &str, directory: &Path) -> io::Result<()> {
+        symlink(std::path::absolute(directory)?, self.path().join(name))
+    }
+
+    /// Adds a model whose only version is a directory.
+    ///
+    /// # Errors
+    ///
+    /// If files or links can't be made.
+    pub fn add_version(&self, name: &str, directory: &Path, config: &str) -> io::Result<()> {
+        let model = self.path().join(name);
+        std::fs::create_dir(&model)?;
+        std::fs::write(model.join(CONFIG_FILE), config)?;
+        symlink(std::path::absolute(directory)?, model.join("1"))
+    }
+
+    /// Adds a model whose only version is one file, under the name that it has for its backend.
+    ///
+    /// # Errors
+    ///
+    /// If directories or the link can't be made.
+    pub fn add_file(&self, name: &str, file: &Path, known_as: &str) -> io::Result<()> {
+        let version = self.path().join(name).join("1");
+        std::fs::create_dir_all(&version)?;
+        symlink(std::path::absolute(file)?, version.join(known_as))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+    use crate::{Repository, ScanOptions};
+
+    #[test]
+    fn models_are_found_behind_links_and_stay_when_the_repository_goes() {
+        let scratch = Scratch::new();
+        scratch.file("files/a.onnx", "a");
+        scratch.file("folder/net.onnx", "b");
+        scratch.file("model/3/model.onnx", "c");
+        let linked = LinkedRepository::create(scratch.path()).unwrap();
+        linked.add_file("a", &scratch.path().join("files/a.onnx"), "model.onnx").unwrap();
+        linked.add_version("b", &scratch.path().join("folder"), "platform: \"x\"").unwrap();
+        linked.add_model("c", &scratch.path().join("model")).unwrap();
+        let scan = Repository::open([linked.path()]).unwrap().scan(&ScanOptions::default());
+        let found: Vec<_> = scan
+            .models
+            .iter()
+            .map(|model| {
+                let version = &model.versions[0];
+                let has_config = model.config.is_some();
+                (model.name.as_str(), version.number, version.files.join(" "), has_config)
+            })
+            .collect();
+        let expected = [
+            ("a", 1, String::from("model.onnx"), false),
+            ("b", 1, String::from("net.onnx"), true),
+            ("c", 3, String::from("model.onnx"), false),
+        ];
+        assert_eq!(found, expected);
+        let path = linked.path().to_owned();
+        drop(linked);
+        assert!(!path.exists());
+        assert!(scratch.path().join("folder/net.onnx").exists());
+        assert!(scratch.path().join("model/3/model.onnx").exists());
+    }
+}
