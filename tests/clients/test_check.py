@@ -286,3 +286,34 @@ def test_repositories_that_cannot_be_checked(
     done = check(program, *arguments)
     assert done.returncode == code
     assert done.stderr.strip()
+
+
+def test_what_a_user_of_triton_would_want_to_know(program: Program, tmp_path: pathlib.Path) -> None:
+    """Backends with their libraries, what has no effect, and what differs for these models."""
+    write(tmp_path, "ordered", IDENTITY + "dynamic_batching { preserve_ordering: true }")
+    write(tmp_path, "ignored", IDENTITY + "optimization { eager_batching: true }")
+    make_models.write_models(tmp_path, make_models.EXAMPLES)
+    flags = ["--cuda-memory-pool-byte-size=0:1", "--backend-config=identity,x=1"]
+    document = json.loads(check(program, "--json", *flags, tmp_path).stdout)
+    backends = {one["name"]: one["library"] for one in document["backends"]}
+    assert backends["identity"] is None
+    assert "libonnxruntime" in backends["onnxruntime"]
+    by_model = {one["name"]: one for one in document["models"]}
+    assert by_model["ordered"]["backend"] == "identity"
+    (warning,) = by_model["ignored"]["warnings"]
+    assert warning.startswith("'optimization.eager_batching' changes nothing")
+    first, second = document["flags_without_effect"]
+    assert first.startswith("'--cuda-memory-pool-byte-size' has no effect")
+    assert second == "'--backend-config=identity,x=1' has no effect"
+    found = {one["text"].split(" ")[0]: one["models"] for one in document["differences"]}
+    assert found["preserve_ordering"] == ["ordered"]
+    assert found["requests"] == []
+
+    text = check(program, *flags, tmp_path).stdout
+    assert "warning: model 'ignored': 'optimization.eager_batching'" in text
+    assert "\nbackends:\n  identity: built in\n  onnxruntime: " in text
+    assert "\nflags without effect:\n  '--cuda-memory-pool-byte-size'" in text
+    assert "\ndifferent from Triton (docs/differences.md has everything):\n" in text
+    assert "in the order of the requests (ordered)\n" in text
+    limited = check(program, "--json", "--memory-limit=1000000000", tmp_path).stdout
+    assert not any(one["text"].startswith("requests") for one in json.loads(limited)["differences"])

@@ -16,7 +16,7 @@ SECONDS_MAX = 60
 
 #: What is typed, and what among others is offered for it; `-` before what isn't.
 CASES = {
-    "": {"serve", "check", "new", "trace", "completions"},
+    "": {"serve", "check", "bench", "new", "trace", "completions"},
     "se": {"serve", "-check"},
     "--model-rep": {"--model-repository", "-model-store"},
     "serve --js": {"--json"},

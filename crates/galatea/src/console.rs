@@ -101,6 +101,14 @@ impl Console {
 /// A line that changes must not wrap.
 const COLUMNS_MAX: usize = 79;
 
+/// A bar that is filled up to a share.
+pub(crate) fn bar(share: f64, width: usize) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped")]
+    #[expect(clippy::cast_precision_loss, reason = "a bar is short")]
+    let filled = (share.clamp(0.0, 1.0) * width as f64).round() as usize;
+    format!("[{}{}]", "#".repeat(filled), ".".repeat(width - filled))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,5 +120,12 @@ mod tests {
         assert_eq!(painted(true, Colours::Allowed), "\x1b[32ma\x1b[0m");
         assert_eq!(painted(true, Colours::Off), "a");
         assert_eq!(painted(false, Colours::Allowed), "a");
+    }
+
+    #[test]
+    fn a_bar_is_filled_in_proportion() {
+        assert_eq!(bar(0.0, 4), "[....]");
+        assert_eq!(bar(0.5, 4), "[##..]");
+        assert_eq!(bar(7.0, 4), "[####]");
     }
 }

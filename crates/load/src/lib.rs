@@ -8,10 +8,17 @@
 
 #![forbid(unsafe_code)]
 
+mod closed_loop;
+mod connection;
 mod curl;
+mod discovery;
 mod interface;
 mod sample;
 
+pub use closed_loop::{Level, Measurement, Protocol, Target, run_level};
+pub use connection::grpc::{GrpcConnection, GrpcReply};
+pub use connection::http::{HttpConnection, HttpReply};
 pub use curl::curl;
+pub use discovery::{interface, ready_models};
 pub use interface::{Interface, TensorInterface};
 pub use sample::{PREFIX_BYTES, Sample, SampleInput, Shapes, path_segment, with_prefix};

@@ -91,7 +91,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // In place of a library's crate, which no crate of ours uses.
     ("crc-fast", &[]),
     ("sim", &["policy"]),
-    ("load", &["tensor", "protocol"]),
+    ("load", &["tensor", "protocol", "measure"]),
     ("xtask", &[]),
 ];
 

@@ -4,6 +4,7 @@
 //! into what is asked for. A command ends with 0 if all is well, with 1 if what it did or looked
 //! at failed, and with 2 if its arguments can't be understood.
 
+mod bench;
 pub(crate) mod check;
 pub(crate) mod completions;
 mod new_model;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 use galatea_allocator::ServerAllocator;
 use serde_json::json;
 
+use self::bench::BenchOptions;
 use self::completions::Shell;
 use self::new_model::NewModel;
 use self::serve::ServeOptions;
@@ -30,6 +32,8 @@ use crate::tracing;
 pub(crate) enum Invocation {
     /// Serve models without a repository.
     Serve(Box<ServeOptions>),
+    /// Measure a model.
+    Bench(Box<BenchOptions>),
     /// Check the settings' repositories.
     Check(Box<Settings>, Format),
     /// Write a model to begin with.
@@ -85,6 +89,9 @@ fn read(
             let options = ServeOptions::new(line, format, environment)?;
             Ok(Invocation::Serve(Box::new(options)))
         }
+        name if name == commands::BENCH.name => {
+            Ok(Invocation::Bench(Box::new(BenchOptions::new(line, format)?)))
+        }
         name if name == commands::CHECK.name => read_check(line, format),
         name if name == commands::NEW_PYTHON.name => read_new(&line, format),
         name if name == commands::EXPORT_TRACES.name => {
@@ -128,6 +135,7 @@ pub(crate) fn run(
 ) -> ExitCode {
     match invocation {
         Ok(Invocation::Serve(options)) => serve::run(*options, environment, allocator),
+        Ok(Invocation::Bench(options)) => bench::run(&options, &environment),
         Ok(Invocation::Check(settings, format)) => {
             match check::run(*settings, environment, format) {
                 Ok(true) => ExitCode::SUCCESS,

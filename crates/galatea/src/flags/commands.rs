@@ -43,7 +43,8 @@ pub(crate) struct CommandOption {
 }
 
 /// Every command, in the order of the usage text.
-pub(crate) const COMMANDS: [Command; 5] = [SERVE, CHECK, NEW_PYTHON, EXPORT_TRACES, COMPLETIONS];
+pub(crate) const COMMANDS: [Command; 6] =
+    [SERVE, BENCH, CHECK, NEW_PYTHON, EXPORT_TRACES, COMPLETIONS];
 
 const fn option(
     name: &'static str,
@@ -61,11 +62,58 @@ pub(crate) const SERVE: Command = Command {
     options: &[
         option("json", None, "", "Print one line of JSON when the server is ready."),
         option("name", Some("string"), "", "The model's name, if one file is served."),
+        option(
+            "until-input-ends",
+            None,
+            "",
+            "End when the standard input does, as when the program that started the server ends.",
+        ),
     ],
     takes_flags: true,
     help: "Serves models without a repository and without configurations: files of ONNX models, \
            model.py files, directories of these, directories of single models, and model \
            repositories. Prints where, and a request to try.",
+};
+
+pub(crate) const BENCH: Command = Command {
+    name: "bench",
+    arguments: "[MODEL...]",
+    operands: Operands::Paths,
+    options: &[
+        option(
+            "url",
+            Some("url"),
+            "",
+            "A running server, http://HOST:PORT or grpc://HOST:PORT; may be given several times. \
+             Otherwise one is started for the models, which are those of serve.",
+        ),
+        option("model", Some("string"), "", "The model to measure, if there are several."),
+        option(
+            "protocol",
+            Some("protocol"),
+            "both",
+            "The protocols by which a started server is measured: http, grpc or both.",
+        ),
+        option(
+            "concurrency",
+            Some("numbers"),
+            "1,4,16",
+            "How many connections send requests, one after the other on each.",
+        ),
+        option("duration", Some("seconds"), "2", "How long each concurrency is measured."),
+        option("batch", Some("number"), "1", "The size of each request's batch."),
+        option(
+            "shape",
+            Some("name:sizes"),
+            "",
+            "The shape of an input, such as image:3,224,224; may be given for several inputs. \
+             Variable dimensions are 1 otherwise.",
+        ),
+        option("json", None, "", "Print the results as JSON."),
+    ],
+    takes_flags: true,
+    help: "Measures the throughput and the latency of a model, of a running server or of one that \
+           is started for it, and prints a table.",
 };
 
 pub(crate) const CHECK: Command = Command {

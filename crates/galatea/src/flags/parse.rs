@@ -25,6 +25,8 @@ pub(crate) enum Request {
 pub(crate) struct CommandLine {
     /// The server's settings, if the command takes its flags.
     pub(crate) settings: Settings,
+    /// The server's flags, as they were given.
+    pub(crate) flags: Vec<String>,
     /// The command's own options, in their order.
     pub(crate) options: Vec<(&'static str, String)>,
     /// The arguments that are no options.
@@ -206,6 +208,10 @@ impl Reader {
             .find(|flag| flag.name == name)
             .ok_or_else(|| bad_option(name, "unrecognized option"))?;
         let value = value_for(flag.name, flag.argument.is_some(), value, rest)?;
+        self.line.flags.push(match flag.argument {
+            Some(_) => format!("--{name}={value}"),
+            None => format!("--{name}"),
+        });
         (flag.apply)(&mut self.line.settings, &value)
             .map_err(|Refusal(reason)| bad_option(name, &reason))
     }

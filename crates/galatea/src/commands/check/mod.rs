@@ -6,6 +6,7 @@
 //! is warmed up. Repository agents run as for a load, and then learn that the load failed.
 //! With namespaces, all repositories count, and models are named by their ids.
 
+mod differences;
 mod ensembles;
 mod report;
 
@@ -24,9 +25,10 @@ use galatea_policy::model_id;
 use galatea_repository::{ModelSource, Repository, Scan, ScanProblem, versions_to_load};
 use galatea_telemetry::{LogOptions, Logger};
 
+use self::differences::Differences;
 use self::ensembles::Ensembles;
 use self::report::{ModelReport, Report};
-use crate::backends::Backends;
+use crate::backends::{self, Backends};
 use crate::console::{Format, print_line};
 use crate::definer::{DefineError, Definer};
 use crate::environment::Environment;
@@ -64,13 +66,34 @@ pub(crate) fn run(
     let reserved = ReservedAddress::new();
     let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
     let python = Arc::new(PythonAccess::new(logger.clone()));
+    let mut report = Report {
+        flags: flags_without_effect(&settings),
+        differences: Differences::of(&settings),
+        ..Report::default()
+    };
     let settings = Arc::new(settings);
     let backends = Backends::new(settings, environment, None, log, &reserved, python);
     let backends = Arc::new(backends);
-    let definer = Definer { auto_complete, options, agents: Arc::new(agents), backends, logger };
-    let report = check_models(&definer, scan, namespaces, &limits);
+    let definer = Definer {
+        auto_complete,
+        options,
+        agents: Arc::new(agents),
+        backends: backends.clone(),
+        logger,
+    };
+    check_models(&definer, scan, namespaces, &limits, &mut report);
+    report.backends = backends.in_use();
     print_line(&mut std::io::stdout(), report.render(format).trim_end());
     Ok(report.error_count() == 0)
+}
+
+/// What the log of a server would say about its flags.
+fn flags_without_effect(settings: &Settings) -> Vec<String> {
+    let mut remarks = settings.notes.clone();
+    let unused = backends::unused(settings);
+    remarks.extend(unused.map(|setting| format!("'--backend-config={setting}' has no effect")));
+    remarks.extend(settings.tls_remarks());
+    remarks
 }
 
 fn check_models(
@@ -78,8 +101,8 @@ fn check_models(
     scan: Scan,
     namespaces: Namespaces,
     limits: &ResourceLimitCheck,
-) -> Report {
-    let mut report = Report::default();
+    report: &mut Report,
+) {
     for problem in scan.problems {
         match problem {
             ScanProblem::Model { name, reason } => {
@@ -92,7 +115,8 @@ fn check_models(
     }
     let mut ensembles = Ensembles::new(namespaces);
     for source in &scan.models {
-        report.models.push(check_model(definer, source, limits, &mut ensembles));
+        let model = check_model(definer, source, limits, &mut ensembles, &mut report.differences);
+        report.models.push(model);
     }
     for (id, errors) in ensembles.check() {
         let model = report.models.iter_mut().find(|model| *model.name == *id);
@@ -101,7 +125,6 @@ fn check_models(
         }
     }
     report.models.sort_by(|a, b| a.name.cmp(&b.name));
-    report
 }
 
 /// Checks one model, and adds it to the models that ensembles may use.
@@ -110,6 +133,7 @@ fn check_model(
     source: &ModelSource,
     limits: &ResourceLimitCheck,
     ensembles: &mut Ensembles,
+    differences: &mut Differences,
 ) -> ModelReport {
     let id = model_id(source.namespace.as_deref(), &source.name);
     let mut report = ModelReport::new(&id, source);
@@ -139,6 +163,8 @@ fn check_model(
         }
         if let Some(spec) = checked.spec {
             report.add_warnings(spec.remarks());
+            report.set_backend(&spec);
+            differences.add(&id, &spec);
             if let Err(status) = limits.add(&spec) {
                 report.add(Diagnostic::about("instance_group", status.message()));
             }

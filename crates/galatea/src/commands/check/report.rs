@@ -1,9 +1,11 @@
 //! The report of a check, for people and for programs.
 
-use galatea_config::Diagnostic;
+use galatea_config::{Diagnostic, ModelSpec};
 use galatea_repository::ModelSource;
 use serde_json::{Value, json};
 
+use super::differences::Differences;
+use crate::backends::BackendInUse;
 use crate::console::Format;
 
 /// The report of a check.
@@ -12,6 +14,12 @@ pub(super) struct Report {
     /// Errors that concern no single model.
     pub(super) errors: Vec<String>,
     pub(super) models: Vec<ModelReport>,
+    /// The backends that the models would use, with their libraries.
+    pub(super) backends: Vec<BackendInUse>,
+    /// Flags that are accepted and change nothing.
+    pub(super) flags: Vec<String>,
+    /// What a user of Triton would want to know.
+    pub(super) differences: Differences,
 }
 
 /// The part of the report about one model.
@@ -24,6 +32,8 @@ pub(super) struct ModelReport {
     /// What was left out of the model's directory, or changes nothing.
     warnings: Vec<String>,
     config_path: String,
+    /// The backend, if a configuration could be made.
+    backend: Option<String>,
 }
 
 impl ModelReport {
@@ -36,6 +46,7 @@ impl ModelReport {
             errors: Vec::new(),
             warnings: source.notes.clone(),
             config_path: path.display().to_string(),
+            backend: None,
         }
     }
 
@@ -47,6 +58,7 @@ impl ModelReport {
             errors: vec![Diagnostic::about("", reason)],
             warnings: Vec::new(),
             config_path: String::new(),
+            backend: None,
         }
     }
 
@@ -62,17 +74,27 @@ impl ModelReport {
 
     /// Adds warnings; several versions may have the same.
     pub(super) fn add_warnings(&mut self, warnings: Vec<String>) {
+        // The report names the model before each of them.
+        let named = format!("model '{}': ", self.name);
         for warning in warnings {
+            let warning = warning.strip_prefix(&named).map(String::from).unwrap_or(warning);
             if !self.warnings.contains(&warning) {
                 self.warnings.push(warning);
             }
         }
     }
 
+    /// Notes which backend executes the model.
+    pub(super) fn set_backend(&mut self, spec: &ModelSpec) {
+        let name = if spec.backend.is_empty() { &spec.platform } else { &spec.backend };
+        self.backend = Some(name.clone());
+    }
+
     fn to_json(&self) -> Value {
         json!({
             "name": self.name,
             "versions": self.versions.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "backend": self.backend,
             "errors": self.errors.iter().map(error_to_json).collect::<Vec<_>>(),
             "warnings": self.warnings,
         })
@@ -117,7 +139,37 @@ impl Report {
             "ok": self.error_count() == 0,
             "errors": self.errors,
             "models": self.models.iter().map(ModelReport::to_json).collect::<Vec<_>>(),
+            "backends": self.backends.iter().map(backend_to_json).collect::<Vec<_>>(),
+            "flags_without_effect": self.flags,
+            "differences": self
+                .differences
+                .iter()
+                .map(|(text, models)| json!({ "text": text, "models": models }))
+                .collect::<Vec<_>>(),
         })
+    }
+
+    /// The backends, flags without effect, and differences from Triton.
+    fn surroundings(&self) -> String {
+        let mut text = String::new();
+        let mut add = |title: &str, lines: Vec<String>| {
+            if !lines.is_empty() {
+                text.push_str(&format!("{title}:\n  {}\n\n", lines.join("\n  ")));
+            }
+        };
+        let backend = |one: &BackendInUse| match &one.library {
+            Some(library) => format!("{}: {}", one.name, library.display()),
+            None => format!("{}: built in", one.name),
+        };
+        add("backends", self.backends.iter().map(backend).collect());
+        add("flags without effect", self.flags.clone());
+        let difference = |(text, models): (&str, &[String])| match models {
+            [] => text.to_owned(),
+            models => format!("{text} ({})", shortened(models)),
+        };
+        let title = "different from Triton (docs/differences.md has everything)";
+        add(title, self.differences.iter().map(difference).collect());
+        text
     }
 
     fn to_text(&self) -> String {
@@ -133,6 +185,7 @@ impl Report {
                 text.push_str(&format!("model '{}': {error:#}\n\n", model.name));
             }
         }
+        text.push_str(&self.surroundings());
         let bad = self.models.iter().filter(|model| !model.errors.is_empty()).count();
         let models = count_noun(self.models.len(), "model");
         match self.error_count() {
@@ -143,6 +196,23 @@ impl Report {
             }
         }
         text
+    }
+}
+
+fn backend_to_json(backend: &BackendInUse) -> Value {
+    json!({
+        "name": backend.name,
+        "library": backend.library.as_ref().map(|path| path.display().to_string()),
+    })
+}
+
+/// The first names, and how many there are besides.
+fn shortened(models: &[String]) -> String {
+    const SHOWN_MAX: usize = 3;
+    let shown = models.iter().take(SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");
+    match models.len().saturating_sub(SHOWN_MAX) {
+        0 => shown,
+        others => format!("{shown} and {others} more"),
     }
 }
 
@@ -164,6 +234,7 @@ mod tests {
             errors: Vec::new(),
             warnings: Vec::new(),
             config_path: String::from("r/config.pbtxt"),
+            backend: Some(String::from("identity")),
         }
         .with(errors)
     }
@@ -186,16 +257,33 @@ mod tests {
     #[test]
     fn the_json_report_has_the_known_fields_of_each_error() {
         let errors = vec![example(), example(), Diagnostic::about("", "no file")];
-        let mut report = Report { errors: Vec::new(), models: vec![model("a", errors)] };
+        let mut report = Report { models: vec![model("a", errors)], ..Report::default() };
         assert_eq!(
             report.render(Format::Json),
             "{\"ok\":false,\"errors\":[],\"models\":[{\"name\":\"a\",\"versions\":[\"1\",\"3\"],\
-             \"errors\":[{\"message\":\"unknown field\",\"file\":\"r/config.pbtxt\",\
+             \"backend\":\"identity\",\"errors\":[{\"message\":\"unknown field\",\"file\":\"r/config.pbtxt\",\
              \"field\":\"input[0].dimz\",\"suggestion\":\"dims\",\"line\":3,\"column\":5},\
-             {\"message\":\"no file\",\"file\":\"r/config.pbtxt\"}],\"warnings\":[]}]}"
+             {\"message\":\"no file\",\"file\":\"r/config.pbtxt\"}],\"warnings\":[]}],\
+             \"backends\":[],\"flags_without_effect\":[],\"differences\":[]}"
         );
         report.models = vec![model("a", Vec::new())];
         assert!(report.render(Format::Json).starts_with("{\"ok\":true,"));
+    }
+
+    #[test]
+    fn a_model_is_named_once_before_its_warnings() {
+        let mut one = model("a", Vec::new());
+        one.add_warnings(vec![String::from("model 'a': 'x' changes nothing")]);
+        let report = Report { models: vec![one], ..Report::default() };
+        let text = report.render(Format::Text);
+        assert!(text.starts_with("warning: model 'a': 'x' changes nothing\n"), "{text}");
+    }
+
+    #[test]
+    fn long_lists_of_models_are_shortened() {
+        let models: Vec<String> = (1..=5).map(|number| format!("m{number}")).collect();
+        assert_eq!(shortened(&models[..3]), "m1, m2, m3");
+        assert_eq!(shortened(&models), "m1, m2, m3 and 2 more");
     }
 
     #[test]
@@ -204,7 +292,7 @@ mod tests {
             let text = report.render(Format::Text);
             String::from(text.lines().last().unwrap())
         };
-        let mut report = Report { errors: Vec::new(), models: vec![model("a", Vec::new())] };
+        let mut report = Report { models: vec![model("a", Vec::new())], ..Report::default() };
         assert_eq!(last(&report), "1 model, nothing wrong");
         report.models.push(model("b", vec![example(), Diagnostic::about("", "no file")]));
         assert_eq!(last(&report), "2 models, 1 would not load: 2 errors");

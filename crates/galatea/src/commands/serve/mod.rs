@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use galatea_allocator::ServerAllocator;
+use rustix::process::{Signal, getpid, kill_process};
 
 use self::display::Display;
 use self::sources::Repositories;
@@ -28,6 +29,7 @@ pub(crate) struct ServeOptions {
     models: Vec<String>,
     name: Option<String>,
     format: Format,
+    ends_with_input: bool,
 }
 
 /// The settings that flags change: the log is silent about what the terminal shows.
@@ -47,6 +49,7 @@ impl ServeOptions {
         if let Some(name) = &name {
             galatea_repository::check_new_model_name(name).map_err(|error| error.to_string())?;
         }
+        let ends_with_input = line.has("until-input-ends");
         let CommandLine { mut settings, operands: models, .. } = line;
         let error = |error: UsageError| error.to_string();
         let (vertex_ai, batches) = (&environment.clouds.vertex_ai, &environment.span_batches);
@@ -55,7 +58,7 @@ impl ServeOptions {
         if models.is_empty() && settings.model_repositories.is_empty() {
             return Err(String::from("a model is missing: a file, a directory or a repository"));
         }
-        Ok(Self { settings, models, name, format })
+        Ok(Self { settings, models, name, format, ends_with_input })
     }
 }
 
@@ -65,7 +68,10 @@ pub(super) fn run(
     environment: Environment,
     allocator: ServerAllocator,
 ) -> ExitCode {
-    let ServeOptions { mut settings, models, name, format } = options;
+    let ServeOptions { mut settings, models, name, format, ends_with_input } = options;
+    if ends_with_input && let Err(error) = end_with_input() {
+        return super::failed(&error.to_string(), format);
+    }
     let repositories = match repositories(&models, name.as_deref(), &environment) {
         Ok(repositories) => repositories,
         Err(reason) => return super::failed(&reason, format),
@@ -96,4 +102,13 @@ fn repositories(
     }
     let parent: &PathBuf = &environment.temporary_folder;
     Repositories::of(&sources, name, parent)
+}
+
+/// Ends the server as by a signal when the standard input ends.
+fn end_with_input() -> io::Result<()> {
+    let follow = || {
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        let _ = kill_process(getpid(), Signal::TERM);
+    };
+    std::thread::Builder::new().name(String::from("input")).spawn(follow).map(drop)
 }

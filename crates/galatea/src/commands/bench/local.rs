@@ -1,0 +1,124 @@
+//! A server that is started for a measurement: `galatea serve` in a process of its own, so that
+//! its CPU time can be told from that of the load.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use galatea_load::{Protocol, Target};
+use serde_json::Value;
+
+/// The unit of CPU times in `/proc`, which is the same on all machines with Linux.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// A process that serves models. It ends when this is dropped.
+pub(super) struct LocalServer {
+    /// Where it listens.
+    pub(super) targets: Vec<Target>,
+    /// Its ID.
+    pub(super) process: u32,
+    child: Child,
+    /// The server ends with it, also if this process is killed.
+    input: Option<ChildStdin>,
+}
+
+impl LocalServer {
+    /// Starts a server, and waits until its models are ready.
+    pub(super) fn start(
+        models: &[String],
+        flags: &[String],
+        protocols: &[Protocol],
+    ) -> Result<Self, String> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut child = Command::new(program)
+            .args(["serve", "--json", "--until-input-ends"])
+            .args(["--http-address=127.0.0.1", "--grpc-address=127.0.0.1"])
+            .args(["--http-port=0", "--grpc-port=0", "--metrics-port=0"])
+            .args(flags)
+            .arg("--")
+            .args(models)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // What is wrong comes as JSON.
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("can't start a server: {error}"))?;
+        let input = child.stdin.take();
+        let mut line = String::new();
+        if let Some(output) = child.stdout.take() {
+            let _ = BufReader::new(output).read_line(&mut line);
+        }
+        let process = child.id();
+        let mut server = Self { targets: Vec::new(), process, child, input };
+        server.targets = targets(&line, protocols)?;
+        Ok(server)
+    }
+}
+
+impl Drop for LocalServer {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // Its own exit timeout bounds this.
+        let _ = self.child.wait();
+    }
+}
+
+/// Where the server listens, by the line that it prints when it is ready.
+fn targets(line: &str, protocols: &[Protocol]) -> Result<Vec<Target>, String> {
+    let document: Value = serde_json::from_str(line).map_err(|_| {
+        String::from("the server ended; galatea serve with the same model says why")
+    })?;
+    if let Some(error) = document["error"].as_str() {
+        let models = document["models"].as_array().map_or(&[][..], Vec::as_slice);
+        let reasons = models.iter().filter_map(|model| {
+            let (name, reason) = (model["name"].as_str()?, model["reason"].as_str()?);
+            Some(format!("{name}: {reason}"))
+        });
+        let reasons: Vec<String> = reasons.collect();
+        return Err(if reasons.is_empty() { error.to_owned() } else { reasons.join("\n") });
+    }
+    let target = |protocol: &Protocol| {
+        let address = match protocol {
+            Protocol::Http => document["http"].as_str()?.strip_prefix("http://")?,
+            Protocol::Grpc => document["grpc"].as_str()?,
+        };
+        Some(Target { protocol: *protocol, address: address.to_owned() })
+    };
+    let targets: Vec<Target> = protocols.iter().filter_map(target).collect();
+    if targets.is_empty() {
+        return Err(String::from("the server listens at no endpoint without TLS"));
+    }
+    Ok(targets)
+}
+
+/// The CPU time that a process has taken.
+pub(super) fn cpu_time(process: u32) -> Option<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name, in parentheses, may have blanks.
+    let (_, fields) = text.rsplit_once(')')?;
+    let mut times = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    let (user, system) = (times.next()?.ok()?, times.next()?.ok()?);
+    Some(Duration::from_millis((user + system) * 1_000 / TICKS_PER_SECOND))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ready_server_says_where_it_is_and_another_why_not() {
+        let both = [Protocol::Http, Protocol::Grpc];
+        let found = targets("{\"http\":\"http://a:1\",\"grpc\":null}", &both).unwrap();
+        assert_eq!(found, [Target { protocol: Protocol::Http, address: String::from("a:1") }]);
+        let failed = "{\"error\":\"e\",\"models\":[{\"name\":\"m\",\"reason\":\"r\"}]}";
+        assert_eq!(targets(failed, &both), Err(String::from("m: r")));
+        assert_eq!(targets("{\"error\":\"e\"}", &both), Err(String::from("e")));
+        assert!(targets("", &both).unwrap_err().contains("galatea serve"));
+    }
+
+    #[test]
+    fn this_process_has_taken_some_time() {
+        assert!(cpu_time(std::process::id()).is_some());
+        assert_eq!(cpu_time(u32::MAX), None);
+    }
+}

@@ -1,0 +1,276 @@
+//! `galatea bench`: a quick look at the throughput and the latency of a model, of a running server
+//! or of one that is started for it.
+//!
+//! Inputs are made from the model's metadata, and each level of concurrency runs for some seconds.
+//! It measures on the machine that it runs on: a load generator beside the server takes a part of
+//! the processors, so the figures are no benchmark of the server.
+
+mod local;
+mod report;
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use galatea_load::{
+    Interface, Level, Measurement, Protocol, Sample, Shapes, Target, interface, ready_models,
+    run_level,
+};
+
+use self::local::LocalServer;
+use self::report::{Report, Row};
+use crate::console::{Console, Format, bar, print_line};
+use crate::environment::Environment;
+use crate::flags::CommandLine;
+
+/// How long requests are sent before they count.
+const WARMUP: Duration = Duration::from_millis(300);
+
+/// The width of the bar.
+const BAR_COLUMNS: usize = 24;
+
+/// The most connections at a time.
+const CONNECTIONS_MAX: u64 = 10_000;
+
+/// What `galatea bench` is asked for.
+#[derive(Debug)]
+pub(crate) struct BenchOptions {
+    /// Running servers, each by one protocol.
+    targets: Vec<Target>,
+    /// What a server is started for.
+    models: Vec<String>,
+    /// Flags of that server.
+    flags: Vec<String>,
+    model: Option<String>,
+    protocols: Vec<Protocol>,
+    levels: Vec<u64>,
+    duration: Duration,
+    batch: u64,
+    shapes: Shapes,
+    format: Format,
+}
+
+impl BenchOptions {
+    pub(super) fn new(line: CommandLine, format: Format) -> Result<Self, String> {
+        let targets: Vec<Target> = line.all("url").map(target).collect::<Result<_, _>>()?;
+        if targets.is_empty() == line.operands.is_empty() {
+            return Err(String::from("either a model or --url is needed"));
+        }
+        if !targets.is_empty() && !line.flags.is_empty() {
+            return Err(String::from("flags of the server don't go with --url"));
+        }
+        let number = |name: &str, usual: u64, most: u64| match line.option(name) {
+            None => Ok(usual),
+            Some(text) => number(text, most)
+                .ok_or_else(|| format!("'--{name}' takes a number from 1 to {most}, not '{text}'")),
+        };
+        let levels = line.option("concurrency").unwrap_or("1,4,16");
+        let levels: Option<Vec<u64>> = levels.split(',').map(number_of_connections).collect();
+        Ok(Self {
+            levels: levels.ok_or_else(|| {
+                format!("'--concurrency' takes numbers from 1 to {CONNECTIONS_MAX}, such as 1,4,16")
+            })?,
+            duration: Duration::from_secs(number("duration", 2, 86_400)?),
+            batch: number("batch", 1, 1 << 20)?,
+            shapes: line.all("shape").map(shape).collect::<Result<_, _>>()?,
+            protocols: protocols(line.option("protocol").unwrap_or("both"))?,
+            model: line.option("model").map(String::from),
+            targets,
+            flags: line.flags,
+            models: line.operands,
+            format,
+        })
+    }
+}
+
+fn number(text: &str, most: u64) -> Option<u64> {
+    text.parse().ok().filter(|number| (1..=most).contains(number))
+}
+
+fn number_of_connections(text: &str) -> Option<u64> {
+    number(text, CONNECTIONS_MAX)
+}
+
+fn protocols(name: &str) -> Result<Vec<Protocol>, String> {
+    match name {
+        "http" => Ok(vec![Protocol::Http]),
+        "grpc" => Ok(vec![Protocol::Grpc]),
+        "both" => Ok(vec![Protocol::Http, Protocol::Grpc]),
+        other => Err(format!("'--protocol' is http, grpc or both, not '{other}'")),
+    }
+}
+
+/// `http://HOST:PORT` or `grpc://HOST:PORT`.
+fn target(url: &str) -> Result<Target, String> {
+    let (protocol, rest) = match url.split_once("://") {
+        Some(("http", rest)) => (Protocol::Http, rest),
+        Some(("grpc", rest)) => (Protocol::Grpc, rest),
+        Some((other, _)) => {
+            return Err(format!("'--url' is http://HOST:PORT or grpc://HOST:PORT, not {other}://"));
+        }
+        None => (Protocol::Http, url),
+    };
+    let address = rest.trim_end_matches('/');
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    if port.is_none() || address.contains('/') {
+        return Err(format!(
+            "'--url' needs a host and a port, such as http://localhost:8000, not '{url}'"
+        ));
+    }
+    Ok(Target { protocol, address: address.to_owned() })
+}
+
+/// `NAME:1,3,224,224`.
+fn shape(text: &str) -> Result<(String, Vec<u64>), String> {
+    let malformed =
+        || format!("'--shape' is NAME:SIZE,SIZE..., such as image:3,224,224, not '{text}'");
+    let (name, sizes) = text.rsplit_once(':').ok_or_else(malformed)?;
+    let sizes: Result<Vec<u64>, _> = sizes.split(',').map(str::parse).collect();
+    Ok((name.to_owned(), sizes.map_err(|_| malformed())?))
+}
+
+/// Measures, and prints what was found. Requests that failed end it with 1.
+pub(super) fn run(options: &BenchOptions, environment: &Environment) -> ExitCode {
+    match measured(options, environment) {
+        Ok(report) => {
+            let console = Console::results(environment.colours);
+            print_line(&mut io::stdout(), report.render(options.format, console).trim_end());
+            if report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(reason) => super::failed(&reason, options.format),
+    }
+}
+
+fn measured(options: &BenchOptions, environment: &Environment) -> Result<Report, String> {
+    let console = Console::progress(environment.colours);
+    let server = if options.targets.is_empty() {
+        console.show("starting a server");
+        let started = LocalServer::start(&options.models, &options.flags, &options.protocols);
+        console.clear();
+        Some(started?)
+    } else {
+        None
+    };
+    let targets = server.as_ref().map_or(&options.targets, |server| &server.targets);
+    let (model, sample) = sample(options, targets)?;
+    let mut report = Report::new(&model, &sample, options.batch, options.duration);
+    for target in targets {
+        for connections in &options.levels {
+            let level = Level {
+                target,
+                sample: &sample,
+                connections: *connections,
+                warmup: WARMUP,
+                duration: options.duration,
+            };
+            report.rows.push(row(level, server.as_ref(), console)?);
+        }
+    }
+    Ok(report)
+}
+
+/// The model to measure and a request for it.
+fn sample(options: &BenchOptions, targets: &[Target]) -> Result<(Interface, Sample), String> {
+    let target = targets.first().ok_or("the server has no endpoint")?;
+    let asked = |reason: String| {
+        format!("can't ask {} at {}: {reason}", target.protocol.name(), target.address)
+    };
+    let model = match &options.model {
+        Some(model) => model.clone(),
+        None => {
+            let mut models = ready_models(target).map_err(asked)?;
+            models.dedup();
+            match models.as_slice() {
+                [only] => only.clone(),
+                [] => return Err(String::from("the server has no model that is ready")),
+                several => {
+                    return Err(format!("--model is needed: one of {}", several.join(", ")));
+                }
+            }
+        }
+    };
+    let interface = interface(target, &model).map_err(asked)?;
+    if interface.is_decoupled {
+        return Err(format!(
+            "model '{model}' is decoupled, and only models that send one response are measured"
+        ));
+    }
+    let sample = Sample::new(&interface, options.batch, &options.shapes)?;
+    Ok((interface, sample))
+}
+
+fn row(level: Level<'_>, server: Option<&LocalServer>, console: Console) -> Result<Row, String> {
+    let what = format!("{}, {} connections", level.target.protocol.name(), level.connections);
+    let seconds = level.duration.as_secs_f64();
+    let before = std::rc::Rc::new(std::cell::Cell::new(None));
+    let (noted, process) = (before.clone(), server.map(|server| server.process));
+    let measurement: Measurement = run_level(
+        level,
+        move || noted.set(process.and_then(local::cpu_time)),
+        move |share, responses| {
+            #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+            let rate = responses as f64 / (share * seconds).max(0.001);
+            console.show(&format!("{what:<22} {} {rate:8.0}/s", bar(share, BAR_COLUMNS)));
+        },
+    )?;
+    let after = process.and_then(local::cpu_time);
+    console.clear();
+    let cpu = before.get().zip(after).map(|(before, after)| after.saturating_sub(before));
+    Ok(Row {
+        protocol: level.target.protocol,
+        connections: level.connections,
+        measurement,
+        server_cpu: cpu,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_of_a_protocol_with_a_port() {
+        let http = Target { protocol: Protocol::Http, address: String::from("h:1") };
+        assert_eq!(target("http://h:1/"), Ok(http.clone()));
+        assert_eq!(target("h:1"), Ok(http));
+        assert_eq!(target("grpc://[::1]:2").unwrap().address, "[::1]:2");
+        for (url, part) in [
+            ("https://h:1", "not https://"),
+            ("http://h", "needs a host and a port"),
+            ("http://h:1/v2", "needs a host and a port"),
+            ("", "needs a host and a port"),
+        ] {
+            assert!(target(url).unwrap_err().contains(part), "{url}");
+        }
+    }
+
+    #[test]
+    fn shapes_have_a_name_and_sizes() {
+        assert_eq!(shape("a:b:1,2"), Ok((String::from("a:b"), vec![1, 2])));
+        for text in ["a", "a:", "a:1,x", "a:-1"] {
+            assert!(shape(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn arguments_that_contradict_each_other_are_refused() {
+        let line = |options: &[(&'static str, &str)], operands: &[&str], flags: &[&str]| {
+            let options =
+                options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+            let text = |list: &[&str]| list.iter().map(|one| String::from(*one)).collect();
+            let line = CommandLine {
+                options,
+                operands: text(operands),
+                flags: text(flags),
+                ..CommandLine::default()
+            };
+            BenchOptions::new(line, Format::Text).map(drop).unwrap_err()
+        };
+        assert!(line(&[], &[], &[]).contains("either a model or --url"));
+        assert!(line(&[("url", "h:1")], &["m"], &[]).contains("either a model or --url"));
+        assert!(line(&[("url", "h:1")], &[], &["--id=a"]).contains("don't go with --url"));
+        assert!(line(&[("concurrency", "1,0")], &["m"], &[]).contains("'--concurrency'"));
+        assert!(line(&[("duration", "0")], &["m"], &[]).contains("'--duration'"));
+        assert!(line(&[("protocol", "x")], &["m"], &[]).contains("not 'x'"));
+    }
+}

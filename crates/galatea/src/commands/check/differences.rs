@@ -1,0 +1,196 @@
+//! What differs from Triton for the models and flags of a check.
+//!
+//! Each entry is a row of docs/differences.md that an operator can act on, with the condition
+//! under which it matters. What concerns clients or mistakes alone is left to that page.
+
+use std::collections::BTreeMap;
+
+use galatea_config::{ModelSpec, SchedulingChoice};
+
+use crate::flags::Settings;
+use crate::memory::MemoryLimit;
+
+/// A difference, and when it matters.
+struct Difference {
+    /// Words of its row in docs/differences.md.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test looks for the row"))]
+    row: &'static str,
+    /// What an operator is told.
+    text: &'static str,
+    /// Whether it matters.
+    matters: Condition,
+}
+
+/// What a difference depends on.
+enum Condition {
+    /// The flags.
+    Settings(fn(&Settings) -> bool),
+    /// A model.
+    Model(fn(&ModelSpec) -> bool),
+}
+
+use Condition::{Model, Settings as Flags};
+
+const DIFFERENCES: [Difference; 12] = [
+    Difference {
+        row: "| several instances of one ONNX model |",
+        text: "instances of one ONNX model share a session per processor, whose runs overlap; in \
+               Triton each has a session of its own",
+        matters: Model(|spec| {
+            let count: u32 = spec.instance_groups.iter().map(|group| group.count).sum();
+            spec.backend == ONNXRUNTIME && count > 1
+        }),
+    },
+    Difference {
+        row: "| threads of ONNX models that do not set a number |",
+        text: "ONNX models without intra_op_thread_count share one pool of threads, which sleep \
+               when idle; in Triton each instance has a pool as large as the machine",
+        matters: Model(|spec| {
+            spec.backend == ONNXRUNTIME && !spec.parameters.contains_key("intra_op_thread_count")
+        }),
+    },
+    Difference {
+        row: "| the backend `onnxruntime` |",
+        text: "the backend onnxruntime is built in: a library of it in the directory of backends \
+               is not used",
+        matters: Model(|spec| spec.backend == ONNXRUNTIME),
+    },
+    Difference {
+        row: "| a Python model whose process ends |",
+        text: "a process of a Python model that ends is started anew; in Triton the model stays \
+               unhealthy. --backend-config=python,use-library=true takes Triton's library instead",
+        matters: Model(|spec| spec.backend == PYTHON),
+    },
+    Difference {
+        row: "| the backend `identity` |",
+        text: "the backend identity is built in unless its library is in the directory of \
+               backends, and adds no parameters to responses",
+        matters: Model(|spec| spec.backend == "identity"),
+    },
+    Difference {
+        row: "| `preserve_ordering` |",
+        text: "preserve_ordering holds across instances, in the order of the requests",
+        matters: Model(|spec| match &spec.scheduling {
+            SchedulingChoice::Dynamic(batching) => batching.preserve_ordering,
+            SchedulingChoice::Default
+            | SchedulingChoice::Sequence(_)
+            | SchedulingChoice::Ensemble(_) => false,
+        }),
+    },
+    Difference {
+        row: "| unloading a model or stopping the server while sequences are open |",
+        text: "silent sequences end when their model is unloaded or the server stops; in Triton \
+               they delay it",
+        matters: Model(|spec| matches!(spec.scheduling, SchedulingChoice::Sequence(_))),
+    },
+    Difference {
+        row: "| when an ensemble's request fails |",
+        text: "a request to an ensemble fails as soon as a step does, and the other steps are \
+               cancelled",
+        matters: Model(|spec| matches!(spec.scheduling, SchedulingChoice::Ensemble(_))),
+    },
+    Difference {
+        row: "| the cache key |",
+        text: "responses are cached by shapes, types, requested outputs and parameters too, so \
+               that fewer requests count as equal",
+        matters: Model(|spec| spec.response_cache),
+    },
+    Difference {
+        row: "| requests to a model with passive instance groups only |",
+        text: "the model has passive instances only: its requests are refused; in Triton they \
+               wait forever",
+        matters: Model(|spec| {
+            let mut groups = spec.instance_groups.iter();
+            !spec.instance_groups.is_empty() && groups.all(|group| group.passive)
+        }),
+    },
+    Difference {
+        row: "| requests and responses that would hold more than `--memory-limit` together",
+        text: "requests and responses may hold three quarters of the memory, and what needs more \
+               is refused with 503 or RESOURCE_EXHAUSTED: --memory-limit",
+        matters: Flags(|settings| matches!(settings.memory_limit, MemoryLimit::Default)),
+    },
+    Difference {
+        row: "| an instance that waits for resources of the rate limiter |",
+        text: "an instance that waits for resources of the rate limiter does not hold up instances \
+               that need others",
+        matters: Flags(|settings| settings.rate_limiting),
+    },
+];
+
+const ONNXRUNTIME: &str = "onnxruntime";
+const PYTHON: &str = "python";
+
+/// The texts of the differences that matter, each with the models that it concerns; with none if
+/// it concerns the server.
+#[derive(Debug, Default)]
+pub(super) struct Differences(BTreeMap<&'static str, Vec<String>>);
+
+impl Differences {
+    /// Those of the flags.
+    pub(super) fn of(settings: &Settings) -> Self {
+        let mut found = Self::default();
+        for difference in &DIFFERENCES {
+            if let Flags(matters) = difference.matters
+                && matters(settings)
+            {
+                found.0.entry(difference.text).or_default();
+            }
+        }
+        found
+    }
+
+    /// Adds those of a model.
+    pub(super) fn add(&mut self, model: &str, spec: &ModelSpec) {
+        for difference in &DIFFERENCES {
+            if let Model(matters) = difference.matters
+                && matters(spec)
+            {
+                let models = self.0.entry(difference.text).or_default();
+                if !models.iter().any(|known| known == model) {
+                    models.push(model.to_owned());
+                }
+            }
+        }
+    }
+
+    /// The texts with their models, in the order of the table.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &[String])> {
+        DIFFERENCES.iter().filter_map(|difference| {
+            self.0.get_key_value(difference.text).map(|(text, models)| (*text, models.as_slice()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_config::{ConfigDraft, Support};
+
+    use super::*;
+
+    fn spec(text: &str) -> ModelSpec {
+        let draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+        ModelSpec::clone(&draft.finish(&Support::default()).unwrap())
+    }
+
+    #[test]
+    fn each_is_a_row_of_the_page() {
+        let page = include_str!("../../../../../docs/differences.md");
+        for difference in &DIFFERENCES {
+            assert!(page.contains(difference.row), "{}", difference.row);
+        }
+    }
+
+    #[test]
+    fn models_are_told_what_concerns_them() {
+        let mut found = Differences::default();
+        let model = "name: \"m\" backend: \"identity\" max_batch_size: 2 \
+                     input { name: \"a\" data_type: TYPE_FP32 dims: 1 } \
+                     output { name: \"b\" data_type: TYPE_FP32 dims: 1 }";
+        found.add("one", &spec(model));
+        found.add("two", &spec(&format!("{model} dynamic_batching {{ preserve_ordering: true }}")));
+        let found: Vec<_> = found.iter().map(|(text, models)| (&text[..12], models)).collect();
+        let both = [String::from("one"), String::from("two")];
+        assert_eq!(found, [("the backend ", &both[..]), ("preserve_ord", &both[1..])]);
+    }
+}

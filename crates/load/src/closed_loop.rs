@@ -1,0 +1,282 @@
+//! A closed loop: connections that send the same request again and again, and how long the
+//! responses take.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use galatea_measure::SlidingQuantiles;
+use tokio::task::LocalSet;
+
+use crate::connection::grpc::GrpcConnection;
+use crate::connection::http::HttpConnection;
+use crate::sample::Sample;
+
+/// How many different reasons of failures are kept.
+const REASONS_MAX: usize = 8;
+
+/// How long a failed connection waits before the next one.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// A request without a response for so long has failed.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How often progress is told.
+const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
+
+/// A protocol that a server speaks.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// KServe v2 over HTTP/1.1.
+    Http,
+    /// KServe v2 over gRPC.
+    Grpc,
+}
+
+impl Protocol {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+        }
+    }
+}
+
+/// A server, as one protocol reaches it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// `HOST:PORT`.
+    pub address: String,
+}
+
+/// What is sent to a target, and for how long.
+#[derive(Copy, Clone, Debug)]
+pub struct Level<'a> {
+    /// The server.
+    pub target: &'a Target,
+    /// The request.
+    pub sample: &'a Sample,
+    /// How many connections there are, each with one request at a time.
+    pub connections: u64,
+    /// How long requests are sent before they are counted.
+    pub warmup: Duration,
+    /// How long they are counted.
+    pub duration: Duration,
+}
+
+/// What became of the requests of a level.
+#[derive(Debug)]
+pub struct Measurement {
+    /// The responses without an error.
+    pub responses: u64,
+    /// How long they were counted.
+    pub elapsed: Duration,
+    /// Requests that failed, by reason.
+    pub failures: BTreeMap<String, u64>,
+    quantiles: SlidingQuantiles,
+    longest: Duration,
+}
+
+impl Measurement {
+    /// The latency that a share of the requests stays below.
+    #[must_use]
+    pub fn latency(&self, share: f64) -> Option<Duration> {
+        let found = self.quantiles.read(Duration::ZERO).quantile(share);
+        found.map(|ns| Duration::from_nanos(ns).min(self.longest))
+    }
+
+    /// The longest latency.
+    #[must_use]
+    pub const fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// The number of requests that failed.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failures.values().sum()
+    }
+
+    /// Responses per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "nobody counts 2^53 responses")]
+        let responses = self.responses as f64;
+        responses / self.elapsed.as_secs_f64()
+    }
+
+    fn fail(&mut self, reason: String) {
+        let is_known = self.failures.contains_key(&reason);
+        let reason = if is_known || self.failures.len() < REASONS_MAX {
+            reason
+        } else {
+            String::from("other reasons")
+        };
+        *self.failures.entry(reason).or_default() += 1;
+    }
+}
+
+/// What all connections of a level share.
+struct Shared {
+    measurement: RefCell<Measurement>,
+    /// From when on requests are counted.
+    begin: Instant,
+    end: Instant,
+    responses: Cell<u64>,
+}
+
+/// Runs a level. `begun` is called when requests begin to count, `progress` every now and then
+/// with the share of the time that is over and the responses so far.
+///
+/// # Errors
+///
+/// If nothing can be run at all.
+pub fn run_level(
+    level: Level<'_>,
+    begun: impl Fn() + 'static,
+    progress: impl Fn(f64, u64) + 'static,
+) -> Result<Measurement, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let begin = Instant::now() + level.warmup;
+    let shared = Rc::new(Shared {
+        measurement: RefCell::new(Measurement {
+            responses: 0,
+            elapsed: level.duration,
+            failures: BTreeMap::new(),
+            quantiles: SlidingQuantiles::new(),
+            longest: Duration::ZERO,
+        }),
+        begin,
+        end: begin + level.duration,
+        responses: Cell::new(0),
+    });
+    let tasks = LocalSet::new();
+    for number in 1..=level.connections {
+        let shared = shared.clone();
+        let address = level.target.address.clone();
+        match level.target.protocol {
+            Protocol::Http => {
+                let request = level.sample.http(&address, number);
+                tasks.spawn_local(async move {
+                    client::<HttpConnection>(&shared, &address, request).await
+                });
+            }
+            Protocol::Grpc => {
+                let request = level.sample.grpc(number);
+                tasks.spawn_local(async move {
+                    client::<GrpcConnection>(&shared, &address, request).await
+                });
+            }
+        }
+    }
+    let watched = shared.clone();
+    tasks.spawn_local(async move {
+        tokio::time::sleep_until(watched.begin.into()).await;
+        begun();
+        while Instant::now() < watched.end {
+            let over = watched.begin.elapsed().as_secs_f64();
+            let all = watched.end.duration_since(watched.begin).as_secs_f64();
+            progress(over / all, watched.responses.get());
+            let next = Instant::now() + PROGRESS_PAUSE;
+            tokio::time::sleep_until(next.min(watched.end).into()).await;
+        }
+        watched.measurement.borrow_mut().elapsed = watched.begin.elapsed();
+    });
+    runtime.block_on(tasks);
+    drop(runtime);
+    let shared = Rc::try_unwrap(shared).map_err(|_| String::from("a connection is left"))?;
+    let mut measurement = shared.measurement.into_inner();
+    measurement.responses = shared.responses.get();
+    Ok(measurement)
+}
+
+/// A connection that sends samples.
+trait Connection: Sized {
+    async fn open(address: &str) -> Result<Self, String>;
+
+    /// Sends a request; an error is the reason why there is no good response.
+    async fn infer(&mut self, request: &Bytes) -> Result<(), String>;
+}
+
+impl Connection for HttpConnection {
+    async fn open(address: &str) -> Result<Self, String> {
+        Self::connect(address).await
+    }
+
+    async fn infer(&mut self, request: &Bytes) -> Result<(), String> {
+        let reply = self.exchange(request).await?;
+        match reply.status {
+            200 => Ok(()),
+            status => Err(format!("{status} {}", String::from_utf8_lossy(&reply.body))),
+        }
+    }
+}
+
+impl Connection for GrpcConnection {
+    async fn open(address: &str) -> Result<Self, String> {
+        Self::connect(address).await
+    }
+
+    async fn infer(&mut self, request: &Bytes) -> Result<(), String> {
+        let reply = self.call("ModelInfer", request.clone()).await?;
+        match reply.code.as_str() {
+            "0" => Ok(()),
+            code => Err(format!("code {code} {}", reply.text)),
+        }
+    }
+}
+
+/// Sends one request after the other until the time is over. Those that began in time count.
+async fn client<C: Connection>(shared: &Shared, address: &str, request: Bytes) {
+    let mut connection: Option<C> = None;
+    loop {
+        let sent = Instant::now();
+        if sent >= shared.end {
+            return;
+        }
+        let outcome =
+            tokio::time::timeout(REQUEST_TIME_MAX, step(&mut connection, address, &request));
+        let outcome = outcome.await.unwrap_or_else(|_| Err(String::from("no response in 30 s")));
+        let done = Instant::now();
+        let counts = sent >= shared.begin && done <= shared.end;
+        match outcome {
+            Ok(()) if counts => {
+                let latency = done.duration_since(sent);
+                shared.responses.set(shared.responses.get() + 1);
+                let mut measurement = shared.measurement.borrow_mut();
+                measurement.longest = measurement.longest.max(latency);
+                let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+                measurement.quantiles.observe(Duration::ZERO, ns);
+            }
+            Ok(()) => {}
+            Err(reason) => {
+                connection = None;
+                // A failure at any time is one that the user wants to know.
+                shared.measurement.borrow_mut().fail(reason);
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn step<C: Connection>(
+    connection: &mut Option<C>,
+    address: &str,
+    request: &Bytes,
+) -> Result<(), String> {
+    let open = match connection {
+        Some(open) => open,
+        None => {
+            let opened = C::open(address).await;
+            connection.insert(opened.map_err(|reason| format!("can't connect: {reason}"))?)
+        }
+    };
+    open.infer(request).await
+}
