@@ -34,8 +34,16 @@ def onnxruntime_library() -> str | None:
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    add = parser.add_argument
+    known = parser()
+    options = known.parse_args(arguments)
+    check(known, options)
+    return options
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options that all measurements have."""
+    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add = made.add_argument
     add("--galatea", default=str(ROOT / "target/release/galatea"), metavar="COMMAND")
     add("--onnxruntime-library", default=onnxruntime_library(), metavar="FILE")
     add("--triton", metavar="COMMAND", help="command line that starts Triton; flags follow it")
@@ -53,9 +61,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--json", type=pathlib.Path, metavar="FILE", help="write everything measured")
     add("--append-results", action="store_true", help="append a section to bench/RESULTS.md")
     add("--date", help="heading of that section")
-    options = parser.parse_args(arguments)
-    check(parser, options)
-    return options
+    return made
 
 
 def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:

@@ -53,13 +53,15 @@ class Server:
         self._context = context
         self._http_port = http_port
         self._grpc_port = grpc_port
+        #: Only of a server that `running` started.
+        self.metrics_port = 0
         self.ready_seconds = 0.0
         self.pid = child.pid
 
     def address(self, protocol: str) -> str:
-        """Returns host and port of a protocol."""
-        port = self._http_port if protocol == "http" else self._grpc_port
-        return f"{HOST}:{port}"
+        """Returns host and port of a protocol, or of the metrics."""
+        ports = {"http": self._http_port, "grpc": self._grpc_port, "metrics": self.metrics_port}
+        return f"{HOST}:{ports[protocol]}"
 
     def wait_ready(self, started: float) -> None:
         """Polls the health endpoint every millisecond until it answers 200."""
@@ -147,7 +149,7 @@ def free_ports(count: int) -> list[int]:
 def running(
     program: Program,
     repository: pathlib.Path,
-    core: int,
+    core: int | str,
     log: pathlib.Path,
     context: ssl.SSLContext | None = None,
 ) -> Iterator[Server]:
@@ -166,6 +168,7 @@ def running(
         f"--metrics-port={metrics_port}",
     ]
     with started(command, (http_port, grpc_port), core, log, context) as server:
+        server.metrics_port = metrics_port
         yield server
 
 
@@ -173,7 +176,7 @@ def running(
 def started(
     command: list[str],
     ports: tuple[int, int],
-    core: int,
+    core: int | str,
     log: pathlib.Path,
     context: ssl.SSLContext | None = None,
 ) -> Iterator[Server]:

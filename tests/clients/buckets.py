@@ -18,7 +18,7 @@ import subprocess
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -199,6 +199,14 @@ class Proxy:
         self.target = target
         self.delay_seconds = delay_seconds
         self.cut_after: int | None = None
+        #: Answers pass while it is open; `stalled` counts those that wait.
+        self.gate = threading.Event()
+        self.gate.set()
+        self.stalled = 0
+        #: Status lines of the next answers, which the proxy gives itself.
+        self.refusals: list[str] = []
+        #: What is done once, before a request that begins so is passed on.
+        self.before_request: tuple[str, Callable[[], None]] | None = None
         self.asked: list[str] = []
         self.keys: set[str] = set()
         self.open_requests = 0
@@ -238,15 +246,37 @@ class Proxy:
                         self.open_requests += 1
                         self.open_requests_max = max(self.open_requests_max, self.open_requests)
                 self.keys |= set(re.findall(r"Credential=(\w+)/", data.decode("latin-1")))
+                if self._refuse(client):
+                    break
+                self._do_before(data)
                 server.sendall(data)
         with contextlib.suppress(OSError):
             server.shutdown(socket.SHUT_WR)
+
+    def _refuse(self, client: socket.socket) -> bool:
+        with self.lock:
+            status = self.refusals.pop(0) if self.refusals else ""
+        if status:
+            head = f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            client.sendall(head.encode())
+        return bool(status)
+
+    def _do_before(self, data: bytes) -> None:
+        with self.lock:
+            before = self.before_request
+            if before is None or not data.startswith(before[0].encode()):
+                return
+            self.before_request = None
+        before[1]()
 
     def _answers(self, server: socket.socket, client: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := server.recv(1 << 16):
                 if data.startswith(b"HTTP/1.1 "):
                     time.sleep(self.delay_seconds)
+                    with self.lock:
+                        self.stalled += not self.gate.is_set()
+                    self.gate.wait()
                     with self.lock:
                         self.open_requests -= 1
                 with self.lock:

@@ -38,6 +38,13 @@ impl Buckets {
         Self { around, shared: Lock::default() }
     }
 
+    /// Ends every request under way: the server ends, and what is read is of no use.
+    pub fn give_up(&self) {
+        if let Some(shared) = &*self.shared.lock("end what is under way") {
+            shared.runtime.give_up();
+        }
+    }
+
     fn shared(&self) -> Result<Shared, RemoteError> {
         let mut shared = self.shared.lock("start the thread for buckets once");
         if let Some(shared) = &*shared {

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// A runtime on one thread of its own. Callers wait for results on their own threads, so that
 /// nothing outside of this crate is asynchronous.
@@ -15,6 +15,8 @@ pub(crate) struct Runtime {
     handle: Handle,
     /// The thread ends when this is dropped.
     stop: Option<oneshot::Sender<()>>,
+    /// Whether waits end at once.
+    is_given_up: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -30,18 +32,29 @@ impl Runtime {
         let (stop, stopped) = oneshot::channel::<()>();
         let work = move || drop(runtime.block_on(stopped));
         let thread = thread::Builder::new().name(String::from("buckets")).spawn(work)?;
-        Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
+        let (is_given_up, _) = watch::channel(false);
+        Ok(Self { handle, stop: Some(stop), is_given_up, thread: Some(thread) })
     }
 
-    /// Waits for what a future gives. `None` if it panicked.
+    /// Ends every wait, those to come too: a store that stalls must not hold the server's end.
+    pub(crate) fn give_up(&self) {
+        self.is_given_up.send_replace(true);
+    }
+
+    /// Waits for what a future gives. `None` if it panicked, or the wait was given up.
     pub(crate) fn wait_for<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         let (done, result) = mpsc::sync_channel(1);
+        let mut given_up = self.is_given_up.subscribe();
         self.handle.spawn(async move {
+            let value = tokio::select! {
+                value = future => value,
+                _ = given_up.wait_for(|is_given_up| *is_given_up) => return,
+            };
             // The caller waits.
-            let _ = done.send(future.await);
+            let _ = done.send(value);
         });
         result.recv().ok()
     }
@@ -53,5 +66,31 @@ impl Drop for Runtime {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn waits_end_when_they_are_given_up() {
+        let runtime = Arc::new(Runtime::start().unwrap());
+        assert_eq!(runtime.wait_for(async { 3 }), Some(3));
+        let (begun, has_begun) = mpsc::sync_channel(1);
+        let other = runtime.clone();
+        let waiting = thread::spawn(move || {
+            other.wait_for(async move {
+                begun.send(()).unwrap();
+                pending::<()>().await;
+            })
+        });
+        has_begun.recv().unwrap();
+        runtime.give_up();
+        assert_eq!(waiting.join().unwrap(), None);
+        assert_eq!(runtime.wait_for(pending::<()>()), None);
     }
 }

@@ -52,9 +52,11 @@ pub fn make_in_process(
     };
     make::log_notes(&settings, &logger);
     let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
+    let buckets = make::buckets(&environment);
     let made = make::server(make::ServerParts {
         settings: &settings,
         environment: environment.clone(),
+        buckets: &buckets,
         allocator: None,
         logger: &logger,
         exporter: &exporter,

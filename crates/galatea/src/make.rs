@@ -40,6 +40,8 @@ pub(crate) struct ServerParts<'a> {
     pub(crate) settings: &'a Arc<Settings>,
     /// The process's surroundings.
     pub(crate) environment: Environment,
+    /// The way to repositories in buckets.
+    pub(crate) buckets: &'a Arc<Buckets>,
     /// The process's allocator; `None` if the process belongs to a host program.
     pub(crate) allocator: Option<ServerAllocator>,
     /// The server's log.
@@ -91,10 +93,10 @@ pub(crate) fn log_notes(settings: &Settings, logger: &Logger) {
 /// The server is registered at the reserved address before models load, so that backends
 /// can call it while their models are loaded.
 pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
-    let ServerParts { settings, environment, allocator, logger, exporter, reserved, before_loads } =
-        parts;
+    let ServerParts { settings, environment, allocator, logger, exporter, reserved, .. } = parts;
+    let (buckets, before_loads) = (parts.buckets, parts.before_loads);
     check_startup_models(settings)?;
-    let (repository, failure) = open_or_empty(settings, &environment)?;
+    let (repository, failure) = open_or_empty(settings, buckets)?;
     let cache = cache::make(settings)?;
     let log = log_sink(logger.clone());
     let parallel_creation = environment.parallel_instance_loading;
@@ -147,10 +149,10 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     if let Some(status) = failure {
         logger.error(format_args!("{}: {status}", status.code().label()));
         server.fail();
-        reserved.set_server(Arc::new(running(&server, settings, logger, exporter)));
+        reserved.set_server(Arc::new(running(&server, buckets, settings, logger, exporter)));
         return Ok(server);
     }
-    reserved.set_server(Arc::new(running(&server, settings, logger, exporter)));
+    reserved.set_server(Arc::new(running(&server, buckets, settings, logger, exporter)));
     before_loads(&server);
     let all_loaded = load_models(&server, settings);
     banner::log_summary(logger, &*server, settings, &agents.loaded_agents(), &backends.in_use());
@@ -186,24 +188,28 @@ fn measurements(settings: &Settings) -> MeasurementOptions {
     }
 }
 
+/// The way to repositories in buckets.
+pub(crate) fn buckets(environment: &Environment) -> Arc<Buckets> {
+    Arc::new(Buckets::new(environment.buckets.clone()))
+}
+
 /// The repositories; none, and why, if the server goes on without them. As in Triton, it is never
 /// live then.
 fn open_or_empty(
     settings: &Settings,
-    environment: &Environment,
+    buckets: &Arc<Buckets>,
 ) -> Result<(Repository, Option<Status>), Status> {
-    match open_repository(settings, environment) {
+    match open_repository(settings, buckets.clone()) {
         Ok(repository) => Ok((repository, None)),
         Err(status) if settings.exit_on_error => Err(status),
         Err(status) => Ok((Repository::default(), Some(status))),
     }
 }
 
-fn open_repository(settings: &Settings, environment: &Environment) -> Result<Repository, Status> {
+fn open_repository(settings: &Settings, buckets: Arc<Buckets>) -> Result<Repository, Status> {
     if settings.model_repositories.is_empty() {
         return Err(Status::invalid_argument("--model-repository must be specified"));
     }
-    let buckets = Arc::new(Buckets::new(environment.buckets.clone()));
     let opened = Repository::open_with(&settings.model_repositories, Some(buckets));
     let repository = opened.map_err(|error| {
         let code = match error {
@@ -240,13 +246,14 @@ fn log_sink(logger: Logger) -> LogSink {
 /// The server as C code uses it.
 fn running(
     server: &Arc<Server>,
+    buckets: &Arc<Buckets>,
     settings: &Arc<Settings>,
     logger: &Logger,
     exporter: &Arc<MetricsExporter>,
 ) -> RunningServer {
     let (shown, exporter, allowed) = (server.clone(), exporter.clone(), settings.metrics.allow);
     let (polled, polls) = (server.clone(), settings.control_mode == ControlMode::Poll);
-    let (stopped, logger) = (server.clone(), logger.clone());
+    let (stopped, buckets, logger) = (server.clone(), buckets.clone(), logger.clone());
     let exit_timeout_secs = settings.exit_timeout_secs;
     let is_stopped = Lock::new(false);
     RunningServer {
@@ -273,6 +280,7 @@ fn running(
                 return Ok(());
             }
             stopped.begin_exit();
+            buckets.give_up();
             logger.info("Waiting for in-flight requests to complete.");
             let seconds = timeout.map_or(exit_timeout_secs, |timeout| {
                 u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX)

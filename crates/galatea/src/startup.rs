@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use galatea_allocator::ServerAllocator;
 use galatea_backend_plugin::end_process;
+use galatea_bucket::Buckets;
 use galatea_capi::ReservedAddress;
 use galatea_engine::{ControlMode, Server};
 use galatea_telemetry::{Logger, MetricsExporter};
@@ -113,12 +114,12 @@ pub(crate) fn run(
     let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
     // Libraries of backends know the server by this address until the end.
     let reserved = ReservedAddress::new();
-    let grpc_delays = environment.grpc_delays;
-    let collector = environment.collector.clone();
-    let clouds = environment.clouds.clone();
+    let (grpc_delays, clouds) = (environment.grpc_delays, environment.clouds.clone());
+    let (collector, buckets) = (environment.collector.clone(), make::buckets(&environment));
     let server = make::server(make::ServerParts {
         settings: &settings,
         environment,
+        buckets: &buckets,
         allocator: Some(allocator.clone()),
         logger: &logger,
         exporter: &exporter,
@@ -171,7 +172,7 @@ pub(crate) fn run(
         };
         watch.stopping(signal);
         // Further signals change nothing, as in Triton: requests have their time.
-        stop(&server, &doors, settings.exit_timeout_secs, &logger).await
+        stop(&server, &doors, &buckets, settings.exit_timeout_secs, &logger).await
     });
     tracer.stop();
     // A scan of a slow repository may still run, or a load whose caller is gone.
@@ -218,11 +219,13 @@ pub(crate) async fn poll_gauges(exporter: &MetricsExporter, is_allowed: bool) ->
 async fn stop(
     server: &Arc<Server>,
     doors: &OpenDoors,
+    buckets: &Buckets,
     timeout_secs: u32,
     logger: &Logger,
 ) -> Result<(), Failure> {
     let remaining = doors.stop(timeout_secs, logger).await;
     server.begin_exit();
+    buckets.give_up();
     logger.info("Waiting for in-flight requests to complete.");
     let (models, log) = (server.clone(), logger.clone());
     // This waits, and the doors finish responses meanwhile.

@@ -154,7 +154,7 @@ impl Repository {
         }
         let locations = self.roots().locate(name);
         match locations.len() {
-            0 => Lookup::Missing,
+            0 => self.unreadable().map_or(Lookup::Missing, Lookup::Problem),
             2.. if !self.has_namespaces => {
                 Lookup::Problem(ScanProblem::Duplicate { name: name.to_owned() })
             }
@@ -163,6 +163,16 @@ impl Repository {
                 sources.collect::<Result<_, _>>().map_or_else(problem, Lookup::Models)
             }
         }
+    }
+
+    /// A repository that can't be read: models may be missing for that reason.
+    fn unreadable(&self) -> Option<ScanProblem> {
+        self.roots().iter().find_map(|root| {
+            let path = root.path().display().to_string();
+            let problem =
+                |error: io::Error| ScanProblem::Repository { path, reason: error.to_string() };
+            root.check_readable().err().map(problem)
+        })
     }
 
     /// Reads the models of all repositories.

@@ -118,6 +118,14 @@ impl Root {
             && !is_other_file(&handle, OsStr::new(name))
     }
 
+    /// Whether the repository can be opened. Object stores tell of problems themselves.
+    pub(crate) fn check_readable(&self) -> io::Result<()> {
+        match self.place {
+            Place::Local => beneath::open_directory(&self.path).map(drop),
+            Place::Remote(_) => Ok(()),
+        }
+    }
+
     pub(crate) fn list(&self, depth: Depth) -> io::Result<RootListing> {
         let mut listing = RootListing::default();
         match (&self.place, depth) {

@@ -226,3 +226,19 @@ fn repositories_that_are_not_local_directories_are_refused() {
     assert_eq!(open(&at("file")), "repository path is not a valid directory");
     assert_eq!(open(&at("nothing")), "failed to stat file @/nothing");
 }
+
+#[test]
+fn models_of_a_repository_that_can_not_be_read_are_not_missing() {
+    let scratch = Scratch::new();
+    scratch.file("models/m/config.pbtxt", "");
+    let path = scratch.path().join("models");
+    let repository = Repository::open([&path]).unwrap();
+    let options = ScanOptions::default();
+    assert!(matches!(repository.find("other", &options), Lookup::Missing));
+    std::fs::remove_dir_all(&path).unwrap();
+    let found = repository.find("m", &options);
+    let Lookup::Problem(problem @ ScanProblem::Repository { .. }) = found else {
+        panic!("{found:?}");
+    };
+    assert!(problem.to_string().contains("No such file"), "{problem}");
+}

@@ -2,6 +2,7 @@
 
 mod escape;
 mod line;
+mod losses;
 
 use std::fmt::{self, Display};
 use std::fs::File;
@@ -21,6 +22,7 @@ use crate::Table;
 
 pub(crate) use escape::escape_controls;
 use line::Line;
+use losses::Losses;
 
 /// Where in the source a line was written.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -95,6 +97,7 @@ struct Output {
     sink: Sink,
     /// A file that receives everything instead of the sink.
     file: Option<(PathBuf, File)>,
+    losses: Losses,
 }
 
 fn open(path: PathBuf) -> io::Result<(PathBuf, File)> {
@@ -154,7 +157,7 @@ impl Logger {
                 iso8601: AtomicBool::new(options.format == LogFormat::Iso8601),
                 quote: options.quote,
                 process: std::process::id(),
-                output: Lock::new(Output { sink, file: None }),
+                output: Lock::new(Output { sink, file: None, losses: Losses::default() }),
             }),
         }
     }
@@ -280,10 +283,9 @@ impl Logger {
     }
 
     /// Writes one record at once, so that records of two threads never mix.
-    /// A failure to write can't be reported anywhere, so it is ignored.
     fn write(&self, level: LogLevel, record: &str) {
         let mut output = self.inner.output.lock("write a record");
-        let Output { sink, file } = &mut *output;
+        let Output { sink, file, losses } = &mut *output;
         let writer: &mut dyn Write = match (file, sink, level) {
             (Some((_, file)), ..) => file,
             (None, Sink::Joined(writer), _) => writer,
@@ -292,7 +294,10 @@ impl Logger {
             }
             (None, Sink::Split { problems, .. }, LogLevel::Error | LogLevel::Warning) => problems,
         };
-        let _ = writer.write_all(record.as_bytes()).and_then(|()| writer.flush());
+        losses.write(writer, record, |told| {
+            let line = self.line(LogLevel::Warning, Location::caller().into());
+            line.message(told, self.inner.quote)
+        });
     }
 }
 
