@@ -1,14 +1,18 @@
 //! Memory that the server and a worker share, without a name in the file system.
 //!
-//! The server never maps it: it writes and reads it with system calls, so that nothing that a
-//! worker does to the memory can end the server or change what it has checked. The worker maps
-//! it and reads tensors in place. The memory is sparse and sealed against shrinking.
+//! The worker maps it and reads tensors in place. The server copies what it writes and reads
+//! before it looks at it, so that nothing that a worker does to the memory can end the server
+//! or change what it has checked: see [`SharedMemory`]. What lies behind the part that it has
+//! mapped it writes and reads with system calls, which takes three times as long. The memory is
+//! sparse and sealed against shrinking.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use galatea_infer::Status;
+use galatea_shm::SharedMemory;
 use galatea_stdx::Lock;
+use galatea_tensor::ForeignError;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -18,6 +22,10 @@ use crate::blocks::Blocks;
 /// The length of an arena that nothing limits. Only what is written takes memory.
 pub(crate) const ARENA_BYTES: u64 = 64 << 30;
 
+/// How much of an arena is mapped, from its beginning, which is used first. Reading a hole there
+/// takes memory, so that this also limits what a worker can make the server take.
+const MAPPED_BYTES_MAX: u64 = 1 << 30;
+
 /// Tensors longer than this are only read if so much memory was written.
 const CHECKED_BYTES_MIN: u64 = 1 << 20;
 
@@ -25,6 +33,8 @@ const CHECKED_BYTES_MIN: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Arena {
     memory: OwnedFd,
+    /// `None` where the system allows no mapping.
+    mapped: Option<SharedMemory>,
     length: u64,
     blocks: Lock<ArenaBlocks>,
 }
@@ -48,8 +58,10 @@ impl Arena {
             Ok(memory)
         };
         let memory = made().map_err(|error| failed("make shared memory", error))?;
+        let mapped = usize::try_from(length.min(MAPPED_BYTES_MAX)).ok();
+        let mapped = mapped.and_then(|length| SharedMemory::map(&memory, length, name).ok());
         let blocks = ArenaBlocks { blocks: Blocks::new(length), is_dirty: false };
-        Ok(Self { memory, length, blocks: Lock::new(blocks) })
+        Ok(Self { memory, mapped, length, blocks: Lock::new(blocks) })
     }
 
     /// Copies bytes into a block of their own, and returns its offset.
@@ -59,12 +71,23 @@ impl Arena {
             self.blocks.lock("take a block").blocks.allocate(length).ok_or_else(|| {
                 Status::unavailable("the shared memory of the Python model is full")
             })?;
-        let written = write_all(&self.memory, bytes, offset);
-        written.map_err(|error| {
+        self.write(bytes, offset).inspect_err(|_| {
             self.release(offset);
-            failed("write shared memory", error)
         })?;
         Ok(offset)
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<(), Status> {
+        if let Some((mapped, offset)) = self.mapped(offset, bytes.len()) {
+            return mapped.write(offset, bytes).map_err(|error| lost(&error));
+        }
+        write_all(&self.memory, bytes, offset).map_err(|error| failed("write shared memory", error))
+    }
+
+    /// The mapping, if this part is in it, and the part's offset there.
+    fn mapped(&self, offset: u64, byte_size: usize) -> Option<(&SharedMemory, usize)> {
+        let (mapped, offset) = (self.mapped.as_ref()?, usize::try_from(offset).ok()?);
+        mapped.contains(offset, byte_size).then_some((mapped, offset))
     }
 
     /// Gives a block back. False if none begins there.
@@ -89,6 +112,9 @@ impl Arena {
             return Ok(None);
         }
         let Ok(length) = usize::try_from(length) else { return Ok(None) };
+        if let Some((mapped, offset)) = self.mapped(offset, length) {
+            return mapped.read(offset, length).map(Some).map_err(|error| lost(&error));
+        }
         let mut bytes = Vec::new();
         if bytes.try_reserve_exact(length).is_err() {
             return Err(Status::unavailable("there is no memory for an output"));
@@ -123,6 +149,10 @@ impl AsFd for Arena {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
+}
+
+fn lost(error: &ForeignError) -> Status {
+    Status::unavailable(format!("failed to copy shared memory: {error}"))
 }
 
 fn failed(what: &str, error: Errno) -> Status {
@@ -165,6 +195,7 @@ fn read_all(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocks::BLOCK_BYTES;
 
     #[test]
     fn what_is_stored_can_be_loaded() {
@@ -177,6 +208,22 @@ mod tests {
         assert_eq!(arena.load_used(first, 5000).unwrap(), None);
         assert!(arena.release(first) && !arena.release(first));
         assert_eq!(arena.load_used(first, 3).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_not_mapped_goes_by_system_calls() {
+        let arena = Arena::new("test", ARENA_BYTES).unwrap();
+        let first = arena.blocks.lock("test").blocks.allocate(MAPPED_BYTES_MAX - BLOCK_BYTES);
+        assert_eq!(first, Some(0));
+        let bytes: Vec<u8> = (0..=255).cycle().take(5000).collect();
+        let offset = arena.store(&bytes).unwrap();
+        assert_eq!(offset, MAPPED_BYTES_MAX - BLOCK_BYTES, "it begins where the mapping ends");
+        assert!(arena.mapped(offset, 4096).is_some() && arena.mapped(offset, 4097).is_none());
+        assert_eq!(arena.load(offset, 5000).unwrap().unwrap(), bytes);
+        assert_eq!(arena.load(offset, 4096).unwrap().unwrap(), bytes[..4096]);
+        let unmapped = Arena { mapped: None, ..Arena::new("test", ARENA_BYTES).unwrap() };
+        let offset = unmapped.store(&bytes).unwrap();
+        assert_eq!(unmapped.load_used(offset, 5000).unwrap().unwrap(), bytes);
     }
 
     #[test]

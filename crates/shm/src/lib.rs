@@ -24,8 +24,9 @@
 //!
 //! # What it is not
 //!
-//! The crate knows no protocol, and nothing of the memory between the server and its worker
-//! processes, whose names it refuses ([`key`]).
+//! The crate knows no protocol, and nothing of the memory of Triton's stub processes, whose names
+//! it refuses ([`key`]). Memory that the server shares with its own workers, which has no name, is
+//! copied in the same way ([`SharedMemory`]).
 
 #![deny(
     clippy::unwrap_used,
@@ -40,8 +41,10 @@
 mod copy;
 mod key;
 mod mapping;
+mod memory;
 mod registry;
 #[cfg(test)]
 mod tests;
 
+pub use memory::SharedMemory;
 pub use registry::SharedRegions;

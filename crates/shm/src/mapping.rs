@@ -8,7 +8,7 @@ use galatea_infer::{Status, SystemRegion};
 use galatea_tensor::{Buffer, ForeignError, ForeignMemory};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, fstat};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::shm::OFlags;
 
 use crate::copy::{self, copy};
@@ -55,13 +55,59 @@ impl Mapping {
             // Triton's text has no space here.
             refused(&format!("unable to process address space{}", error_text(&error)))
         };
-        copy::prepare().map_err(failed)?;
-        let start = map(&object, *offset, byte_size).map_err(failed)?;
-        Ok(Self { start, byte_size, name: name.clone() })
+        Self::new(&object, *offset, byte_size, name.clone()).map_err(failed)
+    }
+
+    /// Maps a part of an object.
+    pub(crate) fn new(
+        object: &impl AsFd,
+        offset: u64,
+        byte_size: usize,
+        name: String,
+    ) -> io::Result<Self> {
+        copy::prepare()?;
+        let start = map(object, offset, byte_size)?;
+        Ok(Self { start, byte_size, name })
+    }
+
+    /// Asks the system not to write the content into dumps of the process.
+    pub(crate) fn leave_out_of_dumps(&self) {
+        let advice = rustix::mm::Advice::LinuxDontDump;
+        // SAFETY: the mapping is this value's own, and its content stays as it is.
+        #[expect(unsafe_code, reason = "the region is known by its address")]
+        let _ = unsafe { madvise(self.start.as_ptr().cast(), self.byte_size, advice) };
+    }
+
+    /// Copies a part out of it.
+    pub(crate) fn copy_out(
+        &self,
+        offset: usize,
+        byte_size: usize,
+    ) -> Result<Vec<u8>, ForeignError> {
+        let from = self.part(offset, byte_size).ok_or_else(|| self.lost())?;
+        let mut copied = Vec::new();
+        copied.try_reserve_exact(byte_size).map_err(|_| ForeignError::NoMemory(byte_size))?;
+        // SAFETY: the vector has room for these bytes, and no borrow of it exists. The part is
+        // within the mapping. After a copy without a fault all of the bytes are written.
+        #[expect(unsafe_code, reason = "the region is known by its address")]
+        unsafe {
+            copy(copied.as_mut_ptr(), from, byte_size).map_err(|_| self.lost())?;
+            copied.set_len(byte_size);
+        }
+        Ok(copied)
+    }
+
+    /// Copies bytes into it.
+    pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ForeignError> {
+        let to = self.part(offset, bytes.len()).ok_or_else(|| self.lost())?;
+        // SAFETY: the part is within the mapping, which is never borrowed.
+        #[expect(unsafe_code, reason = "the region is known by its address")]
+        let copied = unsafe { copy(to, bytes.as_ptr(), bytes.len()) };
+        copied.map_err(|_| self.lost())
     }
 
     /// The address of a part; `None` if it is not within the region.
-    fn part(&self, offset: usize, byte_size: usize) -> Option<*mut u8> {
+    pub(crate) fn part(&self, offset: usize, byte_size: usize) -> Option<*mut u8> {
         let end = offset.checked_add(byte_size)?;
         (end <= self.byte_size).then(|| self.start.as_ptr().wrapping_add(offset))
     }
@@ -76,28 +122,15 @@ impl Mapping {
 
 impl ForeignMemory for Mapping {
     fn read(&self, offset: usize, byte_size: usize) -> Result<Vec<u8>, ForeignError> {
-        let from = self.part(offset, byte_size).ok_or_else(|| self.lost())?;
-        let mut copied = Vec::new();
-        copied.try_reserve_exact(byte_size).map_err(|_| ForeignError::NoMemory(byte_size))?;
-        // SAFETY: the vector has room for these bytes, and no borrow of it exists. The part is
-        // within the mapping. After a copy without a fault all of the bytes are written.
-        #[expect(unsafe_code, reason = "the region is known by its address")]
-        unsafe {
-            copy(copied.as_mut_ptr(), from, byte_size).map_err(|_| self.lost())?;
-            copied.set_len(byte_size);
-        }
-        Ok(copied)
+        self.copy_out(offset, byte_size)
     }
 
     fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignError> {
+        if let Some(bytes) = source.host() {
+            return self.copy_in(offset, bytes);
+        }
         let byte_size = source.len();
         let to = self.part(offset, byte_size).ok_or_else(|| self.lost())?;
-        if let Some(bytes) = source.host() {
-            // SAFETY: the part is within the mapping, which is never borrowed.
-            #[expect(unsafe_code, reason = "the region is known by its address")]
-            let copied = unsafe { copy(to, bytes.as_ptr(), byte_size) };
-            return copied.map_err(|_| self.lost());
-        }
         let Some(foreign) = source.foreign() else { return Err(ForeignError::NotReadable) };
         let Some(mapping) = foreign.memory.as_any().downcast_ref::<Self>() else {
             let own = Buffer::from_vec(foreign.memory.read(foreign.offset, byte_size)?);

@@ -44,7 +44,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("backend-ensemble", &["tensor", "config", "infer", "backend", "policy"]),
     ("backend-examples", &GROUND),
     ("backend-onnxruntime", &GROUND),
-    ("backend-python", &["tensor", "config", "infer", "backend", "policy"]),
+    ("backend-python", &["tensor", "config", "infer", "backend", "policy", "shm"]),
     ("c-objects", &["abi", "tensor", "infer"]),
     ("backend-plugin", &["abi", "c-objects", "tensor", "config", "infer", "backend"]),
     ("capi", &["abi", "c-objects", "tensor", "infer", "codec", "gate"]),
