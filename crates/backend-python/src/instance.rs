@@ -14,6 +14,8 @@ pub(crate) struct PythonInstance {
     supervisor: Arc<Supervisor>,
     /// What another thread has begun.
     begun: Option<BegunBatch>,
+    /// How long the last execution took.
+    took: Duration,
 }
 
 /// A batch that this thread ends.
@@ -25,7 +27,7 @@ enum BegunBatch {
 
 impl PythonInstance {
     pub(crate) const fn new(supervisor: Arc<Supervisor>) -> Self {
-        Self { supervisor, begun: None }
+        Self { supervisor, begun: None, took: Duration::MAX }
     }
 
     /// Waits for the end of an execution; with a deadline until then.
@@ -35,12 +37,16 @@ impl PythonInstance {
             ended => ended,
         };
         match waited {
-            Waited::Ended => Begun::Ended,
+            Waited::Ended(took) => {
+                self.took = took;
+                Begun::Ended
+            }
             Waited::GoesOn(running) => {
                 self.begun = Some(BegunBatch::Running(worker, running));
                 Begun::GoesOn
             }
             Waited::Lost(lost) => {
+                self.took = Duration::MAX;
                 self.supervisor.shared().lost(&worker, &lost);
                 Begun::Ended
             }
@@ -89,5 +95,9 @@ impl ResumableInstance for PythonInstance {
                 Ok(())
             }
         }
+    }
+
+    fn took(&self) -> Duration {
+        self.took
     }
 }

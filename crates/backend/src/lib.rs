@@ -360,6 +360,10 @@ pub trait ResumableInstance {
     ///
     /// As [`Instance::execute`].
     fn finish(&mut self) -> Result<(), RefusedBatch>;
+
+    /// How long the last execution took until its end was seen, without the replies: on a shared
+    /// processor those who get them may run before the thread goes on.
+    fn took(&self) -> Duration;
 }
 
 /// What became of an execution that was begun.

@@ -29,7 +29,8 @@ pub(crate) struct Running {
 
 /// What became of an execution that was waited for.
 pub(crate) enum Waited {
-    Ended,
+    /// After this time.
+    Ended(Duration),
     GoesOn(Running),
     /// The worker is lost, and what it held fails when it is given up.
     Lost(Lost),
@@ -115,8 +116,11 @@ impl Worker {
         match ended {
             Some(ended) if has_come(&ended) => {
                 *self.executions.lock("end an execution") = Some(reader);
-                self.finish(batch, ended)
-                    .map_or_else(|error| Waited::Lost(Lost::Malformed(error)), |()| Waited::Ended)
+                let took = batch.start.elapsed();
+                self.finish(batch, ended).map_or_else(
+                    |error| Waited::Lost(Lost::Malformed(error)),
+                    |()| Waited::Ended(took),
+                )
             }
             ended => Waited::GoesOn(Running { batch, reader, ended }),
         }

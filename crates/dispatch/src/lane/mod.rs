@@ -262,7 +262,8 @@ impl Lane {
         });
         budget.charge(took);
         if begun == Begun::Ended {
-            predictor.observe(profile, took);
+            let elsewhere = instance.resumable().map(|resumable| resumable.took());
+            predictor.observe(profile, elsewhere.unwrap_or(took));
             return Ok(InlineExecution::Ended);
         }
         predictor.observe(profile, took.max(patience.saturating_add(Duration::from_nanos(1))));

@@ -39,10 +39,6 @@ const TRUST_MAX: u32 = 32;
 /// another thread on the processor; after three in a row, the kind is no longer trusted.
 const TRUST_LOSS: u32 = 8;
 
-/// The trust that it costs on the lane's thread of a resumable instance, where the processor is
-/// shared with those who send requests. Begun by one of them it would have been shorter.
-const TRUST_LOSS_BESIDE: u32 = 1;
-
 /// An execution that takes this many times as long as a short one costs all trust.
 const LONG_FACTOR: u32 = 10;
 
@@ -54,7 +50,6 @@ pub(super) struct LatencyPredictor {
     short_max: Duration,
     /// Whether kinds of requests are told apart.
     knows_kinds: bool,
-    is_resumable: bool,
     /// The number of short executions in a row.
     streak: u32,
     /// The largest batch of the streak.
@@ -94,7 +89,6 @@ impl LatencyPredictor {
             guarantee,
             short_max: SHORT_EXECUTION_MAX,
             knows_kinds: guarantee >= ExecutionGuarantee::Predictable,
-            is_resumable: false,
             streak: 0,
             streak_byte_size_max: 0,
             hasher: RandomState::default(),
@@ -106,7 +100,7 @@ impl LatencyPredictor {
     /// Predicts for an instance whose executions can be left to the lane's thread: a mistake
     /// costs an I/O thread no more than its patience.
     pub(super) fn for_resumable(self) -> Self {
-        Self { short_max: SHORT_WAIT_MAX, knows_kinds: true, is_resumable: true, ..self }
+        Self { short_max: SHORT_WAIT_MAX, knows_kinds: true, ..self }
     }
 
     /// How long a short execution may take.
@@ -172,21 +166,11 @@ impl LatencyPredictor {
 
     /// Learns from an execution.
     pub(super) fn observe(&mut self, profile: BatchProfile, took: Duration) {
-        self.observe_losing(profile, took, TRUST_LOSS);
-    }
-
-    /// Learns from an execution of the lane's thread.
-    pub(super) fn observe_on_lane(&mut self, profile: BatchProfile, took: Duration) {
-        let loss = if self.is_resumable { TRUST_LOSS_BESIDE } else { TRUST_LOSS };
-        self.observe_losing(profile, took, loss);
-    }
-
-    fn observe_losing(&mut self, profile: BatchProfile, took: Duration, loss: u32) {
         if let Some(byte_size) = profile.byte_size {
             self.observe_batch(byte_size, took);
         }
         if let Some(kind) = profile.kind {
-            self.observe_kind(kind, took, loss);
+            self.observe_kind(kind, took);
         }
     }
 
@@ -199,7 +183,7 @@ impl LatencyPredictor {
         }
     }
 
-    fn observe_kind(&mut self, kind: RequestKind, took: Duration, loss: u32) {
+    fn observe_kind(&mut self, kind: RequestKind, took: Duration) {
         let short_max = self.short_max;
         let trust = match self.kinds.iter_mut().find(|known| known.kind == kind) {
             Some(known) => &mut known.trust,
@@ -212,7 +196,7 @@ impl LatencyPredictor {
         };
         *trust = match took {
             _ if took > short_max.saturating_mul(LONG_FACTOR) => 0,
-            _ if took > short_max => trust.saturating_sub(loss),
+            _ if took > short_max => trust.saturating_sub(TRUST_LOSS),
             _ => trust.saturating_add(1).min(TRUST_MAX),
         };
     }
@@ -301,17 +285,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_busy_lane_observes_costs_little_where_an_io_thread_need_not_wait() {
-        let after = |mut predictor: LatencyPredictor, took: Duration| {
-            let kind = of_kind(1);
-            (0..99).for_each(|_| predictor.observe_on_lane(kind, SHORT_EXECUTION_MAX));
-            (0..3).for_each(|_| predictor.observe_on_lane(kind, took));
-            predictor.allows_inline_execution(kind)
-        };
-        let too_long = SHORT_WAIT_MAX + Duration::from_nanos(1);
-        assert!(!after(predictor(), too_long));
-        assert!(after(predictor().for_resumable(), too_long));
-        assert!(!after(predictor().for_resumable(), too_long * LONG_FACTOR));
+    fn what_an_io_thread_only_waits_for_may_take_longer() {
+        let kind = of_kind(1);
+        for (mut predictor, expected) in [(predictor(), false), (predictor().for_resumable(), true)]
+        {
+            (0..99).for_each(|_| predictor.observe(kind, SHORT_WAIT_MAX));
+            assert_eq!(predictor.allows_inline_execution(kind), expected);
+        }
+        let unspecified = LatencyPredictor::new(ExecutionGuarantee::Unspecified);
+        assert!(unspecified.for_resumable().knows_kinds);
     }
 
     #[test]

@@ -79,7 +79,8 @@ impl<O: LaneOwner> Worker<O> {
         let Some(instance) = instance else { return Duration::ZERO };
         let watch = self.watch.as_deref().filter(|_| !predictor.is_surely_short(profile));
         let took = execute(instance.as_mut(), batch, &*self.owner, watch, &self.name, &self.log);
-        predictor.observe_on_lane(profile, took);
+        let elsewhere = instance.resumable().map(|resumable| resumable.took());
+        predictor.observe(profile, elsewhere.unwrap_or(took));
         took
     }
 }

@@ -62,6 +62,7 @@ pub(crate) struct ScriptedBackend {
     /// Which batches go on after they were begun; `None` if all are executed at once.
     leaves: Option<fn(&PendingRequest) -> bool>,
     left: Arc<Mutex<Vec<PendingRequest>>>,
+    took: Duration,
     script: Arc<Script>,
 }
 
@@ -72,7 +73,8 @@ impl ScriptedBackend {
     ) -> Self {
         let guarantee = ExecutionGuarantee::Unspecified;
         let (left, script) = (Arc::default(), Arc::new(script));
-        Self { policy, guarantee, terminator: None, leaves: None, left, script }
+        let took = Duration::ZERO;
+        Self { policy, guarantee, terminator: None, leaves: None, left, took, script }
     }
 
     pub(crate) fn with_guarantee(self, guarantee: ExecutionGuarantee) -> Self {
@@ -120,7 +122,10 @@ impl Model for ScriptedBackend {
 
 impl Instance for ScriptedBackend {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
-        (self.script)(requests)
+        let start = Instant::now();
+        let executed = (self.script)(requests);
+        self.took = start.elapsed();
+        executed
     }
 
     fn guarantee(&self) -> ExecutionGuarantee {
@@ -146,12 +151,16 @@ impl ResumableInstance for ScriptedBackend {
             *self.left.lock().unwrap() = requests;
             return Ok(Begun::GoesOn);
         }
-        (self.script)(requests).map(|()| Begun::Ended)
+        self.execute(requests).map(|()| Begun::Ended)
     }
 
     fn finish(&mut self) -> Result<(), RefusedBatch> {
         let left = std::mem::take(&mut *self.left.lock().unwrap());
-        (self.script)(left)
+        self.execute(left)
+    }
+
+    fn took(&self) -> Duration {
+        self.took
     }
 }
 
