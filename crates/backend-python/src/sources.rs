@@ -25,6 +25,7 @@ const MODULES: &[(&str, &str)] = &[
     source!("galatea_worker.enums", "galatea_worker/enums.py"),
     source!("galatea_worker.errors", "galatea_worker/errors.py"),
     source!("galatea_worker.execute", "galatea_worker/execute.py"),
+    source!("galatea_worker.forms", "galatea_worker/forms.py"),
     source!("galatea_worker.function", "galatea_worker/function.py"),
     source!("galatea_worker.helpers", "galatea_worker/helpers.py"),
     source!("galatea_worker.hints", "galatea_worker/hints.py"),

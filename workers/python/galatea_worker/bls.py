@@ -15,7 +15,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from . import state
 from .arena import INPUTS, OUTPUTS
 from .errors import TritonModelException, WireError, die_of_nonsense
-from .response import InferenceResponse, TritonError, response_of
+from .forms import Forms
+from .response import InferenceResponse, TritonError, response_of, response_with
 from .wire import (B_CALL, B_CANCEL_CALL, CALL, CALL_REPLY, Blocks, StructError, finish,
                    get_response, pack_u32, put_tensor, put_text)
 
@@ -56,46 +57,53 @@ def _check_allowed() -> None:
         raise TritonModelException("BLS is only supported during the 'execute' function.")
 
 
-#: What calls of the same model repeat: its name and version, and the wanted outputs.
-_targets: Dict[Any, Tuple[bytes, bytes]] = {}
-_TARGETS_MAX = 1024
+#: What calls of the same model repeat: all between the call and its inputs, of requests with
+#: nothing special.
+_heads: Dict[Any, bytes] = {}
+_HEADS_MAX = 1024
 
 
-def _target(request: Any) -> Tuple[bytes, bytes]:
-    """Name and version of the model, and names of the outputs, as they are sent."""
+def _head(request: Any) -> bytes:
+    """All that is sent of a request between its call's trace and its inputs."""
+    if request._id or request._correlation or request._flags or request._timeout \
+            or request._parameters != "{}":
+        return _make_head(request)
     key = (request._model_name, request._model_version, request._wanted)
-    target = _targets.get(key)
-    if target is None:
-        wanted = sorted(request._wanted or ())
-        target = (put_text(request._model_name) + _pack_version(request._model_version),
-                  pack_u32(len(wanted)) + b"".join(map(put_text, wanted)))
-        if len(_targets) >= _TARGETS_MAX:
-            _targets.clear()
-        _targets[key] = target
-    return target
+    head = _heads.get(key)
+    if head is None:
+        head = _make_head(request)
+        if len(_heads) >= _HEADS_MAX:
+            _heads.clear()
+        _heads[key] = head
+    return head
 
 
-def _encode(kind: int, call_id: int, stream: bool, request: Any, blocks: Blocks) -> bytes:
-    """Body of a CALL frame."""
-    trace = request._trace
-    model, outputs = _target(request)
-    parts = [_pack_begin(kind, call_id, stream, trace._key if trace is not None else 0),
-             model, put_text(request._id)]
+def _make_head(request: Any) -> bytes:
     correlation = request._correlation
     if isinstance(correlation, str):
-        parts.append(b"\2" + put_text(correlation))
+        correlation = b"\2" + put_text(correlation)
     else:
-        parts.append(_pack_number(1, correlation) if correlation else b"\0")
-    parts.append(_pack_middle(request._flags, request._timeout, 0))
+        correlation = _pack_number(1, correlation) if correlation else b"\0"
     parameters = request._parameters
     if type(parameters) is not str:
         raise TritonModelException(
             f"Model {request._model_name} - Error when running inference: {parameters.WHY}")
-    parts.append(put_text("" if parameters == "{}" else parameters))
-    parts.append(outputs)
-    parts.append(pack_u32(len(request._inputs)))
+    wanted = sorted(request._wanted or ())
+    return b"".join((
+        put_text(request._model_name), _pack_version(request._model_version),
+        put_text(request._id), correlation,
+        _pack_middle(request._flags, request._timeout, 0),
+        put_text("" if parameters == "{}" else parameters),
+        pack_u32(len(wanted)), *map(put_text, wanted)))
+
+
+def _encode(kind: int, call_id: int, stream: bool, request: Any, blocks: Blocks) -> bytes:
+    """Body of a CALL frame."""
+    trace, inputs = request._trace, request._inputs
+    parts = [_pack_begin(kind, call_id, stream, 0 if trace is None else trace._key),
+             _head(request), pack_u32(len(inputs))]
     try:
-        for tensor in request._inputs:
+        for tensor in inputs:
             put_tensor(parts, tensor, blocks)
     except BaseException:
         OUTPUTS.free(blocks.outputs)
@@ -107,13 +115,26 @@ def _error(text: str) -> InferenceResponse:
     return InferenceResponse(error=TritonError(text))
 
 
+#: Replies with tensors, behind the number of their call.
+_forms = Forms(13)
+
+
 def _decode(data: Any, position: int, flags: int) -> Optional[InferenceResponse]:
     """Response of a CALL_REPLY, None where it has none."""
-    decoded = None
-    if flags & _HAS_RESPONSE:
-        decoded, position = get_response(data, position)
+    found = _forms.find(data)
+    if found is not None:
+        return response_with(found[0])
+    if not flags & _HAS_RESPONSE:
+        finish(data, position)
+        return None
+    decoded, position = get_response(data, position)
     finish(data, position)
-    return None if decoded is None else response_of(decoded)
+    if decoded is None:
+        return None
+    tensors, parameters, _ = decoded
+    if tensors and not parameters:
+        _forms.learn(data, tensors, None)
+    return response_of(decoded)
 
 
 def _empty(last: bool, stream: bool) -> InferenceResponse:
@@ -161,7 +182,8 @@ def _execute_on_a(request: Any) -> InferenceResponse:
     except BaseException:
         _abandoned.append(call_id)
         raise
-    OUTPUTS.free(blocks.outputs)
+    if blocks.outputs:
+        OUTPUTS.free(blocks.outputs)
     return _empty(True, False) if response is None else response
 
 

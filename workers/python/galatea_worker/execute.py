@@ -103,6 +103,9 @@ def _answered(requests: List[InferenceRequest], returned: Any,
     """Result with the responses that `execute` returned."""
     _check_returned(requests, returned)
     for request, response in zip(requests, returned):
+        if type(response) is InferenceResponse and request._sender is None \
+                and request._release_flags != RELEASE_RESCHEDULE:
+            continue
         if response is not None:
             _check_response(request, response)
     parts = [_pack_count(RESULT, _ANSWERED, len(requests))]
@@ -122,7 +125,7 @@ def _check_returned(requests: List[InferenceRequest], returned: Any) -> None:
         raise BackendError(
             f"Python model '{state.instance_name}' is using the decoupled mode and the "
             "execute function must return None.")
-    if not isinstance(returned, list):
+    if type(returned) is not list and not isinstance(returned, list):
         raise BackendError(
             f"Expected a list in the execute return, found type '{type(returned)}'.")
     if len(requests) != len(returned):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any, List, Optional, Sequence, Set, Union
+from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
 from .enums import NamedEnum, as_text, demand, demand_number
 from .errors import TritonModelException, WireError
+from .forms import Forms
 from .response import Parameters, parameters_to_json
 from .sender import InferenceResponseSender
 from .tensor import Tensor, check_tensors
-from .wire import Decoded, finish, get_tensor, get_text, get_u32, get_u64
+from .wire import Decoded, finish, get_tensor, get_text, get_u32, get_u64, pack_u32
 
 RELEASE_ALL = 1
 RELEASE_RESCHEDULE = 2
@@ -89,18 +90,25 @@ class InferenceRequest:
                 or model_name is _MISSING:
             raise TypeError("InferenceRequest needs inputs, requested_output_names and "
                             "model_name")
-        request_id = as_text("request_id", request_id)
-        model_name = as_text("model_name", model_name)
+        if type(request_id) is not str:
+            request_id = as_text("request_id", request_id)
+        if type(model_name) is not str:
+            model_name = as_text("model_name", model_name)
         self._key = 0
         self._id = request_id
-        self._correlation = _check_correlation(correlation_id)
+        self._correlation = 0
+        if correlation_id != 0 or type(correlation_id) is not int:
+            self._correlation = _check_correlation(correlation_id)
         self._flags = demand_number("flags", flags, 0, (1 << 32) - 1)
         self._timeout = demand_number("timeout", timeout, 0, (1 << 64) - 1)
-        self._parameters = parameters_to_json(parameters)
+        self._parameters = "{}" if parameters is None else parameters_to_json(parameters)
         self._has_trace = 0
-        self._inputs = check_tensors(
-            inputs, f"Input tensor for request with id '{request_id}' and model name "
-            f"'{model_name}' should not be empty.")
+        self._inputs = inputs = list(inputs)
+        for tensor in inputs:
+            if type(tensor) is not Tensor:
+                check_tensors(
+                    inputs, f"Input tensor for request with id '{request_id}' and model name "
+                    f"'{model_name}' should not be empty.")
         self._wanted = _check_names(requested_output_names)
         if "" in self._wanted:
             raise TritonModelException(
@@ -212,8 +220,21 @@ def _bls() -> Any:
     return _calls
 
 
+#: Sets of one name, which most requests ask for.
+_single: Dict[str, frozenset] = {}
+_SINGLE_MAX = 1024
+
+
 def _check_names(names: Any) -> frozenset:
     """Names of outputs; raises TypeError for a single one."""
+    if type(names) is list and len(names) == 1 and type(names[0]) is str:
+        found = _single.get(names[0])
+        if found is None:
+            found = frozenset(names)
+            if len(_single) >= _SINGLE_MAX:
+                _single.clear()
+            _single[names[0]] = found
+        return found
     if isinstance(names, (str, bytes)):
         demand("requested_output_names", names, list)
     return frozenset(as_text("name of a requested output", name) for name in names)
@@ -314,8 +335,17 @@ class Own:
         self.outputs = outputs
 
 
+#: EXECUTE frames of one request, behind its key.
+_forms = Forms(17)
+_ONE = pack_u32(1)
+
+
 def get_requests(data: Any, own: Own) -> List[InferenceRequest]:
     """Requests of an EXECUTE frame."""
+    if data[5:9] == _ONE:
+        found = _forms.find(data)
+        if found is not None:
+            return [_repeated(data, *found)]
     (count,) = get_u32(data, 5)
     position = 9
     requests = []
@@ -323,7 +353,30 @@ def get_requests(data: Any, own: Own) -> List[InferenceRequest]:
         request, position = get_request(data, position, own)
         requests.append(request)
     finish(data, position)
+    if count == 1 and not request._id and not request._has_trace:
+        _forms.learn(data, request._inputs, (own, request._correlation, request._flags,
+                                             request._timeout, request._parameters,
+                                             request._wanted))
     return requests
+
+
+def _repeated(data: Any, inputs: List[Tensor], like: Any) -> InferenceRequest:
+    """Request of a frame of a known form."""
+    request = _new(InferenceRequest)
+    (request._key,) = get_u64(data, 9)
+    request._id = ""
+    (own, request._correlation, request._flags, request._timeout, request._parameters,
+     request._wanted) = like
+    request._has_trace = 0
+    request._inputs = inputs
+    request._release_flags = RELEASE_ALL
+    request._sender = None
+    request._done = False
+    request._model_name = own.name
+    request._model_version = own.version
+    request._preferred = None
+    request._trace = None
+    return request
 
 
 __all__ = ["InferenceRequest", "InferenceTrace", "MemoryType", "Own", "PreferredMemory",

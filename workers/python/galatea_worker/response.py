@@ -126,13 +126,21 @@ class InferenceResponse:
         return self._parameters
 
 
+def response_with(tensors: List[Tensor]) -> InferenceResponse:
+    """Response that a called model gave, with nothing but tensors."""
+    response = InferenceResponse.__new__(InferenceResponse)
+    response._tensors = tensors
+    response._parameters = "{}"
+    response._error = None
+    return response
+
+
 def response_of(decoded: Any) -> InferenceResponse:
     """Response that a called model gave, from what `wire.get_response` read."""
     tensors, parameters, error = decoded
-    response = InferenceResponse.__new__(InferenceResponse)
-    response._tensors = tensors or []
-    response._parameters = parameters or "{}"
-    response._error = None
+    response = response_with(tensors or [])
+    if parameters:
+        response._parameters = parameters
     if error is not None:
         response._error = failure(*error)
     return response

@@ -169,21 +169,35 @@ def _head(tensor: Tensor) -> bytes:
     return head
 
 
+#: The same, and place and length of the content, of arrays that travel in the frame; and the
+#: length.
+_short_heads: Dict[Tuple[str, int, Tuple[int, ...]], Tuple[bytes, int]] = {}
+
+
 def put_tensor(parts: List[bytes], tensor: Tensor, blocks: Blocks) -> None:
     """Appends a tensor; long content goes into the output arena."""
-    parts.append(_head(tensor))
     block = tensor._block
+    data = tensor._data
+    if data is None and block is None:
+        known = _short_heads.get((tensor._name, tensor._dtype, tensor._shape))
+        if known is not None and tensor._array.nbytes == known[1]:
+            parts += (known[0], tensor._array.tobytes())
+            return
+    parts.append(_head(tensor))
     if block is not None:
         blocks.inputs.append(block.offset)
         parts.append(_pack_block(1, block.offset, block.length))
         return
-    data = tensor._data
     if data is None:
         array = tensor._array
         if array.nbytes > INLINE_BYTES_MAX:
             parts.append(_put_array(array, tensor._dtype, blocks))
             return
         data = array.tobytes()
+        if len(_short_heads) >= _HEADS_MAX:
+            _short_heads.clear()
+        key = (tensor._name, tensor._dtype, tensor._shape)
+        _short_heads[key] = (parts[-1] + b"\0" + pack_u32(len(data)), len(data))
     elif len(data) > INLINE_BYTES_MAX:
         parts.append(_put_long(data, blocks))
         return
@@ -215,6 +229,11 @@ def _put_array(array: Any, code: int, blocks: Blocks) -> bytes:
     return _pack_block(2, offset, length)
 
 
+#: A response without parameters, up to the number of its tensors; and with that of one.
+_PLAIN = b"\1\0\0\0\0"
+_ONE_TENSOR = _PLAIN + pack_u32(1)
+
+
 def put_response(parts: List[bytes], response: Any, wanted: Optional[frozenset],
                  blocks: Blocks) -> None:
     """Appends a response (`InferenceResponse` or None), pruned to `wanted` outputs."""
@@ -234,7 +253,7 @@ def put_response(parts: List[bytes], response: Any, wanted: Optional[frozenset],
                 break
     parameters = response._parameters
     if parameters == "{}" or not parameters:
-        parts.append(b"\1\0\0\0\0" + pack_u32(len(tensors)))
+        parts.append(_ONE_TENSOR if len(tensors) == 1 else _PLAIN + pack_u32(len(tensors)))
     elif type(parameters) is not str:
         parts.append(b"\2\1" + put_text(parameters.WHY))
         return
