@@ -120,6 +120,7 @@ class Fake:
         fds = array.array("i")
         fds.frombytes(ancillary[0][2])
         self.b = socket.socket(fileno=fds[0])
+        self.results = socket.socket(fileno=fds[4])
         self.folder = folder
 
     def exactly(self, count: int) -> bytes:
@@ -155,17 +156,17 @@ class Fake:
         way = self.way("hello", "initialize")
         self.misbehave(way, "hello")
         hello = {"protocol": 1, "python": "3.9.0", "pid": os.getpid()}
-        self.a.sendall(frame(HELLO, text(json.dumps(hello))))
+        self.results.sendall(frame(HELLO, text(json.dumps(hello))))
         while True:
             kind, payload = self.read()
             if kind == INITIALIZE:
                 self.misbehave(way, "initialize")
-                self.a.sendall(frame(OK_JSON, text('{"is_ready": false, "async": false}')))
+                self.results.sendall(frame(OK_JSON, text('{"is_ready": false, "async": false}')))
             elif kind == EXECUTE:
                 self.execute(payload)
             elif kind == FINALIZE:
                 self.misbehave(self.way("finalize"), "finalize")
-                self.a.sendall(frame(DONE))
+                self.results.sendall(frame(DONE))
                 return
 
     def misbehave(self, way: str, state: str) -> None:
@@ -174,22 +175,23 @@ class Fake:
         if wanted != state:
             return
         if what == "garbage":
-            self.a.sendall(GARBAGE)
+            self.results.sendall(GARBAGE)
         elif what == "garbage_beside":
             self.b.sendall(GARBAGE)
         elif what == "unknown_kind":
-            self.a.sendall(frame(77))
+            self.results.sendall(frame(77))
         elif what == "unknown_kind_beside":
             self.b.sendall(frame(77))
         elif what == "result":
-            self.a.sendall(frame(RESULT, results()))
+            self.results.sendall(frame(RESULT, results()))
         elif what == "empty":
-            self.a.sendall(bytes(4))
+            self.results.sendall(bytes(4))
         elif what == "endless_length":
-            self.a.sendall(b"\xff\xff\xff\xff")
+            self.results.sendall(b"\xff\xff\xff\xff")
         elif what == "half_a_frame":
-            self.a.sendall(frame(OK_JSON, text("{}"))[:-1])
+            self.results.sendall(frame(OK_JSON, text("{}"))[:-1])
             self.a.close()
+            self.results.close()
             self.b.close()
             time.sleep(3600)
         elif what == "silence":
@@ -208,23 +210,23 @@ class Fake:
         good = results(result(key, response([GOOD])))
         _, _, what = way.partition(":")
         if way.startswith("result:"):
-            self.a.sendall(frame(RESULT, wrong_results(key)[what]))
+            self.results.sendall(frame(RESULT, wrong_results(key)[what]))
         elif way.startswith("tensor:"):
             body = response([wrong_tensors()[what]])
-            self.a.sendall(frame(RESULT, results(result(key, body))))
+            self.results.sendall(frame(RESULT, results(result(key, body))))
         elif way.startswith("sent:"):
             # The sender answers; the result says so.
             body = response([wrong_tensors()[what]])
             self.b.sendall(frame(B_RESPONSE, struct.pack("<QI", key, 1) + body))
-            self.a.sendall(frame(RESULT, results(result(key, b"\0"), sent=1)))
+            self.results.sendall(frame(RESULT, results(result(key, b"\0"), sent=1)))
         elif way == "beside:twice":
             sent = frame(B_RESPONSE, struct.pack("<QI", key, 1) + response([GOOD]))
             self.b.sendall(sent + sent)
-            self.a.sendall(frame(RESULT, results(result(key, response([GOOD])), sent=2)))
+            self.results.sendall(frame(RESULT, results(result(key, response([GOOD])), sent=2)))
         elif way == "beside:unknown":
             sent = frame(B_RESPONSE, struct.pack("<QI", key + 7, 1) + response([GOOD]))
             self.b.sendall(sent)
-            self.a.sendall(frame(RESULT, good))
+            self.results.sendall(frame(RESULT, good))
         elif way == "beside:released":
             self.b.sendall(frame(B_RELEASE, struct.pack("<IQ", 1, 8192)))
             time.sleep(3600)
@@ -233,11 +235,11 @@ class Fake:
             time.sleep(3600)
         elif way == "beside:promised":
             # It claims frames that it never sends.
-            self.a.sendall(frame(RESULT, results(result(key, response([GOOD])), sent=1 << 40)))
+            self.results.sendall(frame(RESULT, results(result(key, response([GOOD])), sent=1 << 40)))
         elif way == "execute_twice":
-            self.a.sendall(frame(RESULT, good) * 2)
+            self.results.sendall(frame(RESULT, good) * 2)
         else:
-            self.a.sendall(frame(RESULT, good))
+            self.results.sendall(frame(RESULT, good))
 
 
 def write_interpreter(folder: pathlib.Path) -> pathlib.Path:

@@ -125,6 +125,7 @@ class Worker:
         self.inputs = mmap.mmap(self.inputs_fd, arena_bytes)
         self.outputs = mmap.mmap(self.outputs_fd, arena_bytes)
         self.a, theirs = socket.socketpair()
+        self.results, their_results = socket.socketpair()
         self.b, b_theirs = socket.socketpair()
         self.lifeline, pipe = os.pipe()
         self.process = subprocess.Popen(
@@ -136,9 +137,11 @@ class Worker:
         self.a.sendall(struct.pack("<I", len(boot)) + boot)
         self.a.sendall(struct.pack("<I", len(body)) + body)
         socket.send_fds(self.a, [b"x"], [
-            b_theirs.fileno(), self.inputs_fd, self.outputs_fd, self.lifeline])
+            b_theirs.fileno(), self.inputs_fd, self.outputs_fd, self.lifeline,
+            their_results.fileno()])
         os.close(self.lifeline)
         b_theirs.close()
+        their_results.close()
         self.lifeline = pipe
         self.hello = json.loads(self.expect(HELLO).text())
 
@@ -163,7 +166,7 @@ class Worker:
         return body[0], Cursor(body[1:])
 
     def read_a(self):
-        return self._read(self.a)
+        return self._read(self.results)
 
     def read_b(self):
         return self._read(self.b)
@@ -289,6 +292,7 @@ class Worker:
             self.process.kill()
         self.process.wait()
         self.a.close()
+        self.results.close()
         self.b.close()
         for fd in (self.inputs_fd, self.outputs_fd, self.lifeline):
             try:

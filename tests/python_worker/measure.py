@@ -43,7 +43,7 @@ def per_request(worker, payload, count):
     def run(times):
         for _ in range(times):
             worker.a.sendall(body)
-            worker.a.recv(65536)
+            worker.results.recv(65536)
 
     run(count // 10)
     cpu, wall = cpu_ns(worker.process.pid), time.perf_counter_ns()

@@ -118,7 +118,7 @@ def _start(sock):
     sock_a = _take_stdin(sock)
     size = int.from_bytes(_exactly(sock_a, 4), "little")
     sources = json.loads(_exactly(sock_a, size))
-    fds = _receive_fds(sock_a, 4)
+    fds = _receive_fds(sock_a, 5)
     sys.meta_path.insert(0, _Sources(sources))
     if sys.path and sys.path[0] == "":
         del sys.path[0]

@@ -2,18 +2,18 @@
 //! backend.
 //!
 //! The server's side. The worker is Python code in `workers/python`, which travels inside the
-//! program. Two sockets and two areas of shared memory connect them:
+//! program. Sockets and two areas of shared memory connect them:
 //!
 //! | what | carries | who reads |
 //! |---|---|---|
-//! | socket of executions | batches and their results, calls of other models while a batch executes | the instance's thread (`worker/execution.rs`) |
+//! | sockets of executions, one each way | batches and their results, calls of other models while a batch executes | the instance's thread (`worker/execution.rs`) |
 //! | second socket | responses of senders, other calls, log lines, metrics, cancellations | the supervisor's thread (`supervisor/mod.rs`) |
 //! | arena of inputs | tensors that are too long for a frame | the worker, in place |
 //! | arena of outputs | the same back | the server, which copies them |
 //!
-//! The server never maps shared memory and never trusts a message (`wire/mod.rs`): a worker that
-//! sends nonsense, hangs or dies costs the requests that it holds, which are answered with an
-//! error, and is started anew.
+//! The server copies what is in shared memory before it looks at it (`arena.rs`), and never trusts
+//! a message (`wire/mod.rs`): a worker that sends nonsense, hangs or dies costs the requests that
+//! it holds, which are answered with an error, and is started anew.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]

@@ -34,7 +34,7 @@ const SENT_BYTES_MAX: usize = 64 << 10;
 ///
 /// If one is not answered, or twice.
 pub fn serve(executions: &[u8], others: &[u8], is_decoupled: bool) {
-    let (link, mut a, mut b) = Link::pair().expect("sockets can be made");
+    let (link, mut worker_ends) = Link::pair().expect("sockets can be made");
     let context = ModelContext {
         label: ModelLabel { name: Arc::from("model"), version: 1 },
         is_decoupled,
@@ -50,10 +50,10 @@ pub fn serve(executions: &[u8], others: &[u8], is_decoupled: bool) {
         Ok(waited) => waited,
         Err(refused) => panic!("the worker did not get the batch: {}", refused.status),
     };
-    say(&mut b, others);
+    say(&mut worker_ends.others, others);
     let mut splitter = FrameSplitter::default();
     while worker.read_messages(&mut splitter).is_ok() {}
-    say(&mut a, executions);
+    say(&mut worker_ends.results, executions);
     if let Waited::GoesOn(running) = waited {
         drop(worker.wait(running, None));
     }

@@ -17,6 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, waitid};
 use crate::arena::Arena;
 use crate::confinement::{Confined, Scratch, Start, is_missing};
 use crate::interpreter::Interpreter;
+use crate::link::WorkerEnds;
 use crate::sources;
 
 /// Reads the worker's first source from its standard input and executes it.
@@ -45,15 +46,14 @@ pub(crate) struct Process {
 
 /// What a worker gets when it starts.
 pub(crate) struct Equipment<'a> {
-    pub(crate) a: UnixStream,
-    pub(crate) b: UnixStream,
+    pub(crate) ends: WorkerEnds,
     pub(crate) inputs: &'a Arena,
     pub(crate) outputs: &'a Arena,
 }
 
 impl Process {
     /// Starts a worker, and sends it its sources and descriptors through `server_end`, the
-    /// server's end of its socket of executions. `variables` are added to its environment.
+    /// server's end of its standard input. `variables` are added to its environment.
     /// Nothing of it runs before it is `confined`, if it is to be.
     ///
     /// # Errors
@@ -67,7 +67,8 @@ impl Process {
         equipment: Equipment<'_>,
         server_end: &UnixStream,
     ) -> Result<Self, Status> {
-        let Equipment { a, b, inputs, outputs } = equipment;
+        let Equipment { ends, inputs, outputs } = equipment;
+        let WorkerEnds { commands, results, others } = ends;
         let program = &interpreter.program;
         let mut words = interpreter.command();
         words.extend(["-c", BOOTSTRAP, model, instance].map(OsString::from));
@@ -79,7 +80,7 @@ impl Process {
             Status::internal(format!("failed to {what} '{}': {error}", program.display()))
         };
         let not_started = |error| failed("start the interpreter", error);
-        let start = Start { words, variables, input: a, server_end };
+        let start = Start { words, variables, input: commands, server_end };
         let (child, scratch) = match confined {
             None => (start.spawn().map_err(not_started)?, None),
             Some(_) if is_missing(program) => {
@@ -89,7 +90,13 @@ impl Process {
         };
         let equip = || -> io::Result<OwnedFd> {
             let (worker_lifeline, lifeline) = io::pipe()?;
-            let descriptors = [b.as_fd(), inputs.as_fd(), outputs.as_fd(), worker_lifeline.as_fd()];
+            let descriptors = [
+                others.as_fd(),
+                inputs.as_fd(),
+                outputs.as_fd(),
+                worker_lifeline.as_fd(),
+                results.as_fd(),
+            ];
             send_sources(server_end)?;
             send_descriptors(server_end, &descriptors)?;
             Ok(lifeline.into())
@@ -215,7 +222,7 @@ fn send_descriptors(
     socket: &UnixStream,
     descriptors: &[std::os::fd::BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -1,4 +1,7 @@
-"""The two sockets between server and worker, as frames."""
+"""The sockets between server and worker, as frames.
+
+A is a socket each way, for executions; B is one for both ways, for everything else.
+"""
 
 from __future__ import annotations
 
@@ -80,33 +83,38 @@ class FrameReader:
         return frame
 
 
-class WakefulReader(FrameReader):
-    """A reader for Pythons without a global lock.
+class WaitingReader(FrameReader):
+    """A reader that sleeps on while the other side reads what was sent to it.
 
-    There an object that one thread made and another drops is only freed when the first
-    executes Python again. The end of a request must not wait for the next frame.
+    On a socket for both ways, `recv` also wakes up when the other side has read some.
     """
 
-    __slots__ = ("_wait",)
+    __slots__ = ("_wait", "_milliseconds")
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, milliseconds: Optional[int] = None) -> None:
         super().__init__(sock)
         poll = select.poll()
         poll.register(sock, select.POLLIN)
         self._wait = poll.poll
+        #: How often it executes Python meanwhile: without a global lock, an object that one
+        #: thread made and another drops is only freed when the first executes Python again.
+        #: The end of a request must not wait for the next frame.
+        self._milliseconds = milliseconds
 
     def read(self) -> Frame:
-        """Waits for the next frame, and executes Python meanwhile."""
+        """Waits for the next frame."""
         if not self._rest:
-            while not self._wait(_WAKE_MILLISECONDS):
+            while not self._wait(self._milliseconds):
                 pass
         return super().read()
 
 
-def reader(sock: socket.socket) -> FrameReader:
-    """The reader that fits the interpreter."""
+def reader(sock: socket.socket, both_ways: bool = False) -> FrameReader:
+    """The reader that fits the socket and the interpreter."""
     has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
-    return FrameReader(sock) if has_lock else WakefulReader(sock)
+    if has_lock and not both_ways:
+        return FrameReader(sock)
+    return WaitingReader(sock, None if has_lock else _WAKE_MILLISECONDS)
 
 
 class NoChannel:

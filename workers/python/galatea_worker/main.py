@@ -27,24 +27,28 @@ _INTERNAL = 1
 class Worker:
     """The process that runs one instance of a model."""
 
-    def __init__(self, sock_a: socket.socket, sock_b: socket.socket) -> None:
-        self._sock_a = sock_a
+    def __init__(self, commands: socket.socket, results: socket.socket,
+                 sock_b: socket.socket) -> None:
+        # Together they are A. A thread that waits for bytes on one socket for both ways is
+        # also woken when those that it has sent are read.
+        self._commands = commands
+        self._results = results
         self._sock_b = sock_b
-        self._reader = reader(sock_a)
+        self._reader = reader(commands)
         self._model: Any = None
         self._executor: Optional[Executor] = None
         self._pid = os.getpid()
 
     def say(self, kind: int, payload: bytes) -> None:
         """Sends a frame on A."""
-        self._sock_a.sendall(pack_u32(len(payload) + 1) + bytes((kind,)) + payload)
+        self._results.sendall(pack_u32(len(payload) + 1) + bytes((kind,)) + payload)
 
     def exchange(self, body: bytes) -> Any:
         """Sends a body on A and waits for the next frame."""
         if len(body) > FRAME_BYTES_MAX:
             raise TritonModelException(
                 f"a call of {len(body)} bytes is longer than {FRAME_BYTES_MAX} bytes")
-        self._sock_a.sendall(pack_u32(len(body)) + body)
+        self._results.sendall(pack_u32(len(body)) + body)
         return self._reader.read()
 
     def hello(self) -> None:
@@ -68,7 +72,7 @@ class Worker:
                     raise WireError("requests before the model is initialized")
                 frame = executor.execute(data)
                 del data
-                self._sock_a.sendall(frame)
+                self._results.sendall(frame)
             elif self._command(kind, data):
                 return
 
@@ -160,7 +164,8 @@ class Worker:
 
     def after_fork(self) -> None:
         """A forked child must not speak in the model's name."""
-        self._sock_a.close()
+        self._commands.close()
+        self._results.close()
         state.exchange = state.read_a = NoChannel.refuse
         state.INPUTS.notify = lambda offsets: None
         state.OUTPUTS.lose()
@@ -194,7 +199,7 @@ def run(sock_a: socket.socket, fds: List[int], names: List[str]) -> None:
     lifeline.arm(fds[3])
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _ignore)
-    worker = Worker(sock_a, sock_b)
+    worker = Worker(sock_a, socket.socket(fileno=fds[4]), sock_b)
     state.exchange = worker.exchange
     state.read_a = worker._reader.read
     os.register_at_fork(after_in_child=worker.after_fork)

@@ -14,7 +14,7 @@ from .wire import (B_CALL_REPLY, B_CANCELLED, B_FREE, B_IS_READY, B_PAUSE, B_REP
 
 def run(sock: socket.socket) -> None:
     """Reads frames until the server closes the socket."""
-    read = reader(sock).read
+    read = reader(sock, both_ways=True).read
     try:
         while True:
             _take(read())

@@ -56,9 +56,9 @@ impl Started {
         let Launch { interpreter, instance, patience, confined, model, .. } = launch;
         let memory = confined.and_then(|confined| confined.confinement.memory_bytes());
         let arenas = Arenas::new(memory)?;
-        let (link, a, b) = Link::pair()
+        let (link, ends) = Link::pair()
             .map_err(|error| Status::internal(format!("failed to make sockets: {error}")))?;
-        let equipment = Equipment { a, b, inputs: &arenas.inputs, outputs: &arenas.outputs };
+        let equipment = Equipment { ends, inputs: &arenas.inputs, outputs: &arenas.outputs };
         let process = Process::start(
             interpreter,
             (&model.label.name, instance),
