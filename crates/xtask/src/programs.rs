@@ -19,7 +19,7 @@ use crate::workspace;
 const NEEDED: [&str; 5] = ["cargo", "rustc", "cc", "python3", "sh"];
 
 /// What comes with a program of [`NEEDED`], under whatever name it has there.
-const PARTS: [&str; 15] = [
+const PARTS: [&str; 16] = [
     "ar",
     "as",
     "cargo-clippy",
@@ -27,6 +27,7 @@ const PARTS: [&str; 15] = [
     "cargo-nextest",
     "clippy-driver",
     "cp",
+    "head",
     "ld",
     "mkdir",
     "mkfifo",
@@ -39,9 +40,11 @@ const PARTS: [&str; 15] = [
 
 /// Programs that some tests do without: they are left out where it is missing,
 /// with a reason. Only the steps that name them see them.
-const OPTIONAL: [&str; 9] = [
+const OPTIONAL: [&str; 12] = [
+    "bash",
     "c++",
     "curl",
+    "fish",
     "haproxy",
     "mdbook",
     "prometheus",
@@ -49,6 +52,7 @@ const OPTIONAL: [&str; 9] = [
     "redis-server",
     "setpriv",
     "systemd-analyze",
+    "zsh",
 ];
 
 /// Goes on with this process on a `PATH` that leads to the known programs alone.

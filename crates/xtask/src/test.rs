@@ -164,6 +164,20 @@ fn doc_tests() -> Result<StepResult, String> {
     Ok(StepResult::Tests(record(with_onnxruntime(cargo().args(options))?)?))
 }
 
+/// What the tests with clients call if it is there.
+const CLIENT_PROGRAMS: [&str; 10] = [
+    "bash",
+    "c++",
+    "curl",
+    "fish",
+    "mdbook",
+    "prometheus",
+    "promtool",
+    "redis-server",
+    "setpriv",
+    "zsh",
+];
+
 /// Real clients against the real program, and recorded responses
 /// of Triton against ours.
 fn python_tests() -> Result<StepResult, String> {
@@ -185,9 +199,7 @@ fn python_tests() -> Result<StepResult, String> {
     ] {
         let mut tests = command(&python);
         tests.args(["-m", "pytest", "--quiet", "-rs", folder]);
-        let optional =
-            ["c++", "curl", "mdbook", "prometheus", "promtool", "redis-server", "setpriv"];
-        tests.env("PATH", programs::path_with(&optional));
+        tests.env("PATH", programs::path_with(&CLIENT_PROGRAMS));
         if folder != "tests/python_worker" {
             tests.arg("--galatea").arg(&program);
             tests.arg("--onnxruntime-library").arg(&library);

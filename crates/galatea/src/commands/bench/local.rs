@@ -1,7 +1,9 @@
-//! A server that is started for a measurement: `galatea serve` in a process of its own, so that
-//! its CPU time can be told from that of the load.
+//! A server on this machine: one that is started for a measurement, which is `galatea serve` in a
+//! process of its own, or the process that listens already. Its CPU time is told from that of the
+//! load.
 
 use std::io::{BufRead, BufReader};
+use std::net::ToSocketAddrs;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
@@ -91,6 +93,36 @@ fn targets(line: &str, protocols: &[Protocol]) -> Result<Vec<Target>, String> {
     Ok(targets)
 }
 
+/// The process that listens at an address of this machine, if this user may know.
+pub(super) fn listening_process(address: &str) -> Option<u32> {
+    let mut addresses = address.to_socket_addrs().ok()?;
+    let port = addresses.find(|address| address.ip().is_loopback())?.port();
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+    let sockets: Vec<String> =
+        tables.iter().flatten().flat_map(|table| listening_sockets(table, port)).collect();
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    numbers.find(|process| {
+        let Ok(files) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+        let mut links = files.flatten().filter_map(|file| std::fs::read_link(file.path()).ok());
+        links.any(|link| sockets.iter().any(|socket| link.as_os_str() == socket.as_str()))
+    })
+}
+
+/// The sockets of a table of the kernel that listen at a port, as links to them are named.
+fn listening_sockets(table: &str, port: u16) -> Vec<String> {
+    const LISTENING: &str = "0A";
+    let end = format!(":{port:04X}");
+    let lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let sockets = lines.filter_map(|fields| match fields.as_slice() {
+        [_, local, _, LISTENING, _, _, _, _, _, inode, ..] if local.ends_with(&end) => {
+            Some(format!("socket:[{inode}]"))
+        }
+        _ => None,
+    });
+    sockets.collect()
+}
+
 /// The CPU time that a process has taken.
 pub(super) fn cpu_time(process: u32) -> Option<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
@@ -114,6 +146,18 @@ mod tests {
         assert_eq!(targets(failed, &both), Err(String::from("m: r")));
         assert_eq!(targets("{\"error\":\"e\"}", &both), Err(String::from("e")));
         assert!(targets("", &both).unwrap_err().contains("galatea serve"));
+    }
+
+    #[test]
+    fn the_process_that_listens_is_found() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        assert_eq!(listening_process(&address), Some(std::process::id()));
+        assert_eq!(listening_process("192.0.2.1:80"), None);
+        let table = "  0: 0100007F:1F90 00000000:0000 0A 0:0 0:0 0 0 0 42 1\n  \
+                       1: 0100007F:1F90 0100007F:0001 01 0:0 0:0 0 0 0 43 1\n";
+        assert_eq!(listening_sockets(table, 8080), ["socket:[42]"]);
+        assert!(listening_sockets(table, 8081).is_empty());
     }
 
     #[test]

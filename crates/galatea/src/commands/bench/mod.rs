@@ -155,6 +155,8 @@ fn measured(options: &BenchOptions, environment: &Environment) -> Result<Report,
     let (model, sample) = sample(options, targets)?;
     let mut report = Report::new(&model, &sample, options.batch, options.duration);
     for target in targets {
+        let started = server.as_ref().map(|server| server.process);
+        let process = started.or_else(|| local::listening_process(&target.address));
         for connections in &options.levels {
             let level = Level {
                 target,
@@ -163,7 +165,7 @@ fn measured(options: &BenchOptions, environment: &Environment) -> Result<Report,
                 warmup: WARMUP,
                 duration: options.duration,
             };
-            report.rows.push(row(level, server.as_ref(), console)?);
+            report.rows.push(row(level, process, console)?);
         }
     }
     Ok(report)
@@ -199,11 +201,11 @@ fn sample(options: &BenchOptions, targets: &[Target]) -> Result<(Interface, Samp
     Ok((interface, sample))
 }
 
-fn row(level: Level<'_>, server: Option<&LocalServer>, console: Console) -> Result<Row, String> {
+fn row(level: Level<'_>, process: Option<u32>, console: Console) -> Result<Row, String> {
     let what = format!("{}, {} connections", level.target.protocol.name(), level.connections);
     let seconds = level.duration.as_secs_f64();
     let before = std::rc::Rc::new(std::cell::Cell::new(None));
-    let (noted, process) = (before.clone(), server.map(|server| server.process));
+    let noted = before.clone();
     let measurement: Measurement = run_level(
         level,
         move || noted.set(process.and_then(local::cpu_time)),

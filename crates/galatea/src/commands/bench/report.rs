@@ -25,7 +25,7 @@ pub(super) struct Row {
     pub(super) protocol: Protocol,
     pub(super) connections: u64,
     pub(super) measurement: Measurement,
-    /// The CPU time of the server, if it runs for this measurement.
+    /// The CPU time of the server, if it runs on this machine.
     pub(super) server_cpu: Option<Duration>,
 }
 
