@@ -71,8 +71,8 @@ server.stop()
 }
 
 
-# row: DEP-05
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+# row: DEP-05
 def test_a_program_ends(run_program: Callable[[str], str], end: str) -> None:
     assert run_program(START + end + "print('the end')\n").splitlines()[-1:] in (["the end"], [])
 

@@ -46,8 +46,8 @@ def ask(client_kind: Any, port: int, text: str) -> str:
         client.close()
 
 
-# row: DEP-06
 @pytest.mark.parametrize("frontend, clients", KINDS)
+# row: DEP-06
 def test_a_door_serves(start: Start, frontend: type, clients: Any) -> None:
     server = start("identity_string")
     door = open_door(frontend, server)

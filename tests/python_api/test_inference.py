@@ -17,8 +17,8 @@ import pytest
 from conftest import Start, array, write_model
 
 
-# row: DEP-05
 @pytest.mark.parametrize("kind", ["BOOL", "INT32", "FP16", "FP32"])
+# row: DEP-05
 def test_arrays_in_and_out(start: Start, kind: str) -> None:
     name = f"identity_{kind.lower()}"
     model = start(name).model(name)

@@ -10,6 +10,8 @@
 //! | `arrows` | which crate may use what |
 //! | `flags` | the pages docs/flags.md and docs/galatea.1, from the flags of the server |
 //! | `headers` | the C headers, from the crate `abi` |
+//! | `image` | the container image |
+//! | `sbom` | the list of the components of the program |
 //! | `fuzz` | the fuzz targets, each for half an hour |
 //! | `mutants` | planted bugs that the simulator must find |
 //! | `tidy` | words, names of types, links, circles of modules, and reasons of differences |
@@ -26,6 +28,7 @@ mod count;
 mod flags;
 mod fuzz;
 mod headers;
+mod image;
 mod left_out;
 mod mutants;
 mod onnxruntime;
@@ -33,6 +36,7 @@ mod process;
 mod programs;
 mod python;
 mod readme;
+mod sbom;
 mod serve;
 mod soak;
 mod steady;
@@ -62,6 +66,13 @@ usage: cargo xtask TASK
   arrows               check which crate uses what
   flags                write docs/flags.md and docs/galatea.1, from the flags of the server
   headers              write the C headers from the crate abi
+  image                build the container image, with buildah, podman or docker
+    --tag NAME         with this name in place of localhost/galatea:VERSION
+    --base IMAGE       on this image in place of Debian's
+    --base-of-packages on a base that is made of Debian's packages with mmdebstrap
+    --only-tree DIR    only write the files of the image into this directory
+    -- OPTIONS         hand the rest to the program that builds
+  sbom                 list the components of the program in CycloneDX's format; prints the path
   mutants              plant each listed bug in the scheduler; the simulator must find it
     --sample N         only N bugs, for a minute or two instead of more than an hour
     --seed N           that this seed draws
@@ -97,6 +108,11 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         ["arrows"] => arrows::run(),
         ["flags"] => flags::run(),
         ["headers"] => headers::run(),
+        ["image", options @ ..] => image::run(options),
+        ["sbom"] => {
+            println!("{}", sbom::make()?.display());
+            Ok(())
+        }
         ["fuzz", options @ ..] => fuzz::run(options),
         ["mutants", options @ ..] => mutants::run(options),
         ["tidy", options @ ..] => tidy::run(options),

@@ -1,0 +1,58 @@
+//! The list of the components of the program, in CycloneDX's format.
+//!
+//! `cargo cyclonedx`, of those who define the format, writes it from `Cargo.lock`: what is
+//! compiled into the program, with versions, licences, checksums and who needs whom. ONNX
+//! Runtime isn't compiled into it and so not listed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::process::{cargo, command, run as run_command};
+use crate::workspace;
+
+/// The version that is installed where `cargo cyclonedx` is missing.
+const CARGO_CYCLONEDX: &str = "0.5.9";
+
+/// The name under which it leaves a list beside the manifest of each crate of the workspace.
+const LEFT: &str = "galatea-sbom";
+
+/// Writes the list, and returns its path.
+pub(crate) fn make() -> Result<PathBuf, String> {
+    let root = workspace::cache().join(format!("cargo-cyclonedx-{CARGO_CYCLONEDX}"));
+    let program = root.join("bin/cargo-cyclonedx");
+    if !program.exists() {
+        let mut install = cargo();
+        install.args(["install", "cargo-cyclonedx", "--locked", "--version", CARGO_CYCLONEDX]);
+        run_command(install.arg("--root").arg(&root))?;
+    }
+    let manifest = workspace::root().join("crates/galatea/Cargo.toml");
+    let mut list = command(&program);
+    list.args(["cyclonedx", "--quiet", "--format", "json", "--spec-version", "1.5"]);
+    list.args(["--no-build-deps", "--target", "x86_64-unknown-linux-gnu"]);
+    list.args(["--override-filename", LEFT, "--manifest-path"]).arg(&manifest);
+    let listed = run_command(&mut list);
+    let left = take_lists(&manifest);
+    listed?;
+    // Paths of this machine don't belong into it.
+    let text = left?.replace(&workspace::root().display().to_string(), "");
+    let target = workspace::root().join("target/galatea.cdx.json");
+    let failed = |error| format!("can't write '{}': {error}", target.display());
+    fs::write(&target, text).map_err(failed)?;
+    Ok(target)
+}
+
+/// Takes the list of the program, and removes those that are beside the manifests of all other
+/// crates of the workspace.
+fn take_lists(manifest: &Path) -> Result<String, String> {
+    let name = format!("{LEFT}.json");
+    let wanted = manifest.with_file_name(&name);
+    let text = fs::read_to_string(&wanted)
+        .map_err(|error| format!("there is no list of components: {error}"));
+    let crates = fs::read_dir(workspace::root().join("crates")).into_iter().flatten();
+    let folders = crates.filter_map(Result::ok).map(|entry| entry.path());
+    let example = workspace::root().join("examples/agents/checksum");
+    for folder in folders.chain([example]) {
+        let _ = fs::remove_file(folder.join(&name));
+    }
+    text
+}
