@@ -60,8 +60,9 @@ BODIES: dict[str, Any] = {
     "changeModelTraceSettings": {"trace_level": ["TIMESTAMPS"], "trace_rate": "7"},
 }
 
-#: What is there and has no success, because repositories have no names and there are no GPUs.
-REFUSED = ("loadModelOf", "unloadModelOf", "cudaRegion")
+#: What is there and has no success, because repositories have no names, there are no GPUs, and
+#: the stream demands a header.
+REFUSED = ("loadModelOf", "unloadModelOf", "cudaRegion", "dashboardEvents")
 
 
 def path_of(template: str) -> str:
@@ -113,7 +114,8 @@ def open_server(
     (repository / "m" / "config.pbtxt").write_text(IDENTITY)
     traces = f"--trace-config=triton,file={repository / 'traces.json'}"
     explicit = ("--model-control-mode=explicit", "--load-model=m")
-    with start_server(repository, *explicit, "--allow-client-shm=true", traces) as running:
+    allowed = ("--allow-client-shm=true", "--allow-dashboard=true")
+    with start_server(repository, *explicit, *allowed, traces) as running:
         yield running.wait_until_ready()
 
 

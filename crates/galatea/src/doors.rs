@@ -11,7 +11,7 @@ use galatea_engine::Server;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_grpc::{GrpcOptions, TestDelays};
-use galatea_http::{HttpOptions, LoadReportSource, RequestLog};
+use galatea_http::{Dashboard, HttpOptions, LoadReportSource, RequestLog};
 use galatea_infer::{LogLevel, RegionControl};
 use galatea_telemetry::{Logger, MetricsExporter};
 use galatea_trace::Tracer;
@@ -96,6 +96,8 @@ impl Address {
 pub(crate) struct OpenDoors {
     grpc: Option<galatea_grpc::RunningDoor>,
     http: Option<RunningDoor>,
+    /// The page at the HTTP endpoint, whose streams end before the endpoint does.
+    dashboard: Option<Dashboard>,
     /// Those of the clouds.
     clouds: Vec<RunningDoor>,
     /// Open until the end, so that the stop itself can be measured.
@@ -112,9 +114,13 @@ impl Doors<'_> {
         let settings = self.settings;
         let options = ConnectionOptions::new(&settings.connections);
         let mut certificates = Vec::new();
+        let dashboard =
+            settings.dashboard.then(|| Dashboard::new(self.server.clone(), self.ledger.clone()));
+        let http = options.http.clone();
         Ok(OpenDoors {
             grpc: self.grpc(&settings.grpc, options.grpc, &mut certificates)?,
-            http: self.http(&settings.http, options.http.clone(), &mut certificates)?,
+            http: self.http(&settings.http, http, dashboard.clone(), &mut certificates)?,
+            dashboard,
             clouds: self.clouds(&options.http)?,
             metrics: self.metrics(&settings.metrics, options.metrics)?,
             certificates,
@@ -154,6 +160,7 @@ impl Doors<'_> {
         &self,
         door: &DoorSettings,
         connections: DoorOptions,
+        dashboard: Option<Dashboard>,
         certificates: &mut Vec<Certificates>,
     ) -> Result<Option<RunningDoor>, String> {
         let protocol = ApplicationProtocol::Http1;
@@ -161,7 +168,8 @@ impl Doors<'_> {
         let start = |socket| {
             let (service, control) = (self.server.clone(), self.server.clone());
             let header_forward = self.settings.http_header_forward.clone();
-            let options = HttpOptions { header_forward, tls, ..self.http_options(connections) };
+            let common = self.http_options(connections);
+            let options = HttpOptions { header_forward, tls, dashboard, ..common };
             galatea_http::start(self.workers.handles(), socket, service, control, options)
         };
         self.start("HTTP service", "HTTPService", &door.address, door, start)
@@ -275,6 +283,7 @@ impl OpenDoors {
         let mut remaining = timeout_secs;
         // As in Triton, the stop doesn't wait for connections of clouds, which stay open.
         self.clouds.iter().for_each(RunningDoor::stop_accepting);
+        self.dashboard.iter().for_each(Dashboard::end);
         if let Some(http) = &self.http {
             http.stop_accepting();
             let what = "HTTP service connections";

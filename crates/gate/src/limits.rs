@@ -176,6 +176,20 @@ impl Limits {
     /// The maximum number of bytes of a model in a bucket: a tebibyte, which no machine's memory
     /// holds. That the disk has room is checked beside it.
     pub const BUCKET_MODEL_BYTES_MAX: u64 = 1 << 40;
+    /// The maximum number of clients that watch the server at a time: pages of the dashboard that
+    /// are open. People look at it, so that tens are many.
+    pub const WATCHERS_MAX: usize = 16;
+    /// The maximum number of events that wait for a watcher that reads slowly; further ones are
+    /// lost to it. There are two in a second.
+    pub const WATCHER_EVENTS_MAX: usize = 4;
+    /// The maximum number of model versions that watchers are shown: more than a page shows well.
+    pub const WATCHED_VERSIONS_MAX: usize = 256;
+    /// The maximum number of instances whose executions are recorded for watchers. Each takes
+    /// 64 KiB while there are watchers.
+    pub const WATCHED_INSTANCES_MAX: usize = 256;
+    /// The maximum number of executions of an instance that are kept until watchers are told of
+    /// them: those of a second.
+    pub const WATCHED_EXECUTIONS_MAX: usize = 1024;
 }
 
 impl Default for Limits {

@@ -91,7 +91,8 @@ async fn respond<E: Endpoint>(
     let (parts, body) = request.into_parts();
     let mut body = HyperBody::new(body, &service.activity, &service.account);
     let response = if has_known_encoding(&parts.headers) {
-        let head = RequestHead::of(&parts, service.endpoint.wants_headers(), &sent);
+        let wants_headers = service.endpoint.wants_headers_of(parts.uri.path());
+        let head = RequestHead::of(&parts, wants_headers, &sent);
         service.endpoint.respond(&head, &mut body).await?
     } else {
         service.endpoint.drain(&mut body).await;

@@ -27,6 +27,11 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
     fn wants_headers(&self) -> bool {
         false
     }
+
+    /// The same for this path alone.
+    fn wants_headers_of(&self, _path: &str) -> bool {
+        self.wants_headers()
+    }
 }
 
 /// The connection ended within a request, so it is closed without a response.

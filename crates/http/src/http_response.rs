@@ -20,7 +20,8 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 use smallvec::SmallVec;
 
-use crate::event_stream::{EventStream, EventsLost};
+use crate::event_stream::EventsLost;
+use crate::events::Events;
 
 /// The header with the length of the JSON before binary tensors.
 pub(crate) const HEADER_LENGTH: HeaderName =
@@ -42,7 +43,7 @@ const EVENTS: &str = "text/event-stream; charset=utf-8";
 pub(crate) struct ResponseBody {
     chunks: smallvec::IntoIter<[Bytes; 2]>,
     remaining: u64,
-    events: Option<EventStream>,
+    events: Option<Events>,
     /// Called when hyper has taken all of it, or drops it.
     taken: Option<Box<dyn FnOnce() + Send>>,
     /// Records that it was taken.
@@ -61,7 +62,7 @@ impl Drop for ResponseBody {
 impl ResponseBody {
     fn new(
         chunks: SmallVec<[Bytes; 2]>,
-        events: Option<EventStream>,
+        events: Option<Events>,
         taken: impl FnOnce() + Send + 'static,
     ) -> Self {
         let lengths = chunks.iter().map(|chunk| len64(chunk.len()));
@@ -118,6 +119,8 @@ pub(crate) struct HttpResponse {
     pub(crate) accept_encoding: Option<&'static str>,
     /// The header [`LOAD_REPORT`].
     pub(crate) load_report: Option<HeaderValue>,
+    /// Further headers, which few responses have.
+    pub(crate) headers: Option<Box<[(&'static str, HeaderValue)]>>,
     /// After how many seconds the client may try again, in the header `Retry-After`.
     pub(crate) retry_after_secs: Option<u32>,
     /// Whether the connection is closed after this response.
@@ -125,7 +128,7 @@ pub(crate) struct HttpResponse {
     /// The body, in order.
     pub(crate) chunks: SmallVec<[Bytes; 2]>,
     /// What follows, of unknown length.
-    pub(crate) events: Option<EventStream>,
+    pub(crate) events: Option<Events>,
     /// The trace of its request.
     pub(crate) trace: Option<Arc<dyn DoorTraceSink>>,
 }
@@ -160,6 +163,7 @@ impl HttpResponse {
             content_encoding: None,
             accept_encoding: None,
             load_report: None,
+            headers: None,
             retry_after_secs: None,
             closes: false,
             chunks,
@@ -202,6 +206,9 @@ impl HttpResponse {
         if let Some(report) = self.load_report {
             headers.insert(LOAD_REPORT, report);
         }
+        for (name, value) in self.headers.into_iter().flatten() {
+            headers.extend(HeaderName::try_from(name).ok().map(|name| (name, value)));
+        }
         if let Some(seconds) = self.retry_after_secs {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
@@ -233,7 +240,7 @@ pub(crate) fn document(code: StatusCode, document: Bytes) -> HttpResponse {
 }
 
 /// Server-sent events.
-pub(crate) fn events(code: StatusCode, events: EventStream) -> HttpResponse {
+pub(crate) fn events(code: StatusCode, events: Events) -> HttpResponse {
     let response = HttpResponse::new(code, Some(EVENTS), Bytes::new());
     HttpResponse { events: Some(events), ..response }
 }
@@ -303,6 +310,7 @@ pub(crate) fn inference(encoded: EncodedResponse) -> HttpResponse {
         content_encoding: None,
         accept_encoding: None,
         load_report: None,
+        headers: None,
         retry_after_secs: None,
         closes: false,
         chunks: encoded.chunks,

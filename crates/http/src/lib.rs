@@ -58,6 +58,7 @@ mod dialect;
 mod endpoint;
 mod event_queue;
 mod event_stream;
+mod events;
 mod guard;
 mod http_response;
 mod hyper_stream;
@@ -72,6 +73,7 @@ mod server;
 mod single_response;
 
 pub use clouds::{InferenceType, Notices, PathPattern, Ping, SageMakerOptions, VertexAiOptions};
+pub use galatea_dashboard::Dashboard;
 pub use galatea_door::RunningDoor;
 pub use options::{HttpOptions, LoadReportSource};
 pub use request_log::RequestLog;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::http::{LoadReport, LoadReportFormat};
+use galatea_dashboard::Dashboard;
 use galatea_door::DoorOptions;
 use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
@@ -69,6 +70,8 @@ pub struct HttpOptions {
     pub log: Option<Arc<dyn LogControl>>,
     /// Traces requests; `None` for a server without traces.
     pub tracing: Option<Arc<dyn TraceControl>>,
+    /// The page that shows what the server does; `None` for a server without it.
+    pub dashboard: Option<Dashboard>,
     /// Logs each request.
     pub request_log: Option<RequestLog>,
 }
@@ -88,6 +91,7 @@ impl Default for HttpOptions {
             tls: None,
             log: None,
             tracing: None,
+            dashboard: None,
             request_log: None,
         }
     }

@@ -50,6 +50,7 @@ mod status;
 mod tensor;
 mod trace;
 mod trace_control;
+mod watch;
 
 pub use archives::{ArchiveLayout, ModelArchives};
 pub use backpressure::{Backpressure, CongestionPoint, ResumeHook};
@@ -87,4 +88,8 @@ pub use trace::{
 pub use trace_control::{
     ClientTrace, DoorTracePoint, DoorTraceSink, FieldChange, TraceChange, TraceControl,
     TraceHeaders, TraceLevels, TraceMode, TraceSettings,
+};
+pub use watch::{
+    CloseReasons, Reading, Recording, Watch, WatchedExecution, WatchedInstance, WatchedQueue,
+    WatchedSequences, WatchedVersion,
 };

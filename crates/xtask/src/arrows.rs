@@ -49,7 +49,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("backend-plugin", &["abi", "c-objects", "tensor", "config", "infer", "backend"]),
     ("capi", &["abi", "c-objects", "tensor", "infer", "codec", "gate"]),
     ("door", &["gate"]),
-    ("http", &["tensor", "infer", "codec", "door", "gate"]),
+    ("dashboard", &["infer", "gate"]),
+    ("http", &["tensor", "infer", "codec", "dashboard", "door", "gate"]),
     ("grpc", &["tensor", "infer", "codec", "protocol", "door", "gate"]),
     (
         "galatea",

@@ -40,9 +40,11 @@ const PARTS: [&str; 16] = [
 
 /// Programs that some tests do without: they are left out where it is missing,
 /// with a reason. Only the steps that name them see them.
-const OPTIONAL: [&str; 12] = [
+const OPTIONAL: [&str; 14] = [
     "bash",
     "c++",
+    "chromedriver",
+    "chromium",
     "curl",
     "fish",
     "haproxy",

@@ -165,9 +165,11 @@ fn doc_tests() -> Result<StepResult, String> {
 }
 
 /// What the tests with clients call if it is there.
-const CLIENT_PROGRAMS: [&str; 10] = [
+const CLIENT_PROGRAMS: [&str; 12] = [
     "bash",
     "c++",
+    "chromedriver",
+    "chromium",
     "curl",
     "fish",
     "mdbook",

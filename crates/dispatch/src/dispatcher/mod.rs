@@ -22,6 +22,7 @@
 //! | `ordered_replies.rs` | delivers replies in the order of their requests |
 //! | `custom_batching.rs` | a model's own rule for batches |
 //! | `counts.rs` | batches and failures by reason |
+//! | `timeline.rs`, `watching.rs` | the latest executions, while they are watched |
 //! | `failure.rs`, `status.rs` | what clients and operators read |
 
 mod counts;
@@ -38,6 +39,8 @@ mod state;
 mod status;
 #[cfg(test)]
 mod tests;
+mod timeline;
+mod watching;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, Weak};
@@ -63,6 +66,7 @@ use self::rate_limiting::RateLimiterClient;
 pub(crate) use self::state::AdmittedRequest;
 use self::state::DispatcherState;
 use self::status::DispatcherReport;
+pub(crate) use self::watching::DispatcherReading;
 use crate::LogSink;
 use crate::batch::{ClosedBatch, SequenceAssembler};
 use crate::lane::{Lane, LaneOwner};
@@ -380,6 +384,9 @@ impl Dispatcher {
         event: Event,
         effects: &mut Effects,
     ) -> Vec<InstanceId> {
+        if let (Some(timeline), Event::LaneFree(instance)) = (&mut state.timeline, event) {
+            timeline.end(instance, now);
+        }
         let mut actions = std::mem::take(&mut state.actions);
         let scheduler = &mut state.scheduler;
         let step = AssertUnwindSafe(|| scheduler.step(now, event, &mut actions));
@@ -393,7 +400,7 @@ impl Dispatcher {
                 let line = state.sequence_line(&self.model, &event, &action);
                 effects.extend(line.map(Effect::Log));
             }
-            state.apply(action, effects);
+            state.apply(now, action, effects);
         }
         state.actions = actions;
         self.apply_permit_operations(state, effects)

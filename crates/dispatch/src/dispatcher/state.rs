@@ -16,6 +16,7 @@ use super::failure;
 use super::keys::{index_of, key_of};
 use super::ordered_replies::OrderedReplies;
 use super::sequences::Sequences;
+use super::timeline::{Begun, Timeline};
 use crate::batch::{ClosedBatch, SequenceRow, ShapeClass, ShapeClasses};
 use crate::log::request_log;
 use crate::rate_limiter::PermitOperation;
@@ -59,6 +60,8 @@ pub(super) struct DispatcherState {
     pub(super) is_broken: bool,
     /// Batches and failures by reason, for metrics.
     counts: SchedulingCounts,
+    /// The latest executions, while they are watched.
+    pub(super) timeline: Option<Box<Timeline>>,
     /// Reused from step to step.
     pub(super) actions: Actions,
     /// What the scheduler wants of the rate limiter in this step.
@@ -113,6 +116,7 @@ impl DispatcherState {
             is_drained: false,
             is_broken: false,
             counts: SchedulingCounts::default(),
+            timeline: None,
             actions: Actions::default(),
             permit_operations: Vec::new(),
             parked: Vec::new(),
@@ -263,14 +267,18 @@ impl DispatcherState {
     }
 
     /// Applies an action to the requests and sequences, and adds the effects that are left.
-    pub(super) fn apply(&mut self, action: Action, effects: &mut Effects) {
+    pub(super) fn apply(&mut self, now: Time, action: Action, effects: &mut Effects) {
         match action {
             Action::Dispatch { instance, batch } => {
-                self.counts.closed(batch.close_reason());
+                let (batch_size, reason) = (batch.batch_size(), batch.close_reason());
+                self.counts.closed(reason);
                 let batch = match &self.sequences {
                     None => ClosedBatch::Requests(self.take_requests(batch)),
                     Some(_) => ClosedBatch::Rows(self.take_rows(batch)),
                 };
+                if let Some(timeline) = &mut self.timeline {
+                    timeline.begin(instance, now, &Begun::new(&batch, batch_size, reason));
+                }
                 effects.push(Effect::Execute { instance, batch });
             }
             Action::Fail { key, reason } => {

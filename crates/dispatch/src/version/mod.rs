@@ -17,6 +17,7 @@ mod composing;
 mod host;
 #[cfg(test)]
 mod tests;
+mod watching;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

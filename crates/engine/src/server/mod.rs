@@ -3,6 +3,7 @@
 mod control;
 #[cfg(test)]
 mod tests;
+mod watching;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -70,6 +71,8 @@ pub struct Server {
     exiting: AtomicBool,
     /// Set at most once, before any request: there is nothing to serve from.
     failed: AtomicBool,
+    /// Whether executions are recorded for watchers.
+    is_recording: Arc<AtomicBool>,
 }
 
 impl Server {
@@ -118,6 +121,7 @@ impl Server {
             reaper,
             exiting: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            is_recording: Arc::default(),
         })
     }
 

@@ -14,6 +14,7 @@ pub(super) const GROUP: Group = Group {
         HTTP_MAX_INPUT_SIZE,
         HTTP_HEADER_FORWARD_PATTERN,
         HTTP_RESTRICTED_API,
+        ALLOW_DASHBOARD,
         HTTP_USE_SSL,
         HTTP_USE_SSL_MUTUAL,
         HTTP_SERVER_CERT,
@@ -119,6 +120,18 @@ const HTTP_RESTRICTED_API: Flag = Flag {
            logging.",
     apply: |settings, value| {
         value::restriction(&mut settings.http_rules, value, "", "http-restricted-api", "api")
+    },
+};
+
+const ALLOW_DASHBOARD: Flag = Flag {
+    name: "allow-dashboard",
+    argument: Some("boolean"),
+    default: "false",
+    help: "Whether the HTTP endpoint has a page that shows in a browser what models, queues and \
+           instances do: /dashboard.",
+    apply: |settings, value| {
+        settings.dashboard = value::boolean(value)?;
+        Ok(())
     },
 };
 

@@ -68,6 +68,8 @@ pub(crate) struct Settings {
     pub(crate) log: LogOptions,
     /// The HTTP endpoint.
     pub(crate) http: DoorSettings,
+    /// Whether the HTTP endpoint has the dashboard.
+    pub(crate) dashboard: bool,
     /// Threads that serve the endpoints.
     pub(crate) http_threads: usize,
     /// The longest HTTP body, also when inflated.
@@ -235,6 +237,7 @@ impl Default for Settings {
             startup_models: Vec::new(),
             log: LogOptions::default(),
             http: door("0.0.0.0", 8000),
+            dashboard: false,
             http_threads: 8,
             http_input_bytes_max: 64 * 1024 * 1024,
             allow_client_shm: false,

@@ -469,6 +469,7 @@ fn every_flag_of_triton_is_known_and_few_are_new() {
     expected.insert("onnxruntime-library");
     expected.insert("memory-limit");
     expected.insert("repository-symlinks");
+    expected.insert("allow-dashboard");
     expected.extend(["http-use-ssl", "http-use-ssl-mutual"]);
     expected.extend(["http-server-cert", "http-server-key", "http-root-cert"]);
     expected.extend(known.iter().filter(|name| name.starts_with("connection-")));

@@ -17,6 +17,7 @@ use super::trace::{Arrival, Received};
 use crate::compression::BodyCoding;
 use crate::endpoint::Disconnected;
 use crate::event_stream::{Beginning, Collected, EventStream};
+use crate::events::Events;
 use crate::guard::guarded;
 use crate::http_response::{self, HttpResponse};
 use crate::request_body::RequestBody;
@@ -69,7 +70,7 @@ impl Api {
         let response = match form {
             GenerateForm::Event => {
                 let beginning = poll_fn(|context| events.poll_begin(context)).await;
-                code(beginning).map(|code| http_response::events(code, events))
+                code(beginning).map(|code| http_response::events(code, Events::Responses(events)))
             }
             GenerateForm::Document => single(poll_fn(|context| events.poll_collect(context)).await),
         };

@@ -1,6 +1,7 @@
 //! The endpoints of the inference door.
 
 mod body;
+mod dashboard;
 mod description;
 mod document;
 mod generate;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_codec::forward::HeaderForward;
+use galatea_dashboard::Dashboard;
 use galatea_door::{BlockingPermits, CompletionQueues, Renderer, RepositoryPermits};
 use galatea_gate::access::{Admission, Category, Gate, Refusal};
 use galatea_gate::ledger::{Account, Ledger};
@@ -61,6 +63,7 @@ pub(crate) struct Api {
     pub(crate) regions: Arc<dyn RegionControl>,
     pub(crate) tracing: Option<Arc<dyn TraceControl>>,
     pub(crate) dialect: Dialect,
+    dashboard: Option<Dashboard>,
 }
 
 impl Endpoint for Api {
@@ -84,6 +87,10 @@ impl Endpoint for Api {
 
     fn wants_headers(&self) -> bool {
         self.header_forward.is_some() || !self.gate.is_open()
+    }
+
+    fn wants_headers_of(&self, path: &str) -> bool {
+        self.wants_headers() || self.dashboard.is_some() && dashboard::has(path)
     }
 }
 
@@ -120,6 +127,7 @@ impl Api {
             regions: options.regions.clone(),
             tracing: options.tracing.clone(),
             dialect,
+            dashboard: options.dashboard.clone(),
         }
     }
 
@@ -152,6 +160,11 @@ impl Api {
         body: &mut B,
     ) -> Result<HttpResponse, Disconnected> {
         let Some(route) = Route::of(head.path) else {
+            if let Some(dashboard) = &self.dashboard
+                && let Some(response) = self.dashboard(dashboard, head, body.account())
+            {
+                return Ok(response);
+            }
             return Ok(http_response::plain(http_response::error(
                 StatusCode::NOT_FOUND,
                 "Not Found",

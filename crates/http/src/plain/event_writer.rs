@@ -14,7 +14,8 @@ use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::writer::write;
-use crate::event_stream::{EventStream, EventsLost};
+use crate::event_stream::EventsLost;
+use crate::events::Events;
 
 /// Events are gathered up to this size, and written with one system call.
 const GATHERED_BYTES: usize = 16 << 10;
@@ -49,7 +50,7 @@ pub(super) async fn write_events(
     stream: &TcpStream,
     activity: &Activity,
     head: &mut Vec<u8>,
-    mut events: EventStream,
+    mut events: Events,
     mut watched: Watched,
 ) -> io::Result<()> {
     let mut reset = pin!(stream.ready(Interest::ERROR));

@@ -44,12 +44,13 @@ pub(super) enum Parsed<'a> {
 const HEADERS_MAX: usize = 32;
 
 /// Parses the head at the front of `bytes`.
-pub(super) fn parse(bytes: &[u8], with_headers: bool) -> Parsed<'_> {
+pub(super) fn parse(bytes: &[u8], wants_headers: impl Fn(&str) -> bool) -> Parsed<'_> {
     let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; HEADERS_MAX];
     let mut request = Request::new(&mut []);
     match request.parse_with_uninit_headers(bytes, &mut headers) {
         Ok(Status::Complete(length)) => {
-            let with_headers = with_headers.then_some(bytes);
+            let wants_headers = request.path.is_some_and(wants_headers);
+            let with_headers = wants_headers.then_some(bytes);
             plain(&request, length, with_headers).map_or(Parsed::NotPlain, Parsed::Plain)
         }
         Ok(Status::Partial) => Parsed::Incomplete,
@@ -192,7 +193,7 @@ mod tests {
     /// What is parsed of a request with these headers.
     fn parsed_with(headers: &str) -> Option<String> {
         let text = format!("POST /v2/models/m/infer HTTP/1.1\r\n{headers}\r\nbody");
-        let Parsed::Plain(plain) = parse(text.as_bytes(), true) else { return None };
+        let Parsed::Plain(plain) = parse(text.as_bytes(), |_| true) else { return None };
         let shown = |value: Option<&[u8]>| {
             value.map_or(String::from("-"), |value| String::from_utf8(value.to_vec()).unwrap())
         };
@@ -240,7 +241,7 @@ mod tests {
     fn the_first_trace_context_counts() {
         let text =
             b"GET /a HTTP/1.1\r\nTraceParent: 1\r\ntraceparent: 2\r\nTRACESTATE: a=b\r\n\r\n";
-        let Parsed::Plain(plain) = parse(text, false) else { panic!("it is plain") };
+        let Parsed::Plain(plain) = parse(text, |_| false) else { panic!("it is plain") };
         let TraceHeaders { parent, state } = plain.head.trace;
         assert_eq!((parent, state), (Some(&b"1"[..]), Some(&b"a=b"[..])));
     }
@@ -272,7 +273,7 @@ mod tests {
     fn requests_of_other_kinds_are_not_plain() {
         let is_plain = |line: &str| {
             let text = format!("{line}\r\n\r\n");
-            matches!(parse(text.as_bytes(), false), Parsed::Plain(_))
+            matches!(parse(text.as_bytes(), |_| false), Parsed::Plain(_))
         };
         assert!(is_plain("GET /v2/a_b-c.d~e%2F/1 HTTP/1.1"));
         for line in [
@@ -299,7 +300,7 @@ mod tests {
         let head = b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n";
         for (end, _) in head.iter().enumerate() {
             let half = &head[..end];
-            assert!(matches!(parse(half, false), Parsed::Incomplete), "{end}");
+            assert!(matches!(parse(half, |_| false), Parsed::Incomplete), "{end}");
             assert!(!has_end(half, 0));
         }
         for (seen, _) in head.iter().enumerate() {
@@ -312,7 +313,7 @@ mod tests {
     #[test]
     fn headers_are_kept_on_request() {
         let text = b"POST /a HTTP/1.1\r\nMy-Header:\tA:b \r\nEmpty:\r\nother: x\r\n\r\nbody: y\r\n";
-        let headers = |with_headers| match parse(text, with_headers) {
+        let headers = |with_headers| match parse(text, |_| with_headers) {
             Parsed::Plain(plain) => plain.head.headers,
             Parsed::Incomplete | Parsed::NotPlain => panic!("not plain"),
         };

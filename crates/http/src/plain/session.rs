@@ -24,7 +24,7 @@ use super::receive_buffer::{RECEIVE_BYTES, ReceiveBuffer};
 use super::time_slice::TimeSlice;
 use super::writer::ResponseWriter;
 use crate::endpoint::Endpoint;
-use crate::event_stream::EventStream;
+use crate::events::Events;
 use crate::http_response::{self, HttpResponse, SendTrace};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
@@ -174,13 +174,13 @@ impl<E: Endpoint> Session<'_, E> {
 
     /// Serves the request at the front of the buffer.
     async fn serve_next(&mut self) -> Next {
-        let with_headers = self.endpoint.wants_headers();
-        let mut parsed = head::parse(self.buffer.unread(), with_headers);
+        let wants_headers = |path: &str| self.endpoint.wants_headers_of(path);
+        let mut parsed = head::parse(self.buffer.unread(), wants_headers);
         if matches!(parsed, Parsed::Incomplete) {
             if let Some(next) = self.complete_head().await {
                 return next;
             }
-            parsed = head::parse(self.buffer.unread(), with_headers);
+            parsed = head::parse(self.buffer.unread(), wants_headers);
         }
         let Parsed::Plain(head) = parsed else { return Next::NotPlain };
         let behind_head = self.buffer.unread().get(head.length..).unwrap_or_default();
@@ -241,7 +241,7 @@ impl<E: Endpoint> Session<'_, E> {
     async fn write_events(
         &mut self,
         response: &HttpResponse,
-        events: EventStream,
+        events: Events,
         sent: usize,
         closes: bool,
     ) -> Next {

@@ -100,14 +100,18 @@ impl ResponseWriter {
         if let Some(report) = response.load_report.as_ref().and_then(|text| text.to_str().ok()) {
             push(&["endpoint-load-metrics: ", report, "\r\n"]);
         }
+        for (name, value) in response.headers.iter().flatten() {
+            push(&[name, ": ", value.to_str().unwrap_or_default(), "\r\n"]);
+        }
         if let Some(seconds) = response.retry_after_secs {
             push(&["Retry-After: ", digits.format(seconds), "\r\n"]);
         }
         if closes {
             push(&["Connection: close\r\n"]);
         }
-        match length {
+        match length.filter(|_| response.code != StatusCode::NOT_MODIFIED) {
             Some(length) => push(&["Content-Length: ", digits.format(length), "\r\nDate: "]),
+            None if length.is_some() => push(&["Date: "]),
             None => push(&["Transfer-Encoding: chunked\r\nDate: "]),
         }
         push(&[self.date.text(SystemTime::now()), "\r\n\r\n"]);

@@ -8,6 +8,7 @@ mod cloud_harness;
 mod cloud_rules;
 mod clouds;
 mod compression;
+mod dashboard;
 mod endpoints;
 mod generate;
 mod harness;

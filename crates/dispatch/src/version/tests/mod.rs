@@ -3,3 +3,4 @@
 mod measurements;
 mod requests;
 mod trace;
+mod watching;

@@ -1,6 +1,7 @@
 //! The engine as a whole: requests and replies, with a fake backend.
 
 mod loading;
+mod watching;
 
 use std::time::Duration;
 

@@ -1,0 +1,336 @@
+//! The watchers, and the task that reads for all of them.
+//!
+//! The first watcher starts the task, and the task ends when it finds that there is no watcher.
+//! It owns the recording, so that nothing is recorded without watchers. A reading is made on a
+//! thread that may block; a watcher that reads slowly loses events and holds up nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use galatea_gate::ledger::{Account, Ledger};
+use galatea_gate::limits::Limits;
+use galatea_infer::{Pass, Recording, Status, Watch, api};
+use galatea_stdx::Lock;
+
+use crate::frame;
+use crate::slot::Slot;
+
+/// The time between two readings: so short that the page seems to move with the server.
+pub(crate) const PERIOD: Duration = Duration::from_millis(500);
+
+/// Who watches a server.
+pub(crate) struct Audience {
+    server: Arc<dyn Watch>,
+    ledger: Arc<Ledger>,
+    state: Lock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    slots: BTreeMap<u64, Slot>,
+    next_number: u64,
+    /// Whether a task reads for the watchers.
+    is_read: bool,
+    /// Set once: the server stops.
+    has_ended: bool,
+}
+
+impl Audience {
+    pub(crate) fn new(server: Arc<dyn Watch>, ledger: Arc<Ledger>) -> Self {
+        Self { server, ledger, state: Lock::default() }
+    }
+
+    /// Adds a watcher, and starts the task if it is the first.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        pass: Pass<api::Statistics>,
+        account: &Arc<Account>,
+    ) -> Result<Watcher, Status> {
+        let mut state = self.state.lock("add a watcher");
+        if state.has_ended {
+            return Err(Status::unavailable("Server exiting"));
+        }
+        if state.slots.len() >= Limits::WATCHERS_MAX {
+            let max = Limits::WATCHERS_MAX;
+            let text = format!("the dashboard has {max} watchers, which is the maximum");
+            return Err(Status::unavailable(text));
+        }
+        let number = state.next_number;
+        state.next_number = number.wrapping_add(1);
+        let mut slot = Slot::new(account.clone());
+        slot.add(&frame::hello(self.server.allows_model_control(), PERIOD));
+        state.slots.insert(number, slot);
+        let is_first = !std::mem::replace(&mut state.is_read, true);
+        drop(state);
+        let watcher = Watcher { audience: self.clone(), number };
+        if is_first {
+            drop(tokio::spawn(self.clone().run(pass)));
+        }
+        Ok(watcher)
+    }
+
+    pub(crate) fn poll(&self, number: u64, context: &Context<'_>) -> Poll<Option<Bytes>> {
+        let mut state = self.state.lock("look for an event");
+        match state.slots.get_mut(&number) {
+            Some(slot) => slot.poll(context).map(Some),
+            None => Poll::Ready(None),
+        }
+    }
+
+    /// A watcher has left.
+    pub(crate) fn leave(&self, number: u64) {
+        let slot = self.state.lock("remove a watcher").slots.remove(&number);
+        drop(slot);
+    }
+
+    /// Ends all streams, for good.
+    pub(crate) fn end(&self) {
+        self.state.lock("end the streams").has_ended = true;
+        self.dismiss();
+    }
+
+    /// Ends all streams. Their clients may come again.
+    fn dismiss(&self) {
+        let mut slots = std::mem::take(&mut self.state.lock("end the streams").slots);
+        wake(slots.values_mut().filter_map(Slot::take_reader).collect());
+    }
+
+    /// Reads for the watchers until there is none.
+    async fn run(self: Arc<Self>, pass: Pass<api::Statistics>) {
+        while !self.try_stop() {
+            // There is no other recording: the task that had it has dropped it.
+            match self.server.begin(pass) {
+                Some(recording) => self.record(recording).await,
+                None => self.dismiss(),
+            }
+        }
+    }
+
+    /// Reads a recording until there is no watcher.
+    async fn record(self: &Arc<Self>, mut recording: Box<dyn Recording>) {
+        while self.is_watched() {
+            let this = self.clone();
+            let reading = tokio::task::spawn_blocking(move || {
+                let event = frame::encode(&recording.read(), &this.ledger);
+                (recording, event)
+            });
+            // It panicked, or the runtime ends.
+            let Ok((same, event)) = reading.await else { return self.dismiss() };
+            recording = same;
+            self.publish(&event);
+            tokio::time::sleep(PERIOD).await;
+        }
+    }
+
+    fn is_watched(&self) -> bool {
+        !self.state.lock("look for watchers").slots.is_empty()
+    }
+
+    /// Whether the task may end: there is no watcher, and the next one starts another.
+    fn try_stop(&self) -> bool {
+        let mut state = self.state.lock("end without watchers");
+        state.is_read = !state.slots.is_empty();
+        !state.is_read
+    }
+
+    fn publish(&self, event: &Bytes) {
+        let mut state = self.state.lock("publish an event");
+        let readers = state.slots.values_mut().filter_map(|slot| slot.add(event)).collect();
+        drop(state);
+        wake(readers);
+    }
+}
+
+/// A client that watches. It ceases to be one when this is dropped.
+pub struct Watcher {
+    audience: Arc<Audience>,
+    number: u64,
+}
+
+impl Watcher {
+    /// The next event; `None` when the server stops.
+    pub fn poll_next(&mut self, context: &Context<'_>) -> Poll<Option<Bytes>> {
+        self.audience.poll(self.number, context)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.audience.leave(self.number);
+    }
+}
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Watcher({})", self.number)
+    }
+}
+
+fn wake(readers: Vec<Waker>) {
+    readers.into_iter().for_each(Waker::wake);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use galatea_infer::Reading;
+
+    use super::*;
+
+    /// Counts recordings that go on, and readings.
+    #[derive(Clone, Debug, Default)]
+    struct FakeWatch {
+        recordings: Arc<AtomicUsize>,
+        readings: Arc<AtomicUsize>,
+        breaks: bool,
+    }
+
+    struct FakeRecording(FakeWatch);
+
+    impl Watch for FakeWatch {
+        fn begin(&self, _: Pass<api::Statistics>) -> Option<Box<dyn Recording>> {
+            assert_eq!(self.recordings.fetch_add(1, Ordering::SeqCst), 0);
+            Some(Box::new(FakeRecording(self.clone())))
+        }
+
+        fn allows_model_control(&self) -> bool {
+            true
+        }
+    }
+
+    impl Recording for FakeRecording {
+        fn read(&mut self) -> Reading {
+            assert!(!self.0.breaks, "on purpose");
+            self.0.readings.fetch_add(1, Ordering::SeqCst);
+            Reading::default()
+        }
+    }
+
+    impl Drop for FakeRecording {
+        fn drop(&mut self) {
+            self.0.recordings.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    struct Watched {
+        server: FakeWatch,
+        audience: Arc<Audience>,
+        account: Arc<Account>,
+    }
+
+    impl Watched {
+        fn new(server: FakeWatch) -> Self {
+            let audience = Arc::new(Audience::new(Arc::new(server.clone()), Arc::default()));
+            Self { server, audience, account: Arc::new(Account::unlimited()) }
+        }
+
+        fn watch(&self) -> Result<Watcher, Status> {
+            self.audience.admit(Pass::in_process(), &self.account)
+        }
+
+        fn recordings(&self) -> usize {
+            self.server.recordings.load(Ordering::SeqCst)
+        }
+
+        /// Waits until nothing is recorded.
+        async fn idle(&self) {
+            while self.recordings() > 0 || self.audience.state.lock("test").is_read {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+
+    async fn next(watcher: &mut Watcher) -> Option<String> {
+        let bytes = poll_fn(|context| watcher.poll_next(context)).await?;
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        assert!(text.starts_with("event: ") && text.ends_with("\n\n"), "{text}");
+        text.strip_prefix("event: ").and_then(|rest| rest.lines().next()).map(String::from)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn recording_begins_with_the_first_watcher_and_ends_with_the_last() {
+        let watched = Watched::new(FakeWatch::default());
+        for _ in 0..2 {
+            let (mut first, mut second) = (watched.watch().unwrap(), watched.watch().unwrap());
+            for watcher in [&mut first, &mut second] {
+                assert_eq!(next(watcher).await.as_deref(), Some("hello"));
+                assert_eq!(next(watcher).await.as_deref(), Some("frame"));
+            }
+            assert_eq!(watched.recordings(), 1);
+            drop(first);
+            assert_eq!(next(&mut second).await.as_deref(), Some("frame"));
+            drop(second);
+            watched.idle().await;
+        }
+        let read = watched.server.readings.load(Ordering::SeqCst);
+        tokio::time::sleep(PERIOD * 9).await;
+        assert_eq!(watched.server.readings.load(Ordering::SeqCst), read);
+        assert_eq!(watched.account.held(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_watcher_loses_the_oldest_events_and_is_told() {
+        let watched = Watched::new(FakeWatch::default());
+        let (mut slow, mut quick) = (watched.watch().unwrap(), watched.watch().unwrap());
+        // The greeting and seven frames, of which four events wait.
+        for _ in 0..8 {
+            next(&mut quick).await;
+        }
+        let mut seen = Vec::new();
+        for _ in 0..=Limits::WATCHER_EVENTS_MAX {
+            seen.extend(next(&mut slow).await);
+        }
+        assert_eq!(seen, ["lost", "frame", "frame", "frame", "frame"]);
+    }
+
+    #[tokio::test]
+    async fn there_is_a_maximum_of_watchers() {
+        let watched = Watched::new(FakeWatch::default());
+        let mut all: Vec<Watcher> =
+            (0..Limits::WATCHERS_MAX).map(|_| watched.watch().unwrap()).collect();
+        let refused = watched.watch().unwrap_err();
+        assert_eq!(refused.message(), "the dashboard has 16 watchers, which is the maximum");
+        all.pop();
+        assert!(watched.watch().is_ok());
+    }
+
+    #[tokio::test]
+    async fn streams_end_when_the_server_stops() {
+        let watched = Watched::new(FakeWatch::default());
+        let mut watcher = watched.watch().unwrap();
+        next(&mut watcher).await;
+        watched.audience.end();
+        assert_eq!(next(&mut watcher).await, None);
+        assert_eq!(watched.watch().unwrap_err().message(), "Server exiting");
+        watched.idle().await;
+    }
+
+    #[tokio::test]
+    async fn a_reading_that_panics_ends_the_streams_of_that_moment() {
+        let watched = Watched::new(FakeWatch { breaks: true, ..FakeWatch::default() });
+        for _ in 0..2 {
+            let mut watcher = watched.watch().unwrap();
+            while next(&mut watcher).await.is_some() {}
+            watched.idle().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_without_memory_are_lost() {
+        let ledger = Arc::new(Ledger::new(Some(Account::BASE_BYTES + (64 << 10))));
+        let watched = Watched {
+            account: Arc::new(Account::of_connection(ledger)),
+            ..Watched::new(FakeWatch::default())
+        };
+        let filler = Bytes::from(vec![b'x'; 1 << 20]);
+        let mut watcher = watched.watch().unwrap();
+        watched.audience.publish(&filler);
+        assert_eq!(next(&mut watcher).await.as_deref(), Some("lost"));
+        assert_eq!(next(&mut watcher).await.as_deref(), Some("hello"));
+    }
+}

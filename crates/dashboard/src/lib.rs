@@ -1,0 +1,88 @@
+//! The dashboard: a page that shows what the server does, and the stream of events that feeds it.
+//!
+//! The page is one document without references to others ([`Page`]). Its parts, HTML, styles and
+//! scripts, are files under `page/`, which are put together when the server starts.
+//!
+//! The stream ([`Dashboard::watch`]) tells twice a second how the models are and what their
+//! instances have executed. All watchers share what is read for it. While there is no watcher,
+//! nothing is read, and nothing is recorded.
+//!
+//! What this is not: it knows no HTTP, and changes nothing in the server. Loads, unloads and
+//! inference requests of the page go to the endpoints that any client uses.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `page.rs` | puts the page together, with its policy and its compressed form |
+//! | `audience.rs` | the watchers, and the task that reads for them |
+//! | `slot.rs` | what waits for one watcher |
+//! | `frame.rs` | a reading as an event |
+
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::arithmetic_side_effects
+)]
+
+mod audience;
+mod frame;
+mod page;
+mod slot;
+
+use std::fmt;
+use std::sync::Arc;
+
+use galatea_gate::ledger::{Account, Ledger};
+use galatea_infer::{Pass, Status, Watch, api};
+
+use self::audience::Audience;
+pub use self::audience::Watcher;
+pub use self::page::Page;
+
+/// The page and its watchers. Clones are the same dashboard.
+#[derive(Clone)]
+pub struct Dashboard {
+    page: Arc<Page>,
+    audience: Arc<Audience>,
+}
+
+impl Dashboard {
+    /// A dashboard of this server.
+    #[must_use]
+    pub fn new(server: Arc<dyn Watch>, ledger: Arc<Ledger>) -> Self {
+        Self { page: Arc::new(Page::new()), audience: Arc::new(Audience::new(server, ledger)) }
+    }
+
+    /// The page.
+    #[must_use]
+    pub fn page(&self) -> &Page {
+        &self.page
+    }
+
+    /// Begins to watch. Must be called inside a runtime with time, in which the first watcher's
+    /// call starts the task that reads for all of them.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if there are too many watchers, or the server stops.
+    pub fn watch(
+        &self,
+        pass: Pass<api::Statistics>,
+        account: &Arc<Account>,
+    ) -> Result<Watcher, Status> {
+        self.audience.admit(pass, account)
+    }
+
+    /// Ends the streams of all watchers, for good: the server stops.
+    pub fn end(&self) {
+        self.audience.end();
+    }
+}
+
+impl fmt::Debug for Dashboard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Dashboard")
+    }
+}

@@ -1,0 +1,67 @@
+//! The events that wait for one watcher.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use galatea_gate::ledger::{Account, Charge};
+use galatea_gate::limits::Limits;
+
+use crate::frame;
+
+/// An event, charged to the connection that it waits for.
+struct Waiting {
+    bytes: Bytes,
+    _charge: Charge,
+}
+
+/// What waits for a watcher, and how many events it has lost.
+pub(crate) struct Slot {
+    account: Arc<Account>,
+    events: VecDeque<Waiting>,
+    lost: u64,
+    reader: Option<Waker>,
+}
+
+impl Slot {
+    pub(crate) fn new(account: Arc<Account>) -> Self {
+        Self { account, events: VecDeque::new(), lost: 0, reader: None }
+    }
+
+    /// Adds an event. If its watcher reads too slowly, the oldest event is lost; if there is no
+    /// memory for it, it is. Returns the task that waits for it.
+    pub(crate) fn add(&mut self, bytes: &Bytes) -> Option<Waker> {
+        if self.events.len() >= Limits::WATCHER_EVENTS_MAX {
+            self.events.pop_front();
+            self.lost = self.lost.saturating_add(1);
+        }
+        match Charge::new(&self.account, bytes.len()) {
+            Ok(charge) => self.events.push_back(Waiting { bytes: bytes.clone(), _charge: charge }),
+            Err(_) => self.lost = self.lost.saturating_add(1),
+        }
+        self.reader.take()
+    }
+
+    /// The next event; tells first of those that are lost.
+    fn next(&mut self) -> Option<Bytes> {
+        if self.lost > 0 {
+            return Some(frame::lost(std::mem::take(&mut self.lost)));
+        }
+        self.events.pop_front().map(|waiting| waiting.bytes)
+    }
+
+    pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<Bytes> {
+        match self.next() {
+            Some(bytes) => Poll::Ready(bytes),
+            None => {
+                self.reader = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    pub(crate) const fn take_reader(&mut self) -> Option<Waker> {
+        self.reader.take()
+    }
+}

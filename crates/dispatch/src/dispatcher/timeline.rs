@@ -1,0 +1,303 @@
+//! The latest executions of each instance, while they are watched.
+//!
+//! A dispatcher has a timeline only then, so that nothing is recorded otherwise. The scheduler's
+//! own events tell it what it needs, with the times that they have anyway, under the lock that
+//! each step holds. What is kept has a bound, and its memory is allocated before.
+//!
+//! A fast model executes more often than can be shown. So executions of an instance that begin
+//! and end within [`RESOLUTION_NS`] become one entry.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use galatea_gate::limits::Limits;
+use galatea_infer::{CloseReasons, WatchedExecution, WatchedInstance};
+use galatea_policy::{CloseReason, InstanceId, Time};
+
+use crate::batch::ClosedBatch;
+
+/// Executions within this time are shown as one: a screen shows seconds with a thousand columns.
+const RESOLUTION_NS: u64 = 2_000_000;
+
+/// The executions of a dispatcher's instances.
+#[derive(Debug)]
+pub(super) struct Timeline {
+    /// Where the times of the executions start, by the dispatcher's clock.
+    epoch: Instant,
+    rows: BTreeMap<InstanceId, Row>,
+}
+
+/// The executions of an instance.
+#[derive(Debug)]
+struct Row {
+    current: Option<Entry>,
+    ended: VecDeque<Entry>,
+    lost: u64,
+}
+
+/// An execution, or several short ones.
+#[derive(Copy, Clone, Debug)]
+struct Entry {
+    begin: Time,
+    end: Time,
+    count: u32,
+    batch_size: u32,
+    busy_ns: u64,
+    waited: Duration,
+    reasons: CloseReasons,
+}
+
+/// A batch on its way to an instance.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Begun {
+    pub(super) batch_size: u32,
+    pub(super) reason: CloseReason,
+    /// When the request was queued that waited longest.
+    pub(super) oldest: Option<Instant>,
+}
+
+impl Begun {
+    pub(super) fn new(batch: &ClosedBatch, batch_size: u32, reason: CloseReason) -> Self {
+        let queued = match batch {
+            ClosedBatch::Requests(requests) => {
+                requests.iter().filter_map(|request| request.times()).map(|one| one.queued).min()
+            }
+            ClosedBatch::Rows(rows) => {
+                let rows = rows.iter().flatten();
+                rows.filter_map(|row| row.request.times()).map(|times| times.queued).min()
+            }
+        };
+        Self { batch_size, reason, oldest: queued }
+    }
+}
+
+impl Timeline {
+    /// A timeline of no instance.
+    pub(super) const fn new(epoch: Instant) -> Self {
+        Self { epoch, rows: BTreeMap::new() }
+    }
+
+    /// Records the executions of these instances from now on, and of no others.
+    pub(super) fn follow(&mut self, instances: impl Iterator<Item = InstanceId>) {
+        let mut left = std::mem::take(&mut self.rows);
+        for instance in instances {
+            let row = left.remove(&instance).unwrap_or_else(Row::new);
+            self.rows.insert(instance, row);
+        }
+    }
+
+    /// A batch was closed for an instance.
+    pub(super) fn begin(&mut self, instance: InstanceId, now: Time, begun: &Begun) {
+        let Some(row) = self.rows.get_mut(&instance) else { return };
+        let at = self.epoch + Duration::from_nanos(now.0);
+        let number = CloseReason::ALL.iter().position(|reason| *reason == begun.reason);
+        row.current = Some(Entry {
+            begin: now,
+            end: now,
+            count: 1,
+            batch_size: begun.batch_size,
+            busy_ns: 0,
+            waited: begun.oldest.map_or(Duration::ZERO, |from| at.saturating_duration_since(from)),
+            reasons: CloseReasons::only(number.unwrap_or(usize::MAX)),
+        });
+    }
+
+    /// An instance is free.
+    pub(super) fn end(&mut self, instance: InstanceId, now: Time) {
+        let Some(row) = self.rows.get_mut(&instance) else { return };
+        if let Some(current) = row.current.take() {
+            let busy_ns = now.saturating_since(current.begin);
+            row.add(Entry { end: now, busy_ns, ..current });
+        }
+    }
+
+    /// Takes what has ended, and shows what goes on. Times are those since `start`.
+    pub(super) fn take(
+        &mut self,
+        start: Instant,
+        now: Time,
+        names: &BTreeMap<InstanceId, String>,
+    ) -> Vec<WatchedInstance> {
+        let epoch = self.epoch;
+        let shown = |entry: Entry| entry.shown(epoch, start);
+        let instances = names.iter().map(|(instance, name)| {
+            let Some(row) = self.rows.get_mut(instance) else {
+                return WatchedInstance { name: name.clone(), ..WatchedInstance::default() };
+            };
+            let going_on = |entry: Entry| {
+                let busy_ns = now.saturating_since(entry.begin);
+                shown(Entry { end: now, busy_ns, ..entry })
+            };
+            WatchedInstance {
+                name: name.clone(),
+                current: row.current.map(going_on),
+                ended: row.ended.drain(..).map(shown).collect(),
+                lost: std::mem::take(&mut row.lost),
+            }
+        });
+        instances.collect()
+    }
+}
+
+impl Row {
+    fn new() -> Self {
+        let ended = VecDeque::with_capacity(Limits::WATCHED_EXECUTIONS_MAX);
+        Self { current: None, ended, lost: 0 }
+    }
+
+    fn add(&mut self, entry: Entry) {
+        if let Some(last) = self.ended.back_mut()
+            && entry.end.saturating_since(last.begin) <= RESOLUTION_NS
+        {
+            return last.join(&entry);
+        }
+        if self.ended.len() >= Limits::WATCHED_EXECUTIONS_MAX {
+            let oldest = self.ended.pop_front();
+            self.lost += oldest.map_or(0, |oldest| u64::from(oldest.count));
+        }
+        self.ended.push_back(entry);
+    }
+}
+
+impl Entry {
+    fn join(&mut self, later: &Self) {
+        self.end = later.end;
+        self.count = self.count.saturating_add(later.count);
+        self.batch_size = self.batch_size.saturating_add(later.batch_size);
+        self.busy_ns = self.busy_ns.saturating_add(later.busy_ns);
+        self.waited = self.waited.max(later.waited);
+        self.reasons = self.reasons.and(later.reasons);
+    }
+
+    fn shown(self, epoch: Instant, start: Instant) -> WatchedExecution {
+        let at =
+            |time: Time| (epoch + Duration::from_nanos(time.0)).saturating_duration_since(start);
+        WatchedExecution {
+            begin: at(self.begin),
+            end: at(self.end),
+            count: self.count,
+            batch_size: self.batch_size,
+            busy: Duration::from_nanos(self.busy_ns),
+            waited: self.waited,
+            reasons: self.reasons,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: InstanceId = InstanceId(1);
+
+    fn begun(batch_size: u32, reason: CloseReason) -> Begun {
+        Begun { batch_size, reason, oldest: None }
+    }
+
+    fn micros(count: u64) -> Time {
+        Time(count * 1_000)
+    }
+
+    struct Recorded {
+        epoch: Instant,
+        timeline: Timeline,
+        names: BTreeMap<InstanceId, String>,
+    }
+
+    impl Recorded {
+        fn new() -> Self {
+            let epoch = Instant::now();
+            let mut timeline = Timeline::new(epoch);
+            timeline.follow([ONE].into_iter());
+            Self { epoch, timeline, names: BTreeMap::from([(ONE, String::from("m_0_1"))]) }
+        }
+
+        fn execute(&mut self, begin: u64, end: u64, reason: CloseReason) {
+            self.timeline.begin(ONE, micros(begin), &begun(2, reason));
+            self.timeline.end(ONE, micros(end));
+        }
+
+        fn take(&mut self, now: u64) -> WatchedInstance {
+            let taken = self.timeline.take(self.epoch, micros(now), &self.names);
+            taken.into_iter().next().unwrap()
+        }
+    }
+
+    #[test]
+    fn an_execution_is_taken_once() {
+        let mut recorded = Recorded::new();
+        recorded.execute(10, 5_000, CloseReason::Delay);
+        let taken = recorded.take(6_000);
+        let [one] = taken.ended[..] else { panic!("{taken:?}") };
+        assert_eq!(one.begin, Duration::from_micros(10));
+        assert_eq!(one.end, Duration::from_micros(5_000));
+        assert_eq!(one.busy, Duration::from_micros(4_990));
+        assert_eq!((one.count, one.batch_size, one.reasons.bits()), (1, 2, 1 << 2));
+        assert!(recorded.take(7_000).ended.is_empty());
+    }
+
+    #[test]
+    fn an_execution_that_goes_on_grows() {
+        let mut recorded = Recorded::new();
+        recorded.timeline.begin(ONE, micros(100), &begun(4, CloseReason::MaxSize));
+        for now in [200, 300] {
+            let taken = recorded.take(now);
+            let current = taken.current.unwrap();
+            assert_eq!(current.busy, Duration::from_micros(now - 100));
+            assert!(taken.ended.is_empty());
+        }
+        recorded.timeline.end(ONE, micros(400));
+        let taken = recorded.take(500);
+        assert_eq!((taken.current, taken.ended.len()), (None, 1));
+    }
+
+    #[test]
+    fn short_executions_become_one_entry() {
+        let mut recorded = Recorded::new();
+        recorded.execute(0, 100, CloseReason::Delay);
+        recorded.execute(500, 2_000, CloseReason::MaxSize);
+        recorded.execute(2_000, 2_001, CloseReason::MaxSize);
+        let taken = recorded.take(3_000).ended;
+        let [first, second] = taken[..] else { panic!("{taken:?}") };
+        assert_eq!((first.count, first.batch_size, second.count), (2, 4, 1));
+        assert_eq!(first.busy, Duration::from_micros(1_600));
+        assert_eq!(first.reasons.bits(), 0b101);
+    }
+
+    #[test]
+    fn what_is_kept_has_a_bound() {
+        let mut recorded = Recorded::new();
+        let max = u64::try_from(Limits::WATCHED_EXECUTIONS_MAX).unwrap();
+        for number in 0..max + 3 {
+            recorded.execute(number * 10_000, number * 10_000 + 1, CloseReason::Delay);
+        }
+        let taken = recorded.take(0);
+        assert_eq!((taken.ended.len(), taken.lost), (Limits::WATCHED_EXECUTIONS_MAX, 3));
+        assert_eq!(taken.ended[0].begin, Duration::from_millis(30));
+        assert_eq!(recorded.take(0).lost, 0);
+        assert_eq!(recorded.timeline.rows[&ONE].ended.capacity(), Limits::WATCHED_EXECUTIONS_MAX);
+    }
+
+    #[test]
+    fn the_longest_wait_counts() {
+        let mut recorded = Recorded::new();
+        let queued = recorded.epoch + Duration::from_micros(300);
+        let begun = Begun { oldest: Some(queued), ..begun(1, CloseReason::Unbatched) };
+        recorded.timeline.begin(ONE, micros(1_000), &begun);
+        recorded.timeline.end(ONE, micros(1_001));
+        recorded.execute(1_002, 1_003, CloseReason::Unbatched);
+        assert_eq!(recorded.take(2_000).ended[0].waited, Duration::from_micros(700));
+    }
+
+    #[test]
+    fn other_instances_are_not_recorded() {
+        let mut recorded = Recorded::new();
+        recorded.timeline.begin(InstanceId(2), micros(0), &begun(1, CloseReason::Delay));
+        recorded.timeline.end(InstanceId(2), micros(9_000));
+        recorded.names.insert(InstanceId(2), String::from("m_0_2"));
+        let taken = recorded.timeline.take(recorded.epoch, micros(1), &recorded.names);
+        assert!(taken.iter().all(|instance| instance.ended.is_empty()), "{taken:?}");
+        recorded.timeline.follow([InstanceId(2)].into_iter());
+        assert_eq!(recorded.timeline.rows.len(), 1);
+    }
+}

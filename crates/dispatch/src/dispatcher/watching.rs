@@ -1,0 +1,74 @@
+//! What is shown of a dispatcher to those who look on.
+
+use std::time::{Duration, Instant};
+
+use galatea_infer::{WatchedInstance, WatchedQueue, WatchedSequences};
+use galatea_policy::{QueueWaitReason, SchedulerStatus, Time};
+
+use super::Dispatcher;
+use super::timeline::Timeline;
+
+/// How a dispatcher is, and what its instances did.
+#[derive(Debug)]
+pub(crate) struct DispatcherReading {
+    pub(crate) queue: WatchedQueue,
+    pub(crate) sequences: Option<WatchedSequences>,
+    pub(crate) instances: Vec<WatchedInstance>,
+}
+
+impl Dispatcher {
+    /// Records the executions of up to `instances_max` instances from now on, until
+    /// [`Dispatcher::end_recording`], and takes what was recorded since the last call. Times are
+    /// those since `start`. Returns the number of instances that are recorded too.
+    pub(crate) fn read_recording(
+        &self,
+        start: Instant,
+        instances_max: usize,
+    ) -> (DispatcherReading, usize) {
+        let names = self.lanes.names();
+        let mut state = self.lock("read what is watched");
+        let status = state.scheduler.status();
+        let now = self.now();
+        let timeline = state.timeline.get_or_insert_with(|| Box::new(Timeline::new(self.epoch)));
+        let instances = timeline.take(start, now, &names);
+        timeline.follow(names.keys().copied().take(instances_max));
+        drop(state);
+        let reading = DispatcherReading {
+            queue: queue(&status, now),
+            sequences: status.sequences.as_ref().map(|sequences| WatchedSequences {
+                taken_slots: sequences.taken_slots,
+                free_slots: sequences.free_slots,
+                backlog: sequences.backlogged,
+            }),
+            instances,
+        };
+        (reading, names.len().min(instances_max))
+    }
+
+    /// Records no more executions.
+    pub(crate) fn end_recording(&self) {
+        let timeline = self.lock("end a recording").timeline.take();
+        drop(timeline);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_recording(&self) -> bool {
+        self.lock("look whether it is watched").timeline.is_some()
+    }
+}
+
+fn queue(status: &SchedulerStatus, now: Time) -> WatchedQueue {
+    let oldest = status.queues.iter().map(|queue| queue.oldest).min();
+    let first = status.queues.first();
+    WatchedQueue {
+        waiting: status.queues.iter().map(|queue| queue.waiting).sum(),
+        oldest: oldest
+            .map_or(Duration::ZERO, |oldest| Duration::from_nanos(now.saturating_since(oldest))),
+        waits_for: first.map(|queue| match queue.waits_for {
+            QueueWaitReason::Lane => "instance",
+            QueueWaitReason::BatchDelay { .. } => "batch_delay",
+            QueueWaitReason::Permit => "rate_limiter",
+            QueueWaitReason::Hold { .. } => "hold",
+        }),
+    }
+}

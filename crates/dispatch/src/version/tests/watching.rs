@@ -1,0 +1,30 @@
+//! What is recorded for watchers, and when.
+
+use std::time::Instant;
+
+use galatea_backend::ExecutionPolicy::{Blocking, Inline};
+
+use crate::testing::{ECHO, FakeBackend, LONG, request, send, serve};
+
+#[test]
+fn nothing_is_recorded_unless_it_is_read() {
+    for policy in [Inline, Blocking] {
+        let server = serve(ECHO, FakeBackend::new(policy), 0);
+        let model = server.model("echo");
+        let execute = || drop(send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap());
+        execute();
+        assert!(!model.dispatcher.is_recording());
+        let start = Instant::now();
+        let (version, recorded) = model.read_recording(start, 9);
+        assert!(version.instances.iter().all(|instance| instance.ended.is_empty()));
+        assert_eq!(recorded, version.instances.len());
+        execute();
+        assert!(model.dispatcher.is_recording());
+        model.end_recording();
+        assert!(!model.dispatcher.is_recording());
+        execute();
+        let (version, recorded) = model.read_recording(start, 0);
+        assert!(version.instances.iter().all(|instance| instance.ended.is_empty()));
+        assert_eq!(recorded, 0);
+    }
+}

@@ -1,0 +1,35 @@
+//! What is shown of a version to those who look on.
+
+use std::time::Instant;
+
+use galatea_infer::WatchedVersion;
+
+use super::LoadedModel;
+use crate::dispatcher::DispatcherReading;
+
+impl LoadedModel {
+    /// Records the executions of up to `instances_max` instances until
+    /// [`LoadedModel::end_recording`], and takes what was recorded since the last call. Times
+    /// are those since `start`. Returns the number of instances that are recorded too.
+    #[must_use]
+    pub fn read_recording(&self, start: Instant, instances_max: usize) -> (WatchedVersion, usize) {
+        let (reading, recorded) = self.dispatcher.read_recording(start, instances_max);
+        let DispatcherReading { queue, sequences, instances } = reading;
+        let spec = &self.spec;
+        let platform = if spec.platform.is_empty() { &spec.backend } else { &spec.platform };
+        let version = WatchedVersion {
+            statistics: self.statistics(),
+            platform: platform.clone(),
+            max_batch_size: spec.max_batch_size,
+            queue,
+            sequences,
+            instances,
+        };
+        (version, recorded)
+    }
+
+    /// Records no more executions.
+    pub fn end_recording(&self) {
+        self.dispatcher.end_recording();
+    }
+}

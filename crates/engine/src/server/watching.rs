@@ -1,0 +1,68 @@
+//! The server as watchers see it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use galatea_gate::limits::Limits;
+use galatea_infer::{Pass, Reading, Recording, Watch, api};
+
+use super::Server;
+use crate::manager::ControlMode;
+use crate::registry::Registry;
+
+impl Watch for Server {
+    fn begin(&self, _: Pass<api::Statistics>) -> Option<Box<dyn Recording>> {
+        let is_recording = self.is_recording.clone();
+        if is_recording.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let registry = self.registry.clone();
+        Some(Box::new(ServerRecording { registry, start: Instant::now(), is_recording }))
+    }
+
+    fn allows_model_control(&self) -> bool {
+        self.options.control == ControlMode::Explicit
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Server")
+    }
+}
+
+/// Reads the versions that serve, and ends what it began.
+///
+/// A version that drains is not read: the reaper destroys it, and must hold the only share of
+/// it then. Its recording ends with it.
+struct ServerRecording {
+    registry: Arc<Registry>,
+    start: Instant,
+    is_recording: Arc<AtomicBool>,
+}
+
+impl Recording for ServerRecording {
+    fn read(&mut self) -> Reading {
+        let mut reading = Reading::default();
+        let mut instances_left = Limits::WATCHED_INSTANCES_MAX;
+        for model in self.registry.snapshot().ready() {
+            if reading.versions.len() >= Limits::WATCHED_VERSIONS_MAX {
+                reading.omitted += 1;
+                continue;
+            }
+            let (version, recorded) = model.read_recording(self.start, instances_left);
+            instances_left = instances_left.saturating_sub(recorded);
+            reading.versions.push(version);
+        }
+        reading.at = self.start.elapsed();
+        reading
+    }
+}
+
+impl Drop for ServerRecording {
+    fn drop(&mut self) {
+        self.registry.snapshot().ready().for_each(|model| model.end_recording());
+        self.is_recording.store(false, Ordering::Release);
+    }
+}
