@@ -117,8 +117,16 @@ impl Driver {
     fn enqueue(&mut self, sequence: Option<SequencePosition>) -> RequestKey {
         let key = RequestKey(self.requests.allocate());
         let shape_class = ShapeClassId(0);
-        let request =
-            RequestInfo { key, batch_size: 1, shape_class, priority: 0, timeout_ns: 0, sequence };
+        let request = RequestInfo {
+            key,
+            batch_size: 1,
+            shape_class,
+            priority: 0,
+            deadline: Time::MAX,
+            length: 0,
+            timeout_ns: 0,
+            sequence,
+        };
         self.step(Event::Enqueue(request));
         key
     }

@@ -17,6 +17,8 @@ pub enum CloseReason {
     MaxSize,
     /// It reached a preferred size, or the next request would exceed the largest one.
     Preferred,
+    /// A larger batch would end after the earliest deadline in it.
+    Deadline,
     /// Its oldest request waited for the maximum queue delay.
     Delay,
     /// The next request has another shape class.
@@ -35,9 +37,10 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// Every reason, in the order of their declaration.
-    pub const ALL: [CloseReason; 9] = [
+    pub const ALL: [CloseReason; 10] = [
         CloseReason::MaxSize,
         CloseReason::Preferred,
+        CloseReason::Deadline,
         CloseReason::Delay,
         CloseReason::Shape,
         CloseReason::Rule,
@@ -52,6 +55,7 @@ impl CloseReason {
         match self {
             CloseReason::MaxSize => "max_size",
             CloseReason::Preferred => "preferred",
+            CloseReason::Deadline => "deadline",
             CloseReason::Delay => "delay",
             CloseReason::Shape => "shape",
             CloseReason::Rule => "rule",

@@ -108,6 +108,11 @@ pub enum FailReason {
     QueueFull,
     /// It waited for the maximum time of its level's policy.
     TimeoutExpired,
+    /// It would be answered after its deadline.
+    TooLate {
+        /// After this time, a request like it could be answered by a deadline as far away.
+        retry_after_ns: u64,
+    },
     /// It was cancelled.
     Cancelled,
     /// The model unloads.

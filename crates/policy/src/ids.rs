@@ -1,5 +1,7 @@
 //! Identifiers, and the scheduler's view of a request.
 
+use crate::time::Time;
+
 /// A request, numbered by the driver. The keys of all requests that are queued, or
 /// that a sequence has in execution, differ.
 ///
@@ -50,6 +52,11 @@ pub struct RequestInfo {
     pub priority: u64,
     /// The request's own timeout from its arrival; 0 is none.
     pub timeout_ns: u64,
+    /// With the deadline batcher: when it must be answered; [`Time::MAX`] is without limit.
+    pub deadline: Time,
+    /// With the deadline batcher: what its execution costs beside its rows, as the number
+    /// of elements that a row of its inputs with variable dimensions has; 0 without any.
+    pub length: u32,
     /// Its sequence; needed with a sequence batcher and unused without.
     pub sequence: Option<SequencePosition>,
 }

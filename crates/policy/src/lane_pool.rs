@@ -162,6 +162,10 @@ impl LanePool {
         !self.free.is_empty()
     }
 
+    pub(crate) fn free_count(&self) -> usize {
+        self.free.len()
+    }
+
     pub(crate) fn is_free(&self, id: InstanceId) -> bool {
         self.lanes.get(&id).is_some_and(|lane| lane.state == LaneState::Free)
     }

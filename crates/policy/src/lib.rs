@@ -4,6 +4,7 @@
 //! | value | decides |
 //! |---|---|
 //! | [`Scheduler`] | which requests of a model version form a batch, where it executes, and when |
+//! | its deadline batcher | the same from deadlines and learned costs: also what is refused because it would be late |
 //! | [`RateLimiter`] | which instances of all models may execute while they share resources |
 //! | [`EnsembleRun`], [`StepGates`] | which steps of an ensemble's request start |
 //! | [`ReplyOrder`] | when a reply may be sent, if replies keep the order of requests |
@@ -28,6 +29,10 @@
 //! | `batcher` | where a batch ends, and whether it waits to grow |
 //! | `lane_pool` | the instance of the batch, and whether it has its permit |
 //!
+//! With [`SchedulingMode::Deadline`], `deadline` takes the place of `batcher`: it orders
+//! requests by their deadlines, refuses what would be answered too late, and closes batches
+//! as `cost`, the durations of earlier executions, allows.
+//!
 //! # What it is not
 //!
 //! This crate has no clock, thread, lock, file, environment, random number or randomly
@@ -50,7 +55,7 @@
 //! let mut scheduler = Scheduler::new(spec);
 //! let mut actions = Actions::default();
 //! for key in 1..=3 {
-//!     let request = RequestInfo { key: RequestKey(key), batch_size: 1, shape_class: ShapeClassId(0), priority: 0, timeout_ns: 0, sequence: None };
+//!     let request = RequestInfo { key: RequestKey(key), batch_size: 1, shape_class: ShapeClassId(0), priority: 0, deadline: Time::MAX, length: 0, timeout_ns: 0, sequence: None };
 //!     scheduler.step(Time(key), Event::Enqueue(request), &mut actions);
 //! }
 //! assert!(actions.is_empty(), "there is no instance yet");
@@ -66,9 +71,12 @@
 mod batch;
 mod batch_strategy;
 mod batcher;
+mod cost;
+mod deadline;
 mod ensemble;
 mod event;
 mod execution_watch;
+mod hold;
 mod ids;
 mod lane_pool;
 mod lifecycle;
@@ -105,8 +113,8 @@ pub use rate_limiter::{PermitEvent, PermitHolder, PermitUse, RateLimiter, Resour
 pub use reply_order::{ReplyKind, ReplyNumber, ReplyOrder};
 pub use scheduler::Scheduler;
 pub use spec::{
-    DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, SequenceSpec, SequenceStrategy,
-    TimeoutAction,
+    DeadlineSpec, DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, SequenceSpec,
+    SequenceStrategy, TimeoutAction,
 };
 pub use status::{
     LaneStatus, QueueStatus, QueueWaitReason, SchedulerStatus, SequencesStatus, SlotStatus,

@@ -2,7 +2,9 @@
 
 use crate::batch_strategy::{BatchStrategy, NoStrategy};
 use crate::batcher::{DynamicBatcher, Intake};
+use crate::deadline::DeadlineQueue;
 use crate::event::{Action, Actions, Event, FailReason};
+use crate::hold::DispatchHold;
 use crate::ids::{InstanceId, RequestInfo, RequestKey};
 use crate::lane_pool::{LanePool, Removal};
 use crate::queue::PolicyQueue;
@@ -29,6 +31,8 @@ pub struct Scheduler<S = NoStrategy> {
 enum RequestQueue<S> {
     /// Independent requests, for any instance.
     Shared(Box<SharedQueue<S>>),
+    /// Independent requests with deadlines, for any instance.
+    Deadlines(Box<DeadlineQueue>),
     /// Sequences, each bound to an instance.
     Sequences(Box<SequenceBatcher>),
 }
@@ -55,9 +59,9 @@ impl<S: BatchStrategy> Scheduler<S> {
     }
 
     fn build(spec: &SchedulingSpec, strategy: Option<S>) -> Self {
-        let shared = |queue, batcher| {
-            RequestQueue::Shared(Box::new(SharedQueue::new(queue, batcher, spec.hold_until_queued)))
-        };
+        let hold = DispatchHold::until_queued(spec.hold_until_queued);
+        let shared =
+            |queue, batcher| RequestQueue::Shared(Box::new(SharedQueue::new(queue, batcher, hold)));
         let queue = match &spec.mode {
             SchedulingMode::Default => {
                 shared(PolicyQueue::unlimited(), DynamicBatcher::one_request_per_batch())
@@ -66,6 +70,9 @@ impl<S: BatchStrategy> Scheduler<S> {
                 PolicyQueue::new(dynamic),
                 DynamicBatcher::new(spec.max_batch_size, dynamic).with_strategy(strategy),
             ),
+            SchedulingMode::Deadline(deadline) => RequestQueue::Deadlines(Box::new(
+                DeadlineQueue::new(spec.max_batch_size, deadline, hold),
+            )),
             SchedulingMode::Sequence(sequence) => {
                 RequestQueue::Sequences(Box::new(SequenceBatcher::new(spec, sequence)))
             }
@@ -106,13 +113,16 @@ impl<S: BatchStrategy> Scheduler<S> {
         self.now = self.now.max(now);
         match &mut self.queue {
             RequestQueue::Shared(shared) => shared.apply_timeouts(self.now, out),
+            RequestQueue::Deadlines(deadlines) => deadlines.apply_timeouts(self.now, out),
             RequestQueue::Sequences(sequences) => sequences.apply_deadlines(self.now, out),
         }
         match event {
             Event::Enqueue(request) => self.enqueue(request, out),
             Event::Cancel(key) => self.cancel(key, out),
             Event::Released { key, release } => match &mut self.queue {
-                RequestQueue::Shared(_) => panic!("{key:?} is no step of a sequence"),
+                RequestQueue::Shared(_) | RequestQueue::Deadlines(_) => {
+                    panic!("{key:?} is no step of a sequence")
+                }
                 RequestQueue::Sequences(sequences) => {
                     sequences.release(key, release, self.now, out)
                 }
@@ -138,6 +148,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     pub fn next_wakeup(&self) -> Option<Time> {
         match &self.queue {
             RequestQueue::Shared(shared) => shared.next_wakeup(),
+            RequestQueue::Deadlines(deadlines) => deadlines.next_wakeup(),
             RequestQueue::Sequences(sequences) => sequences.next_wakeup(),
         }
     }
@@ -146,6 +157,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     pub fn queued(&self) -> usize {
         match &self.queue {
             RequestQueue::Shared(shared) => shared.queued(),
+            RequestQueue::Deadlines(deadlines) => deadlines.queued(),
             RequestQueue::Sequences(sequences) => sequences.queued(),
         }
     }
@@ -154,6 +166,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     pub fn status(&self) -> SchedulerStatus {
         let (queues, sequences) = match &self.queue {
             RequestQueue::Shared(shared) => (shared.status(), None),
+            RequestQueue::Deadlines(deadlines) => (deadlines.status(), None),
             RequestQueue::Sequences(sequences) => (Vec::new(), Some(sequences.status(&self.lanes))),
         };
         SchedulerStatus {
@@ -170,10 +183,15 @@ impl<S: BatchStrategy> Scheduler<S> {
             "admission refuses requests above the maximum batch size"
         );
         match &mut self.queue {
-            RequestQueue::Shared(_) if self.state != SchedulerState::Open => {
+            RequestQueue::Shared(_) | RequestQueue::Deadlines(_)
+                if self.state != SchedulerState::Open =>
+            {
                 out.push(Action::Fail { key: request.key, reason: FailReason::Draining });
             }
             RequestQueue::Shared(shared) => shared.enqueue(request, self.now, out),
+            RequestQueue::Deadlines(deadlines) => {
+                deadlines.enqueue(request, self.now, &self.lanes, out)
+            }
             RequestQueue::Sequences(sequences) => {
                 sequences.enqueue(request, self.now, self.state, out)
             }
@@ -183,6 +201,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
         match &mut self.queue {
             RequestQueue::Shared(shared) => shared.cancel(key, out),
+            RequestQueue::Deadlines(deadlines) => deadlines.cancel(key, out),
             RequestQueue::Sequences(sequences) => sequences.cancel(key, self.now, out),
         }
     }
@@ -190,8 +209,10 @@ impl<S: BatchStrategy> Scheduler<S> {
     fn free_lane(&mut self, id: InstanceId, out: &mut Actions) {
         let removal = self.lanes.release(id, self.now, out);
         report_removal(removal, id, out);
-        if let RequestQueue::Sequences(sequences) = &mut self.queue {
-            sequences.mark_dirty(id);
+        match &mut self.queue {
+            RequestQueue::Shared(_) => {}
+            RequestQueue::Deadlines(deadlines) => deadlines.finish(id, self.now),
+            RequestQueue::Sequences(sequences) => sequences.mark_dirty(id),
         }
     }
 
@@ -225,6 +246,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
         match &mut self.queue {
             RequestQueue::Shared(shared) => shared.release_hold(),
+            RequestQueue::Deadlines(deadlines) => deadlines.release_hold(),
             RequestQueue::Sequences(sequences) => sequences.drain(self.now, out),
         }
     }
@@ -233,6 +255,9 @@ impl<S: BatchStrategy> Scheduler<S> {
         let intake = if self.state == SchedulerState::Open { Intake::Open } else { Intake::Closed };
         match &mut self.queue {
             RequestQueue::Shared(shared) => shared.dispatch(self.now, intake, &mut self.lanes, out),
+            RequestQueue::Deadlines(deadlines) => {
+                deadlines.dispatch(self.now, intake, &mut self.lanes, out);
+            }
             RequestQueue::Sequences(sequences) => {
                 sequences.dispatch(self.now, intake, &mut self.lanes, out);
             }
@@ -242,6 +267,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     fn report_drained(&mut self, out: &mut Actions) {
         let is_quiet = match &self.queue {
             RequestQueue::Shared(shared) => shared.queued() == 0,
+            RequestQueue::Deadlines(deadlines) => deadlines.queued() == 0,
             RequestQueue::Sequences(sequences) => sequences.is_quiet(),
         };
         if self.state == SchedulerState::Draining && is_quiet && self.lanes.all_free() {

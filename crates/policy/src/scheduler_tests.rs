@@ -485,6 +485,8 @@ const TICKET: RequestInfo = RequestInfo {
     batch_size: 1,
     shape_class: ShapeClassId(0),
     priority: 0,
+    deadline: Time::MAX,
+    length: 0,
     timeout_ns: 0,
     sequence: None,
 };

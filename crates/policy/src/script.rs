@@ -4,7 +4,7 @@ use crate::*;
 
 /// Parses one event: `add 0`, `remove 0`, `free 0`, `grant 0`, `delay 0`, `request 1`,
 /// `cancel 1`, `done 1`, `again 1`, `drain`, `tick`. A request may have the settings
-/// `rows=`, `key=`, `priority=`, `timeout=`, and, in a sequence, `of=`, `start` and `end`.
+/// `rows=`, `key=`, `priority=`, `timeout=`, `deadline=`, and, in a sequence, `of=`, `start` and `end`.
 fn parse_event(words: &[&str]) -> Event {
     let number = |text: &str| text.parse::<u64>().expect("a number");
     let id = |text: &str| InstanceId(text.parse().expect("an id"));
@@ -28,6 +28,8 @@ fn parse_event(words: &[&str]) -> Event {
                 batch_size: 1,
                 shape_class: ShapeClassId(0),
                 priority: 0,
+                deadline: Time::MAX,
+                length: 0,
                 timeout_ns: 0,
                 sequence: None,
             };
@@ -44,6 +46,7 @@ fn parse_event(words: &[&str]) -> Event {
                     ("key", key) => request.shape_class = ShapeClassId(key.parse().expect("a key")),
                     ("priority", priority) => request.priority = number(priority),
                     ("timeout", timeout) => request.timeout_ns = number(timeout),
+                    ("deadline", deadline) => request.deadline = Time(number(deadline)),
                     (name, _) => panic!("unknown setting {name}"),
                 }
             }

@@ -5,9 +5,10 @@ use crate::batch::{Batch, BatchEntry, CloseReason};
 use crate::batch_strategy::BatchStrategy;
 use crate::batcher::{BatchDecision, DynamicBatcher, Intake};
 use crate::event::{Action, Actions, FailReason};
+use crate::hold::DispatchHold;
 use crate::ids::{RequestInfo, RequestKey};
 use crate::lane_pool::LanePool;
-use crate::queue::{LevelSummary, PolicyQueue, QueueFull};
+use crate::queue::{PolicyQueue, QueueFull};
 use crate::status::{QueueStatus, QueueWaitReason, SchedulerStatus};
 use crate::time::Time;
 
@@ -22,25 +23,8 @@ pub(crate) struct SharedQueue<S> {
     last_decision: Option<BatchDecision>,
 }
 
-/// The test hook `hold_until_queued`: Missing → Released.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum DispatchHold {
-    Released,
-    /// The number of further requests that must be queued before the first dispatch.
-    Missing(u32),
-}
-
 impl<S: BatchStrategy> SharedQueue<S> {
-    pub(crate) fn new(
-        queue: PolicyQueue,
-        batcher: DynamicBatcher<S>,
-        hold_until_queued: u32,
-    ) -> Self {
-        let hold = if hold_until_queued == 0 {
-            DispatchHold::Released
-        } else {
-            DispatchHold::Missing(hold_until_queued)
-        };
+    pub(crate) fn new(queue: PolicyQueue, batcher: DynamicBatcher<S>, hold: DispatchHold) -> Self {
         SharedQueue { queue, batcher, hold, last_decision: None }
     }
 
@@ -67,16 +51,8 @@ impl<S: BatchStrategy> SharedQueue<S> {
     pub(crate) fn enqueue(&mut self, request: RequestInfo, now: Time, out: &mut Actions) {
         let key = request.key;
         match self.queue.enqueue(request, now) {
-            Ok(()) => self.count_towards_hold(),
+            Ok(_) => self.hold.count(),
             Err(QueueFull) => out.push(Action::Fail { key, reason: FailReason::QueueFull }),
-        }
-    }
-
-    fn count_towards_hold(&mut self) {
-        match self.hold {
-            DispatchHold::Released => {}
-            DispatchHold::Missing(missing) if missing <= 1 => self.hold = DispatchHold::Released,
-            DispatchHold::Missing(missing) => self.hold = DispatchHold::Missing(missing - 1),
         }
     }
 
@@ -100,7 +76,7 @@ impl<S: BatchStrategy> SharedQueue<S> {
         lanes: &mut LanePool,
         out: &mut Actions,
     ) {
-        while self.hold == DispatchHold::Released && lanes.has_free() {
+        while self.hold.is_released() && lanes.has_free() {
             let decision = self.batcher.decide(&self.queue, now, intake);
             self.last_decision = Some(decision);
             match decision {
@@ -130,31 +106,25 @@ impl<S: BatchStrategy> SharedQueue<S> {
 
     /// The waiting requests by level.
     pub(crate) fn status(&self) -> Vec<QueueStatus> {
-        let waits_for = self.wait_reason();
-        let describe = |level: LevelSummary| QueueStatus {
-            priority: level.priority,
-            waiting: level.waiting,
-            delayed: level.delayed,
-            oldest: level.oldest,
-            waits_for,
-        };
-        self.queue.summaries().take(SchedulerStatus::ROWS_MAX).map(describe).collect()
+        self.queue.statuses(self.wait_reason()).take(SchedulerStatus::ROWS_MAX).collect()
     }
 
     /// What queued requests wait for. It is the same for all, because a batch that
     /// waits to grow contains all of them.
     fn wait_reason(&self) -> QueueWaitReason {
-        match (self.hold, self.last_decision) {
-            (DispatchHold::Missing(missing), _) => QueueWaitReason::Hold { missing },
-            (DispatchHold::Released, Some(BatchDecision::Wait { until, rows, next_preferred })) => {
+        if let Some(hold) = self.hold.wait_reason() {
+            return hold;
+        }
+        match self.last_decision {
+            Some(BatchDecision::Wait { until, rows, next_preferred }) => {
                 QueueWaitReason::BatchDelay {
                     pending_batch_size: rows,
                     next_preferred_batch_size: next_preferred,
                     until,
                 }
             }
-            (DispatchHold::Released, Some(BatchDecision::Close { .. })) => QueueWaitReason::Permit,
-            (DispatchHold::Released, Some(BatchDecision::Empty) | None) => QueueWaitReason::Lane,
+            Some(BatchDecision::Close { .. }) => QueueWaitReason::Permit,
+            Some(BatchDecision::Empty) | None => QueueWaitReason::Lane,
         }
     }
 }

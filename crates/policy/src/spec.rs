@@ -30,8 +30,21 @@ pub enum SchedulingMode {
     Default,
     /// The dynamic batcher joins whole requests.
     Dynamic(DynamicSpec),
+    /// The deadline batcher joins whole requests as their deadlines and learned costs
+    /// allow.
+    Deadline(DeadlineSpec),
     /// The sequence batcher assigns each sequence to one instance and keeps its order.
     Sequence(SequenceSpec),
+}
+
+/// The deadline batcher's settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadlineSpec {
+    /// How long a request may take from its arrival, unless its own deadline is earlier.
+    pub objective_ns: u64,
+    /// The levels and their policies, without [`TimeoutAction::Delay`]: a deadline can't be
+    /// put off. The sizes and the delay of batches have no effect.
+    pub queue: DynamicSpec,
 }
 
 /// The sequence batcher's settings.

@@ -67,6 +67,8 @@ impl Driver {
             batch_size: 1,
             shape_class: ShapeClassId(0),
             priority: 0,
+            deadline: Time::MAX,
+            length: 0,
             timeout_ns: 0,
             sequence: Some(SequencePosition { sequence, start, end }),
         }));

@@ -54,6 +54,8 @@ impl RequestTemplate {
             batch_size,
             shape_class: ShapeClassId(shape_class),
             priority,
+            deadline: Time::MAX,
+            length: 0,
             timeout_ns,
             sequence: None,
         };

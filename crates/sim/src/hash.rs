@@ -66,6 +66,7 @@ impl TraceHash {
                     FailReason::NoSequence => 5,
                     FailReason::MissingStart => 6,
                     FailReason::SequenceTimeoutExpired => 7,
+                    FailReason::TooLate { .. } => 8,
                 });
             }
             Decision::InstanceRemoved(instance) => self.pair(13, u64::from(instance.0)),

@@ -29,6 +29,8 @@
 //! | `ensembles` | requests to random ensembles |
 //! | `replies` | random orders of replies |
 //! | `workers` | random lives of worker processes |
+//! | `deadlines` | requests with deadlines, whose executions cost what they cost |
+//! | `goodput` | the deadline batcher beside hand-tuned rules of the dynamic batcher |
 //! | `trace`, `exhaustive` | the other two generators |
 //!
 //! # What it is not
@@ -50,10 +52,12 @@
 mod check;
 mod checker;
 mod custom_batching;
+mod deadlines;
 mod decision;
 mod dynamic_rules;
 mod ensembles;
 mod exhaustive;
+mod goodput;
 mod harness;
 mod hash;
 mod keys;
@@ -71,9 +75,11 @@ mod workers;
 mod world;
 
 pub use custom_batching::CustomBatching;
+pub use deadlines::check_deadlines;
 pub use decision::Decision;
 pub use ensembles::check_ensembles;
 pub use exhaustive::{Alphabet, RequestTemplate, explore};
+pub use goodput::{ArrivalLaw, Cell, CellResult, CostCurve};
 pub use harness::{Harness, Reference};
 pub use random::Random;
 pub use random_setup::Mode;

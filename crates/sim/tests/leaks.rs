@@ -51,6 +51,8 @@ impl Rounds {
             batch_size: 1,
             shape_class: ShapeClassId(0),
             priority: 0,
+            deadline: Time::MAX,
+            length: 0,
             timeout_ns: 7,
             sequence: Some(mark),
         };

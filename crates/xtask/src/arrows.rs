@@ -91,8 +91,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("fakes", &["tensor", "infer", "protocol"]),
     // In place of a library's crate, which no crate of ours uses.
     ("crc-fast", &[]),
-    ("sim", &["policy"]),
     ("load", &["tensor", "protocol", "measure"]),
+    ("simulate", &["policy"]),
+    ("sim", &["policy", "simulate"]),
     ("xtask", &[]),
 ];
 

@@ -6,7 +6,7 @@ use galatea_infer::CountsByReason;
 use galatea_policy::{CloseReason, FailReason};
 
 /// Every reason, in the order of the metrics.
-const FAIL_REASONS: [FailReason; 7] = [
+const FAIL_REASONS: [FailReason; 8] = [
     FailReason::QueueFull,
     FailReason::TimeoutExpired,
     FailReason::Cancelled,
@@ -14,6 +14,7 @@ const FAIL_REASONS: [FailReason; 7] = [
     FailReason::NoSequence,
     FailReason::MissingStart,
     FailReason::SequenceTimeoutExpired,
+    FailReason::TooLate { retry_after_ns: 0 },
 ];
 
 #[derive(Clone, Debug, Default)]
@@ -24,11 +25,12 @@ pub(super) struct SchedulingCounts {
 
 impl SchedulingCounts {
     pub(super) fn closed(&mut self, reason: CloseReason) {
-        count(&mut self.closed, &CloseReason::ALL, reason);
+        count(&mut self.closed, CloseReason::ALL.iter().position(|known| *known == reason));
     }
 
     pub(super) fn failed(&mut self, reason: FailReason) {
-        count(&mut self.failed, &FAIL_REASONS, reason);
+        let position = FAIL_REASONS.iter().position(|known| name(*known) == name(reason));
+        count(&mut self.failed, position);
     }
 
     /// Batches by the reason why they were closed.
@@ -42,8 +44,7 @@ impl SchedulingCounts {
     }
 }
 
-fn count<R: PartialEq>(counts: &mut [u64], reasons: &[R], reason: R) {
-    let position = reasons.iter().position(|known| *known == reason);
+fn count(counts: &mut [u64], position: Option<usize>) {
     if let Some(count) = position.and_then(|index| counts.get_mut(index)) {
         *count += 1;
     }
@@ -59,6 +60,7 @@ const fn name(reason: FailReason) -> &'static str {
         FailReason::NoSequence => "no_sequence",
         FailReason::MissingStart => "missing_start",
         FailReason::SequenceTimeoutExpired => "sequence_timeout",
+        FailReason::TooLate { .. } => "too_late",
     }
 }
 

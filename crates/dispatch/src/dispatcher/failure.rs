@@ -24,9 +24,10 @@ const fn is_refusal(reason: FailReason) -> bool {
         | FailReason::Draining
         | FailReason::NoSequence
         | FailReason::MissingStart => true,
-        FailReason::TimeoutExpired | FailReason::Cancelled | FailReason::SequenceTimeoutExpired => {
-            false
-        }
+        FailReason::TimeoutExpired
+        | FailReason::Cancelled
+        | FailReason::SequenceTimeoutExpired
+        | FailReason::TooLate { .. } => false,
     }
 }
 
@@ -67,6 +68,10 @@ fn describe(request: &PendingRequest, reason: FailReason) -> (Status, Option<Fai
                 id_text(&content.correlation_id)
             ));
             (status, None)
+        }
+        FailReason::TooLate { .. } => {
+            let status = Status::unavailable("Request can not be answered by its deadline");
+            (prefixed(status), Some(FailureReason::Rejected))
         }
         FailReason::SequenceTimeoutExpired => (
             Status::unavailable("timeout of the corresponding sequence has been expired"),

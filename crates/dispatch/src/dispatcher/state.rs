@@ -149,7 +149,7 @@ impl DispatcherState {
             batch_size: admitted.request.batch_size(),
             shape_class,
             priority: content.priority,
-            timeout_ns: content.timeout_microseconds.saturating_mul(1_000),
+            deadline: Time::MAX, length: 0, timeout_ns: content.timeout_microseconds.saturating_mul(1_000),
             sequence: assignment.map(|assignment| assignment.position),
         };
         let sequence = info.sequence.map(|position| position.sequence);

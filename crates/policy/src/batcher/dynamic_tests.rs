@@ -8,6 +8,8 @@ fn info(index: usize, text: &str) -> (RequestInfo, Time) {
         key: RequestKey(u64::try_from(index).unwrap()),
         batch_size: what[1..].parse().unwrap(),
         shape_class: ShapeClassId(u32::from(what.as_bytes()[0])),
+        deadline: Time::MAX,
+        length: 0,
         priority: 0,
         timeout_ns: 0,
         sequence: None,

@@ -21,6 +21,7 @@ use self::slab::{LevelList, RequestSlab};
 pub(crate) use self::slab::{QueuedRequest, SlabIndex};
 use crate::ids::{RequestInfo, RequestKey};
 use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
+use crate::status::{QueueStatus, QueueWaitReason};
 use crate::time::Time;
 
 /// All waiting requests of a model, by priority level.
@@ -80,14 +81,6 @@ impl LevelPolicies {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct QueueFull;
 
-/// The waiting requests of one level.
-pub(crate) struct LevelSummary {
-    pub(crate) priority: u64,
-    pub(crate) waiting: usize,
-    pub(crate) delayed: usize,
-    pub(crate) oldest: Time,
-}
-
 impl PolicyQueue {
     /// One level without limits, as the default scheduler has it.
     pub(crate) fn unlimited() -> Self {
@@ -142,8 +135,17 @@ impl PolicyQueue {
         self.revision
     }
 
+    /// The level of requests with this priority.
+    pub(crate) fn level_of(&self, priority: u64) -> u64 {
+        self.policies.level_of(priority)
+    }
+
     /// Adds the request to its level, unless the level is full.
-    pub(crate) fn enqueue(&mut self, request: RequestInfo, now: Time) -> Result<(), QueueFull> {
+    pub(crate) fn enqueue(
+        &mut self,
+        request: RequestInfo,
+        now: Time,
+    ) -> Result<SlabIndex, QueueFull> {
         let level_id = self.policies.level_of(request.priority);
         let policy = *self.policies.at(level_id);
         let waiting_there = self.levels.get(&level_id).map_or(0, Level::len);
@@ -173,7 +175,7 @@ impl PolicyQueue {
             policy.timeout_action,
         );
         self.append(level_id, index);
-        Ok(())
+        Ok(index)
     }
 
     fn set_deadline(
@@ -231,8 +233,13 @@ impl PolicyQueue {
 
     /// Removes the next request whose timeout expired under REJECT.
     pub(crate) fn take_rejected(&mut self, now: Time) -> Option<QueuedRequest> {
-        let index = self.rejections.pop_due(now)?;
+        let index = self.next_expired(now)?;
         Some(self.take(index))
+    }
+
+    /// The next request whose timeout expired under REJECT, which the caller takes.
+    pub(crate) fn next_expired(&mut self, now: Time) -> Option<SlabIndex> {
+        self.rejections.pop_due(now)
     }
 
     /// Moves requests whose timeout expired under DELAY behind the others of their level.
@@ -297,16 +304,18 @@ impl PolicyQueue {
         })
     }
 
-    /// The levels with waiting requests, in the order of service.
-    pub(crate) fn summaries(&self) -> impl Iterator<Item = LevelSummary> {
-        self.levels.iter().filter(|(_, level)| level.len() > 0).map(|(priority, level)| {
+    /// The levels with waiting requests, in the order of service, all of which wait for
+    /// this.
+    pub(crate) fn statuses(&self, waits_for: QueueWaitReason) -> impl Iterator<Item = QueueStatus> {
+        self.levels.iter().filter(|(_, level)| level.len() > 0).map(move |(priority, level)| {
             let delayed = level.delayed_since.first().map(|(since, _)| *since);
             let in_time = level.in_time.head().map(|head| self.slab.get(head).enqueued);
-            LevelSummary {
+            QueueStatus {
                 priority: *priority,
                 waiting: level.len(),
                 delayed: level.delayed.len(),
                 oldest: delayed.into_iter().chain(in_time).min().unwrap_or(Time::MAX),
+                waits_for,
             }
         })
     }

@@ -7,6 +7,8 @@ fn request(key: u64, priority: u64, timeout_ns: u64) -> RequestInfo {
         batch_size: 1,
         shape_class: ShapeClassId(0),
         priority,
+        deadline: Time::MAX,
+        length: 0,
         timeout_ns,
         sequence: None,
     }
@@ -143,7 +145,8 @@ fn delayed_requests_follow_their_level_and_precede_the_next() {
     queue.enqueue(request(5, 1, 0), Time(10)).unwrap();
     assert_eq!(order(&queue), [4, 5, 2, 1, 3]);
     assert_eq!(queue.next_rejection(), None);
-    let oldest: Vec<Time> = queue.summaries().map(|level| level.oldest).collect();
+    let oldest: Vec<Time> =
+        queue.statuses(QueueWaitReason::Lane).map(|level| level.oldest).collect();
     assert_eq!(oldest, [Time(0), Time(5)]);
 }
 

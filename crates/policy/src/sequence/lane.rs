@@ -66,6 +66,8 @@ impl SequenceLane {
                     batch_size: 1,
                     shape_class: request.shape_class,
                     priority: 0,
+                    deadline: Time::MAX,
+                    length: 0,
                     timeout_ns: 0,
                     sequence: None,
                 };

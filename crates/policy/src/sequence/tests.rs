@@ -380,6 +380,8 @@ fn the_status_lists_rows_up_to_the_maximum_and_counts_the_others() {
             batch_size: 1,
             shape_class: ShapeClassId(0),
             priority: 0,
+            deadline: Time::MAX,
+            length: 0,
             timeout_ns: 0,
             sequence: Some(position),
         };

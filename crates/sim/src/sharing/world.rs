@@ -302,6 +302,8 @@ impl SharingWorld {
             batch_size: 1,
             shape_class: ShapeClassId(self.random.between_u32(0, 1)),
             priority: 0,
+            deadline: Time::MAX,
+            length: 0,
             timeout_ns: 0,
             sequence: is_sequential.then_some(sequence),
         };

@@ -131,7 +131,8 @@ fn record_failure(
         | FailReason::Draining
         | FailReason::NoSequence
         | FailReason::MissingStart
-        | FailReason::SequenceTimeoutExpired => false,
+        | FailReason::SequenceTimeoutExpired
+        | FailReason::TooLate { .. } => false,
     };
     ensure!(due, "{key:?} fails with {reason:?} without cause");
     ledger.waiting.remove(index);

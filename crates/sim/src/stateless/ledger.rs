@@ -83,6 +83,7 @@ impl Rules {
         let (max, settings) = match &setup.spec.mode {
             SchedulingMode::Default => (1, DynamicSpec::default()),
             SchedulingMode::Dynamic(settings) => (setup.spec.max_batch_size, settings.clone()),
+            SchedulingMode::Deadline(_) => unreachable!("deadlines have a world of their own"),
             SchedulingMode::Sequence(_) => unreachable!("sequences have a ledger of their own"),
         };
         let preferred = &settings.preferred_batch_sizes;

@@ -65,6 +65,7 @@ impl Oracle {
         let (max, settings) = match &spec.mode {
             SchedulingMode::Default => (1, DynamicSpec::default()),
             SchedulingMode::Dynamic(settings) => (spec.max_batch_size, settings.clone()),
+            SchedulingMode::Deadline(_) => unreachable!("deadlines have a world of their own"),
             SchedulingMode::Sequence(_) => unreachable!("sequences have an oracle of their own"),
         };
         let preferred = &settings.preferred_batch_sizes;

@@ -189,6 +189,8 @@ fn read_request(fields: &Fields<'_>) -> Result<RequestInfo, String> {
         batch_size: fields.one("rows")?,
         shape_class: ShapeClassId(fields.one("key")?),
         priority: fields.one("priority")?,
+        deadline: Time::MAX,
+        length: 0,
         timeout_ns: fields.one("timeout")?,
         sequence,
     })

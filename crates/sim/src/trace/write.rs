@@ -22,6 +22,7 @@ fn write_setup(formatter: &mut Formatter<'_>, setup: &Setup) -> fmt::Result {
     let kind = match &spec.mode {
         SchedulingMode::Default => "default",
         SchedulingMode::Dynamic(_) => "dynamic",
+        SchedulingMode::Deadline(_) => unreachable!("deadlines have a world of their own"),
         SchedulingMode::Sequence(SequenceSpec { strategy, .. }) => match strategy {
             SequenceStrategy::Direct { .. } => "direct",
             SequenceStrategy::Oldest { .. } => "oldest",
@@ -30,7 +31,7 @@ fn write_setup(formatter: &mut Formatter<'_>, setup: &Setup) -> fmt::Result {
     let (max, hold) = (spec.max_batch_size, spec.hold_until_queued);
     write!(formatter, "spec {kind} max={max} hold={hold}")?;
     match &spec.mode {
-        SchedulingMode::Default => writeln!(formatter),
+        SchedulingMode::Default | SchedulingMode::Deadline(_) => writeln!(formatter),
         SchedulingMode::Dynamic(settings) => write_dynamic(formatter, setup, settings),
         SchedulingMode::Sequence(settings) => {
             write!(formatter, " backlog={}", spec.hold_until_backlogged)?;
@@ -114,7 +115,7 @@ fn write_step(formatter: &mut Formatter<'_>, now: Time, event: &Event) -> fmt::R
 }
 
 fn write_request(formatter: &mut Formatter<'_>, info: &RequestInfo) -> fmt::Result {
-    let RequestInfo { key, batch_size, shape_class, priority, timeout_ns, sequence } = info;
+    let RequestInfo { key, batch_size, shape_class, priority, timeout_ns, sequence, .. } = info;
     write!(
         formatter,
         "request id={} rows={batch_size} key={} priority={priority} timeout={timeout_ns}",

@@ -56,7 +56,9 @@ impl World {
     pub(super) fn is_iterative(&self) -> bool {
         match &self.trace.setup.spec.mode {
             SchedulingMode::Sequence(settings) => settings.iterative,
-            SchedulingMode::Default | SchedulingMode::Dynamic(_) => false,
+            SchedulingMode::Default | SchedulingMode::Dynamic(_) | SchedulingMode::Deadline(_) => {
+                false
+            }
         }
     }
 

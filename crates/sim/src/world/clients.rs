@@ -72,6 +72,8 @@ impl World {
             },
             shape_class: ShapeClassId(random.between_u32(0, client.shape_classes)),
             priority: random.between(0, client.priority_max),
+            deadline: Time::MAX,
+            length: 0,
             timeout_ns: if random.percent(client.timeout_chance) {
                 random.between(1, 60)
             } else {
@@ -124,7 +126,8 @@ impl World {
             | FailReason::QueueFull
             | FailReason::TimeoutExpired
             | FailReason::NoSequence
-            | FailReason::SequenceTimeoutExpired => false,
+            | FailReason::SequenceTimeoutExpired
+            | FailReason::TooLate { .. } => false,
         };
         if is_allowed {
             return Ok(());

@@ -18,8 +18,10 @@ use self::clients::{Client, random_client};
 use self::instances::Instances;
 pub use self::occurrences::{Occurrence, OccurrenceCounts};
 pub use self::report::{Config, RunResult, Violation};
+use crate::deadlines::check_deadlines;
 use crate::decision::Decision;
 use crate::ensembles::check_ensembles;
+use crate::goodput::check_goodput;
 use crate::harness::Harness;
 use crate::keys::{CorrelationIds, Keys, Reuse};
 use crate::random::Random;
@@ -29,8 +31,8 @@ use crate::sharing::check_sharing;
 use crate::trace::Trace;
 use crate::workers::check_workers;
 
-/// Runs the world of a seed, after the replies, the shared resources, the ensembles and the
-/// workers of the seed.
+/// Runs the world of a seed, after the replies, the shared resources, the ensembles, the
+/// workers and the deadlines of the seed.
 pub fn run(seed: u64, config: &Config) -> Result<RunResult, Box<Violation>> {
     let mut world = World::new(seed, *config);
     let result = catch_unwind(AssertUnwindSafe(|| {
@@ -38,6 +40,10 @@ pub fn run(seed: u64, config: &Config) -> Result<RunResult, Box<Violation>> {
         check_sharing(seed)?;
         check_ensembles(seed)?;
         check_workers(seed)?;
+        check_deadlines(seed)?;
+        if seed.is_multiple_of(GOODPUT_EVERY) {
+            check_goodput(seed)?;
+        }
         world.live()
     }));
     let message = match result {
@@ -47,6 +53,9 @@ pub fn run(seed: u64, config: &Config) -> Result<RunResult, Box<Violation>> {
     };
     Err(Box::new(Violation { seed, config: *config, message, trace: world.trace }))
 }
+
+/// A load of thousands of requests takes longer than the world of a seed.
+const GOODPUT_EVERY: u64 = 16;
 
 /// Something that the schedule contains.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

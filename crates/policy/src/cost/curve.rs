@@ -1,0 +1,327 @@
+//! The durations of executions by batch size, for requests of one length.
+//!
+//! The latest durations are kept for each size, and answer with what an execution typically
+//! takes. Sizes that were not executed lately are estimated from the others, on the line
+//! through their neighbours. A batch never counts as longer than a larger one that was
+//! executed.
+//!
+//! Durations are kept by count, not by time: the latest [`SAMPLES`] of a size decide, so
+//! one slow execution neither poisons an estimate nor is forgotten at once. How far
+//! durations spread about their typical value is learned from all sizes together, since
+//! what happens rarely is seen rarely in each.
+
+use super::scale;
+use super::spread::Spread;
+
+/// Number of durations that are kept for each size.
+const SAMPLES: usize = 16;
+
+/// From this many durations on, a size is known.
+const ESTABLISHED_SAMPLES: usize = 3;
+
+/// After this many executions of other sizes, a size counts as unknown, so that it is tried
+/// again if it looked too expensive.
+const FORGET_EXECUTIONS: u64 = 512;
+
+/// Sizes are told apart exactly up to this many rows, and then in quarters of an octave.
+const EXACT_MAX: u32 = 8;
+
+/// An estimate of the duration of an execution, in nanoseconds.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Estimate {
+    /// Half of the executions take longer.
+    pub(crate) typical_ns: u64,
+    /// Few executions take longer.
+    pub(crate) cautious_ns: u64,
+}
+
+/// How many rows a batch must have to keep up with arrivals.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Rate {
+    /// The fewest rows that keep up.
+    KeepsUp(u32),
+    /// No batch keeps up; this many rows come closest.
+    FallsBehind(u32),
+}
+
+/// The durations of executions by batch size.
+#[derive(Clone, Debug)]
+pub(crate) struct CostCurve {
+    /// Ascending, up to the largest batch.
+    sizes: Vec<SizeClass>,
+    /// The typical duration for each of `sizes`, ascending. Empty if nothing was executed.
+    typical_ns: Vec<u64>,
+    spread: Spread,
+    executions: u64,
+}
+
+/// Batch sizes that share their durations.
+#[derive(Clone, Debug)]
+struct SizeClass {
+    /// The largest of them.
+    rows: u32,
+    samples: Samples,
+}
+
+/// The latest durations of one size.
+#[derive(Clone, Debug, Default)]
+struct Samples {
+    durations_ns: [u64; SAMPLES],
+    /// Number of durations so far; the index of the next one is its remainder.
+    count: usize,
+    /// The number of the curve's execution that was the latest of this size.
+    latest: u64,
+}
+
+impl CostCurve {
+    /// A curve that knows no execution.
+    pub(super) fn new(max_rows: u32) -> Self {
+        let max_rows = max_rows.max(1);
+        let class =
+            |index| SizeClass { rows: end_of(index).min(max_rows), samples: Samples::default() };
+        CostCurve {
+            sizes: (0..=index_of(max_rows)).map(class).collect(),
+            typical_ns: Vec::new(),
+            spread: Spread::default(),
+            executions: 0,
+        }
+    }
+
+    /// Learns the duration of an execution of this many rows.
+    pub(super) fn observe(&mut self, rows: u32, duration_ns: u64) {
+        let index = self.index_of(rows);
+        if let Some(expected) = self.typical_ns.get(index) {
+            self.spread.add(duration_ns, *expected);
+        }
+        self.executions += 1;
+        self.sizes[index].samples.add(self.executions, duration_ns);
+        self.estimate_all();
+    }
+
+    /// The estimate for this many rows; none as long as nothing was executed.
+    pub(crate) fn estimate(&self, rows: u32) -> Option<Estimate> {
+        let typical_ns = *self.typical_ns.get(self.index_of(rows))?;
+        Some(Estimate { typical_ns, cautious_ns: self.spread.cautious(typical_ns) })
+    }
+
+    /// The most rows whose execution probably ends within this time, at least one. None as
+    /// long as nothing was executed.
+    pub(crate) fn rows_within(&self, time_ns: u64) -> Option<u32> {
+        let fits = |typical: &u64| self.spread.cautious(*typical) <= time_ns;
+        let fitting = self.typical_ns.partition_point(fits);
+        let last = self.sizes.get(fitting.saturating_sub(1))?;
+        (!self.typical_ns.is_empty()).then_some(last.rows)
+    }
+
+    /// The rows of a batch with which `lanes` instances keep up with this many rows per
+    /// second. None as long as nothing was executed.
+    pub(crate) fn rows_for_rate(&self, rows_per_second: f64, lanes: usize) -> Option<Rate> {
+        let mut best: Option<(u32, f64)> = None;
+        for (size, typical_ns) in self.sizes.iter().zip(&self.typical_ns) {
+            let rate = lanes as f64 * f64::from(size.rows) * 1e9 / (*typical_ns).max(1) as f64;
+            if rate >= rows_per_second {
+                return Some(Rate::KeepsUp(size.rows));
+            }
+            if best.is_none_or(|(_, most)| rate >= most) {
+                best = Some((size.rows, rate));
+            }
+        }
+        best.map(|(rows, _)| Rate::FallsBehind(rows))
+    }
+
+    fn index_of(&self, rows: u32) -> usize {
+        index_of(rows).min(self.sizes.len() - 1)
+    }
+
+    /// Whether the latest durations of a size still count, and are not a few.
+    fn is_known(&self, size: &SizeClass) -> bool {
+        size.samples.count >= ESTABLISHED_SAMPLES
+            && self.executions - size.samples.latest <= FORGET_EXECUTIONS
+    }
+
+    /// Fills `typical_ns` from the samples.
+    fn estimate_all(&mut self) {
+        let known: Vec<(u32, u64)> = self
+            .sizes
+            .iter()
+            .filter(|size| self.is_known(size))
+            .filter_map(|size| Some((size.rows, size.samples.median()?)))
+            .collect();
+        let estimate = |size: &SizeClass| match (size.samples.median(), on_line(&known, size.rows))
+        {
+            (Some(own), _) if self.is_known(size) => Some(own),
+            // What was seen once or twice, or long ago, may have been an accident.
+            (Some(own), Some(others)) => Some(own.min(others)),
+            (own, others) => own.or(others),
+        };
+        let mut estimates: Vec<Option<u64>> = self.sizes.iter().map(estimate).collect();
+        // A batch takes no longer than a larger one.
+        let mut ceiling = None;
+        for estimate in estimates.iter_mut().rev() {
+            ceiling = [ceiling, *estimate].into_iter().flatten().min();
+            *estimate = ceiling;
+        }
+        // At first one size is known, and larger ones take longer in proportion.
+        let mut last = (1, 0);
+        let in_proportion = |(size, estimate): (&SizeClass, Option<u64>)| {
+            last = match estimate {
+                Some(ns) => (size.rows, ns),
+                None => (size.rows, scale(last.1, size.rows, last.0)),
+            };
+            last.1
+        };
+        self.typical_ns = self.sizes.iter().zip(estimates).map(in_proportion).collect();
+    }
+}
+
+/// The duration of a size from those of known sizes, ascending: on the line through its
+/// neighbours. With one known size, half of its duration counts as fixed.
+fn on_line(known: &[(u32, u64)], rows: u32) -> Option<u64> {
+    let (first, last) = (*known.first()?, *known.last()?);
+    if rows <= first.0 {
+        return Some(first.1);
+    }
+    let above = known.partition_point(|(size, _)| *size < rows);
+    let (from, to) = match known.get(above) {
+        Some(above_it) => (known[above - 1], *above_it),
+        None if known.len() == 1 => ((0, last.1 / 2), last),
+        None => (known[known.len() - 2], last),
+    };
+    let slope_ns = to.1.saturating_sub(from.1);
+    Some(from.1.saturating_add(scale(slope_ns, rows - from.0, to.0 - from.0)))
+}
+
+impl Samples {
+    fn add(&mut self, execution: u64, duration_ns: u64) {
+        if execution - self.latest > FORGET_EXECUTIONS {
+            self.count = 0;
+        }
+        self.durations_ns[self.count % SAMPLES] = duration_ns;
+        // The count keeps its remainder, and stays above the number of samples.
+        self.count = if self.count + 1 == 2 * SAMPLES { SAMPLES } else { self.count + 1 };
+        self.latest = execution;
+    }
+
+    fn median(&self) -> Option<u64> {
+        let kept = self.count.min(SAMPLES);
+        let mut sorted = self.durations_ns;
+        let sorted = &mut sorted[..kept];
+        sorted.sort_unstable();
+        sorted.get(kept / 2).copied()
+    }
+}
+
+/// The largest number that shares its class with this one.
+pub(super) fn class_end(number: u32) -> u32 {
+    end_of(index_of(number))
+}
+
+/// The index of the class of a number of rows or elements.
+fn index_of(number: u32) -> usize {
+    let number = number.max(1);
+    if number <= EXACT_MAX {
+        return number as usize - 1;
+    }
+    // Quarters of octaves, each up to and including its upper end.
+    let octave = (number - 1).ilog2();
+    let quarter = ((number - 1) >> (octave - 2)) & 3;
+    (EXACT_MAX + 4 * (octave - EXACT_MAX.ilog2()) + quarter) as usize
+}
+
+/// The largest number of a class.
+fn end_of(index: usize) -> u32 {
+    let index = u32::try_from(index).unwrap_or(u32::MAX);
+    if index < EXACT_MAX {
+        return index + 1;
+    }
+    let beyond = index - EXACT_MAX;
+    let (octave, quarter) = (EXACT_MAX.ilog2() + beyond / 4, beyond % 4);
+    let end = u64::from(4 + quarter + 1) << (octave - 2);
+    u32::try_from(end).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_ends_where_the_next_begins() {
+        for number in 1..5000 {
+            let index = index_of(number);
+            assert!(end_of(index) >= number, "{number}");
+            assert!(index == 0 || end_of(index - 1) < number, "{number}");
+        }
+        assert!(index_of(u32::MAX) < 140);
+        assert_eq!(class_end(u32::MAX), u32::MAX);
+    }
+
+    fn learned(max_rows: u32, executions: &[(u32, u64)]) -> CostCurve {
+        let mut curve = CostCurve::new(max_rows);
+        for (rows, duration_ns) in executions {
+            curve.observe(*rows, *duration_ns);
+        }
+        curve
+    }
+
+    fn typical(curve: &CostCurve, rows: u32) -> u64 {
+        curve.estimate(rows).unwrap().typical_ns
+    }
+
+    #[test]
+    fn a_first_execution_says_that_larger_batches_take_longer_in_proportion() {
+        assert_eq!(CostCurve::new(4).estimate(4), None);
+        assert_eq!(CostCurve::new(4).rows_within(1), None);
+        let curve = learned(64, &[(4, 1_000)]);
+        assert_eq!([1, 4, 8, 64].map(|rows| typical(&curve, rows)), [1_000, 1_000, 2_000, 16_000]);
+    }
+
+    #[test]
+    fn other_sizes_are_on_the_line_through_known_ones() {
+        let one = learned(64, &[(4, 1_000); 3]);
+        assert_eq!([1, 8].map(|rows| typical(&one, rows)), [1_000, 1_500]);
+        let mut two = one;
+        (0..3).for_each(|_| two.observe(8, 1_400));
+        assert_eq!([6, 16, 64].map(|rows| typical(&two, rows)), [1_200, 2_200, 7_000]);
+    }
+
+    #[test]
+    fn one_slow_execution_among_sixteen_changes_little() {
+        let mut curve = CostCurve::new(1);
+        for number in 0..16 {
+            curve.observe(1, if number == 5 { 9_000 } else { 100 + number });
+        }
+        assert_eq!(typical(&curve, 1), 109);
+    }
+
+    #[test]
+    fn a_batch_never_counts_as_longer_than_a_larger_one() {
+        let curve = learned(8, &[(2, 900), (2, 900), (2, 900), (4, 500), (4, 500), (4, 500)]);
+        assert_eq!([1, 2, 3, 4].map(|rows| typical(&curve, rows)), [500; 4]);
+    }
+
+    #[test]
+    fn an_accident_of_a_size_is_not_believed_if_others_contradict() {
+        let curve =
+            learned(8, &[(2, 200), (2, 200), (2, 200), (4, 300), (4, 300), (4, 300), (8, 9_000)]);
+        assert_eq!(typical(&curve, 8), 500);
+    }
+
+    #[test]
+    fn a_size_that_is_avoided_is_tried_again() {
+        let mut curve =
+            learned(8, &[(1, 200), (1, 200), (1, 200), (4, 9_000), (4, 9_000), (4, 9_000)]);
+        assert_eq!(curve.rows_within(1_000), Some(1));
+        (0..=FORGET_EXECUTIONS).for_each(|_| curve.observe(1, 200));
+        assert_eq!(curve.rows_within(1_000), Some(8));
+    }
+
+    #[test]
+    fn the_least_batch_that_keeps_up_is_found() {
+        // 1 ms and 1 ms a row: 500 rows a second alone, 800 in fours.
+        let curve = learned(4, &[(1, 2_000_000), (2, 3_000_000), (3, 4_000_000), (4, 5_000_000)]);
+        assert_eq!(curve.rows_for_rate(400.0, 1), Some(Rate::KeepsUp(1)));
+        assert_eq!(curve.rows_for_rate(700.0, 1), Some(Rate::KeepsUp(3)));
+        assert_eq!(curve.rows_for_rate(1500.0, 2), Some(Rate::KeepsUp(3)));
+        assert_eq!(curve.rows_for_rate(900.0, 1), Some(Rate::FallsBehind(4)));
+    }
+}

@@ -1,0 +1,64 @@
+//! How long an execution takes, learned from executions.
+
+mod curve;
+mod spread;
+
+use std::collections::BTreeMap;
+
+pub(crate) use self::curve::{CostCurve, Rate};
+
+/// The durations of a model's executions, by length of the requests and size of the batch.
+///
+/// All rows of a batch have one length: the number of elements that a row of its variable
+/// inputs has. Lengths are told apart as coarsely as sizes, so there are at most 140
+/// curves, whatever clients send.
+#[derive(Clone, Debug)]
+pub(crate) struct CostModel {
+    max_rows: u32,
+    /// By the largest length of each class.
+    curves: BTreeMap<u32, CostCurve>,
+}
+
+impl CostModel {
+    /// A model that knows no execution of batches with at most this many rows.
+    pub(crate) fn new(max_rows: u32) -> Self {
+        CostModel { max_rows, curves: BTreeMap::new() }
+    }
+
+    /// Learns the duration of an execution.
+    pub(crate) fn observe(&mut self, length: u32, rows: u32, duration_ns: u64) {
+        let max_rows = self.max_rows;
+        let class = curve::class_end(length);
+        let curve = self.curves.entry(class).or_insert_with(|| CostCurve::new(max_rows));
+        curve.observe(rows, duration_ns);
+    }
+
+    /// What is known of requests of this length: the curve of their class or of the next
+    /// longer one, which takes no less; else of the longest, which may take less. None as
+    /// long as nothing was executed.
+    pub(crate) fn curve(&self, length: u32) -> Option<&CostCurve> {
+        let longer = self.curves.range(curve::class_end(length)..).next();
+        longer.or_else(|| self.curves.last_key_value()).map(|(_, curve)| curve)
+    }
+}
+
+/// The nanoseconds times a ratio.
+fn scale(ns: u64, numerator: u32, denominator: u32) -> u64 {
+    let scaled = u128::from(ns) * u128::from(numerator) / u128::from(denominator.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_that_was_never_executed_is_estimated_by_the_next_longer_one() {
+        let mut costs = CostModel::new(4);
+        assert!(costs.curve(10).is_none());
+        costs.observe(10, 1, 100);
+        costs.observe(100, 1, 900);
+        let typical = |length| costs.curve(length).unwrap().estimate(1).unwrap().typical_ns;
+        assert_eq!([1, 10, 11, 100, 5000].map(typical), [100, 100, 900, 900, 900]);
+    }
+}

@@ -1,0 +1,77 @@
+//! How far executions exceed their estimates.
+
+use super::scale;
+
+/// The largest excesses of the latest executions.
+///
+/// The executions are counted in blocks, and the largest excess of each block is kept. The
+/// second largest of the kept ones is what executions rarely exceed: one accident makes one
+/// block, so it changes nothing.
+#[derive(Clone, Debug)]
+pub(super) struct Spread {
+    /// The largest excess of each block, in thousandths of the estimate.
+    blocks: [u32; Spread::BLOCKS],
+    /// Executions of the block that is not complete, which is the first.
+    count: u32,
+    cautious: u32,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Spread { blocks: [Spread::AT_FIRST; Spread::BLOCKS], count: 0, cautious: Spread::AT_FIRST }
+    }
+}
+
+impl Spread {
+    const BLOCKS: usize = 8;
+    const BLOCK_EXECUTIONS: u32 = 32;
+    /// What is expected before anything is known: a quarter.
+    const AT_FIRST: u32 = 250;
+
+    /// An execution took this long.
+    pub(super) fn add(&mut self, took_ns: u64, expected_ns: u64) {
+        let excess = took_ns.saturating_sub(expected_ns);
+        let thousandths = u128::from(excess) * 1000 / u128::from(expected_ns.max(1));
+        let thousandths = u32::try_from(thousandths).unwrap_or(u32::MAX).min(100_000);
+        if self.count >= Spread::BLOCK_EXECUTIONS {
+            self.blocks.rotate_right(1);
+            self.blocks[0] = 0;
+            self.count = 0;
+        }
+        self.count += 1;
+        self.blocks[0] = self.blocks[0].max(thousandths);
+        let mut sorted = self.blocks;
+        sorted.sort_unstable();
+        self.cautious = sorted[Spread::BLOCKS - 2];
+    }
+
+    /// What an execution that typically takes this long rarely exceeds.
+    pub(super) fn cautious(&self, typical_ns: u64) -> u64 {
+        typical_ns.saturating_add(scale(typical_ns, self.cautious, 1000))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_accident_changes_nothing_and_a_second_one_later_does() {
+        let mut spread = Spread::default();
+        let run = |spread: &mut Spread, count: u32, took_ns| {
+            (0..count).for_each(|_| spread.add(took_ns, 1_000));
+        };
+        run(&mut spread, 8 * Spread::BLOCK_EXECUTIONS, 1_020);
+        assert_eq!(spread.cautious(1_000), 1_020);
+        run(&mut spread, 1, 5_000);
+        assert_eq!(spread.cautious(1_000), 1_020);
+        run(&mut spread, Spread::BLOCK_EXECUTIONS, 1_020);
+        run(&mut spread, 1, 3_000);
+        assert_eq!(spread.cautious(1_000), 3_000);
+    }
+
+    #[test]
+    fn at_first_executions_may_take_a_quarter_longer() {
+        assert_eq!(Spread::default().cautious(1_000), 1_250);
+    }
+}

@@ -1,0 +1,129 @@
+use crate::script::check;
+use crate::spec::{DeadlineSpec, DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec};
+
+fn deadlines(max_batch_size: u32, objective_ns: u64, queue: DynamicSpec) -> SchedulingSpec {
+    SchedulingSpec {
+        max_batch_size,
+        mode: SchedulingMode::Deadline(DeadlineSpec { objective_ns, queue }),
+        hold_until_queued: 0,
+        hold_until_backlogged: 0,
+    }
+}
+
+/// Three executions of one row each, of 100 ns: then one row is known to take that.
+const LEARNED: &str = "
+    0 add 0 -> ; never
+    0 request 90 -> run 90 on 0; never
+    100 free 0 -> ; never
+    100 request 91 -> run 91 on 0; never
+    200 free 0 -> ; never
+    200 request 92 -> run 92 on 0; never
+    300 free 0 -> ; never";
+
+fn check_learned(spec: SchedulingSpec, script: &str) {
+    check(spec, &format!("{LEARNED}\n{script}"));
+}
+
+#[test]
+fn the_earliest_deadline_is_served_first() {
+    check_learned(
+        deadlines(1, u64::MAX, DynamicSpec::default()),
+        "300 request 1 -> run 1 on 0; never
+         310 request 2 -> ; never
+         320 request 3 deadline=900 -> ; 801
+         330 request 4 deadline=800 -> ; 701
+         400 free 0 -> run 4 on 0; 801
+         500 free 0 -> run 3 on 0; never
+         600 free 0 -> run 2 on 0; never",
+    );
+}
+
+#[test]
+fn a_level_is_served_before_the_next_whatever_the_deadlines() {
+    let queue =
+        DynamicSpec { priority_levels: 2, default_priority_level: 2, ..DynamicSpec::default() };
+    check_learned(
+        deadlines(1, u64::MAX, queue),
+        "300 request 1 -> run 1 on 0; never
+         310 request 2 deadline=900 -> ; 801
+         320 request 3 priority=1 -> ; 801
+         400 free 0 -> run 3 on 0; 801
+         500 free 0 -> run 2 on 0; never",
+    );
+}
+
+/// The instance is free at 400, and one execution takes 100.
+#[test]
+fn what_would_be_answered_too_late_is_refused_on_arrival() {
+    check_learned(
+        deadlines(1, u64::MAX, DynamicSpec::default()),
+        "300 request 1 -> run 1 on 0; never
+         310 request 2 deadline=499 -> fail 2 TooLate { retry_after_ns: 1 }; never
+         320 request 3 deadline=500 -> ; 401
+         330 request 4 deadline=599 -> fail 4 TooLate { retry_after_ns: 1 }; 401
+         400 free 0 -> run 3 on 0; never",
+    );
+}
+
+/// The objective is the deadline of requests without an earlier one.
+#[test]
+fn the_objective_counts_from_the_arrival() {
+    check_learned(
+        deadlines(1, 250, DynamicSpec::default()),
+        "300 request 1 -> run 1 on 0; never
+         310 request 2 -> ; 461
+         320 request 3 deadline=900 -> fail 3 TooLate { retry_after_ns: 30 }; 461
+         400 free 0 -> run 2 on 0; never",
+    );
+}
+
+/// The execution before takes longer than expected.
+#[test]
+fn what_can_not_be_answered_in_time_any_more_is_refused_at_once() {
+    check_learned(
+        deadlines(1, u64::MAX, DynamicSpec::default()),
+        "300 request 1 -> run 1 on 0; never
+         310 request 2 deadline=550 -> ; 451
+         450 tick -> ; 451
+         451 tick -> fail 2 TooLate { retry_after_ns: 1 }; never",
+    );
+}
+
+/// The size of two rows is unknown: it counts as half as expensive again.
+#[test]
+fn a_batch_ends_before_the_earliest_deadline_in_it() {
+    check_learned(
+        deadlines(4, u64::MAX, DynamicSpec::default()),
+        "300 request 1 -> run 1 on 0; never
+         310 request 2 deadline=560 -> ; 461
+         320 request 3 deadline=900 -> ; 461
+         400 free 0 -> run 2 on 0; 801
+         500 free 0 -> run 3 on 0; never",
+    );
+}
+
+#[test]
+fn policies_of_the_queue_hold() {
+    let default_queue_policy =
+        QueuePolicy { default_timeout_ns: 50, max_queue_size: 1, ..QueuePolicy::default() };
+    let queue = DynamicSpec { default_queue_policy, ..DynamicSpec::default() };
+    check_learned(
+        deadlines(1, u64::MAX, queue),
+        "300 request 1 -> run 1 on 0; never
+         310 request 2 -> ; 360
+         320 request 3 -> fail 3 QueueFull; 360
+         360 tick -> fail 2 TimeoutExpired; never
+         361 request 4 -> ; 411
+         362 cancel 4 -> fail 4 Cancelled; never",
+    );
+}
+
+#[test]
+fn without_known_costs_everything_is_admitted_and_batched() {
+    check(
+        deadlines(4, 10, DynamicSpec::default()),
+        "0 request 1 -> ; 11
+         1 request 2 -> ; 11
+         5 add 0 -> run 1+2 on 0; never",
+    );
+}

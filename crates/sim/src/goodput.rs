@@ -1,0 +1,241 @@
+//! Answers in time per second: the deadline batcher beside the dynamic batcher with every
+//! setting that somebody could tune by hand, on the same load.
+
+use galatea_policy::{DeadlineSpec, DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec};
+use galatea_simulate::{Arrival, Execution, Report, simulate};
+
+use crate::check::{Check, ensure};
+use crate::random::Random;
+
+const MAX_ROWS: u32 = 16;
+const NS_PER_MS: f64 = 1e6;
+
+/// In so short a load, learning what executions cost tells.
+const RATIO_MIN: f64 = 0.8;
+const LATE_MAX: u64 = 40;
+
+/// What an execution costs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum CostCurve {
+    /// 4 ms and 0.25 ms a row: most of it is fixed, as on a GPU.
+    MostlyFixed,
+    /// 2 ms and 0.5 ms a row.
+    Mixed,
+    /// 0.3 ms and 1 ms a row: batches save little, as on a processor.
+    MostlyByRow,
+}
+
+impl CostCurve {
+    /// All of them.
+    pub const ALL: [CostCurve; 3] =
+        [CostCurve::MostlyFixed, CostCurve::Mixed, CostCurve::MostlyByRow];
+
+    fn duration_ns(self, rows: u32) -> f64 {
+        let (fixed, row) = match self {
+            CostCurve::MostlyFixed => (4.0, 0.25),
+            CostCurve::Mixed => (2.0, 0.5),
+            CostCurve::MostlyByRow => (0.3, 1.0),
+        };
+        (fixed + row * f64::from(rows)) * NS_PER_MS
+    }
+}
+
+/// How requests arrive.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum ArrivalLaw {
+    /// Independently of each other.
+    Poisson,
+    /// As a two-state Markov process: half of the rate, and three times the rate.
+    Bursts,
+    /// The rate goes up and down as in a day with two peaks.
+    Day,
+}
+
+impl ArrivalLaw {
+    /// All of them.
+    pub const ALL: [ArrivalLaw; 3] = [ArrivalLaw::Poisson, ArrivalLaw::Bursts, ArrivalLaw::Day];
+}
+
+/// A load and what it meets.
+#[derive(Copy, Clone, Debug)]
+pub struct Cell {
+    /// What executions cost.
+    pub curve: CostCurve,
+    /// How requests arrive.
+    pub law: ArrivalLaw,
+    /// The rate, as a share of what full batches can do.
+    pub load: f64,
+    /// The deadline of each request, as a multiple of the duration of a full batch.
+    pub objective: f64,
+    /// Number of instances, each with a processor of its own.
+    pub instances: u32,
+    /// Number of requests.
+    pub requests: usize,
+    /// How much durations vary, as a share of them in each direction.
+    pub noise: f64,
+    /// The seed of the arrivals and of the noise.
+    pub seed: u64,
+}
+
+/// What a cell shows.
+#[derive(Clone, Debug)]
+pub struct CellResult {
+    /// The deadline batcher.
+    pub deadlines: Report,
+    /// The best setting of the dynamic batcher.
+    pub best: Report,
+    /// That setting, as text.
+    pub best_setting: String,
+    /// The dynamic batcher as it is without settings.
+    pub first_come: Report,
+    /// Answers per second that full batches give.
+    pub capacity: f64,
+}
+
+impl CellResult {
+    /// The goodput as a share of that of the best setting.
+    pub fn ratio(&self) -> f64 {
+        self.deadlines.in_time as f64 / self.best.in_time.max(1) as f64
+    }
+}
+
+impl Cell {
+    /// Runs the load with the deadline batcher and with every setting of the dynamic one.
+    pub fn run(&self) -> CellResult {
+        self.run_beside(|_| true)
+    }
+
+    /// The same with some of the settings.
+    fn run_beside(&self, includes: impl Fn(&DynamicSpec) -> bool) -> CellResult {
+        let full_ns = self.curve.duration_ns(MAX_ROWS);
+        let capacity = f64::from(self.instances) * f64::from(MAX_ROWS) * 1e9 / full_ns;
+        let objective_ns = (full_ns * self.objective) as u64;
+        let arrivals = self.arrivals(capacity * self.load, objective_ns);
+        let run = |mode| self.simulate(mode, &arrivals);
+        let queue = DynamicSpec::default();
+        let deadlines = run(SchedulingMode::Deadline(DeadlineSpec { objective_ns, queue }));
+        let first_come = run(SchedulingMode::Dynamic(DynamicSpec::default()));
+        let (mut best, mut best_setting) = (first_come.clone(), String::from("none"));
+        for setting in hand_tuned(objective_ns).into_iter().filter(includes) {
+            let report = run(SchedulingMode::Dynamic(setting.clone()));
+            if report.in_time > best.in_time {
+                best = report;
+                best_setting = format!(
+                    "delay {} µs, preferred {:?}, time-out {} µs",
+                    setting.max_queue_delay_ns / 1000,
+                    setting.preferred_batch_sizes,
+                    setting.default_queue_policy.default_timeout_ns / 1000
+                );
+            }
+        }
+        CellResult { deadlines, best, best_setting, first_come, capacity }
+    }
+
+    fn simulate(&self, mode: SchedulingMode, arrivals: &[Arrival]) -> Report {
+        let spec = SchedulingSpec {
+            max_batch_size: MAX_ROWS,
+            mode,
+            hold_until_queued: 0,
+            hold_until_backlogged: 0,
+        };
+        let mut random = Random::new(self.seed ^ 0xD07A);
+        simulate(&spec, self.instances, arrivals, |execution: Execution| {
+            let varied = 1.0 + self.noise * (2.0 * unit(&mut random) - 1.0);
+            (self.curve.duration_ns(execution.rows) * varied) as u64
+        })
+    }
+
+    fn arrivals(&self, rate: f64, deadline_ns: u64) -> Vec<Arrival> {
+        let mut random = Random::new(self.seed);
+        let span_ns = self.requests as f64 * 1e9 / rate;
+        let dwell_ns = self.curve.duration_ns(MAX_ROWS) * 20.0;
+        let (mut now, mut is_burst, mut state_ends) = (0.0, false, 4.0 * dwell_ns);
+        let mut arrivals = Vec::with_capacity(self.requests);
+        while arrivals.len() < self.requests {
+            let speed = match self.law {
+                ArrivalLaw::Poisson => 1.0,
+                ArrivalLaw::Bursts if is_burst => 3.0,
+                ArrivalLaw::Bursts => 0.5,
+                ArrivalLaw::Day => speed_of_day(now / span_ns),
+            };
+            let next = now + exponential(&mut random, 1e9 / (rate * speed));
+            if self.law == ArrivalLaw::Bursts && next > state_ends {
+                now = state_ends;
+                is_burst = !is_burst;
+                let mean = if is_burst { dwell_ns } else { 4.0 * dwell_ns };
+                state_ends = now + exponential(&mut random, mean);
+                continue;
+            }
+            now = next;
+            arrivals.push(Arrival { deadline_ns, ..Arrival::at(now as u64) });
+        }
+        arrivals
+    }
+}
+
+/// The rate at a time of the day, as a share of its mean.
+fn speed_of_day(share: f64) -> f64 {
+    let angle = share * std::f64::consts::TAU;
+    (1.0 + 0.6 * (angle - 2.0).sin() + 0.25 * (2.0 * angle).sin()).max(0.05)
+}
+
+/// The settings that somebody could try.
+fn hand_tuned(objective_ns: u64) -> Vec<DynamicSpec> {
+    let mut settings = Vec::new();
+    for max_queue_delay_ns in [0, 100_000, 1_000_000, 5_000_000] {
+        for preferred_batch_sizes in [vec![], vec![4], vec![8], vec![4, 8, 16]] {
+            // Preferred sizes have no effect without a delay.
+            if max_queue_delay_ns == 0 && !preferred_batch_sizes.is_empty() {
+                continue;
+            }
+            for percent in [0, 25, 50, 70, 85, 100] {
+                let default_timeout_ns = objective_ns / 100 * percent;
+                settings.push(DynamicSpec {
+                    preferred_batch_sizes: preferred_batch_sizes.clone(),
+                    max_queue_delay_ns,
+                    default_queue_policy: QueuePolicy {
+                        default_timeout_ns,
+                        ..QueuePolicy::default()
+                    },
+                    ..DynamicSpec::default()
+                });
+            }
+        }
+    }
+    settings
+}
+
+/// Runs a short load of this seed.
+///
+/// # Errors
+///
+/// The deadline batcher answers far fewer requests in time than the dynamic batcher with the
+/// best time-out, or answers many too late.
+pub(crate) fn check_goodput(seed: u64) -> Check {
+    let mut random = Random::new(seed);
+    let cell = Cell {
+        curve: random.pick(&CostCurve::ALL),
+        law: random.pick(&ArrivalLaw::ALL),
+        load: random.pick(&[0.5, 0.9, 1.1, 1.5]),
+        objective: random.pick(&[1.5, 2.5, 5.0]),
+        instances: random.between_u32(1, 2),
+        requests: 2_000,
+        noise: 0.05,
+        seed,
+    };
+    let result = cell.run_beside(|setting| setting.max_queue_delay_ns == 0);
+    let (ratio, late) = (result.ratio(), result.deadlines.late);
+    let best = &result.best_setting;
+    ensure!(ratio >= RATIO_MIN, "{ratio:.3} of the goodput with {best} at {cell:?}");
+    ensure!(late <= LATE_MAX, "{late} late at {cell:?}");
+    Ok(())
+}
+
+/// A number between 0 and 1, without both.
+fn unit(random: &mut Random) -> f64 {
+    ((random.number() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+}
+
+fn exponential(random: &mut Random, mean: f64) -> f64 {
+    -unit(random).ln() * mean
+}

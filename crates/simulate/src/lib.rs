@@ -1,0 +1,211 @@
+//! What the scheduler of a model would do with a load: the real scheduler on a virtual clock.
+//!
+//! [`simulate`] takes the arrivals of requests and a function that says how long executions
+//! take, and returns a [`Report`]. Nothing here decides anything: each decision is one of
+//! `galatea-policy`, as in the server. A minute of load takes milliseconds.
+//!
+//! # Example
+//!
+//! ```
+//! use galatea_policy::{DynamicSpec, SchedulingMode, SchedulingSpec};
+//! use galatea_simulate::{Arrival, simulate};
+//!
+//! let spec = SchedulingSpec {
+//!     max_batch_size: 8,
+//!     mode: SchedulingMode::Dynamic(DynamicSpec::default()),
+//!     hold_until_queued: 0,
+//!     hold_until_backlogged: 0,
+//! };
+//! let arrivals: Vec<Arrival> = (0..100).map(|number| Arrival::at(number * 1_000_000)).collect();
+//! let report = simulate(&spec, 1, &arrivals, |batch| 5_000_000 + 100_000 * u64::from(batch.rows));
+//! assert_eq!(report.answered(), 100);
+//! ```
+#![forbid(unsafe_code)]
+
+mod report;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use galatea_policy::{
+    Action, Actions, Batch, Event, InstanceId, RequestInfo, RequestKey, Scheduler, SchedulingSpec,
+    ShapeClassId, Time,
+};
+
+pub use self::report::Report;
+
+/// A request.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// When it arrives, in nanoseconds.
+    pub at_ns: u64,
+    /// How long after its arrival an answer is of use; `u64::MAX` is without limit.
+    pub deadline_ns: u64,
+    /// Rows of the first dimension.
+    pub rows: u32,
+    /// Requests of different lengths don't share a batch. What a length is, only the
+    /// function of durations knows.
+    pub length: u32,
+    /// Its priority level; 0 is the default.
+    pub priority: u64,
+}
+
+impl Arrival {
+    /// A request of one row without a deadline.
+    pub const fn at(at_ns: u64) -> Arrival {
+        Arrival { at_ns, deadline_ns: u64::MAX, rows: 1, length: 0, priority: 0 }
+    }
+}
+
+/// A batch that begins to execute.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Execution {
+    /// Rows of all its requests.
+    pub rows: u32,
+    /// The length of its requests.
+    pub length: u32,
+    /// Number of instances that execute then, with this one.
+    pub busy: u32,
+}
+
+/// Runs a load, in the order of the arrivals' times, until the last request is answered or
+/// refused. `duration_ns` says how long an execution takes.
+pub fn simulate(
+    spec: &SchedulingSpec,
+    instances: u32,
+    arrivals: &[Arrival],
+    duration_ns: impl FnMut(Execution) -> u64,
+) -> Report {
+    let mut run = Run {
+        scheduler: Scheduler::new(spec.clone()),
+        actions: Actions::default(),
+        arrivals,
+        duration_ns,
+        ends: BinaryHeap::new(),
+        running: BTreeMap::new(),
+        report: Report::default(),
+    };
+    for id in 0..instances {
+        run.step(0, Event::AddInstance(InstanceId(id)));
+    }
+    run.play();
+    run.report.finish();
+    run.report
+}
+
+struct Run<'a, D> {
+    scheduler: Scheduler,
+    actions: Actions,
+    arrivals: &'a [Arrival],
+    duration_ns: D,
+    /// When each execution ends.
+    ends: BinaryHeap<Reverse<(u64, InstanceId)>>,
+    /// The requests of each execution, by their index.
+    running: BTreeMap<InstanceId, Vec<usize>>,
+    report: Report,
+}
+
+impl<D: FnMut(Execution) -> u64> Run<'_, D> {
+    fn play(&mut self) {
+        let mut next = 0;
+        loop {
+            let arrival = self.arrivals.get(next).map(|arrival| arrival.at_ns);
+            let end = self.ends.peek().map(|Reverse((time, _))| *time);
+            let wakeup = self.scheduler.next_wakeup().map(|time| time.0);
+            let Some(now) = [arrival, end, wakeup].into_iter().flatten().min() else { return };
+            if end == Some(now) {
+                self.end_execution(now);
+            } else if arrival == Some(now) {
+                let info = self.describe(next);
+                next += 1;
+                self.step(now, Event::Enqueue(info));
+            } else {
+                self.step(now, Event::Tick);
+            }
+        }
+    }
+
+    fn describe(&self, index: usize) -> RequestInfo {
+        let arrival = &self.arrivals[index];
+        RequestInfo {
+            key: RequestKey(index as u64),
+            batch_size: arrival.rows,
+            shape_class: ShapeClassId(arrival.length),
+            priority: arrival.priority,
+            timeout_ns: 0,
+            deadline: Time(arrival.at_ns).saturating_add(arrival.deadline_ns),
+            length: arrival.length,
+            sequence: None,
+        }
+    }
+
+    fn step(&mut self, now: u64, event: Event) {
+        self.scheduler.step(Time(now), event, &mut self.actions);
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain() {
+            match action {
+                Action::Dispatch { instance, batch } => self.begin_execution(now, instance, &batch),
+                Action::Fail { .. } => self.report.refused += 1,
+                _ => {}
+            }
+        }
+        self.actions = actions;
+    }
+
+    fn begin_execution(&mut self, now: u64, instance: InstanceId, batch: &Batch) {
+        let index = |key: RequestKey| usize::try_from(key.0).expect("keys are indices");
+        let requests: Vec<usize> =
+            batch.entries().iter().filter_map(|entry| entry.request().map(index)).collect();
+        let busy = u32::try_from(self.running.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let length = self.arrivals[requests[0]].length;
+        let takes = (self.duration_ns)(Execution { rows: batch.batch_size(), length, busy });
+        self.running.insert(instance, requests);
+        self.ends.push(Reverse((now.saturating_add(takes), instance)));
+        *self.report.batches.entry(batch.batch_size()).or_default() += 1;
+    }
+
+    fn end_execution(&mut self, now: u64) {
+        let Some(Reverse((_, instance))) = self.ends.pop() else { return };
+        for index in self.running.remove(&instance).unwrap_or_default() {
+            let arrival = &self.arrivals[index];
+            self.report.answer(now, now - arrival.at_ns, arrival.deadline_ns);
+        }
+        self.step(now, Event::LaneFree(instance));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_policy::{DeadlineSpec, DynamicSpec, SchedulingMode};
+
+    use super::*;
+
+    fn spec(max_batch_size: u32, mode: SchedulingMode) -> SchedulingSpec {
+        SchedulingSpec { max_batch_size, mode, hold_until_queued: 0, hold_until_backlogged: 0 }
+    }
+
+    #[test]
+    fn a_batch_takes_what_waits_and_the_report_adds_up() {
+        let dynamic = spec(8, SchedulingMode::Dynamic(DynamicSpec::default()));
+        let mut arrivals = vec![Arrival::at(0); 10];
+        arrivals[9].deadline_ns = 150;
+        let report = simulate(&dynamic, 1, &arrivals, |batch| 100 * u64::from(batch.busy));
+        assert_eq!(report.batches, BTreeMap::from([(1, 2), (8, 1)]));
+        assert_eq!((report.in_time, report.late, report.refused), (9, 1, 0));
+        assert_eq!((report.quantile_ns(0.5), report.quantile_ns(1.0)), (200, 300));
+        assert_eq!(report.ended_ns, 300);
+    }
+
+    #[test]
+    fn what_would_be_late_is_refused() {
+        let objective_ns = 250;
+        let queue = DynamicSpec::default();
+        let deadline = spec(1, SchedulingMode::Deadline(DeadlineSpec { objective_ns, queue }));
+        let arrivals: Vec<Arrival> = (0..1000)
+            .map(|number| Arrival { deadline_ns: 250, ..Arrival::at(number * 50) })
+            .collect();
+        let report = simulate(&deadline, 1, &arrivals, |_| 100);
+        assert_eq!(report.late, 0, "{report:?}");
+        assert!((495..=503).contains(&report.in_time), "{report:?}");
+    }
+}
