@@ -1,4 +1,4 @@
-//! The test hook `hold_until_queued`: nothing is dispatched until so many requests wait.
+//! The test hook `hold_until_queued`: nothing is dispatched until a number of requests wait.
 
 use crate::status::QueueWaitReason;
 

@@ -4,6 +4,7 @@
 use galatea_policy::{
     BatchEntry, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode,
     SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy, ShapeClassId,
+    Time,
 };
 use galatea_sim::{Decision, Harness, Reference, Setup};
 

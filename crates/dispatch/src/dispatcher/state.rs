@@ -95,7 +95,9 @@ impl DispatcherState {
         rule: Option<CustomBatching>,
     ) -> Self {
         let sequences = match &spec.mode {
-            SchedulingMode::Default | SchedulingMode::Dynamic(_) => None,
+            SchedulingMode::Default | SchedulingMode::Dynamic(_) | SchedulingMode::Deadline(_) => {
+                None
+            }
             SchedulingMode::Sequence(sequence) => Some(Sequences::new(sequence.iterative)),
         };
         let mirror = rule.as_ref().map(CustomBatching::mirror);
@@ -149,7 +151,9 @@ impl DispatcherState {
             batch_size: admitted.request.batch_size(),
             shape_class,
             priority: content.priority,
-            deadline: Time::MAX, length: 0, timeout_ns: content.timeout_microseconds.saturating_mul(1_000),
+            deadline: Time::MAX,
+            length: 0,
+            timeout_ns: content.timeout_microseconds.saturating_mul(1_000),
             sequence: assignment.map(|assignment| assignment.position),
         };
         let sequence = info.sequence.map(|position| position.sequence);

@@ -3,7 +3,7 @@
 //!
 //! Requests of a level are served by their deadlines, the earliest first. A request is
 //! refused when it arrives if its answer would come too late, and later if it turns out so:
-//! an execution whose result nobody waits for takes the time of others. No queue delay has
+//! an execution whose result comes too late takes the time of others. No queue delay has
 //! to be configured: as long as the instances keep up, a batch closes when one is free,
 //! because waiting would only save work that nothing else needs. Beyond that an instance
 //! waits for the requests that make its batch worth the time. How large batches are follows
@@ -11,15 +11,15 @@
 //!
 //! What executions cost is learned from the times between `Dispatch` and `LaneFree`.
 
+mod admission;
 mod arrivals;
-mod forecast;
 mod plan;
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 
+use self::admission::Load;
 use self::arrivals::ArrivalRate;
-use self::forecast::Load;
 use self::plan::{BatchEnd, Choice, Planner, Waiting, Window};
 use crate::batch::{Batch, BatchEntry, CloseReason};
 use crate::batcher::Intake;

@@ -1,1 +1,0 @@
-cd /root/w/land; nice cargo build -q --release -p galatea-simulate --config profile.release.lto=false --config profile.release.codegen-units=16 2>&1 | grep -E "^error" -A6 | head -40; timeout 500 ./target/release/goodput "$@"
