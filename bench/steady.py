@@ -35,6 +35,8 @@ from server import Program, Server  # noqa: E402
 RECORD_SECONDS = 10
 #: After the last request, until what is left is recorded.
 REST_SECONDS = 10
+#: For the last answers of a generator.
+END_SECONDS_MAX = 600
 #: Of galatea-load: a protocol, a model, and requests a second, of which a twentieth is hostile
 #: and a twentieth interrupted.
 LOADS = [
@@ -70,6 +72,17 @@ def generator(
         command += [f"--{option}", str(value)]
     with (options.output / f"{name}.json").open("w") as report:
         return subprocess.Popen(command, stdout=report, text=True)
+
+
+def ended(load: subprocess.Popen[str]) -> bool:
+    """Whether a generator has ended; one that has not is killed."""
+    try:
+        load.wait(END_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        load.kill()
+        load.wait()
+        return False
+    return True
 
 
 def belongings(server: Server) -> dict[str, Any]:
@@ -148,16 +161,21 @@ def run(options: argparse.Namespace, server: Server) -> dict[str, Any]:
     before = belongings(server)
     recorder = Recorder(server, options.output / "record.jsonl")
     recorder.start()
-    loads = [generator(options.load_generator, server, load, options) for load in LOADS]
+    loads = {
+        f"{protocol}-{model}": generator(
+            options.load_generator, server, (protocol, model, rate), options
+        )
+        for protocol, model, rate in LOADS
+    }
     clients = traffic.Traffic(server, options.minutes * 60, options.seed)
     clients.run()
-    for load in loads:
-        load.wait(120)
+    late = [name for name, load in loads.items() if not ended(load)]
     recorder.stop()
     time.sleep(REST_SECONDS)
     reports = {
-        f"{protocol}-{model}": json.loads((options.output / f"{protocol}-{model}.json").read_text())
-        for protocol, model, _ in LOADS
+        name: json.loads((options.output / f"{name}.json").read_text())
+        for name in loads
+        if name not in late
     }
     return {
         "minutes": options.minutes,
@@ -168,7 +186,8 @@ def run(options: argparse.Namespace, server: Server) -> dict[str, Any]:
         "clients": {model: dict(counts) for model, counts in clients.ledger.counts.items()},
         "crowd": {model: dict(counts) for model, counts in clients.crowd.by_model.items()},
         "reloads": dict(clients.reloads),
-        "problems": list(problems(server, clients, reports)),
+        "problems": [f"{name} did not end" for name in late]
+        + list(problems(server, clients, reports)),
     }
 
 

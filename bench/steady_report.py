@@ -22,6 +22,8 @@ from harness import plot  # noqa: E402
 
 #: Of the memory's slope, and of p99 at the end beside that of the beginning.
 SLOPE_MIB_MAX, RATIO_MAX = 1.0, 1.1
+#: Between two records of ten seconds.
+PAUSE_SECONDS = 25
 HOUR, TEN_MINUTES, MINUTE = 3600.0, 600.0, 60.0
 KIBIBYTES_PER_MEBIBYTE = 1024
 
@@ -128,6 +130,16 @@ def rows(run: Run) -> list[tuple[str, str, str, bool]]:
     return found
 
 
+def pauses(run: Run) -> list[str]:
+    """When all was suspended: clients may have given up then, and latencies mean nothing."""
+    moments = [line["seconds"] for line in run.record]
+    return [
+        f"suspended for {after - before:.0f} s after {before / 60:.0f} minutes"
+        for before, after in zip(moments, moments[1:])
+        if after - before > PAUSE_SECONDS
+    ]
+
+
 def ledger(result: dict[str, Any]) -> list[str]:
     """A line of the table for each kind of client."""
     lines = ["| clients | requests |", "|---|---|"]
@@ -171,6 +183,8 @@ def report(folder: pathlib.Path, docs: pathlib.Path | None) -> int:
     print(f"{hours} h {minutes} min of traffic\n\n| what | measured | asked | |\n|---|---|---|---|")
     for name, value, asked, is_met in found:
         print(f"| {name} | {value} | {asked} | {'met' if is_met else '**missed**'} |")
+    for pause in pauses(run):
+        print(pause)
     if run.result:
         print("\n" + "\n".join(ledger(run.result)))
         for problem in run.result["problems"][:20]:

@@ -6,6 +6,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::mix::Mix;
 
+/// A process that is as late as this was suspended.
+const SUSPENDED: Duration = Duration::from_secs(1);
+
 /// Moments at a mean rate per second, from now until the end. Each comes when it has come.
 ///
 /// A thread sleeps until then, because timers of the runtime have steps of a millisecond, which
@@ -21,6 +24,12 @@ pub(crate) fn begin(rate: f64, seed: u64, end: Instant) -> UnboundedReceiver<Ins
                 return;
             }
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            let now = Instant::now();
+            if now.saturating_duration_since(next) > SUSPENDED {
+                // What was suspended does not make up for it with a burst.
+                next = now;
+                continue;
+            }
             if sender.send(next).is_err() {
                 return;
             }

@@ -416,7 +416,8 @@ mod tests {
         assert_eq!(script.life.status(), WorkerStatus::Starting);
         script.after(0, StartFailed);
         assert_eq!((script.life.status(), script.left_ms()), (WorkerStatus::Broken, Some(100)));
-        assert_eq!(script.after(PAUSE_MIN_NS, Tick), [Start]);
+        assert_eq!(script.after(PAUSE_MIN_NS - 1, Tick), [], "not before its end");
+        assert_eq!(script.after(1, Tick), [Start]);
         assert_eq!(script.life.status(), WorkerStatus::Broken, "until a start succeeds");
         script.after(0, StartFailed);
         assert_eq!(script.left_ms(), Some(200));
