@@ -45,6 +45,7 @@ mod startup;
 mod tracing;
 mod workers;
 
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -62,15 +63,14 @@ pub use in_process::{InProcessServer, make_for_c, make_in_process};
 /// Under this name the program is Triton's: it has no commands.
 const TRITON: &str = "tritonserver";
 
-/// Runs the program, with the arguments of this process.
+/// Runs the program with the arguments of its command line, of which the first is its name.
 #[must_use]
-pub fn program() -> ExitCode {
+pub fn program(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let allocator = ServerAllocator::configure();
-    let mut arguments = std::env::args_os();
+    let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
     let name = arguments.next().unwrap_or_default();
     let has_commands = Path::new(&name).file_name().is_none_or(|name| name != TRITON);
-    let arguments: Vec<String> =
-        arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let arguments: Vec<String> = arguments.collect();
     let environment = Environment::read();
     if has_commands && let Some(invocation) = commands::parse(&arguments, &environment) {
         return commands::run(invocation, environment, allocator);

@@ -3,5 +3,5 @@
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {
-    galatea::program()
+    galatea::program(std::env::args_os())
 }

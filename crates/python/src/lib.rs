@@ -3,7 +3,8 @@
 //!
 //! This is a door like the C API: requests are calls, and tensors addresses. It knows the server
 //! only as [`ServerRef`](galatea_capi::ServerRef), which answers questions and executes
-//! commands, and as `InferenceService`. It does *not* define what users see: names, options,
+//! commands, and as `InferenceService`. The server's program is here too: the wheel's commands
+//! `galatea` and `tritonserver` are scripts that run it. It does *not* define what users see: names, options,
 //! iterators and tensors are Python, in `python/galatea`.
 //!
 //! # Python's lock
@@ -32,6 +33,9 @@ mod replies;
 mod request;
 mod response;
 mod server;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
 
 use galatea_c_objects::log::{self, Format, Level, Setting};
 use pyo3::prelude::*;
@@ -74,6 +78,13 @@ fn log_message(py: Python<'_>, level: u32, file: &str, line: u32, text: &str) {
     py.detach(|| log::write(level, Some((file, line)), text));
 }
 
+/// Runs the program with these arguments, the first of which is its name. Returns its exit status.
+#[pyfunction]
+fn run_program(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
+    let done = py.detach(|| galatea::program(arguments.into_iter()));
+    i32::from(done != ExitCode::SUCCESS)
+}
+
 #[pymodule]
 fn _galatea(module: &Bound<'_, PyModule>) -> PyResult<()> {
     galatea_capi::install_server_factory(galatea::make_for_c);
@@ -86,6 +97,7 @@ fn _galatea(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<event_loop::EventLoopWaker>()?;
     module.add_class::<metrics::MetricFamily>()?;
     module.add_class::<metrics::Metric>()?;
+    module.add_function(wrap_pyfunction!(run_program, module)?)?;
     module.add_function(wrap_pyfunction!(set_log, module)?)?;
     module.add_function(wrap_pyfunction!(log_message, module)?)
 }

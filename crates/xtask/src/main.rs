@@ -14,6 +14,7 @@
 //! | `sbom` | the list of the components of the program |
 //! | `fuzz` | the fuzz targets, each for half an hour |
 //! | `mutants` | planted bugs that the simulator must find |
+//! | `wheel` | the package for Python |
 //! | `tidy` | words, names of types, links, circles of modules, and reasons of differences |
 //!
 //! Nothing here is part of the server. What tasks fetch or make is kept in
@@ -42,6 +43,7 @@ mod soak;
 mod steady;
 mod test;
 mod tidy;
+mod wheel;
 mod workspace;
 
 use std::process::ExitCode;
@@ -79,6 +81,8 @@ usage: cargo xtask TASK
     WORDS              only bugs whose name contains this text
   fuzz [TARGET...]     run the fuzz targets, each for half an hour
     --seconds N        for N seconds each; comes before the targets
+  wheel                build the package for Python, into python/dist
+    --debug            without optimization: larger and slower, and built sooner
   tidy                 check words, names of types, links, circles of modules, and reasons of differences
     --crate NAME       in one crate, or one folder at the root, such as docs
 ";
@@ -115,6 +119,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         }
         ["fuzz", options @ ..] => fuzz::run(options),
         ["mutants", options @ ..] => mutants::run(options),
+        ["wheel", options @ ..] => wheel::run(options),
         ["tidy", options @ ..] => tidy::run(options),
         [] | ["help" | "--help"] => {
             println!("{USAGE}");
