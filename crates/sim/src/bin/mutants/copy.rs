@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::list::{Mutant, find};
 use crate::verdict::{Verdict, verdict};
 
-/// A workspace of the two crates `policy` and `sim` alone, in another folder.
+/// A workspace of `policy`, `sim` and what they and the manifest need, in another folder.
 pub(crate) struct WorkspaceCopy {
     root: PathBuf,
     is_temporary: bool,
@@ -21,7 +21,7 @@ impl WorkspaceCopy {
             || std::env::temp_dir().join(format!("galatea-mutants-{}", std::process::id()));
         let root = folder.map_or_else(temporary, PathBuf::from);
         let copy = WorkspaceCopy { root, is_temporary: folder.is_none() };
-        for part in ["crates/policy", "crates/sim"] {
+        for part in ["crates/crc-fast", "crates/policy", "crates/sim", "crates/simulate"] {
             let target = copy.root.join(part);
             let _ = std::fs::remove_dir_all(&target);
             copy_folder(&workspace.join(part), &target)?;
