@@ -82,15 +82,6 @@ impl PhaseWatch {
         self.after(Phase::Draining).await;
     }
 
-    /// Whether the phase has changed since the last call.
-    pub fn take_change(&mut self) -> bool {
-        let has_changed = self.receiver.has_changed().unwrap_or(true);
-        if has_changed {
-            self.receiver.mark_unchanged();
-        }
-        has_changed
-    }
-
     /// Waits until the door is beyond `passed`. A door that is gone is beyond all phases.
     async fn after(&mut self, passed: Phase) {
         drop(self.receiver.wait_for(|phase| *phase > passed).await);
@@ -106,10 +97,10 @@ mod tests {
         let sender = PhaseSender::new();
         let mut watch = sender.watch();
         assert_eq!(watch.phase(), Phase::Serving);
-        assert!(!watch.is_stopping() && !watch.take_change());
+        assert!(!watch.is_stopping());
         assert!(sender.advance(Phase::Draining));
         assert!(!sender.advance(Phase::Draining));
-        assert!(watch.is_stopping() && watch.take_change() && !watch.take_change());
+        assert!(watch.is_stopping());
         watch.stopping().await;
         assert!(sender.advance(Phase::Closed));
         assert!(!sender.advance(Phase::Draining));

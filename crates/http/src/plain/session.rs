@@ -68,14 +68,15 @@ async fn until_closed(
     session: impl Future<Output = SessionEnd>,
     mut phase: PhaseWatch,
 ) -> SessionEnd {
-    let mut changes = phase.clone();
+    let now = phase.clone();
     let mut session = pin!(session);
     let mut closed = pin!(phase.closed());
     let mut is_waiting = false;
     poll_fn(move |context| {
-        // The future that waits for the next phase is woken by it, so it isn't polled
-        // otherwise.
-        if !is_waiting || changes.take_change() {
+        // As long as the door serves, one poll is enough: the future is woken by the next
+        // phase, which this thread may see before the wake-up. From then on it is polled
+        // each time, since each wake-up may be the one that it has to answer.
+        if !is_waiting || now.is_stopping() {
             is_waiting = true;
             if closed.as_mut().poll(context).is_ready() {
                 return Poll::Ready(SessionEnd::Closed);
