@@ -18,7 +18,7 @@ from typing import Any
 
 from server import free_ports, wait_until
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 120.0
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
 FLAGS = (
@@ -73,6 +73,8 @@ class Browser:
         options = {"args": flags, "binary": _program()}
         capabilities = {
             "goog:chromeOptions": options,
+            # Not until every part is loaded: a page with a stream has no end.
+            "pageLoadStrategy": "eager",
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
         }
         wanted = {"capabilities": {"alwaysMatch": capabilities}}
@@ -144,7 +146,8 @@ class Browser:
         return self._in_session("/goog/cdp/execute", body)
 
     def prefer(self, **features: str) -> None:
-        """Prefers these values of features that styles ask for."""
+        """Prefers these values of features that styles ask for, and no motion."""
+        features = {"prefers_reduced_motion": "reduce", **features}
         named = [
             {"name": name.replace("_", "-"), "value": value} for name, value in features.items()
         ]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
+import threading
 from collections.abc import Iterator
 
 import browser as browsers
+import environments
 import pytest
 from browser import Browser
 from conftest import StartServer
 from events import EventModel
-from server import Server, free_ports
+from server import REQUEST_SECONDS_MAX, Server, free_ports, wait_until
 
 pytestmark = [
     pytest.mark.galatea_only,  # Triton has no such page.
@@ -20,6 +23,8 @@ pytestmark = [
 ]
 
 FLAG = "--allow-dashboard=true"
+#: Connections that the browser keeps hold up the end, as those of any client do.
+QUICK_END = "--exit-timeout-secs=1"
 EXPLICIT = "--model-control-mode=explicit"
 NAMES = ("first", "second", "third")
 BATCHED = "instance_group { count: 1 kind: KIND_CPU } dynamic_batching { }"
@@ -27,6 +32,7 @@ BATCHED = "instance_group { count: 1 kind: KIND_CPU } dynamic_batching { }"
 HOSTILE = "<img src=x onerror=document.title=1>"
 LIVE = "return document.getElementById('connection').dataset.state === 'live'"
 SHOWN = "return [...document.querySelectorAll('.name')].map((one) => one.textContent)"
+AXE = "axe-core-python==0.1.0"
 IDENTITY = """
 backend: "identity"
 max_batch_size: 4
@@ -57,7 +63,7 @@ def server(start_server: StartServer, models: dict[str, EventModel]) -> Iterator
     """A server with a dashboard, whose models clients may load."""
     repository = models["first"].folder.parent
     named = [f"--load-model={name}" for name in NAMES]
-    with start_server(repository, FLAG, EXPLICIT, *named) as running:
+    with start_server(repository, FLAG, EXPLICIT, QUICK_END, *named) as running:
         yield running.wait_until_ready()
 
 
@@ -66,6 +72,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """The browser of all tests."""
     with browsers.browser(tmp_path_factory.mktemp("browser")) as one:
         one.resize(1280, 900)
+        one.prefer()
         yield one
 
 
@@ -78,7 +85,8 @@ def page(session: Browser, server: Server) -> Browser:
 def opened(session: Browser, server: Server) -> Browser:
     """Opens the page, and waits until it is live."""
     session.open("about:blank")
-    session.log("browser"), session.requested()
+    session.log("browser")
+    session.requested()
     session.open(f"http://{server.http_url}/dashboard")
     session.wait_for(LIVE, "the page is live")
     details = "button[aria-expanded]:not([hidden])"
@@ -109,6 +117,52 @@ def wait_for_state(page: Browser, name: str, state: str) -> None:
 def button(label: str) -> str:
     """What is true of the focused element if it is this button."""
     return f"it.getAttribute('aria-label') === {label!r}"
+
+
+def test_executions_of_models_side_by_side(
+    page: Browser, server: Server, models: dict[str, EventModel]
+) -> None:
+    # The middle of each instance's row, near the right edge.
+    colors = """
+      const box = document.getElementById('bars');
+      const paint = box.getContext('2d');
+      return [0, 1, 2].map((at) =>
+        [...paint.getImageData(box.width - 40, 20 + 54 * at + 26 + 5, 1, 1).data].join());
+    """
+    # No bar is there, and the rows are drawn.
+    drawn = f"const rows = (() => {{ {colors} }})(); return new Set(rows).size === 1 && rows;"
+    idle = page.wait_for(f"{drawn.removesuffix('rows;')}!rows[0].endsWith(',0') && rows;")
+    with contextlib.ExitStack() as stack:
+        threads = []
+        for name, model in models.items():
+            stack.enter_context(model.held("execute"))
+            send = threading.Thread(target=server.infer, args=(name, model.request()))
+            send.start()
+            threads.append(send)
+        page.wait_for(f"return (() => {{ {colors} }})().every((one) => one !== '{idle[0]}')")
+        label = page.wait_for(
+            "const text = document.getElementById('bars').getAttribute('aria-label');"
+            "return text.split('100').length === 4 && text;"
+        )
+        assert label.startswith("Timeline of executions of 3 instances: first_0_0 100")
+    for send in threads:
+        send.join(REQUEST_SECONDS_MAX)
+    page.wait_for("return document.getElementById('legend').textContent === 'instance_idle'")
+    # With the keyboard, an execution tells its numbers.
+    page.tab_to("it.id === 'timeline'")
+    shown = "const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.textContent"
+
+    def is_told() -> bool:
+        # The next frame brings the execution.
+        page.press("ArrowLeft")
+        return bool(page.run(shown))
+
+    wait_until(is_told, REQUEST_SECONDS_MAX, "an execution is selected")
+    tip = page.run(shown)
+    assert tip.startswith("first_0_0\n") and "batch size 1 of 4" in tip
+    assert "instance_idle: an instance was free" in tip
+    page.press("ArrowDown")
+    page.wait_for("return document.getElementById('tip').textContent.startsWith('second_0_0')")
 
 
 def test_loading_trying_and_unloading_by_keys_alone(page: Browser, server: Server) -> None:
@@ -235,19 +289,106 @@ def test_it_fits_the_width(page: Browser, width: int) -> None:
         page.resize(1280, 900)
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_accessible(page: Browser, scheme: str) -> None:
+    python = environments.environment("axe", AXE)
+    _, folder = environments.run(python, "-c", "import axe_core_python as a; print(a.__path__[0])")
+    source = (pathlib.Path(folder.strip()) / "axe.min.js").read_text()
+    page.prefer(prefers_color_scheme=scheme)
+    try:
+        page.run("document.querySelector('button[aria-expanded]:not([hidden])').click()")
+        page.run(source)
+        found = page.run_async("axe.run().then((all) => arguments[0](all.violations))")
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found] == []
+        page.tab_to(button("Try first"))
+        page.press("Enter")
+        page.wait_for("return document.getElementById('try').open")
+        found = page.run_async("axe.run('#try').then((all) => arguments[0](all.violations))")
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found] == []
+    finally:
+        page.prefer(prefers_color_scheme="light")
+
+
 def test_it_connects_again(
     session: Browser, start_server: StartServer, models: dict[str, EventModel]
 ) -> None:
     repository, ports = models["first"].folder.parent, free_ports(3)
-    with start_server(repository, FLAG, EXPLICIT, "--load-model=first", ports=ports) as first:
+    with start_server(repository, FLAG, EXPLICIT, QUICK_END, "--load-model=first", ports=ports) as first:
         first.wait_until_live()
         session.open(f"http://{first.http_url}/dashboard")
         session.wait_for(LIVE, "the page is live")
         first.terminate()
         first.wait_for_exit()
     session.wait_for("return document.getElementById('connection').dataset.state === 'waiting'")
-    with start_server(repository, FLAG, EXPLICIT, "--load-model=first", ports=ports) as second:
+    with start_server(repository, FLAG, EXPLICIT, QUICK_END, "--load-model=first", ports=ports) as second:
         second.wait_until_ready()
         session.wait_for(LIVE, "the page is live again")
         wait_for_state(session, "first", "ready")
         session.open("about:blank")
+
+
+def test_it_asks_for_the_key_of_a_restricted_server(
+    session: Browser, start_server: StartServer, models: dict[str, EventModel]
+) -> None:
+    rule = "--http-restricted-api=statistics,model-repository,metadata:admin-key=secret"
+    repository = models["first"].folder.parent
+    with start_server(repository, FLAG, EXPLICIT, QUICK_END, "--load-model=first", rule) as server:
+        server.wait_until_ready()
+        session.open(f"http://{server.http_url}/dashboard")
+        session.wait_for("return document.getElementById('key').open", "it asks for the key")
+        label = session.run("return document.getElementById('key-value').labels[0].textContent")
+        assert label == "Value of the header admin-key"
+        session.type("wrong")
+        session.press("Enter")
+        session.wait_for(
+            "return document.getElementById('key').open"
+            " && document.getElementById('key-value').value === ''",
+            "it asks again",
+        )
+        session.type("secret")
+        session.press("Enter")
+        session.wait_for(LIVE, "the page is live")
+        wait_for_state(session, "first", "ready")
+        # The index is restricted too, and the key opens it.
+        session.wait_for("return document.querySelectorAll('.name').length === 6")
+        session.open("about:blank")
+
+
+def test_numbers_are_computed_from_counters(page: Browser) -> None:
+    """The page's pure functions, alone."""
+    folder = pathlib.Path(__file__).parents[2] / "crates" / "dashboard" / "page"
+    source = (folder / "format.js").read_text() + (folder / "model.js").read_text()
+    script = """
+      const stages = (count, ns) =>
+        Object.fromEntries(['success', 'queue', 'infer'].map((name) => [name, [count, ns]]));
+      const frame = (count, ended = [], current = null) => ({
+        stages: stages(count, 2e6 * count), unexecuted: [['queue_full', count]],
+        failures: { canceled: 1, backend: 2, other: 3 }, executions: count,
+        inferences: 3 * count, instances: [{ name: 'a', current, ended, lost: 0 }],
+      });
+      const version = new Version('key');
+      version.add(frame(10), 1e6);
+      version.add(frame(30, [[1e6, 2e6, 1, 4, 1e6, 0, 1]]), 3e6);
+      const { samples } = version;
+      const found = {
+        rate: rate(samples, requests), mean: meanStage(samples, 'queue'),
+        batch: meanBatch(samples), busy: version.busy(), kinds: failed(samples[1].frame),
+      };
+      version.add(frame(5), 4e6);
+      found.anew = [version.samples.length, rate(version.samples, requests)];
+      found.numbers = [0, 0.456, 12.34, 456.7, 12345, 3e6].map(short);
+      found.durations = [12, 1500, 2.5e6, NaN].map(duration);
+      found.sizes = [512, 1536, 3 * 2 ** 30].map(bytes);
+      found.shares = [0, 0.5, 1].map(percent);
+      return found;
+    """
+    found = page.run(source + script)
+    assert found["rate"] == 20 and found["mean"] == 2000 and found["batch"] == 3
+    assert found["busy"] == 0.5
+    assert found["kinds"] == {"refused": 30, "expired": 0, "cancelled": 1, "failed": 5}
+    assert found["anew"] == [1, 0]
+    thin = "\u202f"
+    assert found["numbers"] == ["0", "0.46", "12.3", "457", f"12.3{thin}k", f"3.0{thin}M"]
+    assert found["durations"] == [f"12{thin}µs", f"1.5{thin}ms", f"2.5{thin}s", "–"]
+    assert found["sizes"] == [f"512{thin}B", f"1.5{thin}KiB", f"3{thin}GiB"]
+    assert found["shares"] == [f"0.0{thin}%", f"50{thin}%", f"100{thin}%"]
