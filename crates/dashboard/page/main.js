@@ -163,4 +163,7 @@ document.addEventListener("visibilitychange", () => {
   if (document.visibilityState === "visible") stream.start();
   else hiding = setTimeout(() => stream.stop(), 5000);
 });
+// A browser may keep a page that was left, with its connections, to go back to it.
+addEventListener("pagehide", () => stream.stop());
+addEventListener("pageshow", (event) => event.persisted && stream.start());
 stream.start();
