@@ -121,6 +121,8 @@ def test_a_file_is_served_under_its_name(program: Program, model: pathlib.Path) 
         (one,) = ready["models"]
         assert (one["name"], one["version"], one["state"]) == ("add_one", "1", "READY")
         assert list(folder.iterdir()) != []
+        page = subprocess.run(["curl", "--silent", ready["dashboard"]], capture_output=True, text=True)
+        assert page.stdout.startswith("<!doctype html>")
         assert ready["http"].startswith("http://localhost:")
         reply = json.loads(try_request(one, model.parent))
         assert reply["outputs"][0]["data"] == [2]

@@ -32,6 +32,7 @@ pub(super) struct Display {
     later_log: Option<LaterLog>,
     /// Whether a client may call for inference without a key or a certificate.
     is_open: bool,
+    has_dashboard: bool,
     places: Places,
     server: Option<Arc<Server>>,
     follower: Option<Follower>,
@@ -72,6 +73,7 @@ impl Display {
             progress: Console::progress(colours),
             results: Console::results(colours),
             later_log,
+            has_dashboard: settings.dashboard,
             is_open: !has_rules && !settings.http.tls.is_on(),
             places: places.clone(),
             server: None,
@@ -130,6 +132,7 @@ impl Display {
         show("gRPC", addresses.grpc.as_ref().map(Address::local));
         let metrics = addresses.metrics.as_ref();
         show("metrics", metrics.map(|address| format!("{}/metrics", address.url())));
+        show("dashboard", self.dashboard(addresses));
         let request = self
             .entries(server)
             .iter()
@@ -140,6 +143,11 @@ impl Display {
         if self.results.is_terminal() {
             print_line(&mut out, &self.results.paint(Style::Faint, "Ctrl-C stops the server."));
         }
+    }
+
+    fn dashboard(&self, addresses: &Addresses) -> Option<String> {
+        let http = addresses.http.as_ref().filter(|_| self.has_dashboard)?;
+        Some(format!("{}/dashboard", http.url()))
     }
 
     /// The models that were to be loaded, with reasons that name the files that were given.
@@ -237,6 +245,7 @@ impl Watch for Display {
                     "http": http.map(Address::url),
                     "grpc": addresses.grpc.as_ref().map(Address::local),
                     "metrics": addresses.metrics.as_ref().map(|one| format!("{}/metrics", one.url())),
+                    "dashboard": self.dashboard(addresses),
                     "process": std::process::id(),
                     "models": self.models(server, Some(&request)),
                 });

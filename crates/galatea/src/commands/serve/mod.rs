@@ -32,10 +32,12 @@ pub(crate) struct ServeOptions {
     ends_with_input: bool,
 }
 
-/// The settings that flags change: the log is silent about what the terminal shows.
+/// The settings that flags change: the log is silent about what the terminal shows, and there
+/// is a dashboard.
 pub(super) fn defaults(environment: &Environment) -> Result<Settings, UsageError> {
     let mut settings = flags::begin(&environment.clouds.vertex_ai)?;
     settings.log.info = false;
+    settings.dashboard = true;
     Ok(settings)
 }
 
