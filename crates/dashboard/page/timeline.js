@@ -4,6 +4,7 @@ const REASONS = {
   max_size: ["#2f7de1", "it reached the maximum batch size"],
   preferred: ["#17a296", "it reached a preferred size"],
   delay: ["#dd8f2b", "its oldest request had waited for the maximum delay"],
+  deadline: ["#c9a227", "a larger batch would have ended too late"],
   shape: ["#a05bd6", "the next request had another shape"],
   rule: ["#d45087", "the model's own rule ended it"],
   ready_slots: ["#3fa65a", "enough slots of sequences were ready"],

@@ -198,6 +198,10 @@ mod tests {
         Time(count * 1_000)
     }
 
+    fn bit(reason: CloseReason) -> u16 {
+        1 << CloseReason::ALL.iter().position(|known| *known == reason).unwrap()
+    }
+
     struct Recorded {
         epoch: Instant,
         timeline: Timeline,
@@ -232,7 +236,10 @@ mod tests {
         assert_eq!(one.begin, Duration::from_micros(10));
         assert_eq!(one.end, Duration::from_micros(5_000));
         assert_eq!(one.busy, Duration::from_micros(4_990));
-        assert_eq!((one.count, one.batch_size, one.reasons.bits()), (1, 2, 1 << 2));
+        assert_eq!(
+            (one.count, one.batch_size, one.reasons.bits()),
+            (1, 2, bit(CloseReason::Delay))
+        );
         assert!(recorded.take(7_000).ended.is_empty());
     }
 
@@ -261,7 +268,8 @@ mod tests {
         let [first, second] = taken[..] else { panic!("{taken:?}") };
         assert_eq!((first.count, first.batch_size, second.count), (2, 4, 1));
         assert_eq!(first.busy, Duration::from_micros(1_600));
-        assert_eq!(first.reasons.bits(), 0b101);
+        let bits = bit(CloseReason::Delay) | bit(CloseReason::MaxSize);
+        assert_eq!(first.reasons.bits(), bits);
     }
 
     #[test]

@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use galatea_sim::Random;
 
-const LISTS: [&str; 6] = [
+const LISTS: [&str; 7] = [
     include_str!("../../../mutants/scheduler.mutants"),
     include_str!("../../../mutants/sequences.mutants"),
     include_str!("../../../mutants/replies.mutants"),
     include_str!("../../../mutants/permits.mutants"),
     include_str!("../../../mutants/ensembles.mutants"),
     include_str!("../../../mutants/workers.mutants"),
+    include_str!("../../../mutants/deadlines.mutants"),
 ];
 
 /// A bug to plant: a text that replaces another one.
