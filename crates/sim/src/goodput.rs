@@ -210,7 +210,8 @@ fn hand_tuned(objective_ns: u64) -> Vec<DynamicSpec> {
 /// # Errors
 ///
 /// The deadline batcher answers far fewer requests in time than the dynamic batcher with the
-/// best time-out, or answers many too late.
+/// best time-out, answers many too late or, under a small load, later than without a setting,
+/// or refuses many only after they have waited.
 pub(crate) fn check_goodput(seed: u64) -> Check {
     let mut random = Random::new(seed);
     let cell = Cell {
@@ -228,6 +229,15 @@ pub(crate) fn check_goodput(seed: u64) -> Check {
     let (best, is_close) = (&result.best_setting, ratio >= RATIO_MIN);
     ensure!(is_close, "{ratio:.3} of the goodput with {best} at {cell:?}");
     ensure!(late <= LATE_MAX, "{late} late at {cell:?}");
+    let (ours, plain) = (&result.deadlines, &result.first_come);
+    if cell.load <= 0.5 {
+        let (median, other) = (ours.quantile_ns(0.5), plain.quantile_ns(0.5));
+        ensure!(median <= other * 5 / 4, "median {median} ns, not {other}, at {cell:?}");
+    }
+    if cell.load >= 1.5 && cell.objective >= 5.0 {
+        let (at_once, all) = (ours.refused_at_once, ours.refused);
+        ensure!(at_once * 2 >= all, "{at_once} of {all} are refused at once at {cell:?}");
+    }
     Ok(())
 }
 

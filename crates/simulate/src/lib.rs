@@ -145,7 +145,11 @@ impl<D: FnMut(Execution) -> u64> Run<'_, D> {
         for action in actions.drain() {
             match action {
                 Action::Dispatch { instance, batch } => self.begin_execution(now, instance, &batch),
-                Action::Fail { .. } => self.report.refused += 1,
+                Action::Fail { key, .. } => {
+                    self.report.refused += 1;
+                    let is_new = matches!(event, Event::Enqueue(info) if info.key == key);
+                    self.report.refused_at_once += u64::from(is_new);
+                }
                 _ => {}
             }
         }

@@ -11,6 +11,8 @@ pub struct Report {
     pub late: u64,
     /// Requests that were refused.
     pub refused: u64,
+    /// Those of them that were refused when they arrived.
+    pub refused_at_once: u64,
     /// Number of executions by rows.
     pub batches: BTreeMap<u32, u64>,
     /// When the last request was answered, in nanoseconds.

@@ -206,15 +206,17 @@ impl DeadlineQueue {
         let first_free = *self.lanes_free.first()?;
         let curve = self.costs.curve(request.length)?;
         let rate = self.rate.rows_per_second(now) * CATCH_UP;
-        let rows_ahead = match curve.rows_for_rate(rate, self.lanes_free.len())? {
-            Rate::KeepsUp(_) => self.rows - self.rows_within(place..),
+        let passed_over = match curve.rows_for_rate(rate, self.lanes_free.len())? {
+            Rate::KeepsUp(_) => 0,
             // What is too late for a full batch will be passed over.
             Rate::FallsBehind(rows) => {
                 let full_ns = curve.estimate(rows)?.typical_ns;
                 let deadline = first_free.saturating_add(full_ns).min(place.deadline);
-                self.rows_within(Place { deadline, arrival: 0, ..place }..place)
+                let level = Place { deadline: Time(0), arrival: 0, ..place };
+                self.rows_within(level..Place { deadline, ..level })
             }
         };
+        let rows_ahead = self.rows - self.rows_within(place..) - passed_over;
         let full_rows = curve.rows_within(self.objective_ns)?;
         let load = Load { curve, lanes_free: &self.lanes_free, rows_ahead, full_rows };
         load.answered_at(request.rows())
