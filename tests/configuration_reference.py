@@ -1,8 +1,8 @@
 """Writes docs/configuration_reference.md: every field of config.pbtxt.
 
 The fields and their types are those of the protocol's file, their meaning and the defaults that
-the server completes are in configuration_reference.toml, and what is refused or has no effect is in
-the tables of crates/config/src/unsupported.rs.
+the server completes are in configuration_reference.toml, and what has no effect is in the
+table of crates/config/src/without_effect.rs.
 
     python tests/configuration_reference.py
 """
@@ -18,12 +18,28 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "configuration_reference.md"
 PROTOCOL = ROOT / "crates" / "protocol" / "proto" / "model_config.proto"
-UNSUPPORTED = ROOT / "crates" / "config" / "src" / "unsupported.rs"
+WITHOUT_EFFECT = ROOT / "crates" / "config" / "src" / "without_effect.rs"
 MEANINGS = ROOT / "tests" / "configuration_reference.toml"
 
 FIELD = re.compile(r"(repeated )?(map<(\w+), ([\w.]+)>|[\w.]+) (\w+) = \d+;")
 #: Settings that only some models read.
-DEPENDS = ("secondary_devices", "op_library_filename")
+DEPENDS = (
+    "secondary_devices",
+    "op_library_filename",
+    "use_growable_memory",
+    "eager_batching",
+    "gather_kernel_buffer_threshold",
+    "priority",
+    "cuda",
+)
+#: Settings that only models of TensorRT may have.
+ONLY_TENSORRT = (
+    ("ModelInput", "is_shape_tensor"),
+    ("ModelOutput", "is_shape_tensor"),
+    ("ModelInput", "is_non_linear_format_io"),
+    ("ModelOutput", "is_non_linear_format_io"),
+    ("ModelInstanceGroup", "profile"),
+)
 DEFAULTS = {"bool": "false", "string": "empty", "float": "0", "double": "0"}
 
 
@@ -98,13 +114,8 @@ def schema() -> Schema:
 
 def limits(known: Schema) -> dict[tuple[str, str], str]:
     """What is refused or has no effect, by message and field."""
-    text = UNSUPPORTED.read_text()
+    text = WITHOUT_EFFECT.read_text()
     found: dict[tuple[str, str], str] = {}
-    refused = re.findall(r'UnsupportedSetting \{\s*name: "([\w.]+)"', text)
-    for name in refused:
-        for message in known.messages.values():
-            if any(field.name == name for field in message.fields):
-                found[message.name, name] = "**Refused:** it is TensorRT's."
     ignored = r'IgnoredSetting \{\s*name: "([\w.]+)",\s*reason: "([^"]+)"'
     for path, reason in re.findall(ignored, text):
         *parents, last = path.split(".")
@@ -115,8 +126,8 @@ def limits(known: Schema) -> dict[tuple[str, str], str]:
         if path != "instance_group":  # that is about groups that are all passive
             when = "Elsewhere no effect" if last in DEPENDS else "No effect"
             found[at, last] = f"**{when}:** {reason}."
-    for field, message in (("gpus", "ModelInstanceGroup"),):
-        found[message, field] = "**Refused:** no GPU is used."
+    for message, field in ONLY_TENSORRT:
+        found[message, field] = "**Refused** with other platforms than `tensorrt_plan`."
     return found
 
 

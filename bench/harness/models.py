@@ -195,7 +195,8 @@ def _libraries(
 class ModelStore:
     """Stores every model once, and builds a repository for each requested set of models."""
 
-    def __init__(self, root: pathlib.Path) -> None:
+    def __init__(self, root: pathlib.Path, has_one_thread: bool = True) -> None:
+        self._has_one_thread = has_one_thread
         self._models = root / "models"
         self._repositories = root / "repositories"
 
@@ -216,7 +217,8 @@ class ModelStore:
         subprocess.run([*command, "--only", *names], check=True, stdout=subprocess.DEVNULL)
         for name in names:
             config = self._models / name / "config.pbtxt"
-            config.write_text(config.read_text() + ONE_THREAD)
+            if self._has_one_thread:
+                config.write_text(config.read_text() + ONE_THREAD)
 
     def repository(self, names: tuple[str, ...], copies: int = 1) -> pathlib.Path:
         """Returns a repository with exactly these models, each with its number of copies.

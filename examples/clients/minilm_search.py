@@ -1,8 +1,7 @@
 """Finds the sentences nearest in meaning to a query, with embeddings by `minilm`.
 
 Each sentence is a separate request, many at a time: the server groups
-them into batches. Requests can share a batch only if their tensors have the same
-length, so this client pads each sentence to a multiple of sixteen tokens.
+them into batches, and pads the shorter ones where that makes a batch faster.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ SENTENCES = (
     "Bread tastes best while it is still warm.",
 )
 LONGEST_SENTENCE = 256
-PADDED_MULTIPLE = 16
 
 
 def load_tokenizer() -> tokenizers.Tokenizer:
@@ -38,7 +36,7 @@ def load_tokenizer() -> tokenizers.Tokenizer:
     directory = pathlib.Path(specification.origin).parent / "model"
     tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
     tokenizer.enable_truncation(LONGEST_SENTENCE)
-    tokenizer.enable_padding(pad_to_multiple_of=PADDED_MULTIPLE)
+    tokenizer.no_padding()
     return tokenizer
 
 

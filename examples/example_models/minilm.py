@@ -201,7 +201,12 @@ input [
 output [
   {{ name: "sentence_embedding" data_type: TYPE_FP32 dims: [ {EMBEDDING_SIZE} ] }}
 ]
-dynamic_batching {{ max_queue_delay_microseconds: 2000 }}
+dynamic_batching {{ }}
+parameters {{
+  key: "batch_padding"
+  value {{ string_value: "input_ids=0, attention_mask=0, token_type_ids=0" }}
+}}
+parameters {{ key: "batch_padding_mask" value {{ string_value: "attention_mask" }} }}
 instance_group [ {{ count: 1 kind: KIND_CPU }} ]
 """
 

@@ -61,7 +61,7 @@ fuzz_target!(|data: &[u8]| {
         calls = rest;
         call(&regions, kind, text);
     }
-    let all = regions.status(Pass::in_process(), RegionKind::System, "").expect("all are listed");
+    let all = regions.status(Pass::in_process(), "").expect("all are listed");
     assert!(all.iter().all(|region| !region.key.contains("triton_python_backend")));
     regions.unregister(Pass::in_process(), RegionKind::System, "").expect("all are unregistered");
 });
@@ -100,7 +100,7 @@ fn call(regions: &SharedRegions, kind: u8, line: &[u8]) {
         }
         b's' => {
             let name = String::from_utf8_lossy(line);
-            let _ = regions.status(Pass::in_process(), RegionKind::Cuda, &name);
+            let _ = regions.cuda_status(Pass::in_process(), &name);
         }
         b'l' => {
             let mut digits = [0; 3];
@@ -119,7 +119,7 @@ fn register(regions: &SharedRegions, mut region: SystemRegion) {
     let (name, end) = (region.name.clone(), region.offset.checked_add(region.byte_size));
     if regions.register(Pass::in_process(), region.clone()).is_ok() {
         assert!(end.expect("a sum that overflows is refused") <= BYTES_MAX);
-        let shown = regions.status(Pass::in_process(), RegionKind::System, &name);
+        let shown = regions.status(Pass::in_process(), &name);
         let shown = shown.expect("it is listed");
         assert!(shown.contains(&region));
     }

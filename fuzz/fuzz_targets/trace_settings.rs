@@ -121,7 +121,8 @@ fn begin(tracer: &Tracer, model: &str, line: &[u8]) {
     let Some(trace) = tracer.begin(Pass::in_process(), model, headers) else { return };
     let now = Instant::now();
     trace.door.record(DoorTracePoint::HttpReceiveStart, now);
-    let subject = TraceSubject { model_name: "m", model_version: 1, request_id: &line };
+    let subject =
+        TraceSubject { model_name: "m", model_version: 1, request_id: &line, deadline: None };
     trace.request.begin(&subject, now);
     trace.request.record_execution(&ExecutionTimes {
         start: now,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class TritonError(Exception):
@@ -10,6 +10,10 @@ class TritonError(Exception):
 
     #: The name of the error's code in C, without its prefix.
     code: ClassVar[str] = "UNKNOWN"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For other processes: without the response, which belongs to a server of this one."""
+        return type(self), self.args[:1]
 
 
 class UnknownError(TritonError):

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Optional, Union
+from typing import Any, Optional, Union, final
+
+from typing_extensions import Self
+
+__all__ = [
+    "Server",
+    "Frontend",
+    "Request",
+    "Response",
+    "OutputMemory",
+    "EventLoopWaker",
+    "MetricFamily",
+    "Metric",
+    "run_program",
+    "set_log",
+    "log_message",
+]
 
 _Value = Union[bool, int, float, str]
 
+@final
 class OutputMemory:
     @property
     def address(self) -> int: ...
     @property
     def byte_size(self) -> int: ...
 
+@final
 class Response:
     model_name: str
     model_version: int
@@ -20,13 +38,15 @@ class Response:
     parameters: list[tuple[str, _Value]]
     outputs: list[tuple[int, str, list[int], OutputMemory]]
 
+@final
 class EventLoopWaker:
-    def __init__(self) -> None: ...
+    def __new__(cls) -> Self: ...
     def fileno(self) -> int: ...
     def take(self) -> list[int]: ...
 
 _Part = tuple[Optional[Response], Optional[Exception], bool]
 
+@final
 class Request:
     def next(self) -> _Part: ...
     def take(self) -> Optional[_Part]: ...
@@ -35,18 +55,20 @@ class Request:
     @property
     def is_cancelled(self) -> bool: ...
 
+@final
 class Frontend:
     @property
     def port(self) -> Optional[int]: ...
     def stop(self) -> None: ...
 
+@final
 class Server:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         flags: Sequence[str],
         cache: Optional[tuple[str, str]],
         host_policies: Sequence[Sequence[str]],
-    ) -> None: ...
+    ) -> Self: ...
     def address(self) -> int: ...
     def stop(self) -> None: ...
     def is_live(self) -> bool: ...
@@ -72,16 +94,18 @@ class Server:
     def infer(self, values: dict[str, Any]) -> Request: ...
     def open(self, flags: Sequence[str]) -> Frontend: ...
 
+@final
 class MetricFamily:
-    def __init__(self, kind: int, name: str, description: str) -> None: ...
+    def __new__(cls, kind: int, name: str, description: str) -> Self: ...
 
+@final
 class Metric:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         family: MetricFamily,
         labels: Sequence[tuple[str, str]],
         buckets: Optional[Sequence[float]],
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def value(self) -> float: ...
     def increment(self, by: float) -> None: ...

@@ -13,6 +13,8 @@ import pytest
 
 from conftest import ROOT
 
+#: For the environment `stubs`, which tests of types share.
+TYPE_CHECKER = ("mypy==2.4.1", "numpy==2.4.6", "hatchling==1.32.0")
 #: Packages are downloaded the first time.
 INSTALL_SECONDS_MAX = 600
 

@@ -43,7 +43,7 @@ class Latch:
         self, repository: pathlib.Path, name: str, more: str = "", max_batch_size: int = 0
     ) -> None:
         self._has_batches = max_batch_size > 0
-        model = repository / name
+        model = self.directory = repository / name
         (model / "1").mkdir(parents=True)
         config = CONFIG.format(max_batch_size=max_batch_size, more=more)
         (model / "config.pbtxt").write_text(config)
@@ -61,6 +61,10 @@ class Latch:
     def open(self) -> None:
         """Lets the model execute from now on."""
         self._file.touch()
+
+    def close(self) -> None:
+        """Makes later executions wait again."""
+        self._file.unlink(missing_ok=True)
 
     def __enter__(self) -> Latch:
         """The latch, closed."""

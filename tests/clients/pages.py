@@ -1,7 +1,8 @@
 """Runs what a page of the documentation shows, from top to bottom, in an empty directory.
 
 - `sh`: commands. `galatea --...` and `galatea serve ...` start a server, which serves until the next
-  one. Of `pip install`, the packages must be installed.
+  one. Of `pip install`, the packages must be installed; the program under test is in the place of
+  our own.
 - `python`: a program; but if the words before it end with the name of a file, its contents. A file
   that does not exist yet is written.
 - `json` and `text` behind one of them: what it prints. Behind a server, lines of its log. Text may
@@ -32,6 +33,9 @@ from server import Program, Server, free_ports, wait_until
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`([\w./-]+\.(?:py|pbtxt))`[^`]*\Z")
 SECONDS_MAX = 300
+
+#: What `cargo xtask wheel` builds. `test_wheel.py` in tests/python_api installs it.
+OUR_PACKAGE = "python/dist/galatea-*.whl"
 
 
 class Served:
@@ -117,7 +121,8 @@ class Reader:
                 self._serve(shlex.split(line)[1:])
                 return
             if line.startswith("pip install"):
-                for package in shlex.split(line)[2:]:
+                packages = shlex.split(line)[2:]
+                for package in (one for one in packages if one != OUR_PACKAGE):
                     importlib.metadata.version(re.split(r"[\[=]", package)[0])
                 return
         self._run_shell(text)

@@ -168,8 +168,8 @@ def argument(number: int, place: int) -> str:
     return pathlib.Path(f"/proc/{number}/cmdline").read_text().split("\0")[place]
 
 
-def workers(server: Server) -> dict[int, str]:
-    """The processes of Galatea's own backend, and their models."""
+def _python_processes() -> dict[int, tuple[int, list[str]]]:
+    """The processes that run as Galatea's backend begins them: parents and arguments."""
     found = {}
     for folder in pathlib.Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -181,9 +181,31 @@ def workers(server: Server) -> dict[int, str]:
             continue
         is_worker = len(arguments) > WORKER_MODEL and arguments[1] == "-c"
         # A process that has ended is there until the server has seen it.
-        if is_worker and status[0] != "Z" and int(status[1]) == server.process.pid:
-            found[int(folder.name)] = arguments[WORKER_MODEL]
+        if is_worker and status[0] != "Z":
+            found[int(folder.name)] = (int(status[1]), arguments)
     return found
+
+
+def templates(server: Server) -> list[int]:
+    """The processes of Galatea's own backend that fork workers, the oldest first."""
+    found = {}
+    for number, (parent, arguments) in _python_processes().items():
+        if arguments[WORKER_MODEL] == "" and arguments[WORKER_MODEL + 2 : WORKER_MODEL + 3] == [
+            "template"
+        ]:
+            found[number] = parent
+    own = [one for one, parent in found.items() if parent == server.process.pid]
+    return own + [one for one, parent in found.items() if parent in own]
+
+
+def workers(server: Server) -> dict[int, str]:
+    """The processes of Galatea's own backend, and their models."""
+    parents = [server.process.pid, *templates(server)]
+    return {
+        number: arguments[WORKER_MODEL]
+        for number, (parent, arguments) in _python_processes().items()
+        if parent in parents and arguments[WORKER_MODEL]
+    }
 
 
 def children(server: Server, model: str = "") -> list[int]:

@@ -23,15 +23,13 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_what_is_refused_and_what_has_no_effect_is_found() -> None:
-    """The tables of the server are read to their end."""
+    """The table of the server is read to its end."""
     found = reference.limits(reference.schema())
-    source = reference.UNSUPPORTED.read_text()
-    ignored = source.count("IgnoredSetting {\n        name: ")
-    refused = source.count("UnsupportedSetting {\n        name: ")
-    assert (ignored, refused) == (9, 3)
+    ignored = reference.WITHOUT_EFFECT.read_text().count("IgnoredSetting {\n        name: ")
+    assert ignored == 9
     assert sum("effect" in text for text in found.values()) == ignored - 1
-    # Those of TensorRT for inputs and outputs, profiles, and GPUs.
-    assert sum("Refused" in text for text in found.values()) == 6
+    # Those of TensorRT for inputs and outputs, and profiles.
+    assert sum("Refused" in text for text in found.values()) == 5
 
 
 def test_defaults(start_server: StartServer, tmp_path: pathlib.Path) -> None:

@@ -177,6 +177,7 @@ def test_a_wrong_host_policy_fails_its_models(
         wait_until(lambda: "cpu-cores' format" in server.log(), 60, "the second model fails")
         wait_until(lambda: "Can't parse 'x' to integer" in server.log(), 60, "the first fails")
         wait_until(lambda: "successfully loaded 'free'" in server.log(), 60, "the third loads")
+        server.wait_until_live()
         infer(server, "free")
         form = "'<lower_cpu_core_id>-<upper_cpu_core_id>'. Got 3"
         assert f"Invalid argument: host policy setting 'cpu-cores' format is {form}" in server.log()

@@ -62,7 +62,8 @@ BODIES: dict[str, Any] = {
 
 #: What is there and has no success, because repositories have no names, there are no GPUs, and
 #: the stream demands a header.
-REFUSED = ("loadModelOf", "unloadModelOf", "cudaRegion", "dashboardEvents")
+REFUSED = ("loadModelOf", "unloadModelOf", "cudaRegion", "registerCudaRegion",
+           "dashboardEvents", "modelTraffic", "versionTraffic")
 
 
 def path_of(template: str) -> str:
@@ -114,7 +115,9 @@ def open_server(
     (repository / "m" / "config.pbtxt").write_text(IDENTITY)
     traces = f"--trace-config=triton,file={repository / 'traces.json'}"
     explicit = ("--model-control-mode=explicit", "--load-model=m")
-    allowed = ("--allow-client-shm=true", "--allow-dashboard=true")
+    allowed = (
+        "--allow-client-shm=true", "--allow-dashboard=true", "--allow-traffic-recording=true"
+    )
     with start_server(repository, *explicit, *allowed, traces) as running:
         yield running.wait_until_ready()
 

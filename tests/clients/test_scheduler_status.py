@@ -94,7 +94,7 @@ def test_an_idle_model(server: Server, model: str, path: str) -> None:
     reply = server.get(f"/v2/models/{model}{path}/scheduler")
     assert reply.status == 200
     status = reply.json()
-    fields = ["draining", "instances", "name", "queues", "sequences", "version"]
+    fields = ["draining", "instances", "name", "queues", "sequences", "totals", "version"]
     assert sorted(status) == fields
     assert (status["name"], status["version"]) == (model, "1")
     assert status["draining"] is False

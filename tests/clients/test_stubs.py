@@ -11,14 +11,13 @@ import sys
 import pytest
 
 from conftest import ROOT
-from environments import environment, run
+from environments import TYPE_CHECKER, environment, run
 
 pytestmark = pytest.mark.galatea_only
 
 STUBS = ROOT / "workers" / "stubs"
 WORKER = ROOT / "workers" / "python"
 MODULE = STUBS / "triton_python_backend_utils-stubs" / "__init__.pyi"
-PACKAGES = ("mypy==2.4.1", "numpy==2.4.6", "hatchling==1.32.0")
 
 #: Each line with a comment `error: TEXT` is one that mypy must refuse so, and no other.
 MODEL = '''
@@ -75,7 +74,7 @@ class TritonPythonModel:
 @pytest.fixture(scope="module")
 def python() -> pathlib.Path:
     """An environment with mypy, into which pip has just installed the stubs."""
-    found = environment("stubs", *PACKAGES)
+    found = environment("stubs", *TYPE_CHECKER)
     options = ("--quiet", "--force-reinstall", "--no-deps", "--no-build-isolation")
     status, output = run(found, "-m", "pip", "install", *options, STUBS)
     assert status == 0, output

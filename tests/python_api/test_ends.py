@@ -86,3 +86,13 @@ builtins.kept = numpy.from_dlpack(response.outputs["SUM"])
 builtins.capsule = response.outputs["SUM"].__dlpack__()
 builtins.responses = server.model("counter").infer(inputs=count(10))
 """)
+
+
+def test_a_command_keeps_its_exit_code(run_program: Callable[[str], str]) -> None:
+    run_program("""
+import os, galatea
+run = galatea._galatea.run_program
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+assert run(["galatea", "check"]) == 2
+assert run(["galatea", "--version"]) == 0
+""")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import pathlib
+import pickle
 import queue
 import shutil
 import threading
@@ -133,6 +134,9 @@ def test_errors_are_raised_or_returned(start: Start) -> None:
         list(model.infer(inputs={"COUNT": numpy.array([[-1]], numpy.int32)}))
     assert raised.value.code == "INVALID_ARG"
     assert isinstance(raised.value.args[1], galatea.InferenceResponse)
+    # Another process gets the error without the response, which belongs to this one's server.
+    other = pickle.loads(pickle.dumps(raised.value))
+    assert (type(other), other.args) == (type(raised.value), raised.value.args[:1])
     responses = model.infer(
         inputs={"COUNT": numpy.array([[-1]], numpy.int32)}, raise_on_error=False)
     [response] = responses

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import onnx
 import pytest
-from conftest import _add
+from conftest import ROOT, _add
 
 WHEEL = os.environ.get("GALATEA_TEST_WHEEL")
 
@@ -110,3 +110,14 @@ def test_what_is_installed_works(place: pathlib.Path) -> None:
     wrong = subprocess.run(
         [place / "venv/bin/galatea", "--no-such-flag"], capture_output=True, text=True)
     assert wrong.returncode == 1 and "--no-such-flag" in wrong.stderr
+
+
+def test_the_quick_start(place: pathlib.Path) -> None:
+    """Everything on the page, with the program that is installed."""
+    page = "tests/clients/test_pages.py::test_what_the_page_shows[quick_start.md]"
+    tests = [sys.executable, "-m", "pytest", "-q", page]
+    done = subprocess.run(
+        [*tests, "--galatea", place / "venv/bin/galatea"],
+        cwd=ROOT, capture_output=True, text=True,
+    )
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout

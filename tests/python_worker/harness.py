@@ -114,35 +114,45 @@ def request(key, inputs, id="", correlation=0, flags=0, timeout=0, parameters=""
             + struct.pack("<I", len(inputs)) + b"".join(t.encode() for t in inputs))
 
 
+def send_sources(sock, sources=None):
+    """What a process is sent first."""
+    boot = (WORKER / "bootstrap.py").read_bytes()
+    body = json.dumps(sources or bundle()).encode()
+    sock.sendall(struct.pack("<I", len(boot)) + boot)
+    sock.sendall(struct.pack("<I", len(body)) + body)
+
+
 class Worker:
     """A worker process and the server's ends of its sockets and arenas."""
 
     def __init__(self, python=None, arena_bytes=ARENA_BYTES, sources=None, stderr=None):
+        self._equip(arena_bytes)
+        lifeline, pipe = os.pipe()
+        self.process = subprocess.Popen(
+            [python or sys.executable, "-c", COMMAND, "m", "m_0_0"], stdin=self._commands,
+            stdout=subprocess.DEVNULL if stderr else None, stderr=stderr)
+        send_sources(self.a, sources)
+        socket.send_fds(self.a, [b"x"], [
+            self._others.fileno(), self.inputs_fd, self.outputs_fd, lifeline,
+            self._results.fileno()])
+        os.close(lifeline)
+        self.lifeline = pipe
+        self._begin()
+
+    def _equip(self, arena_bytes):
         self.inputs_fd = os.memfd_create("inputs")
         self.outputs_fd = os.memfd_create("outputs")
         for fd in (self.inputs_fd, self.outputs_fd):
             os.ftruncate(fd, arena_bytes)
         self.inputs = mmap.mmap(self.inputs_fd, arena_bytes)
         self.outputs = mmap.mmap(self.outputs_fd, arena_bytes)
-        self.a, theirs = socket.socketpair()
-        self.results, their_results = socket.socketpair()
-        self.b, b_theirs = socket.socketpair()
-        self.lifeline, pipe = os.pipe()
-        self.process = subprocess.Popen(
-            [python or sys.executable, "-c", COMMAND, "m", "m_0_0"], stdin=theirs,
-            stdout=subprocess.DEVNULL if stderr else None, stderr=stderr)
-        theirs.close()
-        boot = (WORKER / "bootstrap.py").read_bytes()
-        body = json.dumps(sources or bundle()).encode()
-        self.a.sendall(struct.pack("<I", len(boot)) + boot)
-        self.a.sendall(struct.pack("<I", len(body)) + body)
-        socket.send_fds(self.a, [b"x"], [
-            b_theirs.fileno(), self.inputs_fd, self.outputs_fd, self.lifeline,
-            their_results.fileno()])
-        os.close(self.lifeline)
-        b_theirs.close()
-        their_results.close()
-        self.lifeline = pipe
+        self.a, self._commands = socket.socketpair()
+        self.results, self._results = socket.socketpair()
+        self.b, self._others = socket.socketpair()
+
+    def _begin(self):
+        for theirs in (self._commands, self._results, self._others):
+            theirs.close()
         self.hello = json.loads(self.expect(HELLO).text())
 
     # Frames.
@@ -299,6 +309,87 @@ class Worker:
                 os.close(fd)
             except OSError:
                 pass
+
+
+class Template:
+    """A process that forks workers, or the template that it has forked."""
+
+    def __init__(self, python=None, environment=None):
+        self.control, theirs = socket.socketpair()
+        lifeline, self.lifeline = os.pipe()
+        self.process = subprocess.Popen(
+            [python or sys.executable, "-c", COMMAND, "", "", "template", " " * 1024],
+            stdin=theirs, env={**os.environ, **(environment or {})})
+        theirs.close()
+        self.pid = self.process.pid
+        send_sources(self.control)
+        socket.send_fds(self.control, [b"x"], [lifeline])
+        os.close(lifeline)
+        self.children = []
+        self.ready = self.answer()
+
+    def answer(self):
+        """What it answers."""
+        size = struct.unpack("<I", Worker._exactly(self.control, 4))[0]
+        return json.loads(Worker._exactly(self.control, size))
+
+    def ask(self, fds=(), **question):
+        """Asks it, and waits for the answer."""
+        data = json.dumps(question).encode()
+        socket.send_fds(self.control, [struct.pack("<I", len(data)) + data], fds)
+        return self.answer()
+
+    def with_numpy(self):
+        """A template that it forks, which imports numpy."""
+        other = object.__new__(Template)
+        other.control, theirs = socket.socketpair()
+        lifeline, other.lifeline = os.pipe()
+        other.pid = self.ask([theirs.fileno(), lifeline], do="template")["pid"]
+        theirs.close()
+        os.close(lifeline)
+        other.process, other.children = None, []
+        other.ready = other.answer()
+        self.children.append(other)
+        return other
+
+    def fork(self):
+        """A worker that it forks."""
+        worker = ForkedWorker(self)
+        self.children.append(worker)
+        return worker
+
+    def close(self):
+        for child in self.children:
+            child.close()
+        self.control.close()
+        os.close(self.lifeline)
+        if self.process is not None:
+            self.process.wait(ANSWER_SECONDS)
+
+
+class ForkedWorker(Worker):
+    """A worker that a template has forked."""
+
+    def __init__(self, template, names=("m", "m_0_0")):
+        self._equip(ARENA_BYTES)
+        lifeline, self.lifeline = os.pipe()
+        fds = [self._commands.fileno(), self._others.fileno(), self.inputs_fd, self.outputs_fd,
+               lifeline, self._results.fileno()]
+        self.template = template
+        self.pid = template.ask(fds, do="worker", names=list(names))["pid"]
+        os.close(lifeline)
+        self._begin()
+
+    def status(self):
+        """How it has ended, once it has."""
+        return self.template.ask(do="reap", pid=self.pid)["status"]
+
+    def close(self):
+        """Its lifeline ends it."""
+        for one in (self.a, self.results, self.b):
+            one.close()
+        for fd in (self.inputs_fd, self.outputs_fd, self.lifeline):
+            os.close(fd)
 
 
 def write_model(folder, source):

@@ -46,7 +46,7 @@ def block(worker, content, kind="FP32", shape=None, offset=4096, name="IN"):
 def test_identity_of_inline_tensors(load):
     worker = load(IDENTITY)
     assert worker.hello["pid"] == worker.process.pid
-    assert worker.answer == {"is_ready": False, "async": False}
+    assert worker.answer == {"is_ready": False, "numpy": False, "async": False}
     result = worker.execute(
         request(7, [fp32("IN", [1.5, 2.5])]), request(9, [fp32("IN", [4.0])]))
     assert [r["key"] for r in result["requests"]] == [7, 9]

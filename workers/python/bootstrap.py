@@ -50,6 +50,8 @@ class _Sources:
                 self.prepared = True
                 from galatea_worker import children
                 children.prepare(self.sources)
+            if fullname == "numpy" and "galatea_worker.template" in sys.modules:
+                return sys.modules["galatea_worker.template"].find_numpy()
             return None
         spec = importlib.machinery.ModuleSpec(
             fullname, self, origin=self.get_filename(fullname),
@@ -118,14 +120,18 @@ def _start(sock):
     sock_a = _take_stdin(sock)
     size = int.from_bytes(_exactly(sock_a, 4), "little")
     sources = json.loads(_exactly(sock_a, size))
-    fds = _receive_fds(sock_a, 5)
+    names, ways = sys.argv[1:3], sys.argv[3:]
+    is_template = ways[:1] == ["template"]
+    fds = _receive_fds(sock_a, 1 if is_template else 5)
     sys.meta_path.insert(0, _Sources(sources))
     if sys.path and sys.path[0] == "":
         del sys.path[0]
-    names, ways = sys.argv[1:3], sys.argv[3:]
     if ways == ["sandbox"]:
         _close_others({0, 1, 2, sock_a.fileno(), *fds})
     sys.argv[:] = [""]
+    if is_template:
+        from galatea_worker import template
+        sock_a, fds, names = template.serve(sock_a, fds)
     from galatea_worker import main
     main.run(sock_a, fds, names)
 

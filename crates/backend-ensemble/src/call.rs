@@ -69,6 +69,7 @@ impl CallTemplate {
             parameters: template.parameters.clone(),
             priority: template.priority,
             timeout_microseconds: template.timeout_microseconds,
+            deadline: template.deadline,
             correlation_id: call.sequence.correlation_id.clone(),
             sequence_flags: call.sequence.flags,
             cancel: call.cancel.clone(),

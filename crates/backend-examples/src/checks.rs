@@ -1,6 +1,5 @@
 //! Checks that both backends make.
 
-use galatea_backend::{Device, Placement};
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
 
@@ -11,17 +10,6 @@ pub(crate) fn integer_parameter(spec: &ModelSpec, key: &str) -> Result<u64, Stri
     number.map(u64::from).ok_or_else(|| {
         format!("parameter '{key}' is '{text}', which is not a number from 0 to {}", u32::MAX)
     })
-}
-
-/// Refuses instances on a GPU.
-pub(crate) fn check_device(backend: &str, placement: &Placement) -> Result<(), Status> {
-    match placement.device {
-        Device::Cpu | Device::Model => Ok(()),
-        Device::Gpu(_) => {
-            let text = format!("'{backend}' backend only supports CPU instances");
-            Err(Status::invalid_argument(text))
-        }
-    }
 }
 
 /// The error of a configuration that the backend can't serve.

@@ -1,21 +1,23 @@
 //! The backend, which all models share.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use galatea_backend::{
     Backend, BackendFingerprint, ExecutionPolicy, Host, LoadedVersion, LogLevel, Model, ModelFiles,
 };
 use galatea_config::{ConfigDraft, DEFAULT_MAX_BATCH_SIZE, ModelSpec};
+use galatea_devices::Devices;
 use galatea_infer::Status;
 
+use crate::accelerators;
 use crate::api::{
     GlobalThreads, GraphLevel, Library, LogFunction, OrtEnvironment, Session, SessionOptions,
     Switch,
 };
 use crate::auto_complete;
 use crate::model::OnnxModel;
+use crate::model_file::{ModelPaths, model_path};
 use crate::op_libraries::{ModelLibraries, OpLibraries};
 use crate::parameters::{integer, invalid_value, switch};
 use crate::threads::ThreadSource;
@@ -31,11 +33,14 @@ pub struct BackendOptions {
     pub backend_config: BTreeMap<String, String>,
     /// Receives the library's warnings and errors.
     pub log: LogFunction,
+    /// The GPUs that models may use.
+    pub devices: Devices,
 }
 
 /// The backend `onnxruntime`.
 pub struct OnnxRuntimeBackend {
     environment: Arc<OrtEnvironment>,
+    devices: Devices,
     threads: ThreadSource,
     default_max_batch_size: i32,
     fingerprint: Option<BackendFingerprint>,
@@ -52,14 +57,21 @@ impl OnnxRuntimeBackend {
     ///
     /// `InvalidArgument` for a wrong value in `backend_config`, or the library's error.
     pub fn new(library: Arc<Library>, options: BackendOptions) -> Result<Self, Status> {
-        let BackendOptions { processors, backend_config, log } = options;
+        let BackendOptions { processors, backend_config, log, devices } = options;
         let processors = processors.max(1);
         let (threads, pools) = thread_pools(&backend_config, processors)?;
         let default_max_batch_size = default_max_batch_size(&backend_config)?;
         let fingerprint = fingerprint(&library, backend_config);
         let environment = OrtEnvironment::new(library, log, pools)?;
         let op_libraries = OpLibraries::default();
-        Ok(Self { environment, threads, default_max_batch_size, fingerprint, op_libraries })
+        Ok(Self {
+            environment,
+            devices,
+            threads,
+            default_max_batch_size,
+            fingerprint,
+            op_libraries,
+        })
     }
 
     fn open_op_libraries(
@@ -117,6 +129,11 @@ impl Backend for OnnxRuntimeBackend {
         ExecutionPolicy::Blocking
     }
 
+    fn gpus_refused(&self) -> Option<String> {
+        let library = self.environment.library();
+        accelerators::gpus_refused(library)
+    }
+
     fn auto_complete_config(
         &self,
         draft: &mut ConfigDraft,
@@ -148,13 +165,14 @@ impl Backend for OnnxRuntimeBackend {
         files: &dyn ModelFiles,
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status> {
-        let path = model_path(files, &spec.default_model_filename, &spec.name)?;
+        let paths = ModelPaths::new(&spec, files)?;
         let op_libraries = self.open_op_libraries(&spec.op_library_filenames, files)?;
         for warning in op_libraries.warnings() {
             host.log(LogLevel::Warning, &format!("model '{}': {warning}", spec.name));
         }
-        let environment = self.environment.clone();
-        let model = OnnxModel::load(environment, self.threads, path, op_libraries, spec, host)?;
+        let (environment, devices) = (self.environment.clone(), self.devices.clone());
+        let model =
+            OnnxModel::load(environment, devices, self.threads, paths, op_libraries, spec, host)?;
         Ok(Box::new(model))
     }
 
@@ -165,18 +183,4 @@ impl Backend for OnnxRuntimeBackend {
         fingerprint.files.sort();
         Some(fingerprint)
     }
-}
-
-/// The path of the model's file. A directory holds the file under the default name, beside
-/// the files with its weights.
-fn model_path(files: &dyn ModelFiles, name: &str, model: &str) -> Result<PathBuf, Status> {
-    const DEFAULT: &str = "model.onnx";
-    let name = if name.is_empty() { DEFAULT } else { name };
-    let unable =
-        |status: Status| status.prefixed(format!("unable to find '{name}' for model '{model}': "));
-    let path = files.resolve(name).map_err(unable)?;
-    if !path.is_dir() {
-        return Ok(path);
-    }
-    files.resolve(&format!("{name}/{DEFAULT}")).map_err(unable)
 }

@@ -36,8 +36,16 @@
 //! # What it is not
 //!
 //! It forms no batches, holds no queue and starts no thread; the library starts threads, and
-//! the settings determine their number. Tensors in GPU memory are not supported yet and are
-//! refused.
+//! the settings determine their number.
+//!
+//! # GPUs
+//!
+//! An instance on a GPU has a session and a stream of its own, as in Triton (`api::device`,
+//! `instance::executor`). Its inputs are gathered in the GPU's memory by copies on that stream
+//! (`instance::staging`), on which the session executes too, so that only the session waits for
+//! a copy. Inputs that are there already are used in place. Outputs are bound to the host's
+//! memory, and states to the GPU's, where the next request finds them. `failure` knows the errors
+//! after which a GPU is lost.
 //!
 //! All `unsafe` code is in the module `api`.
 
@@ -48,9 +56,11 @@ mod api;
 mod auto_complete;
 mod backend;
 mod batch_input;
+mod failure;
 mod graph;
 mod instance;
 mod model;
+mod model_file;
 mod op_libraries;
 mod parameters;
 mod settings;

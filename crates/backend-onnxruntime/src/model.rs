@@ -1,45 +1,56 @@
 //! A loaded version of a model.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use galatea_backend::{
     Device, ExecutionGuarantee, Host, Instance, InstanceCreation, LogLevel, Model, Placement,
 };
 use galatea_config::{InstanceKind, ModelSpec};
+use galatea_devices::{Devices, Stream};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
-use crate::accelerators::{self, Processor};
-use crate::api::{OrtEnvironment, Session};
+use crate::accelerators::{Processor, Providers};
+use crate::api::{DeviceSession, OrtEnvironment, Session, SessionOptions};
 use crate::graph::is_model_predictable;
-use crate::instance::OnnxInstance;
+use crate::instance::{Executor, OnnxInstance};
+use crate::model_file::ModelPaths;
 use crate::op_libraries::ModelLibraries;
 use crate::settings::ModelSettings;
 use crate::signature::ModelSignature;
 use crate::threads::ThreadSource;
 
-/// A model, with a session for each processor that has instances of it.
+/// A model, with a session for the CPU, and one for each instance on a GPU.
 pub(crate) struct OnnxModel {
     environment: Arc<OrtEnvironment>,
+    devices: Devices,
     threads: ThreadSource,
-    path: PathBuf,
+    paths: ModelPaths,
     op_libraries: Arc<ModelLibraries>,
     spec: Arc<ModelSpec>,
     settings: ModelSettings,
     host: Arc<dyn Host>,
-    /// The sessions so far. Instances on the same processor share one, and their runs may
-    /// overlap. Each instance has its own run options and memory for gathering inputs.
-    sessions: Lock<BTreeMap<Processor, LoadedSession>>,
+    sessions: Lock<Sessions>,
+}
+
+/// The sessions so far.
+#[derive(Default)]
+struct Sessions {
+    /// That of the instances on the CPU. They share it, and their runs may overlap. Each
+    /// instance has its own run options and memory for gathering inputs.
+    cpu: Option<LoadedSession<Arc<Session>>>,
+    /// One that was opened to compare the model with its configuration, for the first instance
+    /// on its GPU. There each instance has a session, which executes on the instance's stream.
+    first_on_gpu: Option<LoadedSession<DeviceSession>>,
 }
 
 /// A session, its tensors, and what executing it guarantees.
 #[derive(Clone)]
-struct LoadedSession {
-    session: Arc<Session>,
+struct LoadedSession<S> {
+    session: S,
     signature: Arc<ModelSignature>,
     guarantee: ExecutionGuarantee,
 }
@@ -49,18 +60,35 @@ impl OnnxModel {
     /// compares it with its configuration.
     pub(crate) fn load(
         environment: Arc<OrtEnvironment>,
+        devices: Devices,
         threads: ThreadSource,
-        path: PathBuf,
+        paths: ModelPaths,
         op_libraries: Arc<ModelLibraries>,
         spec: Arc<ModelSpec>,
         host: Arc<dyn Host>,
     ) -> Result<Self, Status> {
         let settings = ModelSettings::parse(&spec)?;
-        let sessions = Lock::new(BTreeMap::new());
-        let model =
-            Self { environment, threads, path, op_libraries, spec, settings, host, sessions };
-        if let Some(processor) = model.first_processor() {
-            model.session(processor)?;
+        let sessions = Lock::new(Sessions::default());
+        let model = Self {
+            environment,
+            devices,
+            threads,
+            paths,
+            op_libraries,
+            spec,
+            settings,
+            host,
+            sessions,
+        };
+        match model.first_processor() {
+            Some(Processor::Cpu) => {
+                model.shared_session()?;
+            }
+            Some(Processor::Gpu(gpu)) => {
+                let first = model.open_on_device(gpu)?;
+                model.sessions.lock("keep the first session").first_on_gpu = Some(first);
+            }
+            None => {}
         }
         Ok(model)
     }
@@ -75,36 +103,77 @@ impl OnnxModel {
         }
     }
 
-    /// The number of instances that the configuration has on a processor.
-    fn instance_count(&self, processor: Processor) -> u32 {
+    /// The number of instances that share a session on a processor.
+    fn sharing_instances(&self, processor: Processor) -> u32 {
+        if processor != Processor::Cpu {
+            return 1;
+        }
         // Passive instances execute nothing.
         let groups = self.spec.instance_groups.iter().filter(|group| !group.passive);
-        let counts = groups.map(|group| match (group.kind, processor) {
-            (InstanceKind::Cpu | InstanceKind::Model, Processor::Cpu) => group.count,
-            (InstanceKind::Gpu, Processor::Gpu(gpu)) => {
-                let here = group.gpus.iter().filter(|&&other| u32::try_from(other) == Ok(gpu));
-                here.fold(0, |sum: u32, _| sum.saturating_add(group.count))
-            }
-            (InstanceKind::Gpu, Processor::Cpu)
-            | (InstanceKind::Cpu | InstanceKind::Model, Processor::Gpu(_)) => 0,
+        let counts = groups.map(|group| match group.kind {
+            InstanceKind::Cpu | InstanceKind::Model => group.count,
+            InstanceKind::Gpu => 0,
         });
         counts.fold(0, u32::saturating_add)
     }
 
-    /// The session for a processor, created for the first instance.
-    fn session(&self, processor: Processor) -> Result<LoadedSession, Status> {
+    /// The session of the instances on the CPU, created for the first one.
+    fn shared_session(&self) -> Result<LoadedSession<Arc<Session>>, Status> {
         let mut sessions = self.sessions.lock("find or create a session");
-        if let Some(loaded) = sessions.get(&processor) {
+        if let Some(loaded) = &sessions.cpu {
             return Ok(loaded.clone());
         }
-        let loaded = self.open(processor)?;
-        sessions.insert(processor, loaded.clone());
-        Ok(loaded)
+        let options = self.session_options(Processor::Cpu, None)?;
+        let path = self.path(Processor::Cpu)?;
+        let opened = Session::open(self.environment.clone(), path, &options);
+        let session = Arc::new(opened.map_err(|status| not_loaded(status, path))?);
+        let signature = Arc::new(ModelSignature::new(&self.spec, &session)?);
+        let guarantee = self.guarantee(Processor::Cpu, path);
+        Ok(sessions.cpu.insert(LoadedSession { session, signature, guarantee }).clone())
     }
 
-    fn open(&self, processor: Processor) -> Result<LoadedSession, Status> {
+    fn path(&self, processor: Processor) -> Result<&Path, Status> {
+        self.paths.of(processor).ok_or_else(|| {
+            Status::internal(format!("model '{}' has no group on {processor:?}", self.spec.name))
+        })
+    }
+
+    /// A session for one instance on a GPU.
+    fn device_session(&self, gpu: u32) -> Result<LoadedSession<DeviceSession>, Status> {
+        let mut sessions = self.sessions.lock("take the first session");
+        let is_here =
+            |first: &mut LoadedSession<DeviceSession>| first.session.memory().device() == gpu;
+        let first = sessions.first_on_gpu.take_if(is_here);
+        drop(sessions);
+        first.map_or_else(|| self.open_on_device(gpu), Ok)
+    }
+
+    fn open_on_device(&self, gpu: u32) -> Result<LoadedSession<DeviceSession>, Status> {
+        let processor = Processor::Gpu(gpu);
+        // Before anything is made on the GPU.
+        Providers::of(&self.spec, processor)?.require(self.environment.library())?;
+        let number = i32::try_from(gpu).unwrap_or(i32::MAX);
+        // Of the usual priority: as in Triton, the model's is for its TensorRT backend.
+        let stream = self.devices.device(number).and_then(galatea_devices::Device::stream);
+        let stream = stream
+            .map_err(|error| Status::internal(format!("unable to create stream: {error}")))?;
+        let options = self.session_options(processor, Some(&stream))?;
+        let path = self.path(processor)?;
+        let opened = DeviceSession::open(self.environment.clone(), path, &options, stream);
+        let session = opened.map_err(|status| not_loaded(status, path))?;
+        let signature = Arc::new(ModelSignature::new(&self.spec, session.session())?);
+        let guarantee = self.guarantee(processor, path);
+        Ok(LoadedSession { session, signature, guarantee })
+    }
+
+    /// The options of a session on a processor; on a GPU it executes on the stream.
+    fn session_options(
+        &self,
+        processor: Processor,
+        stream: Option<&Stream>,
+    ) -> Result<SessionOptions, Status> {
         let environment = &self.environment;
-        let instances = self.instance_count(processor);
+        let instances = self.sharing_instances(processor);
         let demand = self.settings.thread_demand(instances);
         if let Some(excess) = self.threads.oversubscription(demand) {
             let line = format!(
@@ -119,33 +188,24 @@ impl OnnxModel {
         let bound_to = std::thread::available_parallelism().map_or(usize::MAX, NonZero::get);
         let pool = self.threads.pool(demand, bound_to);
         let mut options = self.settings.session_options(environment, instances, pool)?;
-        let library = environment.library();
-        accelerators::append_providers(
-            &mut options,
-            &self.spec,
-            processor,
-            library,
-            self.host.as_ref(),
-        )?;
+        let providers = Providers::of(&self.spec, processor)?;
+        for line in providers.warnings(&self.spec.name) {
+            self.host.log(LogLevel::Warning, &line);
+        }
+        providers.append(&mut options, stream, environment.library())?;
         self.op_libraries.register(&mut options, environment)?;
-        let session =
-            Session::open(environment.clone(), &self.path, &options).map_err(|status| {
-                status.prefixed(format!("failed to load '{}': ", self.path.display()))
-            })?;
-        let signature = ModelSignature::new(&self.spec, &session)?;
-        let guarantee = self.guarantee(processor);
-        Ok(LoadedSession { session: Arc::new(session), signature: Arc::new(signature), guarantee })
+        Ok(options)
     }
 
     /// Only plain CPU execution is predictable: other providers may depend on the calling
     /// thread. A library with operators may do anything, even wait for another model.
-    fn guarantee(&self, processor: Processor) -> ExecutionGuarantee {
+    fn guarantee(&self, processor: Processor, path: &Path) -> ExecutionGuarantee {
         if !self.op_libraries.is_empty() {
             return ExecutionGuarantee::Unspecified;
         }
         let is_accelerated = !self.spec.optimization.cpu_execution_accelerators.is_empty();
         let is_plain_cpu = processor == Processor::Cpu && !is_accelerated;
-        if is_plain_cpu && is_model_predictable(&self.path) {
+        if is_plain_cpu && is_model_predictable(path) {
             ExecutionGuarantee::Predictable
         } else {
             ExecutionGuarantee::NonBlocking
@@ -153,16 +213,29 @@ impl OnnxModel {
     }
 }
 
+fn not_loaded(status: Status, path: &Path) -> Status {
+    status.prefixed(format!("failed to load '{}': ", path.display()))
+}
+
 impl Model for OnnxModel {
     fn create_instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
-        let processor = match at.device {
-            Device::Cpu | Device::Model => Processor::Cpu,
-            Device::Gpu(gpu) => Processor::Gpu(gpu),
+        let devices = self.devices.clone();
+        let (executor, signature, guarantee) = match at.device {
+            Device::Cpu | Device::Model => {
+                let loaded = self.shared_session()?;
+                let executor = Executor::on_cpu(loaded.session, devices);
+                (executor, loaded.signature, loaded.guarantee)
+            }
+            Device::Gpu(gpu) => {
+                let loaded = self.device_session(gpu)?;
+                let pinned = self.spec.optimization.input_pinned_memory;
+                let executor = Executor::on_device(loaded.session, devices, pinned);
+                (executor, loaded.signature, loaded.guarantee)
+            }
         };
-        let LoadedSession { session, signature, guarantee } = self.session(processor)?;
         let (settings, host) = (&self.settings, self.host.clone());
         let policy = at.host_policy(&self.spec);
-        let instance = OnnxInstance::new(session, signature, guarantee, settings, policy, host)?;
+        let instance = OnnxInstance::new(executor, signature, guarantee, settings, policy, host)?;
         Ok(Box::new(instance))
     }
 

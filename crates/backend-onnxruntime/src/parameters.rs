@@ -9,9 +9,9 @@ use crate::api::Switch;
 /// The integer parameter `key`, if it is given.
 pub(crate) fn integer(values: &BTreeMap<String, String>, key: &str) -> Result<Option<i32>, Status> {
     let Some(text) = values.get(key) else { return Ok(None) };
-    match text.trim().parse() {
-        Ok(number) => Ok(Some(number)),
-        Err(_) => Err(invalid_value(key, text, "an integral number")),
+    match leading_number(text).map(str::parse) {
+        Some(Ok(number)) => Ok(Some(number)),
+        Some(Err(_)) | None => Err(not_convertible(key, text, "integral number")),
     }
 }
 
@@ -25,14 +25,63 @@ pub(crate) fn switch(
 
 /// Parses a boolean in any of Triton's forms.
 pub(crate) fn parse_switch(key: &str, text: &str) -> Result<Switch, Status> {
-    match text.trim().to_ascii_lowercase().as_str() {
+    match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "on" => Ok(Switch::On),
         "0" | "false" | "off" => Ok(Switch::Off),
-        _ => Err(invalid_value(key, text, "a boolean (1, 0, true, false, on or off)")),
+        _ => Err(not_convertible(key, text, "boolean")),
     }
 }
 
-/// The error for a value.
+/// The number that the text begins with, as `std::stoi` reads it: blanks before it and anything
+/// behind it are ignored.
+pub(crate) fn leading_number(text: &str) -> Option<&str> {
+    let text = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
+    let sign = usize::from(text.starts_with(['+', '-']));
+    let digits = text.bytes().skip(sign).take_while(u8::is_ascii_digit).count();
+    if digits == 0 { None } else { text.get(..sign + digits) }
+}
+
+/// Triton's text for a value, and behind it the parameter that has it.
+pub(crate) fn not_convertible(key: &str, text: &str, to: &str) -> Status {
+    Status::invalid_argument(format!("failed to convert '{text}' to {to}: parameter '{key}'"))
+}
+
+/// The error for a value that the library would refuse later.
 pub(crate) fn invalid_value(key: &str, text: &str, expected: &str) -> Status {
     Status::invalid_argument(format!("'{key}' is '{text}', which is not {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_read_as_triton_reads_them() {
+        let number = |text: &str| {
+            let values = BTreeMap::from([(String::from("k"), text.to_owned())]);
+            integer(&values, "k").map_err(|status| status.message().to_owned())
+        };
+        for (text, expected) in [("7", 7), (" -2", -2), ("+3x", 3), ("4.9", 4)] {
+            assert_eq!(number(text), Ok(Some(expected)), "{text}");
+        }
+        for text in ["", "x", "-", "- 1", "2147483648"] {
+            let expected = format!("failed to convert '{text}' to integral number: parameter 'k'");
+            assert_eq!(number(text), Err(expected));
+        }
+    }
+
+    #[test]
+    fn booleans_are_read_as_triton_reads_them() {
+        let value = |text| parse_switch("k", text).map_err(|status| status.message().to_owned());
+        for text in ["1", "true", "TRUE", "On"] {
+            assert_eq!(value(text), Ok(Switch::On), "{text}");
+        }
+        for text in ["0", "False", "off"] {
+            assert_eq!(value(text), Ok(Switch::Off), "{text}");
+        }
+        for text in ["", "yes", " 1", "2"] {
+            let expected = format!("failed to convert '{text}' to boolean: parameter 'k'");
+            assert_eq!(value(text), Err(expected));
+        }
+    }
 }

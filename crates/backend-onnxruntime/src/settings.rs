@@ -4,7 +4,7 @@
 //! free-form, and others may read them.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
@@ -17,6 +17,7 @@ use crate::threads::{ThreadDemand, ThreadPool};
 
 const ARENA_SHRINKAGE: &str = "memory.enable_memory_arena_shrinkage";
 const DEVICE_ALLOCATOR: &str = "session.use_device_allocator_for_initializers";
+const GRAPH_ANNOTATION: &CStr = c"gpu_graph_id";
 const INTRA_OP_SPINNING: &str = "session.intra_op.allow_spinning";
 const INTER_OP_SPINNING: &str = "session.inter_op.allow_spinning";
 
@@ -116,6 +117,9 @@ impl ModelSettings {
             let key = c_string(ARENA_SHRINKAGE, "an option's name")?;
             options.set_entry(&key, devices)?;
         }
+        // No run is recorded as a graph of CUDA, nor a recorded one repeated: it would read the
+        // inputs of the run that was recorded.
+        options.set_entry(GRAPH_ANNOTATION, c"-1")?;
         Ok(())
     }
 }
@@ -136,8 +140,8 @@ fn execution_mode(values: &BTreeMap<String, String>) -> Result<ExecutionMode, St
         None | Some(0) => Ok(ExecutionMode::Sequential),
         Some(1) => Ok(ExecutionMode::Parallel),
         Some(other) => Err(Status::invalid_argument(format!(
-            "Invalid configuration value provided. Expected values for execution_mode are 0 or 1 \
-             but got {other}."
+            "Invalid configuration value provided. Expected values for  execution_mode are 0 or 1 \
+             but got {other} ."
         ))),
     }
 }

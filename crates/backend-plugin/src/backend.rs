@@ -14,6 +14,7 @@ use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, log, pointer};
 use galatea_config::PreferredInstances;
+use galatea_devices::Devices;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
@@ -53,6 +54,8 @@ pub(crate) struct BackendInfo<'a> {
     /// The settings of the command line, as JSON.
     pub(crate) config: String,
     pub(crate) server: ServerAddress,
+    /// The GPUs that it may use.
+    pub(crate) devices: Devices,
     /// `None` if a later version of the files could not be told from this one.
     pub(crate) fingerprint: Option<BackendFingerprint>,
 }
@@ -68,7 +71,7 @@ impl Backend {
                 name: c_text(identity.name),
                 directory: c_text(identity.directory),
                 config: Owned::new(MessageObject::new(identity.config)),
-                memory_manager: Owned::new(MemoryManagerObject),
+                memory_manager: Owned::new(MemoryManagerObject::new(identity.devices)),
                 policy: AtomicU32::new(TRITONBACKEND_EXECUTION_BLOCKING.0),
                 state: AtomicPtr::default(),
             }),

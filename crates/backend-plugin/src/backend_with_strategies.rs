@@ -24,8 +24,12 @@ impl BackendTrait for BackendWithStrategies {
         self.backend.execution_policy(spec)
     }
 
-    fn supports_secondary_devices(&self) -> bool {
-        self.backend.supports_secondary_devices()
+    fn gpus_refused(&self) -> Option<String> {
+        self.backend.gpus_refused()
+    }
+
+    fn reads_whole_configuration(&self) -> bool {
+        self.backend.reads_whole_configuration()
     }
 
     fn auto_complete_config(

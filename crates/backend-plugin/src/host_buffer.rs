@@ -38,7 +38,12 @@ impl HostBuffer {
 
     /// A copy of these bytes.
     pub(crate) fn copy_of(bytes: &[u8]) -> Option<Self> {
-        let mut copy = Self::new(u64::try_from(bytes.len()).ok()?)?;
+        Self::copy_with_room(bytes, bytes.len())
+    }
+
+    /// A copy of these bytes, with room for `byte_size` bytes in all.
+    pub(crate) fn copy_with_room(bytes: &[u8], byte_size: usize) -> Option<Self> {
+        let mut copy = Self::new(u64::try_from(byte_size.max(bytes.len())).ok()?)?;
         copy.storage.get_mut(copy.offset..copy.offset + bytes.len())?.copy_from_slice(bytes);
         copy.address = copy.storage.as_mut_ptr().wrapping_add(copy.offset);
         Some(copy)
@@ -52,9 +57,16 @@ impl HostBuffer {
         self.byte_size
     }
 
-    /// A view of shared memory, which C may write again when no reader is left.
-    pub(crate) fn shared(memory: Arc<Self>) -> Buffer {
-        Buffer::from_bytes(Bytes::from_owner(SharedBytes(memory)))
+    /// The first bytes, of which C may write some meanwhile if it breaks its contract.
+    pub(crate) fn first(&self, byte_size: usize) -> &[u8] {
+        let end = self.offset + byte_size.min(self.byte_size);
+        self.storage.get(self.offset..end).unwrap_or_default()
+    }
+
+    /// A view of the first bytes of shared memory, which C may write again when no reader is
+    /// left.
+    pub(crate) fn shared(memory: Arc<Self>, byte_size: usize) -> Buffer {
+        Buffer::from_bytes(Bytes::from_owner(SharedBytes { memory, byte_size }))
     }
 
     /// The bytes, without copying them.
@@ -80,13 +92,15 @@ fn zeros(byte_size: usize) -> Option<Vec<u8>> {
     Some(unsafe { Vec::from_raw_parts(memory, byte_size, byte_size) })
 }
 
-/// Memory with several owners.
-struct SharedBytes(Arc<HostBuffer>);
+/// The beginning of memory with several owners.
+struct SharedBytes {
+    memory: Arc<HostBuffer>,
+    byte_size: usize,
+}
 
 impl AsRef<[u8]> for SharedBytes {
     fn as_ref(&self) -> &[u8] {
-        let memory = &self.0;
-        memory.storage.get(memory.offset..memory.offset + memory.byte_size).unwrap_or_default()
+        self.memory.first(self.byte_size)
     }
 }
 

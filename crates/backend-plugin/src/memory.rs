@@ -1,47 +1,154 @@
 //! Memory that backends allocate through the server.
+//!
+//! Memory of the host is the C library's. Pinned memory and that of GPUs is from the pools that
+//! were allocated at the server's start, so that nothing waits for a GPU.
 
 use core::ffi::c_void;
+use std::collections::HashMap;
 
 use galatea_abi::{
     TRITONBACKEND_MemoryManager, TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_CPU_PINNED,
     TRITONSERVER_MEMORY_GPU, TRITONSERVER_MemoryType,
 };
 use galatea_c_objects::{handle, pointer};
+use galatea_devices::{DeviceBuffer, Devices, HostBuffer};
 use galatea_infer::Status;
+use galatea_stdx::Lock;
 
-/// Allocates and frees. It keeps no record of its memory.
-pub(crate) struct MemoryManagerObject;
+/// Allocates and frees. It keeps a record of memory from pools, which goes back to them with the
+/// backend at the latest.
+#[derive(Default)]
+pub(crate) struct MemoryManagerObject {
+    devices: Devices,
+    pooled: Lock<HashMap<usize, Pooled>>,
+}
 galatea_c_objects::object!(MemoryManagerObject as TRITONBACKEND_MemoryManager, kind 22);
 
-fn only_cpu(memory_type: TRITONSERVER_MemoryType) -> Result<(), Status> {
-    let text = match memory_type {
-        TRITONSERVER_MEMORY_CPU => return Ok(()),
-        TRITONSERVER_MEMORY_CPU_PINNED => {
-            "Pinned memory allocation not supported: this server runs without a GPU"
+/// Memory of a pool, which a backend has.
+enum Pooled {
+    Pinned { _memory: HostBuffer },
+    Gpu { memory: DeviceBuffer },
+}
+
+impl MemoryManagerObject {
+    pub(crate) fn new(devices: Devices) -> Self {
+        Self { devices, pooled: Lock::default() }
+    }
+
+    /// Memory of the kind that backends ask for; its address.
+    fn allocate_pooled(&self, kind: PoolKind, byte_size: u64) -> Result<usize, Status> {
+        let byte_size = usize::try_from(byte_size).unwrap_or(usize::MAX);
+        let (address, pooled) = match kind {
+            PoolKind::Pinned => {
+                let memory = self.devices.pinned_memory(byte_size);
+                let mut memory = memory.ok_or_else(|| self.no_pinned_memory())?;
+                (memory.as_mut_ptr().expose_provenance(), Pooled::Pinned { _memory: memory })
+            }
+            PoolKind::Gpu(number) => {
+                let memory = self.allocate_on(number, byte_size)?;
+                let address = usize::try_from(memory.address());
+                let address = address.map_err(|_| Status::internal("an address is too long"))?;
+                (address, Pooled::Gpu { memory })
+            }
+        };
+        self.pooled.lock("keep memory of a backend").insert(address, pooled);
+        Ok(address)
+    }
+
+    fn no_pinned_memory(&self) -> Status {
+        let reason =
+            if self.devices.pinned_usage().1 == 0 { ": no pinned memory pool" } else { "" };
+        Status::internal(format!("failed to allocate pinned system memory{reason}"))
+    }
+
+    fn allocate_on(&self, number: i64, byte_size: usize) -> Result<DeviceBuffer, Status> {
+        let device = i32::try_from(number).ok().and_then(|one| self.devices.device(one).ok());
+        let invalid = || Status::internal("Failed to set device: invalid device ordinal");
+        let memory = device.ok_or_else(invalid)?.allocate_pooled(byte_size);
+        memory.map_err(|error| {
+            Status::internal(format!(
+                "Failed to allocate CUDA memory with byte size {byte_size} on GPU {number}: {error}"
+            ))
+        })
+    }
+
+    /// Gives memory back to its pool.
+    fn free_pooled(&self, kind: PoolKind, address: usize) -> Result<(), Status> {
+        let mut all = self.pooled.lock("free memory of a backend");
+        let is_meant = match (all.get(&address), kind) {
+            (Some(Pooled::Pinned { .. }), PoolKind::Pinned) => true,
+            (Some(Pooled::Gpu { memory }), PoolKind::Gpu(number)) => {
+                i64::from(memory.device().number()) == number
+            }
+            (Some(_) | None, _) => false,
+        };
+        let freed = if is_meant { all.remove(&address) } else { None };
+        drop(all);
+        match (freed, kind) {
+            (Some(_), _) => Ok(()),
+            (None, PoolKind::Pinned) => Err(Status::internal(format!(
+                "unexpected memory address '{address:#x}' is not being managed"
+            ))),
+            (None, PoolKind::Gpu(number)) => Err(Status::internal(format!(
+                "Failed to deallocate CUDA memory at address {address:#x} on GPU {number}: it was \
+                 not allocated there"
+            ))),
         }
-        TRITONSERVER_MEMORY_GPU => {
-            "GPU memory allocation not supported: this server runs without a GPU"
+    }
+
+    /// The pool that memory of this type is from; `None` for memory of the C library.
+    fn pool(
+        &self,
+        memory_type: TRITONSERVER_MemoryType,
+        number: i64,
+    ) -> Result<Option<PoolKind>, Status> {
+        let (kind, missing) = match memory_type {
+            TRITONSERVER_MEMORY_CPU => return Ok(None),
+            TRITONSERVER_MEMORY_CPU_PINNED => (
+                PoolKind::Pinned,
+                "Pinned memory allocation not supported: this server runs without a GPU",
+            ),
+            TRITONSERVER_MEMORY_GPU => (
+                PoolKind::Gpu(number),
+                "GPU memory allocation not supported: this server runs without a GPU",
+            ),
+            TRITONSERVER_MemoryType(other) => {
+                return Err(Status::invalid_argument(format!("unknown memory type {other}")));
+            }
+        };
+        if self.devices.is_empty() {
+            return Err(Status::unsupported(missing));
         }
-        TRITONSERVER_MemoryType(other) => {
-            return Err(Status::invalid_argument(format!("unknown memory type {other}")));
-        }
-    };
-    Err(Status::unsupported(text))
+        Ok(Some(kind))
+    }
+}
+
+/// A pool that was allocated at the server's start.
+#[derive(Copy, Clone)]
+enum PoolKind {
+    Pinned,
+    /// That of the GPU with this number.
+    Gpu(i64),
 }
 
 functions! {
-    /// Allocates CPU memory.
+    /// Allocates memory.
     fn TRITONBACKEND_MemoryManagerAllocate(
         manager: *mut TRITONBACKEND_MemoryManager,
         buffer: *mut *mut c_void,
         memory_type: TRITONSERVER_MemoryType,
-        _memory_type_id: i64,
+        memory_type_id: i64,
         byte_size: u64,
     ) {
-        let _: &MemoryManagerObject = handle::borrow(manager, "manager")?;
-        only_cpu(memory_type)?;
+        let manager: &MemoryManagerObject = handle::borrow(manager, "manager")?;
+        let pool = manager.pool(memory_type, memory_type_id)?;
         if buffer.is_null() {
             return Err(Status::invalid_argument("buffer must not be null"));
+        }
+        if let Some(kind) = pool {
+            let address = manager.allocate_pooled(kind, byte_size)?;
+            let memory = core::ptr::with_exposed_provenance_mut(address);
+            return pointer::write(buffer, memory, "buffer");
         }
         let exhausted = || Status::unavailable("CPU memory allocation failed");
         let byte_size = usize::try_from(byte_size).map_err(|_| exhausted())?;
@@ -58,10 +165,12 @@ functions! {
         manager: *mut TRITONBACKEND_MemoryManager,
         buffer: *mut c_void,
         memory_type: TRITONSERVER_MemoryType,
-        _memory_type_id: i64,
+        memory_type_id: i64,
     ) {
-        let _: &MemoryManagerObject = handle::borrow(manager, "manager")?;
-        only_cpu(memory_type)?;
+        let manager: &MemoryManagerObject = handle::borrow(manager, "manager")?;
+        if let Some(kind) = manager.pool(memory_type, memory_type_id)? {
+            return manager.free_pooled(kind, buffer.addr());
+        }
         libc::free(buffer);
         Ok(())
     }

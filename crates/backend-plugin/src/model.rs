@@ -63,7 +63,9 @@ pub(crate) struct ServingModel {
     /// The outputs of a request that names none, in Triton's order.
     pub(crate) all_outputs: Vec<CString>,
     /// States that are written where they are read.
-    pub(crate) shared_memory: SharedStateMemory,
+    pub(crate) shared_memory: Arc<SharedStateMemory>,
+    /// The inputs of a model with batches that are shape tensors, if there are any.
+    pub(crate) shape_tensors: Option<Arc<[String]>>,
 }
 
 /// An initialised model. Dropping it finalises it.
@@ -198,6 +200,13 @@ impl ModelInfo {
             spec.outputs.iter().map(|output| Arc::from(output.name.as_str())).collect();
         let mut all_outputs: Vec<CString> = outputs.iter().map(|name| c_text(name)).collect();
         all_outputs.sort();
+        let shape_tensors: Arc<[String]> = spec
+            .inputs
+            .iter()
+            .filter(|input| spec.max_batch_size > 0 && input.is_shape_tensor)
+            .map(|input| input.name.clone())
+            .collect();
+        let shape_tensors = (!shape_tensors.is_empty()).then_some(shape_tensors);
         let serving = ServingModel {
             name: Arc::from(spec.name.as_str()),
             version: self.version,
@@ -205,7 +214,8 @@ impl ModelInfo {
             host,
             outputs,
             all_outputs,
-            shared_memory: SharedStateMemory::default(),
+            shared_memory: Arc::default(),
+            shape_tensors,
         };
         self.serving.set(serving).map_err(|_| Status::internal("a model is loaded once"))
     }

@@ -126,6 +126,7 @@ impl Plugins {
                 directory: &found.directory.to_string_lossy(),
                 config: self.settings.config_json(&found.settings_name),
                 server: self.settings.server.clone(),
+                devices: self.settings.devices.clone(),
                 fingerprint,
             },
         )?);
@@ -142,7 +143,7 @@ struct PluginBackend {
 }
 
 impl BackendTrait for PluginBackend {
-    fn supports_secondary_devices(&self) -> bool {
+    fn reads_whole_configuration(&self) -> bool {
         true
     }
 

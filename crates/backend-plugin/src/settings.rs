@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use galatea_abi::TRITONSERVER_Server;
 use galatea_config::Support;
+use galatea_devices::Devices;
 
 /// The setting that every backend has.
 const DEFAULT_MAX_BATCH_SIZE: (&str, &str) = ("default-max-batch-size", "4");
@@ -41,6 +42,8 @@ pub struct PluginSettings {
     pub settings_of: BackendSettings,
     /// The processors that models may use.
     pub support: Support,
+    /// The GPUs whose memory backends may allocate.
+    pub devices: Devices,
     /// The server that backends may call.
     pub server: ServerAddress,
 }

@@ -57,6 +57,7 @@ impl StrategyLoader {
             directory: &self.settings.backend_directory.join(name).to_string_lossy(),
             config: self.settings.config_json(name),
             server: self.settings.server.clone(),
+            devices: self.settings.devices.clone(),
             fingerprint: None,
         })?;
         Model::of_built_in(backend, loaded, &self.settings.support).map(Arc::new)

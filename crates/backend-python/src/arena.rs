@@ -6,13 +6,14 @@
 //! mapped it writes and reads with system calls, which takes three times as long. The memory is
 //! sparse and sealed against shrinking.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use galatea_infer::Status;
 use galatea_shm::SharedMemory;
 use galatea_stdx::Lock;
-use galatea_tensor::ForeignError;
+use galatea_tensor::{Buffer, ForeignError};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -44,6 +45,8 @@ struct ArenaBlocks {
     blocks: Blocks,
     /// Whether pages may be there in parts that are free.
     is_dirty: bool,
+    /// What blocks describe, by their offsets: memory that stays as long as they are in use.
+    described: BTreeMap<u64, Buffer>,
 }
 
 impl Arena {
@@ -60,7 +63,11 @@ impl Arena {
         let memory = made().map_err(|error| failed("make shared memory", error))?;
         let mapped = usize::try_from(length.min(MAPPED_BYTES_MAX)).ok();
         let mapped = mapped.and_then(|length| SharedMemory::map(&memory, length, name).ok());
-        let blocks = ArenaBlocks { blocks: Blocks::new(length), is_dirty: false };
+        let blocks = ArenaBlocks {
+            blocks: Blocks::new(length),
+            is_dirty: false,
+            described: BTreeMap::new(),
+        };
         Ok(Self { memory, mapped, length, blocks: Lock::new(blocks) })
     }
 
@@ -90,11 +97,26 @@ impl Arena {
         mapped.contains(offset, byte_size).then_some((mapped, offset))
     }
 
+    /// Keeps memory that the block at this offset describes until the block is given back.
+    pub(crate) fn keep(&self, offset: u64, memory: Buffer) {
+        self.blocks.lock("keep what a block describes").described.insert(offset, memory);
+    }
+
+    /// The memory that the block at this offset describes.
+    pub(crate) fn described(&self, offset: u64) -> Option<Buffer> {
+        self.blocks.lock("find what a block describes").described.get(&offset).cloned()
+    }
+
     /// Gives a block back. False if none begins there.
     pub(crate) fn release(&self, offset: u64) -> bool {
         let mut blocks = self.blocks.lock("give a block back");
         blocks.is_dirty = true;
-        blocks.blocks.release(offset)
+        let described = blocks.described.remove(&offset);
+        let was_used = blocks.blocks.release(offset);
+        drop(blocks);
+        // The driver may free it now, which takes time.
+        drop(described);
+        was_used
     }
 
     /// Copies a part of a block that is in use; `None` if it is none.

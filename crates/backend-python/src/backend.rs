@@ -11,16 +11,19 @@ use galatea_backend::{
     ModelFiles, Placement,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_devices::Devices;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 use serde_json::{Map, Value, json};
 
 use crate::confinement::{self, Confined, Confinement, WithoutControl};
+use crate::gpus::Gpus;
 use crate::held::ModelLabel;
 use crate::instance::PythonInstance;
 use crate::interpreter::{ENVIRONMENT, Environments, Interpreter};
 use crate::server::ServerAccess;
 use crate::supervisor::{Starter, Supervised, Supervisor};
+use crate::template::{Environment, Imports, TemplateOptions, Templates};
 use crate::wire::kind_a;
 use crate::worker::{Launch, ModelContext, Started};
 
@@ -40,6 +43,10 @@ pub struct PythonOptions {
     pub temporary_folder: PathBuf,
     /// The server's `LD_LIBRARY_PATH`.
     pub library_path: Option<OsString>,
+    /// The GPUs whose memory tensors may be in.
+    pub devices: Devices,
+    /// What configurations may ask for.
+    pub support: Support,
     /// What is common to the models of a backend that is written in Python.
     pub runtime: Option<PythonRuntime>,
     /// How long a worker may take until it speaks.
@@ -48,6 +55,8 @@ pub struct PythonOptions {
     pub execute_timeout: Option<Duration>,
     /// What workers may not do, and how much they may take.
     pub confinement: Confinement,
+    /// The variables that a process of the server inherits now.
+    pub inherited: fn() -> Vec<(OsString, OsString)>,
     /// Directories in which models find modules beside their own.
     pub module_paths: Vec<PathBuf>,
 }
@@ -65,7 +74,7 @@ pub struct PythonRuntime {
 pub struct PythonBackend {
     options: PythonOptions,
     environments: Environments,
-    support: Support,
+    templates: Arc<Templates>,
     /// Spreads workers over processors.
     turn: Arc<AtomicUsize>,
 }
@@ -76,7 +85,7 @@ impl PythonBackend {
     pub fn new(options: PythonOptions) -> Self {
         let interpreter = options.interpreter.clone();
         let environments = Environments::new(interpreter, options.temporary_folder.clone());
-        Self { options, environments, support: Support::default(), turn: Arc::default() }
+        Self { options, environments, templates: Arc::default(), turn: Arc::default() }
     }
 
     fn site<'a>(
@@ -102,13 +111,25 @@ impl PythonBackend {
             let text = format!("Using Python execution env {environment}");
             self.options.server.log(LogLevel::Info, file!(), line!(), &text);
         }
-        let interpreter = self.environments.interpreter(environment, directory);
+        let interpreter = self.environments.interpreter(environment, directory)?;
+        let variables = interpreter.variables(self.options.library_path.clone());
+        // What a template forks has the limits and rights of the template.
+        let environment = confined.is_none().then(|| {
+            let options = TemplateOptions {
+                patience: self.options.start_timeout,
+                server: self.options.server.clone(),
+                inherited: self.options.inherited,
+            };
+            self.templates.environment(&interpreter, variables.clone(), &options)
+        });
         let model_path = match runtime {
             Some(runtime) => runtime.script.clone(),
             None => files.version_path().join(file),
         };
         Ok(Site {
-            interpreter: interpreter?,
+            interpreter,
+            variables,
+            environment,
             model_path,
             directory: directory.to_owned(),
             version: files.version(),
@@ -121,6 +142,10 @@ impl PythonBackend {
 /// Where a model is, and what executes it.
 struct Site {
     interpreter: Interpreter,
+    /// Of its environment, beside the server's.
+    variables: Vec<(&'static str, OsString)>,
+    /// Where workers are forked; `None` if they start by themselves.
+    environment: Option<Arc<Environment>>,
     model_path: PathBuf,
     directory: PathBuf,
     version: i64,
@@ -132,8 +157,11 @@ impl Site {
     /// What the model may ask of the server.
     fn server(&self) -> Arc<dyn ServerAccess> {
         let server = self.options.server.clone();
-        let is_in_sandbox = self.confined.as_ref().is_some_and(|one| one.confinement.sandbox);
-        if is_in_sandbox { Arc::new(WithoutControl(server)) } else { server }
+        if self.is_in_sandbox() { Arc::new(WithoutControl(server)) } else { server }
+    }
+
+    fn is_in_sandbox(&self) -> bool {
+        self.confined.as_ref().is_some_and(|one| one.confinement.sandbox)
     }
 
     fn check_file(&self, model: &str) -> Result<(), Status> {
@@ -145,10 +173,6 @@ impl Site {
             self.model_path.display()
         );
         Err(Status::internal(text))
-    }
-
-    fn variables(&self) -> Vec<(&'static str, OsString)> {
-        self.interpreter.variables(self.options.library_path.clone())
     }
 
     /// Where modules are found, in Triton's order: in the directory of the file and, unless
@@ -202,7 +226,8 @@ impl Backend for PythonBackend {
         let message = draft.message();
         let parameter = |key: &str| Some(&*message.parameters.get(key)?.string_value);
         let site = self.site(files, &message.default_model_filename, parameter)?;
-        let (name, config) = (draft.name().to_owned(), draft.normalized_json(&self.support));
+        let (name, config) =
+            (draft.name().to_owned(), draft.normalized_json(&self.options.support));
         site.check_file(&name)?;
         let model = Arc::new(ModelContext {
             label: ModelLabel { name: Arc::from(&*name), version: site.version },
@@ -210,18 +235,20 @@ impl Backend for PythonBackend {
             outputs: Vec::new(),
             host: None,
             server: site.server(),
+            gpus: Gpus::default(),
         });
         let launch = Launch {
             interpreter: &site.interpreter,
             instance: &name,
             patience: site.options.start_timeout,
-            variables: site.variables(),
+            variables: site.variables.clone(),
             execute_timeout: None,
             confined: site.confined.as_ref(),
             model,
+            templates: site.environment.as_deref().map(|one| (one, Imports::Own)),
             is_cancelled: &|| false,
         };
-        let mut started = Started::launch(launch)?;
+        let mut started = Started::launch(&launch)?;
         let arguments = site.arguments(&name, &config, &name, Device::Cpu);
         let mut document = site.document(arguments, false);
         let mut config: Map<String, Value> = serde_json::from_str(&config)
@@ -251,15 +278,31 @@ impl Backend for PythonBackend {
         let parameter = |key: &str| spec.parameters.get(key).map(String::as_str);
         let site = self.site(files, &spec.default_model_filename, parameter)?;
         site.check_file(&spec.name)?;
+        let is_shared = gets_tensors_on_gpus(parameter("FORCE_CPU_ONLY_INPUT_TENSORS"))?;
         let context = Arc::new(ModelContext {
             label: ModelLabel { name: Arc::from(&*spec.name), version: site.version },
             is_decoupled: spec.decoupled,
             outputs: spec.outputs.iter().map(|output| Arc::from(&*output.name)).collect(),
             host: Some(host),
             server: site.server(),
+            gpus: Gpus::new(self.options.devices.clone(), is_shared && !site.is_in_sandbox()),
         });
-        let shared = Arc::new(PythonModel { spec, site, context });
+        let templates = self.templates.clone();
+        let use_of_numpy = Lock::default();
+        let shared = Arc::new(PythonModel { spec, site, context, templates, use_of_numpy });
         Ok(Box::new(LoadedPythonModel { shared, instances: Lock::default() }))
+    }
+}
+
+/// Whether a model gets inputs in the memory of GPUs as they are.
+fn gets_tensors_on_gpus(force_cpu: Option<&str>) -> Result<bool, Status> {
+    match force_cpu {
+        None | Some("yes") => Ok(false),
+        Some("no") => Ok(true),
+        // Triton's text, to the byte.
+        Some(other) => Err(Status::unsupported(format!(
+            "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: {other}'"
+        ))),
     }
 }
 
@@ -268,6 +311,26 @@ struct PythonModel {
     spec: Arc<ModelSpec>,
     site: Site,
     context: Arc<ModelContext>,
+    templates: Arc<Templates>,
+    use_of_numpy: Lock<UseOfNumpy>,
+}
+
+/// How workers of a model import numpy.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+enum UseOfNumpy {
+    /// Not at all, or in a way that has not been seen yet.
+    #[default]
+    Unknown,
+    /// As a template does.
+    Usual,
+    /// In surroundings of the model's own.
+    Special,
+}
+
+impl Drop for PythonModel {
+    fn drop(&mut self) {
+        self.templates.expect_none();
+    }
 }
 
 struct LoadedPythonModel {
@@ -328,25 +391,59 @@ struct InstanceStarter {
     device: Device,
 }
 
-impl Starter for InstanceStarter {
-    fn start(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Started, Status> {
-        let PythonModel { spec, site, context } = &*self.model;
-        let mut started = Started::launch(Launch {
+impl InstanceStarter {
+    /// Starts a worker and lets it initialize the model. Returns its answer, too.
+    fn initialize(
+        &self,
+        templates: Option<(&Environment, Imports)>,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(Started, Value), Status> {
+        let PythonModel { spec, site, context, .. } = &*self.model;
+        let mut started = Started::launch(&Launch {
             interpreter: &site.interpreter,
             instance: &self.name,
             patience: site.options.start_timeout,
-            variables: site.variables(),
+            variables: site.variables.clone(),
             execute_timeout: site.options.execute_timeout,
             confined: site.confined.as_ref(),
             model: context.clone(),
+            templates,
             is_cancelled,
         })?;
         let arguments = site.arguments(&spec.name, &spec.to_json(), &self.name, self.device);
         let document = site.document(arguments, spec.decoupled);
         let answer = started.ask(kind_a::INITIALIZE, &document.to_string(), is_cancelled)?;
-        let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
-        let has_check = answer.get("is_ready").and_then(Value::as_bool).unwrap_or_default();
-        started.begin_serving(has_check);
+        Ok((started, serde_json::from_str(&answer).unwrap_or_default()))
+    }
+}
+
+/// Whether the model has a readiness check of its own.
+fn has_check(answer: &Value) -> bool {
+    answer.get("is_ready").and_then(Value::as_bool).unwrap_or_default()
+}
+
+impl Starter for InstanceStarter {
+    fn start(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Started, Status> {
+        let use_of_numpy = *self.model.use_of_numpy.lock("choose a template");
+        let environment = self.model.site.environment.as_deref();
+        let is_usual = use_of_numpy == UseOfNumpy::Usual;
+        let imports = if is_usual { Imports::Numpy } else { Imports::Own };
+        let templates = environment.map(|one| (one, imports));
+        let (started, answer) = self.initialize(templates, is_cancelled)?;
+        let says = |key: &str| answer.get(key).and_then(Value::as_bool).unwrap_or_default();
+        if says("anew") {
+            drop(started);
+            *self.model.use_of_numpy.lock("remember a special model") = UseOfNumpy::Special;
+            let (started, answer) = self.initialize(None, is_cancelled)?;
+            started.begin_serving(has_check(&answer));
+            return Ok(started);
+        }
+        let mut known = self.model.use_of_numpy.lock("remember what a model imports");
+        if *known == UseOfNumpy::Unknown && says("numpy") {
+            *known = UseOfNumpy::Usual;
+        }
+        drop(known);
+        started.begin_serving(has_check(&answer));
         Ok(started)
     }
 
@@ -362,5 +459,20 @@ impl Starter for InstanceStarter {
 
     fn finalize_patience(&self) -> Duration {
         FINALIZE_PATIENCE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    // row: PY-11
+    fn a_model_says_whether_it_takes_tensors_on_gpus() {
+        let parsed = |value| gets_tensors_on_gpus(value).ok();
+        assert_eq!((parsed(None), parsed(Some("yes"))), (Some(false), Some(false)));
+        assert_eq!(parsed(Some("no")), Some(true));
+        let error = gets_tensors_on_gpus(Some("No")).unwrap_err();
+        assert_eq!(error.message(), "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: No'");
     }
 }

@@ -3,9 +3,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use galatea_infer::{
-    Backpressure, InferenceResponse, PendingRequest, Responder, StatisticsReporter, Status, Trace,
+    Backpressure, Deadline, InferenceResponse, PendingRequest, Responder, StatisticsReporter,
+    Status, Trace,
 };
 use galatea_stdx::Lock;
 
@@ -24,6 +26,7 @@ pub(crate) struct HeldRequest {
     trace: Option<RequestTrace>,
     /// The trace of its execution, for the calls that are made in it.
     parent: Option<Arc<Trace>>,
+    deadline: Deadline,
     /// What tells its sender to pause.
     flow: Backpressure,
     /// Whether the sender was told so.
@@ -81,7 +84,7 @@ impl HeldRequests {
         let Some(responder) = pending.take_responder() else { return Ok((key, None)) };
         let statistics = responder.statistics().clone();
         let request = pending.request();
-        let flow = request.backpressure.clone();
+        let (flow, deadline) = (request.backpressure.clone(), request.deadline);
         let (id, parent) = (request.id.clone(), pending.trace().cloned());
         let one = HeldRequest {
             responder,
@@ -89,6 +92,7 @@ impl HeldRequests {
             provisional: None,
             trace: None,
             parent,
+            deadline,
             flow,
             is_paused: false,
         };
@@ -116,6 +120,17 @@ impl HeldRequests {
     /// The trace of a request, for a call that is made while it executes.
     pub(crate) fn trace_of(&self, key: u64) -> Option<Arc<Trace>> {
         self.0.lock("find a trace").by_key.get(&key)?.parent.clone()
+    }
+
+    /// The deadline of a call that is made while this request executes. If that is unknown, it
+    /// is the latest of all requests that the worker holds: the call serves one of them.
+    pub(crate) fn deadline_of(&self, parent: Option<u64>) -> Deadline {
+        let held = self.0.lock("find a deadline");
+        if let Some(one) = parent.and_then(|key| held.by_key.get(&key)) {
+            return one.deadline;
+        }
+        let all: Option<Vec<Instant>> = held.by_key.values().map(|one| one.deadline.at()).collect();
+        all.and_then(|all| all.into_iter().max()).map_or(Deadline::None, Deadline::At)
     }
 
     /// What tells the sender of a request to pause.

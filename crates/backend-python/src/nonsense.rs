@@ -15,6 +15,7 @@ use galatea_infer::{
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
+use crate::gpus::Gpus;
 use crate::held::ModelLabel;
 use crate::link::Link;
 use crate::server::{CustomMetricFamily, CustomMetricKind, ServerAccess};
@@ -41,8 +42,9 @@ pub fn serve(executions: &[u8], others: &[u8], is_decoupled: bool) {
         host: None,
         server: Arc::new(NoServer),
         outputs: vec![Arc::from("OUT")],
+        gpus: Gpus::default(),
     };
-    let arenas = Arenas::new(None).expect("memory can be made");
+    let arenas = Arenas::new(None, Gpus::default()).expect("memory can be made");
     let worker = Arc::new(Worker::new(link, arenas, Arc::new(context), None));
     let ends: Vec<Arc<AtomicU32>> = (0..REQUESTS).map(|_| Arc::default()).collect();
     let batch = ends.iter().map(|ends| request(ends.clone())).collect();

@@ -7,10 +7,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use galatea_infer::Status;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, waitid};
 
@@ -30,10 +32,13 @@ const TERMINATION_MAX: Duration = Duration::from_nanos(galatea_policy::TERMINATI
 /// How often a process that should end is looked at.
 const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A running worker. It is killed when this is dropped.
+/// How many descriptors a process is given at most.
+pub(crate) const DESCRIPTORS_MAX: usize = 6;
+
+/// A running worker, or a template of workers. It is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
-    child: Child,
+    origin: Origin,
     /// Whether its number may be that of another process.
     is_reaped: bool,
     /// Tells when it ends; `None` where the system can't.
@@ -42,6 +47,23 @@ pub(crate) struct Process {
     _lifeline: OwnedFd,
     /// Its temporary files, which end after it.
     _scratch: Option<Scratch>,
+}
+
+/// Whose child a process is.
+#[derive(Debug)]
+enum Origin {
+    /// The server's.
+    Server(Child),
+    /// A template's, which keeps its number until it is asked how it ended. It has a handle.
+    Template(Pid, Arc<dyn Parent>),
+}
+
+/// A process whose children serve the server.
+pub(crate) trait Parent: std::fmt::Debug + Send + Sync {
+    /// How a child has ended, if it can tell. The child must have ended; its number is free then.
+    fn reap(&self, pid: Pid) -> Option<ExitStatus>;
+    /// Whether it has ended, so that its children are those of another process.
+    fn has_ended(&self) -> bool;
 }
 
 /// What a worker gets when it starts.
@@ -61,7 +83,7 @@ impl Process {
     /// `Internal` if there is no such interpreter or it can't be started.
     pub(crate) fn start(
         interpreter: &Interpreter,
-        (model, instance): (&str, &str),
+        names: [&str; 2],
         variables: Vec<(&'static str, OsString)>,
         confined: Option<&Confined>,
         equipment: Equipment<'_>,
@@ -69,18 +91,56 @@ impl Process {
     ) -> Result<Self, Status> {
         let Equipment { ends, inputs, outputs } = equipment;
         let WorkerEnds { commands, results, others } = ends;
-        let program = &interpreter.program;
-        let mut words = interpreter.command();
-        words.extend(["-c", BOOTSTRAP, model, instance].map(OsString::from));
+        let mut arguments = names.map(OsString::from).to_vec();
         if confined.is_some_and(|confined| confined.confinement.sandbox) {
             // It closes what it has inherited by mistake.
-            words.push(OsString::from("sandbox"));
+            arguments.push(OsString::from("sandbox"));
         }
+        let words = words(interpreter, arguments);
+        let start = Start { words, variables, input: commands, server_end };
+        let given = |lifeline: &io::PipeReader| {
+            let fds = [
+                others.as_fd(),
+                inputs.as_fd(),
+                outputs.as_fd(),
+                lifeline.as_fd(),
+                results.as_fd(),
+            ];
+            send_descriptors(server_end, &fds)
+        };
+        Self::begin(interpreter, start, confined, given)
+    }
+
+    /// Starts a template with these arguments. `input` is its standard input.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if there is no such interpreter or it can't be started.
+    pub(crate) fn start_template(
+        interpreter: &Interpreter,
+        arguments: [OsString; 4],
+        variables: Vec<(&'static str, OsString)>,
+        input: UnixStream,
+        server_end: &UnixStream,
+    ) -> Result<Self, Status> {
+        let words = words(interpreter, arguments.to_vec());
+        let start = Start { words, variables, input, server_end };
+        let given = |lifeline: &io::PipeReader| send_descriptors(server_end, &[lifeline.as_fd()]);
+        Self::begin(interpreter, start, None, given)
+    }
+
+    fn begin(
+        interpreter: &Interpreter,
+        start: Start<'_>,
+        confined: Option<&Confined>,
+        give: impl FnOnce(&io::PipeReader) -> io::Result<()>,
+    ) -> Result<Self, Status> {
+        let program = &interpreter.program;
         let failed = |what: &str, error: io::Error| {
             Status::internal(format!("failed to {what} '{}': {error}", program.display()))
         };
         let not_started = |error| failed("start the interpreter", error);
-        let start = Start { words, variables, input: commands, server_end };
+        let server_end = start.server_end;
         let (child, scratch) = match confined {
             None => (start.spawn().map_err(not_started)?, None),
             Some(_) if is_missing(program) => {
@@ -89,24 +149,21 @@ impl Process {
             Some(confined) => confined.start(start)?,
         };
         let equip = || -> io::Result<OwnedFd> {
-            let (worker_lifeline, lifeline) = io::pipe()?;
-            let descriptors = [
-                others.as_fd(),
-                inputs.as_fd(),
-                outputs.as_fd(),
-                worker_lifeline.as_fd(),
-                results.as_fd(),
-            ];
+            let (its_lifeline, lifeline) = io::pipe()?;
             send_sources(server_end)?;
-            send_descriptors(server_end, &descriptors)?;
+            give(&its_lifeline)?;
             Ok(lifeline.into())
         };
         let equipped = equip();
-        let handle = handle_of(&child);
+        let handle = pid_of(&child).and_then(handle_of);
         match equipped {
-            Ok(lifeline) => {
-                Ok(Self { child, is_reaped: false, handle, _lifeline: lifeline, _scratch: scratch })
-            }
+            Ok(lifeline) => Ok(Self {
+                origin: Origin::Server(child),
+                is_reaped: false,
+                handle,
+                _lifeline: lifeline,
+                _scratch: scratch,
+            }),
             Err(error) => {
                 let mut child = child;
                 let (_, ended) = (child.kill(), child.wait());
@@ -116,6 +173,25 @@ impl Process {
                 })
             }
         }
+    }
+
+    /// A process that a template has forked.
+    ///
+    /// # Errors
+    ///
+    /// The system has no handles of processes, or the template has ended.
+    pub(crate) fn forked(
+        pid: Pid,
+        template: Arc<dyn Parent>,
+        lifeline: OwnedFd,
+    ) -> io::Result<Self> {
+        let handle = Some(rustix::process::pidfd_open(pid, PidfdFlags::empty())?);
+        if template.has_ended() {
+            // The number may have been another's already.
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let origin = Origin::Template(pid, template);
+        Ok(Self { origin, is_reaped: false, handle, _lifeline: lifeline, _scratch: None })
     }
 
     /// Waits until it has ended; after `patience` it is asked to end, then made to.
@@ -143,7 +219,16 @@ impl Process {
         // Before its number is given back to the system.
         self.signal_to_die();
         self.is_reaped = true;
-        self.child.wait().map_or_else(|error| error.to_string(), describe)
+        match &mut self.origin {
+            Origin::Server(child) => child.wait().map_or_else(|error| error.to_string(), describe),
+            Origin::Template(pid, template) => {
+                let Some(handle) = &self.handle else { return String::from("ended") };
+                // Only a signal interrupts it.
+                while poll(&mut [PollFd::new(handle, PollFlags::IN)], None) == Err(Errno::INTR) {}
+                let status = template.reap(*pid).or_else(|| adopted(handle));
+                status.map_or_else(|| String::from("ended"), describe)
+            }
+        }
     }
 
     /// Waits until it has ended; false if it has not in time. Its number stays taken.
@@ -170,13 +255,24 @@ impl Process {
 
     fn has_ended(&self) -> bool {
         let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let Some(pid) = self.pid() else { return true };
-        // Who can't be waited for is gone.
-        !matches!(waitid(WaitId::Pid(pid), flags), Ok(None))
+        match (&self.origin, &self.handle) {
+            (Origin::Template(..), Some(handle)) => {
+                let now = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
+                poll(&mut [PollFd::new(handle, PollFlags::IN)], now) == Ok(1)
+            }
+            _ => {
+                let Some(pid) = self.pid() else { return true };
+                // Who can't be waited for is gone.
+                !matches!(waitid(WaitId::Pid(pid), flags), Ok(None))
+            }
+        }
     }
 
     fn pid(&self) -> Option<Pid> {
-        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+        match &self.origin {
+            Origin::Server(child) => pid_of(child),
+            Origin::Template(pid, _) => Some(*pid),
+        }
     }
 
     fn signal(&self, signal: Signal) {
@@ -204,9 +300,29 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-fn handle_of(child: &Child) -> Option<OwnedFd> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw)?;
+fn pid_of(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+}
+
+fn handle_of(pid: Pid) -> Option<OwnedFd> {
     rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// How a process has ended whose template is gone, if it has become the server's child: the first
+/// process of a container gets those that have lost their parents.
+fn adopted(handle: &OwnedFd) -> Option<ExitStatus> {
+    let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let ended = waitid(WaitId::PidFd(handle.as_fd()), flags).ok()??;
+    let code = ended.exit_status().map(|code| code << 8);
+    code.or_else(|| ended.terminating_signal()).map(ExitStatus::from_raw)
+}
+
+/// The command of a process with these arguments.
+fn words(interpreter: &Interpreter, arguments: Vec<OsString>) -> Vec<OsString> {
+    let mut words = interpreter.command();
+    words.extend(["-c", BOOTSTRAP].map(OsString::from));
+    words.extend(arguments);
+    words
 }
 
 fn send_sources(mut socket: &UnixStream) -> io::Result<()> {
@@ -222,7 +338,7 @@ fn send_descriptors(
     socket: &UnixStream,
     descriptors: &[std::os::fd::BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::ErrorKind::InvalidInput.into());

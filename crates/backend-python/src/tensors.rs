@@ -1,9 +1,11 @@
 //! Tensors on their way between requests and the wire.
 
+use bytes::Bytes;
 use galatea_infer::{InputTensor, OutputTensor, Status};
-use galatea_tensor::{Buffer, DataType};
+use galatea_tensor::{Buffer, DataType, DeviceRegion};
 
 use crate::arena::{ARENA_BYTES, Arena};
+use crate::gpus::{Description, Gpus};
 use crate::wire::{EncodedInput, INLINE_BYTES_MAX, Place, WirePlace, WireTensor};
 
 /// The arenas of a worker.
@@ -13,14 +15,16 @@ pub(crate) struct Arenas {
     pub(crate) inputs: Arena,
     /// The worker stores, the server reads.
     pub(crate) outputs: Arena,
+    gpus: Gpus,
 }
 
 impl Arenas {
     /// Empty ones, each of at most `length_max` bytes.
-    pub(crate) fn new(length_max: Option<u64>) -> Result<Self, Status> {
+    pub(crate) fn new(length_max: Option<u64>, gpus: Gpus) -> Result<Self, Status> {
         let length = length_max.map_or(ARENA_BYTES, |most| most.min(ARENA_BYTES));
         let arena = |name| Arena::new(name, length);
-        Ok(Self { inputs: arena("galatea inputs")?, outputs: arena("galatea outputs")? })
+        let (inputs, outputs) = (arena("galatea inputs")?, arena("galatea outputs")?);
+        Ok(Self { inputs, outputs, gpus })
     }
 
     /// Puts inputs where the worker can read them. What was stored is in `stored` even if the
@@ -32,7 +36,7 @@ impl Arenas {
     ) -> Result<Vec<EncodedInput<'a>>, Status> {
         let encoded = inputs.iter().map(|input| {
             let InputTensor { name, datatype, shape, data } = input;
-            let place = self.place(data, name, stored)?;
+            let place = self.place(data, name, *datatype, stored)?;
             Ok(EncodedInput { name, datatype: *datatype, shape, place })
         });
         encoded.collect()
@@ -46,7 +50,7 @@ impl Arenas {
     ) -> Result<Vec<EncodedInput<'a>>, Status> {
         let encoded = outputs.iter().map(|output| {
             let OutputTensor { name, datatype, shape, data } = output;
-            let place = self.place(data, name, stored)?;
+            let place = self.place(data, name, *datatype, stored)?;
             Ok(EncodedInput { name, datatype: *datatype, shape, place })
         });
         encoded.collect()
@@ -56,8 +60,12 @@ impl Arenas {
         &self,
         data: &'a Buffer,
         name: &str,
+        datatype: DataType,
         stored: &mut Vec<u64>,
     ) -> Result<Place<'a>, Status> {
+        if let Some(region) = data.device().filter(|region| region.byte_size > 0) {
+            return self.place_of_device(region, datatype, stored);
+        }
         let content = data.host().ok_or_else(|| {
             let text =
                 format!("tensor '{name}' is not in the CPU's memory, which Python models need");
@@ -69,6 +77,37 @@ impl Arenas {
         let offset = self.inputs.store(content)?;
         stored.push(offset);
         Ok(Place::Input(offset, galatea_stdx::len64(content.len())))
+    }
+
+    /// Puts a tensor in a GPU's memory where the worker can read it: it is described, or copied
+    /// for models that want it so. Strings are always copied, because Python reads them.
+    fn place_of_device<'a>(
+        &self,
+        region: &DeviceRegion,
+        datatype: DataType,
+        stored: &mut Vec<u64>,
+    ) -> Result<Place<'a>, Status> {
+        let length = galatea_stdx::len64(region.byte_size);
+        if self.gpus.are_shared() && datatype != DataType::Bytes {
+            let (description, memory) = self.gpus.describe(region)?;
+            let offset = self.inputs.store(&description.encode())?;
+            self.inputs.keep(offset, Buffer::from_device(memory));
+            stored.push(offset);
+            return Ok(Place::Device(offset, length));
+        }
+        let offset = self.inputs.store(&self.gpus.to_host(region)?)?;
+        stored.push(offset);
+        Ok(Place::Input(offset, length))
+    }
+
+    /// A copy of a tensor in a GPU's memory that the worker describes.
+    fn fetch(&self, offset: u64, length: u64) -> Result<Option<Bytes>, Status> {
+        let bytes = self.outputs.load(offset, galatea_stdx::len64(Description::BYTES))?;
+        let description = bytes.and_then(|bytes| Description::decode(&bytes));
+        match description.filter(|found| Gpus::length(found) == length) {
+            Some(description) => self.gpus.fetch(&description).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Gives back what the worker never got.
@@ -93,18 +132,30 @@ impl Arenas {
             )));
         }
         let content = match &mut tensor.place {
-            WirePlace::Inline(content) => std::mem::take(content),
+            WirePlace::Inline(content) => Bytes::from(std::mem::take(content)),
             WirePlace::Input { offset, length } => {
-                self.inputs.load_used(*offset, *length)?.ok_or_else(|| wrong(&tensor.name))?
+                let content = self.inputs.load_used(*offset, *length)?;
+                content.ok_or_else(|| wrong(&tensor.name))?.into()
             }
             WirePlace::Output { offset, length } => {
-                self.outputs.load(*offset, *length)?.ok_or_else(|| wrong(&tensor.name))?
+                let content = self.outputs.load(*offset, *length)?;
+                content.ok_or_else(|| wrong(&tensor.name))?.into()
+            }
+            WirePlace::DeviceInput { offset, length } => {
+                let memory = self.inputs.described(*offset);
+                let region = memory.as_ref().and_then(Buffer::device);
+                let region =
+                    region.filter(|region| galatea_stdx::len64(region.byte_size) == *length);
+                self.gpus.to_host(region.ok_or_else(|| wrong(&tensor.name))?)?
+            }
+            WirePlace::DeviceOutput { offset, length } => {
+                self.fetch(*offset, *length)?.ok_or_else(|| wrong(&tensor.name))?
             }
         };
         if tensor.datatype == DataType::Bytes {
             check_elements(tensor, &content)?;
         }
-        Ok(Buffer::from_vec(content))
+        Ok(Buffer::from_bytes(content))
     }
 }
 

@@ -15,6 +15,10 @@ pub trait ModelFiles: Send + Sync {
     /// The version's directory.
     fn version_path(&self) -> &Path;
 
+    /// Begins to bring the files to where the paths lead, without waiting for them, because the
+    /// version is about to be loaded. [`ModelFiles::fetch`] waits. By default nothing begins.
+    fn fetch_ahead(&self) {}
+
     /// Brings the files to where the paths lead, if they aren't there. It is called on the
     /// thread that loads or checks the version, before anything is read. By default they are.
     ///

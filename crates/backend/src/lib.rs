@@ -63,10 +63,17 @@ pub trait Backend: Send + Sync {
         Ok(())
     }
 
-    /// Whether its instances use their group's `secondary_devices`. If not, the server
-    /// reports that they have no effect.
-    fn supports_secondary_devices(&self) -> bool {
+    /// Whether it gets the whole configuration and may use any setting of it, such as the
+    /// `secondary_devices` of groups. If not, the server reports settings that have no effect.
+    fn reads_whole_configuration(&self) -> bool {
         false
+    }
+
+    /// Why it can't execute models on GPUs, if so. Then groups without a kind are on the CPU,
+    /// and those on GPUs are refused with this reason. Most backends leave the choice of the
+    /// device to the model's code.
+    fn gpus_refused(&self) -> Option<String> {
+        None
     }
 
     /// Begins to load one version, before its configuration is complete. The server calls
@@ -177,6 +184,11 @@ pub trait Host: Send + Sync {
     /// found here.
     fn composing_models(&self) -> Option<Arc<dyn ComposingModels>> {
         None
+    }
+    /// Reports that a GPU can't be used any more, such as when an execution or a copy failed
+    /// with that error. Returns at once. Every model's instances on it go out of service.
+    fn gpu_lost(&self, gpu: u32, reason: &str) {
+        let _ = (gpu, reason);
     }
     /// Writes a line to the server's log.
     fn log(&self, level: LogLevel, message: &str);

@@ -12,7 +12,7 @@ use crate::credentials::Surroundings;
 use crate::download::Permits;
 use crate::open::{Fallback, open};
 use crate::runtime::Runtime;
-use crate::store::BucketStore;
+use crate::store::{BucketStore, Origin};
 use crate::tls::Tls;
 
 /// The way to repositories in buckets. Without such a repository it is a few values.
@@ -90,8 +90,7 @@ impl RemoteConnector for Buckets {
         let reopen = move |fallback| open(&place.0, &place.1, &around, &client, fallback);
         let store = reopen(Fallback::Role).map_err(RemoteError::Failed)?;
         let store = BucketStore {
-            url: url.trim_end_matches('/').to_owned(),
-            address,
+            origin: Origin { url: url.trim_end_matches('/').to_owned(), address },
             runtime,
             permits,
             reopen: Box::new(reopen),

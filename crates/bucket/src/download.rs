@@ -28,9 +28,12 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// How long a body may stop.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Bounds the requests of all repositories together.
+/// Bounds the requests and the open files of all repositories together.
 #[derive(Clone, Debug)]
-pub(crate) struct Permits(Arc<Semaphore>);
+pub(crate) struct Permits {
+    files: Arc<Semaphore>,
+    requests: Arc<Semaphore>,
+}
 
 impl Permits {
     /// The number of files that are copied at a time. Each takes a descriptor.
@@ -39,7 +42,10 @@ impl Permits {
     const REQUESTS_MAX: usize = 32;
 
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(Self::REQUESTS_MAX)))
+        Self {
+            files: Arc::new(Semaphore::new(Self::FILES_MAX)),
+            requests: Arc::new(Semaphore::new(Self::REQUESTS_MAX)),
+        }
     }
 }
 
@@ -72,6 +78,8 @@ pub(crate) async fn download(
 ) -> Result<(), Failure> {
     let path = &Path::parse(path).map_err(object_store::Error::from)?;
     let state = &order.object.state;
+    // The semaphores are never closed.
+    let _permit = permits.files.acquire().await.ok();
     // A file that is there may be shared with an earlier copy: it is replaced, not written to.
     match std::fs::remove_file(&order.file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Failure::File(error)),
@@ -84,8 +92,7 @@ pub(crate) async fn download(
     let parts = starts.map(|start| {
         let end = start.saturating_add(PART_BYTES).min(state.byte_size);
         async move {
-            // The semaphore is never closed.
-            let _permit = permits.0.acquire().await.ok();
+            let _permit = permits.requests.acquire().await.ok();
             Part { store, path, state, file, end }.copy(start).await
         }
     });

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
+use tokio::task::AbortHandle;
 
 /// A runtime on one thread of its own. Callers wait for results on their own threads, so that
 /// nothing outside of this crate is asynchronous.
@@ -46,9 +47,17 @@ impl Runtime {
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
+        self.begin(future).wait()
+    }
+
+    /// Begins what a future does.
+    pub(crate) fn begin<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> UnderWay<T> {
         let (done, result) = mpsc::sync_channel(1);
         let mut given_up = self.is_given_up.subscribe();
-        self.handle.spawn(async move {
+        let task = self.handle.spawn(async move {
             let value = tokio::select! {
                 value = future => value,
                 _ = given_up.wait_for(|is_given_up| *is_given_up) => return,
@@ -56,7 +65,29 @@ impl Runtime {
             // The caller waits.
             let _ = done.send(value);
         });
-        result.recv().ok()
+        UnderWay { result, task: task.abort_handle() }
+    }
+}
+
+/// What a future does on the thread. It ends when this is dropped, by another thread.
+#[derive(Debug)]
+pub(crate) struct UnderWay<T> {
+    result: mpsc::Receiver<T>,
+    task: AbortHandle,
+}
+
+impl<T> UnderWay<T> {
+    /// Waits for what the future gives. `None` if it panicked, or the wait was given up.
+    pub(crate) fn wait(self) -> Option<T> {
+        self.result.recv().ok()
+    }
+}
+
+impl<T> Drop for UnderWay<T> {
+    fn drop(&mut self) {
+        self.task.abort();
+        // Until the future is gone, and nothing with it.
+        let _ = self.result.recv();
     }
 }
 
@@ -92,5 +123,22 @@ mod tests {
         runtime.give_up();
         assert_eq!(waiting.join().unwrap(), None);
         assert_eq!(runtime.wait_for(pending::<()>()), None);
+    }
+
+    #[test]
+    fn what_is_dropped_under_way_ends_before() {
+        let runtime = Runtime::start().unwrap();
+        let (begun, has_begun) = mpsc::sync_channel(1);
+        let used = Arc::new(());
+        let in_future = used.clone();
+        let under_way = runtime.begin(async move {
+            begun.send(()).unwrap();
+            pending::<()>().await;
+            drop(in_future);
+        });
+        has_begun.recv().unwrap();
+        assert_eq!(Arc::strong_count(&used), 2);
+        drop(under_way);
+        assert_eq!(Arc::strong_count(&used), 1);
     }
 }

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use galatea_repository::{Download, ObjectState, RemoteError, RemoteObject, RemoteStore};
+use galatea_repository::{
+    CopiesUnderWay, Download, ObjectState, RemoteError, RemoteObject, RemoteStore,
+};
 use galatea_stdx::Lock;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use tokio::time::timeout;
 
 use crate::address::{Address, Place};
-use crate::download::{Permits, download};
+use crate::download::{Failure, Permits, download};
 use crate::explain::{self, Cause, Kind};
 use crate::open::Fallback;
 use crate::runtime::Runtime;
@@ -27,8 +29,7 @@ pub(crate) type Reopen =
 
 /// A repository in an object store.
 pub(crate) struct BucketStore {
-    pub(crate) url: String,
-    pub(crate) address: Address,
+    pub(crate) origin: Origin,
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) permits: Permits,
     pub(crate) reopen: Reopen,
@@ -36,9 +37,16 @@ pub(crate) struct BucketStore {
     pub(crate) store: Lock<(Fallback, Arc<dyn ObjectStore>)>,
 }
 
+/// Where a repository is.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) url: String,
+    pub(crate) address: Address,
+}
+
 impl fmt::Debug for BucketStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BucketStore").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("BucketStore").field("address", &self.origin.address).finish_non_exhaustive()
     }
 }
 
@@ -61,7 +69,7 @@ impl BucketStore {
                 Some(Err(error)) => Err(error),
             }
         })?;
-        if !found && !self.address.folder.is_empty() {
+        if !found && !self.origin.address.folder.is_empty() {
             return Err(RemoteError::NotDirectory);
         }
         Ok(())
@@ -80,7 +88,8 @@ impl BucketStore {
     {
         let ask = || {
             let (_, store) = self.store.lock("take the object store").clone();
-            let prefix = Path::parse(&self.address.folder).map_err(object_store::Error::from)?;
+            let prefix =
+                Path::parse(&self.origin.address.folder).map_err(object_store::Error::from)?;
             let answer = self.runtime.wait_for(question(store, prefix));
             let panicked = || object_store::Error::Generic {
                 store: "repository",
@@ -101,13 +110,27 @@ impl BucketStore {
             Kind::Told | Kind::Region | Kind::Bucket | Kind::Other => Err(error),
         });
         outcome.map_err(|error| {
-            let text = self.text(&purpose, &error);
+            let text = self.origin.text(&purpose, &error);
             if matches!(error, object_store::Error::InvalidPath { .. }) {
                 RemoteError::Name(text)
             } else {
                 RemoteError::Failed(text)
             }
         })
+    }
+}
+
+impl Origin {
+    /// Why there is no copy of an object.
+    fn told(&self, path: &str, failure: &Failure) -> RemoteError {
+        let url = &self.url;
+        match failure {
+            Failure::Changed => RemoteError::Changed { path: format!("{url}/{path}") },
+            Failure::Store(error) => RemoteError::Failed(self.text(&Purpose::Read(path), error)),
+            Failure::File(error) => {
+                RemoteError::Failed(format!("can't keep a copy of '{url}/{path}': {error}"))
+            }
+        }
     }
 
     /// What failed, in Triton's words, with what it was behind them.
@@ -153,7 +176,7 @@ impl BucketStore {
 
 impl RemoteStore for BucketStore {
     fn list(&self, folder: &str, count_max: usize) -> Result<Vec<RemoteObject>, RemoteError> {
-        let below = self.address.folder.len();
+        let below = self.origin.address.folder.len();
         let objects = self.ask(Purpose::List, |store, prefix| {
             let folder = Path::parse(folder)
                 .map(|inside| prefix.parts().chain(inside.parts()).collect::<Path>());
@@ -172,7 +195,8 @@ impl RemoteStore for BucketStore {
             }
         })?;
         if objects.len() > count_max {
-            let text = format!("'{}' has more than {count_max} objects: name a folder", self.url);
+            let text =
+                format!("'{}' has more than {count_max} objects: name a folder", self.origin.url);
             return Err(RemoteError::Failed(text));
         }
         let relative = |object: object_store::ObjectMeta| {
@@ -196,11 +220,11 @@ impl RemoteStore for BucketStore {
         Ok(prefixes.into_iter().filter_map(name).collect())
     }
 
-    fn download(&self, downloads: &[Download]) -> Vec<Result<(), RemoteError>> {
+    fn begin(&self, downloads: Vec<Download>) -> CopiesUnderWay {
         let (_, store) = self.store.lock("take the object store").clone();
-        let folder = self.address.folder.clone();
-        let (permits, orders) = (self.permits.clone(), downloads.to_vec());
-        let finished = self.runtime.wait_for(async move {
+        let folder = self.origin.address.folder.clone();
+        let (permits, orders) = (self.permits.clone(), downloads.clone());
+        let under_way = self.runtime.begin(async move {
             let copies = orders.into_iter().map(|order| {
                 let (store, permits) = (store.clone(), permits.clone());
                 let path = format!("{folder}/{}", order.object.path);
@@ -209,26 +233,17 @@ impl RemoteStore for BucketStore {
             // Results in order; the permits bound how many requests there are.
             stream::iter(copies).buffered(Permits::FILES_MAX).collect::<Vec<_>>().await
         });
-        let Some(finished) = finished else {
-            let lost = RemoteError::Failed(String::from("a download ended without a result"));
-            return vec![Err(lost); downloads.len()];
-        };
-        let told = |(order, result): (&Download, Result<(), crate::download::Failure>)| {
-            let path = &order.object.path;
-            result.map_err(|failure| match failure {
-                crate::download::Failure::Changed => {
-                    RemoteError::Changed { path: format!("{}/{path}", self.url) }
-                }
-                crate::download::Failure::Store(error) => {
-                    RemoteError::Failed(self.text(&Purpose::Read(path), &error))
-                }
-                crate::download::Failure::File(error) => RemoteError::Failed(format!(
-                    "can't keep a copy of '{}/{path}': {error}",
-                    self.url
-                )),
-            })
-        };
-        downloads.iter().zip(finished).map(told).collect()
+        let origin = self.origin.clone();
+        Box::new(move || {
+            let Some(finished) = under_way.wait() else {
+                let lost = RemoteError::Failed(String::from("a download ended without a result"));
+                return vec![Err(lost); downloads.len()];
+            };
+            let told = |(order, result): (&Download, Result<(), Failure>)| {
+                result.map_err(|failure| origin.told(&order.object.path, &failure))
+            };
+            downloads.iter().zip(finished).map(told).collect()
+        })
     }
 }
 

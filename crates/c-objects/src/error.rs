@@ -59,7 +59,9 @@ pub const fn code_to_c(code: Code) -> TRITONSERVER_Error_Code {
         Code::Internal => TRITONSERVER_ERROR_INTERNAL,
         Code::NotFound => TRITONSERVER_ERROR_NOT_FOUND,
         Code::InvalidArgument => TRITONSERVER_ERROR_INVALID_ARG,
-        Code::Unavailable | Code::Exhausted => TRITONSERVER_ERROR_UNAVAILABLE,
+        Code::Unavailable | Code::Exhausted | Code::DeadlineExceeded => {
+            TRITONSERVER_ERROR_UNAVAILABLE
+        }
         Code::Unsupported => TRITONSERVER_ERROR_UNSUPPORTED,
         Code::AlreadyExists => TRITONSERVER_ERROR_ALREADY_EXISTS,
         Code::Cancelled => TRITONSERVER_ERROR_CANCELLED,

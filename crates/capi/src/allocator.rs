@@ -3,12 +3,16 @@
 use core::ffi::{CStr, c_void};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::output_query::{CallbackCell, OutputQuery, QueryCallback};
 use galatea_c_objects::{error, guard, handle, pointer};
+use galatea_devices::Devices;
 use galatea_infer::Status;
+
+use crate::gpu_memory::GpuMemory;
 
 pub(crate) struct AllocatorObject {
     functions: Arc<AllocatorFunctions>,
@@ -124,6 +128,8 @@ pub(crate) struct Allocator {
     functions: Arc<AllocatorFunctions>,
     address: *mut TRITONSERVER_ResponseAllocator,
     userp: *mut c_void,
+    /// The GPUs whose memory its buffers may be in.
+    devices: Devices,
 }
 
 // SAFETY: the header requires that an allocator's functions can be called from any
@@ -154,10 +160,12 @@ impl Allocator {
     pub(crate) unsafe fn new(
         address: *mut TRITONSERVER_ResponseAllocator,
         userp: *mut c_void,
+        devices: &Devices,
     ) -> Result<Self, Status> {
         // SAFETY: the caller's promise is passed on.
         let object = unsafe { handle::borrow::<AllocatorObject>(address, "response_allocator")? };
-        Ok(Self { functions: object.functions.clone(), address, userp })
+        let (functions, devices) = (object.functions.clone(), devices.clone());
+        Ok(Self { functions, address, userp, devices })
     }
 
     /// The query for backends where an output would go.
@@ -175,11 +183,11 @@ impl Allocator {
     }
 
     /// Copies an output into a buffer of the caller.
-    pub(crate) fn copy_output(&self, name: &CStr, data: &[u8]) -> Result<OutputBuffer, Status> {
+    pub(crate) fn copy_output(&self, name: &CStr, data: &Bytes) -> Result<OutputBuffer, Status> {
         let buffer = self.allocate(name, data.len())?;
-        if buffer.memory_type != TRITONSERVER_MEMORY_CPU
-            && buffer.memory_type != TRITONSERVER_MEMORY_CPU_PINNED
-        {
+        let is_host = buffer.memory_type == TRITONSERVER_MEMORY_CPU
+            || buffer.memory_type == TRITONSERVER_MEMORY_CPU_PINNED;
+        if !is_host && self.devices.is_empty() {
             return Err(Status::unsupported(format!(
                 "the response allocator put output '{}' where only a GPU can write",
                 name.to_string_lossy()
@@ -192,11 +200,18 @@ impl Allocator {
                     name.to_string_lossy()
                 )));
             }
-            // SAFETY: the allocator provided a buffer of that many bytes, which no other
-            // code uses until it is released.
-            unsafe {
-                core::ptr::copy_nonoverlapping(data.as_ptr(), buffer.base.cast(), data.len())
-            };
+            if is_host {
+                // SAFETY: the allocator provided a buffer of that many bytes, which no other
+                // code uses until it is released.
+                unsafe {
+                    core::ptr::copy_nonoverlapping(data.as_ptr(), buffer.base.cast(), data.len())
+                };
+            } else {
+                let number = buffer.memory_type_id;
+                // SAFETY: as above, on that GPU.
+                unsafe { GpuMemory::new(&self.devices, number, buffer.base, data.len()) }?
+                    .write(data.clone())?;
+            }
         }
         self.report_attributes(name, &buffer)?;
         Ok(buffer)

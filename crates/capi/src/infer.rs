@@ -8,6 +8,7 @@ use galatea_abi::server::TRITONSERVER_ServerInferAsync;
 use galatea_abi::*;
 use galatea_c_objects::{guard, handle, log};
 use galatea_codec::http::raw_input;
+use galatea_devices::Devices;
 use galatea_infer::{
     CancelToken, ClassesCell, CorrelationId, Finality, InferenceRequest, InputTensor, Pass, Reply,
     ResponseSender, ResponseSink, SequenceFlags, ServerControl, Status,
@@ -16,6 +17,7 @@ use galatea_stdx::{Lock, run_foreign};
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::borrowed_request::{BorrowedBytes, BorrowedRequest};
+use crate::gpu_memory::GpuMemory;
 use crate::request::{Correlation, InputSegment, RequestInput, RequestObject, ResponseCallback};
 use crate::response::{RequestIdentity, ResponseObject};
 use crate::server::running;
@@ -103,7 +105,11 @@ fn inference_request(
 ) -> Result<InferenceRequest, Status> {
     let mut request = without_inputs(object, cancel);
     for input in &object.inputs {
-        let data = input_bytes(&input.segments, borrowed);
+        let bytes = |segments: &[InputSegment]| {
+            input_bytes(segments, &object.devices, borrowed)
+                .map_err(|status| status.prefixed(request.log_prefix()))
+        };
+        let data = bytes(&input.segments)?;
         let mut tensor = match &input.type_and_shape {
             Some(type_and_shape) => input_tensor(&input.name, type_and_shape, data),
             None => raw_tensor(object, &data, control)
@@ -117,7 +123,7 @@ fn inference_request(
                         currently supported";
             return Err(Status::invalid_argument(text).prefixed(request.log_prefix()));
         }
-        tensor.data = with_host_policies(tensor.data, input, borrowed);
+        tensor.data = with_host_policies(tensor.data, input, bytes)?;
         request.inputs.push(tensor);
     }
     Ok(request)
@@ -175,29 +181,39 @@ fn raw_tensor(
 fn with_host_policies(
     data: Buffer,
     input: &RequestInput,
-    borrowed: &Arc<BorrowedRequest>,
-) -> Buffer {
+    bytes: impl Fn(&[InputSegment]) -> Result<Bytes, Status>,
+) -> Result<Buffer, Status> {
     if data.is_empty() {
-        return data;
+        return Ok(data);
     }
     let own = input.host_policies.iter();
-    let own = own.map(|(policy, segments)| {
-        (policy.clone(), Buffer::from_bytes(input_bytes(segments, borrowed)))
-    });
-    data.with_host_policies(own.collect())
+    let own = own
+        .map(|(policy, segments)| Ok((policy.clone(), Buffer::from_bytes(bytes(segments)?))))
+        .collect::<Result<_, Status>>()?;
+    Ok(data.with_host_policies(own))
 }
 
-/// The bytes of an input, in place if there is one segment.
-fn input_bytes(segments: &[InputSegment], borrowed: &Arc<BorrowedRequest>) -> Bytes {
-    let bytes = |segment: &InputSegment| BorrowedBytes::new(*segment, borrowed);
+/// The bytes of an input, in place if there is one segment in the host's memory.
+fn input_bytes(
+    segments: &[InputSegment],
+    devices: &Devices,
+    borrowed: &Arc<BorrowedRequest>,
+) -> Result<Bytes, Status> {
+    let bytes = |segment: &InputSegment| {
+        let Some(number) = segment.gpu else {
+            return Ok(Bytes::from_owner(BorrowedBytes::new(*segment, borrowed)));
+        };
+        // SAFETY: the caller promised memory of this GPU until the request is released.
+        unsafe { GpuMemory::new(devices, number, segment.base, segment.byte_size) }?.read()
+    };
     match segments {
-        [only] => Bytes::from_owner(bytes(only)),
+        [only] => bytes(only),
         segments => {
             let mut joined = Vec::new();
             for segment in segments {
-                joined.extend_from_slice(bytes(segment).as_ref());
+                joined.extend_from_slice(&bytes(segment)?);
             }
-            Bytes::from(joined)
+            Ok(Bytes::from(joined))
         }
     }
 }

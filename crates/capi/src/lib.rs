@@ -30,6 +30,7 @@ mod borrowed_request;
 pub mod calls;
 pub mod control;
 pub mod exports;
+mod gpu_memory;
 pub mod infer;
 pub mod metric;
 pub mod options;

@@ -10,15 +10,19 @@ use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_from_c;
 use galatea_c_objects::pointer::OutPointer;
 use galatea_c_objects::{guard, handle, pointer};
+use galatea_devices::Devices;
 use galatea_infer::{Parameter, ParameterValue, Pass, Status};
 use galatea_tensor::DataType;
 
 use crate::allocator::Allocator;
+use crate::gpu_memory;
 use crate::ownership::Ownership;
 use crate::server::{model_name, running, version};
 
 /// A request that is being built, or that the server has.
 pub(crate) struct RequestObject {
+    /// The GPUs whose memory its inputs and outputs may be in.
+    pub(crate) devices: Devices,
     pub(crate) model_name: String,
     pub(crate) model_version: Option<i64>,
     pub(crate) id: CString,
@@ -69,6 +73,8 @@ impl RequestInput {
 pub(crate) struct InputSegment {
     pub(crate) base: *const c_void,
     pub(crate) byte_size: usize,
+    /// The number of the GPU that the memory is on; `None` if it is the host's.
+    pub(crate) gpu: Option<i64>,
 }
 
 // SAFETY: the caller promised that the bytes don't change until the request is released,
@@ -129,13 +135,20 @@ impl RequestObject {
         &mut self,
         name: &str,
         host_policy: Option<&str>,
-        segment: InputSegment,
-        memory_type: TRITONSERVER_MemoryType,
+        (base, byte_size): (*const c_void, usize),
+        (memory_type, number): (TRITONSERVER_MemoryType, i64),
     ) -> Result<(), Status> {
-        if memory_type == TRITONSERVER_MEMORY_GPU {
-            let text = format!("input '{name}' is in a GPU's memory, which this server can't read");
-            return Err(Status::unsupported(text));
+        let gpu = (memory_type == TRITONSERVER_MEMORY_GPU).then_some(number);
+        if let Some(number) = gpu {
+            if self.devices.is_empty() {
+                let text =
+                    format!("input '{name}' is in a GPU's memory, which this server can't read");
+                return Err(Status::unsupported(text));
+            }
+            let checked = gpu_memory::device(&self.devices, number);
+            checked.map_err(|status| status.prefixed(format_args!("input '{name}': ")))?;
         }
+        let segment = InputSegment { base, byte_size, gpu };
         if segment.base.is_null() && segment.byte_size > 0 {
             return Err(Status::invalid_argument("base must not be null"));
         }
@@ -174,6 +187,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
         server.control.is_decoupled(Pass::in_process(), name, version(number))?;
         pointer::check_not_null(request, "inference_request")?;
         let made = handle::into_raw(RequestObject {
+            devices: server.devices.clone(),
             model_name: name.to_owned(),
             model_version: version(number),
             id: CString::default(),
@@ -372,8 +386,8 @@ request_functions! { changes {
         base: [*const c_void],
         byte_size: usize,
         memory_type: TRITONSERVER_MemoryType,
-        memory_type_id: i64) |request, name, base, byte_size, memory_type, _| {
-            request.append(name, None, InputSegment { base, byte_size }, memory_type)
+        memory_type_id: i64) |request, name, base, byte_size, memory_type, id| {
+            request.append(name, None, (base, byte_size), (memory_type, id))
         };
     TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
         name: text,
@@ -381,8 +395,8 @@ request_functions! { changes {
         byte_size: usize,
         memory_type: TRITONSERVER_MemoryType,
         memory_type_id: i64,
-        host_policy_name: text) |request, name, base, byte_size, memory_type, _, policy| {
-            request.append(name, Some(policy), InputSegment { base, byte_size }, memory_type)
+        host_policy_name: text) |request, name, base, byte_size, memory_type, id, policy| {
+            request.append(name, Some(policy), (base, byte_size), (memory_type, id))
         };
     TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(
         name: text,
@@ -392,8 +406,8 @@ request_functions! { changes {
             let attributes = unsafe {
                 handle::borrow::<BufferAttributesObject>(attributes, "buffer_attributes")?
             };
-            let segment = InputSegment { base, byte_size: attributes.byte_size };
-            request.append(name, None, segment, attributes.memory_type)
+            let place = (attributes.memory_type, attributes.memory_type_id);
+            request.append(name, None, (base, attributes.byte_size), place)
         };
     TRITONSERVER_InferenceRequestRemoveAllInputData(name: text) |request, name| {
         let input = request.input(name)?;
@@ -428,7 +442,7 @@ request_functions! { changes {
         userp: [*mut c_void]) |request, allocator, allocator_userp, function, userp| {
             // SAFETY: the caller of the exported function promises an allocator that
             // outlives the requests that use it.
-            let allocator = unsafe { Allocator::new(allocator, allocator_userp)? };
+            let allocator = unsafe { Allocator::new(allocator, allocator_userp, &request.devices)? };
             request.response = Some(ResponseCallback { allocator, function, userp });
             Ok(())
         };

@@ -9,6 +9,7 @@ use std::time::Duration;
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::{guard, handle, pointer};
+use galatea_devices::Devices;
 use galatea_infer::{InferenceService, ServerControl, Status};
 use galatea_stdx::Lock;
 
@@ -20,6 +21,8 @@ pub struct RunningServer {
     pub service: Arc<dyn InferenceService>,
     /// Answers questions and executes commands.
     pub control: Arc<dyn ServerControl>,
+    /// The GPUs whose memory inputs and outputs may be in.
+    pub devices: Devices,
     /// The metrics in Prometheus' text format.
     pub metrics: Box<dyn Fn() -> String + Send + Sync>,
     /// Polls the repositories, and returns when all changed models are loaded or unloaded.

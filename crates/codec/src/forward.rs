@@ -1,7 +1,7 @@
 //! Header forwarding: request headers that become request parameters.
 
 use galatea_infer::{Parameter, ParameterValue, Status};
-use regex::{Regex, RegexBuilder};
+use regex_lite::{Regex, RegexBuilder};
 
 /// Parameters with a meaning to the server, which no header may set.
 const RESERVED: [&str; 7] = [
@@ -45,7 +45,7 @@ pub struct HeaderForward {
 }
 
 impl HeaderForward {
-    /// Compiles a pattern in the common syntax of RE2 and Rust's regular expressions.
+    /// Compiles a pattern in the common syntax of RE2 and `regex-lite`.
     ///
     /// # Errors
     ///

@@ -176,10 +176,6 @@ impl Diagnostics {
         self.kept.is_empty()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
-        self.kept.iter()
-    }
-
     /// What is tolerated, and the rest. Nothing is if some were dropped, because what is
     /// tolerated has to be left out.
     pub(crate) fn split_tolerated(self) -> (Vec<Diagnostic>, Self) {

@@ -14,7 +14,7 @@ use crate::diagnostic::{ConfigErrors, Diagnostic, Diagnostics, Stage};
 use crate::source::{SourceMap, SourceText};
 use crate::spec::{ModelSpec, VersionPolicy};
 use crate::support::Support;
-use crate::{convert, identity, json_input, normalize, text, tolerance, unsupported, validate};
+use crate::{convert, identity, json_input, normalize, text, tolerance, validate, without_effect};
 
 /// A tensor of a draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -344,22 +344,22 @@ impl ConfigDraft {
     ///
     /// # Errors
     ///
-    /// Everything that is wrong, missing or unsupported.
+    /// Everything that is wrong or missing.
     pub fn finish(mut self, support: &Support) -> Result<ModelSpec, ConfigErrors> {
         normalize::normalize(&mut self.message, support);
         let mut diagnostics = Diagnostics::default();
         validate::check(&self.message, support, &mut diagnostics);
-        unsupported::check(&self.message, &mut diagnostics);
         let (tolerated, mut diagnostics) = diagnostics.split_tolerated();
         let mut usable = self.message.clone();
         tolerance::leave_out(&mut usable, &tolerated);
         let spec = convert::model_spec(&usable, &mut diagnostics);
-        let mut remarks = unsupported::remarks(&self.message, support);
+        let mut remarks = without_effect::remarks(&self.message, support);
         remarks.extend(self.tolerance_remarks(tolerated));
         let message = self.message.clone();
         self.located(diagnostics.into_vec())?;
         // `convert` returns a specification or adds a diagnostic.
-        let spec = spec.map(|spec| ModelSpec { remarks, message, ..spec });
+        let filenames_on_gpus = support.filenames_on_gpus(&message);
+        let spec = spec.map(|spec| ModelSpec { filenames_on_gpus, remarks, message, ..spec });
         spec.ok_or_else(|| Diagnostic::about("", "the configuration can not be converted").into())
     }
 

@@ -40,6 +40,8 @@ mod json;
 mod json_input;
 mod json_text;
 mod normalize;
+mod objective;
+mod padding;
 mod plug_in;
 mod source;
 mod spec;
@@ -47,15 +49,16 @@ mod suggest;
 mod support;
 mod text;
 mod tolerance;
-mod unsupported;
 mod validate;
 mod warmup;
+mod without_effect;
 
 pub use composing::{ComposingModel, validate_ensemble};
 pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Position, Stage};
 pub use draft::{AgentDraft, Completion, ConfigDraft, TensorDraft};
 pub use ensemble::{EnsembleScheduling, EnsembleStep};
 pub use json::to_json;
+pub use padding::{CutOutput, PaddedInput, Padding, PaddingMask};
 pub use plug_in::PreferredInstances;
 pub use spec::{
     Accelerator, BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlKind, ControlSpec,
@@ -64,7 +67,7 @@ pub use spec::{
     SchedulingChoice, SecondaryDevice, SequenceBatching, SequenceStrategy, StateSpec,
     TimeoutAction, VersionPolicy,
 };
-pub use support::Support;
+pub use support::{ComputeCapability, Support};
 pub use warmup::{WarmupContent, WarmupInput, WarmupSample};
 
 /// The default batch size that a backend sets for a model that can batch and whose

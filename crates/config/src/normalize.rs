@@ -70,10 +70,7 @@ fn instance_groups(message: &mut ModelConfig, support: &Support) {
         if group.name.is_empty() {
             group.name = format!("{}_{index}", message.name);
         }
-        if group.kind() == Kind::Auto {
-            let usable = group.gpus.iter().all(|gpu| support.gpus.contains(gpu));
-            group.set_kind(if support.gpus_available() && usable { Kind::Gpu } else { Kind::Cpu });
-        }
+        group.set_kind(support.resolved_kind(group));
         if group.count < 1 {
             group.count = if group.kind() == Kind::Cpu { cpu_count } else { 1 };
         }

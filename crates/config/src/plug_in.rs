@@ -82,17 +82,29 @@ impl ConfigDraft {
             message.instance_group.push(group(&message.name, usable, support));
         }
         for group in &mut message.instance_group {
-            let kind = match group.kind() {
-                Kind::Auto if support.gpus_available() => Kind::Gpu,
-                Kind::Auto => Kind::Cpu,
-                kind => kind,
-            };
-            let mut same =
-                preferred.iter().filter(|one| preferred_kind(one) == kind && one.count > 0);
-            if let (true, Some(same)) = (group.count < 1, same.next()) {
-                group.count = i32::try_from(same.count).unwrap_or(i32::MAX);
+            let kind = support.resolved_kind(group);
+            for same in preferred.iter().filter(|one| preferred_kind(one) == kind) {
+                fill_in(group, kind, same, support);
             }
         }
+    }
+}
+
+/// Fills in what a group of this kind lacks and a preferred one of the same kind has.
+fn fill_in(
+    group: &mut ModelInstanceGroup,
+    kind: Kind,
+    same: &PreferredInstances,
+    support: &Support,
+) {
+    if kind == Kind::Gpu && group.gpus.is_empty() && !same.gpus.is_empty() {
+        group.gpus = support.usable(&same.gpus).collect();
+        if group.gpus.is_empty() {
+            return;
+        }
+    }
+    if group.count < 1 && same.count > 0 {
+        group.count = i32::try_from(same.count).unwrap_or(i32::MAX);
     }
 }
 
@@ -106,14 +118,14 @@ fn preferred_kind(preferred: &PreferredInstances) -> Kind {
 }
 
 fn group(name: &str, preferred: &PreferredInstances, support: &Support) -> ModelInstanceGroup {
-    let gpus = preferred.gpus.iter().copied();
     let kind = preferred_kind(preferred);
     let mut group = ModelInstanceGroup {
         name: name.to_owned(),
         count: i32::try_from(preferred.count).unwrap_or(i32::MAX),
         gpus: match kind {
-            Kind::Gpu => gpus.filter(|gpu| support.gpus.contains(gpu)).collect(),
-            Kind::Auto if support.gpus_available() => gpus.collect(),
+            Kind::Gpu => support.usable(&preferred.gpus).collect(),
+            // Those that are not there make it a group on the CPU, without devices.
+            Kind::Auto if support.are_usable(&preferred.gpus) => preferred.gpus.clone(),
             Kind::Auto | Kind::Cpu | Kind::Model => Vec::new(),
         },
         ..ModelInstanceGroup::default()

@@ -6,7 +6,7 @@ use galatea_protocol::inference::ModelConfig;
 use galatea_tensor::DataType;
 use prost::Message as _;
 
-use crate::{EnsembleScheduling, WarmupSample};
+use crate::{EnsembleScheduling, Padding, WarmupSample};
 
 /// Everything that is known about a model before it is loaded.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +29,9 @@ pub struct ModelSpec {
     /// The model's file in its version directory, such as `model.onnx`; empty if the
     /// backend has no such file.
     pub default_model_filename: String,
+    /// The file in place of that one on GPUs whose compute capability has a file of its own,
+    /// by the number of the GPU.
+    pub(crate) filenames_on_gpus: BTreeMap<u32, String>,
     /// The operator libraries that the model's file uses, as the configuration names
     /// them.
     pub op_library_filenames: Vec<String>,
@@ -36,6 +39,13 @@ pub struct ModelSpec {
     pub parameters: BTreeMap<String, String>,
     /// How requests form batches.
     pub scheduling: SchedulingChoice,
+    /// How long answers may take, from the arrival of their requests. With the dynamic
+    /// batcher it turns deadline batching on; 0 does that without an objective, for requests
+    /// that have deadlines of their own.
+    pub latency_objective_microseconds: Option<u64>,
+    /// How requests of unequal lengths share a batch; none if they don't. Only with the
+    /// dynamic batcher.
+    pub padding: Option<Padding>,
     /// Tensors that the server computes from the shapes of a batch's requests.
     pub batch_inputs: Vec<BatchInputSpec>,
     /// Outputs of a batch that are split according to the shapes of an input.
@@ -67,6 +77,14 @@ impl ModelSpec {
             let number = number.and_then(|rest| rest.strip_prefix('_'));
             number.is_some_and(|number| number.parse::<u32>().is_ok())
         })
+    }
+
+    /// The model's file for instances on a GPU, or elsewhere; empty if the backend has no
+    /// such file.
+    #[must_use]
+    pub fn model_filename(&self, gpu: Option<u32>) -> &str {
+        let on_gpu = gpu.and_then(|gpu| self.filenames_on_gpus.get(&gpu));
+        on_gpu.unwrap_or(&self.default_model_filename)
     }
 
     /// The normalized configuration message.
@@ -159,8 +177,11 @@ pub struct InputSpec {
     pub optional: bool,
     /// Whether requests with different shapes may share a batch.
     pub allow_ragged_batch: bool,
-    /// Whether its contents are a shape.
+    /// Whether its contents are a shape. It has no batch dimension of its own then.
     pub is_shape_tensor: bool,
+    /// Whether its elements are in an order of the backend's, so that only the backend knows
+    /// how many bytes they take.
+    pub is_non_linear_format_io: bool,
     /// The order of an image's dimensions.
     pub format: InputFormat,
 }
@@ -360,6 +381,8 @@ pub struct StateSpec {
     pub initial: InitialState,
     /// Whether input and output share one buffer.
     pub use_same_buffer_for_input_output: bool,
+    /// Whether that buffer keeps its contents when the state becomes larger.
+    pub is_growable: bool,
 }
 
 /// The state of a sequence's first request.

@@ -1,16 +1,94 @@
 //! The optional features of the server.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
+use galatea_protocol::inference::model_instance_group::Kind;
+use galatea_protocol::inference::{ModelConfig, ModelInstanceGroup};
+
 /// The optional features that this server supports.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Support {
     /// Numbers of the GPUs that models may use; empty on a CPU-only server.
     pub gpus: Vec<i32>,
-    /// Whether the model's backend uses the secondary devices of its instances.
-    pub secondary_devices: bool,
+    /// What each of these GPUs can compute, by its number.
+    pub compute_capabilities: BTreeMap<i32, ComputeCapability>,
+    /// GPUs that can compute less than this are left alone. It is named in messages.
+    pub min_compute_capability: f64,
+    /// Why the model's backend can't use the GPUs that there are, if so. `gpus` is empty then.
+    pub gpus_refused: Option<String>,
+    /// Whether the model's backend gets the whole configuration, and may use any setting.
+    pub whole_configuration: bool,
+}
+
+/// What a GPU can compute: the generation of its instructions.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ComputeCapability {
+    /// Such as the 8 of 8.6.
+    pub major: u32,
+    /// Such as the 6 of 8.6.
+    pub minor: u32,
+}
+
+impl fmt::Display for ComputeCapability {
+    /// As `cc_model_filenames` names it: `8.6`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+impl Default for Support {
+    fn default() -> Self {
+        Self {
+            gpus: Vec::new(),
+            compute_capabilities: BTreeMap::new(),
+            // Triton's default.
+            min_compute_capability: 6.0,
+            gpus_refused: None,
+            whole_configuration: false,
+        }
+    }
 }
 
 impl Support {
+    /// Takes the GPUs away from a backend that can't use them.
+    pub fn refuse_gpus(&mut self, reason: &str) {
+        if self.gpus_available() {
+            self.gpus.clear();
+            self.compute_capabilities.clear();
+            self.gpus_refused = Some(String::from(reason));
+        }
+    }
+
+    /// A group's kind: one without a kind is on GPUs if there are any, and all that it lists.
+    pub(crate) fn resolved_kind(&self, group: &ModelInstanceGroup) -> Kind {
+        match group.kind() {
+            Kind::Auto if self.are_usable(&group.gpus) => Kind::Gpu,
+            Kind::Auto => Kind::Cpu,
+            kind @ (Kind::Gpu | Kind::Cpu | Kind::Model) => kind,
+        }
+    }
+
+    /// Whether there are GPUs, and all of these among them.
+    pub(crate) fn are_usable(&self, gpus: &[i32]) -> bool {
+        self.gpus_available() && gpus.iter().all(|gpu| self.gpus.contains(gpu))
+    }
+
+    /// Those of these GPUs that models may use.
+    pub(crate) fn usable(&self, gpus: &[i32]) -> impl Iterator<Item = i32> {
+        gpus.iter().copied().filter(|gpu| self.gpus.contains(gpu))
+    }
+
+    /// The files of a model on GPUs that have a file of their own in `cc_model_filenames`.
+    pub(crate) fn filenames_on_gpus(&self, message: &ModelConfig) -> BTreeMap<u32, String> {
+        let files = self.compute_capabilities.iter().filter_map(|(gpu, capability)| {
+            let file = message.cc_model_filenames.get(&capability.to_string())?;
+            Some((u32::try_from(*gpu).ok()?, file.clone()))
+        });
+        files.collect()
+    }
+
     /// Whether models may use a GPU.
     #[must_use]
     pub const fn gpus_available(&self) -> bool {

@@ -159,6 +159,7 @@ fn states_have_initial_values() {
         dims: dims.to_vec(),
         initial,
         use_same_buffer_for_input_output: input == "A",
+        is_growable: false,
     };
     let file = InitialState::File { dims: Vec::new(), file_name: "sub/..data".to_owned() };
     let expected = [

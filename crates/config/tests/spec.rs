@@ -112,36 +112,6 @@ fn groups_are_completed() {
 }
 
 #[test]
-// row: INST-03
-fn groups_on_gpus() {
-    let mut support = Support::default();
-    support.gpus = vec![0, 1];
-    let text = "instance_group [ { }, { kind: KIND_GPU gpus: 1 count: 2 }, { gpus: 0 }, \
-                { kind: KIND_CPU } ]";
-    assert_eq!(
-        groups("onnxruntime", text, &support),
-        [
-            "example_0 Gpu 1 [0, 1]",
-            "example_1 Gpu 2 [1]",
-            "example_2 Gpu 1 [0]",
-            "example_3 Cpu 2 []"
-        ]
-    );
-    for (group, expected) in [
-        ("kind: KIND_GPU gpus: 7", "invalid or unsupported gpu id 7. Usable are: 0, 1"),
-        // Without the listed GPU it falls back to the CPU, which allows none.
-        ("gpus: 7", "has kind KIND_CPU but specifies one or more GPUs"),
-        ("count: 3000", "6000 instances are too many"),
-    ] {
-        let text = format!("backend: 'identity' instance_group {{ {group} }}");
-        let mut draft = ConfigDraft::from_pbtxt("f", &text).unwrap();
-        draft.resolve_identity("example", &[]).unwrap();
-        let errors = draft.finish(&support).unwrap_err().to_string();
-        assert!(errors.contains(expected), "{errors}");
-    }
-}
-
-#[test]
 // row: INST-02
 fn instance_kinds_are_converted() {
     let spec = spec("backend: 'identity' instance_group { kind: KIND_MODEL }");

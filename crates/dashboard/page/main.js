@@ -156,7 +156,7 @@ requestAnimationFrame(animate);
 addEventListener("resize", () => timeline.draw());
 setInterval(() => document.visibilityState === "visible" && stream.isWanted && readIndex(), 5000);
 
-// A page that nobody sees lets the server record nothing.
+// A page that is not seen lets the server record nothing.
 let hiding;
 document.addEventListener("visibilitychange", () => {
   clearTimeout(hiding);

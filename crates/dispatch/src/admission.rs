@@ -13,11 +13,14 @@ use galatea_tensor::elements::{BytesElements, FramingError};
 use galatea_tensor::{Buffer, DataType, ForeignError, Shape};
 
 use crate::batch::ShapeClass;
+use crate::deadlines::ModelDeadlines;
+use crate::padding::{PaddedLength, PaddingPlan};
 use crate::reshape::fill_variable_dims;
 
 /// Checks the requests for one model version.
 #[derive(Debug)]
 pub(crate) struct Admission {
+    pub(crate) deadlines: ModelDeadlines,
     model_name: String,
     max_batch_size: u32,
     inputs: Vec<InputRule>,
@@ -30,6 +33,8 @@ pub(crate) struct Admission {
     is_passive: bool,
     /// Whether the backend may get memory that clients share.
     keeps_foreign: bool,
+    /// `None` if requests are not padded.
+    padding: Option<PaddingPlan>,
 }
 
 /// What a sequence batcher expects of requests.
@@ -80,6 +85,8 @@ struct InputRule {
     spec: InputSpec,
     /// Whether its shape, without the batch dimension, is a part of the shape class.
     is_variable: bool,
+    /// Whether it is padded, so that its length is no part of the shape class.
+    is_padded: bool,
 }
 
 /// Why a request is refused.
@@ -119,6 +126,8 @@ pub(crate) struct NormalizedRequest {
     pub(crate) batch_size: u32,
     /// `None` if any two requests of the model may share a batch.
     pub(crate) shape_class: Option<ShapeClass>,
+    /// The length that padded batches depend on; 0 for a model without padding.
+    pub(crate) length: u32,
 }
 
 impl Admission {
@@ -131,9 +140,11 @@ impl Admission {
             .map(|input| InputRule {
                 spec: input.clone(),
                 is_variable: input.dims.contains(&-1) && !input.allow_ragged_batch,
+                is_padded: false,
             })
             .collect();
-        Self {
+        let admission = Self {
+            deadlines: ModelDeadlines::new(spec),
             model_name: spec.name.clone(),
             max_batch_size: spec.max_batch_size,
             output_names: spec.outputs.iter().map(|output| output.name.clone()).collect(),
@@ -147,13 +158,35 @@ impl Admission {
             is_passive: !spec.instance_groups.is_empty()
                 && spec.instance_groups.iter().all(|group| group.passive),
             keeps_foreign: false,
+            padding: None,
+        };
+        admission.padded_by(PaddingPlan::new(spec))
+    }
+
+    /// The same checks for a model whose requests are padded: they share batches whatever
+    /// their lengths, and may leave out the mask that is made.
+    fn padded_by(mut self, padding: Option<PaddingPlan>) -> Self {
+        let Some(plan) = padding else { return self };
+        for rule in &mut self.inputs {
+            rule.is_padded = plan.pads(&rule.spec.name);
+            rule.spec.optional |= plan.makes(&rule.spec.name);
         }
+        self.required_inputs = self.inputs.iter().filter(|rule| !rule.spec.optional).count();
+        self.has_shape_classes = self.max_batch_size > 1
+            && self.inputs.iter().any(|rule| {
+                let differs = rule.is_variable && !rule.is_padded;
+                let is_made = plan.makes(&rule.spec.name);
+                differs || (rule.spec.optional && !is_made) || rule.spec.is_shape_tensor
+            });
+        self.padding = Some(plan);
+        self
     }
 
     /// The same checks for a backend that repeats inputs unread, if nothing else reads them:
     /// neither the cache nor a sequence.
     pub(crate) fn repeating_inputs(self, repeats: bool, is_cached: bool) -> Self {
-        Self { keeps_foreign: repeats && !is_cached && self.sequences.is_none(), ..self }
+        let reads = is_cached || self.sequences.is_some() || self.padding.is_some();
+        Self { keeps_foreign: repeats && !reads, ..self }
     }
 
     /// Checks and normalizes a request.
@@ -182,8 +215,33 @@ impl Admission {
                 self.model_name
             )));
         }
-        let shape_class = self.has_shape_classes.then(|| self.shape_class(&request));
-        Ok(NormalizedRequest { request, batch_size, shape_class })
+        let length = match &self.padding {
+            Some(plan) => Some(self.prepare_padding(plan, &mut request)?),
+            None => None,
+        };
+        let is_mixed = matches!(length, Some(PaddedLength::Mixed(_)));
+        let shape_class =
+            (self.has_shape_classes || is_mixed).then(|| self.shape_class(&request, is_mixed));
+        let length = length.map_or(0, PaddedLength::longest);
+        Ok(NormalizedRequest { request, batch_size, shape_class, length })
+    }
+
+    /// Makes the mask if there is none, and determines the length.
+    fn prepare_padding(
+        &self,
+        plan: &PaddingPlan,
+        request: &mut InferenceRequest,
+    ) -> Result<PaddedLength, Status> {
+        plan.check(&request.inputs).map_err(|message| Refusal::Other(message).status(request))?;
+        if plan.make_mask(&mut request.inputs) {
+            self.sort(&mut request.inputs);
+        }
+        Ok(plan.length(request))
+    }
+
+    /// Sorts inputs into the configuration's order.
+    fn sort(&self, inputs: &mut [InputTensor]) {
+        inputs.sort_by_key(|input| self.inputs.iter().position(|r| r.spec.name == input.name));
     }
 
     /// Checks the request, and sorts its inputs into the configuration's order.
@@ -208,7 +266,7 @@ impl Admission {
         }
         if !in_order {
             self.check_presence(inputs)?;
-            inputs.sort_by_key(|input| self.inputs.iter().position(|r| r.spec.name == input.name));
+            self.sort(inputs);
         }
         if let Some(rule) = &self.sequences {
             rule.check_correlation_id(&request.correlation_id, &self.model_name)?;
@@ -297,6 +355,9 @@ impl Admission {
         }
         let mut batch_size: i64 = 0;
         for input in inputs.iter().rev() {
+            if self.is_shape_tensor(&input.name) {
+                continue;
+            }
             let Some(&first) = input.shape.dims().first() else {
                 return Err(format!(
                     "input '{}' has no shape but model requires batch dimension for '{}'",
@@ -321,6 +382,11 @@ impl Admission {
         u32::try_from(batch_size).map_err(|error| error.to_string())
     }
 
+    /// Whether an input has no batch dimension, because its values describe the whole batch.
+    fn is_shape_tensor(&self, name: &str) -> bool {
+        self.inputs.iter().any(|rule| rule.spec.is_shape_tensor && rule.spec.name == name)
+    }
+
     /// Checks an input, and gives it the shape that the backend sees.
     fn check_input(
         &self,
@@ -336,7 +402,7 @@ impl Admission {
             );
             return Err(text.into());
         }
-        let (batch, dims) = self.split_batch(input.shape.dims());
+        let (batch, dims) = self.split_batch(spec, input.shape.dims());
         let fits = dims.len() == spec.dims.len()
             && dims.iter().zip(&spec.dims).all(|(&got, &want)| want == -1 || got == want);
         if !fits {
@@ -346,6 +412,10 @@ impl Admission {
             input.shape = backend_shape(spec, (!batch.is_empty()).then_some(batch_size), dims)?;
         }
         self.own_content(spec, input)?;
+        if spec.is_non_linear_format_io {
+            // Only the backend knows how many bytes there must be.
+            return Ok(());
+        }
         Ok(self.check_bytes(input)?)
     }
 
@@ -366,8 +436,8 @@ impl Admission {
         input.data.own().map_err(Refusal::NoCopy)
     }
 
-    fn split_batch<'a>(&self, dims: &'a [i64]) -> (&'a [i64], &'a [i64]) {
-        let batch_dims = usize::from(self.max_batch_size > 0);
+    fn split_batch<'a>(&self, spec: &InputSpec, dims: &'a [i64]) -> (&'a [i64], &'a [i64]) {
+        let batch_dims = usize::from(self.max_batch_size > 0 && !spec.is_shape_tensor);
         dims.split_at(batch_dims.min(dims.len()))
     }
 
@@ -468,18 +538,24 @@ impl Admission {
         Ok(())
     }
 
-    /// The presence of inputs, and the shapes and contents that matter.
-    fn shape_class(&self, request: &InferenceRequest) -> ShapeClass {
+    /// The presence of inputs, and the shapes and contents that matter. Lengths matter if
+    /// padding would not make them equal.
+    fn shape_class(&self, request: &InferenceRequest, is_mixed: bool) -> ShapeClass {
         let mut class = ShapeClass::default();
         for rule in &self.inputs {
             let Some(input) = request.input(&rule.spec.name) else {
                 class.push_absent();
                 continue;
             };
-            let (_, dims) = self.split_batch(input.shape.dims());
+            let (_, dims) = self.split_batch(&rule.spec, input.shape.dims());
             if rule.spec.is_shape_tensor {
-                class.push_contents(input.data.host().map_or(&[][..], |bytes| &bytes[..]));
-            } else if rule.is_variable {
+                class.push_dims(dims);
+                match input.data.host() {
+                    Some(bytes) => class.push_contents(bytes),
+                    // What is on a device isn't read here: it equals only itself.
+                    None => class.push_device(input.data.device()),
+                }
+            } else if rule.is_variable && (is_mixed || !rule.is_padded) {
                 class.push_dims(dims);
             } else {
                 class.push_dims(&[]);

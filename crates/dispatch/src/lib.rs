@@ -37,6 +37,7 @@
 //!         hold_until_queued: 0,
 //!         hold_until_backlogged: 0,
 //!         parallel_creation: None,
+//!         gpu_memory_check: None,
 //!         host_policies: HostPolicies::default(),
 //!         measurements: MeasurementOptions::default(),
 //!         rate_limit: RateLimit::Off,
@@ -58,12 +59,14 @@ mod admission;
 mod batch;
 mod cache;
 mod classes;
+mod deadlines;
 mod dispatcher;
 mod host_policy;
 mod instances;
 mod lane;
 mod loader;
 mod log;
+mod padding;
 mod rate_limiter;
 mod reshape;
 mod scheduling;
@@ -78,11 +81,13 @@ mod warmup;
 
 pub use cache::LocalCache;
 pub use host_policy::{HostPolicies, HostPolicySetting};
+pub use instances::GpuMemoryCheck;
 pub use loader::{
     InstanceChange, Loader, LoaderOptions, ModelDefinition, NeededModel, ResourceLimitCheck,
     VersionCheck, VersionProblem,
 };
 pub use log::{LogSink, refuse};
 pub use rate_limiter::{RateLimit, ResourceLimit};
+pub use scheduling::scheduling;
 pub use statistics::MeasurementOptions;
-pub use version::{ComposingVersions, LoadedModel};
+pub use version::{ComposingVersions, LoadedModel, LostGpus};

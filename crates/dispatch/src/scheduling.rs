@@ -1,11 +1,12 @@
 //! The scheduler's settings of a model configuration.
 
 use galatea_config::{
-    DynamicBatching, ModelSpec, QueuePolicy as ConfigPolicy, SchedulingChoice, SequenceBatching,
-    SequenceStrategy as ConfigStrategy, TimeoutAction,
+    DynamicBatching, ModelSpec, Padding, QueuePolicy as ConfigPolicy, SchedulingChoice,
+    SequenceBatching, SequenceStrategy as ConfigStrategy, TimeoutAction,
 };
 use galatea_policy::{
-    DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, SequenceSpec, SequenceStrategy,
+    DeadlineSpec, DynamicSpec, PaddingSpec, QueuePolicy, SchedulingMode, SchedulingSpec,
+    SequenceSpec, SequenceStrategy,
 };
 
 use crate::dispatcher::ReplyOrdering;
@@ -19,11 +20,16 @@ pub(crate) struct HoldThresholds {
     pub(crate) until_backlogged: u32,
 }
 
+/// The scheduler's settings for a model, as its dispatcher has them.
+pub fn scheduling(spec: &ModelSpec) -> SchedulingSpec {
+    scheduling_spec(spec, HoldThresholds::default())
+}
+
 /// The scheduler's settings for this model.
 pub(crate) fn scheduling_spec(spec: &ModelSpec, holds: HoldThresholds) -> SchedulingSpec {
     let mode = match &spec.scheduling {
         SchedulingChoice::Default | SchedulingChoice::Ensemble(_) => SchedulingMode::Default,
-        SchedulingChoice::Dynamic(dynamic) => SchedulingMode::Dynamic(dynamic_spec(dynamic)),
+        SchedulingChoice::Dynamic(dynamic) => batching_mode(spec, dynamic),
         SchedulingChoice::Sequence(batching) => {
             SchedulingMode::Sequence(sequence_spec(batching, spec.max_batch_size))
         }
@@ -51,6 +57,21 @@ pub(crate) fn reply_ordering(spec: &ModelSpec) -> ReplyOrdering {
     if preserved { ReplyOrdering::Preserved } else { ReplyOrdering::Free }
 }
 
+/// The dynamic batcher, or in its place the deadline batcher.
+fn batching_mode(spec: &ModelSpec, dynamic: &DynamicBatching) -> SchedulingMode {
+    let budget = |padding: &Padding| padding.budget.unwrap_or(u64::MAX);
+    let padding = spec.padding.as_ref().map(|padding| PaddingSpec { budget: budget(padding) });
+    let queue = DynamicSpec { padding, ..dynamic_spec(dynamic) };
+    match spec.latency_objective_microseconds {
+        None => SchedulingMode::Dynamic(queue),
+        Some(0) => SchedulingMode::Deadline(DeadlineSpec { objective_ns: u64::MAX, queue }),
+        Some(objective) => {
+            let objective_ns = objective.saturating_mul(NS_PER_US);
+            SchedulingMode::Deadline(DeadlineSpec { objective_ns, queue })
+        }
+    }
+}
+
 fn dynamic_spec(dynamic: &DynamicBatching) -> DynamicSpec {
     DynamicSpec {
         preferred_batch_sizes: dynamic.preferred_batch_sizes.clone(),
@@ -63,6 +84,7 @@ fn dynamic_spec(dynamic: &DynamicBatching) -> DynamicSpec {
             .iter()
             .map(|(level, policy)| (*level, queue_policy(policy)))
             .collect(),
+        padding: None,
     }
 }
 
@@ -129,6 +151,8 @@ fn queue_policy(policy: &ConfigPolicy) -> QueuePolicy {
 
 #[cfg(test)]
 mod tests {
+    use galatea_config::{ConfigDraft, Support};
+
     use super::*;
 
     #[test]
@@ -164,6 +188,30 @@ mod tests {
             max_queue_delay_ns: 3_000,
         };
         assert_eq!(sequence_spec(&batching, 4), expected);
+    }
+
+    #[test]
+    fn an_objective_turns_deadline_batching_on() {
+        let mode = |parameter: &str| {
+            let text = format!(
+                "backend: 'b' max_batch_size: 4 dynamic_batching {{ priority_levels: 2 \
+                 default_priority_level: 1 }} {parameter}"
+            );
+            let mut draft = ConfigDraft::from_pbtxt("f", &text).unwrap();
+            draft.resolve_identity("m", &[]).unwrap();
+            let spec = draft.finish(&Support::default()).unwrap();
+            scheduling_spec(&spec, HoldThresholds::default()).mode
+        };
+        let parameter = |value: &str| {
+            format!(
+                "parameters {{ key: 'latency_objective_us' value {{ string_value: '{value}' }} }}"
+            )
+        };
+        assert!(matches!(mode(""), SchedulingMode::Dynamic(_)));
+        for (value, expected) in [("5", 5_000), ("0", u64::MAX)] {
+            let SchedulingMode::Deadline(spec) = mode(&parameter(value)) else { panic!("{value}") };
+            assert_eq!((spec.objective_ns, spec.queue.priority_levels), (expected, 2));
+        }
     }
 
     #[test]

@@ -68,6 +68,7 @@
 //!     hold_until_queued: 0,
 //!     hold_until_backlogged: 0,
 //!     parallel_creation: None,
+//!     gpu_memory_check: None,
 //!     catalog: Arc::new(EmptyCatalog),
 //!     control: ControlMode::Explicit,
 //!     namespaces: Namespaces::None,
@@ -92,6 +93,7 @@ mod agent_lease;
 mod catalog;
 mod composing;
 mod failure;
+mod gpu_losses;
 mod handle;
 mod manager;
 mod reaper;

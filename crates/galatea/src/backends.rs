@@ -15,12 +15,14 @@ use galatea_backend_plugin::{PluginSettings, Plugins, SearchScope};
 use galatea_backend_python::{PythonBackend, PythonOptions, PythonRuntime};
 use galatea_capi::ReservedAddress;
 use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_devices::Devices;
 use galatea_dispatch::LogSink;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
 use crate::environment::Environment;
 use crate::flags::{BackendSetting, Settings};
+use crate::gpus;
 use crate::onnxruntime_library;
 use crate::python::{self, PythonAccess, PythonSettings};
 
@@ -60,6 +62,8 @@ pub(crate) struct Backends {
     replaced: Lock<BTreeSet<String>>,
     plugins: Arc<Plugins>,
     python: Arc<PythonAccess>,
+    devices: Devices,
+    support: Support,
 }
 
 /// A built-in backend that was created.
@@ -101,10 +105,24 @@ impl Backends {
         log: LogSink,
         reserved: &ReservedAddress,
         python: Arc<PythonAccess>,
+        devices: Devices,
     ) -> Self {
-        let plugins = Plugins::new(plugin_settings(&settings, reserved));
+        let support = gpus::support(&devices, &settings);
+        let plugins =
+            Plugins::new(plugin_settings(&settings, reserved, support.clone(), devices.clone()));
         let (built_in, replaced) = (Lock::default(), Lock::default());
-        Self { settings, environment, allocator, log, built_in, replaced, plugins, python }
+        Self {
+            settings,
+            environment,
+            allocator,
+            log,
+            built_in,
+            replaced,
+            plugins,
+            python,
+            devices,
+            support,
+        }
     }
 
     /// The backend that a model asks for, in this order: a library beside the model or one
@@ -263,9 +281,12 @@ impl Backends {
             start_timeout: settings.start_timeout,
             execute_timeout: settings.execute_timeout,
             confinement: settings.confinement,
+            inherited: || std::env::vars_os().collect(),
             module_paths: vec![self.settings.backend_directory.join(PYTHON)],
             temporary_folder: self.environment.temporary_folder.clone(),
             library_path: self.environment.library_path.clone(),
+            devices: self.devices.clone(),
+            support: self.support.clone(),
             runtime,
         };
         let backend: Arc<dyn Backend> = Arc::new(PythonBackend::new(options));
@@ -302,6 +323,7 @@ impl Backends {
             processors: std::thread::available_parallelism().map_or(1, NonZero::get),
             backend_config: settings_for(ONNXRUNTIME, &self.settings.backend_settings),
             log: Arc::new(move |level, message| log.write(level, message)),
+            devices: self.devices.clone(),
         };
         if let Some(allocator) = &self.allocator {
             allocator.prefault();
@@ -312,8 +334,16 @@ impl Backends {
 }
 
 /// The settings of plug-ins: their own, and those that Triton sets for all of them.
-fn plugin_settings(settings: &Arc<Settings>, reserved: &ReservedAddress) -> PluginSettings {
+fn plugin_settings(
+    settings: &Arc<Settings>,
+    reserved: &ReservedAddress,
+    support: Support,
+    devices: Devices,
+) -> PluginSettings {
     let all = settings.clone();
+    // Triton's, where no GPU is used, is that of its build.
+    let min_capability =
+        if support.gpus.is_empty() { 6.0 } else { settings.gpus.min_compute_capability };
     let server = galatea_backend_plugin::ServerAddress::default();
     server.set(reserved.address());
     PluginSettings {
@@ -324,12 +354,13 @@ fn plugin_settings(settings: &Arc<Settings>, reserved: &ReservedAddress) -> Plug
             let for_all = [
                 ("auto-complete-config", all.auto_complete_config.to_string()),
                 ("backend-directory", directory),
-                ("min-compute-capability", String::from("6.000000")),
+                ("min-compute-capability", format!("{min_capability:.6}")),
             ];
             let for_all = for_all.map(|(key, value)| (String::from(key), value));
             for_all.into_iter().chain(own).collect()
         }),
-        support: Support::default(),
+        support,
+        devices,
         server,
     }
 }

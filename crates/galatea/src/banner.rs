@@ -1,13 +1,23 @@
 //! The tables that the log shows once the models are loaded.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use galatea_devices::{Devices, PoolSizes};
 use galatea_infer::{Pass, RepositoryEntry, ServerControl, ServerMetadata};
 use galatea_telemetry::{Logger, Table};
 
 use crate::backends::BackendInUse;
 use crate::flags::Settings;
+
+/// What the server uses.
+pub(crate) struct InUse<'a> {
+    pub(crate) agents: &'a BTreeSet<(String, PathBuf)>,
+    pub(crate) backends: &'a [BackendInUse],
+    pub(crate) devices: &'a Devices,
+    /// Number and name of each GPU that metrics show.
+    pub(crate) measured_gpus: Vec<(u32, String)>,
+}
 
 /// Logs the repository agents and backends in use, the state of the models, and the options
 /// of the server.
@@ -15,15 +25,18 @@ pub(crate) fn log_summary(
     logger: &Logger,
     control: &dyn ServerControl,
     settings: &Settings,
-    agents: &BTreeSet<(String, PathBuf)>,
-    backends: &[BackendInUse],
+    in_use: &InUse<'_>,
 ) {
-    if !agents.is_empty() {
-        logger.table(&agents_table(agents));
+    if !in_use.agents.is_empty() {
+        logger.table(&agents_table(in_use.agents));
     }
-    logger.table(&backends_table(backends));
+    logger.table(&backends_table(in_use.backends));
     logger.table(&models(&control.repository_index(Pass::in_process(), false).unwrap_or_default()));
-    logger.table(&options(&control.server_metadata(Pass::in_process()), settings));
+    for (number, name) in &in_use.measured_gpus {
+        logger.info(format_args!("Collecting metrics for GPU {number}: {name}"));
+    }
+    let metadata = control.server_metadata(Pass::in_process());
+    logger.table(&options(&metadata, settings, &in_use.devices.numbers()));
 }
 
 fn agents_table(agents: &BTreeSet<(String, PathBuf)>) -> Table {
@@ -67,7 +80,7 @@ fn status(entry: &RepositoryEntry) -> Option<String> {
 }
 
 /// The options, in Triton's order. Options without a meaning here are left out.
-fn options(metadata: &ServerMetadata, settings: &Settings) -> Table {
+fn options(metadata: &ServerMetadata, settings: &Settings, gpus: &[i32]) -> Table {
     let mut table = Table::for_console(["Option", "Value"]);
     let number = |on: bool| String::from(if on { "1" } else { "0" });
     table.row(["server_id", &metadata.name]);
@@ -84,13 +97,29 @@ fn options(metadata: &ServerMetadata, settings: &Settings) -> Table {
     table.row(["strict_model_config", &number(!settings.auto_complete_config)]);
     table.row(["model_config_name", settings.model_config_name.as_deref().unwrap_or_default()]);
     table.row(["rate_limit", if settings.rate_limiting { "EXEC_COUNT" } else { "OFF" }]);
-    let pinned = settings.metrics_options.pinned_memory_pool_bytes;
-    table.row(["pinned_memory_pool_byte_size", &pinned.to_string()]);
-    table.row(["min_supported_compute_capability", "0.0"]);
+    table.row(["pinned_memory_pool_byte_size", &settings.gpus.pools.pinned.to_string()]);
+    let capability = if gpus.is_empty() {
+        String::from("0.0")
+    } else {
+        for (gpu, bytes) in pools(settings, gpus) {
+            table.row([format!("cuda_memory_pool_byte_size{{{gpu}}}"), bytes.to_string()]);
+        }
+        format!("{:.1}", settings.gpus.min_compute_capability)
+    };
+    table.row(["min_supported_compute_capability", &capability]);
     table.row(["strict_readiness", &number(settings.strict_readiness)]);
     table.row(["exit_timeout", &settings.exit_timeout_secs.to_string()]);
     table.row(["cache_enabled", &number(settings.cache.is_some())]);
     table
+}
+
+/// The pools that were set, and those of the other GPUs.
+fn pools(settings: &Settings, gpus: &[i32]) -> BTreeMap<i32, u64> {
+    let mut pools = settings.gpus.pools.devices.clone();
+    for gpu in gpus {
+        pools.entry(*gpu).or_insert(PoolSizes::DEVICE_DEFAULT);
+    }
+    pools
 }
 
 #[cfg(test)]
@@ -161,7 +190,7 @@ mod tests {
             auto_complete_config: false,
             ..Settings::default()
         };
-        let rendered = options(&metadata, &settings).render();
+        let rendered = options(&metadata, &settings, &[]).render();
         let rows: Vec<Vec<&str>> = rendered
             .lines()
             .filter(|line| line.starts_with('|'))

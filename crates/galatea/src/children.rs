@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Kills the processes that this one started and that still run. A server that ends before
 /// its models are unloaded needs it: the backends will not end their processes.
 pub(crate) fn kill_all(logger: &Logger) {
-    for child in children(Path::new("/proc/self/task")) {
+    for child in descendants() {
         let result = match kill_process(child, Signal::KILL) {
             Ok(()) => String::from("was killed"),
             Err(error) => format!("could not be killed: {error}"),
@@ -17,6 +17,19 @@ pub(crate) fn kill_all(logger: &Logger) {
         let number = child.as_raw_nonzero();
         logger.warning(format_args!("process {number}, which a backend had started, {result}"));
     }
+}
+
+/// This process's children, and theirs. Those that end leave the system's lists, so all are
+/// found before one is killed.
+fn descendants() -> Vec<Pid> {
+    let mut found = children(Path::new("/proc/self/task"));
+    let mut next = 0;
+    while let Some(one) = found.get(next) {
+        let threads = format!("/proc/{}/task", one.as_raw_nonzero());
+        found.extend(children(Path::new(&threads)));
+        next += 1;
+    }
+    found
 }
 
 /// The children of all threads. It is empty if the kernel doesn't report them.
@@ -32,17 +45,26 @@ fn children(threads: &Path) -> Vec<Pid> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
     use std::os::unix::process::ExitStatusExt;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
     #[test]
     fn child_processes_are_found_and_can_be_killed() {
-        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600 & echo $!; wait"]).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let number = i32::try_from(child.id()).unwrap();
-        let all = children(Path::new("/proc/self/task"));
-        assert!(all.iter().any(|one| one.as_raw_nonzero().get() == number), "{all:?}");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let grandchild: i32 = line.trim().parse().unwrap();
+        let all = descendants();
+        for number in [number, grandchild] {
+            assert!(all.iter().any(|one| one.as_raw_nonzero().get() == number), "{all:?}");
+        }
+        kill_process(Pid::from_raw(grandchild).unwrap(), Signal::KILL).unwrap();
         kill_process(Pid::from_raw(number).unwrap(), Signal::KILL).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(9));
         let all = children(Path::new("/proc/self/task"));

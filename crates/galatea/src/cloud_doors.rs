@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use galatea_door::{DoorOptions, RunningDoor};
 use galatea_http::{InferenceType, PathPattern, Ping, SageMakerOptions, VertexAiOptions};
-use galatea_infer::{Pass, ServerControl};
+use galatea_infer::{Pass, ServerControl, Status};
 use tokio::runtime::Handle;
 
 use crate::archives::DiskArchives;
-use crate::doors::Doors;
+use crate::doors::{Doors, failed};
 use crate::environment::VertexAiVariables;
 
 /// The model of requests without one, if the environment names none, as in Triton.
@@ -17,13 +17,13 @@ const UNSPECIFIED_MODEL: &str = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME
 
 impl Doors<'_> {
     /// Opens the endpoints of clouds that are allowed. The connections count as those of HTTP.
-    pub(crate) fn clouds(&self, connections: &DoorOptions) -> Result<Vec<RunningDoor>, String> {
+    pub(crate) fn clouds(&self, connections: &DoorOptions) -> Result<Vec<RunningDoor>, Status> {
         let sagemaker = self.sagemaker(connections.clone())?;
         let vertex_ai = self.vertex_ai(connections.clone())?;
         Ok(sagemaker.into_iter().chain(vertex_ai).collect())
     }
 
-    fn sagemaker(&self, connections: DoorOptions) -> Result<Option<RunningDoor>, String> {
+    fn sagemaker(&self, connections: DoorOptions) -> Result<Option<RunningDoor>, Status> {
         let settings = &self.settings.clouds;
         let variables = &self.clouds.sagemaker;
         let is_live = variables.ping_mode.as_deref() == Some("live");
@@ -47,13 +47,13 @@ impl Doors<'_> {
         self.start(name, "Sagemaker HTTPService", &door.address, door, start)
     }
 
-    fn vertex_ai(&self, connections: DoorOptions) -> Result<Option<RunningDoor>, String> {
+    fn vertex_ai(&self, connections: DoorOptions) -> Result<Option<RunningDoor>, Status> {
         let settings = &self.settings.clouds;
         let (door, name) = (&settings.vertex_ai, "Vertex AI service");
         if !door.allow {
             return Ok(None);
         }
-        let refused = |why: String| format!("failed to start {name}: Invalid argument - {why}");
+        let refused = |why: String| failed(name, &Status::invalid_argument(why));
         let routes = routes(&self.clouds.vertex_ai).map_err(refused)?;
         let default_model = self.vertex_ai_model().map_err(refused)?;
         let metrics = self.settings.metrics.allow.then(|| self.metrics_renderer());

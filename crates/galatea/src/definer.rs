@@ -35,6 +35,8 @@ pub(crate) struct Definer {
     pub(crate) agents: Arc<Agents>,
     /// The backends.
     pub(crate) backends: Arc<Backends>,
+    /// What configurations may ask for, before their backend is known.
+    pub(crate) support: Support,
     /// Where warnings go.
     pub(crate) logger: Logger,
 }
@@ -95,14 +97,17 @@ impl Definer {
         let newest = source.versions.last();
         let files = newest.map_or(&[][..], |version| version.files.as_slice());
         draft.resolve_identity(&source.name, files)?;
-        let mut support = Support::default();
+        let mut support = self.support.clone();
         if backend_name(&draft).is_empty() {
             // No backend will check the configuration, so it is checked here.
             draft.clone().finish(&support)?;
         }
         let versions = self.versions(source, &draft);
         let backend = self.backend(&draft, overrides, source, &versions);
-        support.secondary_devices = backend.supports_secondary_devices();
+        support.whole_configuration = backend.reads_whole_configuration();
+        if let Some(reason) = backend.gpus_refused() {
+            support.refuse_gpus(&reason);
+        }
         Ok(ModelDefinition {
             stop: CancelToken::new(),
             namespace: source.namespace.clone(),

@@ -11,8 +11,8 @@ use galatea_engine::Server;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_grpc::{GrpcOptions, TestDelays};
-use galatea_http::{Dashboard, HttpOptions, LoadReportSource, RequestLog};
-use galatea_infer::{LogLevel, RegionControl};
+use galatea_http::{Dashboard, HttpOptions, LoadReportSource, RequestLog, TrafficRecorder};
+use galatea_infer::{LogLevel, RegionControl, Status};
 use galatea_telemetry::{Logger, MetricsExporter};
 use galatea_trace::Tracer;
 
@@ -92,12 +92,20 @@ impl Address {
     }
 }
 
+/// What the HTTP endpoint shows of the server, beside Triton's endpoints.
+struct Shown {
+    dashboard: Option<Dashboard>,
+    recorder: Option<TrafficRecorder>,
+}
+
 /// Endpoints that listen; they close when this is dropped.
 pub(crate) struct OpenDoors {
     grpc: Option<galatea_grpc::RunningDoor>,
     http: Option<RunningDoor>,
     /// The page at the HTTP endpoint, whose streams end before the endpoint does.
     dashboard: Option<Dashboard>,
+    /// Records traffic, until the endpoint ends.
+    recorder: Option<TrafficRecorder>,
     /// Those of the clouds.
     clouds: Vec<RunningDoor>,
     /// Open until the end, so that the stop itself can be measured.
@@ -110,17 +118,21 @@ impl Doors<'_> {
     /// Opens those that are allowed.
     ///
     /// The error is the line that ends the program.
-    pub(crate) fn open(&self) -> Result<OpenDoors, String> {
+    pub(crate) fn open(&self) -> Result<OpenDoors, Status> {
         let settings = self.settings;
         let options = ConnectionOptions::new(&settings.connections);
         let mut certificates = Vec::new();
         let dashboard =
             settings.dashboard.then(|| Dashboard::new(self.server.clone(), self.ledger.clone()));
+        let recorder =
+            settings.traffic_recording.then(|| TrafficRecorder::new(self.server.clone()));
+        let shown = Shown { dashboard: dashboard.clone(), recorder: recorder.clone() };
         let http = options.http.clone();
         Ok(OpenDoors {
             grpc: self.grpc(&settings.grpc, options.grpc, &mut certificates)?,
-            http: self.http(&settings.http, http, dashboard.clone(), &mut certificates)?,
+            http: self.http(&settings.http, http, shown, &mut certificates)?,
             dashboard,
+            recorder,
             clouds: self.clouds(&options.http)?,
             metrics: self.metrics(&settings.metrics, options.metrics)?,
             certificates,
@@ -132,7 +144,7 @@ impl Doors<'_> {
         door: &DoorSettings,
         connections: DoorOptions,
         certificates: &mut Vec<Certificates>,
-    ) -> Result<Option<galatea_grpc::RunningDoor>, String> {
+    ) -> Result<Option<galatea_grpc::RunningDoor>, Status> {
         let protocol = ApplicationProtocol::Http2;
         let tls = self.tls("GRPC service", door, tls::GRPC, protocol, certificates)?;
         let start = |socket| {
@@ -160,16 +172,17 @@ impl Doors<'_> {
         &self,
         door: &DoorSettings,
         connections: DoorOptions,
-        dashboard: Option<Dashboard>,
+        shown: Shown,
         certificates: &mut Vec<Certificates>,
-    ) -> Result<Option<RunningDoor>, String> {
+    ) -> Result<Option<RunningDoor>, Status> {
         let protocol = ApplicationProtocol::Http1;
         let tls = self.tls("HTTP service", door, tls::HTTP, protocol, certificates)?;
         let start = |socket| {
             let (service, control) = (self.server.clone(), self.server.clone());
             let header_forward = self.settings.http_header_forward.clone();
             let common = self.http_options(connections);
-            let options = HttpOptions { header_forward, tls, dashboard, ..common };
+            let Shown { dashboard, recorder } = shown;
+            let options = HttpOptions { header_forward, tls, dashboard, recorder, ..common };
             galatea_http::start(self.workers.handles(), socket, service, control, options)
         };
         self.start("HTTP service", "HTTPService", &door.address, door, start)
@@ -202,7 +215,7 @@ impl Doors<'_> {
         &self,
         door: &DoorSettings,
         connections: DoorOptions,
-    ) -> Result<Option<RunningDoor>, String> {
+    ) -> Result<Option<RunningDoor>, Status> {
         let render = self.metrics_renderer();
         let start = |socket| {
             galatea_http::start_metrics(self.workers.handles(), socket, render, connections)
@@ -219,12 +232,12 @@ impl Doors<'_> {
         flags: TlsFlags,
         protocol: ApplicationProtocol,
         certificates: &mut Vec<Certificates>,
-    ) -> Result<Option<Tls>, String> {
+    ) -> Result<Option<Tls>, Status> {
         if !door.allow || !door.tls.is_on() {
             return Ok(None);
         }
         let opened = Certificates::open(&door.tls, flags, protocol, self.logger)
-            .map_err(|error| format!("failed to start {name}: Invalid argument - {error}"))?;
+            .map_err(|error| failed(name, &Status::invalid_argument(error.to_string())))?;
         let tls = opened.tls();
         certificates.push(opened);
         Ok(Some(tls))
@@ -238,16 +251,22 @@ impl Doors<'_> {
         address: &str,
         door: &DoorSettings,
         start: impl FnOnce(TcpListener) -> io::Result<D>,
-    ) -> Result<Option<D>, String> {
+    ) -> Result<Option<D>, Status> {
         if !door.allow {
             return Ok(None);
         }
-        let failed = |error: String| format!("failed to start {name}: {error}");
-        let listener = bind(address, door).map_err(failed)?;
-        let running = start(listener.socket).map_err(|error| failed(error.to_string()))?;
+        let listener = bind(address, door).map_err(|status| failed(name, &status))?;
+        let running = start(listener.socket)
+            .map_err(|error| Status::internal(format!("failed to start {name}: {error}")))?;
         self.logger.info(format_args!("Started {started} at {}", listener.display_address));
         Ok(Some(running))
     }
+}
+
+/// Why an endpoint can't be opened, as a line for the log.
+pub(crate) fn failed(name: &str, status: &Status) -> Status {
+    let (code, reason) = (status.code(), status.message());
+    Status::new(code, format!("failed to start {name}: {} - {reason}", code.label()))
 }
 
 impl OpenDoors {
@@ -284,6 +303,7 @@ impl OpenDoors {
         // As in Triton, the stop doesn't wait for connections of clouds, which stay open.
         self.clouds.iter().for_each(RunningDoor::stop_accepting);
         self.dashboard.iter().for_each(Dashboard::end);
+        self.recorder.iter().for_each(TrafficRecorder::end);
         if let Some(http) = &self.http {
             http.stop_accepting();
             let what = "HTTP service connections";

@@ -27,6 +27,8 @@ pub(crate) struct Environment {
     /// `TRITON_PARALLEL_INSTANCE_LOADING`: whether a model's instances are created in parallel,
     /// whatever its backend declares.
     pub(crate) parallel_instance_loading: Option<bool>,
+    /// `TRITON_SERVER_CPU_ONLY`: whether the server uses no GPU.
+    pub(crate) cpu_only: bool,
     /// `GALATEA_ONNXRUNTIME_LIBRARY`.
     pub(crate) onnxruntime_library: Option<PathBuf>,
     /// `LD_LIBRARY_PATH`, which the environments of models in Python extend.
@@ -241,6 +243,8 @@ impl Environment {
             parallel_instance_loading: text("TRITON_PARALLEL_INSTANCE_LOADING")
                 .filter(|value| !value.is_empty())
                 .map(|value| value == "1"),
+            // As in Triton any value will do.
+            cpu_only: variable("TRITON_SERVER_CPU_ONLY").is_some(),
             onnxruntime_library: path("GALATEA_ONNXRUNTIME_LIBRARY"),
             library_path: variable("LD_LIBRARY_PATH"),
             virtual_environment: path("VIRTUAL_ENV"),

@@ -1,6 +1,6 @@
 //! Network doors of a server in a program's own process: opened and closed by the program.
 
-use galatea_infer::{Code, Status};
+use galatea_infer::Status;
 
 use crate::certificates;
 use crate::doors::{Doors, OpenDoors, SharedByDoors};
@@ -49,7 +49,7 @@ impl InProcessServer {
             metrics: self.exporter.clone(),
             logger: &self.logger,
         };
-        let mut doors = doors.open().map_err(failed)?;
+        let mut doors = doors.open()?;
         if let Some(worker) = workers.handles().first() {
             worker.spawn(certificates::follow(doors.take_certificates()));
             let (exporter, is_allowed) = (self.exporter.clone(), settings.metrics.allow);
@@ -68,15 +68,8 @@ impl InProcessServer {
         // Of two threads that open doors at a time, one keeps its part.
         Ok(self.shared.get_or_init(|| SharedByDoors {
             ledger: memory::ledger(settings.memory_limit, &self.logger),
-            regions: make::regions(settings),
+            regions: make::regions(settings, &self.devices),
             tracer,
         }))
     }
-}
-
-/// The doors' error is a line for people, which names the kind of the failure.
-fn failed(line: String) -> Status {
-    let has = |code: Code| line.contains(&format!(": {} - ", code.label()));
-    let known = [Code::InvalidArgument, Code::Unavailable].into_iter().find(|code| has(*code));
-    Status::new(known.unwrap_or(Code::Internal), line)
 }

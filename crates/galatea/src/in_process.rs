@@ -5,6 +5,7 @@
 use std::sync::{Arc, OnceLock};
 
 use galatea_capi::{ChosenOptions, ReservedAddress};
+use galatea_devices::Devices;
 use galatea_dispatch::HostPolicySetting;
 use galatea_engine::Server;
 use galatea_infer::Status;
@@ -20,6 +21,7 @@ pub struct InProcessServer {
     pub(crate) server: Arc<Server>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) environment: Environment,
+    pub(crate) devices: Devices,
     pub(crate) exporter: Arc<MetricsExporter>,
     pub(crate) logger: Logger,
     /// What its doors share, from the first of them on.
@@ -50,8 +52,7 @@ pub fn make_in_process(
         Some(logger) => logger,
         None => make::open_log(&settings, &environment).map_err(Status::invalid_argument)?,
     };
-    make::log_notes(&settings, &logger);
-    let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
+    let (devices, exporter) = make::devices_and_exporter(&settings, &environment, &logger);
     let buckets = make::buckets(&environment);
     let made = make::server(make::ServerParts {
         settings: &settings,
@@ -59,6 +60,7 @@ pub fn make_in_process(
         buckets: &buckets,
         allocator: None,
         logger: &logger,
+        devices: &devices,
         exporter: &exporter,
         reserved,
         before_loads: &mut |_| {},
@@ -71,7 +73,15 @@ pub fn make_in_process(
         let _ = (running.stop)(None);
     }
     let shared = OnceLock::new();
-    made.map(|server| InProcessServer { server, settings, environment, exporter, logger, shared })
+    made.map(|server| InProcessServer {
+        server,
+        settings,
+        environment,
+        devices,
+        exporter,
+        logger,
+        shared,
+    })
 }
 
 /// Most options are flags of the command line.

@@ -32,6 +32,7 @@ mod doors;
 mod environment;
 mod flags;
 mod frontend;
+mod gpus;
 mod in_process;
 mod listeners;
 mod load_report;

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 
+use galatea_infer::Status;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::flags::DoorSettings;
@@ -20,7 +21,7 @@ pub(crate) struct Listener {
 }
 
 /// Binds an endpoint.
-pub(crate) fn bind(address: &str, door: &DoorSettings) -> Result<Listener, String> {
+pub(crate) fn bind(address: &str, door: &DoorSettings) -> Result<Listener, Status> {
     let display = |port: u16| format!("{address}:{port}");
     let bound = resolve(address, door.port)
         .and_then(|at| listen(at, door.reuse_port))
@@ -29,9 +30,12 @@ pub(crate) fn bind(address: &str, door: &DoorSettings) -> Result<Listener, Strin
         Ok((port, socket)) => Ok(Listener { socket, display_address: display(port) }),
         // Triton's text, with its space at the end.
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            Err(format!("Unavailable - Socket '{}' already in use ", display(door.port)))
+            Err(Status::unavailable(format!("Socket '{}' already in use ", display(door.port))))
         }
-        Err(error) => Err(format!("Unavailable - can't listen at {}: {error}", display(door.port))),
+        Err(error) => {
+            let address = display(door.port);
+            Err(Status::unavailable(format!("can't listen at {address}: {error}")))
+        }
     }
 }
 
@@ -56,6 +60,8 @@ fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
 
 #[cfg(test)]
 mod tests {
+    use galatea_infer::Code;
+
     use crate::flags::Settings;
 
     use super::*;
@@ -78,9 +84,9 @@ mod tests {
         let first = bind("127.0.0.1", &door(0, true)).unwrap();
         let port = first.socket.local_addr().unwrap().port();
         bind("127.0.0.1", &door(port, true)).unwrap();
-        let message = bind("127.0.0.1", &door(port, false)).unwrap_err();
-        let expected = format!("Unavailable - Socket '127.0.0.1:{port}' already in use ");
-        assert_eq!(message, expected);
+        let status = bind("127.0.0.1", &door(port, false)).unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(status.message(), format!("Socket '127.0.0.1:{port}' already in use "));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! From settings to a server with its models, for the program and for C alike.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use galatea_allocator::ServerAllocator;
 use galatea_backend_plugin::Agents;
 use galatea_bucket::Buckets;
 use galatea_capi::{ReservedAddress, RunningServer, metric};
+use galatea_devices::{Devices, Found};
 use galatea_dispatch::{LogSink, MeasurementOptions};
 use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
 use galatea_infer::{
@@ -18,14 +21,14 @@ use galatea_telemetry::{
     CustomFamily, CustomValue, LogOptions, Logger, MetricKind, MetricsExporter,
 };
 
-use crate::backends::Backends;
+use crate::backends::{BackendInUse, Backends};
 use crate::catalog::RepositoryCatalog;
 use crate::definer::Definer;
 use crate::environment::Environment;
 use crate::flags::Settings;
 use crate::python::PythonAccess;
 use crate::shutdown::{Expired, count_down};
-use crate::{backends, banner, c_log, cache};
+use crate::{backends, banner, c_log, cache, gpus};
 
 /// The value of `--load-model` that means all models.
 const ALL_MODELS: &str = "*";
@@ -46,6 +49,8 @@ pub(crate) struct ServerParts<'a> {
     pub(crate) allocator: Option<ServerAllocator>,
     /// The server's log.
     pub(crate) logger: &'a Logger,
+    /// The GPUs that models may use.
+    pub(crate) devices: &'a Devices,
     /// The renderer of its metrics.
     pub(crate) exporter: &'a Arc<MetricsExporter>,
     /// The address under which C code knows the server.
@@ -80,8 +85,10 @@ pub(crate) fn open_log_or_console(
 }
 
 /// Logs remarks about the settings.
-pub(crate) fn log_notes(settings: &Settings, logger: &Logger) {
-    settings.notes.iter().for_each(|note| logger.warning(note));
+fn log_notes(settings: &Settings, devices: &Devices, logger: &Logger) {
+    let without = &settings.gpus.notes_without;
+    let holds = |note: &&String| devices.is_empty() || !without.contains(note);
+    settings.notes.iter().filter(holds).for_each(|note| logger.warning(note));
     settings.tls_remarks().for_each(|remark| logger.warning(remark));
     for setting in backends::unused(settings) {
         logger.warning(format_args!("--backend-config={setting} changes nothing"));
@@ -94,16 +101,16 @@ pub(crate) fn log_notes(settings: &Settings, logger: &Logger) {
 /// can call it while their models are loaded.
 pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     let ServerParts { settings, environment, allocator, logger, exporter, reserved, .. } = parts;
-    let (buckets, before_loads) = (parts.buckets, parts.before_loads);
+    let (buckets, before_loads, devices) = (parts.buckets, parts.before_loads, parts.devices);
     check_startup_models(settings)?;
     let (repository, failure) = open_or_empty(settings, buckets)?;
     let cache = cache::make(settings)?;
+    gpus::prepare(devices, settings, logger);
     let log = log_sink(logger.clone());
     let parallel_creation = environment.parallel_instance_loading;
     let (delay, backlog_delay) = (environment.delay_scheduler, environment.backlog_delay_scheduler);
-    let options = settings.scan_options();
-    let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
-    let agents = Arc::new(agents);
+    let agents =
+        Arc::new(Agents::new(&settings.repoagent_directory, &environment.temporary_folder));
     let overlays = Overlays::new(&environment.temporary_folder);
     let python = Arc::new(PythonAccess::new(logger.clone()));
     let backends = Arc::new(Backends::new(
@@ -113,26 +120,29 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         log.clone(),
         reserved,
         python.clone(),
+        devices.clone(),
     ));
     let catalog = Arc::new(RepositoryCatalog {
         repository,
         overlays,
-        options: options.clone(),
+        options: settings.scan_options(),
         definer: Arc::new(Definer {
             auto_complete: settings.auto_complete_config,
-            options,
+            options: settings.scan_options(),
             agents: agents.clone(),
             backends: backends.clone(),
+            support: gpus::support(devices, settings),
             logger: logger.clone(),
         }),
     });
-    let server = Server::new(ServerOptions {
+    let server = Arc::new(Server::new(ServerOptions {
         name: settings.id.clone(),
         version: String::from(SERVER_VERSION),
         strict_readiness: settings.strict_readiness,
         hold_until_queued: delay,
         hold_until_backlogged: backlog_delay,
         parallel_creation,
+        gpu_memory_check: gpus::memory_check(devices, settings),
         catalog,
         control: settings.control_mode,
         namespaces: settings.namespaces,
@@ -143,23 +153,47 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         rate_limit: settings.rate_limit(),
         measurements: measurements(settings),
         log,
-    })?;
-    let server = Arc::new(server);
+    })?);
     python.set_server(&server);
+    reserved.set_server(Arc::new(running(&server, buckets, settings, logger, exporter, devices)));
     if let Some(status) = failure {
         logger.error(format_args!("{}: {status}", status.code().label()));
         server.fail();
-        reserved.set_server(Arc::new(running(&server, buckets, settings, logger, exporter)));
         return Ok(server);
     }
-    reserved.set_server(Arc::new(running(&server, buckets, settings, logger, exporter)));
     before_loads(&server);
     let all_loaded = load_models(&server, settings);
-    banner::log_summary(logger, &*server, settings, &agents.loaded_agents(), &backends.in_use());
+    let (agents, backends) = (agents.loaded_agents(), backends.in_use());
+    banner::log_summary(logger, &*server, settings, &in_use(&agents, &backends, devices, exporter));
     if !all_loaded && settings.exit_on_error {
         return Err(Status::internal("failed to load all models"));
     }
     Ok(server)
+}
+
+/// What the log shows of the server once its models are loaded.
+fn in_use<'a>(
+    agents: &'a BTreeSet<(String, PathBuf)>,
+    backends: &'a [BackendInUse],
+    devices: &'a Devices,
+    exporter: &MetricsExporter,
+) -> banner::InUse<'a> {
+    banner::InUse { agents, backends, devices, measured_gpus: exporter.measured_gpus() }
+}
+
+/// Finds GPUs and makes the renderer of metrics, which measures them. Logs remarks about the
+/// settings before.
+pub(crate) fn devices_and_exporter(
+    settings: &Settings,
+    environment: &Environment,
+    logger: &Logger,
+) -> (Devices, Arc<MetricsExporter>) {
+    let Found { devices, notes } = gpus::find(settings, environment);
+    log_notes(settings, &devices, logger);
+    gpus::log(&notes, logger);
+    let exporter = MetricsExporter::new(settings.metrics_options.clone());
+    let exporter = Arc::new(exporter.with_devices(devices.clone(), logger));
+    (devices, exporter)
 }
 
 /// Loads what the settings ask for. False if some of it failed.
@@ -250,6 +284,7 @@ fn running(
     settings: &Arc<Settings>,
     logger: &Logger,
     exporter: &Arc<MetricsExporter>,
+    devices: &Devices,
 ) -> RunningServer {
     let (shown, exporter, allowed) = (server.clone(), exporter.clone(), settings.metrics.allow);
     let (polled, polls) = (server.clone(), settings.control_mode == ControlMode::Poll);
@@ -259,6 +294,7 @@ fn running(
     RunningServer {
         service: server.clone(),
         control: server.clone(),
+        devices: devices.clone(),
         // As in Triton, metrics that C code made are there even if the server's own are off.
         metrics: Box::new(move || {
             if allowed {
@@ -331,6 +367,10 @@ fn custom_family(family: metric::FamilySnapshot) -> CustomFamily {
 }
 
 /// The memory that clients share, if they may.
-pub(crate) fn regions(settings: &Settings) -> Arc<dyn RegionControl> {
-    if settings.allow_client_shm { Arc::<SharedRegions>::default() } else { Arc::new(NoRegions) }
+pub(crate) fn regions(settings: &Settings, devices: &Devices) -> Arc<dyn RegionControl> {
+    if settings.allow_client_shm {
+        Arc::new(SharedRegions::new(devices.clone()))
+    } else {
+        Arc::new(NoRegions { has_gpus: !devices.is_empty() })
+    }
 }

@@ -109,9 +109,8 @@ pub(crate) fn run(
     watch: &mut dyn Watch,
 ) -> Result<(), Failure> {
     let logger = make::open_log_or_console(&settings, &environment).map_err(Failure::Start)?;
-    make::log_notes(&settings, &logger);
+    let (devices, exporter) = make::devices_and_exporter(&settings, &environment, &logger);
     let settings = Arc::new(settings);
-    let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
     // Libraries of backends know the server by this address until the end.
     let reserved = ReservedAddress::new();
     let (grpc_delays, clouds) = (environment.grpc_delays, environment.clouds.clone());
@@ -122,6 +121,7 @@ pub(crate) fn run(
         buckets: &buckets,
         allocator: Some(allocator.clone()),
         logger: &logger,
+        devices: &devices,
         exporter: &exporter,
         reserved: &reserved,
         before_loads: &mut |server| watch.loading(server),
@@ -148,16 +148,16 @@ pub(crate) fn run(
         ledger: &ledger,
         workers: &workers,
         server: &server,
-        regions: make::regions(&settings),
+        regions: make::regions(&settings, &devices),
         grpc_delays,
         clouds: &clouds,
         tracer: &tracer,
         metrics: exporter.clone(),
         logger: &logger,
     };
-    let mut doors = doors.open().map_err(|reason| {
-        logger.error(&reason);
-        Failure::Logged(reason)
+    let mut doors = doors.open().map_err(|status| {
+        logger.error(status.message());
+        Failure::Logged(status.message().to_owned())
     })?;
     watch.serving(&server, &doors.addresses(&settings), &logger);
     // Connections that are made while requests drain get the newest certificates too.

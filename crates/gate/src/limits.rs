@@ -169,6 +169,12 @@ impl Limits {
     /// Each takes some 300 bytes while the repository is listed, so all of them take 60 MB. More
     /// is a bucket with other things in it: the repository's path needs a folder.
     pub const BUCKET_OBJECTS_MAX: usize = 200_000;
+    /// The maximum number of bytes of a repository in a bucket that are copied before a thread
+    /// waits for them.
+    ///
+    /// They are on the disk for nothing if the models are not loaded after all. With more bytes
+    /// the network is the limit, not the number of answers that are waited for.
+    pub const BUCKET_AHEAD_BYTES_MAX: u64 = 256 << 20;
     /// The maximum length of an object's path in the directory of a model, in bytes, as in S3.
     pub const BUCKET_PATH_BYTES_MAX: usize = 1024;
     /// The maximum number of directories on that path. Each is created.
@@ -190,6 +196,19 @@ impl Limits {
     /// The maximum number of executions of an instance that are kept until watchers are told of
     /// them: those of a second.
     pub const WATCHED_EXECUTIONS_MAX: usize = 1024;
+    /// The maximum number of model versions whose traffic is recorded at a time, each for one
+    /// client. Each takes up to 8 MiB beside what waits in its queue.
+    pub const TRAFFIC_RECORDINGS_MAX: usize = 8;
+    /// The maximum number of requests, and the same of executions, that are kept for the client
+    /// that records them, and of requests that wait and are to be recorded. They are sent ten
+    /// times a second, so this is 300,000 requests a second; further ones are counted as lost.
+    pub const TRAFFIC_REQUESTS_MAX: usize = 32_768;
+    /// The maximum number of variable dimensions of a request that are recorded.
+    pub const TRAFFIC_DIMS_MAX: usize = 16;
+    /// The maximum number of explained requests of a model's sequences whose waits are told
+    /// apart at a time. Each of them waits for something of its own, so that each step of the
+    /// scheduler looks at all of them; of further ones only the sum is known.
+    pub const EXPLAINED_IN_SEQUENCES_MAX: usize = 64;
 }
 
 impl Default for Limits {

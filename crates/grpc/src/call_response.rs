@@ -1,9 +1,12 @@
 //! Writing the response to a call.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Instant;
 
 use galatea_codec::compression::Coding;
 use galatea_gate::limits::Limits;
+use galatea_infer::{Explanation, Mark};
 use h2::SendStream;
 use h2::server::SendResponse;
 use http::header::{CONTENT_TYPE, HeaderName};
@@ -19,6 +22,10 @@ const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 /// Clients with a retry policy wait as long before they repeat the call.
 const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+/// The same for clients that read it themselves.
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+/// Why the call took as long as it did.
+const EXPLAIN: HeaderName = HeaderName::from_static(Explanation::HEADER);
 const APPLICATION_GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
 /// Sends the response to a call. Errors of sending are ignored: the client is gone, and the
@@ -45,12 +52,15 @@ pub(crate) fn send_message(
     responder: &mut CallResponder,
     message: Outgoing,
     coding: Option<Coding>,
+    explanation: Option<&Arc<Explanation>>,
 ) {
     let Some(mut stream) = send_head(responder, coding) else { return };
     // A message that doesn't fit into the window of the client stays in memory that is
     // counted, so waiting for the window here would save nothing.
     if stream.send_data(message, false).is_ok() {
-        let _ = stream.send_trailers(success_trailers());
+        let mut trailers = success_trailers();
+        put_explanation(&mut trailers, explanation);
+        let _ = stream.send_trailers(trailers);
     }
 }
 
@@ -69,8 +79,24 @@ pub(crate) fn failure_trailers(failure: &Failure) -> HeaderMap {
 }
 
 /// Responds with a failure.
-pub(crate) fn send_failure(responder: &mut CallResponder, failure: &Failure) {
-    let _ = responder.send_response(failure_response(failure), true);
+pub(crate) fn send_failure(
+    responder: &mut CallResponder,
+    failure: &Failure,
+    explanation: Option<&Arc<Explanation>>,
+) {
+    let mut response = failure_response(failure);
+    put_explanation(response.headers_mut(), explanation);
+    let _ = responder.send_response(response, true);
+}
+
+/// Adds the explanation of a request, which the connection's thread sends now.
+fn put_explanation(headers: &mut HeaderMap, explanation: Option<&Arc<Explanation>>) {
+    let Some(explanation) = explanation else { return };
+    explanation.mark(Mark::TakenUp, Instant::now());
+    let value = explanation.text().and_then(|text| HeaderValue::try_from(text.json).ok());
+    if let Some(value) = value {
+        headers.insert(EXPLAIN, value);
+    }
 }
 
 /// Refuses a call by its head.
@@ -112,8 +138,12 @@ fn put_failure(headers: &mut HeaderMap, failure: &Failure) {
     {
         headers.insert(GRPC_MESSAGE, message);
     }
+    if let Some(milliseconds) = failure.retry_after_ms {
+        headers.insert(RETRY_AFTER_MS, HeaderValue::from(milliseconds));
+    }
     if let Some(seconds) = failure.retry_after_secs {
         let milliseconds = u64::from(seconds).saturating_mul(1000);
+        let milliseconds = failure.retry_after_ms.map_or(milliseconds, u64::from);
         headers.insert(GRPC_RETRY_PUSHBACK_MS, HeaderValue::from(milliseconds));
     }
 }

@@ -1,11 +1,14 @@
 //! The sink of a unary inference call.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use galatea_codec::compression::Coding;
 use galatea_codec::grpc::encode_infer_response;
 use galatea_codec::regions::ReplacedOutputs;
-use galatea_infer::{CancelToken, DoorTracePoint, InferenceResponse, Reply, ResponseSink, Status};
+use galatea_infer::{
+    CancelToken, DoorTracePoint, Explanation, InferenceResponse, Mark, Reply, ResponseSink, Status,
+};
 use galatea_stdx::Inbox;
 
 use crate::budget::{Outgoing, RequestCharge, ResponseBudget};
@@ -37,6 +40,7 @@ pub(crate) struct ResponseForm {
     pub(crate) cancelled_end: Option<(CancelToken, Delay)>,
     /// The trace of the request.
     pub(crate) trace: Option<Arc<CallTrace>>,
+    pub(crate) explanation: Option<Arc<Explanation>>,
 }
 
 impl CallSink {
@@ -59,6 +63,9 @@ impl ResponseSink for CallSink {
         if let Some(trace) = trace.filter(|_| is_answered) {
             trace.record(DoorTracePoint::ResponseComplete);
         }
+        if let Some(explanation) = &self.form.explanation {
+            explanation.delivered(&result, Instant::now());
+        }
         self.form.delay.wait();
         if let Some((cancel, delay)) = &self.form.cancelled_end
             && cancel.is_cancelled()
@@ -78,6 +85,9 @@ impl ResponseSink for CallSink {
             .map(|message| message.traced(trace));
         if let (Err(_), Some(trace)) = (&result, trace) {
             drop(SendTrace::begin(trace.clone()));
+        }
+        if let Some(explanation) = &self.form.explanation {
+            explanation.mark(Mark::Encoded, Instant::now());
         }
         // A closed inbox drops the event: the connection is gone.
         let _ = self.inbox.push(ConnectionEvent::CallFinished { call: self.call, result });

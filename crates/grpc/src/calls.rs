@@ -1,10 +1,12 @@
 //! The calls of a connection that are not finished.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use galatea_codec::compression::Coding;
 use galatea_gate::access::Admission;
 use galatea_gate::ledger::Charge;
-use galatea_infer::CancelToken;
+use galatea_infer::{CancelToken, Deadline, Explanation};
 use h2::RecvStream;
 use slab::Slab;
 use tokio::time::Instant;
@@ -29,7 +31,10 @@ pub(crate) struct Call {
 
 /// What the head of a call says about it.
 pub(crate) struct CallHead {
+    /// When the call is ended with a failure.
     pub(crate) deadline: Option<Instant>,
+    /// When the client needs the answers, for models that are batched by deadlines.
+    pub(crate) answer_by: Deadline,
     /// For all of its requests.
     pub(crate) admission: Admission,
     /// The coding of compressed requests.
@@ -40,6 +45,8 @@ pub(crate) struct CallHead {
     pub(crate) waiting: Waiting,
     /// What decides about traces in the metadata of the call.
     pub(crate) trace_context: TraceContext,
+    /// The explanation of its request, or how those of its stream's are made.
+    pub(crate) explanation: Option<Arc<Explanation>>,
     /// Parameters that the metadata of the call adds to its requests.
     pub(crate) forwarded: ForwardedParameters,
 }

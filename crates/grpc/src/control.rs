@@ -147,7 +147,7 @@ pub(crate) fn respond(
         Method::SystemSharedMemoryUnregister => {
             regions(context, admission)?.unregister_system(body)
         }
-        Method::CudaSharedMemoryRegister => RegionCalls::register_cuda(body),
+        Method::CudaSharedMemoryRegister => regions(context, admission)?.register_cuda(body),
         Method::CudaSharedMemoryStatus => regions(context, admission)?.cuda_status(body),
         Method::CudaSharedMemoryUnregister => regions(context, admission)?.unregister_cuda(body),
         Method::TraceSetting => trace_setting(context, admission, body),

@@ -14,11 +14,13 @@ pub(crate) struct Failure {
     pub(crate) message: Cow<'static, str>,
     /// After how many seconds the client may try again.
     pub(crate) retry_after_secs: Option<u32>,
+    /// The same in milliseconds, where that is known.
+    pub(crate) retry_after_ms: Option<u32>,
 }
 
 impl Failure {
     pub(crate) fn new(code: GrpcCode, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), retry_after_secs: None }
+        Self { code, message: message.into(), retry_after_secs: None, retry_after_ms: None }
     }
 
     /// The failure of a call whose response is dropped, because too many responses before
@@ -38,7 +40,7 @@ impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         let retry_after_secs = (status.code() == Code::Exhausted).then_some(RETRY_AFTER_SECS);
         let failure = Self::new(grpc_code(status.code()), status.message().to_owned());
-        Self { retry_after_secs, ..failure }
+        Self { retry_after_secs, retry_after_ms: status.retry_after_ms(), ..failure }
     }
 }
 

@@ -143,7 +143,7 @@ impl Default for GrpcOptions {
             stream_bytes_max: 32 << 20,
             ledger: Arc::default(),
             header_forward: None,
-            regions: Arc::new(NoRegions),
+            regions: Arc::new(NoRegions::default()),
             gate: Gate::default(),
             response_pool_size: None,
             log: None,

@@ -1,7 +1,7 @@
 //! Responding to calls about memory that clients share.
 
 use galatea_codec::grpc::{control as codec, frame_message};
-use galatea_infer::{NoRegions, Pass, RegionControl, RegionKind, SystemRegion, api};
+use galatea_infer::{CudaRegion, Pass, RegionControl, RegionKind, SystemRegion, api};
 use galatea_protocol::inference;
 use prost::bytes::Bytes;
 
@@ -23,7 +23,7 @@ impl RegionCalls<'_> {
 
     pub(crate) fn system_status(&self, body: Bytes) -> ControlResponse {
         let request: inference::SystemSharedMemoryStatusRequest = decode(body)?;
-        let found = self.regions.status(self.pass, RegionKind::System, &request.name)?;
+        let found = self.regions.status(self.pass, &request.name)?;
         frame_message(&codec::system_regions(found))
     }
 
@@ -33,16 +33,21 @@ impl RegionCalls<'_> {
         frame_message(&inference::SystemSharedMemoryUnregisterResponse {})
     }
 
-    /// As in a build of Triton without GPUs, whether clients may share memory or not.
-    pub(crate) fn register_cuda(body: Bytes) -> ControlResponse {
+    pub(crate) fn register_cuda(&self, body: Bytes) -> ControlResponse {
         let request: inference::CudaSharedMemoryRegisterRequest = decode(body)?;
-        Err(NoRegions::no_gpu(&request.name))
+        let inference::CudaSharedMemoryRegisterRequest { name, raw_handle, device_id, byte_size } =
+            request;
+        // As in Triton a negative number becomes one that no GPU has.
+        let device_id = device_id.cast_unsigned();
+        let region = CudaRegion { name, device_id, byte_size };
+        self.regions.register_cuda(self.pass, region, &raw_handle)?;
+        frame_message(&inference::CudaSharedMemoryRegisterResponse {})
     }
 
     pub(crate) fn cuda_status(&self, body: Bytes) -> ControlResponse {
         let request: inference::CudaSharedMemoryStatusRequest = decode(body)?;
-        self.regions.status(self.pass, RegionKind::Cuda, &request.name)?;
-        frame_message(&inference::CudaSharedMemoryStatusResponse::default())
+        let found = self.regions.cuda_status(self.pass, &request.name)?;
+        frame_message(&codec::cuda_regions(found))
     }
 
     pub(crate) fn unregister_cuda(&self, body: Bytes) -> ControlResponse {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use galatea_codec::compression::Coding;
 use galatea_codec::grpc::GrpcCode;
 use galatea_gate::access::{Admission, Category, Gate};
+use galatea_infer::Detail;
 use http::header::{CONTENT_TYPE, HeaderMap};
 use http::request::Parts;
 use http::{Method as HttpMethod, StatusCode};
@@ -135,6 +136,13 @@ fn admit(gate: &Gate, method: &KnownMethod, headers: &HeaderMap) -> Result<Admis
             KnownMethod::Offered(_) | KnownMethod::NotOffered(..) => Refusal::Grpc(failure),
         }
     })
+}
+
+/// How much is told to a call that asks for explanations: who may not read statistics learns
+/// nothing of others.
+pub(crate) fn explained_detail(gate: &Gate, headers: &HeaderMap) -> Detail {
+    let statistics = KnownMethod::Offered(Method::ModelStatistics);
+    if admit(gate, &statistics, headers).is_ok() { Detail::Schedule } else { Detail::Own }
 }
 
 /// How long the call may take. A call without any time left is refused.

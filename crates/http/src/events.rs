@@ -6,6 +6,7 @@ use bytes::Bytes;
 use galatea_dashboard::Watcher;
 
 use crate::event_stream::{EventStream, EventsLost};
+use crate::traffic::TrafficStream;
 
 /// The events of a response.
 pub(crate) enum Events {
@@ -13,6 +14,8 @@ pub(crate) enum Events {
     Responses(EventStream),
     /// What happens in the server.
     Frames(Watcher),
+    /// The requests that a model gets.
+    Traffic(TrafficStream),
 }
 
 impl Events {
@@ -24,6 +27,7 @@ impl Events {
         match self {
             Self::Responses(stream) => stream.poll_next(context),
             Self::Frames(watcher) => watcher.poll_next(context).map(|event| event.map(Ok)),
+            Self::Traffic(stream) => stream.poll_next(context).map(|lines| lines.map(Ok)),
         }
     }
 }

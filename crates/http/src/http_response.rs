@@ -34,6 +34,9 @@ pub(crate) const LOAD_REPORT_FORMAT: HeaderName =
 /// The header with the server's load.
 const LOAD_REPORT: HeaderName = HeaderName::from_static("endpoint-load-metrics");
 
+/// The same as `Retry-After`, in milliseconds.
+const RETRY_AFTER_MS: &str = "Retry-After-Ms";
+
 const JSON: &str = "application/json";
 const PLAIN: &str = "text/plain";
 const OCTETS: &str = "application/octet-stream";
@@ -279,6 +282,11 @@ pub(crate) fn reason(code: StatusCode) -> &'static str {
 /// The error object for a status.
 pub(crate) fn failure(status: &Status) -> HttpResponse {
     let response = error(http_code(status.code()), status.message());
+    if let Some(milliseconds) = status.retry_after_ms() {
+        let headers = Some(Box::from([(RETRY_AFTER_MS, HeaderValue::from(milliseconds))]));
+        let retry_after_secs = Some(milliseconds.div_ceil(1_000));
+        return HttpResponse { headers, retry_after_secs, ..response };
+    }
     let retry_after_secs = (status.code() == Code::Exhausted).then_some(RETRY_AFTER_SECS);
     HttpResponse { retry_after_secs, ..response }
 }
@@ -324,7 +332,9 @@ fn http_code(code: Code) -> StatusCode {
     match code {
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         Code::NotFound => StatusCode::NOT_FOUND,
-        Code::Unavailable | Code::Exhausted => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Unavailable | Code::Exhausted | Code::DeadlineExceeded => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         Code::Unsupported => StatusCode::NOT_IMPLEMENTED,
         Code::Unknown | Code::InvalidArgument | Code::AlreadyExists | Code::Cancelled => {
             StatusCode::BAD_REQUEST

@@ -71,6 +71,7 @@ mod request_log;
 mod route;
 mod server;
 mod single_response;
+mod traffic;
 
 pub use clouds::{InferenceType, Notices, PathPattern, Ping, SageMakerOptions, VertexAiOptions};
 pub use galatea_dashboard::Dashboard;
@@ -78,3 +79,4 @@ pub use galatea_door::RunningDoor;
 pub use options::{HttpOptions, LoadReportSource};
 pub use request_log::RequestLog;
 pub use server::{start, start_metrics, start_sagemaker, start_vertex_ai};
+pub use traffic::TrafficRecorder;

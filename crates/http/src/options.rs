@@ -16,6 +16,7 @@ use galatea_infer::{LogControl, NoRegions, RegionControl, TraceControl};
 use hyper::header::HeaderValue;
 
 use crate::request_log::RequestLog;
+use crate::traffic::TrafficRecorder;
 
 /// Finds out how loaded the server is.
 #[derive(Clone)]
@@ -72,6 +73,8 @@ pub struct HttpOptions {
     pub tracing: Option<Arc<dyn TraceControl>>,
     /// The page that shows what the server does; `None` for a server without it.
     pub dashboard: Option<Dashboard>,
+    /// Records traffic for clients; `None` for a server that does not.
+    pub recorder: Option<TrafficRecorder>,
     /// Logs each request.
     pub request_log: Option<RequestLog>,
 }
@@ -87,11 +90,12 @@ impl Default for HttpOptions {
             ledger: Arc::default(),
             gate: Gate::default(),
             load_report: None,
-            regions: Arc::new(NoRegions),
+            regions: Arc::new(NoRegions::default()),
             tls: None,
             log: None,
             tracing: None,
             dashboard: None,
+            recorder: None,
             request_log: None,
         }
     }

@@ -1,11 +1,15 @@
 //! What the endpoints read in the head of a request.
 
-use galatea_infer::TraceHeaders;
+use galatea_infer::{Explanation, TimeoutHeaders, TraceHeaders};
 use hyper::Method;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, EXPECT, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 
 use crate::http_response::{HEADER_LENGTH, LOAD_REPORT_FORMAT};
+
+const ENVOY_TIMEOUT: HeaderName = HeaderName::from_static(TimeoutHeaders::ENVOY);
+const EXPLAIN: HeaderName = HeaderName::from_static(Explanation::HEADER);
+const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static(TimeoutHeaders::REQUEST);
 
 /// The head of a request, read by hyper or by `plain`.
 #[derive(Debug)]
@@ -22,6 +26,9 @@ pub(crate) struct RequestHead<'a> {
     /// How the server's load is reported with the response, if it is.
     pub(crate) load_report: Option<&'a [u8]>,
     pub(crate) trace: TraceHeaders<'a>,
+    pub(crate) timeouts: TimeoutHeaders<'a>,
+    /// The client asks for an explanation.
+    pub(crate) wants_explanation: bool,
     /// The client may wait for an interim response before it sends the body.
     pub(crate) expects_continue: bool,
     /// Every header, for an endpoint that wants them.
@@ -67,6 +74,11 @@ impl<'a> RequestHead<'a> {
             accept_encoding: value(ACCEPT_ENCODING),
             load_report: value(LOAD_REPORT_FORMAT),
             trace: TraceHeaders { parent: named("traceparent"), state: named("tracestate") },
+            timeouts: TimeoutHeaders {
+                envoy: value(ENVOY_TIMEOUT),
+                request: value(REQUEST_TIMEOUT),
+            },
+            wants_explanation: value(EXPLAIN).is_some_and(Explanation::is_asked),
             expects_continue: parts.headers.contains_key(EXPECT),
             headers: headers.unwrap_or_default(),
         }

@@ -56,6 +56,8 @@ pub(crate) enum ModelAction {
     Statistics,
     /// The state of its queues, slots and instances.
     Scheduler,
+    /// Its requests, as they come.
+    Traffic,
 }
 
 impl ModelAction {
@@ -66,6 +68,7 @@ impl ModelAction {
             Self::Ready => Category::Health,
             Self::Config => Category::ModelConfig,
             Self::Statistics | Self::Scheduler => Category::Statistics,
+            Self::Traffic => Category::Trace,
         }
     }
 }
@@ -135,7 +138,8 @@ impl<'a> Route<'a> {
                 | ModelAction::Ready
                 | ModelAction::Config
                 | ModelAction::Statistics
-                | ModelAction::Scheduler => method == Method::GET,
+                | ModelAction::Scheduler
+                | ModelAction::Traffic => method == Method::GET,
             },
             Self::RepositoryIndex { .. } | Self::Load { .. } | Self::Unload { .. } => {
                 method == Method::POST
@@ -176,6 +180,7 @@ fn model(rest: &str) -> Option<Route<'_>> {
         Some("config") => ModelAction::Config,
         Some("stats") => ModelAction::Statistics,
         Some("scheduler") => ModelAction::Scheduler,
+        Some("traffic") => ModelAction::Traffic,
         Some("trace/setting") if version.is_empty() => {
             return Some(Route::TraceSetting { model: Some(name) });
         }
@@ -318,7 +323,7 @@ mod tests {
             "/systemsharedmemory/status /systemsharedmemory/region/r/register \
              /cudasharedmemory/unregister /cudasharedmemory/region/r/status",
         ),
-        (Category::Trace, "/trace/setting /models/m/trace/setting"),
+        (Category::Trace, "/trace/setting /models/m/trace/setting /models/m/traffic"),
         (Category::Logging, "/logging"),
     ];
 

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use galatea_door::CompletionQueue;
 use galatea_infer::{
-    CancelToken, DoorTracePoint, DoorTraceSink, InferenceResponse, Reply, ResponseSink, Status,
+    CancelToken, DoorTracePoint, DoorTraceSink, Explanation, InferenceResponse, Reply,
+    ResponseSink, Status,
 };
 use tokio::sync::oneshot;
 
@@ -23,6 +24,7 @@ pub(crate) struct SingleResponse {
     completions: Option<Arc<CompletionQueue<InferenceResult>>>,
     /// The trace of the request.
     trace: Option<Arc<dyn DoorTraceSink>>,
+    explanation: Option<Arc<Explanation>>,
 }
 
 impl SingleResponse {
@@ -32,7 +34,15 @@ impl SingleResponse {
     ) -> (Self, oneshot::Receiver<InferenceResult>) {
         let (sender, receiver) = oneshot::channel();
         let sender = Some(sender);
-        (Self { result: None, responses: 0, receiver: sender, completions, trace }, receiver)
+        let (result, explanation) = (None, None);
+        let receiving =
+            Self { result, responses: 0, receiver: sender, completions, trace, explanation };
+        (receiving, receiver)
+    }
+
+    /// The request is explained.
+    pub(crate) fn explained(self, explanation: Option<Arc<Explanation>>) -> Self {
+        Self { explanation, ..self }
     }
 
     fn finish(&mut self) {
@@ -45,6 +55,9 @@ impl SingleResponse {
         let trace = self.trace.take();
         if let Some(trace) = trace.filter(|_| self.responses > 0) {
             trace.record(DoorTracePoint::ResponseComplete, Instant::now());
+        }
+        if let Some(explanation) = self.explanation.take() {
+            explanation.delivered(&result, Instant::now());
         }
         let Some(receiver) = self.receiver.take() else { return };
         match &self.completions {

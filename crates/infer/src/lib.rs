@@ -33,7 +33,9 @@ mod backpressure;
 mod cancel;
 mod classes;
 mod control;
+mod deadline;
 mod execution;
+mod explain;
 mod held_bytes;
 mod log_control;
 mod log_level;
@@ -50,6 +52,7 @@ mod status;
 mod tensor;
 mod trace;
 mod trace_control;
+mod traffic;
 mod watch;
 
 pub use archives::{ArchiveLayout, ModelArchives};
@@ -61,8 +64,13 @@ pub use control::{
     LoadParameters, MemoryUsage, MemoryUsageKind, ModelConfigDocument, ModelMetadata, ModelState,
     ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata,
 };
+pub use deadline::{Deadline, TimeoutHeaders};
 pub use execution::{
     ExecutionObserver, ExecutionSummary, ExecutionTimes, RequestObserver, RequestTimes,
+};
+pub use explain::{ExplainingObserver, Explanation, ExplanationText};
+pub use galatea_explain::{
+    BatchFacts, Detail, Facts, Mark, QueueWaits, Queued, Wait, WaitClock, WaitTimes, overall,
 };
 pub use galatea_gate::access::{Pass, api};
 pub use held_bytes::{HeldBytes, ModelBytes};
@@ -74,7 +82,7 @@ pub use measurements::{
 };
 pub use parameter::{Parameter, ParameterValue};
 pub use pending::{NOT_RESCHEDULED, PendingRequest, SequenceContext, SequenceOwner, StateTensor};
-pub use regions::{NoRegions, RegionControl, RegionKind, Regions, SystemRegion};
+pub use regions::{CudaRegion, NoRegions, RegionControl, RegionKind, Regions, SystemRegion};
 pub use request::{CorrelationId, InferenceRequest, SequenceFlags};
 pub use responder::{Responder, StatisticsReporter};
 pub use response::InferenceResponse;
@@ -89,6 +97,7 @@ pub use trace_control::{
     ClientTrace, DoorTracePoint, DoorTraceSink, FieldChange, TraceChange, TraceControl,
     TraceHeaders, TraceLevels, TraceMode, TraceSettings,
 };
+pub use traffic::{TrafficControl, TrafficRecording};
 pub use watch::{
     CloseReasons, Reading, Recording, Watch, WatchedExecution, WatchedInstance, WatchedQueue,
     WatchedSequences, WatchedVersion,

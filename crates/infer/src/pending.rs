@@ -5,6 +5,7 @@
 //! outlives the last handle until all its requests are served.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -131,6 +132,17 @@ impl PendingRequest {
         &mut self.request.inputs
     }
 
+    /// Makes what is left until the deadline the timeout that the backend sees, unless that is
+    /// shorter already. Called by the engine, for models that look at deadlines.
+    pub fn limit_timeout(&mut self, now: Instant) {
+        let Some(deadline) = self.request.deadline.at() else { return };
+        // 0 would be no timeout.
+        let rest = deadline.saturating_duration_since(now).as_micros().max(1);
+        let rest = u64::try_from(rest).unwrap_or(u64::MAX);
+        let timeout = &mut self.request.timeout_microseconds;
+        *timeout = if *timeout == 0 { rest } else { rest.min(*timeout) };
+    }
+
     /// The number of its batch elements.
     #[must_use]
     pub const fn batch_size(&self) -> u32 {
@@ -142,6 +154,17 @@ impl PendingRequest {
     #[must_use]
     pub fn times(&self) -> Option<RequestTimes> {
         self.responder.as_ref().map(|responder| responder.statistics().times)
+    }
+
+    /// Puts another observer before the one that keeps the statistics. Nothing happens to
+    /// padding, and to a request whose responder was taken.
+    pub fn observe(
+        &mut self,
+        wrap: impl FnOnce(Arc<dyn RequestObserver>) -> Arc<dyn RequestObserver>,
+    ) {
+        if let Some(responder) = &mut self.responder {
+            responder.observe(wrap);
+        }
     }
 
     /// Whether this row only keeps other rows in their slots.
@@ -211,6 +234,13 @@ impl PendingRequest {
     /// Puts back the responder that [`PendingRequest::take_responder`] took out.
     pub fn restore_responder(&mut self, responder: Responder) {
         self.responder = Some(responder);
+    }
+
+    /// Puts something between the replies and their receiver.
+    pub fn wrap_sender(&mut self, wrap: impl FnOnce(ResponseSender) -> ResponseSender) {
+        if let Some(responder) = &mut self.responder {
+            responder.wrap_sender(wrap);
+        }
     }
 
     /// The request's trace.

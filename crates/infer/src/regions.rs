@@ -38,6 +38,17 @@ pub struct SystemRegion {
     pub byte_size: u64,
 }
 
+/// A region of a GPU's memory that a client registers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CudaRegion {
+    /// The name by which requests refer to it.
+    pub name: String,
+    /// The number of the GPU.
+    pub device_id: u64,
+    /// Its length in bytes.
+    pub byte_size: u64,
+}
+
 /// Registers the regions that clients share, and finds them for their requests.
 ///
 /// A request keeps its regions: it can use one that has been unregistered meanwhile.
@@ -53,7 +64,7 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
     /// registered; `InvalidArgument` and `Internal` for a key or size that can't be.
     fn register(&self, pass: Pass<api::SharedMemory>, region: SystemRegion) -> Result<(), Status>;
 
-    /// The region of this name, or all by their names if it is empty.
+    /// The region of POSIX shared memory of this name, or all by their names if it is empty.
     ///
     /// # Errors
     ///
@@ -61,9 +72,40 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
     fn status(
         &self,
         pass: Pass<api::SharedMemory>,
-        kind: RegionKind,
         name: &str,
     ) -> Result<Vec<SystemRegion>, Status>;
+
+    /// Whether the server uses GPUs, so that regions may be in their memory.
+    fn has_gpus(&self) -> bool {
+        false
+    }
+
+    /// Registers a region of a GPU's memory by the handle that the driver gave to the client.
+    ///
+    /// # Errors
+    ///
+    /// As [`RegionControl::register`]; `InvalidArgument` also if the server uses no GPU.
+    fn register_cuda(
+        &self,
+        _: Pass<api::SharedMemory>,
+        region: CudaRegion,
+        _raw_handle: &[u8],
+    ) -> Result<(), Status> {
+        Err(NoRegions::no_gpu(&region.name))
+    }
+
+    /// The region of a GPU's memory of this name, or all by their names if it is empty.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if no region of this kind has the name.
+    fn cuda_status(
+        &self,
+        _: Pass<api::SharedMemory>,
+        name: &str,
+    ) -> Result<Vec<CudaRegion>, Status> {
+        NoRegions::none_found(RegionKind::Cuda, name)
+    }
 
     /// Unregisters the region of this name, or all of this kind if it is empty. An unknown
     /// name is no error.
@@ -94,7 +136,10 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
 
 /// Clients may share no memory.
 #[derive(Copy, Clone, Debug, Default)]
-pub struct NoRegions;
+pub struct NoRegions {
+    /// Whether the server uses GPUs.
+    pub has_gpus: bool,
+}
 
 impl NoRegions {
     /// The refusal. As in Triton it names the flag.
@@ -104,6 +149,18 @@ impl NoRegions {
             "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to \
              enable.",
         )
+    }
+
+    /// No region of this name, which may be empty.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` unless the name is empty.
+    pub fn none_found<T>(kind: RegionKind, name: &str) -> Result<Vec<T>, Status> {
+        if name.is_empty() {
+            return Ok(Vec::new());
+        }
+        Err(Status::not_found(format!("Unable to find {kind} shared memory region: '{name}'")))
     }
 
     /// The refusal of a region in the memory of a GPU.
@@ -120,20 +177,26 @@ impl RegionControl for NoRegions {
         false
     }
 
+    fn has_gpus(&self) -> bool {
+        self.has_gpus
+    }
+
+    fn register_cuda(
+        &self,
+        _: Pass<api::SharedMemory>,
+        region: CudaRegion,
+        _: &[u8],
+    ) -> Result<(), Status> {
+        // A build of Triton without GPUs doesn't look whether clients may share memory.
+        Err(if self.has_gpus { Self::refusal() } else { Self::no_gpu(&region.name) })
+    }
+
     fn register(&self, _: Pass<api::SharedMemory>, _: SystemRegion) -> Result<(), Status> {
         Err(Self::refusal())
     }
 
-    fn status(
-        &self,
-        _: Pass<api::SharedMemory>,
-        kind: RegionKind,
-        name: &str,
-    ) -> Result<Vec<SystemRegion>, Status> {
-        if name.is_empty() {
-            return Ok(Vec::new());
-        }
-        Err(Status::not_found(format!("Unable to find {kind} shared memory region: '{name}'")))
+    fn status(&self, _: Pass<api::SharedMemory>, name: &str) -> Result<Vec<SystemRegion>, Status> {
+        Self::none_found(RegionKind::System, name)
     }
 
     fn unregister(&self, _: Pass<api::SharedMemory>, _: RegionKind, _: &str) -> Result<(), Status> {
@@ -167,7 +230,7 @@ impl<'a> Regions<'a> {
     /// No region: for requests from inside the process.
     #[must_use]
     pub const fn none() -> Self {
-        Self::new(&NoRegions, Pass::in_process())
+        Self::new(&NoRegions { has_gpus: false }, Pass::in_process())
     }
 
     /// A part of a region.

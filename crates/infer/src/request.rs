@@ -4,8 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::{
-    Backpressure, CancelToken, ClassesCell, ExecutionObserver, HeldBytes, InputTensor, Parameter,
-    Trace,
+    Backpressure, CancelToken, ClassesCell, Deadline, ExecutionObserver, HeldBytes, InputTensor,
+    Parameter, Trace,
 };
 
 /// One inference request, as a door decoded it.
@@ -33,6 +33,9 @@ pub struct InferenceRequest {
     /// How long the request may wait in the queue, in microseconds; 0 selects
     /// the model's default.
     pub timeout_microseconds: u64,
+    /// When the response is needed. Doors set what the client's headers say; admission adds
+    /// the timeout and the model's objective.
+    pub deadline: Deadline,
     /// The sequence that the request belongs to.
     pub correlation_id: CorrelationId,
     /// Whether the request starts or ends that sequence.

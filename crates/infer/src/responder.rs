@@ -70,6 +70,13 @@ impl Responder {
         Self { sender: Some(sender), statistics, has_responded: false, cancel }
     }
 
+    pub(crate) fn observe(
+        &mut self,
+        wrap: impl FnOnce(Arc<dyn RequestObserver>) -> Arc<dyn RequestObserver>,
+    ) {
+        self.statistics.observer = wrap(self.statistics.observer.clone());
+    }
+
     /// Sends a response that is not the last. Only for decoupled models.
     pub fn respond(&mut self, result: Result<InferenceResponse, Status>) {
         self.begin_response();
@@ -109,6 +116,11 @@ impl Responder {
         if let Some(sender) = self.sender.take() {
             sender.discard();
         }
+    }
+
+    /// Puts something between the replies and their receiver.
+    pub fn wrap_sender(&mut self, wrap: impl FnOnce(ResponseSender) -> ResponseSender) {
+        self.sender = self.sender.take().map(wrap);
     }
 
     /// Records the request's statistics.

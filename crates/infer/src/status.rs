@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use galatea_gate::ledger::Exhausted;
 use galatea_gate::limits::Limits;
@@ -32,6 +33,8 @@ pub enum Code {
     /// Requests and responses hold too much memory; a later retry may help. In C it is
     /// [`Unavailable`](Self::Unavailable).
     Exhausted,
+    /// The deadline of the request has passed. In C it is [`Unavailable`](Self::Unavailable).
+    DeadlineExceeded,
 }
 
 impl Code {
@@ -47,7 +50,7 @@ impl Code {
             Self::Unsupported => "Unsupported",
             Self::AlreadyExists => "Already exists",
             Self::Cancelled => "Cancelled",
-            Self::Exhausted => "Unavailable",
+            Self::Exhausted | Self::DeadlineExceeded => "Unavailable",
         }
     }
 }
@@ -58,6 +61,8 @@ impl Code {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     code: Code,
+    /// 0 is unknown.
+    retry_after_ms: u32,
     message: Cow<'static, str>,
 }
 
@@ -68,7 +73,7 @@ impl Status {
         if let Cow::Owned(text) = &mut message {
             cut(text, Limits::ERROR_BYTES_MAX);
         }
-        Self { code, message }
+        Self { code, retry_after_ms: 0, message }
     }
 
     /// Makes an [`InvalidArgument`](Code::InvalidArgument) status.
@@ -101,6 +106,20 @@ impl Status {
         Self::new(Code::Cancelled, message)
     }
 
+    /// The same status, which tells the client to try again after this time at the earliest.
+    #[must_use]
+    pub fn with_retry_after(self, time: Duration) -> Self {
+        // Rounded up, so that it is not too early, and never 0.
+        let ms = time.as_nanos().div_ceil(1_000_000).max(1);
+        Self { retry_after_ms: u32::try_from(ms).unwrap_or(u32::MAX), ..self }
+    }
+
+    /// After how many milliseconds the client may try again, if that is known.
+    #[must_use]
+    pub const fn retry_after_ms(&self) -> Option<u32> {
+        if self.retry_after_ms == 0 { None } else { Some(self.retry_after_ms) }
+    }
+
     /// The code.
     #[must_use]
     pub const fn code(&self) -> Code {
@@ -116,7 +135,8 @@ impl Status {
     /// The same status with `prefix` before its message.
     #[must_use]
     pub fn prefixed(self, prefix: impl fmt::Display) -> Self {
-        Self::new(self.code, format!("{prefix}{}", self.message))
+        let retry_after_ms = self.retry_after_ms;
+        Self { retry_after_ms, ..Self::new(self.code, format!("{prefix}{}", self.message)) }
     }
 }
 
@@ -140,7 +160,7 @@ impl From<ForeignError> for Status {
         let code = match error {
             ForeignError::Lost(_) => Code::InvalidArgument,
             ForeignError::NoMemory(_) => Code::Unavailable,
-            ForeignError::NotReadable => Code::Internal,
+            ForeignError::Device(_) | ForeignError::NotReadable => Code::Internal,
         };
         Self::new(code, error.to_string())
     }
@@ -149,6 +169,15 @@ impl From<ForeignError> for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_until_a_retry_is_rounded_up() {
+        let after = |time| Status::internal("x").with_retry_after(time).prefixed("y");
+        assert_eq!(Status::internal("x").retry_after_ms(), None);
+        assert_eq!(after(Duration::ZERO).retry_after_ms(), Some(1));
+        assert_eq!(after(Duration::from_nanos(1_000_001)).retry_after_ms(), Some(2));
+        assert_eq!(after(Duration::MAX).retry_after_ms(), Some(u32::MAX));
+    }
 
     #[test]
     fn a_long_message_is_cut() {

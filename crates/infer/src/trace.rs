@@ -3,12 +3,15 @@
 use std::any::Any;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use galatea_tensor::{Buffer, DataType};
 
+use galatea_explain::Mark;
+
 use crate::{
-    ExecutionTimes, InferenceResponse, InputTensor, Reply, ResponseSender, ResponseSink, Status,
+    ExecutionTimes, Explanation, InferenceResponse, InputTensor, Reply, ResponseSender,
+    ResponseSink, Status,
 };
 
 /// A moment in the life of a request. [`TraceSink::end`] reports the end.
@@ -46,6 +49,8 @@ pub struct TraceSubject<'a> {
     pub model_version: i64,
     /// The client's identifier of the request; may be empty.
     pub request_id: &'a str,
+    /// How long after its arrival the answer is needed, if its model looks at deadlines.
+    pub deadline: Option<Duration>,
 }
 
 /// What identifies a trace.
@@ -121,7 +126,9 @@ const ENDED: u8 = 2;
 #[derive(Debug)]
 pub struct Trace {
     phase: AtomicU8,
-    sink: Box<dyn TraceSink>,
+    /// `None` if the request has a trace for its explanation alone.
+    sink: Option<Box<dyn TraceSink>>,
+    explanation: Option<Arc<Explanation>>,
     /// Kept, so that it ends after this one.
     _parent: Option<Arc<Trace>>,
 }
@@ -130,33 +137,90 @@ impl Trace {
     /// Makes a trace that records into `sink`.
     #[must_use]
     pub fn new(sink: Box<dyn TraceSink>) -> Arc<Self> {
-        Arc::new(Self { phase: AtomicU8::new(NEW), sink, _parent: None })
+        Arc::new(Self::with(Some(sink), None, None))
+    }
+
+    /// Makes a request explained, which has this trace or none.
+    #[must_use]
+    pub fn explained(trace: Option<Arc<Self>>, explanation: Arc<Explanation>) -> Arc<Self> {
+        let Some(mut trace) = trace else {
+            return Arc::new(Self::with(None, Some(explanation), None));
+        };
+        // A trace that others have already is left as it is.
+        if let Some(alone) = Arc::get_mut(&mut trace) {
+            alone.explanation = Some(explanation);
+        }
+        trace
+    }
+
+    const fn with(
+        sink: Option<Box<dyn TraceSink>>,
+        explanation: Option<Arc<Explanation>>,
+        parent: Option<Arc<Self>>,
+    ) -> Self {
+        Self { phase: AtomicU8::new(NEW), sink, explanation, _parent: parent }
     }
 
     /// Makes the trace of a request that serves this one, such as a step of an
     /// ensemble.
     #[must_use]
     pub fn child(self: &Arc<Self>) -> Option<Arc<Self>> {
-        let sink = self.sink.child()?;
-        Some(Arc::new(Self { phase: AtomicU8::new(NEW), sink, _parent: Some(self.clone()) }))
+        let sink = self.sink.as_ref().and_then(|sink| sink.child());
+        let explanation = self.explanation.as_ref().and_then(|explanation| explanation.child());
+        if sink.is_none() && explanation.is_none() {
+            return None;
+        }
+        Some(Arc::new(Self::with(sink, explanation, Some(self.clone()))))
+    }
+
+    /// Whether the request is traced. One that is only explained has no trace for its
+    /// model either.
+    #[must_use]
+    pub const fn is_traced(&self) -> bool {
+        self.sink.is_some()
+    }
+
+    /// The explanation of the request, if its client asked for one.
+    #[must_use]
+    pub const fn explanation(&self) -> Option<&Arc<Explanation>> {
+        self.explanation.as_ref()
+    }
+
+    fn record(&self, point: TracePoint, at: Instant) {
+        if let Some(sink) = &self.sink {
+            sink.record(point, at);
+        }
+    }
+
+    /// The sink, if it records tensors.
+    fn tensor_sink(&self) -> Option<&dyn TraceSink> {
+        self.sink.as_deref().filter(|sink| sink.wants_tensors())
     }
 
     /// Begins the trace: the server received the request at `at`. Later calls change
     /// nothing.
     pub fn begin(&self, subject: &TraceSubject<'_>, at: Instant) {
         let first = self.phase.compare_exchange(NEW, BEGUN, Ordering::AcqRel, Ordering::Acquire);
-        if first.is_ok() {
-            self.sink.begin(subject);
-            self.sink.record(TracePoint::RequestStart, at);
+        if first.is_err() {
+            return;
         }
+        if let Some(explanation) = &self.explanation {
+            explanation.update(|facts| {
+                subject.model_name.clone_into(&mut facts.model);
+                facts.version = subject.model_version;
+            });
+            explanation.mark(Mark::Arrived, at);
+        }
+        if let Some(sink) = &self.sink {
+            sink.begin(subject);
+        }
+        self.record(TracePoint::RequestStart, at);
     }
 
     /// Records that the request was queued at `at`.
     pub fn record_queued(&self, inputs: &[InputTensor], at: Instant) {
-        self.sink.record(TracePoint::QueueStart, at);
-        if !self.sink.wants_tensors() {
-            return;
-        }
+        self.record(TracePoint::QueueStart, at);
+        let Some(sink) = self.tensor_sink() else { return };
         for input in inputs {
             let tensor = TracedTensor {
                 name: &input.name,
@@ -164,22 +228,23 @@ impl Trace {
                 dims: input.shape.dims(),
                 data: &input.data,
             };
-            self.sink.record_tensor(TensorTracePoint::QueueInput, &tensor);
+            sink.record_tensor(TensorTracePoint::QueueInput, &tensor);
         }
     }
 
     /// Records an execution, with or without an error.
     pub fn record_execution(&self, times: &ExecutionTimes) {
-        self.sink.record(TracePoint::ComputeStart, times.start);
-        self.sink.record(TracePoint::ComputeInputEnd, times.compute_start);
-        self.sink.record(TracePoint::ComputeOutputStart, times.compute_end);
-        self.sink.record(TracePoint::ComputeEnd, times.end);
+        self.record(TracePoint::ComputeStart, times.start);
+        self.record(TracePoint::ComputeInputEnd, times.compute_start);
+        self.record(TracePoint::ComputeOutputStart, times.compute_end);
+        self.record(TracePoint::ComputeEnd, times.end);
     }
 
     /// Records the outputs of a response. As in Triton, responses after the release
     /// of the request are not recorded.
     pub fn record_response(&self, response: &InferenceResponse) {
-        if !self.sink.wants_tensors() || self.phase.load(Ordering::Acquire) == ENDED {
+        let Some(sink) = self.tensor_sink() else { return };
+        if self.phase.load(Ordering::Acquire) == ENDED {
             return;
         }
         for output in &response.outputs {
@@ -189,13 +254,13 @@ impl Trace {
                 dims: output.shape.dims(),
                 data: &output.data,
             };
-            self.sink.record_tensor(TensorTracePoint::BackendOutput, &tensor);
+            sink.record_tensor(TensorTracePoint::BackendOutput, &tensor);
         }
     }
 
     /// Wraps a sender, so that the responses it sends are recorded.
     pub fn wrap_sender(self: &Arc<Self>, sender: ResponseSender) -> ResponseSender {
-        if !self.sink.wants_tensors() {
+        if self.tensor_sink().is_none() {
             return sender;
         }
         let trace = Arc::downgrade(self);
@@ -204,31 +269,37 @@ impl Trace {
 
     /// Records an activity that a backend names; see [`TraceSink::record_custom`].
     pub fn record_custom(&self, name: &str, at_ns: u64) {
-        self.sink.record_custom(name, at_ns);
+        if let Some(sink) = &self.sink {
+            sink.record_custom(name, at_ns);
+        }
     }
 
     /// The same, at an instant.
     pub fn record_activity(&self, name: &str, at: Instant) {
-        self.sink.record_activity(name, at);
+        if let Some(sink) = &self.sink {
+            sink.record_activity(name, at);
+        }
     }
 
     /// What identifies the trace.
     #[must_use]
     pub fn identity(&self) -> TraceIdentity {
-        self.sink.identity()
+        self.sink.as_ref().map(|sink| sink.identity()).unwrap_or_default()
     }
 
     /// Ends the trace: the request is released.
     pub fn end(&self) {
-        if self.phase.swap(ENDED, Ordering::AcqRel) == BEGUN {
-            self.sink.end();
+        if self.phase.swap(ENDED, Ordering::AcqRel) == BEGUN
+            && let Some(sink) = &self.sink
+        {
+            sink.end();
         }
     }
 
     /// The object behind the sink; see [`TraceSink::underlying`].
     #[must_use]
     pub fn underlying(&self) -> Option<&dyn Any> {
-        self.sink.underlying()
+        self.sink.as_ref().and_then(|sink| sink.underlying())
     }
 }
 

@@ -68,7 +68,8 @@ impl RequestObserver for NoStatistics {
 fn begun(tensors: bool, log: &Log) -> Arc<Trace> {
     let sink = LogSink { name: String::from("t"), log: log.clone(), tensors };
     let trace = Trace::new(Box::new(sink));
-    let subject = TraceSubject { model_name: "m", model_version: 7, request_id: "" };
+    let subject =
+        TraceSubject { model_name: "m", model_version: 7, request_id: "", deadline: None };
     trace.begin(&subject, Instant::now());
     trace
 }
@@ -185,7 +186,8 @@ fn a_child_ends_before_its_parent() {
     let log = Log::default();
     let trace = begun(false, &log);
     let child = trace.child().unwrap();
-    let subject = TraceSubject { model_name: "step", model_version: 1, request_id: "" };
+    let subject =
+        TraceSubject { model_name: "step", model_version: 1, request_id: "", deadline: None };
     child.begin(&subject, Instant::now());
     assert_eq!(
         child.underlying().and_then(|name| name.downcast_ref::<String>()).unwrap(),

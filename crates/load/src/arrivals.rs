@@ -1,5 +1,7 @@
-//! When requests arrive whose senders wait for no one: a Poisson process.
+//! When requests arrive whose senders do not wait for each other: a Poisson process, or at given
+//! times.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -38,6 +40,36 @@ pub(crate) fn begin(rate: f64, seed: u64, end: Instant) -> UnboundedReceiver<Ins
     receiver
 }
 
+/// Moments at these times from now on. Each comes when it has come.
+pub(crate) fn replay(times: Vec<Duration>) -> UnboundedReceiver<Instant> {
+    let (sender, receiver) = unbounded_channel();
+    std::thread::spawn(move || {
+        let start = Instant::now();
+        for time in times {
+            let next = start + time;
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            if sender.send(next).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Reads times: nanoseconds, one in a line, ascending.
+pub(crate) fn read_times(path: &Path) -> Result<Vec<Duration>, String> {
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|error| format!("can't read '{}': {error}", path.display()))?;
+    let mut times = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let time = line.trim().parse().map(Duration::from_nanos).ok();
+        let time = time.filter(|time| times.last() <= Some(time));
+        let wrong = || format!("'{}', line {}: no ascending time", path.display(), index + 1);
+        times.push(time.ok_or_else(wrong)?);
+    }
+    Ok(times)
+}
+
 /// The time between two arrivals, which is exponentially distributed.
 fn gap(mix: &mut Mix, rate: f64) -> Duration {
     // 53 bits are what a float holds; never 0, whose logarithm is infinite.
@@ -70,5 +102,24 @@ mod tests {
             last = Some(arrival);
         }
         assert!(last.is_some());
+    }
+    #[test]
+    fn times_are_read_and_come_when_they_are() {
+        let file = std::env::temp_dir().join(format!("times-{}", std::process::id()));
+        std::fs::write(&file, "0\n1000000\n1000000\n").unwrap();
+        let times = read_times(&file).unwrap();
+        assert_eq!(times, [0, 1, 1].map(Duration::from_millis));
+        let start = Instant::now();
+        let mut arrivals = replay(times);
+        let came: Vec<Instant> = std::iter::from_fn(|| arrivals.blocking_recv()).collect();
+        assert_eq!(came.len(), 3);
+        assert!(came[1] >= start + Duration::from_millis(1));
+        assert_eq!(came[1], came[2]);
+        for (text, line) in [("5\n4\n", "line 2"), ("x\n", "line 1"), ("1\n\n", "line 2")] {
+            std::fs::write(&file, text).unwrap();
+            assert!(read_times(&file).unwrap_err().contains(line), "{text}");
+        }
+        std::fs::remove_file(&file).unwrap();
+        assert!(read_times(&file).unwrap_err().contains("can't read"));
     }
 }

@@ -106,7 +106,7 @@ impl Measurement {
     /// Responses per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "nobody counts 2^53 responses")]
+        #[expect(clippy::cast_precision_loss, reason = "a run has fewer than 2^53 responses")]
         let responses = self.responses as f64;
         responses / self.elapsed.as_secs_f64()
     }

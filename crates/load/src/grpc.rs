@@ -80,7 +80,7 @@ fn message(options: &Options, tensor: &[u8]) -> Bytes {
     let input = model_infer_request::InferInputTensor {
         name: options.input.clone(),
         datatype: String::from("INT32"),
-        shape: vec![i64::try_from(options.elements).unwrap_or(i64::MAX)],
+        shape: options.shape().into_iter().map(|size| size as i64).collect(),
         ..Default::default()
     };
     let request = ModelInferRequest {

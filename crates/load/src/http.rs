@@ -50,11 +50,11 @@ impl serial::Client for Client {
 
 fn request(options: &Options, tensor: &[u8]) -> Vec<u8> {
     let json = format!(
-        "{{\"inputs\":[{{\"name\":\"{}\",\"datatype\":\"INT32\",\"shape\":[{}],\
+        "{{\"inputs\":[{{\"name\":\"{}\",\"datatype\":\"INT32\",\"shape\":{:?},\
          \"parameters\":{{\"binary_data_size\":{}}}}}],\
          \"parameters\":{{\"binary_data_output\":true}}}}",
         options.input,
-        options.elements,
+        options.shape(),
         tensor.len()
     );
     let mut request = format!(

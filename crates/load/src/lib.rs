@@ -14,6 +14,7 @@ mod curl;
 mod discovery;
 mod interface;
 mod sample;
+mod timed;
 
 pub use closed_loop::{Level, Measurement, Protocol, Target, run_level};
 pub use connection::grpc::{GrpcConnection, GrpcReply};
@@ -22,3 +23,4 @@ pub use curl::curl;
 pub use discovery::{interface, ready_models};
 pub use interface::{Interface, TensorInterface};
 pub use sample::{PREFIX_BYTES, Sample, SampleInput, Shapes, path_segment, with_prefix};
+pub use timed::{TimedMeasurement, poisson, run_timed};

@@ -2,7 +2,7 @@
 //! server with an identity model.
 //!
 //! Each connection sends one request after the other; with a rate, requests arrive by a Poisson
-//! process instead, and take whichever connection is free. A seeded generator chooses what comes
+//! process instead, or at given times, and take whichever connection is free. A seeded generator chooses what comes
 //! next: a good request, whose response must have the bytes that were sent; one of the
 //! hostile requests of `hostile.rs`, after which the connection is dropped; or a good request
 //! that is cut off by a disconnect. The report is one line of JSON. The exit code is 1 if a
@@ -71,12 +71,17 @@ fn run(options: Options) -> std::io::Result<Report> {
 
 /// Starts the senders.
 fn spawn<C: serial::Client + 'static>(options: &Rc<Options>, report: &Rc<RefCell<Report>>) {
-    if let Some(rate) = options.rate {
+    let end = Instant::now() + options.duration;
+    let arrivals = match (&options.times, options.rate) {
+        (Some(times), _) => Some(arrivals::replay(times.clone())),
+        (None, Some(rate)) => Some(arrivals::begin(rate, options.seed, end)),
+        (None, None) => None,
+    };
+    if let Some(arrivals) = arrivals {
         let (options, report) = (options.clone(), report.clone());
-        tokio::task::spawn_local(async move { open::run::<C>(&options, rate, &report).await });
+        tokio::task::spawn_local(async move { open::run::<C>(&options, arrivals, &report).await });
         return;
     }
-    let end = Instant::now() + options.duration;
     for number in 0..options.connections {
         let (options, report) = (options.clone(), report.clone());
         tokio::task::spawn_local(async move {

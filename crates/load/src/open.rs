@@ -5,24 +5,22 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
+use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::arrivals;
 use crate::options::Options;
 use crate::report::Report;
 use crate::serial::{self, Client};
 
-/// Sends requests at the rate. One that finds every connection in use waits, and the wait is part
+/// Sends a request at each arrival. One that finds every connection in use waits, and the wait is part
 /// of its latency.
 pub(crate) async fn run<C: Client + 'static>(
     options: &Rc<Options>,
-    rate: f64,
+    mut arrivals: UnboundedReceiver<Instant>,
     report: &Rc<RefCell<Report>>,
 ) {
     let permits = usize::try_from(options.connections).unwrap_or(Semaphore::MAX_PERMITS);
     let free = Rc::new(Semaphore::new(permits));
     let idle: Rc<RefCell<Vec<C>>> = Rc::default();
-    let end = Instant::now() + options.duration;
-    let mut arrivals = arrivals::begin(rate, options.seed, end);
     let mut number = 0;
     while let Some(arrival) = arrivals.recv().await {
         number += 1;

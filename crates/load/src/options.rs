@@ -1,8 +1,10 @@
 //! The command line.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use crate::arrivals;
 
 pub(crate) const USAGE: &str = "\
 usage: galatea-load (--http | --grpc) ADDRESS [OPTION VALUE]...
@@ -17,9 +19,12 @@ usage: galatea-load (--http | --grpc) ADDRESS [OPTION VALUE]...
   --seed N             of the choices (1)
   --rate N             open loop: N arrivals a second, a Poisson process, over at most so many
                        connections; without it each connection sends one request after another
+  --times FILE         open loop: arrivals at these nanoseconds since the start, one in a line, in
+                       place of --rate and --seconds
+  --batched yes        the model has batches: each request is a batch of one
   --samples FILE       when each good request was sent, in seconds since the start, and its latency
                        in milliseconds: pairs of 32-bit floats, as they happen
-  --refusals yes       a refusal of a good request for lack of memory isn't a failure";
+  --refusals yes       a refusal of a good request (503, RESOURCE_EXHAUSTED) isn't a failure";
 
 /// A protocol.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -43,6 +48,10 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     /// Arrivals a second, in an open loop.
     pub(crate) rate: Option<f64>,
+    /// When requests arrive, in an open loop.
+    pub(crate) times: Option<Vec<Duration>>,
+    /// Whether the model's tensors have a dimension of batches.
+    pub(crate) is_batched: bool,
     /// The file of latencies.
     pub(crate) samples: Option<PathBuf>,
     /// Whether HTTP 503 and gRPC RESOURCE_EXHAUSTED are counted apart from failures.
@@ -73,6 +82,8 @@ impl Options {
             disconnect_percent: 10,
             seed: 1,
             rate: None,
+            times: None,
+            is_batched: false,
             samples: None,
             expects_refusals: false,
         };
@@ -81,6 +92,11 @@ impl Options {
             options.set(name, value)?;
         }
         Ok(options)
+    }
+
+    /// The shape of a good request's tensor.
+    pub(crate) fn shape(&self) -> Vec<usize> {
+        if self.is_batched { vec![1, self.elements] } else { vec![self.elements] }
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
@@ -95,6 +111,8 @@ impl Options {
             "--disconnects" => self.disconnect_percent = number()?,
             "--seed" => self.seed = number()?,
             "--rate" => self.rate = Some(rate(value)?),
+            "--times" => self.times = Some(arrivals::read_times(Path::new(value))?),
+            "--batched" => self.is_batched = value == "yes",
             "--samples" => self.samples = Some(PathBuf::from(value)),
             "--refusals" => self.expects_refusals = value == "yes",
             _ => return Err(format!("there is no option {name}")),
@@ -118,12 +136,15 @@ mod tests {
 
     #[test]
     fn options_replace_defaults() {
-        let options = parse("--grpc 127.0.0.1:1 --seconds 2 --refusals yes --rate 0.5").unwrap();
+        let options =
+            parse("--grpc 127.0.0.1:1 --seconds 2 --refusals yes --rate 0.5 --batched yes");
+        let options = options.unwrap();
         assert_eq!(options.protocol, Protocol::Grpc);
         assert_eq!(options.duration, Duration::from_secs(2));
         assert!(options.expects_refusals);
         assert_eq!(options.rate, Some(0.5));
         assert_eq!(options.connections, 256);
+        assert_eq!(options.shape(), [1, 64]);
     }
 
     #[test]
@@ -136,6 +157,7 @@ mod tests {
             ("--http 127.0.0.1:1 --seconds x", "--seconds"),
             ("--http 127.0.0.1:1 --rate 0", "--rate"),
             ("--http 127.0.0.1:1 --speed 1", "--speed"),
+            ("--http 127.0.0.1:1 --times /no/file", "/no/file"),
         ] {
             assert!(parse(line).unwrap_err().contains(named), "{line}");
         }

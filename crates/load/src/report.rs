@@ -29,7 +29,7 @@ pub(crate) struct Report {
 pub(crate) enum Served {
     /// With its own tensor.
     Well,
-    /// With a refusal for lack of memory.
+    /// With a refusal, for lack of memory or time.
     Refused,
 }
 

@@ -81,8 +81,9 @@ pub(crate) async fn step<C: Client>(
             let tensor = tensor(mix, options.elements);
             let served = timeout(REQUEST_TIME_MAX, connected.infer(options, tensor)).await;
             let served = served.unwrap_or_else(|_| Err(String::from("no response in time")));
-            report.borrow_mut().good(begin, served.clone());
-            (served == Ok(Served::Well)).then_some(connected)
+            let is_usable = served.is_ok();
+            report.borrow_mut().good(begin, served);
+            is_usable.then_some(connected)
         }
         Action::Hostile(kind) => {
             let attack = connected.attack(options, kind);

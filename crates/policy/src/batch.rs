@@ -23,6 +23,10 @@ pub enum CloseReason {
     Delay,
     /// The next request has another shape class.
     Shape,
+    /// The next request would exceed the budget of padded elements.
+    Budget,
+    /// With other requests that wait, a padded batch would be slower than without.
+    Cost,
     /// The model's own batching rule ended it.
     Rule,
     /// As many slots of sequences were ready as the configuration asks for.
@@ -37,12 +41,14 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// Every reason, in the order of their declaration.
-    pub const ALL: [CloseReason; 10] = [
+    pub const ALL: [CloseReason; 12] = [
         CloseReason::MaxSize,
         CloseReason::Preferred,
         CloseReason::Deadline,
         CloseReason::Delay,
         CloseReason::Shape,
+        CloseReason::Budget,
+        CloseReason::Cost,
         CloseReason::Rule,
         CloseReason::ReadySlots,
         CloseReason::InstanceIdle,
@@ -58,6 +64,8 @@ impl CloseReason {
             CloseReason::Deadline => "deadline",
             CloseReason::Delay => "delay",
             CloseReason::Shape => "shape",
+            CloseReason::Budget => "budget",
+            CloseReason::Cost => "cost",
             CloseReason::Rule => "rule",
             CloseReason::ReadySlots => "ready_slots",
             CloseReason::InstanceIdle => "instance_idle",

@@ -58,6 +58,17 @@ pub enum Release {
     Reschedule,
 }
 
+/// How long an execution took that no request waited for: that of a warmup.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct MeasuredExecution {
+    /// Rows of its batch.
+    pub rows: u32,
+    /// The length of its requests, as [`RequestInfo::length`].
+    pub length: u32,
+    /// Its duration.
+    pub duration_ns: u64,
+}
+
 /// An output of the scheduler, which the driver performs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
@@ -123,6 +134,22 @@ pub enum FailReason {
     MissingStart,
     /// Its sequence waited for a slot until the timeout of one of its requests.
     SequenceTimeoutExpired,
+}
+
+impl FailReason {
+    /// Its name for programs, which does not change.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FailReason::QueueFull => "queue_full",
+            FailReason::TimeoutExpired => "queue_timeout",
+            FailReason::Cancelled => "cancelled",
+            FailReason::Draining => "unloading",
+            FailReason::NoSequence => "no_sequence",
+            FailReason::MissingStart => "missing_start",
+            FailReason::SequenceTimeoutExpired => "sequence_timeout",
+            FailReason::TooLate { .. } => "too_late",
+        }
+    }
 }
 
 /// Actions in the order in which the driver performs them. The driver reuses one list

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use crate::event::{Action, Actions};
 use crate::ids::InstanceId;
 use crate::permit_requests::PermitRequests;
-use crate::status::LaneStatus;
+use crate::status::{LaneCounts, LaneStatus};
 use crate::time::Time;
 
 /// The model's instances. Each has at most one batch.
@@ -29,6 +29,8 @@ pub(crate) struct LanePool {
 struct Lane {
     state: LaneState,
     since: Time,
+    /// The number of batches that it took.
+    batches: u64,
 }
 
 /// Free ⇄ Busy → Removing. A lane is deleted from Free, or from Removing when its
@@ -112,7 +114,8 @@ impl LanePool {
     }
 
     pub(crate) fn add(&mut self, id: InstanceId, now: Time) {
-        let previous = self.lanes.insert(id, Lane { state: LaneState::Free, since: now });
+        let previous =
+            self.lanes.insert(id, Lane { state: LaneState::Free, since: now, batches: 0 });
         assert!(previous.is_none(), "{id:?} was added twice");
         self.free.push(id);
     }
@@ -143,7 +146,7 @@ impl LanePool {
         let removal = match lane.state {
             LaneState::Free => panic!("{id:?} became free twice"),
             LaneState::Busy => {
-                *lane = Lane { state: LaneState::Free, since: now };
+                *lane = Lane { state: LaneState::Free, since: now, ..*lane };
                 self.free.push(id);
                 Removal::Pending
             }
@@ -215,7 +218,22 @@ impl LanePool {
         self.free.remove(position.unwrap_or_else(|| panic!("{id:?} is not free")));
         let lane = self.lanes.get_mut(&id).expect("a free lane exists");
         assert_eq!(lane.state, LaneState::Free, "{id:?} takes one batch at a time");
-        *lane = Lane { state: LaneState::Busy, since: now };
+        *lane = Lane { state: LaneState::Busy, since: now, batches: lane.batches + 1 };
+    }
+
+    /// Whether the instance's latest batch is its first.
+    pub(crate) fn is_first_batch(&self, id: InstanceId) -> bool {
+        self.lanes.get(&id).is_some_and(|lane| lane.batches == 1)
+    }
+
+    pub(crate) fn counts(&self) -> LaneCounts {
+        let busy = || self.lanes.values().filter(|lane| lane.state != LaneState::Free);
+        LaneCounts {
+            total: self.lanes.len(),
+            busy: busy().count(),
+            busy_since: busy().map(|lane| lane.since).min(),
+            has_first_batch: busy().any(|lane| lane.batches == 1),
+        }
     }
 
     pub(crate) fn status(&self) -> Vec<LaneStatus> {
@@ -274,6 +292,27 @@ mod tests {
         assert!(lanes.all_free());
         assert_eq!(remove(&mut lanes, InstanceId(0)), Removal::Complete);
         assert!(!lanes.has_free());
+    }
+
+    #[test]
+    fn the_first_batch_of_an_instance_is_known() {
+        let mut lanes = lanes(2);
+        let counts = |total, busy, busy_since: Option<u64>, has_first_batch| LaneCounts {
+            total,
+            busy,
+            busy_since: busy_since.map(Time),
+            has_first_batch,
+        };
+        assert_eq!(lanes.counts(), counts(2, 0, None, false));
+        let first = assign(&mut lanes, 1);
+        assert!(lanes.is_first_batch(first));
+        assert_eq!(lanes.counts(), counts(2, 1, Some(1), true));
+        release(&mut lanes, first.0, 2);
+        assert_eq!(assign(&mut lanes, 3), first);
+        assert!(!lanes.is_first_batch(first));
+        assert_eq!(lanes.counts(), counts(2, 1, Some(3), false));
+        assert_eq!(assign(&mut lanes, 4), InstanceId(0));
+        assert_eq!(lanes.counts(), counts(2, 2, Some(3), true));
     }
 
     #[test]

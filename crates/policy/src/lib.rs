@@ -5,12 +5,14 @@
 //! |---|---|
 //! | [`Scheduler`] | which requests of a model version form a batch, where it executes, and when |
 //! | its deadline batcher | the same from deadlines and learned costs: also what is refused because it would be late |
+//! | its padded queue | the same for requests of unequal lengths, by learned costs |
 //! | [`RateLimiter`] | which instances of all models may execute while they share resources |
 //! | [`EnsembleRun`], [`StepGates`] | which steps of an ensemble's request start |
 //! | [`ReplyOrder`] | when a reply may be sent, if replies keep the order of requests |
 //! | [`Lifecycle`] | which models are loaded and unloaded |
 //! | [`ExecutionWatch`] | which executions are ended because no client waits for them |
 //! | [`WorkerLife`] | when a worker process is started anew, given up and ended |
+//! | [`TemplateLife`] | whether workers are forked by a template, and when another one is tried |
 //!
 //! Each is a state machine: it takes an event, and the time where it matters, and returns
 //! actions. Its driver in another crate owns it, holds the only lock, reads the clock and
@@ -32,6 +34,10 @@
 //! With [`SchedulingMode::Deadline`], `deadline` takes the place of `batcher`: it orders
 //! requests by their deadlines, refuses what would be answered too late, and closes batches
 //! as `cost`, the durations of earlier executions, allows.
+//!
+//! With [`DynamicSpec::padding`], `padding` takes the place of `batcher`: requests of unequal
+//! lengths share a batch as far as that makes it faster than one by one. With both,
+//! `deadline` chooses among requests of unequal lengths by the rules of `padding`.
 //!
 //! # What it is not
 //!
@@ -73,6 +79,7 @@ mod batch_strategy;
 mod batcher;
 mod cost;
 mod deadline;
+mod device_loss;
 mod ensemble;
 mod event;
 mod execution_watch;
@@ -80,6 +87,7 @@ mod hold;
 mod ids;
 mod lane_pool;
 mod lifecycle;
+mod padding;
 mod permit_requests;
 mod queue;
 mod rate_limiter;
@@ -92,16 +100,18 @@ mod sequence;
 mod shared_queue;
 mod spec;
 mod status;
+mod template_life;
 mod time;
 mod worker_life;
 
 pub use batch::{Batch, BatchEntry, CloseReason, SequenceStep};
 pub use batch_strategy::{BatchStrategy, Inclusion, NoStrategy};
+pub use device_loss::DeviceLossPlan;
 pub use ensemble::{
     EnsembleAction, EnsembleGraph, EnsembleRun, EnsembleSpec, GraphError, RunFailure, StepCallKey,
     StepGates, StepIndex, StepSpec, TensorIndex,
 };
-pub use event::{Action, Actions, Event, FailReason, Release};
+pub use event::{Action, Actions, Event, FailReason, MeasuredExecution, Release};
 pub use execution_watch::{ExecutionWatch, Look, WATCH_INTERVAL_NS};
 pub use ids::{InstanceId, RequestInfo, RequestKey, SequenceKey, SequencePosition, ShapeClassId};
 pub use lifecycle::{
@@ -113,12 +123,15 @@ pub use rate_limiter::{PermitEvent, PermitHolder, PermitUse, RateLimiter, Resour
 pub use reply_order::{ReplyKind, ReplyNumber, ReplyOrder};
 pub use scheduler::Scheduler;
 pub use spec::{
-    DeadlineSpec, DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, SequenceSpec,
-    SequenceStrategy, TimeoutAction,
+    DeadlineSpec, DynamicSpec, PaddingSpec, QueuePolicy, SchedulingMode, SchedulingSpec,
+    SequenceSpec, SequenceStrategy, TimeoutAction,
 };
 pub use status::{
-    LaneStatus, QueueStatus, QueueWaitReason, SchedulerStatus, SequencesStatus, SlotStatus,
-    SlotWaitReason, WaitingSequenceStatus,
+    LaneCounts, LaneStatus, QueueStatus, QueueWaitReason, RequestWait, SchedulerStatus,
+    SequencesStatus, SlotStatus, SlotWaitReason, WaitingSequenceStatus,
+};
+pub use template_life::{
+    FORKED_HELLO_NS, TEMPLATE_ANSWER_NS, TEMPLATE_START_NS, TemplateEvent, TemplateLife,
 };
 pub use time::Time;
 pub use worker_life::{

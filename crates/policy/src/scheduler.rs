@@ -3,16 +3,17 @@
 use crate::batch_strategy::{BatchStrategy, NoStrategy};
 use crate::batcher::{DynamicBatcher, Intake};
 use crate::deadline::DeadlineQueue;
-use crate::event::{Action, Actions, Event, FailReason};
+use crate::event::{Action, Actions, Event, FailReason, MeasuredExecution};
 use crate::hold::DispatchHold;
 use crate::ids::{InstanceId, RequestInfo, RequestKey};
 use crate::lane_pool::{LanePool, Removal};
+use crate::padding::PaddedQueue;
 use crate::queue::PolicyQueue;
 use crate::scheduler_state::SchedulerState;
 use crate::sequence::SequenceBatcher;
 use crate::shared_queue::SharedQueue;
 use crate::spec::{SchedulingMode, SchedulingSpec};
-use crate::status::SchedulerStatus;
+use crate::status::{LaneCounts, RequestWait, SchedulerStatus};
 use crate::time::Time;
 
 /// Decides for one model version which requests form a batch, where it executes,
@@ -31,6 +32,8 @@ pub struct Scheduler<S = NoStrategy> {
 enum RequestQueue<S> {
     /// Independent requests, for any instance.
     Shared(Box<SharedQueue<S>>),
+    /// Independent requests of unequal lengths, for any instance.
+    Padded(Box<PaddedQueue>),
     /// Independent requests with deadlines, for any instance.
     Deadlines(Box<DeadlineQueue>),
     /// Sequences, each bound to an instance.
@@ -49,11 +52,13 @@ impl<S: BatchStrategy> Scheduler<S> {
     ///
     /// # Panics
     ///
-    /// If there is a strategy and the mode is not the dynamic batcher.
+    /// If there is a strategy and the mode is not the dynamic batcher, or batches are padded.
     pub fn with_batch_strategy(spec: SchedulingSpec, strategy: Option<S>) -> Self {
+        let allows_strategy =
+            matches!(&spec.mode, SchedulingMode::Dynamic(dynamic) if dynamic.padding.is_none());
         assert!(
-            strategy.is_none() || matches!(spec.mode, SchedulingMode::Dynamic(_)),
-            "custom batching needs the dynamic batcher"
+            strategy.is_none() || allows_strategy,
+            "custom batching needs the dynamic batcher, without padding"
         );
         Self::build(&spec, strategy)
     }
@@ -66,10 +71,18 @@ impl<S: BatchStrategy> Scheduler<S> {
             SchedulingMode::Default => {
                 shared(PolicyQueue::unlimited(), DynamicBatcher::one_request_per_batch())
             }
-            SchedulingMode::Dynamic(dynamic) => shared(
-                PolicyQueue::new(dynamic),
-                DynamicBatcher::new(spec.max_batch_size, dynamic).with_strategy(strategy),
-            ),
+            SchedulingMode::Dynamic(dynamic) => match &dynamic.padding {
+                Some(padding) => RequestQueue::Padded(Box::new(PaddedQueue::new(
+                    spec.max_batch_size,
+                    dynamic,
+                    padding,
+                    hold,
+                ))),
+                None => shared(
+                    PolicyQueue::new(dynamic),
+                    DynamicBatcher::new(spec.max_batch_size, dynamic).with_strategy(strategy),
+                ),
+            },
             SchedulingMode::Deadline(deadline) => RequestQueue::Deadlines(Box::new(
                 DeadlineQueue::new(spec.max_batch_size, deadline, hold),
             )),
@@ -98,6 +111,17 @@ impl<S: BatchStrategy> Scheduler<S> {
         self.lanes.require_permits();
     }
 
+    /// Learns what an execution costs before any request was executed, if decisions depend on
+    /// it. Later executions count as much as these.
+    pub fn learn(&mut self, execution: &MeasuredExecution) {
+        let MeasuredExecution { rows, length, duration_ns } = *execution;
+        match &mut self.queue {
+            RequestQueue::Padded(padded) => padded.learn(rows, length, duration_ns),
+            RequestQueue::Deadlines(deadlines) => deadlines.learn(rows, length, duration_ns),
+            RequestQueue::Shared(_) | RequestQueue::Sequences(_) => {}
+        }
+    }
+
     /// Processes an event and pushes the resulting actions. Never fails, never blocks.
     ///
     /// A `now` before an earlier step's counts as that step's time: drivers read the
@@ -113,6 +137,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         self.now = self.now.max(now);
         match &mut self.queue {
             RequestQueue::Shared(shared) => shared.apply_timeouts(self.now, out),
+            RequestQueue::Padded(padded) => padded.apply_timeouts(self.now, out),
             RequestQueue::Deadlines(deadlines) => deadlines.apply_timeouts(self.now, out),
             RequestQueue::Sequences(sequences) => sequences.apply_deadlines(self.now, out),
         }
@@ -120,7 +145,7 @@ impl<S: BatchStrategy> Scheduler<S> {
             Event::Enqueue(request) => self.enqueue(request, out),
             Event::Cancel(key) => self.cancel(key, out),
             Event::Released { key, release } => match &mut self.queue {
-                RequestQueue::Shared(_) | RequestQueue::Deadlines(_) => {
+                RequestQueue::Shared(_) | RequestQueue::Padded(_) | RequestQueue::Deadlines(_) => {
                     panic!("{key:?} is no step of a sequence")
                 }
                 RequestQueue::Sequences(sequences) => {
@@ -148,6 +173,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     pub fn next_wakeup(&self) -> Option<Time> {
         match &self.queue {
             RequestQueue::Shared(shared) => shared.next_wakeup(),
+            RequestQueue::Padded(padded) => padded.next_wakeup(),
             RequestQueue::Deadlines(deadlines) => deadlines.next_wakeup(),
             RequestQueue::Sequences(sequences) => sequences.next_wakeup(),
         }
@@ -157,6 +183,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     pub fn queued(&self) -> usize {
         match &self.queue {
             RequestQueue::Shared(shared) => shared.queued(),
+            RequestQueue::Padded(padded) => padded.queued(),
             RequestQueue::Deadlines(deadlines) => deadlines.queued(),
             RequestQueue::Sequences(sequences) => sequences.queued(),
         }
@@ -166,6 +193,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     pub fn status(&self) -> SchedulerStatus {
         let (queues, sequences) = match &self.queue {
             RequestQueue::Shared(shared) => (shared.status(), None),
+            RequestQueue::Padded(padded) => (padded.status(), None),
             RequestQueue::Deadlines(deadlines) => (deadlines.status(), None),
             RequestQueue::Sequences(sequences) => (Vec::new(), Some(sequences.status(&self.lanes))),
         };
@@ -177,18 +205,39 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
+    /// What a queued request waits for. Without a sequence batcher it is the same for all.
+    pub fn wait_of(&self, key: RequestKey) -> RequestWait {
+        match &self.queue {
+            RequestQueue::Shared(shared) => shared.wait_reason().into(),
+            RequestQueue::Padded(padded) => padded.wait_reason().into(),
+            RequestQueue::Deadlines(deadlines) => deadlines.wait_reason().into(),
+            RequestQueue::Sequences(sequences) => sequences.wait_of(key, &self.lanes),
+        }
+    }
+
+    /// The instances, in numbers. The cost is O(instances).
+    pub fn lane_counts(&self) -> LaneCounts {
+        self.lanes.counts()
+    }
+
+    /// Whether the latest batch of an instance is its first.
+    pub fn is_first_batch(&self, id: InstanceId) -> bool {
+        self.lanes.is_first_batch(id)
+    }
+
     fn enqueue(&mut self, request: RequestInfo, out: &mut Actions) {
         debug_assert!(
             self.max_batch_size == 0 || request.batch_size <= self.max_batch_size,
             "admission refuses requests above the maximum batch size"
         );
         match &mut self.queue {
-            RequestQueue::Shared(_) | RequestQueue::Deadlines(_)
+            RequestQueue::Shared(_) | RequestQueue::Padded(_) | RequestQueue::Deadlines(_)
                 if self.state != SchedulerState::Open =>
             {
                 out.push(Action::Fail { key: request.key, reason: FailReason::Draining });
             }
             RequestQueue::Shared(shared) => shared.enqueue(request, self.now, out),
+            RequestQueue::Padded(padded) => padded.enqueue(request, self.now, out),
             RequestQueue::Deadlines(deadlines) => {
                 deadlines.enqueue(request, self.now, &self.lanes, out)
             }
@@ -201,6 +250,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
         match &mut self.queue {
             RequestQueue::Shared(shared) => shared.cancel(key, out),
+            RequestQueue::Padded(padded) => padded.cancel(key, out),
             RequestQueue::Deadlines(deadlines) => deadlines.cancel(key, out),
             RequestQueue::Sequences(sequences) => sequences.cancel(key, self.now, out),
         }
@@ -211,6 +261,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         report_removal(removal, id, out);
         match &mut self.queue {
             RequestQueue::Shared(_) => {}
+            RequestQueue::Padded(padded) => padded.finish(id, self.now),
             RequestQueue::Deadlines(deadlines) => deadlines.finish(id, self.now),
             RequestQueue::Sequences(sequences) => sequences.mark_dirty(id),
         }
@@ -246,6 +297,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
         match &mut self.queue {
             RequestQueue::Shared(shared) => shared.release_hold(),
+            RequestQueue::Padded(padded) => padded.release_hold(),
             RequestQueue::Deadlines(deadlines) => deadlines.release_hold(),
             RequestQueue::Sequences(sequences) => sequences.drain(self.now, out),
         }
@@ -255,6 +307,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         let intake = if self.state == SchedulerState::Open { Intake::Open } else { Intake::Closed };
         match &mut self.queue {
             RequestQueue::Shared(shared) => shared.dispatch(self.now, intake, &mut self.lanes, out),
+            RequestQueue::Padded(padded) => padded.dispatch(self.now, intake, &mut self.lanes, out),
             RequestQueue::Deadlines(deadlines) => {
                 deadlines.dispatch(self.now, intake, &mut self.lanes, out);
             }
@@ -267,6 +320,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     fn report_drained(&mut self, out: &mut Actions) {
         let is_quiet = match &self.queue {
             RequestQueue::Shared(shared) => shared.queued() == 0,
+            RequestQueue::Padded(padded) => padded.queued() == 0,
             RequestQueue::Deadlines(deadlines) => deadlines.queued() == 0,
             RequestQueue::Sequences(sequences) => sequences.is_quiet(),
         };

@@ -4,7 +4,7 @@ use crate::*;
 
 /// Parses one event: `add 0`, `remove 0`, `free 0`, `grant 0`, `delay 0`, `request 1`,
 /// `cancel 1`, `done 1`, `again 1`, `drain`, `tick`. A request may have the settings
-/// `rows=`, `key=`, `priority=`, `timeout=`, `deadline=`, and, in a sequence, `of=`, `start` and `end`.
+/// `rows=`, `length=`, `key=`, `priority=`, `timeout=`, `deadline=`, and, in a sequence, `of=`, `start` and `end`.
 fn parse_event(words: &[&str]) -> Event {
     let number = |text: &str| text.parse::<u64>().expect("a number");
     let id = |text: &str| InstanceId(text.parse().expect("an id"));
@@ -42,6 +42,7 @@ fn parse_event(words: &[&str]) -> Event {
                     }
                     ("start", _) => request.sequence.as_mut().expect("of=").start = true,
                     ("end", _) => request.sequence.as_mut().expect("of=").end = true,
+                    ("length", length) => request.length = length.parse().expect("a length"),
                     ("rows", rows) => request.batch_size = rows.parse().expect("rows"),
                     ("key", key) => request.shape_class = ShapeClassId(key.parse().expect("a key")),
                     ("priority", priority) => request.priority = number(priority),

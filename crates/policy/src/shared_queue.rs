@@ -42,10 +42,7 @@ impl<S: BatchStrategy> SharedQueue<S> {
     /// Called before each event, so that an expired request neither runs nor counts
     /// against the size limit.
     pub(crate) fn apply_timeouts(&mut self, now: Time, out: &mut Actions) {
-        while let Some(waiting) = self.queue.take_rejected(now) {
-            out.push(Action::Fail { key: waiting.key, reason: FailReason::TimeoutExpired });
-        }
-        self.queue.move_delayed(now);
+        self.queue.apply_timeouts(now, out);
     }
 
     pub(crate) fn enqueue(&mut self, request: RequestInfo, now: Time, out: &mut Actions) {
@@ -57,10 +54,7 @@ impl<S: BatchStrategy> SharedQueue<S> {
     }
 
     pub(crate) fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
-        if let Some(slot) = self.queue.find(key) {
-            self.queue.take(slot);
-            out.push(Action::Fail { key, reason: FailReason::Cancelled });
-        }
+        self.queue.cancel(key, out);
     }
 
     /// Called when no request arrives any more, as a held request would never run.
@@ -111,7 +105,7 @@ impl<S: BatchStrategy> SharedQueue<S> {
 
     /// What queued requests wait for. It is the same for all, because a batch that
     /// waits to grow contains all of them.
-    fn wait_reason(&self) -> QueueWaitReason {
+    pub(crate) fn wait_reason(&self) -> QueueWaitReason {
         if let Some(hold) = self.hold.wait_reason() {
             return hold;
         }

@@ -98,6 +98,17 @@ pub struct DynamicSpec {
     pub default_queue_policy: QueuePolicy,
     /// Policies of single levels. Unused when `priority_levels` is 0.
     pub priority_queue_policies: BTreeMap<u64, QueuePolicy>,
+    /// Whether requests of one shape class may have different lengths, because batches are
+    /// padded. Preferred sizes have no effect then.
+    pub padding: Option<PaddingSpec>,
+}
+
+/// The bounds of padded batches.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct PaddingSpec {
+    /// The most elements of a batch of several requests: rows times the longest length;
+    /// [`u64::MAX`] is unlimited.
+    pub budget: u64,
 }
 
 /// Limits of time and number for the requests that wait at one level.

@@ -62,6 +62,47 @@ pub enum QueueWaitReason {
     },
 }
 
+/// What one queued request waits for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum RequestWait {
+    /// An instance to become free, or to be added.
+    Lane,
+    /// Its batch to grow, or the end of the batch's delay.
+    BatchDelay,
+    /// The rate limiter's permit for an instance that is free.
+    Permit,
+    /// A slot for its sequence.
+    Slot,
+    /// The request of its sequence that is in front of it.
+    Predecessor,
+    /// For tests: further requests that must be queued first.
+    Hold,
+}
+
+/// The instances, in numbers.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct LaneCounts {
+    /// All of them.
+    pub total: usize,
+    /// Those that execute a batch.
+    pub busy: usize,
+    /// Since when the longest of these batches is executed.
+    pub busy_since: Option<Time>,
+    /// Whether one of these batches is the first of its instance.
+    pub has_first_batch: bool,
+}
+
+impl From<QueueWaitReason> for RequestWait {
+    fn from(reason: QueueWaitReason) -> Self {
+        match reason {
+            QueueWaitReason::Lane => Self::Lane,
+            QueueWaitReason::BatchDelay { .. } => Self::BatchDelay,
+            QueueWaitReason::Permit => Self::Permit,
+            QueueWaitReason::Hold { .. } => Self::Hold,
+        }
+    }
+}
+
 /// The state of an instance.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum LaneStatus {

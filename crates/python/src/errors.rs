@@ -25,7 +25,9 @@ pub(crate) fn raise(status: Status) -> PyErr {
         Code::Internal => exceptions::InternalError::new_err(message),
         Code::NotFound => exceptions::NotFoundError::new_err(message),
         Code::InvalidArgument => exceptions::InvalidArgumentError::new_err(message),
-        Code::Unavailable | Code::Exhausted => exceptions::UnavailableError::new_err(message),
+        Code::Unavailable | Code::Exhausted | Code::DeadlineExceeded => {
+            exceptions::UnavailableError::new_err(message)
+        }
         Code::Unsupported => exceptions::UnsupportedError::new_err(message),
         Code::AlreadyExists => exceptions::AlreadyExistsError::new_err(message),
         Code::Cancelled => exceptions::CancelledError::new_err(message),

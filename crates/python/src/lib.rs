@@ -82,7 +82,8 @@ fn log_message(py: Python<'_>, level: u32, file: &str, line: u32, text: &str) {
 #[pyfunction]
 fn run_program(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
     let done = py.detach(|| galatea::program(arguments.into_iter()));
-    i32::from(done != ExitCode::SUCCESS)
+    // The number of an exit code can't be read, but compared.
+    (0..=u8::MAX).find(|code| ExitCode::from(*code) == done).map_or(1, i32::from)
 }
 
 #[pymodule]

@@ -75,6 +75,11 @@ impl ModelDirectory {
         self.remote.as_ref().map_or(&self.path, |copy| copy.url())
     }
 
+    /// Begins to bring all files of the model here, for a [`ModelDirectory::fetch`] soon.
+    pub(crate) fn fetch_ahead(&self) {
+        self.remote.iter().for_each(ModelCopy::fetch_ahead);
+    }
+
     /// Brings all files of the model here. Only those of a model in an object store may be
     /// missing; calls at the same time wait for the same files.
     ///

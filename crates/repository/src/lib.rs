@@ -73,8 +73,8 @@ pub use linked::LinkedRepository;
 pub use name::{InvalidName, check_model_name, check_new_model_name};
 pub use overlay::Overlays;
 pub use remote::{
-    Download, ObjectState, RemoteConnector, RemoteError, RemoteObject, RemoteRepository,
-    RemoteStore, is_remote,
+    CopiesUnderWay, Download, ObjectState, RemoteConnector, RemoteError, RemoteObject,
+    RemoteRepository, RemoteStore, is_remote,
 };
 pub use repository::Repository;
 pub use root::RepositoryError;

@@ -45,6 +45,10 @@ impl ModelFiles for VersionDirectory {
         &self.path
     }
 
+    fn fetch_ahead(&self) {
+        self.model.fetch_ahead();
+    }
+
     fn fetch(&self) -> Result<(), Status> {
         self.model.fetch()
     }

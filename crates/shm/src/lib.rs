@@ -22,6 +22,11 @@
 //! Backends never compute in a region itself: a kernel that finds an index within bounds, or
 //! sorts by a value, would read it again after the client changed it.
 //!
+//! # Memory of GPUs
+//!
+//! A region may also be in the memory of a GPU ([`cuda`]). Its content goes in and out by copies
+//! too, each on a stream that it has for itself and waited for by an event of its own.
+//!
 //! # What it is not
 //!
 //! The crate knows no protocol, and nothing of the memory of Triton's stub processes, whose names
@@ -39,6 +44,8 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation))]
 
 mod copy;
+mod cuda;
+mod device;
 mod key;
 mod mapping;
 mod memory;
@@ -46,5 +53,6 @@ mod registry;
 #[cfg(test)]
 mod tests;
 
+pub use device::device_buffer;
 pub use memory::SharedMemory;
 pub use registry::SharedRegions;

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::io;
 use std::ptr::NonNull;
 
+use bytes::Bytes;
 use galatea_infer::{Status, SystemRegion};
 use galatea_tensor::{Buffer, ForeignError, ForeignMemory};
 use rustix::fd::{AsFd, OwnedFd};
@@ -121,8 +122,8 @@ impl Mapping {
 }
 
 impl ForeignMemory for Mapping {
-    fn read(&self, offset: usize, byte_size: usize) -> Result<Vec<u8>, ForeignError> {
-        self.copy_out(offset, byte_size)
+    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError> {
+        self.copy_out(offset, byte_size).map(Bytes::from)
     }
 
     fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignError> {
@@ -133,7 +134,7 @@ impl ForeignMemory for Mapping {
         let to = self.part(offset, byte_size).ok_or_else(|| self.lost())?;
         let Some(foreign) = source.foreign() else { return Err(ForeignError::NotReadable) };
         let Some(mapping) = foreign.memory.as_any().downcast_ref::<Self>() else {
-            let own = Buffer::from_vec(foreign.memory.read(foreign.offset, byte_size)?);
+            let own = Buffer::from_bytes(foreign.memory.read(foreign.offset, byte_size)?);
             return self.write(offset, &own);
         };
         let from = mapping.part(foreign.offset, byte_size).ok_or_else(|| mapping.lost())?;

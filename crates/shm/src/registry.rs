@@ -4,23 +4,52 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use galatea_devices::Devices;
 use galatea_gate::limits::Limits;
-use galatea_infer::{Code, NoRegions, Pass, RegionControl, RegionKind, Status, SystemRegion, api};
+use galatea_infer::{
+    Code, CudaRegion, NoRegions, Pass, RegionControl, RegionKind, Status, SystemRegion, api,
+};
 use galatea_stdx::Lock;
-use galatea_tensor::ForeignRegion;
+use galatea_tensor::{ForeignMemory, ForeignRegion};
 
+use crate::cuda::CudaMemory;
 use crate::key::check_key;
 use crate::mapping::Mapping;
 
 /// The regions that clients have registered.
 #[derive(Default)]
 pub struct SharedRegions {
+    devices: Devices,
     regions: Lock<BTreeMap<String, Registered>>,
 }
 
-struct Registered {
-    region: SystemRegion,
-    mapping: Arc<Mapping>,
+/// A region of either kind: they share their names.
+enum Registered {
+    System { region: SystemRegion, mapping: Arc<Mapping> },
+    Cuda { region: CudaRegion, memory: Arc<CudaMemory> },
+}
+
+impl Registered {
+    const fn kind(&self) -> RegionKind {
+        match self {
+            Self::System { .. } => RegionKind::System,
+            Self::Cuda { .. } => RegionKind::Cuda,
+        }
+    }
+
+    const fn system(&self) -> Option<&SystemRegion> {
+        match self {
+            Self::System { region, .. } => Some(region),
+            Self::Cuda { .. } => None,
+        }
+    }
+
+    const fn cuda(&self) -> Option<&CudaRegion> {
+        match self {
+            Self::System { .. } => None,
+            Self::Cuda { region, .. } => Some(region),
+        }
+    }
 }
 
 impl fmt::Debug for SharedRegions {
@@ -30,6 +59,35 @@ impl fmt::Debug for SharedRegions {
 }
 
 impl SharedRegions {
+    /// No region yet; later ones may be in the memory of these devices.
+    #[must_use]
+    pub fn new(devices: Devices) -> Self {
+        Self { devices, regions: Lock::default() }
+    }
+
+    /// Registers what `open` opens, under a name that is free.
+    fn insert(
+        &self,
+        name: &str,
+        check: impl FnOnce() -> Result<(), Status>,
+        open: impl FnOnce() -> Result<Registered, Status>,
+    ) -> Result<(), Status> {
+        if name.len() > Limits::NAME_BYTES_MAX {
+            return Err(Status::invalid_argument(format!(
+                "the name of a shared memory region has {} bytes, more than the allowed {}",
+                name.len(),
+                Limits::NAME_BYTES_MAX
+            )));
+        }
+        check()?;
+        Self::check_name(&self.regions.lock("look for the name of a region"), name)?;
+        let opened = open()?;
+        let mut regions = self.regions.lock("register a region");
+        Self::check_name(&regions, name)?;
+        regions.insert(name.to_owned(), opened);
+        Ok(())
+    }
+
     /// Checks that a name is free, and that there is room for another region.
     fn check_name(regions: &BTreeMap<String, Registered>, name: &str) -> Result<(), Status> {
         if regions.contains_key(name) {
@@ -44,6 +102,32 @@ impl SharedRegions {
         }
         Ok(())
     }
+
+    /// What is registered of this kind: that of this name, or all if it is empty.
+    fn shown<T: Clone>(
+        &self,
+        kind: RegionKind,
+        name: &str,
+        of_kind: impl Fn(&Registered) -> Option<&T>,
+    ) -> Result<Vec<T>, Status> {
+        let regions = self.regions.lock("show the regions");
+        if name.is_empty() {
+            return Ok(regions.values().filter_map(of_kind).cloned().collect());
+        }
+        let Some(one) = regions.get(name) else { return NoRegions::none_found(kind, name) };
+        if let Some(region) = of_kind(one) {
+            return Ok(vec![region.clone()]);
+        }
+        let words = |kind| match kind {
+            RegionKind::System => "system",
+            RegionKind::Cuda => "CUDA",
+        };
+        Err(Status::not_found(format!(
+            "The region named '{name}' is registered as {} shared memory, not {} shared memory",
+            words(one.kind()),
+            words(kind)
+        )))
+    }
 }
 
 impl RegionControl for SharedRegions {
@@ -52,41 +136,52 @@ impl RegionControl for SharedRegions {
     }
 
     fn register(&self, _: Pass<api::SharedMemory>, region: SystemRegion) -> Result<(), Status> {
-        let name = &region.name;
-        if name.len() > Limits::NAME_BYTES_MAX {
-            return Err(Status::invalid_argument(format!(
-                "the name of a shared memory region has {} bytes, more than the allowed {}",
-                name.len(),
-                Limits::NAME_BYTES_MAX
-            )));
-        }
-        check_key(name, &region.key)?;
-        Self::check_name(&self.regions.lock("look for the name of a region"), name)?;
-        let mapping = Arc::new(Mapping::open(&region)?);
-        let mut regions = self.regions.lock("register a region");
-        Self::check_name(&regions, name)?;
-        regions.insert(region.name.clone(), Registered { region, mapping });
-        Ok(())
+        let name = region.name.clone();
+        let key = region.key.clone();
+        self.insert(
+            &name,
+            || check_key(&name, &key),
+            || {
+                let mapping = Arc::new(Mapping::open(&region)?);
+                Ok(Registered::System { region, mapping })
+            },
+        )
     }
 
-    fn status(
+    fn status(&self, _: Pass<api::SharedMemory>, name: &str) -> Result<Vec<SystemRegion>, Status> {
+        self.shown(RegionKind::System, name, Registered::system)
+    }
+
+    fn has_gpus(&self) -> bool {
+        !self.devices.is_empty()
+    }
+
+    fn register_cuda(
         &self,
-        pass: Pass<api::SharedMemory>,
-        kind: RegionKind,
-        name: &str,
-    ) -> Result<Vec<SystemRegion>, Status> {
-        let regions = self.regions.lock("show the regions");
-        match (kind, regions.get(name)) {
-            (RegionKind::System, _) if name.is_empty() => {
-                Ok(regions.values().map(|one| one.region.clone()).collect())
-            }
-            (RegionKind::System, Some(one)) => Ok(vec![one.region.clone()]),
-            (RegionKind::Cuda, Some(_)) if !name.is_empty() => Err(Status::not_found(format!(
-                "The region named '{name}' is registered as system shared memory, not CUDA shared \
-                 memory"
-            ))),
-            (RegionKind::System | RegionKind::Cuda, _) => NoRegions.status(pass, kind, name),
+        _: Pass<api::SharedMemory>,
+        region: CudaRegion,
+        raw_handle: &[u8],
+    ) -> Result<(), Status> {
+        if self.devices.is_empty() {
+            return Err(NoRegions::no_gpu(&region.name));
         }
+        let name = region.name.clone();
+        self.insert(
+            &name,
+            || Ok(()),
+            || {
+                let memory = Arc::new(CudaMemory::open(&self.devices, &region, raw_handle)?);
+                Ok(Registered::Cuda { region, memory })
+            },
+        )
+    }
+
+    fn cuda_status(
+        &self,
+        _: Pass<api::SharedMemory>,
+        name: &str,
+    ) -> Result<Vec<CudaRegion>, Status> {
+        self.shown(RegionKind::Cuda, name, Registered::cuda)
     }
 
     fn unregister(
@@ -95,14 +190,17 @@ impl RegionControl for SharedRegions {
         kind: RegionKind,
         name: &str,
     ) -> Result<(), Status> {
-        if kind == RegionKind::Cuda {
-            return Ok(());
-        }
         let mut regions = self.regions.lock("unregister regions");
-        let removed = if name.is_empty() {
-            std::mem::take(&mut *regions)
+        let is_meant = |one: &Registered| one.kind() == kind;
+        let removed: Vec<Registered> = if name.is_empty() {
+            let all = std::mem::take(&mut *regions).into_iter();
+            let (removed, kept) = all.partition::<BTreeMap<_, _>, _>(|(_, one)| is_meant(one));
+            *regions = kept;
+            removed.into_values().collect()
+        } else if regions.get(name).is_some_and(is_meant) {
+            regions.remove(name).into_iter().collect()
         } else {
-            regions.remove_entry(name).into_iter().collect()
+            Vec::new()
         };
         drop(regions);
         // Unmapping a large region takes time.
@@ -118,12 +216,14 @@ impl RegionControl for SharedRegions {
         byte_size: u64,
     ) -> Result<ForeignRegion, Status> {
         let regions = self.regions.lock("find a region");
-        let Some(Registered { region, mapping }) = regions.get(name) else {
-            let text = format!("Unable to find shared memory region: '{name}'");
-            return Err(Status::not_found(text));
+        let (memory, size): (Arc<dyn ForeignMemory>, _) = match regions.get(name) {
+            Some(Registered::System { region, mapping }) => (mapping.clone(), region.byte_size),
+            Some(Registered::Cuda { region, memory }) => (memory.clone(), region.byte_size),
+            None => {
+                let text = format!("Unable to find shared memory region: '{name}'");
+                return Err(Status::not_found(text));
+            }
         };
-        let memory = mapping.clone();
-        let size = region.byte_size;
         drop(regions);
         check_part(name, size, offset, byte_size)?;
         let invalid = || invalid_part("offset + byte size", name);

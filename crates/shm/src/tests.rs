@@ -71,7 +71,7 @@ fn find(regions: &SharedRegions, name: &str, offset: u64, byte_size: u64) -> For
 }
 
 fn names(regions: &SharedRegions) -> Vec<String> {
-    let all = regions.status(Pass::in_process(), RegionKind::System, "").unwrap();
+    let all = regions.status(Pass::in_process(), "").unwrap();
     all.into_iter().map(|region| region.name).collect()
 }
 
@@ -194,18 +194,19 @@ fn regions_are_listed_by_name() {
         register(&regions, name, &object.key, 0, 8).unwrap();
     }
     assert_eq!(names(&regions), ["a", "b", "c"]);
-    let status = |kind, name| regions.status(Pass::in_process(), kind, name);
+    let status = |name| regions.status(Pass::in_process(), name);
+    let cuda = |name| regions.cuda_status(Pass::in_process(), name);
     let (name, key) = (String::from("b"), object.key.clone());
     let expected = SystemRegion { name, key, offset: 0, byte_size: 8 };
-    assert_eq!(status(RegionKind::System, "b").unwrap(), [expected]);
-    assert_eq!(status(RegionKind::Cuda, "").unwrap(), []);
+    assert_eq!(status("b").unwrap(), [expected]);
+    assert_eq!(cuda("").unwrap(), []);
     let missing = "Unable to find system shared memory region: 'x'";
-    check_refused(status(RegionKind::System, "x"), Code::NotFound, missing);
+    check_refused(status("x"), Code::NotFound, missing);
     let missing = "Unable to find cuda shared memory region: 'x'";
-    check_refused(status(RegionKind::Cuda, "x"), Code::NotFound, missing);
+    check_refused(cuda("x"), Code::NotFound, missing);
     let other =
         "The region named 'b' is registered as system shared memory, not CUDA shared memory";
-    check_refused(status(RegionKind::Cuda, "b"), Code::NotFound, other);
+    check_refused(cuda("b"), Code::NotFound, other);
     // Of the other kind there is none to unregister.
     regions.unregister(Pass::in_process(), RegionKind::Cuda, "b").unwrap();
     regions.unregister(Pass::in_process(), RegionKind::Cuda, "").unwrap();

@@ -17,6 +17,12 @@ use crate::random::Random;
 const KNOWN_AFTER: u64 = 3;
 const FORGOTTEN_AFTER: u64 = 500;
 
+/// A request without a deadline is passed over by 16 batches.
+const PASSED_OVER_MAX: u32 = 16;
+
+/// After this many refusals one is executed although it looks hopeless.
+const PROBED_AFTER: u64 = 32;
+
 /// The durations of batches in nanoseconds: fixed, by row, and by row and element.
 #[derive(Copy, Clone, Debug)]
 struct Costs {
@@ -55,8 +61,25 @@ struct World {
     /// By length and rows: how often executed, and the number of the latest execution.
     executed: BTreeMap<(u32, u32), (u64, u64)>,
     executions: u64,
+    own_deadlines: OwnDeadlines,
+    /// Batches in a row that had deadlines alone while others of their level waited.
+    passed_over: u32,
+    /// Requests that were refused on arrival as too late, since the latest execution.
+    refused: u64,
+    /// The latest execution was of a request that looked hopeless, and was in time.
+    has_recovered: bool,
+    /// The deadline of such a request in execution.
+    probing: Option<Time>,
     is_draining: bool,
     is_drained: bool,
+}
+
+/// Which requests have a deadline of their own.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum OwnDeadlines {
+    Few,
+    /// Almost all, so that the others have to wait for their turn.
+    Most,
 }
 
 /// Plays the load of a seed.
@@ -66,7 +89,39 @@ struct World {
 /// The rule that was broken.
 pub fn check_deadlines(seed: u64) -> Check {
     let mut random = Random::new(seed);
-    World::new(&mut random).live(&mut random).map_err(|message| format!("deadlines: {message}"))
+    World::new(&mut random).live(&mut random).map_err(|message| format!("deadlines: {message}"))?;
+    check_recovery(&mut random).map_err(|message| format!("deadlines: {message}"))
+}
+
+/// The first executions are so slow that every later request looks hopeless. The scheduler
+/// finds out that it is wrong.
+fn check_recovery(random: &mut Random) -> Check {
+    let mut world = World::new(random);
+    world.spec = DeadlineSpec { objective_ns: 1_000, queue: DynamicSpec::default() };
+    world.rebuild();
+    world.costs = Costs { fixed: 10_000, row: 0, element: 0 };
+    world.lanes.insert(InstanceId(0), None);
+    world.step(Event::AddInstance(InstanceId(0)))?;
+    let slow = random.between_u32(1, 5);
+    for number in 0..200 {
+        if number == slow {
+            world.costs.fixed = 100;
+        }
+        world.arrive_with(1, 0, 0, Time::MAX)?;
+        world.pass_until(world.now.saturating_add(20_000))?;
+    }
+    let executions = world.executions;
+    ensure!(executions >= 60, "only {executions} of 200 requests were executed");
+    Ok(())
+}
+
+fn scheduler(max_rows: u32, spec: &DeadlineSpec) -> Scheduler {
+    Scheduler::new(SchedulingSpec {
+        max_batch_size: max_rows,
+        mode: SchedulingMode::Deadline(spec.clone()),
+        hold_until_queued: 0,
+        hold_until_backlogged: 0,
+    })
 }
 
 impl World {
@@ -92,14 +147,8 @@ impl World {
         let full = costs.of(max_rows, 0);
         let objective_ns = random.pick(&[full, full * 2, full * 4, u64::MAX]);
         let spec = DeadlineSpec { objective_ns, queue };
-        let scheduler = Scheduler::new(SchedulingSpec {
-            max_batch_size: max_rows,
-            mode: SchedulingMode::Deadline(spec.clone()),
-            hold_until_queued: 0,
-            hold_until_backlogged: 0,
-        });
         World {
-            scheduler,
+            scheduler: scheduler(max_rows, &spec),
             actions: Actions::default(),
             spec,
             max_rows,
@@ -110,9 +159,18 @@ impl World {
             lanes: BTreeMap::new(),
             executed: BTreeMap::new(),
             executions: 0,
+            own_deadlines: random.pick(&[OwnDeadlines::Few, OwnDeadlines::Few, OwnDeadlines::Most]),
+            passed_over: 0,
+            refused: 0,
+            has_recovered: false,
+            probing: None,
             is_draining: false,
             is_drained: false,
         }
+    }
+
+    fn rebuild(&mut self) {
+        self.scheduler = scheduler(self.max_rows, &self.spec);
     }
 
     fn live(&mut self, random: &mut Random) -> Check {
@@ -122,7 +180,8 @@ impl World {
             self.lanes.insert(InstanceId(id), None);
             self.step(Event::AddInstance(InstanceId(id)))?;
         }
-        for _ in 0..random.between(10, 150) {
+        let most = if self.own_deadlines == OwnDeadlines::Most { 400 } else { 150 };
+        for _ in 0..random.between(10, most) {
             let until = self.now.saturating_add(random.between(0, 2 * gap));
             self.pass_until(until)?;
             match random.between(1, 100) {
@@ -166,6 +225,7 @@ impl World {
     fn end(&mut self, id: InstanceId) -> Check {
         let (_, rows, length) = self.lanes.insert(id, None).flatten().expect("it is busy");
         self.executions += 1;
+        self.has_recovered = self.probing.take().is_some_and(|deadline| self.now <= deadline);
         let known = self.executed.entry((length, rows)).or_default();
         *known = (known.0 + 1, self.executions);
         self.step(Event::LaneFree(id))
@@ -173,15 +233,21 @@ impl World {
 
     fn arrive(&mut self, random: &mut Random) -> Check {
         let class = random.pick(&[0, 0, 2, 3]);
-        let deadline = match random.between(1, 4) {
-            1 => self.now.saturating_add(random.between(0, 2_000)),
+        let deadline = match (self.own_deadlines, random.between(1, 20)) {
+            (OwnDeadlines::Few, 1..=5) => self.now.saturating_add(random.between(0, 2_000)),
+            (OwnDeadlines::Most, 2..) => self.now.saturating_add(random.between(500, 5_000)),
             _ => Time::MAX,
         };
+        let rows = random.between_u32(1, self.max_rows.min(2));
+        self.arrive_with(rows, class, random.pick(&[0, 1, 2]), deadline)
+    }
+
+    fn arrive_with(&mut self, rows: u32, class: u32, priority: u64, deadline: Time) -> Check {
         let info = RequestInfo {
             key: RequestKey(self.arrivals),
-            batch_size: random.between_u32(1, self.max_rows.min(2)),
+            batch_size: rows,
             shape_class: ShapeClassId(class),
-            priority: random.pick(&[0, 1, 2]),
+            priority,
             deadline,
             length: class,
             timeout_ns: 0,
@@ -223,6 +289,8 @@ impl World {
         ensure!(self.lanes.get(&instance) == Some(&None), "{instance:?} is not free");
         let mut order: Vec<Waiting> = self.waiting.values().copied().collect();
         order.sort_unstable_by_key(|waiting| waiting.place);
+        let turn = self.turn(&order);
+        order.drain(..turn.unwrap_or(0));
         let class = order.first().map(|first| first.info.shape_class);
         let alike = order.iter().filter(|waiting| Some(waiting.info.shape_class) == class);
         let keys: Vec<RequestKey> =
@@ -232,8 +300,13 @@ impl World {
         let Some(start) = run else {
             return Err(format!("{keys:?} are not neighbours in the order {alike:?}"));
         };
+        ensure!(turn.is_none() || start == 0, "{keys:?} have no turn before {alike:?}");
+        let is_idle = self.waiting.len() == 1 && self.lanes.values().all(Option::is_none);
+        let is_probe = is_idle && (self.refused >= PROBED_AFTER || self.has_recovered);
+        self.probing = is_probe.then(|| order[0].place.1);
         let next = alike.get(start + keys.len()).map(|key| self.waiting[key].place.1);
         let chosen: Vec<Waiting> = keys.iter().filter_map(|key| self.waiting.remove(key)).collect();
+        self.count_passed_over(&chosen);
         let rows: u32 = chosen.iter().map(|one| one.info.batch_size).sum();
         ensure!(rows == batch.batch_size(), "{rows} rows count as {}", batch.batch_size());
         ensure!(rows <= self.max_rows || keys.len() == 1, "{rows} rows exceed the maximum");
@@ -243,7 +316,8 @@ impl World {
         let earliest = chosen.iter().map(|one| one.place.1).min().unwrap_or(Time::MAX);
         if self.is_known(length, rows) && ends > earliest {
             ensure!(keys.len() == 1, "{keys:?} together miss a deadline");
-            ensure!(!self.is_hopeless(&chosen[0], self.now), "{keys:?} runs in vain");
+            let is_in_vain = self.is_hopeless(&chosen[0], self.now);
+            ensure!(is_probe || !is_in_vain, "{keys:?} runs in vain");
         }
         let is_right = match batch.close_reason() {
             CloseReason::MaxSize => rows + self.max_rows.min(2) > self.max_rows,
@@ -253,7 +327,26 @@ impl World {
         };
         ensure!(is_right, "{:?} is no reason to close {keys:?}", batch.close_reason());
         self.lanes.insert(instance, Some((ends, rows, length)));
+        self.refused = 0;
         Ok(())
+    }
+
+    /// The index of the request without a deadline that has waited for 16 batches of its
+    /// level that the next one is its own.
+    fn turn(&self, order: &[Waiting]) -> Option<usize> {
+        let level = order.first()?.place.0;
+        let is_patient = |one: &Waiting| one.place.0 == level && one.place.1 == Time::MAX;
+        order.iter().position(is_patient).filter(|_| self.passed_over >= PASSED_OVER_MAX)
+    }
+
+    fn count_passed_over(&mut self, batch: &[Waiting]) {
+        let is_patient = |one: &Waiting| one.place.1 == Time::MAX;
+        let level = batch[0].place.0;
+        if batch.iter().any(is_patient) {
+            self.passed_over = 0;
+        } else if self.waiting.values().any(|one| one.place.0 == level && is_patient(one)) {
+            self.passed_over += 1;
+        }
     }
 
     /// Whether the scheduler knows what such an execution takes.
@@ -288,6 +381,7 @@ impl World {
             FailReason::TooLate { retry_after_ns } => {
                 ensure!(deadline < Time::MAX, "{key:?} has no deadline to miss");
                 ensure!(retry_after_ns > 0, "{key:?} could have been answered in time");
+                self.refused += u64::from(is_arriving);
                 self.is_refused_rightly(&waiting, is_arriving)
             }
             _ => false,

@@ -8,7 +8,7 @@ use crate::check::{Check, ensure};
 use crate::random::Random;
 
 const MAX_ROWS: u32 = 16;
-const NS_PER_MS: f64 = 1e6;
+const NS_PER_US: f64 = 1e3;
 
 /// Bounds that no seed exceeds: in so short a load, learning what executions cost tells.
 /// The tests of whole loads have tighter ones.
@@ -33,13 +33,18 @@ impl CostCurve {
     pub const ALL: [CostCurve; 3] =
         [CostCurve::MostlyFixed, CostCurve::Mixed, CostCurve::MostlyByRow];
 
+    /// What each execution takes, and what each of its rows takes, in microseconds.
+    pub const fn microseconds(self) -> (u32, u32) {
+        match self {
+            CostCurve::MostlyFixed => (4_000, 250),
+            CostCurve::Mixed => (2_000, 500),
+            CostCurve::MostlyByRow => (300, 1_000),
+        }
+    }
+
     fn duration_ns(self, rows: u32) -> f64 {
-        let (fixed, row) = match self {
-            CostCurve::MostlyFixed => (4.0, 0.25),
-            CostCurve::Mixed => (2.0, 0.5),
-            CostCurve::MostlyByRow => (0.3, 1.0),
-        };
-        (fixed + row * f64::from(rows)) * NS_PER_MS
+        let (fixed, row) = self.microseconds();
+        (f64::from(fixed) + f64::from(row) * f64::from(rows)) * NS_PER_US
     }
 }
 
@@ -76,6 +81,8 @@ pub struct Cell {
     pub requests: usize,
     /// How much durations vary, as a share of them in each direction.
     pub noise: f64,
+    /// How much longer each execution takes than the curve says, in microseconds.
+    pub overhead_us: u32,
     /// The seed of the arrivals and of the noise.
     pub seed: u64,
 }
@@ -87,8 +94,8 @@ pub struct CellResult {
     pub deadlines: Report,
     /// The best setting of the dynamic batcher.
     pub best: Report,
-    /// That setting, as text.
-    pub best_setting: String,
+    /// That setting; none is best without one.
+    pub best_setting: Option<DynamicSpec>,
     /// The dynamic batcher as it is without settings.
     pub first_come: Report,
     /// Answers per second that full batches give.
@@ -100,6 +107,17 @@ impl CellResult {
     pub fn ratio(&self) -> f64 {
         self.deadlines.in_time as f64 / self.best.in_time.max(1) as f64
     }
+
+    /// The best setting, as text.
+    pub fn best_setting_text(&self) -> String {
+        let Some(setting) = &self.best_setting else { return String::from("none") };
+        format!(
+            "delay {} µs, preferred {:?}, time-out {} µs",
+            setting.max_queue_delay_ns / 1000,
+            setting.preferred_batch_sizes,
+            setting.default_queue_policy.default_timeout_ns / 1000
+        )
+    }
 }
 
 impl Cell {
@@ -109,26 +127,19 @@ impl Cell {
     }
 
     /// The same with some of the settings.
-    fn run_beside(&self, includes: impl Fn(&DynamicSpec) -> bool) -> CellResult {
-        let full_ns = self.curve.duration_ns(MAX_ROWS);
-        let capacity = f64::from(self.instances) * f64::from(MAX_ROWS) * 1e9 / full_ns;
-        let objective_ns = (full_ns * self.objective) as u64;
-        let arrivals = self.arrivals(capacity * self.load, objective_ns);
+    pub fn run_beside(&self, includes: impl Fn(&DynamicSpec) -> bool) -> CellResult {
+        let (capacity, objective_ns) = (self.capacity(), self.objective_ns());
+        let arrivals = self.arrivals();
         let run = |mode| self.simulate(mode, &arrivals);
         let queue = DynamicSpec::default();
         let deadlines = run(SchedulingMode::Deadline(DeadlineSpec { objective_ns, queue }));
         let first_come = run(SchedulingMode::Dynamic(DynamicSpec::default()));
-        let (mut best, mut best_setting) = (first_come.clone(), String::from("none"));
+        let (mut best, mut best_setting) = (first_come.clone(), None);
         for setting in hand_tuned(objective_ns).into_iter().filter(includes) {
             let report = run(SchedulingMode::Dynamic(setting.clone()));
             if report.in_time > best.in_time {
                 best = report;
-                best_setting = format!(
-                    "delay {} µs, preferred {:?}, time-out {} µs",
-                    setting.max_queue_delay_ns / 1000,
-                    setting.preferred_batch_sizes,
-                    setting.default_queue_policy.default_timeout_ns / 1000
-                );
+                best_setting = Some(setting);
             }
         }
         CellResult { deadlines, best, best_setting, first_come, capacity }
@@ -144,11 +155,25 @@ impl Cell {
         let mut random = Random::new(self.seed ^ 0xD07A);
         simulate(&spec, self.instances, arrivals, |execution: Execution| {
             let varied = 1.0 + self.noise * (2.0 * unit(&mut random) - 1.0);
-            (self.curve.duration_ns(execution.rows) * varied) as u64
+            let overhead_ns = f64::from(self.overhead_us) * NS_PER_US;
+            (self.curve.duration_ns(execution.rows) * varied + overhead_ns) as u64
         })
     }
 
-    fn arrivals(&self, rate: f64, deadline_ns: u64) -> Vec<Arrival> {
+    /// Answers per second that full batches give.
+    fn capacity(&self) -> f64 {
+        let full_ns = self.curve.duration_ns(MAX_ROWS);
+        f64::from(self.instances) * f64::from(MAX_ROWS) * 1e9 / full_ns
+    }
+
+    /// The deadline of each request, from its arrival.
+    pub fn objective_ns(&self) -> u64 {
+        (self.curve.duration_ns(MAX_ROWS) * self.objective) as u64
+    }
+
+    /// The load.
+    pub fn arrivals(&self) -> Vec<Arrival> {
+        let (rate, deadline_ns) = (self.capacity() * self.load, self.objective_ns());
         let mut random = Random::new(self.seed);
         let span_ns = self.requests as f64 * 1e9 / rate;
         let dwell_ns = self.curve.duration_ns(MAX_ROWS) * 20.0;
@@ -225,11 +250,12 @@ pub(crate) fn check_goodput(seed: u64) -> Check {
         instances: random.between_u32(1, 2),
         requests: 2_000,
         noise: 0.05,
+        overhead_us: 0,
         seed,
     };
     let result = cell.run_beside(|setting| setting.max_queue_delay_ns == 0);
     let (ratio, late) = (result.ratio(), result.deadlines.late);
-    let (best, is_close) = (&result.best_setting, ratio >= RATIO_MIN);
+    let (best, is_close) = (result.best_setting_text(), ratio >= RATIO_MIN);
     ensure!(is_close, "{ratio:.3} of the goodput with {best} at {cell:?}");
     let late_max = if cell.objective < 2.0 { LATE_MAX_TIGHT } else { LATE_MAX };
     ensure!(late <= late_max, "{late} late at {cell:?}");

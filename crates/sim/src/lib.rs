@@ -30,6 +30,8 @@
 //! | `replies` | random orders of replies |
 //! | `workers` | random lives of worker processes |
 //! | `deadlines` | requests with deadlines, whose executions cost what they cost |
+//! | `padding` | requests of unequal lengths, whose executions cost what they cost |
+//! | `padded_deadlines` | both together |
 //! | `goodput` | the deadline batcher beside hand-tuned rules of the dynamic batcher |
 //! | `trace`, `exhaustive` | the other two generators |
 //!
@@ -62,6 +64,8 @@ mod harness;
 mod hash;
 mod keys;
 mod naive_batcher;
+mod padded_deadlines;
+mod padding;
 mod permit_ledger;
 mod random;
 mod random_setup;
@@ -81,6 +85,8 @@ pub use ensembles::check_ensembles;
 pub use exhaustive::{Alphabet, RequestTemplate, explore};
 pub use goodput::{ArrivalLaw, Cell, CellResult, CostCurve};
 pub use harness::{Harness, Reference};
+pub use padded_deadlines::{Promises, check_padded_deadlines};
+pub use padding::check_padding;
 pub use random::Random;
 pub use random_setup::Mode;
 pub use setup::Setup;

@@ -111,6 +111,7 @@ fn random_settings(random: &mut Random, max: u32) -> DynamicSpec {
         default_priority_level: random.between(1, priority_levels.clamp(1, 3)),
         default_queue_policy: random_policy(random),
         priority_queue_policies,
+        padding: None,
     }
 }
 

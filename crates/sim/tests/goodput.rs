@@ -1,7 +1,9 @@
 //! The deadline batcher answers as many requests in time as the dynamic batcher with the
 //! setting that turns out best for the load.
 
+use galatea_policy::{DeadlineSpec, DynamicSpec, SchedulingMode, SchedulingSpec};
 use galatea_sim::{ArrivalLaw, Cell, CostCurve};
+use galatea_simulate::{Report, simulate};
 
 const CELL: Cell = Cell {
     curve: CostCurve::Mixed,
@@ -11,6 +13,7 @@ const CELL: Cell = Cell {
     instances: 1,
     requests: 4_000,
     noise: 0.05,
+    overhead_us: 0,
     seed: 1,
 };
 
@@ -24,7 +27,7 @@ fn no_setting_is_much_better_at_any_load() {
                 let cell = Cell { curve, law, load, ..CELL };
                 let result = cell.run();
                 let (ratio, late) = (result.ratio(), result.deadlines.late);
-                assert!(ratio > 0.96, "{ratio:.3} of {} at {cell:?}", result.best_setting);
+                assert!(ratio > 0.96, "{ratio:.3} of {} at {cell:?}", result.best_setting_text());
                 assert!(late <= 20, "{late} late at {cell:?}");
             }
         }
@@ -50,4 +53,38 @@ fn tight_deadlines_make_batches_smaller_where_that_helps() {
             assert!(result.ratio() > 0.97, "{:.3} at {cell:?}", result.ratio());
         }
     }
+}
+
+/// An overload of requests with deadlines, of which one in `one_in` has none.
+fn with_patient_ones(one_in: usize) -> Report {
+    let cell = Cell { load: 1.5, requests: 10_000, ..CELL };
+    let mut arrivals = cell.arrivals();
+    arrivals.iter_mut().step_by(one_in).for_each(|one| one.deadline_ns = u64::MAX);
+    let queue = DynamicSpec::default();
+    let spec = SchedulingSpec {
+        max_batch_size: 16,
+        mode: SchedulingMode::Deadline(DeadlineSpec { objective_ns: u64::MAX, queue }),
+        hold_until_queued: 0,
+        hold_until_backlogged: 0,
+    };
+    simulate(&spec, 1, &arrivals, |execution| 2_000_000 + 500_000 * u64::from(execution.rows))
+}
+
+/// Requests without a deadline would wait for the end of the overload, 4 s after the first one
+/// came. They wait for 17 batches of 10 ms, and a little for each other.
+#[test]
+fn requests_without_a_deadline_do_not_starve() {
+    let report = with_patient_ones(50);
+    let longest_ms = report.quantile_ns(1.0) / 1_000_000;
+    assert!(longest_ms < 400, "{longest_ms} ms");
+    assert!(report.late == 0 && report.refused > 3_000, "{report:?}");
+}
+
+/// Most requests have none, more than can be answered: they get a part of the batches, and
+/// those with deadlines most of them.
+#[test]
+fn requests_without_a_deadline_do_not_take_all() {
+    let report = with_patient_ones(2);
+    let shares = report.refused as f64 / 5_000.0;
+    assert!(shares < 0.2, "{shares} of those with a deadline are refused");
 }

@@ -4,6 +4,9 @@
 //! take, and returns a [`Report`]. Nothing here decides anything: each decision is one of
 //! `galatea-policy`, as in the server. A minute of load takes milliseconds.
 //!
+//! [`LearnedCosts`] learns the durations from executions that were recorded, and
+//! [`arrivals`] turns a recording into a load; [`recorded`] reports what the recorded server did.
+//!
 //! # Example
 //!
 //! ```
@@ -22,6 +25,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod costs;
+mod load;
 mod report;
 
 use std::cmp::Reverse;
@@ -32,6 +37,8 @@ use galatea_policy::{
     ShapeClassId, Time,
 };
 
+pub use self::costs::LearnedCosts;
+pub use self::load::{LoadOptions, arrivals, recorded};
 pub use self::report::Report;
 
 /// A request.
@@ -43,17 +50,31 @@ pub struct Arrival {
     pub deadline_ns: u64,
     /// Rows of the first dimension.
     pub rows: u32,
-    /// Requests of different lengths don't share a batch. What a length is, only the
-    /// function of durations knows.
+    /// What its length is, only the function of durations knows.
     pub length: u32,
+    /// The length by which the scheduler pads it, if it does.
+    pub padded_length: Option<u32>,
+    /// Requests of different shapes don't share a batch.
+    pub shape: u32,
     /// Its priority level; 0 is the default.
     pub priority: u64,
+    /// Its own timeout in the queue; 0 is none.
+    pub timeout_ns: u64,
 }
 
 impl Arrival {
     /// A request of one row without a deadline.
     pub const fn at(at_ns: u64) -> Arrival {
-        Arrival { at_ns, deadline_ns: u64::MAX, rows: 1, length: 0, priority: 0 }
+        Arrival {
+            at_ns,
+            deadline_ns: u64::MAX,
+            rows: 1,
+            length: 0,
+            padded_length: None,
+            shape: 0,
+            priority: 0,
+            timeout_ns: 0,
+        }
     }
 }
 
@@ -62,7 +83,7 @@ impl Arrival {
 pub struct Execution {
     /// Rows of all its requests.
     pub rows: u32,
-    /// The length of its requests.
+    /// The largest length of its requests.
     pub length: u32,
     /// Number of instances that execute then, with this one.
     pub busy: u32,
@@ -130,11 +151,11 @@ impl<D: FnMut(Execution) -> u64> Run<'_, D> {
         RequestInfo {
             key: RequestKey(index as u64),
             batch_size: arrival.rows,
-            shape_class: ShapeClassId(arrival.length),
+            shape_class: ShapeClassId(arrival.shape),
             priority: arrival.priority,
-            timeout_ns: 0,
+            timeout_ns: arrival.timeout_ns,
             deadline: Time(arrival.at_ns).saturating_add(arrival.deadline_ns),
-            length: arrival.length,
+            length: arrival.padded_length.unwrap_or(arrival.length),
             sequence: None,
         }
     }
@@ -145,8 +166,8 @@ impl<D: FnMut(Execution) -> u64> Run<'_, D> {
         for action in actions.drain() {
             match action {
                 Action::Dispatch { instance, batch } => self.begin_execution(now, instance, &batch),
-                Action::Fail { key, .. } => {
-                    self.report.refused += 1;
+                Action::Fail { key, reason } => {
+                    self.report.refuse(reason.name());
                     let is_new = matches!(event, Event::Enqueue(info) if info.key == key);
                     self.report.refused_at_once += u64::from(is_new);
                 }
@@ -161,11 +182,11 @@ impl<D: FnMut(Execution) -> u64> Run<'_, D> {
         let requests: Vec<usize> =
             batch.entries().iter().filter_map(|entry| entry.request().map(index)).collect();
         let busy = u32::try_from(self.running.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let length = self.arrivals[requests[0]].length;
+        let length = requests.iter().map(|index| self.arrivals[*index].length).max().unwrap_or(0);
         let takes = (self.duration_ns)(Execution { rows: batch.batch_size(), length, busy });
         self.running.insert(instance, requests);
         self.ends.push(Reverse((now.saturating_add(takes), instance)));
-        *self.report.batches.entry(batch.batch_size()).or_default() += 1;
+        self.report.execute(batch.batch_size(), batch.close_reason().name(), takes);
     }
 
     fn end_execution(&mut self, now: u64) {

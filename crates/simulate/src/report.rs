@@ -1,5 +1,6 @@
 //! What became of a load.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The requests of a load by what became of them, and their latencies.
@@ -13,8 +14,14 @@ pub struct Report {
     pub refused: u64,
     /// Those of them that were refused when they arrived.
     pub refused_at_once: u64,
+    /// The same by reason.
+    pub refusals: BTreeMap<Cow<'static, str>, u64>,
     /// Number of executions by rows.
     pub batches: BTreeMap<u32, u64>,
+    /// Number of executions by the reason why their batches were closed.
+    pub closed: BTreeMap<Cow<'static, str>, u64>,
+    /// How long all executions took together.
+    pub busy_ns: u64,
     /// When the last request was answered, in nanoseconds.
     pub ended_ns: u64,
     /// From arrival to answer, ascending.
@@ -29,7 +36,28 @@ impl Report {
 
     /// Answers in time per second.
     pub fn goodput(&self) -> f64 {
-        self.in_time as f64 * 1e9 / self.ended_ns.max(1) as f64
+        self.per_second(self.in_time)
+    }
+
+    /// Answers per second.
+    pub fn throughput(&self) -> f64 {
+        self.per_second(self.answered())
+    }
+
+    /// Number of executions.
+    pub fn executions(&self) -> u64 {
+        self.batches.values().sum()
+    }
+
+    /// The mean of the rows of executions; 0 without any.
+    pub fn mean_batch(&self) -> f64 {
+        let rows: u64 = self.batches.iter().map(|(rows, count)| u64::from(*rows) * count).sum();
+        rows as f64 / self.executions().max(1) as f64
+    }
+
+    /// How many instances were busy at a time, on average.
+    pub fn busy_instances(&self) -> f64 {
+        self.busy_ns as f64 / self.ended_ns.max(1) as f64
     }
 
     /// The latency that this share of the answers has at most; 0 without answers.
@@ -37,6 +65,10 @@ impl Report {
         let last = self.latencies_ns.len().saturating_sub(1);
         let index = (share.clamp(0.0, 1.0) * self.latencies_ns.len() as f64) as usize;
         self.latencies_ns.get(index.min(last)).copied().unwrap_or(0)
+    }
+
+    fn per_second(&self, count: u64) -> f64 {
+        count as f64 * 1e9 / self.ended_ns.max(1) as f64
     }
 
     /// A request was answered.
@@ -47,7 +79,25 @@ impl Report {
             self.late += 1;
         }
         self.latencies_ns.push(latency_ns);
-        self.ended_ns = now;
+        self.ended_ns = self.ended_ns.max(now);
+    }
+
+    /// A request was refused.
+    pub(crate) fn refuse(&mut self, reason: impl Into<Cow<'static, str>>) {
+        self.refused += 1;
+        *self.refusals.entry(reason.into()).or_default() += 1;
+    }
+
+    /// A batch was executed.
+    pub(crate) fn execute(
+        &mut self,
+        rows: u32,
+        closed: impl Into<Cow<'static, str>>,
+        duration_ns: u64,
+    ) {
+        *self.batches.entry(rows).or_default() += 1;
+        *self.closed.entry(closed.into()).or_default() += 1;
+        self.busy_ns = self.busy_ns.saturating_add(duration_ns);
     }
 
     pub(crate) fn finish(&mut self) {

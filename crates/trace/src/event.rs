@@ -1,5 +1,7 @@
 //! What is recorded of a request while it is traced.
 
+use std::time::Duration;
+
 use galatea_tensor::DataType;
 
 /// A record. `trace` is the number of the trace within the process: a request has one, and
@@ -22,6 +24,8 @@ pub(crate) struct Subject {
     pub(crate) model_name: String,
     pub(crate) model_version: i64,
     pub(crate) request_id: String,
+    /// How long after its arrival the answer is needed.
+    pub(crate) deadline: Option<Duration>,
     /// What a collector knows it by.
     pub(crate) span: [u8; 8],
 }

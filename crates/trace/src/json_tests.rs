@@ -11,7 +11,14 @@ fn begin(trace: u64, parent: u64, request_id: &str) -> Event {
     let (model_name, request_id) = (String::from("m"), request_id.to_owned());
     Event::Begin {
         trace,
-        subject: Subject { parent, model_name, model_version: 3, request_id, span: [0; 8] },
+        subject: Subject {
+            parent,
+            model_name,
+            model_version: 3,
+            request_id,
+            span: [0; 8],
+            deadline: None,
+        },
     }
 }
 

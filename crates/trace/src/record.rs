@@ -172,6 +172,7 @@ impl TraceSink for ServerTrace {
             known.model_name = subject.model_name.to_owned();
             known.model_version = subject.model_version;
             known.request_id = subject.request_id.to_owned();
+            known.deadline = subject.deadline;
             known.clone()
         };
         if self.record.setting.levels.timestamps {

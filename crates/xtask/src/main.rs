@@ -54,7 +54,7 @@ usage: cargo xtask TASK
   test                 format, lints, arrows, tests in Rust and Python, simulation
     --only STEP        one step alone: fmt, clippy, arrows, headers, tidy, rust, doc, python,
                        deploy, readme, descriptors, simulation, mutants or fuzz
-  soak                 reloads and slow answers by the hundreds: minutes, not seconds
+  soak                 reloads and slow answers by the hundreds, a cluster of Ray: minutes, not seconds
   steady               hours of mixed traffic under a ledger: memory, descriptors, latencies
     --output FOLDER    a new folder for what is measured
     --minutes N        120 unless it says otherwise; more options: bench/README.md

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::count::Count;
 use crate::process::{command, record};
-use crate::{onnxruntime, test};
+use crate::{onnxruntime, python, test, workspace};
 
 /// A test, and the variable that makes it long.
 struct LongTest {
@@ -49,8 +49,17 @@ const LONG: [LongTest; 7] = [
     LongTest { test: LOAD, variable: "GALATEA_TEST_LOAD_CONNECTIONS", value: "256" },
 ];
 
+/// The tests of Ray Serve, and the variable that names the extension for Python.
+const RAY: (&str, &str) = ("tests/deploy/test_ray.py", "GALATEA_TEST_RAY");
+
 /// The task: runs these tests alone and shows what they measured.
 pub(crate) fn run() -> Result<(), String> {
+    let Count { passed, failed } = long_tests()?.plus(ray_tests()?);
+    println!("\n{passed} passed, {failed} failed");
+    if failed == 0 { Ok(()) } else { Err(String::from("something failed")) }
+}
+
+fn long_tests() -> Result<Count, String> {
     let program = test::build_program()?;
     let load_generator = test::build_load_generator()?;
     let mut tests = command(test::python_for_tests()?);
@@ -58,10 +67,17 @@ pub(crate) fn run() -> Result<(), String> {
     at_full_length(&mut tests);
     tests.arg("--galatea").arg(program).arg("--load-generator").arg(load_generator);
     tests.arg("--onnxruntime-library").arg(onnxruntime::fetch()?);
-    let recorded = record(&mut tests)?;
-    let Count { passed, failed } = test::counted(&recorded);
-    println!("\n{passed} passed, {failed} failed");
-    if failed == 0 { Ok(()) } else { Err(String::from("something failed")) }
+    Ok(test::counted(&record(&mut tests)?))
+}
+
+/// A cluster of Ray takes minutes, and its packages half a gigabyte.
+fn ray_tests() -> Result<Count, String> {
+    let (file, variable) = RAY;
+    let requirements = workspace::root().join("tests/ray.txt");
+    let mut tests = command(python::environment("venv-ray", &requirements, &[])?);
+    tests.args(["-m", "pytest", "--quiet", "-s", "--disable-warnings", file]);
+    tests.env(variable, test::build_extension()?);
+    Ok(test::counted(&record(&mut tests)?))
 }
 
 fn at_full_length(tests: &mut Command) {
@@ -75,7 +91,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::fs;
 
-    use super::LONG;
+    use super::{LONG, RAY};
     use crate::workspace;
 
     #[test]
@@ -86,6 +102,8 @@ mod tests {
             assert!(text.contains(&format!("\ndef {function}(")), "{}", long.test);
             assert!(text.contains(long.variable), "{}", long.variable);
         }
+        let text = fs::read_to_string(workspace::root().join(RAY.0)).unwrap();
+        assert!(text.contains(RAY.1));
     }
 
     #[test]

@@ -269,7 +269,7 @@ fn build_c_library() -> Result<PathBuf, String> {
     Ok(workspace::program("debug", "libtritonserver.so"))
 }
 
-fn build_extension() -> Result<PathBuf, String> {
+pub(crate) fn build_extension() -> Result<PathBuf, String> {
     run_command(cargo().args(["build", "--locked", "--package", "galatea-python"]))?;
     Ok(workspace::program("debug", "lib_galatea.so"))
 }
@@ -331,19 +331,31 @@ fn descriptors() -> Result<StepResult, String> {
     check(command(python_for_tests()?).arg("tests/protocol/compare_descriptors.py"))
 }
 
-/// A minute of the simulator, from a new seed. The seeds of a run follow its first
-/// one; two runs that start in different seconds share none.
+/// About a minute of the simulator. Each commit has seeds of its own, so that a run
+/// repeats, and many commits together cover many seeds.
 fn simulation() -> Result<StepResult, String> {
-    const SEEDS_PER_SECOND: u64 = 1_000_000;
-    let first = seconds_since_epoch().saturating_mul(SEEDS_PER_SECOND);
+    const SEEDS: &str = "30000";
     let mut simulator = cargo();
     simulator.args(["run", "--locked", "--package", "galatea-sim", "--bin", "galatea-sim", "--"]);
-    check(simulator.args(["--seconds", "60", "--first"]).arg(first.to_string()))
+    check(simulator.args(["--seeds", SEEDS, "--first"]).arg(number_of_commit()?.to_string()))
 }
 
 /// Whether the simulator finds a few planted bugs.
 fn mutants() -> Result<StepResult, String> {
-    planted::run_sample(seconds_since_epoch()).map(StepResult::Check)
+    planted::run_sample(number_of_commit()?).map(StepResult::Check)
+}
+
+/// The first 48 bits of the commit's name. 0 outside a checkout of Git.
+fn number_of_commit() -> Result<u64, String> {
+    let Ok(output) = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output() else {
+        return Ok(0);
+    };
+    let name = String::from_utf8_lossy(&output.stdout);
+    let digits: String = name.trim().chars().take(12).collect();
+    if digits.is_empty() {
+        return Ok(0);
+    }
+    u64::from_str_radix(&digits, 16).map_err(|error| format!("commit '{digits}': {error}"))
 }
 
 /// Some seconds of every fuzz target. Their runtime is written in C++.
@@ -354,11 +366,6 @@ fn fuzz_targets() -> Result<StepResult, String> {
         return Ok(StepResult::LeftOut(LeftOut::because(reason, fuzz::count()?)));
     }
     fuzz::run_all(SECONDS, programs::path_with(&["c++"])).map(StepResult::Counted)
-}
-
-fn seconds_since_epoch() -> u64 {
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    time.map_or(0, |time| time.as_secs())
 }
 
 #[cfg(test)]

@@ -96,11 +96,17 @@ def produce(tensor: Any, copy: bool = False) -> Any:
             size *= dim
         owner = (ctypes.c_char * size).from_buffer_copy(ctypes.string_at(address, size))
         address = ctypes.addressof(owner)
+    return capsule(tensor, address, (_CPU, 0), owner)
+
+
+def capsule(tensor: Any, address: int, device: Tuple[int, int], owner: Any) -> Any:
+    """Capsule of a tensor whose content is at an address of a device."""
+    code, shape = tensor._dtype, tensor._shape
     dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
     managed = _Managed()
     content = managed.tensor
     content.data = address
-    content.device = _Device(_CPU, 0)
+    content.device = _Device(*device)
     content.ndim = len(shape)
     content.dtype = _DataType(*_KINDS[code], 1)
     content.shape = ctypes.cast(dims, ctypes.POINTER(ctypes.c_int64))
@@ -151,16 +157,27 @@ def consume(name: str, source: Any) -> Any:
         raise TritonModelException(
             "Provided tensor is not supported. Tensor must be a DLPack capsule         or "
             "have `__dlpack__` and `__dlpack_device__` attributes")
-    _check_device(int(source.__dlpack_device__()[0]))
-    return _from_capsule(name, source.__dlpack__(stream=None))
+    kind, device = (int(part) for part in source.__dlpack_device__())
+    _check_device(kind)
+    if kind != _CUDA:
+        return _from_capsule(name, source.__dlpack__(stream=None))
+    from . import gpu
+    driver = gpu.driver()
+    # The producer lets this stream wait for its own, and this thread waits for the stream.
+    stream = driver.stream(device)
+    tensor = _from_capsule(name, source.__dlpack__(stream=stream))
+    driver.wait_for(device, stream)
+    return tensor
 
 
 def _check_device(kind: int) -> None:
     if kind == _CUDA:
-        raise TritonModelException(
-            "DLPack capsule passed pointer to memory allocated on GPU device,           "
-            "when GPU is not available")
-    if kind not in (_CPU, _CUDA_HOST):
+        from . import gpu
+        if not gpu.is_available():
+            raise TritonModelException(
+                "DLPack capsule passed pointer to memory allocated on GPU device,           "
+                "when GPU is not available")
+    elif kind not in (_CPU, _CUDA_HOST):
         raise TritonModelException(
             f"DLDevice type {kind} is not support by Python backend.")
 
@@ -185,7 +202,11 @@ def _from_capsule(name: str, capsule: Any) -> Any:
     owner = _Import(managed)
     if size == 0:
         return tensors.from_bytes(name, code, shape, b"")
-    memory = (ctypes.c_char * size).from_address(content.data + content.byte_offset)
+    address = content.data + content.byte_offset
+    if content.device.type == _CUDA:
+        from . import gpu
+        return gpu.from_memory(name, code, shape, (content.device.id, address), owner)
+    memory = (ctypes.c_char * size).from_address(address)
     memory._owner = owner  # type: ignore[attr-defined]
     return tensors.from_bytes(name, code, shape, memoryview(memory).cast("B"))
 

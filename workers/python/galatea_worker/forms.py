@@ -63,7 +63,7 @@ def _parts(data: bytes, begin: int, tensors: List[Tensor]) -> List[_Part]:
     """Parts of a frame that ends with these tensors; none if one of them lies elsewhere."""
     sizes = []
     for tensor in tensors:
-        if tensor._block is not None:
+        if tensor._data is None:  # in shared memory, or on a GPU
             return []
         # Name, data type, rank and dimensions, place and length of the content.
         head = 4 + len(tensor._name.encode("utf-8")) + 5 + 8 * len(tensor._shape) + 5

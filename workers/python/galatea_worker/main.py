@@ -119,7 +119,14 @@ class Worker:
         state.model_name = str(args.get("model_name") or state.model_name)
         state.model_path = setup["model_path"]
         self._start_side_reader()
+        template = sys.modules.get("galatea_worker.template")
+        if template is not None:
+            template.begin_anew = self._begin_anew
         self._model = model.initialize(setup)
+        if template is not None:
+            template.begin_anew = None
+            if template.has_unused():
+                self._begin_anew()
         version = str(args.get("model_version") or "")
         own = Own(state.model_name, int(version) if version.isdigit() else -1,
                   model.output_names(args))
@@ -131,7 +138,13 @@ class Worker:
             from . import readiness
             readiness.start(self._model)
         return {"is_ready": has_check,
+                "numpy": template is not None and template.wants_numpy(),
                 "async": coroutines.is_coroutine_function(execute)}
+
+    def _begin_anew(self) -> None:
+        """Leaves the model to a process that imports numpy by itself."""
+        self.say(OK_JSON, put_text(json.dumps({"anew": True})))
+        leave(0)
 
     def _finalize(self) -> None:
         """Ends the model. From here on SIGTERM ends the process."""

@@ -82,9 +82,13 @@ def get_tensor(data: Any, position: int) -> Decoded:
         content = bytes(data[begin:position])
         _check_length(name, code, shape, length)
         return from_bytes(name, code, shape, content), position
+    offset, length = _get_block(data, position + 1)
+    if place == 3:
+        from . import gpu
+        _check_length(name, code, shape, length)
+        return gpu.from_place(name, code, shape, offset), position + 17
     if place != 1:
         raise WireError(f"tensor '{name}' in place {place}")
-    offset, length = _get_block(data, position + 1)
     INPUTS.check(offset, length)
     _check_length(name, code, shape, length)
     return from_block(name, code, shape, InputBlock(offset, length)), position + 17
@@ -180,7 +184,8 @@ def put_tensor(parts: List[bytes], tensor: Tensor, blocks: Blocks) -> None:
     data = tensor._data
     if data is None and block is None:
         known = _short_heads.get((tensor._name, tensor._dtype, tensor._shape))
-        if known is not None and tensor._array.nbytes == known[1]:
+        if known is not None and tensor._array is not None \
+                and tensor._array.nbytes == known[1]:
             parts += (known[0], tensor._array.tobytes())
             return
     parts.append(_head(tensor))
@@ -190,6 +195,9 @@ def put_tensor(parts: List[bytes], tensor: Tensor, blocks: Blocks) -> None:
         return
     if data is None:
         array = tensor._array
+        if array is None:
+            parts.append(_put_gpu(tensor, blocks))
+            return
         if array.nbytes > INLINE_BYTES_MAX:
             parts.append(_put_array(array, tensor._dtype, blocks))
             return
@@ -203,6 +211,21 @@ def put_tensor(parts: List[bytes], tensor: Tensor, blocks: Blocks) -> None:
         return
     parts.append(b"\0" + pack_u32(len(data)))
     parts.append(data)
+
+
+def _put_gpu(tensor: Tensor, blocks: Blocks) -> bytes:
+    """Place of a tensor on a GPU: the input that it is, or a description of its memory."""
+    from . import gpu
+    block = gpu.input_block(tensor)
+    if block is not None:
+        blocks.inputs.append(block.offset)
+        return _pack_block(3, block.offset, tensor._memory.length)
+    description, length, memory = gpu.describe(tensor)
+    offset = OUTPUTS.take(len(description))
+    blocks.outputs.append(offset)
+    OUTPUTS.memory[offset:offset + len(description)] = description
+    OUTPUTS.described[offset] = memory
+    return _pack_block(4, offset, length)
 
 
 def _put_long(data: Any, blocks: Blocks) -> bytes:

@@ -467,9 +467,9 @@ fn unusable_configurations_are_refused() {
 }
 
 #[test]
-fn instances_on_a_gpu_are_refused() {
+fn an_instance_may_be_anywhere() {
     let model = load(&[&batching(""), COUNT, TOKEN]).unwrap();
-    assert!(model.create_instance(&placement(Device::Gpu(0))).is_err());
+    assert!(model.create_instance(&placement(Device::Gpu(0))).is_ok());
     assert!(model.create_instance(&placement(Device::Cpu)).is_ok());
     assert!(model.create_instance(&placement(Device::Model)).is_ok());
 }

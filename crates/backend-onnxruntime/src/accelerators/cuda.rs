@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use galatea_config::Accelerator;
 use galatea_infer::Status;
 
-use crate::api::ProviderOptions;
-use crate::parameters::{integer, invalid_value, parse_switch, switch};
+use super::ProviderOptions;
+use crate::parameters::{integer, parse_switch};
 
-/// The options of an accelerator's parameters; the library checks most of them.
+/// The options of an accelerator's parameters. The library checks most of them, and says which
+/// one it doesn't know.
 pub(super) fn accelerator_options(accelerator: &Accelerator) -> Result<ProviderOptions, Status> {
     let mut options = ProviderOptions::new();
     for (key, value) in &accelerator.parameters {
-        let value = match key.as_str() {
-            "do_copy_in_default_stream" | "use_ep_level_unified_stream" => {
-                parse_switch(key, value)?.digit().to_owned()
-            }
-            _ => value.clone(),
-        };
-        options.push((key.clone(), value));
+        if matches!(key.as_str(), "do_copy_in_default_stream" | "use_ep_level_unified_stream") {
+            parse_switch(key, value)?;
+        }
+        if !key.is_empty() && !value.is_empty() {
+            options.insert(key.clone(), value.clone());
+        }
     }
     Ok(options)
 }
@@ -38,17 +38,12 @@ pub(super) fn parameter_options(
         let name = name.ok_or_else(|| {
             Status::invalid_argument(format!("unsupported {key} value '{number}' is requested"))
         })?;
-        options.push((key.to_owned(), (*name).to_owned()));
+        options.insert(key.to_owned(), (*name).to_owned());
     }
-    if let Some(limit) = values.get("gpu_mem_limit") {
-        let limit: u64 = limit
-            .trim()
-            .parse()
-            .map_err(|_| invalid_value("gpu_mem_limit", limit, "a number of bytes"))?;
-        options.push((String::from("gpu_mem_limit"), limit.to_string()));
-    }
-    if let Some(value) = switch(values, "do_copy_in_default_stream")? {
-        options.push((String::from("do_copy_in_default_stream"), value.digit().to_owned()));
+    for key in ["gpu_mem_limit", "do_copy_in_default_stream"] {
+        if let Some(value) = values.get(key) {
+            options.insert(key.to_owned(), value.clone());
+        }
     }
     Ok(options)
 }
@@ -57,30 +52,53 @@ pub(super) fn parameter_options(
 mod tests {
     use super::*;
 
-    fn check(key: &str, value: &str, expected: Result<&str, &str>) {
-        let values = BTreeMap::from([(key.to_owned(), value.to_owned())]);
-        let options = parameter_options(&values).map_err(|status| status.message().to_owned());
-        let expected = expected
-            .map(|value| vec![(key.to_owned(), value.to_owned())])
-            .map_err(ToOwned::to_owned);
-        assert_eq!(options, expected);
+    type Options<'a> = &'a [(&'a str, &'a str)];
+
+    fn owned(options: Options<'_>) -> ProviderOptions {
+        options.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    fn check(values: Options<'_>, expected: Result<Options<'_>, &str>) {
+        let options = parameter_options(&owned(values));
+        let options = options.map_err(|status| status.message().to_owned());
+        assert_eq!(options, expected.map(owned).map_err(ToOwned::to_owned));
     }
 
     #[test]
     fn a_models_parameters_become_options() {
-        check("cudnn_conv_algo_search", "1", Ok("HEURISTIC"));
+        check(&[("cudnn_conv_algo_search", "1")], Ok(&[("cudnn_conv_algo_search", "HEURISTIC")]));
         check(
-            "cudnn_conv_algo_search",
-            "3",
+            &[("cudnn_conv_algo_search", "3")],
             Err("unsupported cudnn_conv_algo_search value '3' is requested"),
         );
-        check("arena_extend_strategy", "1", Ok("kSameAsRequested"));
-        check("gpu_mem_limit", "18446744073709551615", Ok("18446744073709551615"));
         check(
-            "gpu_mem_limit",
-            "-1",
-            Err("'gpu_mem_limit' is '-1', which is not a number of bytes"),
+            &[("arena_extend_strategy", "1"), ("other", "x")],
+            Ok(&[("arena_extend_strategy", "kSameAsRequested")]),
         );
-        check("do_copy_in_default_stream", "false", Ok("0"));
+        check(
+            &[("arena_extend_strategy", "2")],
+            Err("unsupported arena_extend_strategy value '2' is requested"),
+        );
+        check(
+            &[("arena_extend_strategy", "x")],
+            Err("failed to convert 'x' to integral number: parameter 'arena_extend_strategy'"),
+        );
+        let given = &[("do_copy_in_default_stream", "on"), ("gpu_mem_limit", "-1")];
+        check(given, Ok(given));
+    }
+
+    #[test]
+    fn an_accelerators_parameters_are_left_to_the_library() {
+        let options = |parameters| {
+            let accelerator =
+                Accelerator { name: String::from("cuda"), parameters: owned(parameters) };
+            accelerator_options(&accelerator).map_err(|status| status.message().to_owned())
+        };
+        let given = &[("use_ep_level_unified_stream", "TRUE"), ("use_tf32", "0"), ("x", "y")];
+        assert_eq!(options(given), Ok(owned(given)));
+        assert_eq!(options(&[("use_tf32", "")]), Ok(owned(&[])));
+        let expected =
+            "failed to convert '' to boolean: parameter 'do_copy_in_default_stream'".to_owned();
+        assert_eq!(options(&[("do_copy_in_default_stream", "")]), Err(expected));
     }
 }

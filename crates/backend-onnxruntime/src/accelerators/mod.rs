@@ -3,15 +3,20 @@
 mod cuda;
 mod tensorrt;
 
-use galatea_backend::{Host, LogLevel};
+use std::collections::BTreeMap;
+
 use galatea_config::{Accelerator, ModelSpec};
+use galatea_devices::Stream;
 use galatea_infer::Status;
 
-use crate::api::{Library, ProviderOptions, SessionOptions};
+use crate::api::{Library, SessionOptions};
 
 const CUDA: &str = "CUDAExecutionProvider";
 const OPENVINO: &str = "OpenVINOExecutionProvider";
 const TENSORRT: &str = "TensorrtExecutionProvider";
+
+/// The options of an execution provider, by their names.
+pub(crate) type ProviderOptions = BTreeMap<String, String>;
 
 /// The processor that a session is made for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,56 +27,122 @@ pub(crate) enum Processor {
     Gpu(u32),
 }
 
-/// Appends the providers that the configuration asks for and the processor needs, in their
-/// order of preference.
-pub(crate) fn append_providers(
-    options: &mut SessionOptions,
-    spec: &ModelSpec,
-    processor: Processor,
-    library: &Library,
-    host: &dyn Host,
-) -> Result<(), Status> {
-    let mut cuda_options = ProviderOptions::new();
-    for accelerator in &spec.optimization.gpu_execution_accelerators {
-        let provider = match accelerator.name.as_str() {
-            "tensorrt" => TENSORRT,
-            "cuda" => CUDA,
-            _ => return Err(unknown(accelerator)),
-        };
-        let Processor::Gpu(gpu) = processor else {
-            // Triton ignores them without a word.
-            host.log(LogLevel::Warning, &not_used(spec, accelerator));
-            continue;
-        };
-        require(library, provider, &format!("execution accelerator '{}'", accelerator.name))?;
-        if provider == TENSORRT {
-            options.append_tensorrt(&tensorrt::options(accelerator, gpu)?)?;
-        } else {
-            cuda_options = cuda::accelerator_options(accelerator)?;
+/// The providers of a session, in their order of preference, with their options.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Providers {
+    tensorrt: Vec<ProviderOptions>,
+    cuda: Option<ProviderOptions>,
+    openvino: Vec<ProviderOptions>,
+    /// What asks for the first provider of GPUs, as an error says it.
+    asked_by: String,
+    /// Accelerators that the session does not use.
+    not_used: Vec<String>,
+}
+
+impl Providers {
+    /// The providers that the configuration asks for and the processor needs.
+    ///
+    /// Every session on a GPU has CUDA's, as in Triton: the configuration adds TensorRT's before
+    /// it, and options.
+    pub(crate) fn of(spec: &ModelSpec, processor: Processor) -> Result<Self, Status> {
+        let mut providers = Self::default();
+        let mut cuda_options = ProviderOptions::new();
+        for accelerator in &spec.optimization.gpu_execution_accelerators {
+            if !matches!(accelerator.name.as_str(), "tensorrt" | "cuda") {
+                return Err(unknown(accelerator));
+            }
+            let Processor::Gpu(gpu) = processor else {
+                providers.not_used.push(accelerator.name.clone());
+                continue;
+            };
+            if accelerator.name == "cuda" {
+                cuda_options.extend(cuda::accelerator_options(accelerator)?);
+            } else {
+                providers.tensorrt.push(tensorrt::options(accelerator, gpu)?);
+            }
         }
-    }
-    if let Processor::Gpu(gpu) = processor {
-        require(library, CUDA, &format!("an instance on GPU {gpu}"))?;
-        cuda_options.extend(cuda::parameter_options(&spec.parameters)?);
-        cuda_options.push((String::from("device_id"), gpu.to_string()));
-        options.append_cuda(&cuda_options)?;
-    }
-    for accelerator in &spec.optimization.cpu_execution_accelerators {
-        if accelerator.name != "openvino" {
-            return Err(unknown(accelerator));
+        if let Processor::Gpu(gpu) = processor {
+            cuda_options.extend(cuda::parameter_options(&spec.parameters)?);
+            cuda_options.insert(String::from("device_id"), gpu.to_string());
+            providers.cuda = Some(cuda_options);
+            providers.asked_by = format!("an instance on GPU {gpu}");
         }
-        require(library, OPENVINO, "execution accelerator 'openvino'")?;
-        options.append_openvino(&openvino_options(accelerator))?;
+        for accelerator in &spec.optimization.cpu_execution_accelerators {
+            if accelerator.name != "openvino" {
+                return Err(unknown(accelerator));
+            }
+            providers.openvino.push(openvino_options(accelerator));
+        }
+        Ok(providers)
     }
-    Ok(())
+
+    /// Whether the configuration asks the library to record executions as graphs of CUDA.
+    fn records_graphs(&self) -> bool {
+        let value = self.cuda.as_ref().and_then(|options| options.get("enable_cuda_graph"));
+        value.is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1")
+    }
+
+    /// Checks that the library has the providers.
+    pub(crate) fn require(&self, library: &Library) -> Result<(), Status> {
+        if !self.tensorrt.is_empty() {
+            require(library, TENSORRT, "execution accelerator 'tensorrt'")?;
+        }
+        if self.cuda.is_some() {
+            require(library, CUDA, &self.asked_by)?;
+        }
+        if self.openvino.is_empty() {
+            return Ok(());
+        }
+        require(library, OPENVINO, "execution accelerator 'openvino'")
+    }
+
+    /// What the operator is told of settings that the session doesn't use.
+    pub(crate) fn warnings(&self, model: &str) -> Vec<String> {
+        // Triton ignores them without a word.
+        let unused = self.not_used.iter().map(|accelerator| {
+            format!(
+                "model '{model}' has instances on the CPU, which don't use the execution \
+                 accelerator '{accelerator}'"
+            )
+        });
+        let graphs = self.records_graphs().then(|| {
+            format!(
+                "model '{model}' asks for 'enable_cuda_graph', which has no effect: a recorded \
+                 graph would read the inputs of the batch that it was recorded with"
+            )
+        });
+        unused.chain(graphs).collect()
+    }
+
+    /// Appends the providers to a session's options. Those of GPUs execute on `stream`.
+    pub(crate) fn append(
+        &self,
+        options: &mut SessionOptions,
+        stream: Option<&Stream>,
+        library: &Library,
+    ) -> Result<(), Status> {
+        self.require(library)?;
+        for tensorrt in &self.tensorrt {
+            options.append_tensorrt(tensorrt, stream)?;
+        }
+        if let Some(cuda) = &self.cuda {
+            options.append_cuda(cuda, stream)?;
+        }
+        for openvino in &self.openvino {
+            options.append_openvino(openvino)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a library can't execute models on GPUs, if so.
+pub(crate) fn gpus_refused(library: &Library) -> Option<String> {
+    require(library, CUDA, "it").err().map(|status| String::from(status.message()))
 }
 
 fn openvino_options(accelerator: &Accelerator) -> ProviderOptions {
-    let mut options: ProviderOptions =
-        accelerator.parameters.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-    if !accelerator.parameters.contains_key("device_type") {
-        options.push((String::from("device_type"), String::from("CPU")));
-    }
+    let mut options: ProviderOptions = accelerator.parameters.clone();
+    options.entry(String::from("device_type")).or_insert_with(|| String::from("CPU"));
     options
 }
 
@@ -79,8 +150,13 @@ fn require(library: &Library, provider: &str, what: &str) -> Result<(), Status> 
     if library.providers().iter().any(|name| name == provider) {
         return Ok(());
     }
+    let remedy = match provider {
+        OPENVINO => "onnxruntime-openvino",
+        _ => "onnxruntime-gpu",
+    };
     Err(Status::unsupported(format!(
-        "{what} needs {provider}, which ONNX Runtime {} at '{}' does not have; it has {}",
+        "{what} needs {provider}, which ONNX Runtime {} at '{}' does not have; it has {}. A \
+         library with it is in the Python package {remedy} (pip install {remedy})",
         library.version(),
         library.path().display(),
         library.providers().join(", ")
@@ -94,9 +170,91 @@ fn unknown(accelerator: &Accelerator) -> Status {
     ))
 }
 
-fn not_used(spec: &ModelSpec, accelerator: &Accelerator) -> String {
-    format!(
-        "model '{}' has instances on the CPU, which don't use the execution accelerator '{}'",
-        spec.name, accelerator.name
-    )
+#[cfg(test)]
+mod tests {
+    use galatea_config::{ConfigDraft, Support};
+
+    use super::*;
+
+    fn providers(settings: &str, processor: Processor) -> Result<Providers, String> {
+        let text = format!(
+            "input [ {{ name: 'I' data_type: TYPE_FP32 dims: [ 1 ] }} ]
+             output [ {{ name: 'O' data_type: TYPE_FP32 dims: [ 1 ] }} ] {settings}"
+        );
+        let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text).unwrap();
+        draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
+        let spec = draft.finish(&Support::default()).unwrap();
+        Providers::of(&spec, processor).map_err(|status| status.message().to_owned())
+    }
+
+    fn accelerators(text: &str) -> String {
+        format!(
+            "optimization {{ execution_accelerators {{ gpu_execution_accelerator: [ {text} ] }} }}"
+        )
+    }
+
+    fn parameter(key: &str, value: &str) -> String {
+        format!("parameters {{ key: '{key}' value: {{ string_value: '{value}' }} }}")
+    }
+
+    fn options(pairs: &[(&str, &str)]) -> ProviderOptions {
+        pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    #[test]
+    // row: ONNX-06
+    fn every_session_on_a_gpu_has_cuda_on_its_device() {
+        let plain = providers("", Processor::Gpu(3)).unwrap();
+        assert_eq!(plain.cuda, Some(options(&[("device_id", "3")])));
+        assert!(plain.tensorrt.is_empty());
+        let both = accelerators(
+            "{ name: 'cuda' parameters { key: 'use_tf32' value: '0' } \
+               parameters { key: 'device_id' value: '9' } },
+             { name: 'tensorrt' parameters { key: 'trt_dla_core' value: '2' } }",
+        );
+        let both = providers(&both, Processor::Gpu(1)).unwrap();
+        assert_eq!(both.cuda, Some(options(&[("device_id", "1"), ("use_tf32", "0")])));
+        assert_eq!(both.tensorrt, [options(&[("device_id", "1"), ("trt_dla_core", "2")])]);
+    }
+
+    #[test]
+    // row: ONNX-06
+    fn the_models_parameters_outrank_the_accelerators() {
+        let accelerator = accelerators(
+            "{ name: 'cuda' parameters { key: 'gpu_mem_limit' value: '7' } \
+               parameters { key: 'cudnn_conv_algo_search' value: 'HEURISTIC' } }",
+        );
+        let settings = format!("{accelerator} {}", parameter("cudnn_conv_algo_search", "2"));
+        let found = providers(&settings, Processor::Gpu(0)).unwrap();
+        let expected =
+            [("cudnn_conv_algo_search", "DEFAULT"), ("device_id", "0"), ("gpu_mem_limit", "7")];
+        assert_eq!(found.cuda, Some(options(&expected)));
+    }
+
+    #[test]
+    // row: ONNX-06
+    fn accelerators_of_gpus_are_named_and_checked() {
+        let unknown = accelerators("{ name: 'warp' }");
+        for processor in [Processor::Cpu, Processor::Gpu(0)] {
+            let expected = "unknown Execution Accelerator 'warp' is requested";
+            assert_eq!(providers(&unknown, processor), Err(expected.to_owned()));
+        }
+        let wrong = accelerators("{ name: 'tensorrt' parameters { key: 'x' value: 'y' } }");
+        let on_cpu = providers(&wrong, Processor::Cpu).unwrap();
+        assert!(on_cpu.tensorrt.is_empty() && on_cpu.cuda.is_none());
+        assert_eq!(on_cpu.not_used, ["tensorrt"]);
+        let expected = "unknown parameter 'x' is provided for TensorRT Execution Accelerator";
+        assert_eq!(providers(&wrong, Processor::Gpu(0)), Err(expected.to_owned()));
+    }
+
+    #[test]
+    fn recorded_graphs_are_recognized() {
+        for (value, expected) in [("1", true), ("True", true), ("0", false), ("false", false)] {
+            let text = format!(
+                "{{ name: 'cuda' parameters {{ key: 'enable_cuda_graph' value: '{value}' }} }}"
+            );
+            let found = providers(&accelerators(&text), Processor::Gpu(0)).unwrap();
+            assert_eq!(found.records_graphs(), expected, "{value}");
+        }
+    }
 }

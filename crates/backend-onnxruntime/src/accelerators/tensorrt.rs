@@ -3,14 +3,15 @@
 use galatea_config::Accelerator;
 use galatea_infer::Status;
 
-use crate::api::ProviderOptions;
-use crate::parameters::{invalid_value, parse_switch};
+use super::ProviderOptions;
+use crate::parameters::{leading_number, not_convertible, parse_switch};
 
 /// The type of a parameter.
 #[derive(Copy, Clone)]
 enum ParameterType {
     Boolean,
     Number,
+    ByteSize,
     Text,
 }
 
@@ -18,7 +19,7 @@ enum ParameterType {
 const PARAMETERS: [(&str, ParameterType); 31] = [
     ("int8_calibration_table_name", ParameterType::Text),
     ("int8_use_native_calibration_table", ParameterType::Boolean),
-    ("max_workspace_size_bytes", ParameterType::Number),
+    ("max_workspace_size_bytes", ParameterType::ByteSize),
     ("trt_auxiliary_streams", ParameterType::Number),
     ("trt_build_heuristics_enable", ParameterType::Boolean),
     ("trt_builder_optimization_level", ParameterType::Number),
@@ -49,7 +50,8 @@ const PARAMETERS: [(&str, ParameterType); 31] = [
     ("trt_timing_cache_path", ParameterType::Text),
 ];
 
-/// The options of an accelerator's parameters, under the library's names.
+/// The options of an accelerator's parameters, under the library's names. Their values are
+/// checked as Triton checks them, and passed on as they are written.
 pub(super) fn options(accelerator: &Accelerator, gpu: u32) -> Result<ProviderOptions, Status> {
     let mut options = ProviderOptions::new();
     for (key, value) in &accelerator.parameters {
@@ -63,18 +65,28 @@ pub(super) fn options(accelerator: &Accelerator, gpu: u32) -> Result<ProviderOpt
                 "unknown parameter '{key}' is provided for TensorRT Execution Accelerator"
             )));
         };
-        let value = match parameter_type {
-            ParameterType::Boolean => parse_switch(key, value)?.digit().to_owned(),
-            ParameterType::Number => match value.trim().parse::<i64>() {
-                Ok(number) => number.to_string(),
-                Err(_) => return Err(invalid_value(key, value, "an integral number")),
-            },
-            ParameterType::Text => value.clone(),
-        };
-        options.push((library_name(name), value));
+        check(*parameter_type, key, value)?;
+        if !value.is_empty() {
+            options.insert(library_name(name), value.clone());
+        }
     }
-    options.push((String::from("device_id"), gpu.to_string()));
+    options.insert(String::from("device_id"), gpu.to_string());
     Ok(options)
+}
+
+fn check(parameter_type: ParameterType, key: &str, value: &str) -> Result<(), Status> {
+    let number = leading_number(value);
+    let is_number = match parameter_type {
+        ParameterType::Boolean => return parse_switch(key, value).map(|_| ()),
+        ParameterType::Text => return Ok(()),
+        ParameterType::Number => number.is_some_and(|number| number.parse::<i32>().is_ok()),
+        ParameterType::ByteSize => number.is_some(),
+    };
+    let to = match parameter_type {
+        ParameterType::ByteSize => "unsigned long long integral number",
+        ParameterType::Boolean | ParameterType::Number | ParameterType::Text => "integral number",
+    };
+    if is_number { Ok(()) } else { Err(not_convertible(key, value, to)) }
 }
 
 /// The library's name of a parameter, which begins with `trt_`.
@@ -107,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    fn check(key: &str, value: &str, expected: Result<&[(&str, &str)], &str>) {
+    fn expect(key: &str, value: &str, expected: Result<&[(&str, &str)], &str>) {
         let parameters = BTreeMap::from([(key.to_owned(), value.to_owned())]);
         let accelerator = Accelerator { name: String::from("tensorrt"), parameters };
         let found = options(&accelerator, 2).map_err(|status| status.message().to_owned());
@@ -120,22 +132,35 @@ mod tests {
 
     #[test]
     fn parameters_get_the_librarys_names() {
-        check("precision_mode", "FP16", Ok(&[("trt_fp16_enable", "1")]));
-        check("precision_mode", "FP32", Ok(&[]));
-        check("precision_mode", "FP4", Err("unsupported precision mode 'FP4' is requested"));
-        check("max_workspace_size_bytes", "4096", Ok(&[("trt_max_workspace_size", "4096")]));
-        check(
+        expect("precision_mode", "FP16", Ok(&[("trt_fp16_enable", "1")]));
+        expect("precision_mode", "FP32", Ok(&[]));
+        expect("precision_mode", "FP4", Err("unsupported precision mode 'FP4' is requested"));
+        expect("max_workspace_size_bytes", "4096", Ok(&[("trt_max_workspace_size", "4096")]));
+        expect(
             "int8_use_native_calibration_table",
             "true",
-            Ok(&[("trt_int8_use_native_calibration_table", "1")]),
+            Ok(&[("trt_int8_use_native_calibration_table", "true")]),
         );
-        check("trt_auxiliary_streams", "-1", Ok(&[("trt_auxiliary_streams", "-1")]));
-        check(
+        expect("trt_auxiliary_streams", "-1", Ok(&[("trt_auxiliary_streams", "-1")]));
+        expect(
             "trt_dla_core",
             "first",
-            Err("'trt_dla_core' is 'first', which is not an integral number"),
+            Err("failed to convert 'first' to integral number: parameter 'trt_dla_core'"),
         );
-        check(
+        expect("trt_dla_core", "1st", Ok(&[("trt_dla_core", "1st")]));
+        expect(
+            "max_workspace_size_bytes",
+            "much",
+            Err("failed to convert 'much' to unsigned long long integral number: parameter \
+                 'max_workspace_size_bytes'"),
+        );
+        expect(
+            "trt_dla_enable",
+            "yes",
+            Err("failed to convert 'yes' to boolean: parameter 'trt_dla_enable'"),
+        );
+        expect("trt_engine_cache_path", "", Ok(&[]));
+        expect(
             "trt_nothing",
             "1",
             Err("unknown parameter 'trt_nothing' is provided for TensorRT Execution Accelerator"),

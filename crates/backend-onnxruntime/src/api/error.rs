@@ -30,6 +30,10 @@ impl OrtError {
         Self { code, message }
     }
 
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// The error where the library promised a result and returned null.
     pub(super) fn missing(what: &str) -> Self {
         Self { code: OrtErrorCode::ORT_FAIL as i32, message: format!("no {what} was returned") }

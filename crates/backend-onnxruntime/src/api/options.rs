@@ -1,8 +1,10 @@
 //! The options of sessions and of runs.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 
+use galatea_devices::Stream;
 use galatea_infer::Status;
 use ort_sys::{GraphOptimizationLevel, OrtRunOptions, OrtSessionOptions, OrtStatusPtr};
 
@@ -34,14 +36,16 @@ pub(crate) enum ExecutionMode {
     Parallel,
 }
 
-/// The options of an execution provider, as names and values.
-pub(crate) type ProviderOptions = Vec<(String, String)>;
+/// The name of the option with a stream of the caller's.
+const USER_COMPUTE_STREAM: &CStr = c"user_compute_stream";
 
 /// The options of a session.
 pub(crate) struct SessionOptions {
     raw: OrtHandle<OrtSessionOptions>,
     api: ApiTable,
     needs_exclusive_creation: bool,
+    /// The stream that was given to a provider.
+    stream: Option<*mut c_void>,
 }
 
 impl SessionOptions {
@@ -55,7 +59,7 @@ impl SessionOptions {
                 (table.CreateSessionOptions)(out)
             })?
         };
-        Ok(Self { raw, api, needs_exclusive_creation: false })
+        Ok(Self { raw, api, needs_exclusive_creation: false, stream: None })
     }
 
     /// Calls a setter that takes the options and one plain value.
@@ -136,12 +140,16 @@ impl SessionOptions {
     }
 
     /// Appends TensorRT to the execution providers.
-    pub(crate) fn append_tensorrt(&mut self, options: &[(String, String)]) -> Result<(), Status> {
+    pub(crate) fn append_tensorrt(
+        &mut self,
+        options: &BTreeMap<String, String>,
+        stream: Option<&Stream>,
+    ) -> Result<(), Status> {
         let table = self.api.table();
         let pairs = KeyValueArrays::new(options)?;
         // SAFETY: the constructor stores options, which the named function releases; keys
         // and values are arrays of `pairs.len()` strings that live during the calls; the
-        // session options copy them.
+        // session options copy them. The stream is kept below.
         unsafe {
             let provider = OrtHandle::create(
                 self.api,
@@ -155,19 +163,33 @@ impl SessionOptions {
                 pairs.values.as_ptr(),
                 pairs.len(),
             ))?;
+            if let Some(stream) = stream {
+                self.api.check((table.UpdateTensorRTProviderOptionsWithValue)(
+                    provider.as_ptr(),
+                    USER_COMPUTE_STREAM.as_ptr(),
+                    stream.raw(),
+                ))?;
+            }
             self.api.check((table.SessionOptionsAppendExecutionProvider_TensorRT_V2)(
                 self.raw.as_ptr(),
                 provider.as_ptr(),
             ))?;
         }
-        self.needs_exclusive_creation = true;
+        self.stream = stream.map(Stream::raw);
         Ok(())
     }
 
     /// Appends CUDA to the execution providers.
-    pub(crate) fn append_cuda(&mut self, options: &[(String, String)]) -> Result<(), Status> {
+    pub(crate) fn append_cuda(
+        &mut self,
+        options: &BTreeMap<String, String>,
+        stream: Option<&Stream>,
+    ) -> Result<(), Status> {
         let table = self.api.table();
-        let pairs = KeyValueArrays::new(options)?;
+        let has_stream = if stream.is_some() { "1" } else { "0" };
+        let mut options = options.clone();
+        options.insert(String::from("has_user_compute_stream"), has_stream.to_owned());
+        let pairs = KeyValueArrays::new(&options)?;
         // SAFETY: as for TensorRT.
         unsafe {
             let provider = OrtHandle::create(
@@ -182,17 +204,27 @@ impl SessionOptions {
                 pairs.values.as_ptr(),
                 pairs.len(),
             ))?;
+            if let Some(stream) = stream {
+                self.api.check((table.UpdateCUDAProviderOptionsWithValue)(
+                    provider.as_ptr(),
+                    USER_COMPUTE_STREAM.as_ptr(),
+                    stream.raw(),
+                ))?;
+            }
             self.api.check((table.SessionOptionsAppendExecutionProvider_CUDA_V2)(
                 self.raw.as_ptr(),
                 provider.as_ptr(),
             ))?;
         }
-        self.needs_exclusive_creation = true;
+        self.stream = stream.map(Stream::raw);
         Ok(())
     }
 
     /// Appends OpenVINO to the execution providers.
-    pub(crate) fn append_openvino(&mut self, options: &[(String, String)]) -> Result<(), Status> {
+    pub(crate) fn append_openvino(
+        &mut self,
+        options: &BTreeMap<String, String>,
+    ) -> Result<(), Status> {
         let pairs = KeyValueArrays::new(options)?;
         // SAFETY: the options are alive; keys and values are arrays of `pairs.len()` strings
         // that live during the call.
@@ -210,6 +242,11 @@ impl SessionOptions {
         Ok(())
     }
 
+    /// The stream on which a session with these options executes.
+    pub(super) const fn stream(&self) -> Option<*mut c_void> {
+        self.stream
+    }
+
     pub(super) const fn as_ptr(&self) -> *const OrtSessionOptions {
         self.raw.as_ptr()
     }
@@ -224,7 +261,7 @@ impl SessionOptions {
     }
 
     /// Whether the session must be created under [`OrtEnvironment::lock_creation`]: with
-    /// providers other than the CPU's, and with libraries of operators.
+    /// OpenVINO's provider, and with libraries of operators.
     pub(super) const fn needs_exclusive_creation(&self) -> bool {
         self.needs_exclusive_creation
     }
@@ -239,7 +276,7 @@ struct KeyValueArrays {
 }
 
 impl KeyValueArrays {
-    fn new(options: &[(String, String)]) -> Result<Self, Status> {
+    fn new(options: &BTreeMap<String, String>) -> Result<Self, Status> {
         let mut pairs = Self { keys: Vec::new(), values: Vec::new(), _strings: Vec::new() };
         for (key, value) in options {
             let (key_string, value_string) =

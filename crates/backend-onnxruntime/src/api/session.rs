@@ -22,7 +22,7 @@ use super::value::{OrtTensor, RunOutputs};
 
 /// A loaded model. Any number of threads may run it at the same time.
 pub(crate) struct Session {
-    raw: OrtHandle<OrtSession>,
+    pub(super) raw: OrtHandle<OrtSession>,
     environment: Arc<OrtEnvironment>,
     /// The required inputs, then those with a default.
     inputs: Vec<TensorInfo>,
@@ -45,12 +45,25 @@ pub(crate) struct TensorInfo {
     pub(crate) value_type: ValueType,
     /// Its dimensions; -1 is a variable size.
     pub(crate) dims: Vec<i64>,
-    c_name: CString,
+    pub(super) c_name: CString,
 }
 
 impl Session {
     /// Loads the model at `path`.
     pub(crate) fn open(
+        environment: Arc<OrtEnvironment>,
+        path: &Path,
+        options: &SessionOptions,
+    ) -> Result<Self, Status> {
+        if options.stream().is_some() {
+            return Err(Status::internal("a session with a stream needs an owner of both"));
+        }
+        Self::open_with_stream(environment, path, options)
+    }
+
+    /// As [`Self::open`]; the caller keeps the stream that the options name longer than the
+    /// session.
+    pub(super) fn open_with_stream(
         environment: Arc<OrtEnvironment>,
         path: &Path,
         options: &SessionOptions,
@@ -141,7 +154,7 @@ impl Session {
         // SAFETY: the status is the run's.
         unsafe { api.check(status)? };
         let input_regions = inputs.iter().map(|(_, value)| value.region()).collect();
-        Ok(RunOutputs::new(values, input_regions))
+        Ok(RunOutputs::new(values.into_iter().map(|value| (value, None)).collect(), input_regions))
     }
 }
 

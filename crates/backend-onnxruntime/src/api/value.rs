@@ -1,13 +1,15 @@
 //! The tensors of a run.
 
+use std::any::Any;
 use std::ffi::{c_char, c_void};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_tensor::elements::{BytesElements, FramingError, push_bytes_element};
-use galatea_tensor::{DataType, Shape};
+use galatea_tensor::{DataType, DeviceRegion, Shape};
 use ort_sys::{ONNXTensorElementDataType, OrtValue};
 use smallvec::SmallVec;
 
@@ -15,6 +17,7 @@ use super::element::{ElementType, element_and_dims, onnx_type};
 use super::environment::OrtEnvironment;
 use super::error::OrtError;
 use super::handle::OrtHandle;
+use super::memory::{DeviceBytes, DeviceMemory};
 use super::region::ByteRegion;
 use super::table::ApiTable;
 
@@ -69,6 +72,44 @@ impl<'data> OrtTensor<'data> {
             })?
         };
         Ok(Self { raw, api, region: data.addresses(), data: PhantomData })
+    }
+
+    /// A tensor whose elements are in a GPU's memory. They are not copied.
+    pub(crate) fn on_device(
+        environment: &OrtEnvironment,
+        memory: &DeviceMemory,
+        datatype: DataType,
+        shape: &Shape,
+        data: DeviceBytes<'data>,
+    ) -> Result<Self, OrtError> {
+        let expected = shape.byte_size(datatype).and_then(|size| usize::try_from(size).ok());
+        let byte_size = data.byte_size();
+        let pointer = data.pointer().filter(|_| expected == Some(byte_size));
+        let Some(pointer) = pointer else {
+            return Err(OrtError::invalid(format!(
+                "{byte_size} bytes of a GPU are no tensor of {datatype} with shape {shape}"
+            )));
+        };
+        let api = environment.api();
+        // SAFETY: the memory holds exactly the elements of the shape and outlives the value by
+        // its lifetime. The library never writes to a run's inputs. Memory description and
+        // dimensions are copied.
+        let raw = unsafe {
+            OrtHandle::create(api, api.table().ReleaseValue, "tensor", |out| {
+                (api.table().CreateTensorWithDataAsOrtValue)(
+                    memory.as_ptr(),
+                    pointer,
+                    byte_size,
+                    shape.dims().as_ptr(),
+                    shape.rank(),
+                    onnx_type(datatype),
+                    out,
+                )
+            })?
+        };
+        let start = pointer.addr();
+        let region = start..start.saturating_add(byte_size);
+        Ok(Self { raw, api, region, data: PhantomData })
     }
 
     /// A tensor of strings, with copies of the elements of all `parts`.
@@ -155,16 +196,19 @@ impl<'data> OrtTensor<'data> {
     }
 }
 
+/// An output of a run, and the GPU whose memory it is in.
+pub(super) type PlacedOutput<'data> = (Option<OrtTensor<'data>>, Option<u32>);
+
 /// The outputs of a run, which may refer to its inputs.
 pub(crate) struct RunOutputs<'data> {
-    values: SmallVec<[Option<OrtTensor<'data>>; 4]>,
+    values: SmallVec<[PlacedOutput<'data>; 4]>,
     /// The memory of the run's inputs.
     input_regions: SmallVec<[Range<usize>; 8]>,
 }
 
 impl<'data> RunOutputs<'data> {
     pub(super) const fn new(
-        values: SmallVec<[Option<OrtTensor<'data>>; 4]>,
+        values: SmallVec<[PlacedOutput<'data>; 4]>,
         input_regions: SmallVec<[Range<usize>; 8]>,
     ) -> Self {
         Self { values, input_regions }
@@ -175,7 +219,9 @@ impl<'data> RunOutputs<'data> {
         let Self { values, input_regions } = self;
         values
             .into_iter()
-            .map(|value| value.map(|value| read(value, &input_regions)).transpose())
+            .map(|(value, device)| {
+                value.map(|value| read(value, device, &input_regions)).transpose()
+            })
             .collect()
     }
 }
@@ -197,6 +243,37 @@ pub(crate) enum OutputData {
     Fixed(Bytes),
     /// Strings.
     Strings(Strings),
+    /// Elements of a fixed size in a GPU's memory.
+    Device(DeviceTensor),
+}
+
+/// A tensor in a GPU's memory, which lives as long as the last clone.
+#[derive(Clone)]
+pub(crate) struct DeviceTensor {
+    /// The GPU's number.
+    pub(crate) device: u32,
+    /// Its address.
+    pub(crate) address: u64,
+    /// The size of its elements together.
+    pub(crate) byte_size: usize,
+    /// Whether its memory is an input's, which is valid during the run only.
+    pub(crate) is_input: bool,
+    /// What keeps the memory allocated, if it isn't an input's.
+    pub(crate) owner: Arc<dyn Any + Send + Sync>,
+}
+
+impl DeviceTensor {
+    /// Its memory.
+    pub(crate) fn region(&self) -> DeviceRegion {
+        let Self { device, address, byte_size, .. } = *self;
+        DeviceRegion { device, address, byte_size, owner: self.owner.clone() }
+    }
+}
+
+impl std::fmt::Debug for DeviceTensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DeviceTensor({} bytes on GPU {})", self.byte_size, self.device)
+    }
 }
 
 /// The strings of a tensor, concatenated.
@@ -226,7 +303,11 @@ impl Strings {
     }
 }
 
-fn read(value: OrtTensor<'_>, input_regions: &[Range<usize>]) -> Result<RunOutput, OrtError> {
+fn read(
+    value: OrtTensor<'_>,
+    device: Option<u32>,
+    input_regions: &[Range<usize>],
+) -> Result<RunOutput, OrtError> {
     let (element, shape) = element_and_shape(&value)?;
     let datatype = element.datatype().ok_or_else(|| {
         OrtError::invalid(format!("the type is unsupported: {}", element.config_name()))
@@ -236,7 +317,12 @@ fn read(value: OrtTensor<'_>, input_regions: &[Range<usize>]) -> Result<RunOutpu
         Some(byte_size) => {
             let byte_size = usize::try_from(byte_size)
                 .map_err(|_| OrtError::invalid(format!("shape {shape} is too large")))?;
-            OutputData::Fixed(fixed(value, byte_size, input_regions)?)
+            match device {
+                None => OutputData::Fixed(fixed(value, byte_size, input_regions)?),
+                Some(device) => {
+                    OutputData::Device(on_device(value, device, byte_size, input_regions)?)
+                }
+            }
         }
     };
     Ok(RunOutput { datatype, shape, data })
@@ -267,15 +353,7 @@ fn fixed(
     if byte_size == 0 {
         return Ok(Bytes::new());
     }
-    let api = value.api;
-    let mut address: *mut c_void = ptr::null_mut();
-    // SAFETY: the value is alive and a tensor, the out pointer valid.
-    unsafe {
-        api.check((api.table().GetTensorMutableData)(value.as_ptr(), &raw mut address))?;
-    }
-    if address.is_null() {
-        return Err(OrtError::missing("tensor data"));
-    }
+    let address = address_of(&value)?;
     let start = address.addr();
     let end = start.saturating_add(byte_size);
     if input_regions.iter().any(|region| start < region.end && region.start < end) {
@@ -288,6 +366,44 @@ fn fixed(
         return Ok(Bytes::from(copy));
     }
     Ok(Bytes::from_owner(TensorMemory { address: address.cast(), byte_size, _value: value.raw }))
+}
+
+/// A tensor in a GPU's memory, after the run that made it has waited for its stream.
+fn on_device(
+    value: OrtTensor<'_>,
+    device: u32,
+    byte_size: usize,
+    input_regions: &[Range<usize>],
+) -> Result<DeviceTensor, OrtError> {
+    let start = if byte_size == 0 { 0 } else { address_of(&value)?.addr() };
+    let end = start.saturating_add(byte_size);
+    let is_input = input_regions.iter().any(|region| start < region.end && region.start < end);
+    let address = u64::try_from(start)
+        .map_err(|_| OrtError::invalid(String::from("an address has more than 64 bits")))?;
+    let owner: Arc<dyn Any + Send + Sync> = Arc::new(OwnedValue(value.raw));
+    Ok(DeviceTensor { device, address, byte_size, is_input, owner })
+}
+
+/// A value that is kept for its memory alone.
+struct OwnedValue(
+    #[expect(dead_code, reason = "it is kept to be released when the last owner is gone")]
+    OrtHandle<OrtValue>,
+);
+
+// SAFETY: values are not bound to a thread; any thread may release them. A value keeps the
+// allocator of its memory alive, so it may outlive its session.
+unsafe impl Send for OwnedValue {}
+// SAFETY: nothing reads it.
+unsafe impl Sync for OwnedValue {}
+
+fn address_of(value: &OrtTensor<'_>) -> Result<*mut c_void, OrtError> {
+    let api = value.api;
+    let mut address: *mut c_void = ptr::null_mut();
+    // SAFETY: the value is alive and a tensor, the out pointer valid.
+    unsafe {
+        api.check((api.table().GetTensorMutableData)(value.as_ptr(), &raw mut address))?;
+    }
+    if address.is_null() { Err(OrtError::missing("tensor data")) } else { Ok(address) }
 }
 
 /// The memory of a tensor, which the library owns.

@@ -4,11 +4,14 @@
 //! sets of inputs and with equal shapes, except of ragged inputs. This module checks again
 //! what memory safety and the splitting of outputs depend on.
 
+use bytes::Bytes;
 use galatea_infer::{InputTensor, PendingRequest, Status};
 use galatea_tensor::{Buffer, Shape};
 use smallvec::SmallVec;
 
-use crate::api::{Arena, ByteRegion, OrtTensor, Session};
+use super::executor::Executor;
+use super::staging::{DeviceArena, Part};
+use crate::api::{Arena, ByteRegion, OrtTensor};
 use crate::batch_input::{BatchInputError, tensor_shape, write_elements};
 use crate::signature::{BatchInputPlan, InputLayout, InputPlan, ModelSignature};
 
@@ -25,6 +28,12 @@ impl<'a> InputPart<'a> {
     fn new(tensor: &'a InputTensor, host_policy: &str) -> Self {
         Self { tensor, data: tensor.data.for_host_policy(host_policy) }
     }
+
+    /// Where the data is, if an instance can use it there.
+    fn place(&self) -> Option<Part<'a>> {
+        let host = self.data.host().map(|bytes| Part::Host(bytes));
+        host.or_else(|| self.data.device().map(Part::Device))
+    }
 }
 
 /// The inputs of a run, each with the session's index of it.
@@ -33,16 +42,24 @@ type RunInputs<'data> = SmallVec<[(usize, OrtTensor<'data>); 8]>;
 /// The memory into which an instance gathers inputs that are not contiguous.
 pub(super) struct InputArenas {
     /// One for each input of requests.
-    inputs: Vec<Arena>,
+    inputs: Vec<InputArena>,
     /// One for each batch input.
-    batch_inputs: Vec<Arena>,
+    batch_inputs: Vec<InputArena>,
+}
+
+/// The memory of one input, of which one part is used: that of the instance's processor. Batch
+/// inputs are computed in the host's.
+#[derive(Default)]
+struct InputArena {
+    host: Arena,
+    device: DeviceArena,
 }
 
 impl InputArenas {
     pub(super) fn new(signature: &ModelSignature) -> Self {
         Self {
-            inputs: signature.inputs.iter().map(|_| Arena::default()).collect(),
-            batch_inputs: signature.batch_inputs.iter().map(|_| Arena::default()).collect(),
+            inputs: signature.inputs.iter().map(|_| InputArena::default()).collect(),
+            batch_inputs: signature.batch_inputs.iter().map(|_| InputArena::default()).collect(),
         }
     }
 }
@@ -65,7 +82,7 @@ pub(super) fn total_batch_size(
 
 /// Makes the inputs of the run.
 pub(super) fn gather<'data>(
-    session: &Session,
+    executor: &Executor,
     signature: &ModelSignature,
     requests: &'data [PendingRequest],
     total: u64,
@@ -73,28 +90,75 @@ pub(super) fn gather<'data>(
     arenas: &'data mut InputArenas,
 ) -> Result<RunInputs<'data>, Status> {
     let mut values = RunInputs::new();
-    let environment = session.environment();
+    let environment = executor.session().environment();
     for (plan, arena) in signature.inputs.iter().zip(&mut arenas.inputs) {
         let Some(parts) = parts(plan, requests, host_policy)? else { continue };
         let shape = joint_shape(plan, &parts, requests, signature.batched.then_some(total))?;
         let value = match plan.datatype.byte_size() {
-            None => OrtTensor::strings(environment, &shape, &host_parts(plan, &parts)?)?,
-            Some(size) => {
-                let data = contiguous(plan, &parts, &shape, size, arena)?;
-                OrtTensor::borrowed(environment, plan.datatype, &shape, data)?
+            None => {
+                let copies = readable_parts(plan, &parts, executor)?;
+                let bytes: SmallVec<[&[u8]; 8]> = copies.iter().map(|bytes| &bytes[..]).collect();
+                OrtTensor::strings(environment, &shape, &bytes)?
             }
+            Some(size) => arena.join(executor, plan, &parts, &shape, size)?,
         };
         values.push((plan.index, value));
     }
     for (plan, arena) in signature.batch_inputs.iter().zip(&mut arenas.batch_inputs) {
-        let (shape, elements) = batch_input(plan, requests, arena)?;
+        let (shape, elements) = batch_input(plan, requests, &mut arena.host)?;
+        let device = &mut arena.device;
+        let Some(session) = executor.device_session() else {
+            for &index in &plan.indices {
+                let elements = ByteRegion::from(elements);
+                let value = OrtTensor::borrowed(environment, plan.datatype, &shape, elements)?;
+                values.push((index, value));
+            }
+            continue;
+        };
+        let bytes = device.gather(executor, session, &[Part::Host(elements)], 1)?;
         for &index in &plan.indices {
-            let elements = ByteRegion::from(elements);
-            let value = OrtTensor::borrowed(environment, plan.datatype, &shape, elements)?;
+            let memory = session.memory();
+            let value = OrtTensor::on_device(environment, memory, plan.datatype, &shape, bytes)?;
             values.push((index, value));
         }
     }
     Ok(values)
+}
+
+impl InputArena {
+    /// A tensor of the parts' elements, which have a fixed size, on the instance's processor.
+    fn join<'data>(
+        &'data mut self,
+        executor: &Executor,
+        plan: &InputPlan,
+        parts: &InputParts<'data>,
+        shape: &Shape,
+        element_size: usize,
+    ) -> Result<OrtTensor<'data>, Status> {
+        let environment = executor.session().environment();
+        let Some(session) = executor.device_session() else {
+            let data = if parts.iter().any(|part| part.data.device().is_some()) {
+                let copies = readable_parts(plan, parts, executor)?;
+                copy_into(plan, copies.iter().map(|bytes| &bytes[..]), shape, &mut self.host)?
+            } else {
+                contiguous(plan, parts, shape, element_size, &mut self.host)?
+            };
+            return Ok(OrtTensor::borrowed(environment, plan.datatype, shape, data)?);
+        };
+        let wrong_size = || mismatch(plan, "has another size than its shape says");
+        let mut placed: SmallVec<[Part<'data>; 8]> = SmallVec::new();
+        for part in parts {
+            let place = part.place().ok_or_else(|| mismatch(plan, "is not in CPU memory"))?;
+            let expected = part.tensor.shape.byte_size(plan.datatype);
+            if expected != u64::try_from(place.byte_size()).ok() {
+                return Err(wrong_size());
+            }
+            placed.push(place);
+        }
+        let bytes = self.device.gather(executor, session, &placed, element_size)?;
+        let memory = session.memory();
+        Ok(OrtTensor::on_device(environment, memory, plan.datatype, shape, bytes)?)
+    }
 }
 
 /// The input of every request; `None` if all of them leave it out.
@@ -193,12 +257,23 @@ fn contiguous<'data>(
     {
         return Ok(region);
     }
+    copy_into(plan, host.into_iter(), shape, arena)
+}
+
+/// Copies of all parts, one after another in the arena.
+fn copy_into<'part, 'data>(
+    plan: &InputPlan,
+    parts: impl Iterator<Item = &'part [u8]>,
+    shape: &Shape,
+    arena: &'data mut Arena,
+) -> Result<ByteRegion<'data>, Status> {
+    let wrong_size = || mismatch(plan, "has another size than its shape says");
     let byte_size = shape
         .byte_size(plan.datatype)
         .and_then(|size| usize::try_from(size).ok())
         .ok_or_else(|| mismatch(plan, "is too large"))?;
     let mut rest = arena.bytes(byte_size);
-    for part in host {
+    for part in parts {
         let (target, after) = rest.split_at_mut_checked(part.len()).ok_or_else(wrong_size)?;
         target.copy_from_slice(part);
         rest = after;
@@ -220,6 +295,22 @@ fn host_parts<'data>(
         .iter()
         .map(|part| host(part).ok_or_else(|| mismatch(plan, "is not in CPU memory")))
         .collect()
+}
+
+/// The bytes of each part, copied if they are in a GPU's memory.
+fn readable_parts(
+    plan: &InputPlan,
+    parts: &InputParts<'_>,
+    executor: &Executor,
+) -> Result<SmallVec<[Bytes; 8]>, Status> {
+    let readable = |part: &InputPart<'_>| match part.place() {
+        Some(Part::Device(region)) => executor.to_host(region),
+        Some(Part::Host(_)) | None => {
+            let host = part.data.host().cloned();
+            host.ok_or_else(|| mismatch(plan, "is not in CPU memory"))
+        }
+    };
+    parts.iter().map(readable).collect()
 }
 
 fn mismatch(plan: &InputPlan, reason: &str) -> Status {
@@ -252,7 +343,6 @@ fn batch_input<'data>(
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use galatea_tensor::DataType;
 
     use super::*;

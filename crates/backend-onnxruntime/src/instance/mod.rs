@@ -1,8 +1,10 @@
 //! Executes batches, one at a time.
 
+mod executor;
 mod groups;
 mod inputs;
 mod outputs;
+mod staging;
 mod state_memory;
 
 use std::sync::Arc;
@@ -13,16 +15,17 @@ use galatea_infer::{ExecutionTimes, FailureReason, InferenceResponse, PendingReq
 use galatea_stdx::WakeBatch;
 use smallvec::SmallVec;
 
-use crate::api::{RunOptions, Session};
+use crate::api::{OutputPlace, RunOptions};
 use crate::settings::ModelSettings;
 use crate::signature::{ModelSignature, OutputPlan};
+pub(crate) use executor::Executor;
 use inputs::InputArenas;
 use outputs::{BatchOutput, NewState};
 use state_memory::StateMemory;
 
-/// Executes batches with a session that other instances share.
+/// Executes batches with its executor's session.
 pub(crate) struct OnnxInstance {
-    session: Arc<Session>,
+    executor: Executor,
     signature: Arc<ModelSignature>,
     guarantee: ExecutionGuarantee,
     /// Shared with those who end a run.
@@ -44,19 +47,19 @@ struct RequestResult {
 
 impl OnnxInstance {
     pub(crate) fn new(
-        session: Arc<Session>,
+        executor: Executor,
         signature: Arc<ModelSignature>,
         guarantee: ExecutionGuarantee,
         settings: &ModelSettings,
         host_policy: String,
         host: Arc<dyn Host>,
     ) -> Result<Self, Status> {
-        let mut run_options = RunOptions::new(session.environment())?;
+        let mut run_options = RunOptions::new(executor.session().environment())?;
         settings.apply_to_run(&mut run_options)?;
         let arenas = InputArenas::new(&signature);
         let state_memory = StateMemory::default();
         Ok(Self {
-            session,
+            executor,
             signature,
             guarantee,
             run_options: Arc::new(run_options),
@@ -104,26 +107,29 @@ impl OnnxInstance {
     ) -> Result<SmallVec<[RequestResult; 8]>, Status> {
         let signature = &self.signature;
         let total = inputs::total_batch_size(signature, requests)?;
-        let (session, policy, arenas) = (&self.session, &self.host_policy, &mut self.arenas);
-        let values = inputs::gather(session, signature, requests, total, policy, arenas)?;
+        let (executor, policy, arenas) = (&self.executor, &self.host_policy, &mut self.arenas);
+        let values = inputs::gather(executor, signature, requests, total, policy, arenas)?;
         let is_needed = |plan: &&OutputPlan| {
             plan.is_state || requests.iter().any(|pending| plan.is_wanted_by(pending))
         };
         let plans: SmallVec<[&OutputPlan; 8]> =
             signature.outputs.iter().filter(is_needed).collect();
-        let indices: SmallVec<[usize; 8]> = plans.iter().map(|plan| plan.index).collect();
+        let places: SmallVec<[(usize, OutputPlace<'_>); 8]> =
+            plans.iter().map(|plan| (plan.index, outputs::place(plan, executor))).collect();
         times.compute_start = Instant::now();
-        let outputs = self.session.run(&self.run_options, &values, &indices);
+        let outputs = executor.run(&self.run_options, &values, &places);
         times.compute_end = Instant::now();
+        // An output may be an input: its memory is read before the inputs are gone.
         let outputs = outputs?.into_outputs()?;
-        drop(values);
         let batch = signature.batched.then_some(total);
         let planned = plans.into_iter().zip(outputs);
         let mut outputs: SmallVec<[BatchOutput<'_>; 8]> = planned
             .map(|(plan, output)| {
-                BatchOutput::new(plan, output, batch, requests, &self.state_memory)
+                let memory = &self.state_memory;
+                BatchOutput::new(plan, output, batch, requests, memory, executor)
             })
             .collect();
+        drop(values);
         Ok(requests.iter().map(|pending| self.request_result(pending, &mut outputs)).collect())
     }
 

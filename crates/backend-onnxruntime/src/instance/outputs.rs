@@ -7,8 +7,9 @@ use galatea_infer::{OutputTensor, PendingRequest, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
 use smallvec::SmallVec;
 
-use super::state_memory::{StateMemory, StateRows};
-use crate::api::{OutputData, RunOutput};
+use super::executor::Executor;
+use super::state_memory::{StateMemory, StateRows, StateTensor, sub_region};
+use crate::api::{OutputData, OutputPlace, RunOutput};
 use crate::signature::{OutputPlan, ScatterPlan};
 
 /// An output of a whole batch. Requests take their parts in order. Elements of a fixed size
@@ -59,6 +60,17 @@ struct OutputPart {
     elements: Range<u64>,
 }
 
+/// Where the output of a run is to be: states stay in the memory of the instance's GPU, and
+/// clients read the host's.
+pub(super) fn place<'a>(plan: &OutputPlan, executor: &'a Executor) -> OutputPlace<'a> {
+    match executor.device_session() {
+        Some(session) if plan.is_state && plan.datatype.byte_size().is_some() => {
+            OutputPlace::Device(session.memory())
+        }
+        Some(_) | None => OutputPlace::Host,
+    }
+}
+
 impl<'plan> BatchOutput<'plan> {
     /// `batch` is the size of the whole batch if the model has batches.
     pub(super) fn new(
@@ -67,14 +79,18 @@ impl<'plan> BatchOutput<'plan> {
         batch: Option<u64>,
         requests: &[PendingRequest],
         memory: &StateMemory,
+        executor: &Executor,
     ) -> Self {
-        let tensor = OutputContent::new(plan, output, batch);
-        let states = match &tensor {
-            Ok(OutputContent { data: OutputData::Fixed(bytes), .. }) if plan.is_state => {
-                let used = used_bytes(bytes.len(), batch, requests);
-                Some(memory.rows(bytes.clone(), used))
-            }
-            Ok(_) | Err(_) => None,
+        let mut tensor = OutputContent::new(plan, output, batch);
+        let states = match &mut tensor {
+            Ok(content) => match content.rows(plan, batch, requests, memory, executor) {
+                Ok(states) => states,
+                Err(status) => {
+                    tensor = Err(status);
+                    None
+                }
+            },
+            Err(_) => None,
         };
         Self { plan, tensor, states, next_element: 0 }
     }
@@ -95,9 +111,7 @@ impl<'plan> BatchOutput<'plan> {
         let OutputPart { shape, elements } = part?;
         let content = self.tensor.as_ref().map_err(Clone::clone)?;
         let state = match &self.states {
-            Some(rows) if is_state => {
-                Some(Buffer::from_bytes(rows.row(content.byte_range(&elements)?)))
-            }
+            Some(rows) if is_state => Some(rows.row(content.byte_range(&elements)?)),
             Some(_) | None => None,
         };
         // Strings are encoded anew, once for the response and the state.
@@ -170,6 +184,41 @@ impl<'plan> OutputContent<'plan> {
         Ok(Self { datatype, shape, data, split })
     }
 
+    /// The rows of the tensor, if it is a state with elements of a fixed size. Elements in a
+    /// GPU's memory that clients want are copied to the host's.
+    fn rows(
+        &mut self,
+        plan: &OutputPlan,
+        batch: Option<u64>,
+        requests: &[PendingRequest],
+        memory: &StateMemory,
+        executor: &Executor,
+    ) -> Result<Option<StateRows>, Status> {
+        let used = |length| used_bytes(length, batch, requests);
+        match &self.data {
+            OutputData::Strings(_) => Ok(None),
+            OutputData::Fixed(bytes) => {
+                Ok(plan.is_state.then(|| memory.rows(bytes.clone().into(), used(bytes.len()))))
+            }
+            OutputData::Device(tensor) => {
+                let region = tensor.region();
+                let is_wanted = requests.iter().any(|pending| plan.is_wanted_by(pending));
+                // What is not used for long, or is the memory of an input, goes to the host.
+                let length = region.byte_size;
+                let stays = !tensor.is_input && !memory.would_waste(length, used(length));
+                let copy = (is_wanted || !stays).then(|| executor.to_host(&region)).transpose()?;
+                let kept = match &copy {
+                    Some(copy) if !stays => StateTensor::from(copy.clone()),
+                    Some(_) | None => StateTensor::Device(region),
+                };
+                if let Some(copy) = copy {
+                    self.data = OutputData::Fixed(copy);
+                }
+                Ok(plan.is_state.then(|| memory.rows(kept, used(length))))
+            }
+        }
+    }
+
     fn part(
         &self,
         plan: &OutputPlan,
@@ -208,6 +257,10 @@ impl<'plan> OutputContent<'plan> {
             OutputData::Fixed(bytes) => {
                 let part = bytes.slice(self.byte_range(elements)?);
                 Ok(Buffer::from_bytes(part).retaining(bytes.len()))
+            }
+            OutputData::Device(tensor) => {
+                let range = self.byte_range(elements)?;
+                Ok(Buffer::from_device(sub_region(&tensor.region(), &range)))
             }
             OutputData::Strings(strings) => {
                 let range = index(elements.start)?..index(elements.end)?;

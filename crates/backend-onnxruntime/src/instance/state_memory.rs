@@ -10,12 +10,16 @@
 //! rows of the next tensor are copied, each into memory of its own, and the tensor is freed
 //! after its run. This bounds the memory of an instance's states, however sequences pause:
 //! about twice the most that the states themselves took, one batch, and the slack.
+//!
+//! States that an instance on a GPU makes stay in its memory. Those that are to be copied go to
+//! the host's memory, which is larger, and return with the next request of their sequence.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use galatea_tensor::{Buffer, DeviceRegion};
 
 /// Unused bytes that are not worth a copy.
 const SLACK_BYTES: usize = 1 << 20;
@@ -44,10 +48,17 @@ pub(super) enum StateRows {
     Copied(Bytes),
 }
 
+/// A tensor with the states of a batch, in the memory of the host or of a GPU.
+#[derive(Clone)]
+pub(super) enum StateTensor {
+    Host(Bytes),
+    Device(DeviceRegion),
+}
+
 /// A tensor with the states of a batch. It lives as long as any of its rows.
 #[derive(Debug)]
 pub(super) struct SharedTensor {
-    bytes: Bytes,
+    content: StateTensor,
     counters: Arc<StateCounters>,
 }
 
@@ -59,17 +70,23 @@ struct SharedRow {
 
 impl StateMemory {
     /// Prepares the rows of a tensor of which sequences will use `used` bytes.
-    pub(super) fn rows(&self, tensor: Bytes, used: usize) -> StateRows {
-        if self.would_waste(tensor.len().saturating_sub(used)) {
-            return StateRows::Copied(tensor);
+    pub(super) fn rows(&self, tensor: StateTensor, used: usize) -> StateRows {
+        match tensor {
+            StateTensor::Host(bytes) if self.would_waste(bytes.len(), used) => {
+                StateRows::Copied(bytes)
+            }
+            content => {
+                let counters = self.counters.clone();
+                counters.tensor_bytes.fetch_add(content.byte_size(), Ordering::Relaxed);
+                StateRows::Shared(Arc::new(SharedTensor { content, counters }))
+            }
         }
-        let counters = self.counters.clone();
-        counters.tensor_bytes.fetch_add(tensor.len(), Ordering::Relaxed);
-        StateRows::Shared(Arc::new(SharedTensor { bytes: tensor, counters }))
     }
 
-    /// Whether too much memory would be unused, with `unused` bytes more.
-    fn would_waste(&self, unused: usize) -> bool {
+    /// Whether too much memory would be unused, with a tensor of `length` bytes more of which
+    /// sequences use `used`.
+    pub(super) fn would_waste(&self, length: usize, used: usize) -> bool {
+        let unused = length.saturating_sub(used);
         let rows = self.counters.row_bytes.load(Ordering::Relaxed);
         let tensors = self.counters.tensor_bytes.load(Ordering::Relaxed);
         tensors.saturating_sub(rows).saturating_add(unused) > rows.max(SLACK_BYTES)
@@ -78,21 +95,66 @@ impl StateMemory {
 
 impl StateRows {
     /// The bytes in `range`, which a sequence may keep.
-    pub(super) fn row(&self, range: Range<usize>) -> Bytes {
-        match self {
-            Self::Shared(tensor) if !range.is_empty() => {
-                tensor.counters.row_bytes.fetch_add(range.len(), Ordering::Relaxed);
-                Bytes::from_owner(SharedRow { tensor: tensor.clone(), range })
+    pub(super) fn row(&self, range: Range<usize>) -> Buffer {
+        let tensor = match self {
+            Self::Shared(tensor) if !range.is_empty() => tensor,
+            Self::Shared(_) => return Buffer::empty(),
+            Self::Copied(bytes) => {
+                let row = Bytes::copy_from_slice(bytes.get(range).unwrap_or_default());
+                return Buffer::from_bytes(row);
             }
-            Self::Shared(_) => Bytes::new(),
-            Self::Copied(bytes) => Bytes::copy_from_slice(bytes.get(range).unwrap_or_default()),
+        };
+        tensor.counters.row_bytes.fetch_add(range.len(), Ordering::Relaxed);
+        let row = SharedRow { tensor: tensor.clone(), range };
+        match &tensor.content {
+            StateTensor::Host(_) => Buffer::from_bytes(Bytes::from_owner(row)),
+            StateTensor::Device(region) => {
+                let region = sub_region(region, &row.range);
+                Buffer::from_device(DeviceRegion { owner: Arc::new(row), ..region })
+            }
         }
+    }
+}
+
+impl StateTensor {
+    fn byte_size(&self) -> usize {
+        match self {
+            Self::Host(bytes) => bytes.len(),
+            Self::Device(region) => region.byte_size,
+        }
+    }
+}
+
+impl From<Bytes> for StateTensor {
+    fn from(bytes: Bytes) -> Self {
+        Self::Host(bytes)
+    }
+}
+
+impl std::fmt::Debug for StateTensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StateTensor({} bytes)", self.byte_size())
+    }
+}
+
+/// The part of a region with these bytes, which are within it.
+pub(super) fn sub_region(region: &DeviceRegion, range: &Range<usize>) -> DeviceRegion {
+    let start = u64::try_from(range.start).unwrap_or(u64::MAX);
+    DeviceRegion {
+        device: region.device,
+        address: region.address.saturating_add(start),
+        byte_size: range.len(),
+        owner: region.owner.clone(),
     }
 }
 
 impl AsRef<[u8]> for SharedRow {
     fn as_ref(&self) -> &[u8] {
-        self.tensor.bytes.get(self.range.clone()).unwrap_or_default()
+        match &self.tensor.content {
+            StateTensor::Host(bytes) => bytes.get(self.range.clone()).unwrap_or_default(),
+            // A row in a GPU's memory is known by its address.
+            StateTensor::Device(_) => &[],
+        }
     }
 }
 
@@ -104,7 +166,7 @@ impl Drop for SharedRow {
 
 impl Drop for SharedTensor {
     fn drop(&mut self) {
-        self.counters.tensor_bytes.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        self.counters.tensor_bytes.fetch_sub(self.content.byte_size(), Ordering::Relaxed);
     }
 }
 
@@ -119,7 +181,7 @@ mod tests {
     }
 
     fn row(rows: &StateRows, index: usize) -> Bytes {
-        rows.row(index * ROW..(index + 1) * ROW)
+        rows.row(index * ROW..(index + 1) * ROW).host().unwrap().clone()
     }
 
     fn tensor_and_row_count(memory: &StateMemory) -> (usize, usize) {
@@ -131,7 +193,7 @@ mod tests {
     fn rows_are_slices_that_keep_their_tensor_alive() {
         let memory = StateMemory::default();
         let tensor = tensor(2);
-        let rows = memory.rows(tensor.clone(), tensor.len());
+        let rows = memory.rows(tensor.clone().into(), tensor.len());
         let states = [row(&rows, 0), row(&rows, 1)];
         drop(rows);
         assert_eq!(states[0].as_ptr(), tensor.as_ptr());
@@ -142,7 +204,7 @@ mod tests {
         assert_eq!(tensor_and_row_count(&memory), (2, 1));
         drop(second);
         assert_eq!(tensor_and_row_count(&memory), (0, 0));
-        let rows = memory.rows(Bytes::new(), 0);
+        let rows = memory.rows(Bytes::new().into(), 0);
         assert!(rows.row(0..0).is_empty());
     }
 
@@ -151,7 +213,7 @@ mod tests {
         let memory = StateMemory::default();
         let mut states: Vec<Bytes> = Vec::new();
         for _ in 0..10 {
-            let rows = memory.rows(tensor(8), 8 * ROW);
+            let rows = memory.rows(tensor(8).into(), 8 * ROW);
             assert!(matches!(rows, StateRows::Shared(_)));
             states = (0..8).map(|index| row(&rows, index)).collect();
         }
@@ -170,7 +232,7 @@ mod tests {
         let mut most_used = 0;
         let mut shared = 0;
         for first in 0..SEQUENCES - BATCH {
-            let rows = memory.rows(tensor(BATCH), BATCH * ROW);
+            let rows = memory.rows(tensor(BATCH).into(), BATCH * ROW);
             shared += usize::from(matches!(rows, StateRows::Shared(_)));
             for index in 0..BATCH {
                 states[first + index] = row(&rows, index);
@@ -190,11 +252,29 @@ mod tests {
     fn states_of_a_batch_that_is_mostly_padding_are_copied() {
         let memory = StateMemory::default();
         let tensor = tensor(16);
-        let rows = memory.rows(tensor.clone(), ROW);
+        let rows = memory.rows(tensor.clone().into(), ROW);
         assert!(matches!(rows, StateRows::Copied(_)));
         let state = row(&rows, 3);
         assert_eq!(state, tensor.slice(3 * ROW..4 * ROW));
         assert_ne!(state.as_ptr(), tensor.slice(3 * ROW..).as_ptr());
         assert_eq!(tensor_and_row_count(&memory), (0, 0));
+    }
+
+    #[test]
+    fn rows_in_a_gpus_memory_are_parts_that_keep_the_tensor_alive() {
+        let memory = StateMemory::default();
+        let owner = Arc::new(());
+        let region =
+            DeviceRegion { device: 1, address: 512, byte_size: 2 * ROW, owner: owner.clone() };
+        let rows = memory.rows(StateTensor::Device(region), 2 * ROW);
+        let row = rows.row(ROW..2 * ROW);
+        drop(rows);
+        assert_eq!(tensor_and_row_count(&memory), (2, 1));
+        let place = row.device().unwrap();
+        assert_eq!((place.device, place.byte_size), (1, ROW));
+        assert_eq!(place.address, 512 + u64::try_from(ROW).unwrap());
+        assert_eq!(Arc::strong_count(&owner), 2);
+        drop(row);
+        assert_eq!((tensor_and_row_count(&memory), Arc::strong_count(&owner)), ((0, 0), 1));
     }
 }

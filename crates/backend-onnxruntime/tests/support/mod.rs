@@ -15,6 +15,7 @@ use std::time::Instant;
 use galatea_backend::{Backend, Device, Host, Instance, LogLevel, Model, ModelFiles, Placement};
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
 use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_devices::Devices;
 use galatea_infer::{
     Code, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse,
     InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
@@ -75,7 +76,8 @@ pub(crate) fn try_backend(config: &[(&str, &str)]) -> Result<OnnxRuntimeBackend,
     let log = Arc::new(|level: LogLevel, line: &str| {
         LOG.lock().unwrap().push(format!("{level:?} {line}"));
     });
-    let options = BackendOptions { processors: 2, backend_config, log };
+    let options =
+        BackendOptions { processors: 2, backend_config, log, devices: Devices::default() };
     OnnxRuntimeBackend::new(library(), options)
 }
 

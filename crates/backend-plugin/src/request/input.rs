@@ -63,9 +63,14 @@ impl MemoryView {
     }
 
     pub(crate) fn of_host(buffer: &HostBuffer) -> Self {
+        Self::of_first(buffer, buffer.byte_size())
+    }
+
+    /// The first bytes of a buffer.
+    pub(crate) fn of_first(buffer: &HostBuffer, byte_size: usize) -> Self {
         Self {
             address: buffer.address(),
-            byte_size: buffer.byte_size(),
+            byte_size,
             memory_type: TRITONSERVER_MEMORY_CPU,
             memory_type_id: 0,
         }
@@ -87,8 +92,20 @@ impl MemoryView {
 }
 
 impl InputObject {
-    /// `shared` is the buffer of a state that is also written to.
-    pub(super) fn new(tensor: &InputTensor, shared: Option<&HostBuffer>) -> Self {
+    /// Shows a shape tensor with the batch size before its dimensions, as Triton does, though
+    /// its elements are not repeated.
+    pub(super) fn with_batch_size(mut self, batch_size: i64) -> Self {
+        let dims: Vec<i64> =
+            core::iter::once(batch_size).chain(self.shape.dims().iter().copied()).collect();
+        // A shape with too many elements can't become one here: there is no memory for it.
+        if let Ok(shape) = Shape::new(&dims) {
+            self.shape = shape;
+        }
+        self
+    }
+
+    /// `shared` is the memory of a state that is also written to.
+    pub(super) fn new(tensor: &InputTensor, shared: Option<MemoryView>) -> Self {
         let own = shared.map_or_else(|| tensor.data.host_policies(), |_| &[]);
         let host_policies = own.iter().map(|(name, data)| (c_text(name), MemoryView::of(data)));
         Self {
@@ -96,7 +113,7 @@ impl InputObject {
             host_policies: host_policies.collect(),
             datatype: data_type_to_c(tensor.datatype),
             shape: tensor.shape.clone(),
-            buffer: shared.map_or_else(|| MemoryView::of(&tensor.data), MemoryView::of_host),
+            buffer: shared.unwrap_or_else(|| MemoryView::of(&tensor.data)),
             attributes: OnceLock::new(),
         }
     }

@@ -45,6 +45,8 @@ pub(crate) struct RequestObject {
     states: Lock<Vec<Owned<StateObject>>>,
     /// States whose input and output are one buffer.
     shared_states: Vec<SharedState>,
+    /// Inputs whose values describe the whole batch.
+    shape_tensors: Option<Arc<[String]>>,
     /// The request's trace, once C has asked for it.
     lent_trace: OnceLock<LentTrace>,
     /// Set while the request is queued and a batching strategy inspects it.
@@ -96,6 +98,7 @@ impl RequestObject {
             parameters: OnceLock::new(),
             states: Lock::default(),
             shared_states,
+            shape_tensors: serving.shape_tensors.clone(),
             lent_trace: OnceLock::new(),
             queued_for: None,
             instance_guard,
@@ -185,7 +188,9 @@ impl RequestObject {
 
     /// The request's trace, or null.
     fn trace(&self) -> *mut TRITONSERVER_InferenceTrace {
-        let Some(trace) = self.pending.trace() else { return core::ptr::null_mut() };
+        let Some(trace) = self.pending.trace().filter(|trace| trace.is_traced()) else {
+            return core::ptr::null_mut();
+        };
         match trace.underlying().and_then(|origin| origin.downcast_ref::<TraceAddress>()) {
             Some(address) => address.0,
             None => self.lent_trace.get_or_init(|| LentTrace::new(trace.clone())).address(),
@@ -240,7 +245,14 @@ impl RequestObject {
         let slot = self.inputs.get(index)?;
         Some(slot.get_or_init(|| {
             let shared = self.shared_states.iter().find(|shared| shared.input_name == tensor.name);
-            Owned::new(InputObject::new(tensor, shared.map(|shared| &*shared.memory)))
+            let input = InputObject::new(tensor, shared.map(SharedState::view));
+            let is_shape =
+                self.shape_tensors.as_ref().is_some_and(|all| all.contains(&tensor.name));
+            let batch_size = is_shape.then(|| i64::from(self.pending.batch_size()));
+            Owned::new(match batch_size {
+                Some(batch_size) => input.with_batch_size(batch_size),
+                None => input,
+            })
         }))
     }
 

@@ -17,6 +17,7 @@ use super::input::MemoryView;
 use crate::host_buffer::HostBuffer;
 use crate::model::ServingModel;
 use crate::owned::Owned;
+use crate::state_memory::SharedStateMemory;
 
 /// A new state as C sees it. It lives in its request.
 pub(crate) struct StateObject {
@@ -42,13 +43,25 @@ enum StateBuffer {
     Owned(HostBuffer),
     /// The memory that the state was read from.
     Shared(MemoryView),
+    /// The same, which becomes larger if need be.
+    Growable(GrowableState),
 }
 
 /// A state that is written where it is read, so that writes last.
 pub(crate) struct SharedState {
     pub(super) input_name: String,
     pub(super) output_name: String,
-    pub(super) memory: Arc<HostBuffer>,
+    memory: Arc<HostBuffer>,
+    /// The part of the memory that is the state.
+    byte_size: usize,
+    /// What gives it more memory, if it may grow.
+    growth: Option<Arc<SharedStateMemory>>,
+}
+
+impl SharedState {
+    pub(super) fn view(&self) -> MemoryView {
+        MemoryView::of_first(&self.memory, self.byte_size)
+    }
 }
 
 /// The states of a request that are configured with one buffer for input and output.
@@ -58,13 +71,72 @@ pub(super) fn shared_states(pending: &PendingRequest, serving: &ServingModel) ->
     states
         .filter_map(|state| {
             let input = pending.request().input(&state.input_name)?;
+            let bytes = input.data.host()?;
+            let known = &serving.shared_memory;
             Some(SharedState {
                 input_name: state.input_name.clone(),
                 output_name: state.output_name.clone(),
-                memory: serving.shared_memory.of(input.data.host()?)?,
+                memory: match (pending.is_padding(), state.is_growable) {
+                    // Its states may be those of another row, which it must not change.
+                    (true, _) => Arc::new(HostBuffer::copy_of(bytes)?),
+                    (false, true) => known.growable(bytes)?,
+                    (false, false) => known.of(bytes)?,
+                },
+                byte_size: bytes.len(),
+                growth: state.is_growable.then(|| known.clone()),
             })
         })
         .collect()
+}
+
+/// A state in memory with more room than it uses.
+struct GrowableState {
+    memory: Arc<HostBuffer>,
+    byte_size: usize,
+    growth: Arc<SharedStateMemory>,
+}
+
+impl GrowableState {
+    /// Makes the state this large. Its contents stay, as far as they fit. `false` if there is
+    /// not enough memory.
+    fn resize(&mut self, byte_size: usize) -> bool {
+        if byte_size > self.memory.byte_size() {
+            // The old memory stays as long as its request, which may still read it.
+            let larger = self.growth.grow(&self.memory, self.byte_size, byte_size);
+            let Some(larger) = larger else { return false };
+            self.memory = larger;
+        }
+        self.byte_size = byte_size;
+        true
+    }
+
+    fn view(&self) -> MemoryView {
+        MemoryView::of_first(&self.memory, self.byte_size)
+    }
+}
+
+impl StateBuffer {
+    /// The address of memory of this size. `None` if there is not enough memory.
+    fn provide(&mut self, byte_size: u64) -> Option<*mut c_void> {
+        let reusable = match self {
+            Self::None => None,
+            Self::Owned(own) => Some((own.address(), own.byte_size())),
+            Self::Shared(view) => Some(view.writable()),
+            Self::Growable(state) => {
+                let is_resized = state.resize(usize::try_from(byte_size).ok()?);
+                return is_resized.then(|| state.memory.address());
+            }
+        };
+        if let Some((address, own)) = reusable
+            && u64::try_from(own) == Ok(byte_size)
+        {
+            return Some(address);
+        }
+        let own = HostBuffer::new(byte_size)?;
+        let address = own.address();
+        *self = Self::Owned(own);
+        Some(address)
+    }
 }
 
 impl StateObject {
@@ -76,7 +148,14 @@ impl StateObject {
         shared: Option<&SharedState>,
     ) -> Self {
         let buffer = match shared {
-            Some(shared) => StateBuffer::Shared(MemoryView::of_host(&shared.memory)),
+            Some(SharedState { memory, byte_size, growth: Some(growth), .. }) => {
+                StateBuffer::Growable(GrowableState {
+                    memory: memory.clone(),
+                    byte_size: *byte_size,
+                    growth: growth.clone(),
+                })
+            }
+            Some(shared) => StateBuffer::Shared(shared.view()),
             None => StateBuffer::None,
         };
         Self {
@@ -107,7 +186,17 @@ impl StateObject {
             StateBuffer::Owned(_) => return None,
             StateBuffer::Shared(_) => {
                 let index = shared.iter().position(|one| one.output_name == self.output_name)?;
-                HostBuffer::shared(shared.swap_remove(index).memory)
+                let SharedState { memory, byte_size, .. } = shared.swap_remove(index);
+                HostBuffer::shared(memory, byte_size)
+            }
+            StateBuffer::Growable(state) => {
+                let expected = contents.shape.byte_size(self.datatype);
+                let fits = expected.is_none_or(|all| usize::try_from(all) == Ok(state.byte_size));
+                // A size that doesn't belong to the shape is no state.
+                return fits.then(|| {
+                    let buffer = HostBuffer::shared(state.memory, state.byte_size);
+                    (self.output_name, contents.shape, buffer)
+                });
             }
         };
         Some((self.output_name, contents.shape, buffer))
@@ -148,29 +237,13 @@ functions! {
         memory_type_id: *mut i64,
     ) {
         let state = state(state_)?;
-        let mut contents = state.contents.lock("provide the buffer");
-        let reusable = match &contents.buffer {
-            StateBuffer::None => None,
-            StateBuffer::Owned(own) => Some((own.address(), own.byte_size())),
-            StateBuffer::Shared(view) => Some(view.writable()),
-        };
-        let reusable =
-            reusable.filter(|(_, byte_size)| u64::try_from(*byte_size) == Ok(buffer_byte_size));
-        let address = match reusable {
-            Some((address, _)) => address,
-            None => {
-                let own = HostBuffer::new(buffer_byte_size).ok_or_else(|| {
-                    Status::unavailable(format!(
-                        "there are no {buffer_byte_size} bytes for state '{}'",
-                        state.output_name
-                    ))
-                })?;
-                let address = own.address();
-                contents.buffer = StateBuffer::Owned(own);
-                address
-            }
-        };
-        drop(contents);
+        let address = state.contents.lock("provide the buffer").buffer.provide(buffer_byte_size);
+        let address = address.ok_or_else(|| {
+            Status::unavailable(format!(
+                "there are no {buffer_byte_size} bytes for state '{}'",
+                state.output_name
+            ))
+        })?;
         pointer::write(memory_type, TRITONSERVER_MEMORY_CPU, "memory_type")?;
         pointer::write(memory_type_id, 0, "memory_type_id")?;
         pointer::write(buffer, address, "buffer")
@@ -186,6 +259,7 @@ functions! {
             StateBuffer::None => BufferAttributesObject::default(),
             StateBuffer::Owned(own) => MemoryView::of_host(own).attributes(),
             StateBuffer::Shared(view) => view.attributes(),
+            StateBuffer::Growable(state) => state.view().attributes(),
         };
         let object = state.attributes.get_or_init(|| Owned::new(attributes));
         pointer::write(buffer_attributes, object.address(), "buffer_attributes")
@@ -204,6 +278,7 @@ functions! {
             }
             StateBuffer::Owned(own) => own.byte_size(),
             StateBuffer::Shared(view) => view.writable().1,
+            StateBuffer::Growable(state) => state.byte_size,
         };
         check_size(state, &contents, byte_size)?;
         contents.is_update = true;

@@ -14,6 +14,10 @@ pub(crate) enum WirePlace {
     Input { offset: u64, length: u64 },
     /// In the arena of outputs.
     Output { offset: u64, length: u64 },
+    /// An input in a GPU's memory as it came: its description is in the arena of inputs.
+    DeviceInput { offset: u64, length: u64 },
+    /// In a GPU's memory: its description is in the arena of outputs.
+    DeviceOutput { offset: u64, length: u64 },
 }
 
 impl WirePlace {
@@ -21,15 +25,18 @@ impl WirePlace {
     pub(crate) fn length(&self) -> u64 {
         match self {
             Self::Inline(content) => galatea_stdx::len64(content.len()),
-            Self::Input { length, .. } | Self::Output { length, .. } => *length,
+            Self::Input { length, .. }
+            | Self::Output { length, .. }
+            | Self::DeviceInput { length, .. }
+            | Self::DeviceOutput { length, .. } => *length,
         }
     }
 
     /// Its block in the arena of outputs.
     pub(crate) const fn output_block(&self) -> Option<u64> {
         match self {
-            Self::Output { offset, .. } => Some(*offset),
-            Self::Inline(_) | Self::Input { .. } => None,
+            Self::Output { offset, .. } | Self::DeviceOutput { offset, .. } => Some(*offset),
+            Self::Inline(_) | Self::Input { .. } | Self::DeviceInput { .. } => None,
         }
     }
 }
@@ -253,7 +260,7 @@ pub(super) const fn code_number(code: Code) -> u8 {
         Code::Internal => 1,
         Code::NotFound => 2,
         Code::InvalidArgument => 3,
-        Code::Unavailable | Code::Exhausted => 4,
+        Code::Unavailable | Code::Exhausted | Code::DeadlineExceeded => 4,
         Code::Unsupported => 5,
         Code::AlreadyExists => 6,
         Code::Cancelled => 7,
@@ -275,6 +282,8 @@ fn tensor(fields: &mut Fields<'_>) -> Result<WireTensor, Malformed> {
         0 => WirePlace::Inline(fields.bytes()?.to_vec()),
         1 => WirePlace::Input { offset: fields.u64()?, length: fields.u64()? },
         2 => WirePlace::Output { offset: fields.u64()?, length: fields.u64()? },
+        3 => WirePlace::DeviceInput { offset: fields.u64()?, length: fields.u64()? },
+        4 => WirePlace::DeviceOutput { offset: fields.u64()?, length: fields.u64()? },
         _ => return Err(Malformed("an unknown place")),
     };
     Ok(WireTensor { name, datatype, shape, place })

@@ -37,6 +37,8 @@ pub(crate) enum Place<'a> {
     Inline(&'a [u8]),
     /// At this offset in the arena of inputs, with this length.
     Input(u64, u64),
+    /// In a GPU's memory, with this length. The arena of inputs has its description there.
+    Device(u64, u64),
 }
 
 /// An input whose content has its place.
@@ -118,6 +120,11 @@ impl Frame {
             }
             Place::Input(offset, length) => {
                 self.u8(1);
+                self.u64(offset);
+                self.u64(length);
+            }
+            Place::Device(offset, length) => {
+                self.u8(3);
                 self.u64(offset);
                 self.u64(length);
             }

@@ -108,6 +108,7 @@ impl Worker {
             parameters: call.parameters,
             priority: call.priority,
             timeout_microseconds: call.timeout_microseconds,
+            deadline: self.held.deadline_of(call.parent),
             correlation_id: call.correlation,
             sequence_flags: call.flags,
             cancel: CancelToken::new(),

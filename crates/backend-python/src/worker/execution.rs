@@ -173,7 +173,8 @@ impl Worker {
             sequence.map_or(&request.correlation_id, |sequence| &sequence.correlation_id);
         let flags: SequenceFlags =
             sequence.map_or(request.sequence_flags, |sequence| sequence.flags);
-        let trace = pending.trace().map(|trace| trace.identity().context);
+        let trace = pending.trace().filter(|trace| trace.is_traced());
+        let trace = trace.map(|trace| trace.identity().context);
         frame.request(key, request, (correlation, flags, trace.as_deref()), &inputs);
         Ok(())
     }

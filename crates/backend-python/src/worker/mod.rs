@@ -15,6 +15,7 @@ use galatea_backend::Host;
 use galatea_infer::{CancelToken, FailureReason, InferenceResponse, OutputTensor, Status};
 use galatea_stdx::{Condvar, Lock};
 
+use crate::gpus::Gpus;
 use crate::held::{HeldRequests, ModelLabel};
 use crate::link::Link;
 use crate::messages::metrics::Metrics;
@@ -41,6 +42,7 @@ pub(crate) struct ModelContext {
     pub(crate) server: Arc<dyn ServerAccess>,
     /// The outputs' names, in the order of the configuration.
     pub(crate) outputs: Vec<Arc<str>>,
+    pub(crate) gpus: Gpus,
 }
 
 /// A running worker.

@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use galatea_infer::Status;
+use galatea_policy::FORKED_HELLO_NS;
 
 use super::{Lost, ModelContext, Worker};
 use crate::confinement::Confined;
 use crate::interpreter::Interpreter;
-use crate::link::Link;
+use crate::link::{Link, WorkerEnds};
 use crate::process::{Equipment, Process};
+use crate::template::{Environment, Imports};
 use crate::tensors::Arenas;
 use crate::wire::{Frame, FrameSplitter, FromWorkerA, Malformed};
 
@@ -32,6 +34,8 @@ pub(crate) struct Launch<'a> {
     /// What it may not do, and how much it may take.
     pub(crate) confined: Option<&'a Confined>,
     pub(crate) model: Arc<ModelContext>,
+    /// What may fork it, and what the fork shall have imported; `None` if it starts by itself.
+    pub(crate) templates: Option<(&'a Environment, Imports)>,
     /// Whether the worker is not needed any more.
     pub(crate) is_cancelled: &'a dyn Fn() -> bool,
 }
@@ -52,28 +56,59 @@ impl Started {
     /// # Errors
     ///
     /// `Internal` with what prevented it.
-    pub(crate) fn launch(launch: Launch<'_>) -> Result<Self, Status> {
-        let Launch { interpreter, instance, patience, confined, model, .. } = launch;
-        let memory = confined.and_then(|confined| confined.confinement.memory_bytes());
-        let arenas = Arenas::new(memory)?;
-        let (link, ends) = Link::pair()
-            .map_err(|error| Status::internal(format!("failed to make sockets: {error}")))?;
-        let equipment = Equipment { ends, inputs: &arenas.inputs, outputs: &arenas.outputs };
+    pub(crate) fn launch(launch: &Launch<'_>) -> Result<Self, Status> {
+        if let Some((environment, imports)) = launch.templates
+            && let Some(started) = Self::fork(launch, environment, imports)?
+        {
+            return Ok(started);
+        }
+        let (link, ends, arenas) = sockets_and_memory(launch)?;
+        let names = [&*launch.model.label.name, launch.instance];
         let process = Process::start(
-            interpreter,
-            (&model.label.name, instance),
-            launch.variables,
-            confined,
-            equipment,
+            launch.interpreter,
+            names,
+            launch.variables.clone(),
+            launch.confined,
+            Equipment { ends, inputs: &arenas.inputs, outputs: &arenas.outputs },
             link.a.socket(),
         )?;
-        let worker = Worker::new(link, arenas, model, launch.execute_timeout);
-        let worker = Arc::new(worker);
-        let (executions, others) = (FrameSplitter::default(), FrameSplitter::default());
-        let instance = instance.to_owned();
-        let mut started = Self { worker, process, others, executions, instance };
-        started.answer(Some(patience), launch.is_cancelled)?;
+        let mut started = Self::new(launch, link, arenas, process);
+        started.answer(Some(launch.patience), launch.is_cancelled)?;
         Ok(started)
+    }
+
+    /// The same with a process that a template forks; `None` if none can.
+    fn fork(
+        launch: &Launch<'_>,
+        environment: &Environment,
+        imports: Imports,
+    ) -> Result<Option<Self>, Status> {
+        let (link, ends, arenas) = sockets_and_memory(launch)?;
+        let names = [&*launch.model.label.name, launch.instance];
+        let equipment = Equipment { ends, inputs: &arenas.inputs, outputs: &arenas.outputs };
+        let Some(forked) = environment.fork(imports, names, &equipment) else { return Ok(None) };
+        drop(equipment);
+        let (process, origin) = forked.split();
+        let mut started = Self::new(launch, link, arenas, process);
+        let patience = launch.patience.min(Duration::from_nanos(FORKED_HELLO_NS));
+        match started.answer(Some(patience), launch.is_cancelled) {
+            Ok(_) => {
+                origin.approve();
+                Ok(Some(started))
+            }
+            Err(status) if (launch.is_cancelled)() => Err(status),
+            Err(_) => {
+                environment.suspect(&origin);
+                Ok(None)
+            }
+        }
+    }
+
+    fn new(launch: &Launch<'_>, link: Link, arenas: Arenas, process: Process) -> Self {
+        let worker = Worker::new(link, arenas, launch.model.clone(), launch.execute_timeout);
+        let (executions, others) = (FrameSplitter::default(), FrameSplitter::default());
+        let instance = launch.instance.to_owned();
+        Self { worker: Arc::new(worker), process, others, executions, instance }
     }
 
     /// Sends a request with a JSON document, and waits for its JSON answer.
@@ -159,4 +194,13 @@ impl Started {
         }
         Ok(answer)
     }
+}
+
+/// What connects a worker with the server.
+fn sockets_and_memory(launch: &Launch<'_>) -> Result<(Link, WorkerEnds, Arenas), Status> {
+    let memory = launch.confined.and_then(|confined| confined.confinement.memory_bytes());
+    let arenas = Arenas::new(memory, launch.model.gpus.clone())?;
+    let (link, ends) = Link::pair()
+        .map_err(|error| Status::internal(format!("failed to make sockets: {error}")))?;
+    Ok((link, ends, arenas))
 }

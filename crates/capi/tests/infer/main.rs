@@ -25,6 +25,7 @@ use std::time::Duration;
 use galatea_abi::*;
 use galatea_c_objects::error::take_c;
 use galatea_capi::{RunningServer, into_address};
+use galatea_devices::Devices;
 use galatea_fakes::{FakeServer, HeldRequest, echo};
 use galatea_infer::*;
 use galatea_protocol::inference::{ModelConfig, ModelInput};
@@ -46,6 +47,7 @@ fn server(
     into_address(Arc::new(RunningServer {
         service: fake.clone(),
         control: fake,
+        devices: Devices::default(),
         metrics: Box::new(|| String::from("metric 1\n")),
         poll: Box::new(poll),
         stop: Box::new(stop),
@@ -518,6 +520,7 @@ fn a_getter_without_an_out_pointer_does_nothing() {
     let server = into_address(Arc::new(RunningServer {
         service: fake.clone(),
         control: fake,
+        devices: Devices::default(),
         metrics: Box::new(|| unreachable!("the result could not be deleted")),
         poll: Box::new(|| Ok(())),
         stop: Box::new(|_| Ok(())),

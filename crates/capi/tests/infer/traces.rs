@@ -126,7 +126,8 @@ fn send(trace: *mut TRITONSERVER_InferenceTrace) -> (Caller, InferenceRequest, R
 fn run(trace: &Trace, request: &InferenceRequest) {
     let start = Instant::now();
     let at = |ns| start + Duration::from_nanos(ns);
-    let subject = TraceSubject { model_name: "m", model_version: 3, request_id: &request.id };
+    let subject =
+        TraceSubject { model_name: "m", model_version: 3, request_id: &request.id, deadline: None };
     trace.begin(&subject, start);
     trace.record_queued(&request.inputs, at(1));
     let (compute_start, compute_end) = (at(3), at(4));
@@ -202,7 +203,8 @@ fn a_backend_reports_custom_activities() {
     let (trace, calls) = trace(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS);
     let (_caller, mut request, _sender) = send(trace);
     let server_side = request.trace.take().unwrap();
-    let subject = TraceSubject { model_name: "m", model_version: 3, request_id: "me" };
+    let subject =
+        TraceSubject { model_name: "m", model_version: 3, request_id: "me", deadline: None };
     server_side.begin(&subject, Instant::now());
     let origin = server_side.underlying().unwrap().downcast_ref::<TraceAddress>().unwrap();
     assert_eq!(origin.0, trace);

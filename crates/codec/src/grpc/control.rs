@@ -1,11 +1,12 @@
 //! Converts metadata, statistics and model control to and from gRPC messages.
 
 use galatea_infer::{
-    BatchStatistics, DurationStatistic, InferenceStatistics, LoadParameters, MemoryUsage,
-    ModelMetadata, ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, Status,
-    SystemRegion, TensorMetadata,
+    BatchStatistics, CudaRegion, DurationStatistic, InferenceStatistics, LoadParameters,
+    MemoryUsage, ModelMetadata, ModelStatistics, RepositoryEntry, ResponseStatistics,
+    ServerMetadata, Status, SystemRegion, TensorMetadata,
 };
 use galatea_protocol::inference as message;
+use message::cuda_shared_memory_status_response::RegionStatus as CudaRegionMessage;
 use message::model_metadata_response::TensorMetadata as TensorMetadataMessage;
 use message::model_repository_parameter::ParameterChoice;
 use message::repository_index_response::ModelIndex;
@@ -35,6 +36,15 @@ pub fn system_regions(regions: Vec<SystemRegion>) -> message::SystemSharedMemory
         (key_of_map, SystemRegionMessage { name, key, offset, byte_size })
     });
     message::SystemSharedMemoryStatusResponse { regions: regions.collect() }
+}
+
+/// The response to `CudaSharedMemoryStatus`.
+#[must_use]
+pub fn cuda_regions(regions: Vec<CudaRegion>) -> message::CudaSharedMemoryStatusResponse {
+    let regions = regions.into_iter().map(|CudaRegion { name, device_id, byte_size }| {
+        (name.clone(), CudaRegionMessage { name, device_id, byte_size })
+    });
+    message::CudaSharedMemoryStatusResponse { regions: regions.collect() }
 }
 
 /// The response to `ModelMetadata`.

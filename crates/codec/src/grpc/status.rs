@@ -62,6 +62,7 @@ pub const fn grpc_code(code: Code) -> GrpcCode {
         Code::AlreadyExists => GrpcCode::AlreadyExists,
         Code::Cancelled => GrpcCode::Cancelled,
         Code::Exhausted => GrpcCode::ResourceExhausted,
+        Code::DeadlineExceeded => GrpcCode::DeadlineExceeded,
     }
 }
 
@@ -81,6 +82,7 @@ mod tests {
             (Code::AlreadyExists, 6),
             (Code::Cancelled, 1),
             (Code::Exhausted, 8),
+            (Code::DeadlineExceeded, 4),
         ];
         for (code, number) in expected {
             assert_eq!(grpc_code(code).number(), number, "{code:?}");

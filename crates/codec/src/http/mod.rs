@@ -71,7 +71,7 @@ pub use load_report::{LoadReport, LoadReportFormat};
 pub use log::{decode_log_request, encode_log_settings};
 pub use output::{OutputEncoding, OutputForm};
 pub use raw::{decode_raw_infer, raw_input};
-pub use regions::{RegisterRequest, encode_regions};
+pub use regions::{CudaRegisterRequest, RegisterRequest, encode_cuda_regions, encode_regions};
 pub use repository::{IndexRequest, UnloadRequest, decode_load_request};
 pub use statistics::encode_statistics;
 pub use trace::{decode_trace_change, encode_trace_settings};

@@ -1,8 +1,9 @@
 //! The bodies of the endpoints for regions of shared memory.
 
 use galatea_gate::limits::Limits;
-use galatea_infer::{Status, SystemRegion};
+use galatea_infer::{CudaRegion, Status, SystemRegion};
 
+use super::base64;
 use super::documents::push_list;
 use super::json::{JsonReader, JsonType, push_string, push_unsigned};
 use super::repository::read_object;
@@ -51,6 +52,78 @@ impl RegisterRequest {
     }
 }
 
+/// A request to register a region in the memory of a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CudaRegisterRequest {
+    /// The handle that the driver gave to the client.
+    pub raw_handle: Vec<u8>,
+    /// The number of the GPU.
+    pub device_id: u64,
+    /// The region's length in bytes.
+    pub byte_size: u64,
+}
+
+impl CudaRegisterRequest {
+    /// The length of a handle.
+    const HANDLE_BYTES: usize = 64;
+
+    /// Decodes the body.
+    ///
+    /// # Errors
+    ///
+    /// As [`RegisterRequest::decode`]; `InvalidArgument` also for a handle that can't be.
+    pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
+        let (mut raw_handle, mut device_id, mut byte_size) = (None, None, None);
+        read_object(body, limits, |reader, name| match name {
+            b"raw_handle" if raw_handle.is_none() => {
+                raw_handle = Some(read_handle(reader)?);
+                Ok(())
+            }
+            b"device_id" if device_id.is_none() => read_number(reader, &mut device_id),
+            b"byte_size" if byte_size.is_none() => read_number(reader, &mut byte_size),
+            _ => reader.skip_value(),
+        })?;
+        let text = raw_handle.ok_or_else(|| missing("raw_handle"))?;
+        let text = text.ok_or_else(|| non_existing("b64"))??;
+        let byte_size = byte_size.ok_or_else(|| non_existing("byte_size"))??;
+        let device_id = device_id.ok_or_else(|| non_existing("device_id"))??;
+        let decoded = base64::decode(text.as_bytes()).ok();
+        let raw_handle = decoded.filter(|handle| handle.len() == Self::HANDLE_BYTES);
+        let invalid = "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t";
+        let raw_handle = raw_handle.ok_or_else(|| Status::invalid_argument(invalid))?;
+        Ok(Self { raw_handle, device_id, byte_size })
+    }
+
+    /// The region, under this name, and its handle.
+    #[must_use]
+    pub fn named(self, name: &str) -> (CudaRegion, Vec<u8>) {
+        let Self { raw_handle, device_id, byte_size } = self;
+        (CudaRegion { name: name.to_owned(), device_id, byte_size }, raw_handle)
+    }
+}
+
+/// Reads the object of a handle, whose text is in base64.
+fn read_handle(reader: &mut JsonReader<'_>) -> Result<Member<String>, Status> {
+    let mut text = None;
+    if reader.value_type()? != JsonType::Object {
+        reader.skip_value()?;
+        return Ok(text);
+    }
+    let mut progress = reader.open();
+    while let Some(name) = reader.next_member(&mut progress)? {
+        match &*name {
+            b"b64" if text.is_none() => read_text(reader, &mut text)?,
+            _ => reader.skip_value()?,
+        }
+    }
+    Ok(text)
+}
+
+/// Of the members of these requests Triton misses some in other words.
+fn non_existing(member: &str) -> Status {
+    Status::internal(format!("attempt to access non-existing object member '{member}'"))
+}
+
 fn missing(member: &str) -> Status {
     Status::invalid_argument(format!("Shared memory register request has no '{member}' field"))
 }
@@ -89,6 +162,22 @@ pub fn encode_regions(regions: &[SystemRegion]) -> Vec<u8> {
         push_string(json, region.key.as_bytes());
         json.extend_from_slice(b",\"offset\":");
         push_unsigned(json, region.offset);
+        json.extend_from_slice(b",\"byte_size\":");
+        push_unsigned(json, region.byte_size);
+        json.push(b'}');
+    });
+    json
+}
+
+/// Encodes the registered regions in the memory of GPUs.
+#[must_use]
+pub fn encode_cuda_regions(regions: &[CudaRegion]) -> Vec<u8> {
+    let mut json = Vec::with_capacity(512);
+    push_list(&mut json, regions, |json, region| {
+        json.extend_from_slice(b"{\"name\":");
+        push_string(json, region.name.as_bytes());
+        json.extend_from_slice(b",\"device_id\":");
+        push_unsigned(json, region.device_id);
         json.extend_from_slice(b",\"byte_size\":");
         push_unsigned(json, region.byte_size);
         json.push(b'}');

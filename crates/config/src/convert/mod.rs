@@ -25,7 +25,7 @@ use crate::spec::{
     ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, RateLimiterSpec, ResourceNeed,
     SchedulingChoice, SecondaryDevice, TimeoutAction, VersionPolicy,
 };
-use crate::warmup;
+use crate::{objective, padding, warmup};
 
 /// Converts the message, or returns `None` and adds a diagnostic.
 ///
@@ -56,6 +56,7 @@ fn convert(message: &ModelConfig) -> Result<ModelSpec, String> {
         outputs: indexed(&message.output, "output", output)?,
         instance_groups: indexed(&message.instance_group, "instance_group", instance_group)?,
         default_model_filename: message.default_model_filename.clone(),
+        filenames_on_gpus: BTreeMap::new(),
         op_library_filenames: message
             .model_operations
             .as_ref()
@@ -63,6 +64,8 @@ fn convert(message: &ModelConfig) -> Result<ModelSpec, String> {
             .unwrap_or_default(),
         parameters: parameters(message),
         scheduling: scheduling(message)?,
+        latency_objective_microseconds: objective::microseconds(message),
+        padding: padding::parse(message).map_err(|_| "parameters")?,
         batch_inputs: indexed(&message.batch_input, "batch_input", ragged::batch_input)?,
         batch_outputs: indexed(&message.batch_output, "batch_output", ragged::batch_output)?,
         optimization: optimization(message.optimization.as_ref())?,
@@ -117,6 +120,7 @@ fn input(message: &ModelInput) -> Result<InputSpec, &'static str> {
         optional: message.optional,
         allow_ragged_batch: message.allow_ragged_batch,
         is_shape_tensor: message.is_shape_tensor,
+        is_non_linear_format_io: message.is_non_linear_format_io,
         format: match format {
             model_input::Format::None => InputFormat::None,
             model_input::Format::Nhwc => InputFormat::Nhwc,

@@ -112,6 +112,8 @@ fn state(message: &State) -> Result<StateSpec, &'static str> {
         dims: message.dims.clone(),
         initial: initial_state(&message.initial_state)?,
         use_same_buffer_for_input_output: message.use_same_buffer_for_input_output,
+        // Only a buffer that lasts can grow.
+        is_growable: message.use_growable_memory && message.use_same_buffer_for_input_output,
     })
 }
 

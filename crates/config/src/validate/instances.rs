@@ -20,15 +20,7 @@ pub(super) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut D
     let mut instances: i64 = 0;
     for (index, group) in config.instance_group.iter().enumerate() {
         check_devices(config, group, index, support, diagnostics);
-        if config.platform != TENSORRT_PLATFORM && !group.profile.is_empty() {
-            let text = format!(
-                "{} and platform {}specifies profile field which is only supported for TensorRT \
-                 models",
-                subject(config, group),
-                config.platform
-            );
-            diagnostics.push(Diagnostic::about(format!("instance_group[{index}].profile"), text));
-        }
+        check_profiles(config, group, index, diagnostics);
         let devices = i64::try_from(group.gpus.len()).unwrap_or(INSTANCES_MAX).max(1);
         instances = instances.saturating_add(devices.saturating_mul(i64::from(group.count)));
     }
@@ -43,6 +35,68 @@ pub(super) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut D
 
 fn subject(config: &ModelConfig, group: &ModelInstanceGroup) -> String {
     format!("instance group {} of model {}", group.name.escape_debug(), config.name)
+}
+
+/// Profiles are numbers, which TensorRT's backend selects by.
+fn check_profiles(
+    config: &ModelConfig,
+    group: &ModelInstanceGroup,
+    index: usize,
+    diagnostics: &mut Diagnostics,
+) {
+    let subject = format!("{} and platform {}", subject(config, group), config.platform);
+    if config.platform != TENSORRT_PLATFORM {
+        if !group.profile.is_empty() {
+            let text = format!(
+                "{subject}specifies profile field which is only supported for TensorRT models"
+            );
+            diagnostics.push(Diagnostic::about(format!("instance_group[{index}].profile"), text));
+        }
+        return;
+    }
+    for (number, profile) in group.profile.iter().enumerate() {
+        if let Err(wrong) = check_profile(profile) {
+            let text = match wrong {
+                WrongProfile::Negative => format!(
+                    "{subject} specifies invalid profile {}. The field should contain the string \
+                     representation of a non-negative integer.",
+                    profile.escape_debug()
+                ),
+                WrongProfile::Empty => String::from("profile name must not be empty"),
+                WrongProfile::NoNumber => {
+                    format!("unable to parse '{}': stoi", profile.escape_debug())
+                }
+            };
+            let path = format!("instance_group[{index}].profile[{number}]");
+            diagnostics.push(Diagnostic::about(path, text));
+        }
+    }
+}
+
+enum WrongProfile {
+    Empty,
+    NoNumber,
+    Negative,
+}
+
+/// As C++'s `stoi`, it reads the digits that the text begins with.
+fn check_profile(profile: &str) -> Result<(), WrongProfile> {
+    if profile.is_empty() {
+        return Err(WrongProfile::Empty);
+    }
+    let unsigned = profile.trim_ascii_start();
+    let (is_negative, digits) = match unsigned.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, unsigned.strip_prefix('+').unwrap_or(unsigned)),
+    };
+    let end = digits.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+    // Triton ends at a number that is too large.
+    let number = digits.get(..end).and_then(|digits| digits.parse::<i32>().ok());
+    match number {
+        None => Err(WrongProfile::NoNumber),
+        Some(number) if is_negative && number > 0 => Err(WrongProfile::Negative),
+        Some(_) => Ok(()),
+    }
 }
 
 fn check_devices(
@@ -65,13 +119,17 @@ fn check_devices(
             report("gpus", "has kind KIND_CPU but specifies one or more GPUs");
         }
         Kind::Gpu if !support.gpus_available() => {
-            report("kind", "has kind KIND_GPU but no GPUs are available");
+            let why = support.gpus_refused.as_deref();
+            let why = why.map(|why| format!(" to it: {why}")).unwrap_or_default();
+            report("kind", &format!("has kind KIND_GPU but no GPUs are available{why}"));
         }
         Kind::Gpu => {
             let listed: Vec<String> = support.gpus.iter().map(ToString::to_string).collect();
             for gpu in group.gpus.iter().filter(|gpu| !support.gpus.contains(gpu)) {
                 let text = format!(
-                    "specifies invalid or unsupported gpu id {gpu}. Usable are: {}",
+                    "specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum \
+                     required CUDA compute compatibility of {:.6} are: {}",
+                    support.min_compute_capability,
                     listed.join(", ")
                 );
                 report("gpus", &text);

@@ -9,6 +9,7 @@ mod identity;
 mod instances;
 mod metrics;
 mod names;
+mod objective;
 mod ragged;
 mod states;
 mod tensors;
@@ -17,8 +18,8 @@ mod warmup;
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
 
-use crate::Support;
 use crate::diagnostic::Diagnostics;
+use crate::{Support, padding};
 
 /// The parameter with the path of a custom batching library.
 const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
@@ -30,9 +31,11 @@ pub(crate) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut D
     names::check(config, diagnostics);
     ragged::check(config, diagnostics);
     batching::check(config, diagnostics);
+    objective::check(config, diagnostics);
     instances::check(config, support, diagnostics);
     metrics::check(config, diagnostics);
     warmup::check(config, diagnostics);
+    padding::parse(config).err().into_iter().flatten().for_each(|one| diagnostics.push(one));
 }
 
 /// The sequence batcher, if it is selected.

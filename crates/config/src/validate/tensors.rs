@@ -128,12 +128,17 @@ fn check_tensor(model: &ModelView<'_>, tensor: &TensorView<'_>, diagnostics: &mu
         let text = format!("{text} for {}", model.name);
         diagnostics.push(Diagnostic::about(format!("{}.is_shape_tensor", tensor.path), text));
     }
-    if tensor.is_non_linear && model.platform != TENSORRT_PLATFORM {
-        let text = "Non-linear IO format is only supported for the TensorRT platform";
-        let text = format!("{text} for {}", model.name);
-        diagnostics
-            .push(Diagnostic::about(format!("{}.is_non_linear_format_io", tensor.path), text));
-    }
+    let wrong = if !tensor.is_non_linear {
+        return;
+    } else if model.platform != TENSORRT_PLATFORM {
+        String::from("Non-linear IO format is only supported for the TensorRT platform")
+    } else if tensor.dims.len() != 3 {
+        format!("Non-linear IO format {} requires 3 dims", tensor.side)
+    } else {
+        return;
+    };
+    let text = format!("{wrong} for {}", model.name);
+    diagnostics.push(Diagnostic::about(format!("{}.is_non_linear_format_io", tensor.path), text));
 }
 
 /// Checks the dimensions; returns whether the shape is valid.

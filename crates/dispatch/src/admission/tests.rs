@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use galatea_config::{ConfigDraft, Support};
 use galatea_infer::{Code, InferenceRequest, InputTensor};
 use galatea_tensor::{Buffer, DataType, ForeignError, ForeignMemory, ForeignRegion, Shape};
@@ -15,10 +16,10 @@ use super::Admission;
 struct Counted(AtomicUsize);
 
 impl ForeignMemory for Counted {
-    fn read(&self, offset: usize, byte_size: usize) -> Result<Vec<u8>, ForeignError> {
+    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError> {
         let count = self.0.fetch_add(1, Ordering::Relaxed);
         match offset {
-            0 => Ok(vec![u8::try_from(count).unwrap(); byte_size]),
+            0 => Ok(vec![u8::try_from(count).unwrap(); byte_size].into()),
             1 => Err(ForeignError::Lost(String::from("gone"))),
             _ => Err(ForeignError::NoMemory(byte_size)),
         }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use galatea_policy::ShapeClassId;
+use galatea_tensor::DeviceRegion;
 use slab::Slab;
 
 /// What must be equal for two requests of a model to share a batch: which inputs are
@@ -29,6 +30,13 @@ impl ShapeClass {
     pub(crate) fn push_contents(&mut self, contents: &[u8]) {
         self.words.push(i64::try_from(contents.len()).unwrap_or(i64::MAX));
         self.words.extend(contents.iter().map(|&byte| i64::from(byte)));
+    }
+
+    /// The next input has the contents of this memory of a device.
+    pub(crate) fn push_device(&mut self, region: Option<&DeviceRegion>) {
+        let (device, address) =
+            region.map_or((0, 0), |region| (region.device, region.address.cast_signed()));
+        self.words.extend([-2, i64::from(device), address]);
     }
 }
 

@@ -2,8 +2,11 @@
 //!
 //! The counters are plain numbers under the dispatcher's lock, which each step holds anyway.
 
+use std::mem::discriminant;
+
 use galatea_infer::CountsByReason;
 use galatea_policy::{CloseReason, FailReason};
+use galatea_stdx::len64;
 
 /// Every reason, in the order of the metrics.
 const FAIL_REASONS: [FailReason; 8] = [
@@ -20,17 +23,21 @@ const FAIL_REASONS: [FailReason; 8] = [
 #[derive(Clone, Debug, Default)]
 pub(super) struct SchedulingCounts {
     closed: [u64; CloseReason::ALL.len()],
+    /// The requests of these batches, and rows of padding.
+    closed_requests: [u64; CloseReason::ALL.len()],
     failed: [u64; FAIL_REASONS.len()],
 }
 
 impl SchedulingCounts {
-    pub(super) fn closed(&mut self, reason: CloseReason) {
-        count(&mut self.closed, CloseReason::ALL.iter().position(|known| *known == reason));
+    pub(super) fn closed(&mut self, reason: CloseReason, requests: usize) {
+        let place = CloseReason::ALL.iter().position(|known| *known == reason);
+        count(&mut self.closed, place, 1);
+        count(&mut self.closed_requests, place, len64(requests));
     }
 
     pub(super) fn failed(&mut self, reason: FailReason) {
-        let position = FAIL_REASONS.iter().position(|known| name(*known) == name(reason));
-        count(&mut self.failed, position);
+        let is_same = |known: &FailReason| discriminant(known) == discriminant(&reason);
+        count(&mut self.failed, FAIL_REASONS.iter().position(is_same), 1);
     }
 
     /// Batches by the reason why they were closed.
@@ -38,29 +45,20 @@ impl SchedulingCounts {
         CloseReason::ALL.iter().map(|reason| reason.name()).zip(self.closed).collect()
     }
 
+    /// Their requests by the same reason.
+    pub(super) fn closed_requests(&self) -> CountsByReason {
+        CloseReason::ALL.iter().map(|reason| reason.name()).zip(self.closed_requests).collect()
+    }
+
     /// Requests by the reason why they were not executed.
     pub(super) fn unexecuted(&self) -> CountsByReason {
-        FAIL_REASONS.iter().map(|reason| name(*reason)).zip(self.failed).collect()
+        FAIL_REASONS.iter().map(|reason| reason.name()).zip(self.failed).collect()
     }
 }
 
-fn count(counts: &mut [u64], position: Option<usize>) {
+fn count(counts: &mut [u64], position: Option<usize>, more: u64) {
     if let Some(count) = position.and_then(|index| counts.get_mut(index)) {
-        *count += 1;
-    }
-}
-
-/// The name for programs, which does not change.
-const fn name(reason: FailReason) -> &'static str {
-    match reason {
-        FailReason::QueueFull => "queue_full",
-        FailReason::TimeoutExpired => "queue_timeout",
-        FailReason::Cancelled => "cancelled",
-        FailReason::Draining => "unloading",
-        FailReason::NoSequence => "no_sequence",
-        FailReason::MissingStart => "missing_start",
-        FailReason::SequenceTimeoutExpired => "sequence_timeout",
-        FailReason::TooLate { .. } => "too_late",
+        *count += more;
     }
 }
 
@@ -71,7 +69,7 @@ mod tests {
     #[test]
     fn each_reason_has_a_counter_of_its_own() {
         let mut counts = SchedulingCounts::default();
-        CloseReason::ALL.into_iter().for_each(|reason| counts.closed(reason));
+        CloseReason::ALL.into_iter().for_each(|reason| counts.closed(reason, 1));
         FAIL_REASONS.into_iter().for_each(|reason| counts.failed(reason));
         let (closed, failed) = (counts.closed_batches(), counts.unexecuted());
         assert!(closed.iter().chain(&failed).all(|(_, count)| *count == 1), "{counts:?}");

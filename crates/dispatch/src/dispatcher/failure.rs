@@ -1,7 +1,9 @@
 //! The errors of requests that the scheduler refuses or drops.
 
+use std::time::{Duration, Instant};
+
 use galatea_backend::LogLevel;
-use galatea_infer::{CorrelationId, FailureReason, PendingRequest, Status};
+use galatea_infer::{Code, CorrelationId, FailureReason, PendingRequest, Status};
 use galatea_policy::FailReason;
 
 use crate::LogSink;
@@ -69,8 +71,8 @@ fn describe(request: &PendingRequest, reason: FailReason) -> (Status, Option<Fai
             ));
             (status, None)
         }
-        FailReason::TooLate { .. } => {
-            let status = Status::unavailable("Request can not be answered by its deadline");
+        FailReason::TooLate { retry_after_ns } => {
+            let status = too_late(request, Duration::from_nanos(retry_after_ns), Instant::now());
             (prefixed(status), Some(FailureReason::Rejected))
         }
         FailReason::SequenceTimeoutExpired => (
@@ -78,6 +80,30 @@ fn describe(request: &PendingRequest, reason: FailReason) -> (Status, Option<Fai
             Some(FailureReason::Rejected),
         ),
     }
+}
+
+/// The error of a request whose answer would come this much after its deadline. With so much more
+/// time, or so much later, the request could be answered.
+fn too_late(request: &PendingRequest, late: Duration, now: Instant) -> Status {
+    let content = request.request();
+    let (arrival, deadline) = (request.times().map(|times| times.arrival), content.deadline.at());
+    let (arrival, deadline) = (arrival.unwrap_or(now), deadline.unwrap_or(now));
+    let allowed = deadline.saturating_duration_since(arrival);
+    let code = if deadline <= now { Code::DeadlineExceeded } else { Code::Exhausted };
+    let text = format!(
+        "the request to model '{}' would be answered too late: its deadline is {} ms after its \
+         arrival, and {} ms are predicted",
+        content.model_name,
+        milliseconds(allowed),
+        milliseconds(allowed.saturating_add(late)),
+    );
+    Status::new(code, text).with_retry_after(late)
+}
+
+/// As a number with three digits behind the point.
+fn milliseconds(time: Duration) -> String {
+    let microseconds = time.as_micros();
+    format!("{}.{:03}", microseconds / 1_000, microseconds % 1_000)
 }
 
 fn id_text(id: &CorrelationId) -> String {

@@ -1,6 +1,6 @@
 //! A dispatcher's lanes, which may be added and removed while it works.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -23,6 +23,9 @@ pub(super) struct Lanes {
     /// Notified when a lane was stopped.
     changed: Condvar,
     next_id: AtomicU32,
+    /// Those that were told to leave: a change of the instances and a loss of their device may
+    /// come to that at the same time.
+    leaving: Lock<BTreeSet<InstanceId>>,
 }
 
 impl Lanes {
@@ -37,6 +40,11 @@ impl Lanes {
     pub(super) fn names(&self) -> BTreeMap<InstanceId, String> {
         let lanes = self.current.load();
         lanes.iter().map(|(instance, lane)| (*instance, String::from(lane.name()))).collect()
+    }
+
+    /// Whether this is the first time that the instance is told to leave.
+    fn begin_removal(&self, instance: InstanceId) -> bool {
+        self.leaving.lock("tell an instance to leave").insert(instance)
     }
 
     fn insert(&self, added: &[(InstanceId, Arc<Lane>)]) {
@@ -110,11 +118,18 @@ impl Dispatcher {
     /// Removes lanes, each after its batch and, with sequences, after those that it serves.
     /// Returns at once.
     pub(crate) fn remove_lanes(&self, instances: &[InstanceId]) {
-        for instance in instances {
+        for instance in instances.iter().filter(|instance| self.lanes.begin_removal(**instance)) {
             self.step_and_perform(Event::RemoveInstance(*instance));
         }
         // Joins the idle ones of these, and lanes that were stopped earlier.
         self.lanes.join();
+    }
+
+    /// Fails the batches of these lanes from now on: their devices are lost.
+    pub(crate) fn lose_lanes(&self, instances: &[InstanceId], why: &Status) {
+        for lane in instances.iter().filter_map(|instance| self.lanes.get(*instance)) {
+            lane.lose(why.clone());
+        }
     }
 
     /// Waits until removed lanes have executed their batches and their instances are
@@ -134,7 +149,9 @@ impl Dispatcher {
     /// Stops all lanes behind the last request.
     pub(super) fn finish_drain(&self) {
         for instance in self.lanes.instances() {
-            if !self.lock("look whether it is broken").is_broken {
+            if !self.lock("look whether it is broken").is_broken
+                && self.lanes.begin_removal(instance)
+            {
                 self.step_and_perform(Event::RemoveInstance(instance));
             }
             // This event itself may have broken it.

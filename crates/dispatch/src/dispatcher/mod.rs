@@ -22,6 +22,8 @@
 //! | `ordered_replies.rs` | delivers replies in the order of their requests |
 //! | `custom_batching.rs` | a model's own rule for batches |
 //! | `counts.rs` | batches and failures by reason |
+//! | `explained.rs` | what explained requests wait for |
+//! | `traffic/` | requests and executions, while a client records them |
 //! | `timeline.rs`, `watching.rs` | the latest executions, while they are watched |
 //! | `failure.rs`, `status.rs` | what clients and operators read |
 
@@ -29,6 +31,7 @@ mod counts;
 mod custom_batching;
 mod effect;
 mod execution;
+mod explained;
 mod failure;
 mod keys;
 mod lanes;
@@ -40,6 +43,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod traffic;
 mod watching;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,7 +55,8 @@ use galatea_infer::{
     CountsByReason, PendingRequest, ResponseSender, SequenceOwner, StateTensor, Status,
 };
 use galatea_policy::{
-    Event, InstanceId, Release, ReplyNumber, RequestKey, SchedulingMode, SchedulingSpec, Time,
+    Event, InstanceId, MeasuredExecution, Release, ReplyNumber, RequestKey, SchedulingMode,
+    SchedulingSpec, Time,
 };
 use galatea_stdx::{Guard, Lock};
 
@@ -66,11 +71,13 @@ use self::rate_limiting::RateLimiterClient;
 pub(crate) use self::state::AdmittedRequest;
 use self::state::DispatcherState;
 use self::status::DispatcherReport;
+pub(crate) use self::traffic::VariableDims;
 pub(crate) use self::watching::DispatcherReading;
 use crate::LogSink;
 use crate::batch::{ClosedBatch, SequenceAssembler};
 use crate::lane::{Lane, LaneOwner};
 use crate::log::request_log;
+use crate::padding::PaddingPlan;
 use crate::rate_limiter::RateLimiterDriver;
 use crate::timer::{AlarmHandler, Timer};
 
@@ -86,8 +93,12 @@ pub(crate) struct Dispatcher {
     /// requests wait for others to share a batch, and not with permits, which arrive on any
     /// thread.
     allows_inline_execution: bool,
+    /// Whether requests are batched by deadlines.
+    uses_deadlines: bool,
     /// `None` without a sequence batcher.
     sequence_assembler: Option<SequenceAssembler>,
+    /// `None` if requests are not padded.
+    padding: Option<PaddingPlan>,
     /// `None` if replies leave in any order.
     reply_numbers: Option<ReplyNumbers>,
     /// `None` if no instance needs permits.
@@ -109,6 +120,8 @@ pub(crate) struct DispatcherOptions {
     pub(crate) rate_limiter: Option<Arc<RateLimiterDriver>>,
     /// `None` without a sequence batcher.
     pub(crate) sequence_assembler: Option<SequenceAssembler>,
+    /// `None` if requests are not padded.
+    pub(crate) padding: Option<PaddingPlan>,
     pub(crate) reply_order: ReplyOrdering,
     /// The model's custom batching rule. Only with the dynamic batcher.
     pub(crate) custom_batching: Option<CustomBatching>,
@@ -144,6 +157,7 @@ impl Dispatcher {
         let needs_permits = options.rate_limiter.is_some();
         let allows_inline_execution =
             matches!(options.scheduling.mode, SchedulingMode::Default) && !needs_permits;
+        let uses_deadlines = matches!(options.scheduling.mode, SchedulingMode::Deadline(_));
         let state = DispatcherState::new(options.scheduling, replies, options.custom_batching);
         let dispatcher = Arc::new_cyclic(|this: &Weak<Self>| Self {
             epoch: Instant::now(),
@@ -153,8 +167,10 @@ impl Dispatcher {
             state: Lock::new(state),
             threadless: lanes.iter().any(Lane::is_threadless).then(ThreadlessExecution::default),
             allows_inline_execution,
+            uses_deadlines,
             lanes: Lanes::default(),
             sequence_assembler: options.sequence_assembler,
+            padding: options.padding,
             reply_numbers,
             model: options.model,
             log: options.log,
@@ -167,6 +183,12 @@ impl Dispatcher {
         }
         dispatcher.add_lanes(lanes)?;
         Ok(dispatcher)
+    }
+
+    /// Learns what executions cost from those of the warmup, before any request comes.
+    pub(crate) fn learn(&self, executions: &[MeasuredExecution]) {
+        let mut state = self.lock("learn from the warmup");
+        executions.iter().for_each(|one| state.learn(one));
     }
 
     /// Whether executions may need permits of the rate limiter.
@@ -211,12 +233,18 @@ impl Dispatcher {
     /// Queues an admitted request.
     pub(crate) fn enqueue(&self, admitted: AdmittedRequest) {
         let cancel = admitted.request.request().cancel.clone();
+        let explanation = explained::explanation(&admitted.request).cloned();
+        let deadline = self.deadline_of(&admitted.request);
         let now = self.now();
         let mut state = self.lock("enqueue a request");
         let mut effects = Effects::new();
         self.end_expired_sequences(&mut state, now, &mut effects);
-        let inserted = state.insert(admitted);
+        let inserted = state.insert(admitted, deadline);
         let key = inserted.info.key;
+        state.record_arrival(now, &inserted.info);
+        if let Some(explanation) = explanation {
+            state.explain_arrival(self.epoch, now, key, explanation);
+        }
         let warning = inserted.restarts_sequence.then(|| state.restart_warning(key)).flatten();
         if state.sequences.is_some() && request_log::is_enabled(&self.log) {
             let line = state.sequence_begin_line(&self.model, &inserted.info);
@@ -315,10 +343,13 @@ impl Dispatcher {
 
     /// What queues and instances wait for.
     pub(crate) fn report(&self) -> DispatcherReport {
-        let state = self.lock("report the status");
-        let status = state.scheduler.status();
+        let mut state = self.lock("report the status");
+        let now = self.now();
+        state.count_waits(now);
+        let (status, waits) = (state.scheduler.status(), state.waits());
+        let counts = state.scheduling_counts().clone();
         drop(state);
-        DispatcherReport { now: self.now(), status, instances: self.lanes.names() }
+        DispatcherReport { now: self.now(), status, instances: self.lanes.names(), counts, waits }
     }
 
     fn lock(&self, purpose: &'static str) -> Guard<'_, DispatcherState> {
@@ -327,6 +358,17 @@ impl Dispatcher {
 
     fn now(&self) -> Time {
         Time(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// When a request must be answered, if deadlines matter here.
+    fn deadline_of(&self, request: &PendingRequest) -> Time {
+        match request.request().deadline.at().filter(|_| self.uses_deadlines) {
+            None => Time::MAX,
+            Some(at) => {
+                let since = at.saturating_duration_since(self.epoch).as_nanos();
+                Time(u64::try_from(since).unwrap_or(u64::MAX))
+            }
+        }
     }
 
     fn step_and_perform(&self, event: Event) {
@@ -387,6 +429,10 @@ impl Dispatcher {
         if let (Some(timeline), Event::LaneFree(instance)) = (&mut state.timeline, event) {
             timeline.end(instance, now);
         }
+        if let (Some(recorder), Event::LaneFree(instance)) = (&mut state.recorder, event) {
+            recorder.end(instance, now);
+        }
+        state.count_waits(now);
         let mut actions = std::mem::take(&mut state.actions);
         let scheduler = &mut state.scheduler;
         let step = AssertUnwindSafe(|| scheduler.step(now, event, &mut actions));
@@ -403,6 +449,7 @@ impl Dispatcher {
             state.apply(now, action, effects);
         }
         state.actions = actions;
+        state.explain_step(now);
         self.apply_permit_operations(state, effects)
     }
 
@@ -442,9 +489,20 @@ impl AlarmHandler for Dispatcher {
 impl LaneOwner for Dispatcher {
     fn assemble(&self, batch: ClosedBatch) -> Vec<PendingRequest> {
         let rows = match batch {
-            ClosedBatch::Requests(requests) => return requests,
+            ClosedBatch::Requests(mut requests) => {
+                explained::start(requests.iter());
+                if self.uses_deadlines {
+                    let now = Instant::now();
+                    requests.iter_mut().for_each(|request| request.limit_timeout(now));
+                }
+                return match &self.padding {
+                    None => requests,
+                    Some(padding) => padding.apply(requests),
+                };
+            }
             ClosedBatch::Rows(rows) => rows,
         };
+        explained::start(rows.iter().flatten().map(|row| &row.request));
         let (Some(assembler), Some(this)) = (&self.sequence_assembler, self.this.upgrade()) else {
             unreachable!("only a sequence batcher makes rows, and a dispatcher lives while it runs")
         };

@@ -1,22 +1,31 @@
 //! What the dispatcher's lock guards: the scheduler, and the requests and
 //! sequences that its keys stand for.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use galatea_backend::BatchRule;
-use galatea_infer::{PendingRequest, SequenceFlags, StateTensor};
-use galatea_policy::{
-    Action, Actions, Batch, BatchEntry, Event, InstanceId, ReplyNumber, RequestInfo, RequestKey,
-    Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, ShapeClassId, Time,
+use galatea_infer::{
+    Explanation, PendingRequest, QueueWaits, SequenceFlags, StateTensor, WaitTimes,
 };
+use galatea_policy::{
+    Action, Actions, Batch, BatchEntry, CloseReason, Event, InstanceId, MeasuredExecution,
+    ReplyNumber, RequestInfo, RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey,
+    ShapeClassId, Time,
+};
+use galatea_stdx::len64;
 use slab::Slab;
 
 use super::counts::SchedulingCounts;
 use super::custom_batching::{CustomBatching, QueueMirror, SharedRule};
 use super::effect::{Effect, Effects};
+use super::explained::{Batching, Explained};
 use super::failure;
 use super::keys::{index_of, key_of};
 use super::ordered_replies::OrderedReplies;
 use super::sequences::Sequences;
 use super::timeline::{Begun, Timeline};
+use super::traffic::{Begin, Recorder};
 use crate::batch::{ClosedBatch, SequenceRow, ShapeClass, ShapeClasses};
 use crate::log::request_log;
 use crate::rate_limiter::PermitOperation;
@@ -26,6 +35,8 @@ use crate::rate_limiter::PermitOperation;
 pub(crate) struct AdmittedRequest {
     pub(crate) request: PendingRequest,
     pub(crate) shape_class: Option<ShapeClass>,
+    /// The length that padded batches depend on; 0 for a model without padding.
+    pub(crate) length: u32,
     /// As returned by [`Dispatcher::order_replies`](super::Dispatcher::order_replies).
     pub(crate) reply_number: ReplyNumber,
 }
@@ -40,6 +51,12 @@ pub(super) struct DispatcherState {
     pub(super) sequences: Option<Sequences>,
     /// `None` if replies leave in any order.
     pub(super) replies: Option<OrderedReplies>,
+    /// Whether later replies wait for a request as soon as it is queued: batches are not
+    /// formed in the order of requests.
+    orders_on_arrival: bool,
+    batching: Batching,
+    /// What the requests waited for, without a sequence batcher.
+    waits: QueueWaits,
     /// The queued requests, for a custom batching rule.
     mirror: Option<QueueMirror>,
     /// The custom batching rule, which is destroyed before the dispatcher is.
@@ -62,6 +79,10 @@ pub(super) struct DispatcherState {
     counts: SchedulingCounts,
     /// The latest executions, while they are watched.
     pub(super) timeline: Option<Box<Timeline>>,
+    /// Requests and executions, while a client records them.
+    pub(super) recorder: Option<Box<Recorder>>,
+    /// The explained requests that wait, if any do.
+    pub(super) explained: Option<Box<Explained>>,
     /// Reused from step to step.
     pub(super) actions: Actions,
     /// What the scheduler wants of the rate limiter in this step.
@@ -100,6 +121,16 @@ impl DispatcherState {
             }
             SchedulingMode::Sequence(sequence) => Some(Sequences::new(sequence.iterative)),
         };
+        let orders_on_arrival = match &spec.mode {
+            SchedulingMode::Deadline(_) => true,
+            SchedulingMode::Dynamic(dynamic) => dynamic.padding.is_some(),
+            SchedulingMode::Default | SchedulingMode::Sequence(_) => false,
+        };
+        let batching = match &spec.mode {
+            SchedulingMode::Default | SchedulingMode::Dynamic(_) => Batching::Arrivals,
+            SchedulingMode::Deadline(_) => Batching::Deadlines,
+            SchedulingMode::Sequence(_) => Batching::Sequences,
+        };
         let mirror = rule.as_ref().map(CustomBatching::mirror);
         let shared_rule = rule.as_ref().map(CustomBatching::rule);
         let scheduler = Scheduler::with_batch_strategy(spec, rule);
@@ -109,6 +140,9 @@ impl DispatcherState {
             shape_classes: ShapeClasses::default(),
             sequences,
             replies,
+            orders_on_arrival,
+            batching,
+            waits: QueueWaits::default(),
             mirror,
             rule: shared_rule,
             generation: 0,
@@ -119,6 +153,8 @@ impl DispatcherState {
             is_broken: false,
             counts: SchedulingCounts::default(),
             timeline: None,
+            recorder: None,
+            explained: None,
             actions: Actions::default(),
             permit_operations: Vec::new(),
             parked: Vec::new(),
@@ -130,13 +166,22 @@ impl DispatcherState {
         self.rule.as_ref().and_then(SharedRule::take)
     }
 
+    /// What an execution of the warmup cost.
+    pub(super) fn learn(&mut self, execution: &MeasuredExecution) {
+        self.scheduler.learn(execution);
+    }
+
     /// From now on instances execute only with permits. Called before the first event.
     pub(super) fn require_permits(&mut self) {
         self.scheduler.require_permits();
     }
 
     /// Inserts a request into the slab, and describes it for the scheduler.
-    pub(super) fn insert(&mut self, mut admitted: AdmittedRequest) -> InsertedRequest {
+    pub(super) fn insert(
+        &mut self,
+        mut admitted: AdmittedRequest,
+        deadline: Time,
+    ) -> InsertedRequest {
         self.generation = self.generation.wrapping_add(1);
         let shape_class = self.shape_classes.acquire(admitted.shape_class.take());
         let content = admitted.request.request();
@@ -151,8 +196,8 @@ impl DispatcherState {
             batch_size: admitted.request.batch_size(),
             shape_class,
             priority: content.priority,
-            deadline: Time::MAX,
-            length: 0,
+            deadline,
+            length: admitted.length,
             timeout_ns: content.timeout_microseconds.saturating_mul(1_000),
             sequence: assignment.map(|assignment| assignment.position),
         };
@@ -169,12 +214,76 @@ impl DispatcherState {
         InsertedRequest { info, restarts_sequence }
     }
 
+    /// A request was inserted.
+    pub(super) fn record_arrival(&mut self, now: Time, info: &RequestInfo) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let entry = self.requests.get(index_of(info.key.0));
+        if let Some(request) = entry.and_then(|entry| entry.request.as_ref()) {
+            recorder.arrive(now, info, request.request());
+        }
+    }
+
+    /// An explained request is about to be queued.
+    pub(super) fn explain_arrival(
+        &mut self,
+        epoch: Instant,
+        now: Time,
+        key: RequestKey,
+        explanation: Arc<Explanation>,
+    ) {
+        let batching = self.batching;
+        let explained =
+            self.explained.get_or_insert_with(|| Box::new(Explained::new(epoch, now, batching)));
+        explained.arrive(key, now, explanation, &self.scheduler);
+    }
+
+    /// A batch is closed.
+    fn count_closed(&mut self, batch: &Batch) {
+        let requests = match &self.sequences {
+            None => batch.entries().len(),
+            Some(_) => batch.entries().iter().filter_map(BatchEntry::request).count(),
+        };
+        self.counts.closed(batch.close_reason(), requests);
+        let is_split = batch.close_reason() == CloseReason::Shape;
+        self.waits.close(if is_split { len64(self.scheduler.queued()) } else { 0 });
+    }
+
+    /// The scheduler is about to make a step: until now requests waited for the same.
+    pub(super) fn count_waits(&mut self, now: Time) {
+        match self.scheduler.queued() {
+            0 => self.waits.skip(now.0),
+            // With a sequence batcher each waits for something of its own.
+            _ if self.sequences.is_some() => self.waits.skip(now.0),
+            waiting => {
+                let wait = self.batching.wait(self.scheduler.wait_of(RequestKey(0)));
+                self.waits.pass(now.0, len64(waiting), wait);
+            }
+        }
+    }
+
+    /// What the requests waited for together; `None` with a sequence batcher.
+    pub(super) fn waits(&self) -> Option<WaitTimes> {
+        self.sequences.is_none().then(|| *self.waits.sums())
+    }
+
+    /// The scheduler made a step: what explained requests wait for may have changed.
+    pub(super) fn explain_step(&mut self, now: Time) {
+        if let Some(explained) = &mut self.explained {
+            explained.stepped(now, &self.scheduler);
+            if explained.is_empty() {
+                self.explained = None;
+            }
+        }
+    }
+
     /// Later replies wait for the reply of a queued request if it is certain to execute.
     fn expect_reply(&mut self, sequence: Option<SequenceKey>, number: ReplyNumber) {
-        if let (Some(replies), Some(sequences), Some(sequence)) =
-            (&mut self.replies, &mut self.sequences, sequence)
-            && sequences.expect_reply(sequence, number)
-        {
+        let Some(replies) = &mut self.replies else { return };
+        let is_certain = match (&mut self.sequences, sequence) {
+            (Some(sequences), Some(sequence)) => sequences.expect_reply(sequence, number),
+            (Some(_), None) | (None, _) => self.orders_on_arrival,
+        };
+        if is_certain {
             replies.order.start(number);
         }
     }
@@ -240,6 +349,7 @@ impl DispatcherState {
     /// draining, it has drained.
     pub(super) fn fail_all(&mut self, effects: &mut Effects) {
         self.shape_classes = ShapeClasses::default();
+        self.explained = None;
         if let Some(mirror) = &self.mirror {
             mirror.clear();
         }
@@ -275,17 +385,31 @@ impl DispatcherState {
         match action {
             Action::Dispatch { instance, batch } => {
                 let (batch_size, reason) = (batch.batch_size(), batch.close_reason());
-                self.counts.closed(reason);
-                let batch = match &self.sequences {
+                self.count_closed(&batch);
+                if let Some(explained) = &mut self.explained {
+                    let is_first = self.scheduler.is_first_batch(instance);
+                    explained.close(now, &batch, is_first);
+                }
+                let keys = self.recorder.is_some().then(|| batch.entries().to_vec());
+                let mut batch = match &self.sequences {
                     None => ClosedBatch::Requests(self.take_requests(batch)),
                     Some(_) => ClosedBatch::Rows(self.take_rows(batch)),
                 };
+                if let (Some(recorder), Some(keys)) = (&mut self.recorder, keys) {
+                    recorder.begin(instance, now, Begin { batch_size, reason, keys }, &mut batch);
+                }
                 if let Some(timeline) = &mut self.timeline {
                     timeline.begin(instance, now, &Begun::new(&batch, batch_size, reason));
                 }
                 effects.push(Effect::Execute { instance, batch });
             }
             Action::Fail { key, reason } => {
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.fail(key, now, reason);
+                }
+                if let Some(explained) = &mut self.explained {
+                    explained.fail(now, key);
+                }
                 if let Some(request) = self.take_failed(key).map(Box::new) {
                     self.counts.failed(reason);
                     effects.push(Effect::Fail { request, reason });
@@ -326,7 +450,9 @@ impl DispatcherState {
                 continue;
             }
             let entry = self.remove(key);
-            if let Some(replies) = &mut self.replies {
+            if let Some(replies) = &mut self.replies
+                && !self.orders_on_arrival
+            {
                 replies.order.start(entry.reply_number);
             }
             requests.extend(entry.request);

@@ -6,11 +6,14 @@
 
 use std::collections::BTreeMap;
 
+use galatea_infer::{DurationStatistic, InferenceStatistics, Wait, WaitTimes, overall};
 use galatea_policy::{
     InstanceId, LaneStatus, QueueStatus, QueueWaitReason, SequencesStatus, SlotStatus,
     SlotWaitReason, Time, WaitingSequenceStatus,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+use super::counts::SchedulingCounts;
 
 /// The scheduler's status, and the names of its instances.
 pub(crate) struct DispatcherReport {
@@ -18,11 +21,19 @@ pub(crate) struct DispatcherReport {
     pub(crate) status: galatea_policy::SchedulerStatus,
     /// The names of instances.
     pub(super) instances: BTreeMap<InstanceId, String>,
+    pub(super) counts: SchedulingCounts,
+    /// What the requests have waited for; `None` with a sequence batcher.
+    pub(super) waits: Option<WaitTimes>,
 }
 
 impl DispatcherReport {
     /// The document about a version of a model.
-    pub(crate) fn to_json(&self, name: &str, version: i64) -> String {
+    pub(crate) fn to_json(
+        &self,
+        name: &str,
+        version: i64,
+        executed: &InferenceStatistics,
+    ) -> String {
         let status = &self.status;
         let document = json!({
             "name": name,
@@ -31,8 +42,45 @@ impl DispatcherReport {
             "instances": status.lanes.iter().map(|lane| self.lane(lane)).collect::<Vec<_>>(),
             "queues": status.queues.iter().map(|queue| self.queue(queue)).collect::<Vec<_>>(),
             "sequences": status.sequences.as_ref().map(|sequences| self.sequences(sequences)),
+            "totals": self.totals(executed),
         });
         document.to_string()
+    }
+
+    /// What there is to say of all requests since the load.
+    fn totals(&self, executed: &InferenceStatistics) -> Value {
+        let us = |statistic: &DurationStatistic| statistic.ns / 1_000;
+        let stages = [&executed.compute_input, &executed.compute_infer, &executed.compute_output];
+        let execution_ns = stages.iter().map(|stage| stage.ns).fold(0, u64::saturating_add);
+        let cause = self.waits.as_ref().map(|waits| overall(waits, execution_ns).0);
+        let waits = self.waits.as_ref().map(|waits| {
+            let waited = Wait::ALL.into_iter().filter(|wait| waits.of(*wait) > 0);
+            waited
+                .map(|wait| (String::from(wait.name()), Value::from(waits.of(wait) / 1_000)))
+                .collect::<Map<_, _>>()
+        });
+        let closed = self.counts.closed_batches().into_iter().zip(self.counts.closed_requests());
+        let closed: Map<_, _> = closed
+            .filter(|((_, batches), _)| *batches > 0)
+            .map(|((reason, batches), (_, requests))| {
+                (String::from(reason), json!({ "batches": batches, "requests": requests }))
+            })
+            .collect();
+        let unexecuted = self.counts.unexecuted().into_iter().filter(|(_, count)| *count > 0);
+        let unexecuted: Map<_, _> =
+            unexecuted.map(|(reason, count)| (String::from(reason), Value::from(count))).collect();
+        json!({
+            "cause": cause.map(|cause| json!({ "name": cause.name(), "words": cause.words() })),
+            "stages_us": {
+                "queue": us(&executed.queue),
+                "input": us(&executed.compute_input),
+                "compute": us(&executed.compute_infer),
+                "output": us(&executed.compute_output),
+            },
+            "waits_us": waits,
+            "closed": closed,
+            "not_executed": unexecuted,
+        })
     }
 
     fn queue(&self, queue: &QueueStatus) -> Value {

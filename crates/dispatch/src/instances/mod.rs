@@ -9,9 +9,10 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use galatea_backend::{ExecutionPolicy, Instance, InstanceCreation, LogLevel, Model};
+use galatea_backend::{Device, ExecutionPolicy, Instance, InstanceCreation, LogLevel, Model};
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
@@ -30,6 +31,10 @@ use crate::warmup::InstanceWarmup;
 /// a processor for seconds, and there may be hundreds.
 const PARALLEL_CREATIONS_MAX: usize = 16;
 
+/// Whether a GPU may have one more instance, which has just been created on it: it gets the
+/// instance's name and the number of the GPU.
+pub type GpuMemoryCheck = Arc<dyn Fn(&str, u32) -> Result<(), Status> + Send + Sync>;
+
 /// What building a model's instances needs.
 pub(crate) struct InstanceBuilder<'a> {
     pub(crate) spec: &'a ModelSpec,
@@ -41,6 +46,7 @@ pub(crate) struct InstanceBuilder<'a> {
     pub(crate) needs_threads: bool,
     /// Whether they are created in parallel, whatever the backend declares.
     pub(crate) parallel_creation: Option<bool>,
+    pub(crate) gpu_memory_check: Option<&'a GpuMemoryCheck>,
     pub(crate) warmup: InstanceWarmup<'a>,
     pub(crate) log: &'a LogSink,
 }
@@ -141,6 +147,11 @@ impl InstanceBuilder<'_> {
             let mut instance = self.model.create_instance(placement)?;
             if !planned.is_passive {
                 self.warmup.run(instance.as_mut(), &placement.name)?;
+            }
+            // As in Triton, when the instance has what it needs: a check before could let it
+            // take the rest of the memory.
+            if let (Device::Gpu(gpu), Some(check)) = (placement.device, self.gpu_memory_check) {
+                check(&placement.name, gpu)?;
             }
             Ok(instance)
         })?

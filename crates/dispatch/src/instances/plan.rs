@@ -18,6 +18,16 @@ pub(crate) struct InstanceKey {
     device: Device,
 }
 
+impl InstanceKey {
+    /// The number of its GPU, if it is on one.
+    pub(crate) const fn gpu(&self) -> Option<u32> {
+        match self.device {
+            Device::Gpu(gpu) => Some(gpu),
+            Device::Cpu | Device::Model => None,
+        }
+    }
+}
+
 /// One instance that the configuration asks for.
 pub(crate) struct PlannedInstance<'a> {
     pub(crate) key: InstanceKey,

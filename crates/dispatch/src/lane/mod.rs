@@ -28,7 +28,7 @@ mod watch;
 mod worker;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,11 @@ pub(crate) struct Lane {
     /// Where its thread runs; `None` for anywhere.
     binding: Option<ThreadBinding>,
     requirements: ResourceRequirements,
+    lost: Lost,
 }
+
+/// Why every batch fails from now on, if its device is lost.
+type Lost = Arc<OnceLock<Status>>;
 
 enum LaneKind {
     Threaded {
@@ -142,7 +146,7 @@ impl Lane {
             }
         };
         let requirements = ResourceRequirements::default();
-        Self { name, log, kind, binding: None, requirements }
+        Self { name, log, kind, binding: None, requirements, lost: Lost::default() }
     }
 
     /// Requires resources of the rate limiter for each execution. Only for lanes with a
@@ -172,6 +176,11 @@ impl Lane {
         &self.name
     }
 
+    /// Fails every batch from now on: the instance's device is lost.
+    pub(crate) fn lose(&self, why: Status) {
+        let _ = self.lost.set(why);
+    }
+
     /// Makes starting the thread fail.
     #[cfg(test)]
     pub(crate) fn request_huge_stack(&mut self) {
@@ -196,6 +205,7 @@ impl Lane {
             instance: instance.clone(),
             inbox: inbox.clone(),
             owner: owner.clone(),
+            lost: self.lost.clone(),
             watch: terminator.clone().map(|one| LaneWatch::new(one, timer.clone())),
             name: self.name.clone(),
             log: self.log.clone(),
@@ -240,6 +250,7 @@ impl Lane {
         // A host policy wants executions on its own processors.
         if self.binding.is_some()
             || !(*is_resumable || *guarantee == ExecutionGuarantee::Predictable)
+            || self.lost.get().is_some()
         {
             return Err(batch);
         }
@@ -278,7 +289,9 @@ impl Lane {
         if let LaneKind::Threadless { instance } = &self.kind
             && let Some(instance) = instance.lock("execute a batch").as_mut()
         {
-            let _took = execute(instance.as_mut(), batch, owner, None, &self.name, &self.log);
+            let watch = None;
+            let of = Executed { lost: &self.lost, watch, name: &self.name, log: &self.log };
+            let _took = execute(instance.as_mut(), batch, owner, of);
         }
     }
 
@@ -314,18 +327,28 @@ impl std::fmt::Debug for Lane {
     }
 }
 
+/// The lane of an execution.
+struct Executed<'a> {
+    lost: &'a OnceLock<Status>,
+    watch: Option<&'a LaneWatch>,
+    name: &'a str,
+    log: &'a LogSink,
+}
+
 /// Executes one batch and returns how long that took.
 fn execute(
     instance: &mut dyn Instance,
     batch: ClosedBatch,
     owner: &impl LaneOwner,
-    watch: Option<&LaneWatch>,
-    name: &str,
-    log: &LogSink,
+    of: Executed<'_>,
 ) -> Duration {
     let start = Instant::now();
+    let Executed { lost, watch, name, log } = of;
     guarded(name, log, || {
         let requests = assembled(batch, owner, name, log);
+        if let Some(why) = lost.get() {
+            return Err(RefusedBatch { requests, status: why.clone() });
+        }
         let _watched = watch.and_then(|watch| watch.begin(start, &requests));
         instance.execute(requests)
     })

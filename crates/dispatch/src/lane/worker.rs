@@ -18,7 +18,7 @@ use galatea_policy::InstanceId;
 use galatea_stdx::{Inbox, Lock, WakeBatch};
 
 use super::watch::LaneWatch;
-use super::{LaneInstance, LaneOwner, LaneTask, execute, guarded};
+use super::{Executed, LaneInstance, LaneOwner, LaneTask, Lost, execute, guarded};
 use crate::LogSink;
 use crate::batch::ClosedBatch;
 
@@ -31,6 +31,7 @@ pub(super) struct Worker<O> {
     pub(super) instance: Arc<Lock<LaneInstance>>,
     pub(super) inbox: Arc<Inbox<LaneTask>>,
     pub(super) owner: Arc<O>,
+    pub(super) lost: Lost,
     /// `None` if nothing can end an execution.
     pub(super) watch: Option<Arc<LaneWatch>>,
     pub(super) name: String,
@@ -78,7 +79,8 @@ impl<O: LaneOwner> Worker<O> {
         wake_ups.prepare(predictor.predicts_short_batch(profile));
         let Some(instance) = instance else { return Duration::ZERO };
         let watch = self.watch.as_deref().filter(|_| !predictor.is_surely_short(profile));
-        let took = execute(instance.as_mut(), batch, &*self.owner, watch, &self.name, &self.log);
+        let of = Executed { lost: &self.lost, watch, name: &self.name, log: &self.log };
+        let took = execute(instance.as_mut(), batch, &*self.owner, of);
         let elsewhere = instance.resumable().map(|resumable| resumable.took());
         predictor.observe(profile, elsewhere.unwrap_or(took));
         took

@@ -69,7 +69,7 @@ impl Loader {
         if self.rate_limiter.is_none() || model.dispatcher.needs_permits() {
             return true;
         }
-        changed_spec(model, definition)
+        self.changed_spec(model, definition)
             .and_then(|spec| distinct_requirements(&spec))
             .is_ok_and(|requirements| requirements.iter().all(ResourceRequirements::is_empty))
     }
@@ -78,7 +78,7 @@ impl Loader {
     /// that can't be determined.
     #[must_use]
     pub fn lacks_instances(&self, model: &LoadedModel, definition: &ModelDefinition) -> bool {
-        let spec = changed_spec(model, definition);
+        let spec = self.changed_spec(model, definition);
         let diff = spec.and_then(|spec| self.compare(model, &spec).map(|d| !d.missing.is_empty()));
         diff.unwrap_or(true)
     }
@@ -96,7 +96,7 @@ impl Loader {
         definition: &ModelDefinition,
     ) -> Result<InstanceChange, Status> {
         let change = || {
-            let spec = changed_spec(model, definition)?;
+            let spec = self.changed_spec(model, definition)?;
             let InstanceDiff { kept, missing, surplus, surplus_passive } =
                 self.compare(model, &spec)?;
             let (added, added_passive) = self.add_instances(model, &spec, definition, missing)?;
@@ -117,6 +117,7 @@ impl Loader {
         let added_count = added.len().saturating_add(added_passive.len());
         let removed_count = surplus.len().saturating_add(surplus_passive.len());
         model.set_instances(kept.into_iter().chain(added).collect(), config);
+        model.apply_earlier_losses();
         model.passive.change(added_passive, &surplus_passive);
         let surplus = ids(&surplus);
         model.dispatcher.remove_lanes(&surplus);
@@ -171,6 +172,8 @@ impl Loader {
             observer: &observer,
             log: &self.log,
             stop: &definition.stop,
+            // The scheduler has learned from requests.
+            costs: None,
         };
         let backend = definition.backend.as_ref();
         let builder = self.instance_builder(spec, model.model.as_ref(), backend, warmup);
@@ -180,9 +183,13 @@ impl Loader {
         let instances = model.dispatcher.add_lanes(lanes)?;
         Ok((instances.into_iter().zip(keys).collect(), passive))
     }
-}
 
-fn changed_spec(model: &LoadedModel, definition: &ModelDefinition) -> Result<ModelSpec, Status> {
-    let spec = definition.draft.based_on(&model.spec).finish(&definition.support);
-    spec.map_err(|errors| Status::invalid_argument(errors.to_string()))
+    fn changed_spec(
+        &self,
+        model: &LoadedModel,
+        definition: &ModelDefinition,
+    ) -> Result<ModelSpec, Status> {
+        let spec = definition.draft.based_on(&model.spec).finish(&self.support(definition));
+        spec.map_err(|errors| Status::invalid_argument(errors.to_string()))
+    }
 }

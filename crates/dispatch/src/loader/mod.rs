@@ -23,7 +23,7 @@ use galatea_backend::{
     AutoComplete, Backend, ComposingModels, Host, LoadedVersion, LogLevel, Model, ModelFiles,
     ResponseCache, UnconfiguredModel,
 };
-use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice};
+use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice, Support};
 use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
 use galatea_policy::InstanceId;
 use galatea_stdx::Lock;
@@ -42,16 +42,18 @@ use crate::classes::read_classes;
 use crate::dispatcher::{CustomBatching, Dispatcher, DispatcherOptions};
 use crate::host_policy::{HostPolicies, run_bound};
 use crate::instances::{
-    BuiltInstances, InstanceBuilder, PassiveInstances, planned_instances, undefined_policies,
+    BuiltInstances, GpuMemoryCheck, InstanceBuilder, PassiveInstances, planned_instances,
+    undefined_policies,
 };
 use crate::lane::Lane;
+use crate::padding::PaddingPlan;
 use crate::rate_limiter::{RateLimit, RateLimiterDriver};
 use crate::reshape::OutputReshape;
 use crate::scheduling::{HoldThresholds, reply_ordering, scheduling_spec};
 use crate::statistics::{FirstResponses, MeasurementOptions, Statistics};
 use crate::timer::Timer;
-use crate::version::{ComposingVersions, LoadedModel, VersionHost};
-use crate::warmup::{InstanceWarmup, Warmup};
+use crate::version::{ComposingVersions, GpuLossHandler, LoadedModel, LostGpus, VersionHost};
+use crate::warmup::{InstanceWarmup, Warmup, WarmupCosts};
 
 /// A version's configuration, and what its backend created to complete it.
 type CompletedSpec = (Arc<ModelSpec>, Option<Box<dyn UnconfiguredModel>>);
@@ -69,6 +71,8 @@ pub struct LoaderOptions {
     pub hold_until_backlogged: u32,
     /// Whether instances of a model are created in parallel, whatever its backend declares.
     pub parallel_creation: Option<bool>,
+    /// Judges the memory of a GPU after an instance was created on it.
+    pub gpu_memory_check: Option<GpuMemoryCheck>,
     /// Where instances run.
     pub host_policies: HostPolicies,
     /// How instances of all models share resources.
@@ -84,14 +88,38 @@ pub struct Loader {
     cache: Option<Arc<dyn ResponseCache>>,
     holds: HoldThresholds,
     parallel_creation: Option<bool>,
+    gpu_memory_check: Option<GpuMemoryCheck>,
     fingerprints: VersionFingerprints,
     host_policies: HostPolicies,
     /// `None` if resources are not limited.
     rate_limiter: Option<Arc<RateLimiterDriver>>,
     measurements: MeasurementOptions,
+    on_gpu_lost: Arc<GpuLossHandler>,
+    lost_gpus: Arc<Lock<LostGpus>>,
 }
 
 impl Loader {
+    /// Why each lost GPU is lost, by its number. A finder of one writes it here: what is loaded
+    /// later doesn't use it.
+    pub fn lost_gpus(&self) -> Arc<Lock<LostGpus>> {
+        self.lost_gpus.clone()
+    }
+
+    /// What the server supports that a definition may use.
+    fn support(&self, definition: &ModelDefinition) -> Support {
+        let mut support = definition.support.clone();
+        let lost = self.lost_gpus.lock("look for lost GPUs");
+        let is_lost = |gpu: i32| u32::try_from(gpu).is_ok_and(|gpu| lost.contains_key(&gpu));
+        support.gpus.retain(|gpu| !is_lost(*gpu));
+        support
+    }
+
+    /// Sets what is called, once or several times, when a backend reports that a GPU is lost.
+    /// It is called on any thread, also on that of an instance, and must return at once.
+    pub fn on_gpu_lost(&self, handler: impl Fn(u32, &str) + Send + Sync + 'static) {
+        let _ = self.on_gpu_lost.set(Box::new(handler));
+    }
+
     /// A loader whose versions share one timer thread.
     ///
     /// # Errors
@@ -113,7 +141,10 @@ impl Loader {
             rate_limiter: RateLimiterDriver::new(&options.rate_limit, &log).map(Arc::new),
             log,
             parallel_creation: options.parallel_creation,
+            gpu_memory_check: options.gpu_memory_check,
             fingerprints: VersionFingerprints::default(),
+            on_gpu_lost: Arc::default(),
+            lost_gpus: Arc::default(),
             holds: HoldThresholds {
                 until_queued: options.hold_until_queued,
                 until_backlogged: options.hold_until_backlogged,
@@ -153,12 +184,7 @@ impl Loader {
             self.complete_spec(definition, files.as_ref(), composing.as_deref())?;
         let classes = read_classes(&spec, files.as_ref(), composing.as_deref())?;
         let composing_fingerprints = fingerprints_of(composing.as_deref());
-        let version_host = Arc::new(VersionHost {
-            statistics: Arc::new(self.statistics(&spec)?),
-            version: files.version(),
-            log: self.log.clone(),
-            composing: composing.map(|composing| composing as Arc<dyn ComposingModels>),
-        });
+        let version_host = self.version_host(&spec, files.version(), composing)?;
         let assembler = SequenceAssembler::new(&spec, files.as_ref())?;
         let warmup = Warmup::new(&spec, files.as_ref(), &self.log)?;
         self.verbose(1, format_args!("{name}: loading with backend '{}'", spec.backend));
@@ -179,17 +205,20 @@ impl Loader {
         });
         let custom_batching = self.custom_batching(backend, &loaded)?;
         let observer: Arc<dyn RequestObserver> = version_host.clone();
+        let costs = WarmupCosts::default();
         let warmup = InstanceWarmup {
             warmup: &warmup,
             assembler: assembler.as_ref(),
             observer: &observer,
             log: &self.log,
             stop: &definition.stop,
+            costs: Some(&costs),
         };
         let builder = self.instance_builder(&spec, model.as_ref(), backend, warmup);
         let planned = planned_instances(&spec, &self.host_policies)?;
         let BuiltInstances { lanes, keys, passive } = builder.build(planned)?;
         let dispatcher = self.start_dispatcher(&spec, lanes, assembler, custom_batching)?;
+        dispatcher.learn(&costs.into_inner());
         let cache = self.cache_layer(&spec, &version_host, fingerprint);
         let repeats = model.repeats_inputs_unread();
         let admission = Admission::new(&spec).repeating_inputs(repeats, cache.is_some());
@@ -201,6 +230,7 @@ impl Loader {
             name: Arc::from(spec.name.as_str()),
             config: ArcSwap::from_pointee(config_document(&spec)),
             instances: Lock::new((0..).map(InstanceId).zip(keys).collect()),
+            lost_gpus: Lock::new(LostGpus::new()),
             dispatcher,
             load_duration: started.elapsed(),
             metric_tags: spec.metric_tags.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
@@ -214,6 +244,21 @@ impl Loader {
             passive: PassiveInstances::new(passive),
             model,
             spec,
+        }))
+    }
+
+    fn version_host(
+        &self,
+        spec: &ModelSpec,
+        version: i64,
+        composing: Option<Arc<dyn ComposingVersions>>,
+    ) -> Result<Arc<VersionHost>, Status> {
+        Ok(Arc::new(VersionHost {
+            statistics: Arc::new(self.statistics(spec)?),
+            version,
+            log: self.log.clone(),
+            on_gpu_lost: self.on_gpu_lost.clone(),
+            composing: composing.map(|composing| composing as Arc<dyn ComposingModels>),
         }))
     }
 
@@ -251,6 +296,7 @@ impl Loader {
             is_rate_limited,
             needs_threads,
             parallel_creation: self.parallel_creation,
+            gpu_memory_check: self.gpu_memory_check.as_ref(),
             warmup,
             log: &self.log,
         }
@@ -269,6 +315,7 @@ impl Loader {
             scheduling: scheduling_spec(spec, self.holds),
             lanes,
             sequence_assembler,
+            padding: PaddingPlan::new(spec),
             reply_order: reply_ordering(spec),
             custom_batching,
             model: spec.name.clone(),
@@ -295,7 +342,7 @@ impl Loader {
         };
         let unconfigured = definition.backend.begin_load(&mut draft, files, auto_complete)?;
         let mut spec =
-            draft.finish(&definition.support).map_err(|errors| self.refused(&name, &errors))?;
+            draft.finish(&self.support(definition)).map_err(|e| self.refused(&name, &e))?;
         if let Some(composing) = composing {
             self.complete_ensemble(definition, &name, composing, &mut spec)?;
         }
@@ -320,6 +367,15 @@ impl Loader {
     ) -> Result<Option<CustomBatching>, Status> {
         let name = &loaded.spec.name;
         match &loaded.spec.scheduling {
+            SchedulingChoice::Dynamic(_) if loaded.spec.padding.is_some() => {
+                if backend.batch_rule(loaded)?.is_some() {
+                    return Err(Status::invalid_argument(format!(
+                        "'{name}' has a batching strategy, which contradicts parameter \
+                         'batch_padding': padding chooses requests by their lengths"
+                    )));
+                }
+                Ok(None)
+            }
             SchedulingChoice::Dynamic(_) => {
                 let custom = |rule| CustomBatching::new(rule, self.log.clone(), name.clone());
                 Ok(backend.batch_rule(loaded)?.map(custom))

@@ -187,6 +187,7 @@ pub(crate) struct ServerSetup {
     host_policies: HostPolicies,
     rate_limit: RateLimit,
     measurements: MeasurementOptions,
+    gpus: Vec<i32>,
 }
 
 impl ServerSetup {
@@ -204,7 +205,14 @@ impl ServerSetup {
             host_policies: HostPolicies::default(),
             rate_limit: RateLimit::Off,
             measurements: MeasurementOptions::default(),
+            gpus: Vec::new(),
         }
+    }
+
+    /// A server with these GPUs.
+    pub(crate) fn gpus(mut self, gpus: &[i32]) -> Self {
+        self.gpus = gpus.to_vec();
+        self
     }
 
     /// A server whose timer never fires.
@@ -264,12 +272,15 @@ impl ServerSetup {
             hold_until_queued: self.hold_until_queued,
             hold_until_backlogged: self.hold_until_backlogged,
             parallel_creation: self.parallel_creation,
+            gpu_memory_check: None,
             host_policies: self.host_policies,
             rate_limit: self.rate_limit,
             measurements: self.measurements,
         };
         let server = TestServer::new(Loader::with_timer(options, timer), self.log);
         let files = self.files.into_iter().map(|files| Arc::new(files) as Arc<dyn ModelFiles>);
+        let mut support = Support::default();
+        support.gpus = self.gpus;
         let failures = server.load(&ModelDefinition {
             stop: galatea_infer::CancelToken::default(),
             namespace: None,
@@ -278,7 +289,7 @@ impl ServerSetup {
             backend: self.backend,
             versions: files.collect(),
             auto_complete: true,
-            support: Support::default(),
+            support,
             agents: None,
         });
         (Arc::new(server), failures)

@@ -14,9 +14,11 @@
 //! ([`LoadedModel::stop`]), and destroys it.
 
 mod composing;
+mod gpu_loss;
 mod host;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod watching;
 
 use std::sync::Arc;
@@ -26,15 +28,16 @@ use arc_swap::ArcSwap;
 use galatea_backend::{Model, ModelFiles};
 use galatea_config::ModelSpec;
 use galatea_infer::{
-    BatchStatistics, InferenceRequest, Measurements, ModelClasses, ModelConfigDocument,
-    ModelMetadata, ModelStatistics, PendingRequest, RequestTimes, ResponseSender, Status,
-    TensorMetadata, Trace, TraceSubject,
+    BatchStatistics, ExplainingObserver, Facts, InferenceRequest, Mark, Measurements, ModelClasses,
+    ModelConfigDocument, ModelMetadata, ModelStatistics, PendingRequest, RequestTimes,
+    ResponseSender, Status, TensorMetadata, Trace, TraceSubject,
 };
 use galatea_policy::InstanceId;
 use galatea_stdx::{Lock, len64};
 
 pub use self::composing::ComposingVersions;
-pub(crate) use self::host::VersionHost;
+pub use self::gpu_loss::LostGpus;
+pub(crate) use self::host::{GpuLossHandler, VersionHost};
 use crate::admission::Admission;
 use crate::cache::{CacheLayer, CacheLookup, CacheMiss, VersionFingerprint};
 use crate::dispatcher::{AdmittedRequest, Dispatcher};
@@ -54,6 +57,7 @@ pub struct LoadedModel {
     pub(crate) config: ArcSwap<ModelConfigDocument>,
     /// The instances of the dispatcher's lanes. Only a load of the model changes them.
     pub(crate) instances: Lock<Vec<(InstanceId, InstanceKey)>>,
+    pub(crate) lost_gpus: Lock<LostGpus>,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) load_duration: Duration,
     pub(crate) metric_tags: Arc<[(String, String)]>,
@@ -81,8 +85,13 @@ impl LoadedModel {
             classes.set(&self.classes);
         }
         let trace = request.trace.take();
+        request.deadline = self.admission.deadlines.of(&request, arrival);
         if let Some(trace) = &trace {
-            self.begin_trace(trace, &request.id, arrival);
+            self.begin_trace(trace, &request, arrival);
+        }
+        if let Err(status) = self.admission.deadlines.check(&request) {
+            self.host.statistics.refused_as_invalid();
+            return refuse(sender, status, &self.host.log);
         }
         let admitted = match self.admission.admit(request) {
             Ok(admitted) => admitted,
@@ -94,6 +103,7 @@ impl LoadedModel {
         let mut request = admitted.request;
         if let Some(trace) = &trace {
             trace.record_queued(&request.inputs, Instant::now());
+            self.explain_admission(trace, &request);
         }
         let log = &self.host.log;
         let sender = request_log::log_request(log, &request, self.version, arrival, sender);
@@ -103,6 +113,7 @@ impl LoadedModel {
                 self.dispatcher.start_reply(reply_number);
                 if let Some(trace) = &trace {
                     trace.record_response(&response);
+                    explain(trace, |facts| facts.is_cached = true);
                 }
                 self.host.statistics.responding(arrival);
                 return sender.send_final(Ok(response));
@@ -121,14 +132,33 @@ impl LoadedModel {
         request.held = self.host.statistics.model_bytes.hold(&request.inputs);
         let times = RequestTimes { arrival, queued: Instant::now() };
         let observer = self.host.clone();
-        let request = PendingRequest::new(request, sender, admitted.batch_size, times, observer);
-        let shape_class = admitted.shape_class;
-        self.dispatcher.enqueue(AdmittedRequest { request, shape_class, reply_number });
+        let mut request =
+            PendingRequest::new(request, sender, admitted.batch_size, times, observer);
+        explain_execution(&mut request, times);
+        let (shape_class, length) = (admitted.shape_class, admitted.length);
+        self.dispatcher.enqueue(AdmittedRequest { request, shape_class, length, reply_number });
     }
 
-    fn begin_trace(&self, trace: &Trace, request_id: &str, arrival: Instant) {
-        let (model_name, model_version) = (&*self.name, self.version);
-        trace.begin(&TraceSubject { model_name, model_version, request_id }, arrival);
+    fn explain_admission(&self, trace: &Trace, request: &InferenceRequest) {
+        explain(trace, |facts| {
+            let bytes = request.inputs.iter().map(|input| len64(input.data.len()));
+            facts.input_bytes = bytes.fold(0, u64::saturating_add);
+            facts.is_warm = !self.spec.warmup.is_empty();
+        });
+    }
+
+    fn begin_trace(&self, trace: &Trace, request: &InferenceRequest, arrival: Instant) {
+        let subject = TraceSubject {
+            model_name: &self.name,
+            model_version: self.version,
+            request_id: &request.id,
+            deadline: self
+                .admission
+                .deadlines
+                .shown(request)
+                .map(|at| at.saturating_duration_since(arrival)),
+        };
+        trace.begin(&subject, arrival);
     }
 
     fn look_up(&self, request: &InferenceRequest, arrival: Instant) -> CacheLookup {
@@ -184,8 +214,9 @@ impl LoadedModel {
     ///
     /// # Errors
     ///
-    /// Why it can't, in the model's words.
+    /// Why it can't, in the model's words, or which GPU is lost.
     pub fn check_ready(&self) -> Result<(), Status> {
+        self.check_gpus()?;
         self.model.check_ready()
     }
 
@@ -266,7 +297,8 @@ impl LoadedModel {
     /// The status of queues and instances, as JSON: what each of them waits for.
     #[must_use]
     pub fn scheduler_status(&self) -> String {
-        self.dispatcher.report().to_json(&self.name, self.version)
+        let executed = self.host.statistics.durations();
+        self.dispatcher.report().to_json(&self.name, self.version, &executed)
     }
 
     /// A copy of the counters.
@@ -302,6 +334,22 @@ impl LoadedModel {
         measurements.closed_batches = closed_batches;
         measurements.unexecuted.extend(unexecuted);
         measurements
+    }
+}
+
+/// Adds to the explanation of a request, if it has one.
+fn explain(trace: &Trace, change: impl FnOnce(&mut Facts)) {
+    if let Some(explanation) = trace.explanation() {
+        explanation.update(change);
+    }
+}
+
+/// The explanation of a request, if it has one, learns how the request is executed.
+fn explain_execution(request: &mut PendingRequest, times: RequestTimes) {
+    let explanation = request.trace().and_then(|trace| trace.explanation().cloned());
+    if let Some(explanation) = explanation {
+        explanation.mark(Mark::Queued, times.queued);
+        request.observe(|inner| ExplainingObserver::before(explanation, inner));
     }
 }
 

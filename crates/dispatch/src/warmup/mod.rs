@@ -4,6 +4,8 @@
 //! Samples go to the instance directly, without queue, cache and scheduler. Otherwise they are
 //! like clients' requests: admitted by the same rules, completed with a sequence's controls
 //! and states, and counted in the model's statistics, as in Triton.
+//!
+//! The scheduler learns from them what executions cost.
 
 mod run;
 #[cfg(test)]
@@ -16,7 +18,7 @@ use galatea_infer::{InferenceRequest, InputTensor, Status};
 use galatea_stdx::len64;
 use galatea_tensor::{Buffer, DataType, Shape};
 
-pub(crate) use self::run::InstanceWarmup;
+pub(crate) use self::run::{InstanceWarmup, WarmupCosts};
 use crate::LogSink;
 use crate::admission::Admission;
 use crate::tensor_contents::{check_strings, zeros};
@@ -36,6 +38,9 @@ struct Sample {
     batch_size: u32,
     count: u32,
     request: InferenceRequest,
+    /// Rows of one of the requests, and their length.
+    rows: u32,
+    length: u32,
     /// Inputs that replace controls and states.
     replacements: Vec<InputTensor>,
 }
@@ -104,12 +109,15 @@ impl Sample {
         let replacements: Vec<InputTensor> =
             sequence_inputs.into_iter().map(tensor).collect::<Result<_, _>>()?;
         replacements.iter().try_for_each(|one| check_replacement(spec, one)).map_err(named)?;
+        // As in Triton, its error does not name the sample.
+        let admitted = admission.admit(request)?;
         Ok(Self {
             name: sample.name.clone(),
             batch_size: sample.batch_size,
             count: sample.count,
-            // As in Triton, its error does not name the sample.
-            request: admission.admit(request)?.request,
+            request: admitted.request,
+            rows: admitted.batch_size,
+            length: admitted.length,
             replacements,
         })
     }

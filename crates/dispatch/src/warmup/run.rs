@@ -1,9 +1,10 @@
 //! The execution of a model's samples on one instance.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use galatea_backend::{Instance, LogLevel};
 use galatea_infer::{
@@ -11,7 +12,8 @@ use galatea_infer::{
     RequestObserver, RequestTimes, ResponseSender, SequenceFlags, SequenceOwner, StateTensor,
     Status,
 };
-use galatea_policy::RequestKey;
+use galatea_policy::{MeasuredExecution, RequestKey};
+use galatea_stdx::Lock;
 
 use super::{Sample, Warmup, failure_prefix};
 use crate::LogSink;
@@ -19,6 +21,9 @@ use crate::batch::{SequenceAssembler, SequenceRow};
 
 /// How often a request may be rescheduled. A backend that exceeds this would never end.
 const EXECUTIONS_MAX: u32 = 1 << 20;
+
+/// The latest executions of a sample from which the scheduler learns.
+const KEPT_MAX: u32 = 16;
 
 /// What warming up an instance needs.
 pub(crate) struct InstanceWarmup<'a> {
@@ -29,6 +34,31 @@ pub(crate) struct InstanceWarmup<'a> {
     pub(crate) log: &'a LogSink,
     /// Set when the model is not wanted any more.
     pub(crate) stop: &'a CancelToken,
+    /// Learns how long executions take; `None` if that is known already.
+    pub(crate) costs: Option<&'a WarmupCosts>,
+}
+
+/// How long the executions of samples took, on all instances.
+#[derive(Debug, Default)]
+pub(crate) struct WarmupCosts(Lock<Vec<MeasuredExecution>>);
+
+impl WarmupCosts {
+    /// Keeps the latest durations of a sample's executions on one instance. The first one has
+    /// done what a backend does only once, so it counts only if it is the only one.
+    fn add(&self, sample: &Sample, durations_ns: &VecDeque<u64>) {
+        let rows = sample.rows.saturating_mul(sample.batch_size);
+        let first = usize::from(durations_ns.len() > 1 && sample.count <= KEPT_MAX);
+        let measured = durations_ns.iter().skip(first).map(|&duration_ns| MeasuredExecution {
+            rows,
+            length: sample.length,
+            duration_ns,
+        });
+        self.0.lock("keep durations").extend(measured);
+    }
+
+    pub(crate) fn into_inner(self) -> Vec<MeasuredExecution> {
+        self.0.into_inner()
+    }
 }
 
 /// Counts the executions of samples, but not their responses, as Triton does.
@@ -94,6 +124,7 @@ impl InstanceWarmup<'_> {
     /// load is stopped.
     pub(crate) fn run(&self, instance: &mut dyn Instance, name: &str) -> Result<(), Status> {
         for sample in &self.warmup.samples {
+            let mut durations_ns = VecDeque::new();
             for iteration in 1..=sample.count {
                 if self.stop.is_cancelled() {
                     let text = "the model was unloaded, or the server stopped, during its warmup";
@@ -105,13 +136,27 @@ impl InstanceWarmup<'_> {
                     sample.request.model_name, sample.name
                 );
                 self.log.write(LogLevel::Verbose(1), line);
-                self.execute(sample, instance)?;
+                let took = self.execute(sample, instance)?;
+                if durations_ns.len() >= KEPT_MAX as usize {
+                    durations_ns.pop_front();
+                }
+                durations_ns
+                    .extend(took.map(|took| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)));
+            }
+            if let Some(costs) = self.costs {
+                costs.add(sample, &durations_ns);
             }
         }
         Ok(())
     }
 
-    fn execute(&self, sample: &Sample, instance: &mut dyn Instance) -> Result<(), Status> {
+    /// Executes a sample once. Returns how long that took, if it is one execution.
+    fn execute(
+        &self,
+        sample: &Sample,
+        instance: &mut dyn Instance,
+    ) -> Result<Option<Duration>, Status> {
+        let mut took = None;
         let (events, inbox) = channel();
         let requests = (0..sample.batch_size).map(|_| self.request(&sample.request, &events));
         let mut errors: Vec<String> = Vec::new();
@@ -124,7 +169,12 @@ impl InstanceWarmup<'_> {
             WarmupEvent::Released | WarmupEvent::Rescheduled(_) => {}
         };
         match self.assembler {
-            None => run(instance, requests.collect())?,
+            None => {
+                let requests: Vec<PendingRequest> = requests.collect();
+                let begin = Instant::now();
+                run(instance, requests)?;
+                took = Some(begin.elapsed());
+            }
             Some(assembler) => {
                 let is_iterative = self.warmup.is_iterative;
                 let sequences = SequenceWarmup {
@@ -144,7 +194,7 @@ impl InstanceWarmup<'_> {
             errors.push(String::from("the backend did not answer"));
         }
         if errors.is_empty() {
-            return Ok(());
+            return Ok(took);
         }
         let text = format!("{}: {}", failure_prefix(&sample.name), errors.join("; "));
         Err(Status::invalid_argument(text))

@@ -143,6 +143,8 @@ impl Driver {
             Effect::Log(_, level, line) => self.log.write(level, line),
             Effect::ReportBlocked(id, reason) => self.log_failure(&id, &reason),
             Effect::Prepare(order) => {
+                // Files of a bucket come while the load waits for a thread.
+                order.model.definition.versions.iter().for_each(|files| files.fetch_ahead());
                 let (driver, id) = (self.clone(), order.id.clone());
                 self.pool.submit(
                     id,

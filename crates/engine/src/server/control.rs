@@ -31,7 +31,11 @@ const EXTENSIONS: [&str; 13] = [
 ];
 
 impl Server {
-    fn find(&self, name: &str, version: Option<i64>) -> Result<Arc<ModelHandle>, Status> {
+    pub(super) fn find(
+        &self,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<ModelHandle>, Status> {
         let found = self.registry.snapshot().find(name, version).cloned();
         found.map_err(|status| self.check_initialized().err().unwrap_or(status))
     }

@@ -3,16 +3,17 @@
 mod control;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod watching;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use galatea_backend::ResponseCache;
 use galatea_dispatch::{
-    HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions, ModelDefinition,
-    RateLimit, refuse,
+    GpuMemoryCheck, HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions,
+    ModelDefinition, RateLimit, refuse,
 };
 use galatea_infer::{
     CacheStatistics, InferenceRequest, InferenceService, Pass, ResponseSender, Status, api,
@@ -20,6 +21,7 @@ use galatea_infer::{
 
 use crate::LoadFailure;
 use crate::catalog::Catalog;
+use crate::gpu_losses::GpuLosses;
 use crate::manager::{ControlMode, Manager, ManagerOptions, Namespaces};
 use crate::reaper::Reaper;
 use crate::registry::Registry;
@@ -39,6 +41,8 @@ pub struct ServerOptions {
     pub hold_until_backlogged: u32,
     /// Whether instances of a model are created in parallel, whatever its backend declares.
     pub parallel_creation: Option<bool>,
+    /// Judges the memory of a GPU after an instance was created on it.
+    pub gpu_memory_check: Option<GpuMemoryCheck>,
     /// The catalog of the models.
     pub catalog: Arc<dyn Catalog>,
     /// What causes models to be loaded and unloaded.
@@ -73,6 +77,9 @@ pub struct Server {
     failed: AtomicBool,
     /// Whether executions are recorded for watchers.
     is_recording: Arc<AtomicBool>,
+    gpu_losses: Arc<GpuLosses>,
+    /// The number of recordings of traffic.
+    traffic_recordings: Arc<AtomicUsize>,
 }
 
 impl Server {
@@ -88,6 +95,7 @@ impl Server {
             hold_until_queued: options.hold_until_queued,
             hold_until_backlogged: options.hold_until_backlogged,
             parallel_creation: options.parallel_creation,
+            gpu_memory_check: options.gpu_memory_check.clone(),
             host_policies: options.host_policies.clone(),
             rate_limit: options.rate_limit.clone(),
             measurements: options.measurements.clone(),
@@ -96,6 +104,9 @@ impl Server {
             Namespaces::None => Registry::default(),
             Namespaces::Repositories => Registry::with_namespaces(),
         });
+        let gpu_losses = GpuLosses::new(&registry, loader.lost_gpus(), options.log.clone());
+        let reported = gpu_losses.clone();
+        loader.on_gpu_lost(move |gpu, reason| reported.report(gpu, reason));
         let known = Arc::downgrade(&registry);
         let on_destroyed = move |id: &str, version: i64, model: &Weak<LoadedModel>| {
             if let Some(registry) = known.upgrade() {
@@ -122,7 +133,15 @@ impl Server {
             exiting: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             is_recording: Arc::default(),
+            gpu_losses,
+            traffic_recordings: Arc::default(),
         })
+    }
+
+    /// A GPU failed and can't be used any more. Every model's instances on it fail what they
+    /// have and go out of service; others go on. Returns at once.
+    pub fn lose_gpu(&self, gpu: u32, reason: &str) {
+        self.gpu_losses.report(gpu, reason);
     }
 
     /// The counters of the response cache, if it has any.

@@ -48,6 +48,7 @@ pub(crate) struct ServerSetup {
     hold_until_queued: u32,
     load_retries: u32,
     log: LogSink,
+    gpus: Vec<i32>,
 }
 
 impl ServerSetup {
@@ -59,7 +60,14 @@ impl ServerSetup {
             hold_until_queued: 0,
             load_retries: 0,
             log: LogSink::new(|_, _, _| {}),
+            gpus: Vec::new(),
         }
+    }
+
+    /// A server with these GPUs.
+    pub(crate) fn gpus(mut self, gpus: &[i32]) -> Self {
+        self.gpus = gpus.to_vec();
+        self
     }
 
     pub(crate) fn load_retries(mut self, retries: u32) -> Self {
@@ -82,6 +90,7 @@ impl ServerSetup {
             hold_until_queued: self.hold_until_queued,
             hold_until_backlogged: 0,
             parallel_creation: None,
+            gpu_memory_check: None,
             catalog: Arc::new(OneModel { name: String::from(draft.name()) }),
             control: ControlMode::None,
             namespaces: Namespaces::None,
@@ -94,6 +103,8 @@ impl ServerSetup {
             log: self.log,
         };
         let server = Server::new(options).unwrap();
+        let mut support = Support::default();
+        support.gpus = self.gpus;
         let files = |version| Arc::new(Files { version, ..Files::default() });
         let versions = self.versions.into_iter().map(|version| files(version) as _);
         let failures = server.load(vec![ModelDefinition {
@@ -104,7 +115,7 @@ impl ServerSetup {
             backend: self.backend,
             versions: versions.collect(),
             auto_complete: true,
-            support: Support::default(),
+            support,
             agents: None,
         }]);
         (Arc::new(server), failures)
@@ -126,6 +137,7 @@ pub(crate) fn load_version(backend: FakeBackend) -> Arc<LoadedModel> {
         hold_until_queued: 0,
         hold_until_backlogged: 0,
         parallel_creation: None,
+        gpu_memory_check: None,
         host_policies: HostPolicies::default(),
         measurements: MeasurementOptions::default(),
         rate_limit: RateLimit::Off,

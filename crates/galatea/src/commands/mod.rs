@@ -8,7 +8,10 @@ mod bench;
 pub(crate) mod check;
 pub(crate) mod completions;
 mod new_model;
+mod record;
 pub(crate) mod serve;
+mod simulate;
+mod tune;
 
 use std::io;
 use std::path::PathBuf;
@@ -20,7 +23,10 @@ use serde_json::json;
 use self::bench::BenchOptions;
 use self::completions::Shell;
 use self::new_model::NewModel;
+use self::record::RecordOptions;
 use self::serve::ServeOptions;
+use self::simulate::SimulateOptions;
+use self::tune::TuneOptions;
 use crate::console::{Format, print_line};
 use crate::environment::Environment;
 use crate::flags::commands::{self, Command};
@@ -34,6 +40,12 @@ pub(crate) enum Invocation {
     Serve(Box<ServeOptions>),
     /// Measure a model.
     Bench(Box<BenchOptions>),
+    /// Tune a model.
+    Tune(Box<TuneOptions>),
+    /// Record traffic.
+    Record(Box<RecordOptions>),
+    /// Simulate what was recorded.
+    Simulate(Box<SimulateOptions>),
     /// Check the settings' repositories.
     Check(Box<Settings>, Format),
     /// Write a model to begin with.
@@ -92,6 +104,15 @@ fn read(
         name if name == commands::BENCH.name => {
             Ok(Invocation::Bench(Box::new(BenchOptions::new(line, format)?)))
         }
+        name if name == commands::TUNE.name => {
+            Ok(Invocation::Tune(Box::new(TuneOptions::new(line, format)?)))
+        }
+        name if name == commands::RECORD.name => {
+            Ok(Invocation::Record(Box::new(RecordOptions::new(&line, format)?)))
+        }
+        name if name == commands::SIMULATE.name => {
+            Ok(Invocation::Simulate(Box::new(SimulateOptions::new(line, format)?)))
+        }
         name if name == commands::CHECK.name => read_check(line, format),
         name if name == commands::NEW_PYTHON.name => read_new(&line, format),
         name if name == commands::EXPORT_TRACES.name => {
@@ -136,6 +157,15 @@ pub(crate) fn run(
     match invocation {
         Ok(Invocation::Serve(options)) => serve::run(*options, environment, allocator),
         Ok(Invocation::Bench(options)) => bench::run(&options, &environment),
+        Ok(Invocation::Tune(options)) => {
+            printed(tune::run(&options, environment.colours), options.format)
+        }
+        Ok(Invocation::Record(options)) => {
+            printed(record::run(&options, environment.colours), options.format)
+        }
+        Ok(Invocation::Simulate(options)) => {
+            printed(simulate::run(&options, environment.colours), options.format)
+        }
         Ok(Invocation::Check(settings, format)) => {
             match check::run(*settings, environment, format) {
                 Ok(true) => ExitCode::SUCCESS,

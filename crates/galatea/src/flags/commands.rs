@@ -43,8 +43,8 @@ pub(crate) struct CommandOption {
 }
 
 /// Every command, in the order of the usage text.
-pub(crate) const COMMANDS: [Command; 6] =
-    [SERVE, BENCH, CHECK, NEW_PYTHON, EXPORT_TRACES, COMPLETIONS];
+pub(crate) const COMMANDS: [Command; 9] =
+    [SERVE, BENCH, TUNE, RECORD, SIMULATE, CHECK, NEW_PYTHON, EXPORT_TRACES, COMPLETIONS];
 
 const fn option(
     name: &'static str,
@@ -114,6 +114,108 @@ pub(crate) const BENCH: Command = Command {
     takes_flags: true,
     help: "Measures the throughput and the latency of a model, of a running server or of one that \
            is started for it, and prints a table.",
+};
+
+pub(crate) const TUNE: Command = Command {
+    name: "tune",
+    arguments: "MODEL",
+    operands: Operands::Paths,
+    options: &[
+        option(
+            "objective",
+            Some("objective"),
+            "throughput",
+            "What is wanted: throughput, p99<20ms (most requests with this latency; also p50, \
+             p90 and p95), or goodput<20ms (most answers within this time, under overload).",
+        ),
+        option("batch", Some("number"), "1", "The size of each request's batch."),
+        option(
+            "shape",
+            Some("name:sizes"),
+            "",
+            "The shape of an input, such as image:3,224,224; may be given for several inputs. \
+             Variable dimensions are 1 otherwise.",
+        ),
+        option("max-batch", Some("number"), "32", "The largest batch that is tried."),
+        option("instances", Some("number"), "", "The most instances; by default the processors."),
+        option("seconds", Some("number"), "2", "How long each of the best few is checked."),
+        option("output", Some("file"), "", "Where the configuration is written."),
+        option("write", None, "", "Replace the configuration that is there."),
+        option("json", None, "", "Print the results as JSON."),
+    ],
+    takes_flags: true,
+    help: "Measures what executions of a model cost on this machine, searches instances, batches, \
+           delays and threads by simulation, checks the best few on a server, and prints a \
+           config.pbtxt with the reasons.",
+};
+
+pub(crate) const RECORD: Command = Command {
+    name: "record",
+    arguments: "URL",
+    operands: Operands::Text,
+    options: &[
+        option("model", Some("string"), "", "The model whose traffic is recorded."),
+        option("model-version", Some("number"), "", "Its version; the newest one otherwise."),
+        option("output", Some("file"), "traffic.jsonl", "The file that is written."),
+        option("seconds", Some("number"), "60", "How long it is recorded."),
+        option(
+            "max-bytes",
+            Some("number"),
+            "268435456",
+            "The size at which the file gets a number behind its name, and the next one begins.",
+        ),
+        option("files", Some("number"), "4", "How many files are kept."),
+        option(
+            "header",
+            Some("name:value"),
+            "",
+            "A header of the requests, such as a key; may be given several times.",
+        ),
+        option("json", None, "", "Print what was recorded as JSON."),
+    ],
+    takes_flags: false,
+    help: "Records the requests that a model of a running server gets: their times, sizes, \
+           deadlines and executions, without their contents. The server needs \
+           --allow-traffic-recording=true.",
+};
+
+pub(crate) const SIMULATE: Command = Command {
+    name: "simulate",
+    arguments: "FILE...",
+    operands: Operands::Paths,
+    options: &[
+        option("load", Some("factor"), "1", "How much faster requests arrive than they did."),
+        option("repeat", Some("number"), "", "How often the recording is played."),
+        option("instances", Some("number"), "", "Number of instances."),
+        option("max-batch", Some("number"), "", "The maximum batch size; 0 is without batches."),
+        option("delay", Some("microseconds"), "", "The maximum queue delay."),
+        option("preferred", Some("numbers"), "", "Preferred batch sizes, such as 4,8."),
+        option("queue-size", Some("number"), "", "The maximum number of requests that wait."),
+        option("timeout", Some("microseconds"), "", "How long a request may wait."),
+        option(
+            "objective",
+            Some("microseconds"),
+            "",
+            "The latency objective: batches are closed by deadlines.",
+        ),
+        option(
+            "deadline",
+            Some("microseconds"),
+            "",
+            "When answers are due, for requests without a deadline of their own.",
+        ),
+        option(
+            "processors",
+            Some("number"),
+            "",
+            "Further instances than these slow each other down.",
+        ),
+        option("config", Some("file"), "", "A config.pbtxt in place of the recorded one."),
+        option("json", None, "", "Print the results as JSON."),
+    ],
+    takes_flags: false,
+    help: "Says what the server would do with recorded traffic under other settings: the same \
+           scheduler on a virtual clock, with the recorded arrivals and durations.",
 };
 
 pub(crate) const CHECK: Command = Command {

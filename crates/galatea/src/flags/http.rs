@@ -15,6 +15,7 @@ pub(super) const GROUP: Group = Group {
         HTTP_HEADER_FORWARD_PATTERN,
         HTTP_RESTRICTED_API,
         ALLOW_DASHBOARD,
+        ALLOW_TRAFFIC_RECORDING,
         HTTP_USE_SSL,
         HTTP_USE_SSL_MUTUAL,
         HTTP_SERVER_CERT,
@@ -131,6 +132,19 @@ const ALLOW_DASHBOARD: Flag = Flag {
            instances do: /dashboard.",
     apply: |settings, value| {
         settings.dashboard = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+const ALLOW_TRAFFIC_RECORDING: Flag = Flag {
+    name: "allow-traffic-recording",
+    argument: Some("boolean"),
+    default: "false",
+    help: "Whether clients of the HTTP endpoint may record when requests to a model arrive, how \
+           large they are and how they are executed: galatea record. Contents of tensors are not \
+           recorded.",
+    apply: |settings, value| {
+        settings.traffic_recording = value::boolean(value)?;
         Ok(())
     },
 };

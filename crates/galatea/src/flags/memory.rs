@@ -44,14 +44,14 @@ const PINNED_MEMORY_POOL_BYTE_SIZE: Flag = Flag {
     name: "pinned-memory-pool-byte-size",
     argument: Some("integer"),
     default: "268435456",
-    help: "Bytes that may be pinned for GPUs. Only shown in the metrics: nothing is pinned \
-           without GPUs.",
+    help: "Bytes of pinned memory for copies to and from GPUs. Without GPUs nothing is pinned.",
     apply: |settings, value| {
         // Triton takes a negative size as 0.
         let bytes: i64 = value::number(value)?;
-        settings.metrics_options.pinned_memory_pool_bytes = u64::try_from(bytes).unwrap_or(0);
-        settings
-            .note("'--pinned-memory-pool-byte-size' is only shown: nothing is pinned without GPUs");
+        settings.gpus.pools.pinned = u64::try_from(bytes).unwrap_or(0);
+        settings.note_without_gpus(
+            "'--pinned-memory-pool-byte-size' is only shown: nothing is pinned without GPUs",
+        );
         Ok(())
     },
 };
@@ -60,10 +60,12 @@ const CUDA_MEMORY_POOL_BYTE_SIZE: Flag = Flag {
     name: "cuda-memory-pool-byte-size",
     argument: Some("integer:integer"),
     default: "",
-    help: "GPU:BYTES for a pool of GPU memory. No effect without GPUs.",
+    help: "GPU:BYTES for a pool of GPU memory; 0 bytes for none. Default: 64 MiB for each GPU. \
+           No effect without GPUs.",
     apply: |settings, value| {
-        gpu_and_bytes(value)?;
-        settings.no_effect("cuda-memory-pool-byte-size", "no GPU is used");
+        let (gpu, bytes) = gpu_and_bytes(value)?;
+        settings.gpus.pools.devices.insert(gpu, bytes);
+        settings.no_effect_without_gpus("cuda-memory-pool-byte-size");
         Ok(())
     },
 };
@@ -72,30 +74,36 @@ const CUDA_VIRTUAL_ADDRESS_SIZE: Flag = Flag {
     name: "cuda-virtual-address-size",
     argument: Some("integer:integer"),
     default: "",
-    help: "GPU:BYTES for growing states of sequences. No effect without GPUs.",
+    help: "GPU:BYTES of addresses for each growing state of a sequence. Default: 1 GiB for each \
+           GPU. No effect without GPUs.",
     apply: |settings, value| {
-        gpu_and_bytes(value)?;
-        settings.no_effect("cuda-virtual-address-size", "no GPU is used");
+        let (gpu, bytes) = gpu_and_bytes(value)?;
+        settings.gpus.growing_bytes.insert(gpu, bytes);
+        settings.no_effect_without_gpus("cuda-virtual-address-size");
         Ok(())
     },
 };
 
-fn gpu_and_bytes(value: &str) -> Result<(), Refusal> {
+fn gpu_and_bytes(value: &str) -> Result<(i32, u64), Refusal> {
     let (gpu, bytes) = value::numbers(value, ':')?;
-    value::number::<i32>(gpu)?;
+    let gpu = value::number::<i32>(gpu)?;
     // A negative size is a very large one in Triton.
     let size = bytes.trim_ascii_start();
-    value::number::<u64>(size.strip_prefix('-').unwrap_or(bytes)).map(drop)
+    let bytes = match size.strip_prefix('-') {
+        Some(size) => value::number::<u64>(size)?.wrapping_neg(),
+        None => value::number::<u64>(bytes)?,
+    };
+    Ok((gpu, bytes))
 }
 
 const MIN_SUPPORTED_COMPUTE_CAPABILITY: Flag = Flag {
     name: "min-supported-compute-capability",
     argument: Some("float"),
-    default: "0.0",
+    default: "7.5",
     help: "GPUs below this compute capability are left alone. No effect without GPUs.",
     apply: |settings, value| {
-        value::fraction(value)?;
-        settings.no_effect("min-supported-compute-capability", "no GPU is used");
+        settings.gpus.min_compute_capability = value::fraction(value)?;
+        settings.no_effect_without_gpus("min-supported-compute-capability");
         Ok(())
     },
 };
@@ -164,7 +172,8 @@ const MODEL_LOAD_GPU_LIMIT: Flag = Flag {
             settings.reject(format!("setting model load GPU limit: Invalid argument - {wrong}"));
             return Ok(());
         }
-        settings.no_effect("model-load-gpu-limit", "no GPU is used");
+        settings.gpus.load_limits.insert(gpu, fraction);
+        settings.no_effect_without_gpus("model-load-gpu-limit");
         Ok(())
     },
 };

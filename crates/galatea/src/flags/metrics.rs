@@ -35,10 +35,11 @@ const ALLOW_GPU_METRICS: Flag = Flag {
     name: "allow-gpu-metrics",
     argument: Some("boolean"),
     default: "true",
-    help: "Whether to show the use of GPUs. No effect: they are not measured yet.",
+    help: "Whether to show the use of GPUs. No effect without GPUs.",
     apply: |settings, value| {
-        if value::boolean(value)? {
-            settings.no_effect("allow-gpu-metrics", "GPUs are not measured yet");
+        settings.metrics_options.gpu = value::boolean(value)?;
+        if settings.metrics_options.gpu {
+            settings.no_effect_without_gpus("allow-gpu-metrics");
         }
         Ok(())
     },

@@ -11,6 +11,7 @@ mod clouds;
 pub(crate) mod commands;
 mod connections;
 mod deprecated;
+mod gpus;
 mod grpc;
 mod grpc_connections;
 mod http;

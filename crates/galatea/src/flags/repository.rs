@@ -206,8 +206,8 @@ const ENABLE_PEER_ACCESS: Flag = Flag {
     default: "true",
     help: "Whether GPUs may reach each other's memory. No effect without GPUs.",
     apply: |settings, value| {
-        value::boolean(value)?;
-        settings.no_effect("enable-peer-access", "no GPU is used");
+        settings.gpus.peer_access = value::boolean(value)?;
+        settings.no_effect_without_gpus("enable-peer-access");
         Ok(())
     },
 };

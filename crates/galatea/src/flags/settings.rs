@@ -13,6 +13,7 @@ use galatea_telemetry::{LogOptions, MetricsOptions};
 
 use super::tls::{self, TlsSettings};
 
+use super::gpus::GpuSettings;
 use crate::connections::ConnectionSettings;
 use crate::environment::VertexAiVariables;
 use crate::memory::MemoryLimit;
@@ -58,6 +59,8 @@ pub(crate) struct Settings {
     pub(crate) rejected: Option<String>,
     /// On which processors instances run.
     pub(crate) host_policies: HostPolicies,
+    /// GPUs.
+    pub(crate) gpus: GpuSettings,
     /// Whether instances share resources.
     pub(crate) rate_limiting: bool,
     /// The amount of each resource.
@@ -70,6 +73,8 @@ pub(crate) struct Settings {
     pub(crate) http: DoorSettings,
     /// Whether the HTTP endpoint has the dashboard.
     pub(crate) dashboard: bool,
+    /// Whether clients of the HTTP endpoint may record traffic.
+    pub(crate) traffic_recording: bool,
     /// Threads that serve the endpoints.
     pub(crate) http_threads: usize,
     /// The longest HTTP body, also when inflated.
@@ -232,12 +237,14 @@ impl Default for Settings {
             cache_directory: PathBuf::from("/opt/tritonserver/caches"),
             rejected: None,
             host_policies: HostPolicies::default(),
+            gpus: GpuSettings::default(),
             rate_limiting: false,
             rate_limit_resources: Vec::new(),
             startup_models: Vec::new(),
             log: LogOptions::default(),
             http: door("0.0.0.0", 8000),
             dashboard: false,
+            traffic_recording: false,
             http_threads: 8,
             http_input_bytes_max: 64 * 1024 * 1024,
             allow_client_shm: false,
@@ -319,6 +326,20 @@ impl Settings {
     /// Adds a remark that an accepted flag has no effect.
     pub(super) fn no_effect(&mut self, flag: &str, because: &str) {
         self.note(format!("'--{flag}' has no effect: {because}"));
+    }
+
+    /// Adds a remark that holds only without GPUs.
+    pub(super) fn note_without_gpus(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        self.note(text.clone());
+        if !self.gpus.notes_without.contains(&text) {
+            self.gpus.notes_without.push(text);
+        }
+    }
+
+    /// Adds a remark that an accepted flag has no effect without GPUs.
+    pub(super) fn no_effect_without_gpus(&mut self, flag: &str) {
+        self.note_without_gpus(format!("'--{flag}' has no effect: no GPU is used"));
     }
 
     /// How instances share resources.

@@ -123,7 +123,9 @@ fn a_flag_changes_its_setting_alone() {
     check(
         &["--pinned-memory-pool-byte-size=9"],
         &[
-            "pinned_memory_pool_bytes: 9",
+            "pinned: 9",
+            "notes_without: [",
+            "\"'--pinned-memory-pool-byte-size' is only shown: nothing is pinned without GPUs\"",
             "notes: [",
             "\"'--pinned-memory-pool-byte-size' is only shown: nothing is pinned without GPUs\"",
         ],
@@ -182,6 +184,7 @@ fn a_default_in_the_help_is_the_default() {
         let mut settings = Settings::default();
         (flag.apply)(&mut settings, flag.default).unwrap();
         settings.notes.clear();
+        settings.gpus.notes_without.clear();
         settings.strict_model_config = None;
         assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::default()), "{}", flag.name);
     }
@@ -264,7 +267,6 @@ fn restrictions_are_collected_and_checked() {
 fn a_value_that_leaves_a_missing_feature_off_is_accepted() {
     for arguments in [
         "--model-control-mode=NONE",
-        "--allow-gpu-metrics=false",
         "--rate-limit=OFF",
         "--trace-config=level=OFF",
         "--model-namespacing=false",
@@ -274,18 +276,54 @@ fn a_value_that_leaves_a_missing_feature_off_is_accepted() {
 }
 
 /// Flags that are taken and change nothing.
-const WITHOUT_EFFECT: [&str; 10] = [
-    "--enable-peer-access=false",
+const WITHOUT_EFFECT: [&str; 4] = [
     "--grpc-infer-thread-count=16",
     "--grpc-infer-allocation-pool-size=64",
     "--grpc-http2-max-pings-without-data=5",
+    "--buffer-manager-thread-count=4",
+];
+
+/// Flags that are taken and change nothing without GPUs.
+const WITHOUT_EFFECT_ON_CPUS: [&str; 6] = [
+    "--enable-peer-access=false",
     "--allow-gpu-metrics=true",
     "--cuda-memory-pool-byte-size=0:1",
     "--cuda-virtual-address-size=0:1",
-    "--min-supported-compute-capability=7.5",
-    "--buffer-manager-thread-count=4",
+    "--min-supported-compute-capability=7.6",
     "--model-load-gpu-limit=0:0.5",
 ];
+
+#[test]
+fn a_flag_for_gpus_gets_one_remark_that_holds_without_them() {
+    for argument in WITHOUT_EFFECT_ON_CPUS {
+        let changed = settings(&[argument, argument]);
+        let name = argument.split('=').next().unwrap();
+        let note = format!("'{name}' has no effect: no GPU is used");
+        assert_eq!(changed.notes, [note.as_str()]);
+        assert_eq!(changed.gpus.notes_without, [note]);
+    }
+}
+
+#[test]
+// row: CLI-22
+fn gpus_are_set_one_by_one() {
+    let set = settings(&[
+        "--cuda-memory-pool-byte-size=1:5",
+        "--cuda-memory-pool-byte-size=0:-1",
+        "--cuda-memory-pool-byte-size=1:6",
+        "--cuda-virtual-address-size=3:7",
+        "--pinned-memory-pool-byte-size=-8",
+        "--min-supported-compute-capability=8.6",
+        "--model-load-gpu-limit=2:0.25",
+        "--enable-peer-access=false",
+        "--allow-gpu-metrics=false",
+    ]);
+    let gpus = &set.gpus;
+    assert_eq!(gpus.pools.devices, [(0, u64::MAX), (1, 6)].into());
+    assert_eq!((gpus.pools.pinned, &gpus.growing_bytes), (0, &[(3, 7)].into()));
+    assert_eq!((gpus.min_compute_capability, gpus.peer_access), (8.6, false));
+    assert_eq!((&gpus.load_limits, set.metrics_options.gpu), (&[(2, 0.25)].into(), false));
+}
 
 #[test]
 fn a_flag_without_effect_gets_one_remark() {
@@ -325,6 +363,7 @@ fn resources_are_counted_for_each_device_or_one() {
 fn a_flag_whose_help_says_no_effect_gets_a_remark() {
     let named: BTreeSet<&str> = WITHOUT_EFFECT
         .iter()
+        .chain(&WITHOUT_EFFECT_ON_CPUS)
         .filter_map(|argument| argument.strip_prefix("--")?.split('=').next())
         .collect();
     let admitted: BTreeSet<&str> = flags()
@@ -470,6 +509,7 @@ fn every_flag_of_triton_is_known_and_few_are_new() {
     expected.insert("memory-limit");
     expected.insert("repository-symlinks");
     expected.insert("allow-dashboard");
+    expected.insert("allow-traffic-recording");
     expected.extend(["http-use-ssl", "http-use-ssl-mutual"]);
     expected.extend(["http-server-cert", "http-server-key", "http-root-cert"]);
     expected.extend(known.iter().filter(|name| name.starts_with("connection-")));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_codec::compression::Coding;
@@ -11,7 +12,9 @@ use galatea_codec::regions::RegionAccess;
 use galatea_door::{BlockingPermits, Panicked, catch_panic};
 use galatea_gate::access::Admission;
 use galatea_gate::ledger::Charge;
-use galatea_infer::{CancelToken, Pass, Regions, ResponseSender, Status, api};
+use galatea_infer::{
+    CancelToken, Deadline, Explanation, Mark, Pass, Regions, ResponseSender, Status, Trace, api,
+};
 use galatea_stdx::Inbox;
 use h2::RecvStream;
 
@@ -148,7 +151,19 @@ impl ConnectionTask {
         let coding = call.head.response_coding;
         let received = call.head.waiting.received(self.context.options.tracing.as_ref());
         let trace_context = std::mem::take(&mut call.head.trace_context);
-        let arrived = ArrivedCall { message, forwarded, coding, received, trace_context };
+        let (answer_by, explanation) = (call.head.answer_by, call.head.explanation.clone());
+        if let Some(explanation) = &explanation {
+            explanation.mark(Mark::Received, Instant::now());
+        }
+        let arrived = ArrivedCall {
+            message,
+            forwarded,
+            coding,
+            received,
+            trace_context,
+            answer_by,
+            explanation,
+        };
         let infer = || self.infer(key, admission.pass()?, cancel, arrived);
         match catch_panic(infer) {
             Ok(Ok(())) => {}
@@ -187,7 +202,15 @@ impl ConnectionTask {
         arrived: ArrivedCall<'_>,
     ) -> Result<(), Status> {
         self.context.refuse_while_stopping()?;
-        let ArrivedCall { message, forwarded, coding, received, trace_context } = arrived;
+        let ArrivedCall {
+            message,
+            forwarded,
+            coding,
+            received,
+            trace_context,
+            answer_by,
+            explanation,
+        } = arrived;
         let message_bytes = message.len();
         let message = InferMessage::parse_charged(message, Some(self.budget.account()))?;
         let version = parse_version(message.model_version())?;
@@ -204,14 +227,18 @@ impl ConnectionTask {
         let cancelled_end = (!delays.cancelled_end.is_zero())
             .then(|| (cancel.clone(), Delay(delays.cancelled_end)));
         request.cancel = delays.told(cancel);
+        request.deadline = answer_by;
         let size = RequestSize::new(message_bytes, &request);
         let charge = RequestCharge::new(self.budget.clone(), size, CallKind::Unary)?;
         let tracing = self.context.options.tracing.as_ref();
         let trace = begin_trace(tracing, pass, &request.model_name, &trace_context, received);
         let (traced, trace) = trace.unzip();
-        request.trace = traced;
+        request.trace = match &explanation {
+            None => traced,
+            Some(explanation) => Some(Trace::explained(traced, explanation.clone())),
+        };
         let delay = Delay(delays.call_response);
-        let form = ResponseForm { replaced, coding, delay, cancelled_end, trace };
+        let form = ResponseForm { replaced, coding, delay, cancelled_end, trace, explanation };
         let sink = CallSink::new(charge, self.inbox.clone(), key, form);
         self.context.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(())
@@ -222,8 +249,9 @@ impl ConnectionTask {
         match result {
             Ok(message) => {
                 if let Some(mut call) = self.calls.remove(key) {
-                    let coding = call.head.response_coding;
-                    call_response::send_message(&mut call.responder, message, coding);
+                    let (coding, explanation) = (call.head.response_coding, call.head.explanation);
+                    let explanation = explanation.as_ref();
+                    call_response::send_message(&mut call.responder, message, coding, explanation);
                 }
             }
             Err(failure) => self.fail(key, &failure),
@@ -238,6 +266,8 @@ struct ArrivedCall<'a> {
     coding: Option<Coding>,
     received: Option<Received>,
     trace_context: TraceContext,
+    answer_by: Deadline,
+    explanation: Option<Arc<Explanation>>,
 }
 
 /// Runs `blocking` on a thread that may block, when there is a permit. A call that is

@@ -14,12 +14,14 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use galatea_codec::grpc::GrpcCode;
 use galatea_door::Activity;
+use galatea_gate::access::Gate;
 use galatea_gate::ledger::Account;
-use galatea_infer::Status;
+use galatea_infer::{Deadline, Explanation, Status, TimeoutHeaders};
 use galatea_stdx::Inbox;
 use h2::RecvStream;
 use h2::server::{Connection, Handshake};
 use http::Request;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
 use self::upkeep::UpkeepState;
@@ -35,7 +37,7 @@ use crate::deadline::{DeadlineTimer, Timeout};
 use crate::event::ConnectionEvent;
 use crate::failure::Failure;
 use crate::options::GrpcOptions;
-use crate::route::{Method, Route, route};
+use crate::route::{Method, Route, explained_detail, route};
 
 mod calls;
 mod streams;
@@ -378,13 +380,16 @@ impl ConnectionTask {
             _ => None,
         };
         let request_coding = route.request_coding;
+        let answer_by = deadline.map_or(Deadline::None, |at| Deadline::At(at.into_std()));
         let head = CallHead {
             deadline,
+            answer_by: answer_by.earliest(timeout_headers(&head.headers).deadline()),
             admission: route.admission,
             request_coding,
             response_coding,
             waiting: Waiting::begin(self.context.options.tracing.as_ref()),
             trace_context: trace_context(self.context.options.tracing.as_ref(), &head.headers),
+            explanation: explanation(route.method, &self.context.options.gate, &head.headers),
             forwarded,
         };
         if route.method == Method::ModelStreamInfer {
@@ -400,7 +405,8 @@ impl ConnectionTask {
         match &mut call.state {
             CallState::Streaming(stream) => stream.fail(failure),
             CallState::Receiving(_) | CallState::Executing(_) => {
-                call_response::send_failure(&mut call.responder, failure);
+                let explanation = call.head.explanation.as_ref();
+                call_response::send_failure(&mut call.responder, failure, explanation);
             }
         }
     }
@@ -446,6 +452,25 @@ impl Drop for ConnectionTask {
         // Dropping a response releases its budget, and takes no lock of the inbox.
         self.events.clear();
     }
+}
+
+fn timeout_headers(headers: &HeaderMap) -> TimeoutHeaders<'_> {
+    const ENVOY: HeaderName = HeaderName::from_static(TimeoutHeaders::ENVOY);
+    const REQUEST: HeaderName = HeaderName::from_static(TimeoutHeaders::REQUEST);
+    let value = |name| headers.get(name).map(HeaderValue::as_bytes);
+    TimeoutHeaders { envoy: value(ENVOY), request: value(REQUEST) }
+}
+
+/// Begins an explanation, if the call is an inference and its metadata asks for that.
+fn explanation(method: Method, gate: &Gate, headers: &HeaderMap) -> Option<Arc<Explanation>> {
+    const EXPLAIN: HeaderName = HeaderName::from_static(Explanation::HEADER);
+    if !matches!(method, Method::ModelInfer | Method::ModelStreamInfer) {
+        return None;
+    }
+    let value = headers.get(EXPLAIN)?;
+    let detail = explained_detail(gate, headers);
+    Explanation::is_asked(value.as_bytes())
+        .then(|| Explanation::begin(detail, std::time::Instant::now()))
 }
 
 fn deadline(route: &Route) -> Option<Instant> {

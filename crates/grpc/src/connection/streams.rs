@@ -1,6 +1,7 @@
 //! The streams of a connection.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_codec::forward::forward;
@@ -9,7 +10,9 @@ use galatea_codec::grpc::{InferMessage, parse_version};
 use galatea_codec::regions::{RegionAccess, ReplacedOutputs};
 use galatea_door::catch_panic;
 use galatea_gate::ledger::Account;
-use galatea_infer::{Backpressure, InferenceRequest, Pass, Regions, ResponseSender, Status, api};
+use galatea_infer::{
+    Backpressure, Explanation, InferenceRequest, Pass, Regions, ResponseSender, Status, Trace, api,
+};
 use h2::RecvStream;
 
 use super::{ConnectionTask, panicked_status};
@@ -139,6 +142,8 @@ impl ConnectionTask {
         let received = call.head.waiting.received(tracing);
         let mut parsed = ParsedMessage::new(pass, &self.context, self.budget.account(), message);
         parsed.forward(&call.head.forwarded);
+        let arrived = |one: &Arc<Explanation>| one.again(Instant::now());
+        let explanation = call.head.explanation.as_ref().map(arrived);
         let trace = parsed.request.as_mut().ok().and_then(|request| {
             let context = &call.head.trace_context;
             let (traced, trace) =
@@ -146,6 +151,7 @@ impl ConnectionTask {
             request.trace = Some(traced);
             Some(trace)
         });
+        let answer_by = call.head.answer_by;
         let Some(stream) = self.calls.stream(key) else { return };
         let size = match &parsed.request {
             Ok(request) => RequestSize::new(message.len(), request),
@@ -173,7 +179,8 @@ impl ConnectionTask {
             }
         };
         let sink = StreamSink::new(handle, slot, mode, tag, sends_empty_final, replaced, charge)
-            .traced(trace);
+            .traced(trace)
+            .explained(explanation.clone());
         let sink = match pool {
             Some(pool) => sink.within(pool),
             None => sink,
@@ -184,6 +191,10 @@ impl ConnectionTask {
             Ok(mut request) => {
                 request.cancel = self.context.options.test_delays.told(cancel);
                 request.backpressure = backpressure;
+                request.deadline = answer_by;
+                if let Some(explanation) = explanation {
+                    request.trace = Some(Trace::explained(request.trace.take(), explanation));
+                }
                 // A panic drops the sender, which then sends an error.
                 let _ = catch_panic(|| self.context.service.infer(pass, request, sender));
             }

@@ -1,6 +1,7 @@
 //! The sink of one request of a stream.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use galatea_codec::grpc::MessageChunks;
 use galatea_codec::grpc::stream::{
@@ -9,7 +10,8 @@ use galatea_codec::grpc::stream::{
 };
 use galatea_codec::regions::ReplacedOutputs;
 use galatea_infer::{
-    Code, DoorTracePoint, Finality, InferenceResponse, Reply, ResponseSink, Status,
+    Code, DoorTracePoint, Explanation, Finality, InferenceResponse, Parameter, ParameterValue,
+    Reply, ResponseSink, Status,
 };
 
 use super::handle::{StreamErrors, StreamHandle};
@@ -34,6 +36,8 @@ pub(crate) struct StreamSink {
     /// The trace of the request.
     trace: Option<Arc<CallTrace>>,
     has_replied: bool,
+    /// Until the first response has it.
+    explanation: Option<Arc<Explanation>>,
 }
 
 enum ExpectedReplies {
@@ -76,7 +80,13 @@ impl StreamSink {
             _charge: charge,
             trace: None,
             has_replied: false,
+            explanation: None,
         }
+    }
+
+    /// Explains the request in its first response.
+    pub(crate) fn explained(self, explanation: Option<Arc<Explanation>>) -> Self {
+        Self { explanation, ..self }
     }
 
     /// Records responses in the trace of their request.
@@ -129,6 +139,17 @@ impl StreamSink {
         }
     }
 
+    /// Adds the explanation of the request to its first response.
+    fn explain(&mut self, reply: &mut Reply) {
+        let Reply::Response { result, .. } = reply else { return };
+        let Some(explanation) = self.explanation.take() else { return };
+        explanation.delivered(result, Instant::now());
+        if let (Ok(response), Some(text)) = (result, explanation.text()) {
+            let (name, value) = (Explanation::PARAMETER, ParameterValue::String(text.json));
+            response.parameters.push(Parameter { name: name.to_owned(), value });
+        }
+    }
+
     fn send(&self, message: Option<Result<MessageChunks, Failure>>, is_final: bool) {
         let (call, slot) = (self.stream.call, self.slot);
         let message = match message {
@@ -154,10 +175,11 @@ impl StreamSink {
 }
 
 impl ResponseSink for StreamSink {
-    fn deliver(&mut self, reply: Reply) {
+    fn deliver(&mut self, mut reply: Reply) {
         if self.stream.budget.is_over() {
             return;
         }
+        self.explain(&mut reply);
         self.stream.form.delay.wait();
         // As in Triton, the first reply alone.
         let is_first = !std::mem::replace(&mut self.has_replied, true);

@@ -63,6 +63,7 @@ impl Api {
             }
             ModelAction::Ready
             | ModelAction::Scheduler
+            | ModelAction::Traffic
             | ModelAction::Infer
             | ModelAction::Generate
             | ModelAction::GenerateStream => {

@@ -8,11 +8,15 @@ use galatea_codec::http::{
     DecodeBounds, GenerateForm, TargetModel, decode_generate, parse_version,
 };
 use galatea_gate::ledger::Account;
-use galatea_infer::{Backpressure, CancelToken, Pass, Regions, ResponseSender, Status, api};
+use galatea_infer::{
+    Backpressure, CancelToken, Deadline, Explanation, Mark, Pass, Regions, ResponseSender, Status,
+    Trace, api,
+};
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
 
 use super::Api;
+use super::explain::{explained, mark};
 use super::trace::{Arrival, Received};
 use crate::compression::BodyCoding;
 use crate::endpoint::Disconnected;
@@ -35,6 +39,8 @@ pub(crate) struct NamedModel<'a> {
 struct ReceivedBody<'a> {
     bytes: &'a Bytes,
     received: Option<Received>,
+    deadline: Deadline,
+    explanation: Option<&'a Arc<Explanation>>,
 }
 
 impl Api {
@@ -53,13 +59,17 @@ impl Api {
             _ => GenerateForm::Document,
         };
         let arrival = self.arrival();
+        let explanation = self.explanation(head);
+        let deadline = head.timeouts.deadline();
         let bytes = match self.read_body(head, body, self.limits.input_bytes_max).await? {
             Ok(bytes) => bytes,
             Err(refusal) => return Ok(refusal),
         };
         let received = arrival.map(Arrival::received);
+        mark(explanation.as_ref(), Mark::Received);
         let account = body.account();
-        let body = ReceivedBody { bytes: &bytes, received };
+        let explanation = explanation.as_ref();
+        let body = ReceivedBody { bytes: &bytes, received, deadline, explanation };
         let begun = guarded(|| self.begin_generation(pass, head, body, account, model, form));
         drop(bytes);
         let mut events = match begun {
@@ -78,7 +88,8 @@ impl Api {
             Ok(response) => HttpResponse { load_report: self.load_report(head), ..response },
             Err(status) => http_response::failure(&status),
         };
-        Ok(HttpResponse { trace, ..response })
+        mark(explanation, Mark::TakenUp);
+        Ok(explained(HttpResponse { trace, ..response }, explanation))
     }
 
     /// The header with the server's load, for a client that asks for it.
@@ -108,8 +119,12 @@ impl Api {
         let bounds = DecodeBounds { limits: &self.limits, account, regions };
         let mut request = decode_generate(body.bytes, target, &config, &bounds)?;
         request.cancel = CancelToken::new();
+        request.deadline = body.deadline;
         let (traced, trace) = trace.map(|trace| (trace.request, trace.door)).unzip();
-        request.trace = traced;
+        request.trace = match body.explanation {
+            None => traced,
+            Some(explanation) => Some(Trace::explained(traced, explanation.clone())),
+        };
         let (sink, events) = EventStream::new(form, account, request.cancel.clone(), trace);
         if form == GenerateForm::Event {
             request.backpressure = Backpressure::default().with(events.congestion_point());

@@ -11,12 +11,14 @@ use galatea_codec::http::{
 };
 use galatea_gate::ledger::Account;
 use galatea_infer::{
-    CancelToken, ClientTrace, DoorTraceSink, Pass, Regions, ResponseSender, Status, api,
+    CancelToken, ClientTrace, Deadline, DoorTraceSink, Explanation, Mark, Pass, Regions,
+    ResponseSender, Status, Trace, api,
 };
 use galatea_stdx::len64;
 use tokio::sync::oneshot;
 
 use super::Api;
+use super::explain::{explained, mark};
 use super::trace::Arrival;
 use crate::compression::{BodyCoding, InflatedBody};
 use crate::endpoint::Disconnected;
@@ -26,10 +28,12 @@ use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::single_response::{CancelOnDrop, InferenceResult, SingleResponse};
 
-/// The model of a request, and the request's trace.
+/// The model of a request, with the request's trace and deadline.
 struct TracedTarget {
     target: TargetModel,
     trace: Option<ClientTrace>,
+    deadline: Deadline,
+    explanation: Option<Arc<Explanation>>,
 }
 
 /// An inference in progress.
@@ -39,6 +43,7 @@ struct StartedInference {
     cancel: CancelOnDrop,
     /// The door's half of the request's trace.
     trace: Option<Arc<dyn DoorTraceSink>>,
+    explanation: Option<Arc<Explanation>>,
 }
 
 impl Api {
@@ -53,11 +58,14 @@ impl Api {
         version: &str,
     ) -> Result<HttpResponse, Disconnected> {
         let arrival = self.arrival();
+        let explanation = self.explanation(head);
+        let deadline = head.timeouts.deadline();
         let bytes = match self.read_body(head, body, self.infer_bytes_max(head)).await? {
             Ok(bytes) => bytes,
             Err(refusal) => return Ok(refusal),
         };
         let received = arrival.map(Arrival::received);
+        mark(explanation.as_ref(), Mark::Received);
         let account = body.account();
         // An unknown model is reported before any error in the body.
         let target = match guarded(|| self.target(pass, name, version)) {
@@ -66,7 +74,7 @@ impl Api {
         };
         let trace =
             received.and_then(|received| received.begin_trace(pass, head, &target.model_name));
-        let target = TracedTarget { target, trace };
+        let target = TracedTarget { target, trace, deadline, explanation };
         Ok(self.infer_body(pass, head, bytes, account, target).await)
     }
 
@@ -98,8 +106,9 @@ impl Api {
             // As in Triton, the trace of a request that is not understood ends here.
             Err(status) => return http_response::failure(&status),
         };
-        let trace = started.trace.clone();
-        HttpResponse { trace, ..self.finish_inference(head, account, started).await }
+        let (trace, explanation) = (started.trace.clone(), started.explanation.clone());
+        let response = self.finish_inference(head, account, started).await;
+        explained(HttpResponse { trace, ..response }, explanation.as_ref())
     }
 
     async fn finish_inference(
@@ -108,11 +117,12 @@ impl Api {
         account: &Arc<Account>,
         started: StartedInference,
     ) -> HttpResponse {
-        let StartedInference { encoding, result, cancel, trace: _ } = started;
+        let StartedInference { encoding, result, cancel, trace: _, explanation } = started;
         let result = result.await.unwrap_or_else(|_| {
             Err(Status::internal("the request was dropped without a final response"))
         });
         cancel.disarm();
+        mark(explanation.as_ref(), Mark::TakenUp);
         let result = match result.and_then(|result| guarded(|| encoding.place(result))) {
             Ok(result) => result,
             Err(status) => return http_response::failure(&status),
@@ -124,6 +134,7 @@ impl Api {
             }
             encoded => encoded.map(|response| self.dialect.inference(response)),
         };
+        mark(explanation.as_ref(), Mark::Encoded);
         let plain = |status| http_response::plain(http_response::failure(&status));
         response.unwrap_or_else(plain)
     }
@@ -169,7 +180,7 @@ impl Api {
         target: TracedTarget,
     ) -> Result<StartedInference, Status> {
         let InflatedBody { bytes: body, end } = body;
-        let TracedTarget { target, trace } = target;
+        let TracedTarget { target, trace, deadline, explanation } = target;
         let is_raw = header_length == 0;
         let regions = Regions::new(&*self.regions, pass);
         let bounds = DecodeBounds { limits: &self.limits, account, regions };
@@ -190,14 +201,19 @@ impl Api {
         }
         let token = CancelToken::new();
         request.cancel = token.clone();
+        request.deadline = deadline;
         let cancel = CancelOnDrop::new(token);
         let (traced, door_trace) = match trace {
             Some(ClientTrace { request, door }) => (Some(request), Some(door)),
             None => (None, None),
         };
-        request.trace = traced;
+        request.trace = match &explanation {
+            None => traced,
+            Some(explanation) => Some(Trace::explained(traced, explanation.clone())),
+        };
         let (sink, result) = SingleResponse::new(self.completions.current(), door_trace.clone());
+        let sink = sink.explained(explanation.clone());
         self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
-        Ok(StartedInference { encoding, result, cancel, trace: door_trace })
+        Ok(StartedInference { encoding, result, cancel, trace: door_trace, explanation })
     }
 }

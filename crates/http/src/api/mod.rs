@@ -4,6 +4,7 @@ mod body;
 mod dashboard;
 mod description;
 mod document;
+mod explain;
 mod generate;
 mod health;
 mod inference;
@@ -11,6 +12,7 @@ mod logging;
 mod regions;
 mod repository;
 mod trace;
+mod traffic;
 
 use std::sync::Arc;
 
@@ -39,6 +41,7 @@ use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::route::{ModelAction, Route};
 use crate::single_response::InferenceResult;
+use crate::traffic::TrafficRecorder;
 use crate::{HttpOptions, LoadReportSource, RequestLog};
 
 /// The endpoint of the inference door, and what other doors with other paths use of it.
@@ -64,6 +67,7 @@ pub(crate) struct Api {
     pub(crate) tracing: Option<Arc<dyn TraceControl>>,
     pub(crate) dialect: Dialect,
     dashboard: Option<Dashboard>,
+    recorder: Option<TrafficRecorder>,
 }
 
 impl Endpoint for Api {
@@ -90,7 +94,9 @@ impl Endpoint for Api {
     }
 
     fn wants_headers_of(&self, path: &str) -> bool {
-        self.wants_headers() || self.dashboard.is_some() && dashboard::has(path)
+        self.wants_headers()
+            || self.dashboard.is_some() && dashboard::has(path)
+            || self.recorder.is_some() && traffic::has(path)
     }
 }
 
@@ -128,6 +134,7 @@ impl Api {
             tracing: options.tracing.clone(),
             dialect,
             dashboard: options.dashboard.clone(),
+            recorder: options.recorder.clone(),
         }
     }
 
@@ -159,7 +166,7 @@ impl Api {
         head: &RequestHead<'_>,
         body: &mut B,
     ) -> Result<HttpResponse, Disconnected> {
-        let Some(route) = Route::of(head.path) else {
+        let Some(route) = Route::of(head.path).filter(|route| self.has(route)) else {
             if let Some(dashboard) = &self.dashboard
                 && let Some(response) = self.dashboard(dashboard, head, body.account())
             {
@@ -171,6 +178,12 @@ impl Api {
             )));
         };
         self.serve(route, &head.method, head, body).await
+    }
+
+    /// Whether there is this endpoint: without the flag, that of traffic is unknown as in Triton.
+    const fn has(&self, route: &Route<'_>) -> bool {
+        !matches!(route, Route::Model { action: ModelAction::Traffic, .. })
+            || self.recorder.is_some()
     }
 
     /// Responds at an endpoint, if the gate and the method allow it. The method is that of the
@@ -218,6 +231,9 @@ impl Api {
             Route::AllStatistics => Ok(or_error(self.all_statistics(admission).await)),
             Route::Model { name, version, action: ModelAction::Scheduler } => {
                 Ok(or_error(self.scheduler(admission, name, version).await))
+            }
+            Route::Model { name, version, action: ModelAction::Traffic } => {
+                Ok(self.traffic(admission, head, name, version))
             }
             Route::Live => Ok(or_plain_error(guarded(|| self.render(admission, &route)))),
             Route::SharedMemory { kind, region, action } => {

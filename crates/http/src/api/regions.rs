@@ -1,7 +1,9 @@
 //! The endpoints for memory that clients share.
 
 use bytes::Bytes;
-use galatea_codec::http::{RegisterRequest, encode_regions};
+use galatea_codec::http::{
+    CudaRegisterRequest, RegisterRequest, encode_cuda_regions, encode_regions,
+};
 use galatea_gate::access::Admission;
 use galatea_infer::{NoRegions, Pass, RegionKind, Status, api};
 
@@ -50,8 +52,10 @@ impl Api {
         let name = region.unwrap_or_default();
         match action {
             RegionAction::Status => {
-                let regions = self.regions.status(pass, kind, name)?;
-                return Ok(http_response::json(encode_regions(&regions)));
+                return Ok(http_response::json(match kind {
+                    RegionKind::System => encode_regions(&self.regions.status(pass, name)?),
+                    RegionKind::Cuda => encode_cuda_regions(&self.regions.cuda_status(pass, name)?),
+                }));
             }
             RegionAction::Unregister => self.regions.unregister(pass, kind, name)?,
             RegionAction::Register if !self.regions.is_allowed() => {
@@ -67,7 +71,15 @@ impl Api {
                     let request = RegisterRequest::decode(body, &self.limits)?;
                     self.regions.register(pass, request.named(name))?;
                 }
-                RegionKind::Cuda => return Err(NoRegions::no_gpu(name)),
+                // Without a GPU the body isn't looked at.
+                RegionKind::Cuda if !self.regions.has_gpus() => {
+                    return Err(NoRegions::no_gpu(name));
+                }
+                RegionKind::Cuda => {
+                    let request = CudaRegisterRequest::decode(body, &self.limits)?;
+                    let (region, raw_handle) = request.named(name);
+                    self.regions.register_cuda(pass, region, &raw_handle)?;
+                }
             },
         }
         Ok(http_response::done())

@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use galatea_infer::ModelArchives;
-use regex::Regex;
+use regex_lite::Regex;
 
 use crate::HttpOptions;
 

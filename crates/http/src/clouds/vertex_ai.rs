@@ -63,9 +63,10 @@ impl<'a> Redirect<'a> {
                 | ModelAction::Ready
                 | ModelAction::Config
                 | ModelAction::Statistics => Some(Self::Endpoint(route)),
-                ModelAction::Generate | ModelAction::GenerateStream | ModelAction::Scheduler => {
-                    None
-                }
+                ModelAction::Generate
+                | ModelAction::GenerateStream
+                | ModelAction::Scheduler
+                | ModelAction::Traffic => None,
             },
             Route::Load { .. } | Route::Unload { .. } | Route::SharedMemory { .. } => {
                 Some(Self::Forbidden)

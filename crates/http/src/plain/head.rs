@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use galatea_infer::TraceHeaders;
+use galatea_infer::{Explanation, TimeoutHeaders, TraceHeaders};
 use httparse::{Header, Request, Status};
 use hyper::Method;
 
@@ -89,6 +89,8 @@ fn plain<'a>(
         accept_encoding: None,
         load_report: None,
         trace: TraceHeaders::default(),
+        timeouts: TimeoutHeaders::default(),
+        wants_explanation: false,
         expects_continue: false,
         headers: Vec::new(),
     };
@@ -147,8 +149,14 @@ impl<'a> PlainHead<'a> {
                 self.framing = Framing::Length(content_length(value)?);
                 return (!std::mem::replace(has_framing, true)).then_some(());
             }
+            14 if is(Explanation::HEADER) => {
+                self.head.wants_explanation |= Explanation::is_asked(value);
+            }
             15 if is("accept-encoding") => {
                 self.head.accept_encoding.get_or_insert(value);
+            }
+            15 if is(TimeoutHeaders::REQUEST) => {
+                self.head.timeouts.request.get_or_insert(value);
             }
             16 if is("content-encoding") => {
                 self.head.encoding.get_or_insert(value);
@@ -160,6 +168,9 @@ impl<'a> PlainHead<'a> {
             }
             28 if is("endpoint-load-metrics-format") => {
                 self.head.load_report.get_or_insert(value);
+            }
+            30 if is(TimeoutHeaders::ENVOY) => {
+                self.head.timeouts.envoy.get_or_insert(value);
             }
             31 if is("inference-header-content-length") => {
                 let first = *self.head.header_length.get_or_insert(value);
@@ -224,6 +235,15 @@ mod tests {
     }
 
     #[test]
+    fn explanations_are_asked_for() {
+        for (header, asks) in [("Triton-Explain: 1", true), ("triton-explain: yes", false)] {
+            let text = format!("GET / HTTP/1.1\r\nContent-Length: 1\r\n{header}\r\n\r\n");
+            let Parsed::Plain(plain) = parse(text.as_bytes(), |_| false) else { panic!("{text}") };
+            assert_eq!(plain.head.wants_explanation, asks, "{header}");
+        }
+    }
+
+    #[test]
     fn plain_heads_are_parsed() {
         check("", "0 - - k");
         check("Content-Length: 12\r\nHost: x\r\n", "12 - - k");
@@ -244,6 +264,16 @@ mod tests {
         let Parsed::Plain(plain) = parse(text, |_| false) else { panic!("it is plain") };
         let TraceHeaders { parent, state } = plain.head.trace;
         assert_eq!((parent, state), (Some(&b"1"[..]), Some(&b"a=b"[..])));
+    }
+
+    #[test]
+    fn the_first_timeout_counts() {
+        let text =
+            b"GET /a HTTP/1.1\r\nX-Envoy-Expected-Rq-Timeout-Ms: 5\r\nRequest-Timeout: 1\r\n\
+                     request-timeout: 2\r\n\r\n";
+        let Parsed::Plain(plain) = parse(text, |_| false) else { panic!("it is plain") };
+        let expected = TimeoutHeaders { envoy: Some(b"5"), request: Some(b"1") };
+        assert_eq!(plain.head.timeouts, expected);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! How long an execution takes, learned from executions.
 
 mod curve;
+mod padded;
 mod spread;
 
 use std::collections::BTreeMap;
 
 pub(crate) use self::curve::{CostCurve, Rate};
+pub(crate) use self::padded::PaddedCosts;
 
 /// The durations of a model's executions, by length of the requests and size of the batch.
 ///

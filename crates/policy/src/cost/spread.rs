@@ -49,6 +49,11 @@ impl Spread {
     pub(super) fn cautious(&self, typical_ns: u64) -> u64 {
         typical_ns.saturating_add(scale(typical_ns, self.cautious, 1000))
     }
+
+    /// How many times as long as typical executions rarely take.
+    pub(super) fn factor(&self) -> f64 {
+        1.0 + f64::from(self.cautious) / 1000.0
+    }
 }
 
 #[cfg(test)]

@@ -1,24 +1,32 @@
 //! When a request that arrives would be answered.
 
-use crate::cost::CostCurve;
+use std::ops::RangeBounds;
+
+use super::order::QueuePlace;
+use super::padded::Ahead;
+use super::{CATCH_UP, Costs, DeadlineQueue, LOOK_AHEAD};
+use crate::cost::{CostCurve, Rate};
+use crate::ids::RequestInfo;
+use crate::lane_pool::LanePool;
+use crate::queue::{DenseIndex, SlabIndex};
 use crate::time::Time;
 
 /// The load that a request finds.
-pub(super) struct Load<'a> {
+struct Load<'a> {
     /// The durations of batches of such requests.
-    pub(super) curve: &'a CostCurve,
+    curve: &'a CostCurve,
     /// When each instance is free, ascending, at least one.
-    pub(super) lanes_free: &'a [Time],
+    lanes_free: &'a [Time],
     /// Rows that are served before it.
-    pub(super) rows_ahead: u64,
+    rows_ahead: u64,
     /// The largest batch that ends within the objective.
-    pub(super) full_rows: u32,
+    full_rows: u32,
 }
 
 impl Load<'_> {
     /// When a request with this many rows is typically answered if the rows ahead of it
     /// execute in full batches. None as long as no cost is known.
-    pub(super) fn answered_at(&self, rows: u32) -> Option<Time> {
+    fn answered_at(&self, rows: u32) -> Option<Time> {
         let full = u64::from(self.full_rows.max(1));
         let lanes = self.lanes_free.len() as u64;
         let (batches, rest) = (self.rows_ahead / full, self.rows_ahead % full);
@@ -29,4 +37,111 @@ impl Load<'_> {
         let starts = self.lanes_free[lane].saturating_add(rounds.saturating_mul(full_ns));
         Some(starts.saturating_add(own_ns))
     }
+}
+
+impl DeadlineQueue {
+    /// When the request would typically be answered. None as long as nothing was executed,
+    /// or without an instance.
+    pub(super) fn answered_at(
+        &mut self,
+        place: QueuePlace,
+        request: &RequestInfo,
+        now: Time,
+        lanes: &LanePool,
+    ) -> Option<Time> {
+        self.look_at_lanes(now, lanes);
+        let first_free = *self.lanes_free.first()?;
+        match &self.costs {
+            Costs::Alike(_) => self.answered_alike(place, request, now, first_free),
+            Costs::Padded(_) => self.answered_padded(place, request, now, first_free),
+        }
+    }
+
+    fn answered_alike(
+        &self,
+        place: QueuePlace,
+        request: &RequestInfo,
+        now: Time,
+        first_free: Time,
+    ) -> Option<Time> {
+        let Costs::Alike(costs) = &self.costs else { return None };
+        let curve = costs.curve(request.length)?;
+        let rate = self.rate.per_second(now) * CATCH_UP;
+        let passed_over = match curve.rows_for_rate(rate, self.lanes_free.len())? {
+            Rate::KeepsUp(_) => 0,
+            // What is too late for a full batch will be passed over.
+            Rate::FallsBehind(rows) => {
+                let full_ns = curve.estimate(rows)?.typical_ns;
+                self.rows_within(due_before(first_free.saturating_add(full_ns), place))
+            }
+        };
+        let rows_ahead = self.rows_ahead(place).saturating_sub(passed_over);
+        let full_rows = curve.rows_within(self.objective_ns)?;
+        let load = Load { curve, lanes_free: &self.lanes_free, rows_ahead, full_rows };
+        load.answered_at(request.rows())
+    }
+
+    fn answered_padded(
+        &self,
+        place: QueuePlace,
+        request: &RequestInfo,
+        now: Time,
+        first_free: Time,
+    ) -> Option<Time> {
+        let Costs::Padded(padded) = &self.costs else { return None };
+        let mut ahead = self.ahead(place);
+        if let Some(full_ns) = padded.falls_behind(ahead, &self.demand(now)) {
+            let due = due_before(first_free.saturating_add(full_ns), place);
+            ahead.remove(self.waiting_within(due));
+        }
+        padded.answered_at(&self.lanes_free, ahead, request.rows(), request.length)
+    }
+
+    /// The rows that are served before this place.
+    fn rows_ahead(&self, place: QueuePlace) -> u64 {
+        if self.counts_from_the_front(place) {
+            return self.rows_within(..place);
+        }
+        self.rows - self.rows_within(place..)
+    }
+
+    /// The same with their elements.
+    fn ahead(&self, place: QueuePlace) -> Ahead {
+        if self.counts_from_the_front(place) {
+            return self.waiting_within(..place);
+        }
+        let mut ahead = Ahead { rows: self.rows, elements: self.elements };
+        ahead.remove(self.waiting_within(place..));
+        ahead
+    }
+
+    fn counts_from_the_front(&self, place: QueuePlace) -> bool {
+        self.order.has_without_deadline() && self.order.range(..place).nth(LOOK_AHEAD).is_none()
+    }
+
+    /// The rows of the requests in this part of the order, or of some of many.
+    fn rows_within(&self, part: impl RangeBounds<QueuePlace>) -> u64 {
+        let part = self.order.range(part).take(LOOK_AHEAD);
+        part.map(|(_, index)| u64::from(self.queue.get(index).rows)).sum()
+    }
+
+    /// The same with their elements.
+    fn waiting_within(&self, part: impl RangeBounds<QueuePlace>) -> Ahead {
+        let mut within = Ahead::default();
+        for index in self.order.range(part).take(LOOK_AHEAD).map(|(_, index)| index) {
+            within.add(self.queue.get(index).rows, self.length_of(index));
+        }
+        within
+    }
+
+    fn length_of(&self, index: SlabIndex) -> u32 {
+        let (_, length) = self.places[index.index()].expect("a waiting request has a place");
+        length
+    }
+}
+
+/// The part of a level's order with deadlines before this time, and before this place.
+fn due_before(time: Time, place: QueuePlace) -> std::ops::Range<QueuePlace> {
+    let level = QueuePlace { deadline: Time(0), arrival: 0, ..place };
+    level..QueuePlace { deadline: time.min(place.deadline), ..level }
 }

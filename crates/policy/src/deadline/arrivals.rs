@@ -1,4 +1,4 @@
-//! How many rows arrive per second, by the latest arrivals.
+//! How much arrives per second, by the latest arrivals.
 
 use crate::time::Time;
 
@@ -8,36 +8,36 @@ const ARRIVALS: usize = 64;
 /// The latest arrivals.
 #[derive(Clone, Debug)]
 pub(super) struct ArrivalRate {
-    /// When a request arrived, and how many rows had arrived by then.
+    /// When a request arrived, and how much had arrived by then.
     latest: [(Time, u64); ARRIVALS],
     /// Number of arrivals so far; the index of the next one is its remainder.
     count: usize,
-    rows: u64,
+    total: u64,
 }
 
 impl Default for ArrivalRate {
     fn default() -> Self {
-        ArrivalRate { latest: [(Time(0), 0); ARRIVALS], count: 0, rows: 0 }
+        ArrivalRate { latest: [(Time(0), 0); ARRIVALS], count: 0, total: 0 }
     }
 }
 
 impl ArrivalRate {
-    /// A request with this many rows arrived.
-    pub(super) fn add(&mut self, now: Time, rows: u32) {
-        self.rows = self.rows.wrapping_add(u64::from(rows));
-        self.latest[self.count % ARRIVALS] = (now, self.rows);
+    /// A request with this many rows, or this much work, arrived.
+    pub(super) fn add(&mut self, now: Time, amount: u64) {
+        self.total = self.total.wrapping_add(amount);
+        self.latest[self.count % ARRIVALS] = (now, self.total);
         // The count keeps its remainder, and stays above the number of arrivals.
         self.count = if self.count + 1 == 2 * ARRIVALS { ARRIVALS } else { self.count + 1 };
     }
 
-    /// Rows per second; 0 before there were enough arrivals to tell.
-    pub(super) fn rows_per_second(&self, now: Time) -> f64 {
+    /// How much arrives per second; 0 before there were enough arrivals to tell.
+    pub(super) fn per_second(&self, now: Time) -> f64 {
         if self.count < ARRIVALS {
             return 0.0;
         }
         let (since, before) = self.latest[self.count % ARRIVALS];
         let nanoseconds = now.saturating_since(since).max(1);
-        self.rows.wrapping_sub(before) as f64 * 1e9 / nanoseconds as f64
+        self.total.wrapping_sub(before) as f64 * 1e9 / nanoseconds as f64
     }
 }
 
@@ -51,13 +51,13 @@ mod tests {
         for number in 0..63 {
             rate.add(Time(number * 1_000_000_000), 1);
         }
-        assert_eq!(rate.rows_per_second(Time(63_000_000_000)), 0.0, "too few arrivals");
+        assert_eq!(rate.per_second(Time(63_000_000_000)), 0.0, "too few arrivals");
         for number in 63..163 {
             rate.add(Time(number * 1_000_000_000), 2);
         }
-        let seen = rate.rows_per_second(Time(163_000_000_000));
+        let seen = rate.per_second(Time(163_000_000_000));
         assert!((1.9..=2.1).contains(&seen), "{seen}");
-        let after_a_pause = rate.rows_per_second(Time(263_000_000_000));
+        let after_a_pause = rate.per_second(Time(263_000_000_000));
         assert!(after_a_pause < 1.0, "{after_a_pause}");
     }
 }

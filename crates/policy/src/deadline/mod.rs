@@ -10,23 +10,30 @@
 //! from the deadlines and the load (`plan`).
 //!
 //! What executions cost is learned from the times between `Dispatch` and `LaneFree`.
+//!
+//! If batches are padded, requests of unequal lengths share them, and work takes the place of
+//! rows (`padded`).
 
 mod admission;
 mod arrivals;
+mod next_batch;
+mod order;
+mod padded;
 mod plan;
+mod probe;
 
 use std::collections::BTreeMap;
-use std::ops::RangeBounds;
 
-use self::admission::Load;
 use self::arrivals::ArrivalRate;
-use self::plan::{BatchEnd, Choice, Planner, Waiting, Window};
-use crate::batch::{Batch, BatchEntry, CloseReason};
+use self::order::{QueuePlace, ServiceOrder};
+use self::padded::PaddedBatches;
+use self::plan::{Waiting, Window};
+use self::probe::Probe;
 use crate::batcher::Intake;
-use crate::cost::{CostModel, Rate};
+use crate::cost::CostModel;
 use crate::event::{Action, Actions, FailReason};
 use crate::hold::DispatchHold;
-use crate::ids::{InstanceId, RequestInfo, RequestKey, ShapeClassId};
+use crate::ids::{InstanceId, RequestInfo, RequestKey};
 use crate::lane_pool::LanePool;
 use crate::queue::{DenseIndex, PolicyQueue, QueueFull, SlabIndex};
 use crate::spec::DeadlineSpec;
@@ -46,33 +53,39 @@ pub(crate) struct DeadlineQueue {
     objective_ns: u64,
     max_rows: u32,
     queue: PolicyQueue,
-    /// The waiting requests in the order of service.
-    order: BTreeMap<Place, SlabIndex>,
-    /// The waiting requests that have a deadline, by it alone, whatever their levels.
-    by_deadline: BTreeMap<(Time, u64), SlabIndex>,
+    order: ServiceOrder,
     /// The place and length of each entry of the queue's slab.
-    places: Vec<Option<(Place, u32)>>,
+    places: Vec<Option<(QueuePlace, u32)>>,
     rows: u64,
+    /// Rows times length of the waiting requests.
+    elements: u64,
     arrivals: u64,
     rate: ArrivalRate,
-    costs: CostModel,
+    /// What executions take: in nanoseconds, if the requests were executed one by one. Only
+    /// if batches are padded.
+    work_rate: ArrivalRate,
+    costs: Costs,
+    probe: Probe,
+    /// The deadline of a probe that waits, for nothing but an instance, or is executed.
+    probing: Option<Time>,
     running: BTreeMap<InstanceId, Running>,
     hold: DispatchHold,
     /// At the end of the last step, a batch waited for a permit.
     awaits_permit: bool,
     /// At the end of the last step, an instance was free and waited for more requests.
     window: Option<Window>,
-    /// For the plans; empty between them.
+    /// What a plan looks at, reused from plan to plan.
     waiting: Vec<Waiting>,
     lanes_free: Vec<Time>,
 }
 
-/// A place in the order of service.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Place {
-    level: u64,
-    deadline: Time,
-    arrival: u64,
+/// What executions cost, and so who shares a batch.
+#[derive(Clone, Debug)]
+enum Costs {
+    /// Requests of equal lengths.
+    Alike(CostModel),
+    /// Requests of any lengths.
+    Padded(Box<PaddedBatches>),
 }
 
 /// An execution.
@@ -88,17 +101,27 @@ struct Running {
 impl DeadlineQueue {
     pub(crate) fn new(max_batch_size: u32, spec: &DeadlineSpec, hold: DispatchHold) -> Self {
         let max_rows = max_batch_size.max(1);
+        let costs = match &spec.queue.padding {
+            None => Costs::Alike(CostModel::new(max_rows)),
+            Some(padding) => {
+                let batches = PaddedBatches::new(max_rows, padding.budget, spec.objective_ns);
+                Costs::Padded(Box::new(batches))
+            }
+        };
         DeadlineQueue {
             objective_ns: spec.objective_ns,
             max_rows,
             queue: PolicyQueue::new(&spec.queue),
-            order: BTreeMap::new(),
-            by_deadline: BTreeMap::new(),
+            order: ServiceOrder::default(),
             places: Vec::new(),
             rows: 0,
+            elements: 0,
             arrivals: 0,
             rate: ArrivalRate::default(),
-            costs: CostModel::new(max_rows),
+            work_rate: ArrivalRate::default(),
+            costs,
+            probe: Probe::default(),
+            probing: None,
             running: BTreeMap::new(),
             hold,
             awaits_permit: false,
@@ -133,16 +156,22 @@ impl DeadlineQueue {
         lanes: &LanePool,
         out: &mut Actions,
     ) {
-        self.rate.add(now, request.rows());
+        self.count_arrival(&request, now);
         let deadline = now.saturating_add(self.objective_ns).min(request.deadline);
-        let place = Place {
+        let mut place = QueuePlace {
             level: self.queue.level_of(request.priority),
             deadline,
             arrival: self.arrivals,
         };
         self.arrivals += 1;
         let answered_at = self.answered_at(place, &request, now, lanes).unwrap_or(now);
-        if answered_at > deadline {
+        if answered_at <= deadline {
+            self.probe.admit();
+        } else if self.may_probe(now, deadline) && self.probe.tries_one() {
+            // It is executed whatever is predicted.
+            place.deadline = Time::MAX;
+            self.probing = Some(deadline);
+        } else {
             let retry_after_ns = answered_at.saturating_since(deadline);
             let reason = FailReason::TooLate { retry_after_ns };
             out.push(Action::Fail { key: request.key, reason });
@@ -156,13 +185,26 @@ impl DeadlineQueue {
         }
     }
 
-    fn insert(&mut self, place: Place, index: SlabIndex, request: &RequestInfo) {
+    fn count_arrival(&mut self, request: &RequestInfo, now: Time) {
+        self.rate.add(now, u64::from(request.rows()));
+        if let Costs::Padded(padded) = &self.costs {
+            self.work_rate.add(now, padded.work_ns(request.rows(), request.length));
+        }
+    }
+
+    /// Whether a request that looks hopeless may be executed, as nothing else is.
+    fn may_probe(&self, now: Time, deadline: Time) -> bool {
+        deadline > now && self.running.is_empty() && self.queue.len() == 0
+    }
+
+    fn insert(&mut self, place: QueuePlace, index: SlabIndex, request: &RequestInfo) {
         self.hold.count();
         self.rows += u64::from(request.rows());
-        self.order.insert(place, index);
-        if place.deadline != Time::MAX {
-            self.by_deadline.insert((place.deadline, place.arrival), index);
+        self.elements += elements(request.rows(), request.length);
+        if let Costs::Padded(padded) = &mut self.costs {
+            padded.insert(index);
         }
+        self.order.insert(place, index);
         if self.places.len() <= index.index() {
             self.places.resize(index.index() + 1, None);
         }
@@ -171,16 +213,18 @@ impl DeadlineQueue {
 
     /// Removes a request from its place.
     fn take(&mut self, index: SlabIndex) -> RequestKey {
-        let (place, _) = self.places[index.index()].take().expect("a waiting request has a place");
-        self.order.remove(&place).expect("its place is in the order");
-        self.by_deadline.remove(&(place.deadline, place.arrival));
+        let (place, length) =
+            self.places[index.index()].take().expect("a waiting request has a place");
+        self.order.remove(place);
         let waiting = self.queue.take(index);
         self.rows -= u64::from(waiting.rows);
+        self.elements -= elements(waiting.rows, length);
         waiting.key
     }
 
     pub(crate) fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
         if let Some(index) = self.queue.find(key) {
+            self.probing = None;
             self.take(index);
             out.push(Action::Fail { key, reason: FailReason::Cancelled });
         }
@@ -188,44 +232,20 @@ impl DeadlineQueue {
 
     /// The instance has finished its batch.
     pub(crate) fn finish(&mut self, id: InstanceId, now: Time) {
+        if let Some(deadline) = self.probing.take() {
+            self.probe.finish(now <= deadline);
+        }
         if let Some(ended) = self.running.remove(&id) {
-            self.costs.observe(ended.length, ended.rows, now.saturating_since(ended.since));
+            self.learn(ended.rows, ended.length, now.saturating_since(ended.since));
         }
     }
 
-    /// When the request would typically be answered. None as long as nothing was executed,
-    /// or without an instance.
-    fn answered_at(
-        &mut self,
-        place: Place,
-        request: &RequestInfo,
-        now: Time,
-        lanes: &LanePool,
-    ) -> Option<Time> {
-        self.look_at_lanes(now, lanes);
-        let first_free = *self.lanes_free.first()?;
-        let curve = self.costs.curve(request.length)?;
-        let rate = self.rate.rows_per_second(now) * CATCH_UP;
-        let passed_over = match curve.rows_for_rate(rate, self.lanes_free.len())? {
-            Rate::KeepsUp(_) => 0,
-            // What is too late for a full batch will be passed over.
-            Rate::FallsBehind(rows) => {
-                let full_ns = curve.estimate(rows)?.typical_ns;
-                let deadline = first_free.saturating_add(full_ns).min(place.deadline);
-                let level = Place { deadline: Time(0), arrival: 0, ..place };
-                self.rows_within(level..Place { deadline, ..level })
-            }
-        };
-        let rows_ahead = self.rows - self.rows_within(place..) - passed_over;
-        let full_rows = curve.rows_within(self.objective_ns)?;
-        let load = Load { curve, lanes_free: &self.lanes_free, rows_ahead, full_rows };
-        load.answered_at(request.rows())
-    }
-
-    /// The rows of the requests in this part of the order, or of some of many.
-    fn rows_within(&self, part: impl RangeBounds<Place>) -> u64 {
-        let part = self.order.range(part).take(LOOK_AHEAD);
-        part.map(|(_, index)| u64::from(self.queue.get(*index).rows)).sum()
+    /// An execution of this many rows took this long.
+    pub(crate) fn learn(&mut self, rows: u32, length: u32, duration_ns: u64) {
+        match &mut self.costs {
+            Costs::Alike(costs) => costs.observe(length, rows, duration_ns),
+            Costs::Padded(padded) => padded.costs.observe(rows, length, duration_ns),
+        }
     }
 
     /// Fills `lanes_free`.
@@ -240,15 +260,21 @@ impl DeadlineQueue {
     /// How long the request's execution takes at least.
     fn least_ns(&self, index: SlabIndex) -> u64 {
         let (_, length) = self.places[index.index()].expect("a waiting request has a place");
-        let estimate = || self.costs.curve(length)?.estimate(self.queue.get(index).rows);
-        estimate().map_or(0, |estimate| estimate.typical_ns)
+        let rows = self.queue.get(index).rows;
+        match &self.costs {
+            Costs::Alike(costs) => {
+                let estimate = || costs.curve(length)?.estimate(rows);
+                estimate().map_or(0, |estimate| estimate.typical_ns)
+            }
+            Costs::Padded(padded) => padded.work_ns(rows, length),
+        }
     }
 
     /// When the next request can't be answered in time any more, or has waited too long by
     /// its level's policy.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
-        let hopeless = self.by_deadline.first_key_value().map(|((deadline, _), index)| {
-            Time(deadline.0.saturating_sub(self.least_ns(*index))).saturating_add(1)
+        let hopeless = self.order.next_deadline().map(|(deadline, index)| {
+            Time(deadline.0.saturating_sub(self.least_ns(index))).saturating_add(1)
         });
         let closes = self.window.map(|window| window.closes);
         [hopeless, self.queue.next_rejection(), closes].into_iter().flatten().min()
@@ -257,7 +283,7 @@ impl DeadlineQueue {
     /// Refuses the requests that are too late even if they are executed at `start`, alone:
     /// all of them if executions take equally long.
     fn refuse_late(&mut self, start: Time, out: &mut Actions) {
-        while let Some(index) = self.by_deadline.values().next().copied()
+        while let Some((_, index)) = self.order.next_deadline()
             && let Some(late_ns) = self.lateness_ns(index, start)
         {
             self.refuse(index, late_ns, out);
@@ -266,16 +292,15 @@ impl DeadlineQueue {
 
     /// The same for all requests that the next plan looks at.
     fn refuse_late_in_front(&mut self, now: Time, out: &mut Actions) {
-        let late = |index: &SlabIndex| Some((*index, self.lateness_ns(*index, now)?));
+        let late = |(_, index)| Some((index, self.lateness_ns(index, now)?));
         let late: Vec<(SlabIndex, u64)> =
-            self.order.values().take(LOOK_AHEAD).filter_map(late).collect();
+            self.order.range(..).take(LOOK_AHEAD).filter_map(late).collect();
         for (index, late_ns) in late {
             self.refuse(index, late_ns, out);
         }
     }
 
-    /// How much too late the request is answered if it is executed at `start`, alone; none
-    /// if it is answered in time.
+    /// How late the request's answer is if it is executed at `start`, alone; none if in time.
     fn lateness_ns(&self, index: SlabIndex, start: Time) -> Option<u64> {
         let (place, _) = self.places[index.index()].expect("a waiting request has a place");
         let answered_at = start.saturating_add(self.least_ns(index));
@@ -300,11 +325,11 @@ impl DeadlineQueue {
         self.window = None;
         self.refuse_late(now, out);
         while self.hold.is_released() && lanes.has_free() {
-            let Some((choice, window)) = self.choose(now, lanes, out) else {
+            let Some((next, window)) = self.choose(now, lanes, out) else {
                 lanes.withdraw_all(out);
                 return;
             };
-            self.window = window.filter(|_| intake == Intake::Open);
+            self.window = window.filter(|_| intake == Intake::Open && self.probing.is_none());
             if self.window.is_some() {
                 lanes.withdraw_all(out);
                 return;
@@ -313,7 +338,7 @@ impl DeadlineQueue {
                 self.awaits_permit = true;
                 return;
             };
-            let batch = self.close(choice, now, instance);
+            let batch = self.close(next, now, instance);
             out.push(Action::Dispatch { instance, batch });
         }
         if !lanes.has_free()
@@ -323,72 +348,14 @@ impl DeadlineQueue {
         }
     }
 
-    /// Plans the next batch: the first request's shape class decides who may share it. With
-    /// a window, it is better to wait for more.
-    fn choose(
-        &mut self,
-        now: Time,
-        lanes: &LanePool,
-        out: &mut Actions,
-    ) -> Option<(Choice, Option<Window>)> {
-        self.refuse_late_in_front(now, out);
-        self.look_at_lanes(now, lanes);
-        let (class, length) = self.first()?;
-        self.waiting.clear();
-        for (place, index) in self.order.iter().take(LOOK_AHEAD) {
-            let queued = self.queue.get(*index);
-            if queued.shape_class == class {
-                self.waiting.push(Waiting { deadline: place.deadline, rows: queued.rows });
-            }
-        }
-        let rate = self.rate.rows_per_second(now) * CATCH_UP;
-        let planned = self.costs.curve(length).and_then(|curve| {
-            let needed = curve.rows_for_rate(rate, self.lanes_free.len())?;
-            let lanes_free = &self.lanes_free;
-            let planner = Planner { curve, lanes_free, needed, rate, max_rows: self.max_rows };
-            Some(planner.choose(now, &self.waiting))
-        });
-        Some(
-            planned.unwrap_or_else(|| (Planner::without_costs(self.max_rows, &self.waiting), None)),
-        )
-    }
-
-    /// The shape class and the length of the request that is served first.
-    fn first(&self) -> Option<(ShapeClassId, u32)> {
-        let (_, index) = self.order.first_key_value()?;
-        let (_, length) = self.places[index.index()].expect("a waiting request has a place");
-        Some((self.queue.get(*index).shape_class, length))
-    }
-
-    /// Takes the chosen requests out of the queue.
-    fn close(&mut self, choice: Choice, now: Time, instance: InstanceId) -> Batch {
-        let (class, length) = self.first().expect("the batch was chosen from the queue");
-        let alike = |index: &&SlabIndex| self.queue.get(**index).shape_class == class;
-        let chosen: Vec<SlabIndex> = self
-            .order
-            .values()
-            .filter(alike)
-            .skip(choice.passed_over)
-            .take(choice.requests)
-            .copied()
-            .collect();
-        let entries = chosen.into_iter().map(|index| BatchEntry::Request(self.take(index)));
-        let entries: Vec<BatchEntry> = entries.collect();
-        let estimate = self.costs.curve(length).and_then(|curve| curve.estimate(choice.rows));
-        let until = estimate.map(|estimate| now.saturating_add(estimate.typical_ns));
-        let running = Running { since: now, until, length, rows: choice.rows };
-        self.running.insert(instance, running);
-        let reason = match choice.end {
-            BatchEnd::Full => CloseReason::MaxSize,
-            BatchEnd::Deadline => CloseReason::Deadline,
-            BatchEnd::NoneWaits => CloseReason::InstanceIdle,
-        };
-        Batch::new(entries, choice.rows, reason)
-    }
-
     /// The waiting requests by level.
     pub(crate) fn status(&self) -> Vec<QueueStatus> {
-        let waits_for = match self.hold.wait_reason() {
+        self.queue.statuses(self.wait_reason()).take(SchedulerStatus::ROWS_MAX).collect()
+    }
+
+    /// What queued requests wait for.
+    pub(crate) fn wait_reason(&self) -> QueueWaitReason {
+        match self.hold.wait_reason() {
             Some(hold) => hold,
             None if self.awaits_permit => QueueWaitReason::Permit,
             None => {
@@ -398,9 +365,13 @@ impl DeadlineQueue {
                     until: Some(window.closes),
                 })
             }
-        };
-        self.queue.statuses(waits_for).take(SchedulerStatus::ROWS_MAX).collect()
+        }
     }
+}
+
+/// The elements of a request; one of nothing counts as one.
+fn elements(rows: u32, length: u32) -> u64 {
+    (u64::from(rows) * u64::from(length)).max(1)
 }
 
 #[cfg(test)]

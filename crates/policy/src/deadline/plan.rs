@@ -13,10 +13,11 @@ use crate::time::Time;
 
 /// Requests are passed over, and others are waited for, if that makes an instance faster by
 /// this factor.
-const WORTH_IT: f64 = 1.01;
+pub(super) const WORTH_IT: f64 = 1.01;
 
-/// An instance waits this many times as long as the requests probably take to arrive.
-const PATIENCE: f64 = 2.0;
+/// After this many times as long as the requests probably take to arrive, it is decided anew
+/// whether to wait: if none came, the rate has fallen by then.
+pub(super) const PATIENCE: f64 = 2.0;
 
 /// What a plan is made of.
 pub(super) struct Planner<'a> {
@@ -90,7 +91,7 @@ impl Planner<'_> {
         if best.rows >= needed || leaves_none(&best, waiting) || self.is_feasible(waiting) {
             return best;
         }
-        for passed_over in candidates(waiting) {
+        for passed_over in candidates(waiting).skip(1) {
             let choice = self.batch_from(now, waiting, passed_over);
             if choice.rows > best.rows {
                 best = choice;
@@ -161,7 +162,12 @@ impl Planner<'_> {
 
     /// The largest batch from this request on that ends by its earliest deadline. Its first
     /// request is in it anyhow.
-    fn batch_from(&self, start: Time, waiting: &[Waiting], passed_over: usize) -> Choice {
+    pub(super) fn batch_from(
+        &self,
+        start: Time,
+        waiting: &[Waiting],
+        passed_over: usize,
+    ) -> Choice {
         extend(self.max_rows, waiting, passed_over, |rows, deadline| {
             let takes = self.curve.estimate(rows).unwrap_or_default();
             start.saturating_add(takes.cautious_ns) <= deadline

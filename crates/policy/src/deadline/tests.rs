@@ -1,4 +1,6 @@
-use crate::script::check;
+use crate::event::MeasuredExecution;
+use crate::scheduler::Scheduler;
+use crate::script::{check, play};
 use crate::spec::{DeadlineSpec, DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec};
 
 fn deadlines(max_batch_size: u32, objective_ns: u64, queue: DynamicSpec) -> SchedulingSpec {
@@ -125,5 +127,62 @@ fn without_known_costs_everything_is_admitted_and_batched() {
         "0 request 1 -> ; 11
          1 request 2 -> ; 11
          5 add 0 -> run 1+2 on 0; never",
+    );
+}
+
+/// Each execution takes 100, and two requests with deadlines arrive meanwhile: an instance is
+/// never idle. Request 1 has none; the batch after 16 others is its own.
+#[test]
+fn a_request_without_a_deadline_is_passed_over_16_times() {
+    let mut script = String::from(
+        "300 request 100 deadline=600 -> run 100 on 0; never
+         300 request 1 -> ; never\n",
+    );
+    for step in 0..16 {
+        let (now, deadline) = (310 + step * 100, 600 + step * 100);
+        let (key, next) = (101 + step, now + 90);
+        script += &format!(
+            "{now} request {key} deadline={deadline} -> ; {}
+             {next} free 0 -> run {key} on 0; never\n",
+            deadline - 99
+        );
+    }
+    script += "1910 request 200 deadline=2300 -> ; 2201
+               2000 free 0 -> run 1 on 0; 2201
+               2100 free 0 -> run 200 on 0; never";
+    check_learned(deadlines(1, u64::MAX, DynamicSpec::default()), &script);
+}
+
+#[test]
+fn after_a_warmup_the_first_request_is_judged() {
+    let spec = deadlines(4, u64::MAX, DynamicSpec::default());
+    let mut scheduler = Scheduler::new(spec);
+    let execution = MeasuredExecution { rows: 1, length: 0, duration_ns: 100 };
+    (0..3).for_each(|_| scheduler.learn(&execution));
+    play(
+        scheduler,
+        "0 add 0 -> ; never
+         0 request 1 deadline=99 -> fail 1 TooLate { retry_after_ns: 1 }; never
+         0 request 2 deadline=100 -> run 2 on 0; never",
+    );
+}
+
+/// All executions that are known took 100 ns, when the machine was busy.
+#[test]
+fn one_of_many_hopeless_requests_is_tried() {
+    let hopeless = |key: u32| {
+        format!("300 request {key} deadline=350 -> fail {key} TooLate {{ retry_after_ns: 50 }}\n")
+    };
+    let refused: String = (1..=32).map(hopeless).collect();
+    check_learned(
+        deadlines(1, u64::MAX, DynamicSpec::default()),
+        &format!(
+            "{refused}
+             300 request 9 deadline=350 -> run 9 on 0; never
+             320 free 0 -> ; never
+             320 request 10 deadline=350 -> run 10 on 0; never
+             410 free 0 -> ; never
+             410 request 11 deadline=450 -> fail 11 TooLate {{ retry_after_ns: 60 }}; never"
+        ),
     );
 }

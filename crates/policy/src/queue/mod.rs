@@ -19,6 +19,7 @@ pub(crate) use self::deadlines::{Deadlines, DenseIndex};
 use self::list::QueueList;
 use self::slab::{LevelList, RequestSlab};
 pub(crate) use self::slab::{QueuedRequest, SlabIndex};
+use crate::event::{Action, Actions, FailReason};
 use crate::ids::{RequestInfo, RequestKey};
 use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
 use crate::status::{QueueStatus, QueueWaitReason};
@@ -231,8 +232,26 @@ impl PolicyQueue {
         waiting
     }
 
+    /// Fails the requests whose timeout expired under REJECT, and moves those under DELAY back.
+    /// Called before each event, so that an expired request neither runs nor counts against
+    /// the size limit.
+    pub(crate) fn apply_timeouts(&mut self, now: Time, out: &mut Actions) {
+        while let Some(waiting) = self.take_rejected(now) {
+            out.push(Action::Fail { key: waiting.key, reason: FailReason::TimeoutExpired });
+        }
+        self.move_delayed(now);
+    }
+
+    /// Fails the request, if it waits.
+    pub(crate) fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
+        if let Some(slot) = self.find(key) {
+            self.take(slot);
+            out.push(Action::Fail { key, reason: FailReason::Cancelled });
+        }
+    }
+
     /// Removes the next request whose timeout expired under REJECT.
-    pub(crate) fn take_rejected(&mut self, now: Time) -> Option<QueuedRequest> {
+    fn take_rejected(&mut self, now: Time) -> Option<QueuedRequest> {
         let index = self.next_expired(now)?;
         Some(self.take(index))
     }
@@ -243,7 +262,7 @@ impl PolicyQueue {
     }
 
     /// Moves requests whose timeout expired under DELAY behind the others of their level.
-    pub(crate) fn move_delayed(&mut self, now: Time) {
+    fn move_delayed(&mut self, now: Time) {
         while let Some(index) = self.delays.pop_due(now) {
             self.unlink(index);
             let waiting = self.slab.get_mut(index);
@@ -302,6 +321,16 @@ impl PolicyQueue {
                 .range((Excluded(waiting.level), Unbounded))
                 .find_map(|(_, level)| level.first())
         })
+    }
+
+    /// Whether both requests are of one level and neither or both were moved back, so that
+    /// nothing but their arrival orders them.
+    pub(crate) fn wait_alike(&self, one: SlabIndex, other: SlabIndex) -> bool {
+        let place = |index| {
+            let waiting = self.slab.get(index);
+            (waiting.level, waiting.list)
+        };
+        place(one) == place(other)
     }
 
     /// The levels with waiting requests, in the order of service, all of which wait for

@@ -1,10 +1,11 @@
 //! What each slot and each sequence in the backlog waits for.
 
-use crate::ids::InstanceId;
+use crate::ids::{InstanceId, RequestKey};
 use crate::lane_pool::LanePool;
-use crate::sequence::{Sequence, SequenceBatcher, SequenceIndex, Slot};
+use crate::sequence::{Placement, Sequence, SequenceBatcher, SequenceIndex, Slot};
 use crate::status::{
-    SchedulerStatus, SequencesStatus, SlotStatus, SlotWaitReason, WaitingSequenceStatus,
+    RequestWait, SchedulerStatus, SequencesStatus, SlotStatus, SlotWaitReason,
+    WaitingSequenceStatus,
 };
 
 impl SequenceBatcher {
@@ -25,6 +26,29 @@ impl SequenceBatcher {
             free_slots: self.slots.free_count(),
             backlog: backlog.collect(),
             backlogged: self.backlog.len(),
+        }
+    }
+
+    /// What a queued request waits for.
+    pub(crate) fn wait_of(&self, key: RequestKey, lanes: &LanePool) -> RequestWait {
+        let request = self.requests.find(key).map(|found| self.requests.get(found));
+        let Some(request) = request else { return RequestWait::Lane };
+        let Some(sequence) = request.sequence.map(|index| self.get(index)) else {
+            return RequestWait::Lane;
+        };
+        match sequence.placement {
+            Placement::Backlog(_) => RequestWait::Slot,
+            Placement::Slot(_) if request.previous.is_some() || sequence.executing.is_some() => {
+                RequestWait::Predecessor
+            }
+            Placement::Slot(slot) => match self.batch_wait(slot.instance, lanes) {
+                SlotWaitReason::BatchDelay { .. } => RequestWait::BatchDelay,
+                SlotWaitReason::Permit => RequestWait::Permit,
+                SlotWaitReason::Hold => RequestWait::Hold,
+                SlotWaitReason::Request { .. }
+                | SlotWaitReason::Execution
+                | SlotWaitReason::Lane => RequestWait::Lane,
+            },
         }
     }
 

@@ -7,9 +7,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use galatea_gate::limits::Limits;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
+use super::ahead::{AheadQueue, BeginsEarly, BegunCopy, EarlyCopy, Reservation};
 use super::listing::{ModelListing, is_in_version};
 use super::{Download, ObjectState, RemoteError, RemoteObject, RemoteStore};
 use crate::temporary::{TemporaryDirectories, TemporaryDirectory};
@@ -26,12 +28,17 @@ pub(crate) struct ModelCopy {
     /// The model's folder in the repository.
     folder: String,
     store: Arc<dyn RemoteStore>,
+    ahead: AheadQueue,
+    /// It is before the directory, because it is dropped first: what is under way ends before
+    /// the directory is removed.
+    early: Lock<EarlyCopy>,
     directory: TemporaryDirectory,
     pub(crate) listing: ModelListing,
     /// The files that are complete.
     complete: Lock<BTreeSet<String>>,
     /// Held while the versions' files are copied, so that others wait for the same files
-    /// instead of copying them too. Nothing else is locked under it but `complete`.
+    /// instead of copying them too. Nothing else is locked under it but `complete`, `early` and
+    /// the queue of copies that begin early.
     copying: Lock<()>,
 }
 
@@ -40,6 +47,7 @@ pub(super) struct Origin<'a> {
     pub(super) url: &'a Path,
     pub(super) folder: &'a str,
     pub(super) store: &'a Arc<dyn RemoteStore>,
+    pub(super) ahead: &'a AheadQueue,
 }
 
 impl ModelCopy {
@@ -55,6 +63,8 @@ impl ModelCopy {
             url: origin.url.join(origin.folder),
             folder: origin.folder.to_owned(),
             store: origin.store.clone(),
+            ahead: origin.ahead.clone(),
+            early: Lock::default(),
             directory: copies.create()?,
             listing,
             complete: Lock::default(),
@@ -133,6 +143,13 @@ impl ModelCopy {
         results.iter().find_map(|result| result.clone().err()).map_or(Ok(()), Err)
     }
 
+    /// Begins to copy the files that are missing, now or when earlier copies made room. What
+    /// goes wrong is told by [`ModelCopy::fetch`].
+    pub(crate) fn fetch_ahead(self: &Arc<Self>) {
+        let copy: Arc<dyn BeginsEarly> = self.clone();
+        self.ahead.add(Arc::downgrade(&copy));
+    }
+
     /// Copies all files that are missing. Those that were complete when an earlier attempt
     /// failed are not copied again.
     ///
@@ -140,14 +157,34 @@ impl ModelCopy {
     ///
     /// `Unavailable` if an object changed since it was listed, otherwise `Internal`.
     pub(crate) fn fetch(&self) -> Result<(), Status> {
+        let fetched = self.fetch_all();
+        // What began early has made room.
+        self.ahead.go_on();
+        fetched
+    }
+
+    fn fetch_all(&self) -> Result<(), Status> {
         let _copying = self.copying.lock("copy a model from its bucket");
+        let early = std::mem::replace(&mut *self.early.lock("wait for a copy"), EarlyCopy::Over);
+        if let EarlyCopy::Begun(begun) = early {
+            let results = (begun.under_way)();
+            return self.finish_versions(&begun.downloads, &results);
+        }
         let downloads = self.downloads(|_| true);
         if downloads.is_empty() {
             return Ok(());
         }
         check_space(&downloads, self.path()).map_err(Status::internal)?;
-        let results = self.store.download(&downloads);
-        self.finish(&downloads, &results).map_err(|error| match error {
+        let results = self.store.begin(downloads.clone())();
+        self.finish_versions(&downloads, &results)
+    }
+
+    fn finish_versions(
+        &self,
+        downloads: &[Download],
+        results: &[Result<(), RemoteError>],
+    ) -> Result<(), Status> {
+        self.finish(downloads, results).map_err(|error| match error {
             RemoteError::Changed { .. } => Status::unavailable(format!("{error}: load it again")),
             RemoteError::NotDirectory | RemoteError::Name(_) | RemoteError::Failed(_) => {
                 Status::internal(error.to_string())
@@ -156,18 +193,50 @@ impl ModelCopy {
     }
 }
 
+impl BeginsEarly for ModelCopy {
+    fn begin_early(&self, reserve: &dyn Fn(u64) -> Option<Reservation>) -> bool {
+        let mut early = self.early.lock("begin a copy early");
+        if !matches!(*early, EarlyCopy::NotBegun) {
+            return true;
+        }
+        let downloads = self.downloads(|_| true);
+        let byte_size = sum_of_bytes(&downloads);
+        let beside = Limits::BUCKET_AHEAD_BYTES_MAX;
+        // Without room on the disk for all that begins early, models are copied one by one.
+        if downloads.is_empty() || byte_size > beside || !has_space(self.path(), 2 * beside) {
+            return true;
+        }
+        let Some(reservation) = reserve(byte_size) else { return false };
+        let under_way = self.store.begin(downloads.clone());
+        *early = EarlyCopy::Begun(BegunCopy { downloads, under_way, _reservation: reservation });
+        true
+    }
+}
+
 /// Checks that there is room for these files.
 pub(super) fn check_space(downloads: &[Download], directory: &Path) -> Result<(), String> {
-    let needed = downloads.iter().map(|download| download.object.state.byte_size);
-    let needed = needed.fold(0, u64::saturating_add);
+    let needed = sum_of_bytes(downloads);
     // A file system that doesn't tell finds out when it is full.
-    let Ok(space) = rustix::fs::statvfs(directory) else { return Ok(()) };
-    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    let Some(free) = free_bytes(directory) else { return Ok(()) };
     if needed > free {
         let directory = directory.parent().unwrap_or(directory).display();
         return Err(format!("'{directory}' has {free} bytes left, and {needed} are needed"));
     }
     Ok(())
+}
+
+fn sum_of_bytes(downloads: &[Download]) -> u64 {
+    let sizes = downloads.iter().map(|download| download.object.state.byte_size);
+    sizes.fold(0, u64::saturating_add)
+}
+
+fn has_space(directory: &Path, needed: u64) -> bool {
+    free_bytes(directory).is_none_or(|free| free >= needed)
+}
+
+fn free_bytes(directory: &Path) -> Option<u64> {
+    let space = rustix::fs::statvfs(directory).ok()?;
+    Some(space.f_bavail.saturating_mul(space.f_frsize))
 }
 
 fn is_library(path: &str) -> bool {

@@ -9,11 +9,13 @@
 //!   again.
 //! - `copy.rs` is the copy of one model: files that did not change are shared with the copy
 //!   before, and it is removed with its last user.
+//! - `ahead.rs` begins copies of models that wait for a thread to load them.
 //! - `root.rs` puts them together for one repository.
 //!
 //! How a store is asked is behind [`RemoteStore`]: a call answers when all is done. Nothing here
 //! knows a protocol, a credential or an asynchronous function.
 
+mod ahead;
 mod copy;
 mod listing;
 mod root;
@@ -76,9 +78,13 @@ pub trait RemoteStore: fmt::Debug + Send + Sync {
     /// What keeps them from being listed.
     fn folders(&self) -> Result<Vec<String>, RemoteError>;
 
-    /// Copies objects to files, several at a time. The results are in the order of `downloads`.
-    fn download(&self, downloads: &[Download]) -> Vec<Result<(), RemoteError>>;
+    /// Begins to copy objects to files, several at a time.
+    fn begin(&self, downloads: Vec<Download>) -> CopiesUnderWay;
 }
+
+/// Waits for copies that began. The results are in the order of their [`Download`]s. If it is
+/// dropped, the copies end, and no file is written any more.
+pub type CopiesUnderWay = Box<dyn FnOnce() -> Vec<Result<(), RemoteError>> + Send>;
 
 /// An object as it was listed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use galatea_gate::limits::Limits;
 use galatea_policy::ModificationTimes;
 use galatea_stdx::Lock;
 
+use super::ahead::AheadQueue;
 use super::copy::{Origin, check_space};
 use super::listing::{self, ModelListing};
 use super::stamps::Stamps;
@@ -25,6 +26,7 @@ pub(crate) struct RemoteRoot {
     url: PathBuf,
     store: Arc<dyn RemoteStore>,
     copies: TemporaryDirectories,
+    ahead: AheadQueue,
     known: Lock<BTreeMap<String, KnownModel>>,
 }
 
@@ -59,6 +61,7 @@ impl RemoteRoot {
             url: PathBuf::from(text.trim_end_matches('/')),
             store: repository.store,
             copies: TemporaryDirectories::new(repository.copies),
+            ahead: AheadQueue::default(),
             known: Lock::default(),
         }
     }
@@ -166,7 +169,7 @@ impl RemoteRoot {
         }
         let results = match check_space(&downloads, self.copies.parent()) {
             Ok(()) if downloads.is_empty() => Vec::new(),
-            Ok(()) => self.store.download(&downloads),
+            Ok(()) => self.store.begin(downloads.clone())(),
             Err(reason) => vec![Err(RemoteError::Failed(reason)); downloads.len()],
         };
         for (folder, part) in parts {
@@ -190,7 +193,8 @@ impl RemoteRoot {
         let copy = match before {
             Some(copy) if copy.listing == listing => copy,
             before => {
-                let origin = Origin { url: &self.url, folder, store: &self.store };
+                let (store, ahead) = (&self.store, &self.ahead);
+                let origin = Origin { url: &self.url, folder, store, ahead };
                 let made = ModelCopy::new(&origin, listing, before.as_deref(), &self.copies);
                 Arc::new(made.map_err(|error| {
                     let parent = self.copies.parent().display();

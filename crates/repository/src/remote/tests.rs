@@ -5,11 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use galatea_backend::ModelFiles;
+use galatea_gate::limits::Limits;
 use galatea_stdx::Lock;
 
 use super::{
-    Download, ObjectState, RemoteConnector, RemoteError, RemoteObject, RemoteRepository,
-    RemoteStore,
+    CopiesUnderWay, Download, ObjectState, RemoteConnector, RemoteError, RemoteObject,
+    RemoteRepository, RemoteStore,
 };
 use crate::testing::Scratch;
 use crate::{Lookup, ModelSource, Repository, Scan, ScanOptions};
@@ -19,6 +20,8 @@ struct Memory {
     objects: BTreeMap<String, (String, i64)>,
     /// Objects that are written between the list and the copy, once.
     written_meanwhile: BTreeMap<String, String>,
+    /// What lists say of these objects' sizes.
+    byte_sizes: BTreeMap<String, u64>,
     /// Copies of these fail.
     broken: Option<String>,
     downloads: Vec<String>,
@@ -58,7 +61,7 @@ impl RemoteStore for FakeStore {
             .map(|(path, (text, modified_ns))| RemoteObject {
                 path: path.clone(),
                 state: ObjectState {
-                    byte_size: text.len() as u64,
+                    byte_size: memory.byte_sizes.get(path).copied().unwrap_or(text.len() as u64),
                     etag: Some(text.clone()),
                     modified_ns: *modified_ns,
                 },
@@ -78,7 +81,7 @@ impl RemoteStore for FakeStore {
         Ok(folders)
     }
 
-    fn download(&self, downloads: &[Download]) -> Vec<Result<(), RemoteError>> {
+    fn begin(&self, downloads: Vec<Download>) -> CopiesUnderWay {
         let mut memory = self.0.lock("copy objects");
         let mut copy = |download: &Download| {
             let path = &download.object.path;
@@ -98,7 +101,8 @@ impl RemoteStore for FakeStore {
             memory.downloads.push(path.clone());
             Ok(())
         };
-        downloads.iter().map(&mut copy).collect()
+        let results = downloads.iter().map(&mut copy).collect();
+        Box::new(|| results)
     }
 }
 
@@ -236,6 +240,63 @@ fn a_failed_copy_is_told_and_continued() {
     world.store.0.lock("repair").broken = None;
     model.directory.fetch().unwrap();
     assert_eq!(world.store.downloads(), ["m/2/deep/weights"]);
+}
+
+#[test]
+fn a_copy_may_begin_before_a_thread_waits_for_it() {
+    let world = World::new(&MODEL);
+    let model = world.model();
+    world.store.downloads();
+    let (one, two) = (model.directory.version(1), model.directory.version(2));
+    one.fetch_ahead();
+    two.fetch_ahead();
+    let begun = world.store.downloads();
+    assert_eq!(begun, ["m/1/model.onnx", "m/2/deep/weights"], "once, for all versions");
+    one.fetch().unwrap();
+    two.fetch().unwrap();
+    one.fetch_ahead();
+    assert!(world.store.downloads().is_empty());
+    assert_eq!(std::fs::read(one.resolve("model.onnx").unwrap()).unwrap(), b"one");
+}
+
+#[test]
+fn what_fails_early_is_told_once_and_tried_again() {
+    let world = World::new(&MODEL);
+    let model = world.model();
+    world.store.0.lock("break").broken = Some("m/2/deep/weights".into());
+    let version = model.directory.version(1);
+    version.fetch_ahead();
+    world.store.downloads();
+    world.store.0.lock("repair").broken = None;
+    let error = version.fetch().unwrap_err().to_string();
+    assert!(error.contains("'m/2/deep/weights' is broken"), "{error}");
+    version.fetch().unwrap();
+    assert_eq!(world.store.downloads(), ["m/2/deep/weights"]);
+}
+
+#[test]
+fn copies_begin_early_as_far_as_there_is_room() {
+    let world = World::new(&[("a/1/x", "1"), ("b/1/x", "2"), ("c/1/x", "3"), ("d/1/x", "4")]);
+    // The lists say that they are large; a fourth of one is more than the room for all.
+    let room = Limits::BUCKET_AHEAD_BYTES_MAX;
+    world.store.0.lock("pretend").byte_sizes =
+        [("a/1/x", room / 2), ("b/1/x", room / 2 + 1), ("c/1/x", room / 2), ("d/1/x", room + 1)]
+            .map(|(path, byte_size)| (path.to_owned(), byte_size))
+            .into();
+    let Scan { models, .. } = world.scan();
+    let versions: Vec<_> = models.iter().map(|model| model.directory.version(1)).collect();
+    drop(models);
+    let [a, b, c, d] = versions.try_into().unwrap();
+    [&a, &b, &c, &d].into_iter().for_each(ModelFiles::fetch_ahead);
+    assert_eq!(world.store.downloads(), ["a/1/x"]);
+    a.fetch().unwrap();
+    assert_eq!(world.store.downloads(), ["b/1/x"], "it had to wait for the room");
+    // A model that is gone needs no room.
+    drop(b);
+    d.fetch().unwrap();
+    assert_eq!(world.store.downloads(), ["c/1/x", "d/1/x"], "too large to begin early");
+    c.fetch().unwrap();
+    assert!(world.store.downloads().is_empty());
 }
 
 #[test]

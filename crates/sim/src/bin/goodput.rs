@@ -4,9 +4,15 @@
 //! `cargo run --release -p galatea-sim --bin goodput`
 #![allow(clippy::print_stdout, reason = "a command-line tool prints its result")]
 
-use galatea_sim::{ArrivalLaw, Cell, CostCurve};
+use galatea_sim::{ArrivalLaw, Cell, CellResult, CostCurve};
 
 const LOADS: [f64; 10] = [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5];
+
+/// As multiples of the duration of a full batch.
+const OBJECTIVES: [f64; 3] = [1.5, 2.5, 5.0];
+
+/// A ratio below this is less than 1 where three digits are printed.
+const AS_GOOD: f64 = 0.9995;
 
 fn main() {
     let number = |name: &str, default: f64| {
@@ -16,45 +22,85 @@ fn main() {
     let requests = number("--requests", 20_000.0) as usize;
     let instances = number("--instances", 1.0) as u32;
     println!(
-        "curve | arrivals | deadline | load | of the best | of capacity | late | the best setting"
+        "costs | arrivals | deadline | load | beside the best | of capacity | late | without settings, of capacity | the best setting"
     );
-    println!("---|---|---|---|---|---|---|---");
-    let (mut cells, mut at_least, mut worst, mut late) = (0, 0, f64::MAX, 0.0_f64);
-    for curve in CostCurve::ALL {
-        for objective in [1.5, 2.5, 5.0] {
-            for law in ArrivalLaw::ALL {
-                for load in LOADS {
-                    let seed = 7;
-                    let cell = Cell {
-                        curve,
-                        law,
-                        load,
-                        objective,
-                        instances,
-                        requests,
-                        noise: 0.05,
-                        seed,
-                    };
-                    let result = cell.run();
-                    let late_share =
-                        result.deadlines.late as f64 / result.deadlines.answered() as f64;
-                    println!(
-                        "{curve:?} | {law:?} | {objective} × | {load} | {:.3} | {:.2} | {:.2} % | {}",
-                        result.ratio(),
-                        result.deadlines.goodput() / result.capacity,
-                        late_share * 100.0,
-                        result.best_setting
-                    );
-                    cells += 1;
-                    at_least += usize::from(result.ratio() >= 0.9995);
-                    worst = worst.min(result.ratio());
-                    late = late.max(late_share);
-                }
-            }
-        }
+    println!("---|---|---|---|---|---|---|---|---");
+    let mut total = Total::default();
+    for (curve, objective, law, load) in cells() {
+        let cell = Cell {
+            curve,
+            law,
+            load,
+            objective,
+            instances,
+            requests,
+            noise: 0.05,
+            overhead_us: 0,
+            seed: 7,
+        };
+        let result = cell.run();
+        print_row(&cell, &result);
+        total.add(&result);
     }
+    total.print();
+}
+
+fn cells() -> impl Iterator<Item = (CostCurve, f64, ArrivalLaw, f64)> {
+    CostCurve::ALL.into_iter().flat_map(|curve| {
+        OBJECTIVES.into_iter().flat_map(move |objective| {
+            ArrivalLaw::ALL
+                .into_iter()
+                .flat_map(move |law| LOADS.map(move |load| (curve, objective, law, load)))
+        })
+    })
+}
+
+fn print_row(cell: &Cell, result: &CellResult) {
     println!(
-        "\n{at_least} of {cells} cells at least as good; the worst {worst:.3}; late at most {:.2} %",
-        late * 100.0
+        "{:?} | {:?} | {} × | {} | {:.3} | {:.2} | {:.2} % | {:.2} | {}",
+        cell.curve,
+        cell.law,
+        cell.objective,
+        cell.load,
+        result.ratio(),
+        result.deadlines.goodput() / result.capacity,
+        late_share(result) * 100.0,
+        result.first_come.goodput() / result.capacity,
+        result.best_setting_text()
     );
+}
+
+/// The answers that came after their deadlines, as a share of all answers.
+fn late_share(result: &CellResult) -> f64 {
+    result.deadlines.late as f64 / result.deadlines.answered() as f64
+}
+
+/// What all cells show together.
+#[derive(Default)]
+struct Total {
+    to_best: Vec<f64>,
+    late: Vec<f64>,
+}
+
+impl Total {
+    fn add(&mut self, result: &CellResult) {
+        self.to_best.push(result.ratio());
+        self.late.push(late_share(result));
+    }
+
+    fn print(&self) {
+        println!("\n{} cells", self.late.len());
+        let least = |bound| self.to_best.iter().filter(|ratio| **ratio >= bound).count();
+        println!(
+            "at least as good as the best setting in {}, at least 0.995 in {}, the worst {:.3}",
+            least(AS_GOOD),
+            least(0.995),
+            self.to_best.iter().copied().fold(f64::MAX, f64::min)
+        );
+        println!(
+            "late: more than 0.1 % in {}, at most {:.2} %",
+            self.late.iter().filter(|share| **share > 0.001).count(),
+            self.late.iter().copied().fold(0.0, f64::max) * 100.0
+        );
+    }
 }

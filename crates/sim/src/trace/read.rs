@@ -95,6 +95,7 @@ fn read_setup(line: &str) -> Result<Setup, String> {
             default_priority_level: fields.one("default")?,
             default_queue_policy: QueuePolicy::default(),
             priority_queue_policies: BTreeMap::new(),
+            padding: None,
         }),
         ["spec", "direct", ..] => sequence_mode(
             &fields,

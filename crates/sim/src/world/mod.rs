@@ -24,6 +24,8 @@ use crate::ensembles::check_ensembles;
 use crate::goodput::check_goodput;
 use crate::harness::Harness;
 use crate::keys::{CorrelationIds, Keys, Reuse};
+use crate::padded_deadlines::check_padded_deadlines;
+use crate::padding::check_padding;
 use crate::random::Random;
 use crate::random_setup::random_setup;
 use crate::replies::check_replies;
@@ -41,6 +43,10 @@ pub fn run(seed: u64, config: &Config) -> Result<RunResult, Box<Violation>> {
         check_ensembles(seed)?;
         check_workers(seed)?;
         check_deadlines(seed)?;
+        if seed.is_multiple_of(PADDING_EVERY) {
+            check_padding(seed)?;
+            check_padded_deadlines(seed / PADDING_EVERY % PADDED_DEADLINES_SEEDS)?;
+        }
         if seed.is_multiple_of(GOODPUT_EVERY) {
             check_goodput(seed)?;
         }
@@ -56,6 +62,11 @@ pub fn run(seed: u64, config: &Config) -> Result<RunResult, Box<Violation>> {
 
 /// A load of thousands of requests takes longer than the world of a seed.
 const GOODPUT_EVERY: u64 = 16;
+
+/// Padded batches with deadlines have this many seeds, for which their bounds hold.
+const PADDED_DEADLINES_SEEDS: u64 = 150;
+/// So does one whose costs have to be learned.
+const PADDING_EVERY: u64 = 8;
 
 /// Something that the schedule contains.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -3,6 +3,7 @@
 mod cache;
 mod custom;
 mod distributions;
+mod gpus;
 mod machine;
 mod models;
 mod options;
@@ -11,6 +12,7 @@ mod text;
 
 use std::time::{Duration, Instant};
 
+use galatea_devices::Devices;
 use galatea_infer::{CacheStatistics, ModelStatistics};
 use galatea_stdx::Lock;
 
@@ -18,14 +20,22 @@ pub use custom::{CustomFamily, CustomValue};
 pub use options::{MetricsOptions, SettingNote};
 pub use text::MetricKind;
 
+use gpus::GpuGauges;
 use machine::{MachineGauges, Procfs};
 use text::{Exposition, Number};
+
+use crate::Logger;
 
 /// Turns statistics into the text that a metrics endpoint serves.
 #[derive(Debug)]
 pub struct MetricsExporter {
     options: MetricsOptions,
     machine: Lock<MachineGauges>,
+    devices: Devices,
+    /// None if GPUs are not shown.
+    gpus: Option<Lock<GpuGauges>>,
+    /// Where it is said what can't be measured.
+    logger: Option<Logger>,
 }
 
 impl MetricsExporter {
@@ -33,7 +43,27 @@ impl MetricsExporter {
     #[must_use]
     pub fn new(options: MetricsOptions) -> Self {
         let machine = Lock::new(MachineGauges::new(&Procfs, Instant::now()));
-        Self { options, machine }
+        Self { options, machine, devices: Devices::default(), gpus: None, logger: None }
+    }
+
+    /// The same with GPUs, which are read now for the first time.
+    #[must_use]
+    pub fn with_devices(mut self, devices: Devices, logger: &Logger) -> Self {
+        if self.options.gpu && !devices.is_empty() {
+            let gauges = GpuGauges::new(devices.clone(), Instant::now(), Some(logger));
+            self.gpus = Some(Lock::new(gauges));
+        }
+        self.logger = Some(logger.clone());
+        self.devices = devices;
+        self
+    }
+
+    /// Number and name of each GPU that is measured.
+    #[must_use]
+    pub fn measured_gpus(&self) -> Vec<(u32, String)> {
+        let gpus = self.gpus.as_ref().map(|gpus| gpus.lock("name the GPUs"));
+        let names = gpus.iter().flat_map(|gpus| gpus.names());
+        names.map(|(number, name)| (number, name.to_owned())).collect()
     }
 
     /// How long to wait between two calls of [`MetricsExporter::poll`]: as in Triton, half of
@@ -49,6 +79,9 @@ impl MetricsExporter {
         if self.options.cpu {
             self.machine.lock("poll the machine").read(&Procfs, Instant::now());
         }
+        if let Some(gpus) = &self.gpus {
+            gpus.lock("poll the GPUs").read(Instant::now(), self.logger.as_ref());
+        }
     }
 
     /// The whole text, with the `custom` families last. A family without a series is left
@@ -63,7 +96,12 @@ impl MetricsExporter {
         let mut text = Exposition::default();
         models::counters(&mut text, statistics, self.options.counter_latencies);
         models::gauges(&mut text, statistics);
-        pinned_memory(&mut text);
+        pinned_memory(&mut text, self.devices.pinned_usage());
+        if let Some(gpus) = &self.gpus {
+            let mut gpus = gpus.lock("render the gauges of GPUs");
+            gpus.refresh(Instant::now(), self.options.interval, self.logger.as_ref());
+            gpus.render(&mut text);
+        }
         if self.options.cpu {
             let mut machine = self.machine.lock("render the machine's gauges");
             machine.refresh(&Procfs, Instant::now(), self.options.interval);
@@ -87,16 +125,17 @@ impl MetricsExporter {
     }
 }
 
-fn pinned_memory(text: &mut Exposition) {
+/// There is no pool without a GPU.
+fn pinned_memory(text: &mut Exposition, (used, total): (usize, usize)) {
     text.single(
         "nv_pinned_memory_pool_total_bytes",
         "Pinned memory pool total memory size, in bytes",
-        0,
+        total,
     );
     text.single(
         "nv_pinned_memory_pool_used_bytes",
         "Pinned memory pool used memory size, in bytes",
-        0,
+        used,
     );
 }
 

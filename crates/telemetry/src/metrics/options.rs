@@ -19,11 +19,10 @@ pub struct MetricsOptions {
     pub galatea_histograms: bool,
     /// Whether the processor's and the memory's use is shown.
     pub cpu: bool,
+    /// Whether the use of GPUs is shown.
+    pub gpu: bool,
     /// How often gauges of the machine are read; as in Triton, twice in this time.
     pub interval: Duration,
-    /// The size configured for the pool of pinned memory. There is no pool without a
-    /// GPU, and so the metrics say 0.
-    pub pinned_memory_pool_bytes: u64,
 }
 
 impl Default for MetricsOptions {
@@ -35,8 +34,8 @@ impl Default for MetricsOptions {
             summary_quantiles: vec![0.5, 0.9, 0.95, 0.99, 0.999],
             galatea_histograms: false,
             cpu: true,
+            gpu: true,
             interval: Duration::from_millis(2_000),
-            pinned_memory_pool_bytes: 1 << 28,
         }
     }
 }

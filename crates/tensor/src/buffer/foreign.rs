@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Buffer;
+use super::{Buffer, MemoryKind};
 
 /// Memory that others may change, or take away, at any time: a region
-/// that a client shares.
+/// that a client shares, of the host or of a device.
 ///
 /// It is never borrowed as a slice. Its content goes in and out by copies, each of which may
 /// fail, and each of which may see other bytes than the one before.
@@ -19,7 +19,7 @@ pub trait ForeignMemory: Send + Sync {
     /// # Errors
     ///
     /// If the part isn't there any more, or there is no memory for the copy.
-    fn read(&self, offset: usize, byte_size: usize) -> Result<Vec<u8>, ForeignError>;
+    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError>;
 
     /// Copies the content of a buffer into it.
     ///
@@ -27,6 +27,11 @@ pub trait ForeignMemory: Send + Sync {
     ///
     /// If the part isn't there any more, or if the buffer can't be read.
     fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignError>;
+
+    /// The kind of memory that it is.
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Cpu
+    }
 
     /// The memory itself, for implementations that copy from one to another.
     fn as_any(&self) -> &dyn Any;
@@ -41,6 +46,9 @@ pub enum ForeignError {
     /// There is no memory for the copy.
     #[error("there is no memory for a copy of {0} bytes")]
     NoMemory(usize),
+    /// A device could not copy.
+    #[error("{0}")]
+    Device(String),
     /// The source is not in memory that the CPU can read.
     #[error("the data is not in memory that the CPU can read")]
     NotReadable,
@@ -67,7 +75,7 @@ impl ForeignRegion {
     /// As [`ForeignMemory::read`].
     pub fn copy(&self) -> Result<Buffer, ForeignError> {
         let copied = self.memory.read(self.offset, self.byte_size)?;
-        let Some(charge) = self.charge.clone() else { return Ok(Buffer::from_vec(copied)) };
+        let Some(charge) = self.charge.clone() else { return Ok(Buffer::from_bytes(copied)) };
         Ok(Buffer::from_bytes(Bytes::from_owner(Charged { copied, _charge: charge })).charged())
     }
 
@@ -90,7 +98,7 @@ impl fmt::Debug for ForeignRegion {
 
 /// A copy, and the charge for it.
 struct Charged {
-    copied: Vec<u8>,
+    copied: Bytes,
     _charge: Arc<dyn Any + Send + Sync>,
 }
 

@@ -144,9 +144,10 @@ impl Buffer {
 
     /// The memory that the bytes are in.
     #[must_use]
-    pub const fn memory(&self) -> MemoryKind {
+    pub fn memory(&self) -> MemoryKind {
         match &self.region {
-            Region::Host(_) | Region::Foreign(_) => MemoryKind::Cpu,
+            Region::Host(_) => MemoryKind::Cpu,
+            Region::Foreign(region) => region.memory.kind(),
             Region::Device(region) => MemoryKind::Gpu(region.device),
         }
     }
@@ -247,12 +248,12 @@ mod tests {
     struct Counting(std::sync::atomic::AtomicU8);
 
     impl ForeignMemory for Counting {
-        fn read(&self, offset: usize, byte_size: usize) -> Result<Vec<u8>, ForeignError> {
+        fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError> {
             if offset + byte_size > 8 {
                 return Err(ForeignError::Lost(String::from("gone")));
             }
             let value = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            Ok(vec![value; byte_size])
+            Ok(vec![value; byte_size].into())
         }
 
         fn write(&self, _: usize, _: &Buffer) -> Result<(), ForeignError> {

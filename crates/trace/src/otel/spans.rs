@@ -155,6 +155,10 @@ impl Builder<'_> {
         if !subject.request_id.is_empty() {
             span.attributes.push(("triton.request_id", AttributeValue::Text(subject.request_id)));
         }
+        if let Some(deadline) = subject.deadline {
+            let microseconds = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
+            span.attributes.push(("galatea.deadline_us", microseconds.into()));
+        }
     }
 
     /// Opens a span for `trace`, on top of what is open for `below`; returns its place.

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 /// The spans as lines: depth, name, times, parent's name, events.
@@ -30,7 +32,7 @@ fn begin(trace: u64, parent: u64, model: &str, id: &str) -> Event {
     let (model_name, request_id) = (model.to_owned(), id.to_owned());
     Event::Begin {
         trace,
-        subject: Subject { parent, model_name, model_version: 2, request_id, span },
+        subject: Subject { parent, model_name, model_version: 2, request_id, span, deadline: None },
     }
 }
 
@@ -93,6 +95,12 @@ fn the_span_of_a_request_has_triton_s_attributes() {
     assert_eq!(attributes(events("")), expected);
     expected.push(("triton.request_id", text("r")));
     assert_eq!(attributes(events("r")), expected);
+    let mut with_deadline = events("r");
+    if let Event::Begin { subject, .. } = &mut with_deadline[0] {
+        subject.deadline = Some(Duration::from_millis(20));
+    }
+    expected.push(("galatea.deadline_us", number(20_000)));
+    assert_eq!(attributes(with_deadline), expected);
 }
 
 #[test]

@@ -74,6 +74,7 @@ fn options(count: &Arc<AtomicUsize>, policy: ExecutionPolicy) -> DispatcherOptio
         lanes: ["a", "b", "c"].map(lane).into_iter().collect(),
         rate_limiter: None,
         sequence_assembler: None,
+        padding: None,
         reply_order: ReplyOrdering::Free,
         custom_batching: None,
         model: String::from("m"),

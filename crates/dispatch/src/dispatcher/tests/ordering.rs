@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use galatea_infer::{
-    CancelToken, Finality, InferenceRequest, InferenceService, Pass, PendingRequest, Reply,
-    ResponseSender, ResponseSink, Status,
+    CancelToken, Code, Deadline, Finality, InferenceRequest, InferenceService, Pass,
+    PendingRequest, Reply, ResponseSender, ResponseSink, Status,
 };
 
 use crate::testing::TestServer;
@@ -184,6 +185,52 @@ fn a_request_that_fails_in_the_queue_fails_at_once_and_holds_up_no_reply() {
     journal.wait_for("4 answered");
     assert_eq!(replies(&journal)[2..], ["1 answered", "2 answered", "4 answered"]);
     wait_until_empty(&server);
+}
+
+#[test]
+fn replies_keep_the_order_although_deadlines_decide_what_runs() {
+    let journal = Arc::new(Journal::default());
+    let (rooms, backend) = rooms(&journal, done);
+    let objective = "parameters { key: 'latency_objective_us' value { string_value: '0' } }";
+    let config = dynamic("").replace(TWO_INSTANCES, ONE_INSTANCE) + objective;
+    let server = ServerSetup::new(config, backend).serve();
+    send(&server, &journal, step(0, "", 1));
+    journal.wait_for("1 runs");
+    send(&server, &journal, step(0, "", 2));
+    let deadline = Deadline::within(Instant::now(), Duration::from_hours(1));
+    send(&server, &journal, InferenceRequest { deadline, ..step(0, "", 3) });
+    rooms.open(1);
+    journal.wait_for("3 runs");
+    rooms.open(3);
+    journal.wait_for("2 runs");
+    assert_eq!(replies(&journal), ["1 answered"]);
+    rooms.open(2);
+    journal.wait_for("3 answered");
+    assert_eq!(replies(&journal), ["1 answered", "2 answered", "3 answered"]);
+    wait_until_empty(&server);
+}
+
+#[test]
+fn what_is_too_late_fails_at_once_and_says_when_to_try_again() {
+    let (failed, failure) = std::sync::mpsc::channel();
+    let backend = ScriptedBackend::new(BLOCKING, |batch| {
+        batch.into_iter().for_each(done);
+        Ok(())
+    });
+    let objective = "parameters { key: 'latency_objective_us' value { string_value: '0' } }";
+    let server = ServerSetup::new(dynamic("") + objective, backend).serve();
+    let request = InferenceRequest { deadline: Deadline::At(Instant::now()), ..step(0, "", 1) };
+    let sender = ResponseSender::new(Box::new(move |reply: Reply| {
+        let Reply::Response { result, .. } = reply else { return };
+        let _ = failed.send(result.map(|_| ()));
+    }));
+    server.infer(Pass::in_process(), request, sender);
+    let status = failure.recv_timeout(LONG).unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert!(status.retry_after_ms().is_some());
+    let expected =
+        "the request to model 'seq' would be answered too late: its deadline is 0.000 ms";
+    assert!(status.message().contains(expected), "{status}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A loaded version over backends under the test's control.
 
+mod gpu_loss;
 mod measurements;
 mod requests;
 mod trace;

@@ -375,6 +375,7 @@ impl World {
             hold_until_queued: 0,
             hold_until_backlogged: 0,
             parallel_creation: None,
+            gpu_memory_check: None,
             catalog: catalog.clone(),
             control,
             namespaces,

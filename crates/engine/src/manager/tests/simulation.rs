@@ -100,6 +100,7 @@ impl Simulation {
             hold_until_queued: 0,
             hold_until_backlogged: 0,
             parallel_creation: None,
+            gpu_memory_check: None,
             host_policies: HostPolicies::default(),
             measurements: MeasurementOptions::default(),
             rate_limit: RateLimit::Off,

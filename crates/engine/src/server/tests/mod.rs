@@ -1,5 +1,6 @@
 //! The engine as a whole: requests and replies, with a fake backend.
 
+mod gpu_loss;
 mod loading;
 mod watching;
 

@@ -14,11 +14,11 @@ use serde_json::Value;
 const TICKS_PER_SECOND: u64 = 100;
 
 /// A process that serves models. It ends when this is dropped.
-pub(super) struct LocalServer {
+pub(in crate::commands) struct LocalServer {
     /// Where it listens.
-    pub(super) targets: Vec<Target>,
+    pub(in crate::commands) targets: Vec<Target>,
     /// Its ID.
-    pub(super) process: u32,
+    pub(in crate::commands) process: u32,
     child: Child,
     /// The server ends with it, also if this process is killed.
     input: Option<ChildStdin>,
@@ -26,7 +26,7 @@ pub(super) struct LocalServer {
 
 impl LocalServer {
     /// Starts a server, and waits until its models are ready.
-    pub(super) fn start(
+    pub(in crate::commands) fn start(
         models: &[String],
         flags: &[String],
         protocols: &[Protocol],
@@ -94,7 +94,7 @@ fn targets(line: &str, protocols: &[Protocol]) -> Result<Vec<Target>, String> {
 }
 
 /// The process that listens at an address of this machine, if this user may know.
-pub(super) fn listening_process(address: &str) -> Option<u32> {
+pub(in crate::commands) fn listening_process(address: &str) -> Option<u32> {
     let mut addresses = address.to_socket_addrs().ok()?;
     let port = addresses.find(|address| address.ip().is_loopback())?.port();
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
@@ -124,7 +124,7 @@ fn listening_sockets(table: &str, port: u16) -> Vec<String> {
 }
 
 /// The CPU time that a process has taken.
-pub(super) fn cpu_time(process: u32) -> Option<Duration> {
+pub(in crate::commands) fn cpu_time(process: u32) -> Option<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name, in parentheses, may have blanks.
     let (_, fields) = text.rsplit_once(')')?;

@@ -5,7 +5,7 @@
 //! It measures on the machine that it runs on: a load generator beside the server takes a part of
 //! the processors, so the figures are no benchmark of the server.
 
-mod local;
+pub(super) mod local;
 mod report;
 
 use std::io;
@@ -121,7 +121,7 @@ fn target(url: &str) -> Result<Target, String> {
 }
 
 /// `NAME:1,3,224,224`.
-fn shape(text: &str) -> Result<(String, Vec<u64>), String> {
+pub(super) fn shape(text: &str) -> Result<(String, Vec<u64>), String> {
     let malformed =
         || format!("'--shape' is NAME:SIZE,SIZE..., such as image:3,224,224, not '{text}'");
     let (name, sizes) = text.rsplit_once(':').ok_or_else(malformed)?;

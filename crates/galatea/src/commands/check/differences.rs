@@ -31,9 +31,9 @@ enum Condition {
 
 use Condition::{Model, Settings as Flags};
 
-const DIFFERENCES: [Difference; 12] = [
+const DIFFERENCES: [Difference; 13] = [
     Difference {
-        row: "| several instances of one ONNX model |",
+        row: "| several instances of one ONNX model on the CPU |",
         text: "instances of one ONNX model share a session per processor, whose runs overlap; in \
                Triton each has a session of its own",
         matters: Model(|spec| {
@@ -76,6 +76,12 @@ const DIFFERENCES: [Difference; 12] = [
             | SchedulingChoice::Sequence(_)
             | SchedulingChoice::Ensemble(_) => false,
         }),
+    },
+    Difference {
+        row: "| a parameter `latency_objective_us` |",
+        text: "latency_objective_us forms batches by deadlines, and refuses what can't be answered in \
+               time; Triton ignores it",
+        matters: Model(|spec| spec.latency_objective_microseconds.is_some()),
     },
     Difference {
         row: "| unloading a model or stopping the server while sequences are open |",

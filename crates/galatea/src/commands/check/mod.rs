@@ -33,6 +33,7 @@ use crate::console::{Format, print_line};
 use crate::definer::{DefineError, Definer};
 use crate::environment::Environment;
 use crate::flags::Settings;
+use crate::gpus;
 use crate::python::PythonAccess;
 
 /// Checks the repositories of the settings and prints a report. Returns whether there is
@@ -71,14 +72,17 @@ pub(crate) fn run(
         differences: Differences::of(&settings),
         ..Report::default()
     };
+    let devices = gpus::find(&settings, &environment).devices;
+    let support = gpus::support(&devices, &settings);
     let settings = Arc::new(settings);
-    let backends = Backends::new(settings, environment, None, log, &reserved, python);
+    let backends = Backends::new(settings, environment, None, log, &reserved, python, devices);
     let backends = Arc::new(backends);
     let definer = Definer {
         auto_complete,
         options,
         agents: Arc::new(agents),
         backends: backends.clone(),
+        support,
         logger,
     };
     check_models(&definer, scan, namespaces, &limits, &mut report);

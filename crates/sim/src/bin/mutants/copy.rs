@@ -7,6 +7,9 @@ use std::time::Duration;
 use crate::list::{Mutant, find};
 use crate::verdict::{Verdict, verdict};
 
+/// The crates that the simulator or the manifest needs.
+const PARTS: [&str; 5] = ["crc-fast", "policy", "sim", "simulate", "traffic"];
+
 /// A workspace of `policy`, `sim` and what they and the manifest need, in another folder.
 pub(crate) struct WorkspaceCopy {
     root: PathBuf,
@@ -21,10 +24,10 @@ impl WorkspaceCopy {
             || std::env::temp_dir().join(format!("galatea-mutants-{}", std::process::id()));
         let root = folder.map_or_else(temporary, PathBuf::from);
         let copy = WorkspaceCopy { root, is_temporary: folder.is_none() };
-        for part in ["crates/crc-fast", "crates/policy", "crates/sim", "crates/simulate"] {
-            let target = copy.root.join(part);
+        for part in PARTS {
+            let target = copy.root.join("crates").join(part);
             let _ = std::fs::remove_dir_all(&target);
-            copy_folder(&workspace.join(part), &target)?;
+            copy_folder(&workspace.join("crates").join(part), &target)?;
         }
         let manifest = read(&workspace.join("Cargo.toml"))?;
         // Members that are not copied would be missed.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use galatea_sim::Random;
 
-const LISTS: [&str; 7] = [
+const LISTS: [&str; 9] = [
     include_str!("../../../mutants/scheduler.mutants"),
     include_str!("../../../mutants/sequences.mutants"),
     include_str!("../../../mutants/replies.mutants"),
@@ -12,6 +12,8 @@ const LISTS: [&str; 7] = [
     include_str!("../../../mutants/ensembles.mutants"),
     include_str!("../../../mutants/workers.mutants"),
     include_str!("../../../mutants/deadlines.mutants"),
+    include_str!("../../../mutants/padding.mutants"),
+    include_str!("../../../mutants/padded_deadlines.mutants"),
 ];
 
 /// A bug to plant: a text that replaces another one.

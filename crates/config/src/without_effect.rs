@@ -1,94 +1,66 @@
-//! Settings of the format that this server does not support, or ignores with a message.
-//!
-//! An unsupported setting is refused by name, so that no setting is ignored silently. A
-//! setting that becomes supported is removed from the table.
+//! Settings of the format that have no effect on some models, so that no setting is ignored
+//! silently.
 
+use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_optimization_policy::Cuda;
-use galatea_protocol::inference::{ModelConfig, ModelInput, ModelInstanceGroup};
 
 use crate::Support;
-use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// A setting that is refused.
-struct UnsupportedSetting {
-    /// Its name in the diagnostic.
-    name: &'static str,
-    /// The paths where a configuration uses it.
-    uses: fn(&ModelConfig) -> Vec<String>,
-}
-
-const UNSUPPORTED: [UnsupportedSetting; 3] = [
-    UnsupportedSetting {
-        name: "is_shape_tensor",
-        uses: |c| {
-            tensors(
-                c,
-                "is_shape_tensor",
-                |input| input.is_shape_tensor,
-                |output| output.is_shape_tensor,
-            )
-        },
-    },
-    UnsupportedSetting {
-        name: "is_non_linear_format_io",
-        uses: |c| {
-            tensors(
-                c,
-                "is_non_linear_format_io",
-                |input| input.is_non_linear_format_io,
-                |output| output.is_non_linear_format_io,
-            )
-        },
-    },
-    UnsupportedSetting {
-        name: "profile",
-        uses: |c| groups(c, "profile", |group| !group.profile.is_empty()),
-    },
-];
-
-/// Settings that Triton accepts for every model but that only some models use. Here
+/// Settings that Triton accepts for every model but that only some models use. On others
 /// they have no effect, and the server logs a message if they are set.
+///
+/// Compiled backends get the whole configuration, so what they ignore is not known here.
 const IGNORED: [IgnoredSetting; 9] = [
     IgnoredSetting {
         name: "optimization.eager_batching",
         reason: "only Triton's TensorRT backend reads it",
-        is_used: |c, _| c.optimization.as_ref().is_some_and(|o| o.eager_batching),
+        is_used: |c, support| {
+            !support.whole_configuration
+                && c.optimization.as_ref().is_some_and(|o| o.eager_batching)
+        },
     },
     IgnoredSetting {
         name: "optimization.gather_kernel_buffer_threshold",
         reason: "only Triton's TensorRT backend reads it",
-        is_used: |c, _| {
-            c.optimization.as_ref().is_some_and(|o| o.gather_kernel_buffer_threshold != 0)
+        is_used: |c, support| {
+            !support.whole_configuration
+                && c.optimization.as_ref().is_some_and(|o| o.gather_kernel_buffer_threshold != 0)
         },
     },
     IgnoredSetting {
         name: "optimization.priority",
-        reason: "no GPU is used",
-        is_used: |c, _| c.optimization.as_ref().is_some_and(|o| o.priority != 0),
+        reason: "only Triton's TensorRT backend reads it",
+        is_used: |c, support| {
+            !support.whole_configuration && c.optimization.as_ref().is_some_and(|o| o.priority != 0)
+        },
     },
     IgnoredSetting {
         name: "optimization.cuda",
-        reason: "no GPU is used",
-        is_used: |c, _| {
+        reason: "only Triton's TensorRT backend reads it",
+        is_used: |c, support| {
             let cuda = c.optimization.as_ref().and_then(|o| o.cuda.as_ref());
-            cuda.is_some_and(|cuda| *cuda != Cuda::default())
+            !support.whole_configuration && cuda.is_some_and(|cuda| *cuda != Cuda::default())
         },
     },
     IgnoredSetting {
         name: "instance_group.secondary_devices",
         reason: "only compiled backends are told of them",
         is_used: |c, support| {
-            !support.secondary_devices
+            !support.whole_configuration
                 && c.instance_group.iter().any(|group| !group.secondary_devices.is_empty())
         },
     },
     IgnoredSetting {
         name: "sequence_batching.state.use_growable_memory",
-        reason: "no GPU is used",
-        is_used: |c, _| match &c.scheduling_choice {
+        reason: "each new state gets memory of its own size",
+        is_used: |c, support| match &c.scheduling_choice {
             Some(SchedulingChoice::SequenceBatching(batching)) => {
-                batching.state.iter().any(|state| state.use_growable_memory)
+                batching.state.iter().any(|state| {
+                    let is_shared =
+                        support.whole_configuration && state.use_same_buffer_for_input_output;
+                    state.use_growable_memory && !is_shared
+                })
             }
             Some(
                 SchedulingChoice::DynamicBatching(_) | SchedulingChoice::EnsembleScheduling(_),
@@ -106,7 +78,7 @@ const IGNORED: [IgnoredSetting; 9] = [
     IgnoredSetting {
         name: "cc_model_filenames",
         reason: "no GPU is used",
-        is_used: |c, _| !c.cc_model_filenames.is_empty(),
+        is_used: |c, support| !support.gpus_available() && !c.cc_model_filenames.is_empty(),
     },
     IgnoredSetting {
         name: "model_operations.op_library_filename",
@@ -135,95 +107,9 @@ pub(crate) fn remarks(config: &ModelConfig, support: &Support) -> Vec<String> {
     .collect()
 }
 
-/// Appends a diagnostic for every use of an unsupported setting.
-///
-/// A field with an earlier diagnostic is not reported again.
-pub(crate) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
-    for setting in &UNSUPPORTED {
-        for path in (setting.uses)(config) {
-            if diagnostics.iter().all(|diagnostic| diagnostic.path != path) {
-                let text = format!(
-                    "model '{}' uses '{}', which is not supported",
-                    config.name, setting.name
-                );
-                diagnostics.push(Diagnostic::about(path, text));
-            }
-        }
-    }
-}
-
-fn inputs(config: &ModelConfig, field: &str, uses: fn(&ModelInput) -> bool) -> Vec<String> {
-    let numbered = config.input.iter().enumerate();
-    numbered
-        .filter(|(_, input)| uses(input))
-        .map(|(index, _)| format!("input[{index}].{field}"))
-        .collect()
-}
-
-fn tensors(
-    config: &ModelConfig,
-    field: &str,
-    input_uses: fn(&ModelInput) -> bool,
-    output_uses: fn(&galatea_protocol::inference::ModelOutput) -> bool,
-) -> Vec<String> {
-    let mut paths = inputs(config, field, input_uses);
-    let numbered = config.output.iter().enumerate();
-    let outputs = numbered.filter(|(_, output)| output_uses(output));
-    paths.extend(outputs.map(|(index, _)| format!("output[{index}].{field}")));
-    paths
-}
-
-fn groups(config: &ModelConfig, field: &str, uses: fn(&ModelInstanceGroup) -> bool) -> Vec<String> {
-    let numbered = config.instance_group.iter().enumerate();
-    numbered
-        .filter(|(_, group)| uses(group))
-        .map(|(index, _)| format!("instance_group[{index}].{field}"))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::UNSUPPORTED;
     use crate::{ConfigDraft, Support};
-
-    /// One use of each setting, in the order of the table: the text of a configuration and
-    /// the field that the diagnostic must name.
-    const USES: [(&str, &str); UNSUPPORTED.len()] = [
-        (
-            "platform: 'tensorrt_plan' input { name: 'R' data_type: TYPE_FP32 dims: 1 \
-             is_shape_tensor: true }",
-            "input[0].is_shape_tensor",
-        ),
-        (
-            "platform: 'tensorrt_plan' output { name: 'R' data_type: TYPE_FP32 dims: 1 \
-             is_non_linear_format_io: true }",
-            "output[0].is_non_linear_format_io",
-        ),
-        ("platform: 'tensorrt_plan' instance_group { profile: '0' }", "instance_group[0].profile"),
-    ];
-
-    #[test]
-    // row: CFG-10
-    fn each_unsupported_setting_is_refused_by_name_and_position() {
-        for (setting, (text, path)) in UNSUPPORTED.iter().zip(USES) {
-            let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
-            let backend = if text.contains("tensorrt_plan") { "tensorrt" } else { "identity" };
-            backend.clone_into(&mut draft.message_mut().backend);
-            draft.resolve_identity("m", &[]).unwrap();
-            // With a GPU, so that settings that need one reach the table.
-            let errors =
-                draft.finish(&Support { gpus: vec![0], ..Support::default() }).unwrap_err();
-            // The position of a map entry is its opening brace.
-            let field = path.rsplit('.').next().unwrap();
-            let field = if field.ends_with("\"]") { "{ key" } else { field };
-            let column = text.rfind(field).unwrap() + 1;
-            let expected = format!(
-                "f:1:{column}: {path}: model 'm' uses '{}', which is not supported",
-                setting.name
-            );
-            assert_eq!(errors.to_string(), expected, "{text}");
-        }
-    }
 
     #[test]
     // row: CFG-15 DYN-17
@@ -249,8 +135,10 @@ mod tests {
              backend reads it",
             "model 'm': 'optimization.gather_kernel_buffer_threshold' changes nothing: only \
              Triton's TensorRT backend reads it",
-            "model 'm': 'optimization.priority' changes nothing: no GPU is used",
-            "model 'm': 'optimization.cuda' changes nothing: no GPU is used",
+            "model 'm': 'optimization.priority' changes nothing: only Triton's TensorRT backend \
+             reads it",
+            "model 'm': 'optimization.cuda' changes nothing: only Triton's TensorRT backend reads \
+             it",
             "model 'm': 'instance_group.secondary_devices' changes nothing: only compiled \
              backends are told of them",
             "model 'm': 'cc_model_filenames' changes nothing: no GPU is used",
@@ -276,7 +164,7 @@ mod tests {
         let text = "backend: 'b' instance_group { secondary_devices { device_id: 5 } }";
         let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
-        let supported = Support { secondary_devices: true, ..Support::default() };
+        let supported = Support { whole_configuration: true, ..Support::default() };
         for (support, remarks) in [(Support::default(), 1), (supported, 0)] {
             let spec = draft.clone().finish(&support).unwrap();
             assert_eq!(spec.remarks().len(), remarks);

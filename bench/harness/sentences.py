@@ -1,0 +1,73 @@
+"""English text as tokens: sentences and some paragraphs of Python's own reference manual.
+
+The text is in every Python, as what `help()` says of the language. It is the same for a release
+of Python. Its sentences have 30 tokens on average, and paragraphs up to 250.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from pydoc_data.topics import topics
+
+import tokenizers
+from example_models import minilm
+
+SHORTEST, LONGEST = 5, 256
+#: Of this number one is a paragraph.
+PARAGRAPH_EVERY = 12
+#: Each part of this number of texts has about the same lengths.
+PART = 40
+SEED = 20
+
+
+def texts() -> tuple[list[str], list[str]]:
+    """All sentences and all paragraphs, in a fixed order."""
+    found = set()
+    for name in sorted(topics):
+        for part in topics[name].split("\n\n"):
+            # Not code, grammar or tables.
+            if part.startswith("    ") or part.lstrip().startswith(("|", "+-", ">>>", "..", "::=")):
+                continue
+            text = " ".join(part.split())
+            if re.search(r"[A-Za-z]{3}.*[.?!]$", text):
+                found.add(text)
+    paragraphs = sorted(found)
+    sentences = {
+        sentence for text in paragraphs for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z])", text)
+    }
+    return sorted(sentences), paragraphs
+
+
+def corpus(count: int) -> list[list[int]]:
+    """The tokens of texts, in a random order that is always the same."""
+    path = minilm.model_directory() / "tokenizer.json"
+    tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    tokenizer.enable_truncation(LONGEST)
+    tokenizer.no_padding()
+    drawn = random.Random(SEED)
+    sentences, paragraphs = texts()
+    drawn.shuffle(sentences)
+    drawn.shuffle(paragraphs)
+    chosen: list[list[int]] = []
+    while len(chosen) < count:
+        source = paragraphs if len(chosen) % PARAGRAPH_EVERY == 0 else sentences
+        tokens = tokenizer.encode(source.pop()).ids
+        if len(tokens) >= SHORTEST:
+            chosen.append(tokens)
+    return mix(chosen, drawn)
+
+
+def mix(texts_: list[list[int]], drawn: random.Random) -> list[list[int]]:
+    """A random order in which the parts differ little, so that loads of some seconds do."""
+    ordered = sorted(texts_, key=len)
+    count = max(1, len(ordered) // PART)
+    parts: list[list[list[int]]] = [[] for _ in range(count)]
+    for first in range(0, len(ordered), count):
+        alike = ordered[first : first + count]
+        drawn.shuffle(alike)
+        for part, tokens in zip(parts, alike, strict=False):
+            part.append(tokens)
+    for part in parts:
+        drawn.shuffle(part)
+    return [tokens for part in parts for tokens in part]

@@ -1,0 +1,110 @@
+//! Runs whose inputs and outputs are bound to memory.
+
+use std::ptr;
+
+use ort_sys::{OrtIoBinding, OrtMemoryInfo, OrtValue};
+use smallvec::SmallVec;
+
+use super::error::OrtError;
+use super::handle::OrtHandle;
+use super::memory::DeviceMemory;
+use super::options::RunOptions;
+use super::session::Session;
+use super::value::{OrtTensor, PlacedOutput, RunOutputs};
+
+/// The memory that a run puts an output into.
+#[derive(Copy, Clone)]
+pub(crate) enum OutputPlace<'a> {
+    /// The CPU's.
+    Host,
+    /// A GPU's.
+    Device(&'a DeviceMemory),
+}
+
+impl Session {
+    /// Computes the outputs with the given indices and puts them where they are wanted. Each
+    /// input comes with its index. Inputs may be in the memory of the session's GPU.
+    ///
+    /// The session's stream has done everything when the call returns without an error.
+    pub(crate) fn run_bound<'data>(
+        &self,
+        options: &RunOptions,
+        inputs: &[(usize, OrtTensor<'data>)],
+        outputs: &[(usize, OutputPlace<'_>)],
+    ) -> Result<RunOutputs<'data>, OrtError> {
+        let api = self.environment().api();
+        let table = api.table();
+        let unknown = |index: &usize| OrtError::invalid(format!("there is no tensor {index}"));
+        // SAFETY: the session is alive; the constructor stores a binding, which the named
+        // function releases. It does not outlive this function, nor thereby the inputs.
+        let binding = unsafe {
+            OrtHandle::create(api, table.ReleaseIoBinding, "binding", |out| {
+                (table.CreateIoBinding)(self.raw.as_ptr(), out)
+            })?
+        };
+        for (index, value) in inputs {
+            let info = self.inputs().get(*index).ok_or_else(|| unknown(index))?;
+            let name = info.c_name.as_ptr();
+            // SAFETY: binding and value are alive, the name lives during the call.
+            unsafe { api.check((table.BindInput)(binding.as_ptr(), name, value.as_ptr()))? };
+        }
+        for (index, place) in outputs {
+            let info = self.outputs().get(*index).ok_or_else(|| unknown(index))?;
+            let memory: *const OrtMemoryInfo = match place {
+                OutputPlace::Host => self.environment().memory(),
+                OutputPlace::Device(memory) => memory.as_ptr(),
+            };
+            let name = info.c_name.as_ptr();
+            // SAFETY: as above; the description is copied.
+            unsafe { api.check((table.BindOutputToDevice)(binding.as_ptr(), name, memory))? };
+        }
+        // SAFETY: session, options and binding are alive; any thread may run the session.
+        unsafe {
+            let run = table.RunWithBinding;
+            api.check(run(self.raw.as_ptr(), options.as_ptr(), binding.as_ptr()))?;
+        }
+        let places = outputs.iter().map(|(_, place)| *place);
+        let values = self.bound_values(&binding, places)?;
+        let input_regions = inputs.iter().map(|(_, value)| value.region()).collect();
+        Ok(RunOutputs::new(values, input_regions))
+    }
+
+    /// The outputs of a run, in the order in which they were bound.
+    fn bound_values<'data, 'place>(
+        &self,
+        binding: &OrtHandle<OrtIoBinding>,
+        places: impl ExactSizeIterator<Item = OutputPlace<'place>>,
+    ) -> Result<SmallVec<[PlacedOutput<'data>; 4]>, OrtError> {
+        let api = self.environment().api();
+        let allocator = api.default_allocator()?;
+        let mut raw: *mut *mut OrtValue = ptr::null_mut();
+        let mut count = 0;
+        // SAFETY: the binding is alive, the allocator the library's own, the out pointers valid.
+        unsafe {
+            api.check((api.table().GetBoundOutputValues)(
+                binding.as_ptr(),
+                allocator,
+                &raw mut raw,
+                &raw mut count,
+            ))?;
+        }
+        let mut values: SmallVec<[Option<OrtTensor<'data>>; 4]> = SmallVec::new();
+        for index in 0..count {
+            // SAFETY: the library stored `count` values, null or ours now; each may refer to
+            // memory of the inputs, which live as long as `'data`.
+            values.push(unsafe { OrtTensor::output(*raw.add(index), api) });
+        }
+        if !raw.is_null() {
+            // SAFETY: the array is freed by the allocator that made it.
+            unsafe { api.check((api.table().AllocatorFree)(allocator, raw.cast()))? };
+        }
+        if values.len() != places.len() {
+            return Err(OrtError::missing("value for an output"));
+        }
+        let devices = places.map(|place| match place {
+            OutputPlace::Host => None,
+            OutputPlace::Device(memory) => Some(memory.device()),
+        });
+        Ok(values.into_iter().zip(devices).collect())
+    }
+}

@@ -1,0 +1,58 @@
+//! Sessions on GPUs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use galatea_devices::{Device, DeviceBuffer, Stream};
+use galatea_infer::Status;
+use galatea_tensor::DeviceRegion;
+
+use super::environment::OrtEnvironment;
+use super::memory::DeviceMemory;
+use super::options::SessionOptions;
+use super::session::Session;
+
+/// A session on a GPU, and the stream that it executes on, which belongs to no other.
+pub(crate) struct DeviceSession {
+    /// Released before the stream.
+    session: Session,
+    stream: Stream,
+    memory: DeviceMemory,
+}
+
+impl DeviceSession {
+    /// Loads the model at `path`, with options whose providers have been given this stream.
+    pub(crate) fn open(
+        environment: Arc<OrtEnvironment>,
+        path: &Path,
+        options: &SessionOptions,
+        stream: Stream,
+    ) -> Result<Self, Status> {
+        if options.stream() != Some(stream.raw()) {
+            return Err(Status::internal("the session's providers have another stream"));
+        }
+        let memory = DeviceMemory::new(&environment, stream.device().number())?;
+        let session = Session::open_with_stream(environment, path, options)?;
+        Ok(Self { session, stream, memory })
+    }
+
+    pub(crate) const fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub(crate) const fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// The memory of its GPU.
+    pub(crate) const fn memory(&self) -> &DeviceMemory {
+        &self.memory
+    }
+}
+
+/// A buffer over memory that a request has in a GPU's memory.
+pub(crate) fn region_buffer(device: &Device, region: &DeviceRegion) -> DeviceBuffer {
+    let owner = Box::new(region.owner.clone());
+    // SAFETY: a region names memory of its device that its owner keeps allocated.
+    unsafe { device.foreign(region.address, region.byte_size, owner) }
+}

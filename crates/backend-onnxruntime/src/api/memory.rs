@@ -1,0 +1,83 @@
+//! Memory of GPUs, as the library takes it.
+
+use std::ffi::c_void;
+
+use ort_sys::{OrtAllocatorType, OrtMemType, OrtMemoryInfo};
+
+use super::environment::OrtEnvironment;
+use super::error::OrtError;
+use super::handle::OrtHandle;
+
+/// The description of a GPU's memory.
+pub(crate) struct DeviceMemory {
+    raw: OrtHandle<OrtMemoryInfo>,
+    device: u32,
+}
+
+// SAFETY: the library documents that any thread may use its memory descriptions, and nothing
+// here changes after construction.
+unsafe impl Send for DeviceMemory {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceMemory {}
+
+impl DeviceMemory {
+    /// The memory of the GPU with this number.
+    pub(crate) fn new(environment: &OrtEnvironment, device: u32) -> Result<Self, OrtError> {
+        let api = environment.api();
+        let number = i32::try_from(device)
+            .map_err(|_| OrtError::invalid(format!("GPU {device} has too large a number")))?;
+        // SAFETY: the name is a string that lives during the call; the constructor stores a
+        // memory description, which the named function releases.
+        let raw = unsafe {
+            OrtHandle::create(api, api.table().ReleaseMemoryInfo, "memory description", |out| {
+                (api.table().CreateMemoryInfo)(
+                    c"Cuda".as_ptr(),
+                    OrtAllocatorType::OrtArenaAllocator,
+                    number,
+                    OrtMemType::OrtMemTypeDefault,
+                    out,
+                )
+            })?
+        };
+        Ok(Self { raw, device })
+    }
+
+    /// The GPU's number.
+    pub(crate) const fn device(&self) -> u32 {
+        self.device
+    }
+
+    pub(super) const fn as_ptr(&self) -> *const OrtMemoryInfo {
+        self.raw.as_ptr()
+    }
+}
+
+/// Bytes in a GPU's memory, which live at least as long as `'data`.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct DeviceBytes<'data> {
+    address: u64,
+    byte_size: usize,
+    owner: std::marker::PhantomData<&'data ()>,
+}
+
+impl<'data> DeviceBytes<'data> {
+    /// Bytes of memory that `owner` keeps allocated.
+    pub(crate) const fn of<T: ?Sized>(_owner: &'data T, address: u64, byte_size: usize) -> Self {
+        Self { address, byte_size, owner: std::marker::PhantomData }
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn address(self) -> u64 {
+        self.address
+    }
+
+    pub(crate) const fn byte_size(self) -> usize {
+        self.byte_size
+    }
+
+    /// The address as the library takes it. The CPU can't read what is there.
+    pub(super) fn pointer(self) -> Option<*mut c_void> {
+        let address = usize::try_from(self.address).ok()?;
+        Some(std::ptr::without_provenance_mut(address))
+    }
+}

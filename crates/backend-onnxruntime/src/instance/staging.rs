@@ -1,0 +1,187 @@
+//! Puts inputs into a GPU's memory, on the stream of the instance.
+
+use galatea_devices::{DeviceBuffer, Stream};
+use galatea_infer::Status;
+use galatea_tensor::DeviceRegion;
+use smallvec::SmallVec;
+
+use super::executor::{Executor, copy_failed};
+use crate::api::{DeviceBytes, DeviceSession, region_buffer};
+
+/// Memory of a GPU that is reused from batch to batch. It grows to the largest batch so far,
+/// which the model's largest batch bounds, and does not shrink.
+#[derive(Default)]
+pub(super) struct DeviceArena {
+    memory: Option<DeviceBuffer>,
+}
+
+/// A part of an input, where a request has it.
+#[derive(Copy, Clone)]
+pub(super) enum Part<'data> {
+    Host(&'data [u8]),
+    Device(&'data DeviceRegion),
+}
+
+impl Part<'_> {
+    pub(super) fn byte_size(&self) -> usize {
+        match self {
+            Self::Host(bytes) => bytes.len(),
+            Self::Device(region) => region.byte_size,
+        }
+    }
+}
+
+impl DeviceArena {
+    /// The bytes of all parts, one after another: in place if they are so already in the
+    /// session's GPU and begin where elements of `alignment` bytes can. The copies are queued
+    /// on the session's stream, and done before what the session queues there.
+    pub(super) fn gather<'data>(
+        &'data mut self,
+        executor: &Executor,
+        session: &DeviceSession,
+        parts: &[Part<'data>],
+        alignment: usize,
+    ) -> Result<DeviceBytes<'data>, Status> {
+        let stream = session.stream();
+        if let Some(bytes) = in_place(parts, stream.device().number(), alignment) {
+            return Ok(bytes);
+        }
+        let byte_size = parts.iter().map(Part::byte_size).fold(0, usize::saturating_add);
+        let target = self.at_least(stream, byte_size)?;
+        queue(executor, stream, parts, &target)?;
+        Ok(DeviceBytes::of(&*self, target.address(), byte_size))
+    }
+
+    /// Memory of at least this size, with its contents from earlier batches. Nothing that is
+    /// queued uses the memory that it replaces: the last run waited for the stream.
+    fn at_least(&mut self, stream: &Stream, byte_size: usize) -> Result<DeviceBuffer, Status> {
+        if let Some(memory) = self.memory.as_ref().filter(|memory| memory.len() >= byte_size) {
+            return Ok(memory.clone());
+        }
+        // Released first: both may not fit.
+        self.memory = None;
+        let memory = stream.device().allocate(byte_size).map_err(|error| {
+            let number = stream.device().number();
+            let what = format!("unable to allocate {byte_size} bytes for inputs on GPU {number}");
+            Status::internal(format!("{what}: {error}"))
+        })?;
+        Ok(self.memory.insert(memory).clone())
+    }
+}
+
+/// The parts as one piece of the GPU's memory, if they are one.
+fn in_place<'data>(
+    parts: &[Part<'data>],
+    device: u32,
+    alignment: usize,
+) -> Option<DeviceBytes<'data>> {
+    let mut regions: SmallVec<[&'data DeviceRegion; 8]> = SmallVec::new();
+    for part in parts {
+        match part {
+            Part::Device(region) if region.device == device => regions.push(region),
+            Part::Device(_) | Part::Host(_) => return None,
+        }
+    }
+    let mut regions = regions.into_iter().filter(|region| region.byte_size > 0);
+    let first = regions.next()?;
+    let mut end = first.address.checked_add(u64::try_from(first.byte_size).ok()?)?;
+    for region in regions {
+        if region.address != end {
+            return None;
+        }
+        end = end.checked_add(u64::try_from(region.byte_size).ok()?)?;
+    }
+    let alignment = u64::try_from(alignment).ok()?;
+    if !first.address.is_multiple_of(alignment) {
+        return None;
+    }
+    let byte_size = usize::try_from(end - first.address).ok()?;
+    Some(DeviceBytes::of(first, first.address, byte_size))
+}
+
+/// Queues the copies of the parts. Neighbors in the host's memory take one copy together.
+fn queue(
+    executor: &Executor,
+    stream: &Stream,
+    parts: &[Part<'_>],
+    target: &DeviceBuffer,
+) -> Result<(), Status> {
+    let failed = |error| copy_failed(&error);
+    let mut offset = 0_usize;
+    let mut rest = parts;
+    while let Some((first, others)) = rest.split_first() {
+        let byte_size = match first {
+            Part::Device(region) => {
+                rest = others;
+                let end = offset.saturating_add(region.byte_size);
+                let source = region_buffer(executor.device(region.device)?, region);
+                let place = target.slice(offset..end).map_err(failed)?;
+                stream.copy(&source, &place).map_err(failed)?;
+                region.byte_size
+            }
+            Part::Host(_) => {
+                let count = rest.iter().take_while(|part| matches!(part, Part::Host(_))).count();
+                let (hosts, behind) = rest.split_at(count);
+                rest = behind;
+                upload(executor, stream, hosts, target, offset)?
+            }
+        };
+        offset = offset.saturating_add(byte_size);
+    }
+    Ok(())
+}
+
+/// Queues one copy of parts that are in the host's memory; returns their size.
+fn upload(
+    executor: &Executor,
+    stream: &Stream,
+    parts: &[Part<'_>],
+    target: &DeviceBuffer,
+    offset: usize,
+) -> Result<usize, Status> {
+    let byte_size = parts.iter().map(Part::byte_size).fold(0, usize::saturating_add);
+    let mut gathered = executor.host_memory(byte_size);
+    let mut rest = &mut gathered[..];
+    for part in parts {
+        let Part::Host(bytes) = part else { continue };
+        let Some((place, behind)) = rest.split_at_mut_checked(bytes.len()) else { break };
+        place.copy_from_slice(bytes);
+        rest = behind;
+    }
+    let place = target.slice(offset..offset.saturating_add(byte_size));
+    let queued = place.and_then(|place| stream.upload(gathered, &place));
+    queued.map_err(|error| copy_failed(&error))?;
+    Ok(byte_size)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn region(device: u32, address: u64, byte_size: usize) -> DeviceRegion {
+        DeviceRegion { device, address, byte_size, owner: Arc::new(()) }
+    }
+
+    fn found(parts: &[Part<'_>], alignment: usize) -> Option<(u64, usize)> {
+        let bytes = in_place(parts, 1, alignment)?;
+        Some((bytes.address(), bytes.byte_size()))
+    }
+
+    #[test]
+    fn neighbors_in_the_gpus_memory_are_used_in_place() {
+        let regions = [region(1, 64, 8), region(1, 72, 0), region(1, 72, 4)];
+        let parts: Vec<Part<'_>> = regions.iter().map(Part::Device).collect();
+        assert_eq!(found(&parts, 4), Some((64, 12)));
+        assert_eq!(found(&parts[2..], 8), Some((72, 4)));
+        assert_eq!(found(&[parts[2], parts[0]], 4), None, "another order");
+        assert_eq!(found(&[parts[0], parts[0]], 4), None, "twice the same");
+        assert_eq!(found(&[parts[0], Part::Host(&[1])], 4), None, "on the host");
+        assert_eq!(found(&[], 4), None);
+        let elsewhere = [region(0, 64, 8), region(1, 66, 8)];
+        assert_eq!(found(&[Part::Device(&elsewhere[0])], 4), None, "on another GPU");
+        assert_eq!(found(&[Part::Device(&elsewhere[1])], 4), None, "not aligned");
+        assert_eq!(found(&[Part::Device(&elsewhere[1])], 2), Some((66, 8)));
+    }
+}

@@ -1,0 +1,158 @@
+//! Tensors in the memory of GPUs, which server and worker show each other by handles of the
+//! driver.
+//!
+//! A handle is 64 bytes that the driver gives for memory of one process and by which another
+//! opens it. What is said of a tensor ([`Description`]) lies in a block of an arena: the end of
+//! its use is told like that of any block.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use galatea_devices::{Device, DeviceBuffer, Devices, Error, IpcHandle};
+use galatea_infer::Status;
+use galatea_shm::device_buffer;
+use galatea_tensor::DeviceRegion;
+
+/// The GPUs of the server, and whether a model gets tensors in their memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gpus {
+    devices: Devices,
+    are_shared: bool,
+}
+
+/// Where a tensor is for another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Description {
+    device: u32,
+    handle: IpcHandle,
+    /// Where in the memory that the handle opens the tensor begins.
+    offset: u64,
+    length: u64,
+}
+
+impl Description {
+    /// The length in bytes of what is written of it.
+    pub(crate) const BYTES: usize = 84;
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::BYTES);
+        bytes.extend_from_slice(&self.device.to_le_bytes());
+        bytes.extend_from_slice(&self.handle);
+        bytes.extend_from_slice(&self.offset.to_le_bytes());
+        bytes.extend_from_slice(&self.length.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (device, rest) = bytes.split_first_chunk()?;
+        let (handle, rest) = rest.split_first_chunk()?;
+        let (offset, rest) = rest.split_first_chunk()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        rest.is_empty().then_some(Self {
+            device: u32::from_le_bytes(*device),
+            handle: *handle,
+            offset: u64::from_le_bytes(*offset),
+            length: u64::from_le_bytes(*length),
+        })
+    }
+}
+
+impl Gpus {
+    /// The GPUs for a model that gets tensors in their memory if `are_shared`.
+    pub(crate) const fn new(devices: Devices, are_shared: bool) -> Self {
+        Self { devices, are_shared }
+    }
+
+    /// Whether the model gets tensors in GPUs' memory.
+    pub(crate) const fn are_shared(&self) -> bool {
+        self.are_shared
+    }
+
+    fn device(&self, number: u32) -> Result<&Device, Status> {
+        let number = i32::try_from(number).unwrap_or(i32::MAX);
+        self.devices.device(number).map_err(|error| failed(&error))
+    }
+
+    /// A copy that the CPU can read.
+    pub(crate) fn to_host(&self, region: &DeviceRegion) -> Result<Bytes, Status> {
+        self.download(&device_buffer(self.device(region.device)?, region))
+    }
+
+    fn download(&self, memory: &DeviceBuffer) -> Result<Bytes, Status> {
+        let target = self.devices.host_memory(memory.len());
+        let stream = memory.device().stream().map_err(|error| failed(&error))?;
+        let copied = stream.download(memory, target).and_then(galatea_devices::Downloads::wait);
+        Ok(Bytes::from_owner(copied.map_err(|error| failed(&error))?))
+    }
+
+    /// What a worker is told of a tensor, and the memory that it must find: the tensor's, or that
+    /// of a copy if the driver gives no handle for the tensor's, as for memory of a client.
+    pub(crate) fn describe(
+        &self,
+        region: &DeviceRegion,
+    ) -> Result<(Description, DeviceRegion), Status> {
+        let device = self.device(region.device)?;
+        let memory = device_buffer(device, region);
+        if let Ok(handle) = memory.ipc_handle() {
+            return Ok((description(&memory, handle), region.clone()));
+        }
+        let copy = device
+            .allocate_pooled(region.byte_size)
+            .or_else(|_| device.allocate(region.byte_size))
+            .map_err(|error| failed(&error))?;
+        let copied = device.stream().and_then(|stream| {
+            stream.copy(&memory, &copy)?;
+            stream.synchronize()
+        });
+        let handle = copied.and_then(|()| copy.ipc_handle()).map_err(|error| failed(&error))?;
+        let described = description(&copy, handle);
+        let address = copy.address();
+        let owner: Arc<dyn Any + Send + Sync> = Arc::new(copy);
+        Ok((described, DeviceRegion { address, owner, ..region.clone() }))
+    }
+
+    /// A copy of what a worker describes, which the CPU can read.
+    pub(crate) fn fetch(&self, description: &Description) -> Result<Bytes, Status> {
+        let outside = || Status::internal("a tensor of a Python model ends outside of GPU memory");
+        let start = usize::try_from(description.offset).map_err(|_| outside())?;
+        let length = usize::try_from(description.length).map_err(|_| outside())?;
+        let end = start.checked_add(length).ok_or_else(outside)?;
+        let opened = self.device(description.device)?.open(&description.handle, end);
+        let memory = opened.and_then(|opened| opened.slice(start..end));
+        self.download(&memory.map_err(|error| failed(&error))?)
+    }
+
+    /// The length of the tensor that is described.
+    pub(crate) const fn length(description: &Description) -> u64 {
+        description.length
+    }
+}
+
+fn description(memory: &DeviceBuffer, (handle, offset): (IpcHandle, usize)) -> Description {
+    Description {
+        device: memory.device().number(),
+        handle,
+        offset: galatea_stdx::len64(offset),
+        length: galatea_stdx::len64(memory.len()),
+    }
+}
+
+fn failed(error: &Error) -> Status {
+    Status::internal(format!("failed to perform CUDA copy: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_is_read_as_it_was_written() {
+        let description = Description { device: 3, handle: [7; 64], offset: 256, length: 1 << 40 };
+        let bytes = description.encode();
+        assert_eq!(bytes.len(), Description::BYTES);
+        assert_eq!(Description::decode(&bytes), Some(description));
+        assert_eq!(Description::decode(&bytes[1..]), None);
+        assert_eq!(Description::decode(&[&bytes[..], &[0]].concat()), None);
+    }
+}

@@ -1,0 +1,199 @@
+//! Checks the latency objective of a model, and that nothing contradicts the deadline batcher
+//! that it turns on.
+
+use galatea_protocol::inference::model_config::SchedulingChoice;
+use galatea_protocol::inference::model_queue_policy::TimeoutAction;
+use galatea_protocol::inference::{ModelConfig, ModelDynamicBatching, ModelQueuePolicy};
+
+use super::BATCH_STRATEGY;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::objective::{PARAMETER, PATH, parse, text};
+
+pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
+    let Some(text) = text(config) else { return };
+    let name = &config.name;
+    let Some(objective) = parse(text) else {
+        let message = format!(
+            "parameter '{PARAMETER}' of model '{name}' is '{text}', which is not a number of \
+             microseconds"
+        );
+        let diagnostic = Diagnostic::about(PATH, message);
+        let expected = Some("a whole number, or 0 for the deadlines of requests alone".to_owned());
+        return diagnostics.push(Diagnostic { expected, ..diagnostic });
+    };
+    let without_batcher = |reason: &str| {
+        let message = format!("parameter '{PARAMETER}' of model '{name}' {reason}");
+        Diagnostic::about(PATH, message)
+    };
+    match &config.scheduling_choice {
+        Some(SchedulingChoice::DynamicBatching(batching)) => {
+            check_batching(config, batching, diagnostics);
+        }
+        Some(SchedulingChoice::EnsembleScheduling(_)) if objective == 0 => {
+            let reason = "is 0, which has no meaning for an ensemble: its steps get the deadlines \
+                          of requests anyway";
+            diagnostics.push(without_batcher(reason));
+        }
+        Some(SchedulingChoice::EnsembleScheduling(_)) => {}
+        Some(SchedulingChoice::SequenceBatching(_)) => {
+            let reason = "contradicts 'sequence_batching', which executes the requests of a \
+                          sequence in their order";
+            diagnostics.push(without_batcher(reason));
+        }
+        None => {
+            let reason = "needs the scheduler of batches: add 'dynamic_batching { }'";
+            diagnostics.push(without_batcher(reason));
+        }
+    }
+}
+
+/// The deadline batcher takes the place of the dynamic batcher, and decides itself how long
+/// batches wait and how large they are.
+fn check_batching(
+    config: &ModelConfig,
+    batching: &ModelDynamicBatching,
+    diagnostics: &mut Diagnostics,
+) {
+    let mut contradicts = |path: &str, reason: &str| {
+        let message = format!(
+            "'{path}' contradicts parameter '{PARAMETER}' of model '{}', {reason}",
+            config.name
+        );
+        diagnostics.push(Diagnostic::about(path, message));
+    };
+    let decides = "whose batches wait as long as deadlines and load demand";
+    if batching.max_queue_delay_microseconds != 0 {
+        contradicts("dynamic_batching.max_queue_delay_microseconds", decides);
+    }
+    // Without one, and in configurations that the server wrote, it is the maximum.
+    let sizes = &batching.preferred_batch_size;
+    if !sizes.is_empty() && sizes != &[config.max_batch_size] {
+        contradicts(
+            "dynamic_batching.preferred_batch_size",
+            "whose batches are as large as deadlines and load demand",
+        );
+    }
+    let refused = "which refuses what is too late instead of serving it behind others";
+    if batching.default_queue_policy.as_ref().is_some_and(delays) {
+        contradicts("dynamic_batching.default_queue_policy.timeout_action", refused);
+    }
+    // Without priority levels the policies of levels are ignored.
+    let levels = batching.priority_queue_policy.iter().filter(|_| batching.priority_levels > 0);
+    for (level, policy) in levels {
+        if delays(policy) {
+            let path = format!("dynamic_batching.priority_queue_policy[{level}].timeout_action");
+            contradicts(&path, refused);
+        }
+    }
+    if config.parameters.contains_key(BATCH_STRATEGY) {
+        let path = format!("parameters[\"{BATCH_STRATEGY}\"]");
+        contradicts(&path, "whose batches end where deadlines and load demand");
+    }
+}
+
+/// Whether requests can be served behind others by this policy.
+fn delays(policy: &ModelQueuePolicy) -> bool {
+    let has_timeouts = policy.default_timeout_microseconds != 0 || policy.allow_timeout_override;
+    has_timeouts && policy.timeout_action() == TimeoutAction::Delay
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ConfigDraft, ModelSpec, Support};
+
+    fn finish(text: &str) -> Result<ModelSpec, String> {
+        let text = format!("backend: 'b' max_batch_size: 8 {text}");
+        let mut draft = ConfigDraft::from_pbtxt("f", &text).unwrap();
+        draft.resolve_identity("m", &[]).unwrap();
+        draft.finish(&Support::default()).map_err(|errors| errors.to_string())
+    }
+
+    fn with_objective(value: &str, scheduler: &str) -> Result<ModelSpec, String> {
+        finish(&format!(
+            "parameters {{ key: 'latency_objective_us' value {{ string_value: '{value}' }} }} \
+             {scheduler}"
+        ))
+    }
+
+    #[track_caller]
+    fn refused(value: &str, scheduler: &str, expected: &[&str]) {
+        let error = with_objective(value, scheduler).unwrap_err();
+        for part in expected {
+            assert!(error.contains(part), "{scheduler}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_objective_is_a_number_of_microseconds() {
+        let objective = |value: &str| {
+            with_objective(value, "dynamic_batching { }").unwrap().latency_objective_microseconds
+        };
+        assert_eq!([objective("20000"), objective("0")], [Some(20_000), Some(0)]);
+        assert_eq!(finish("dynamic_batching { }").unwrap().latency_objective_microseconds, None);
+        for bad in ["", "-1", "+5", "1.5", " 20", "20ms", "18446744073709551616"] {
+            let text = format!("is '{bad}', which is not a number of microseconds");
+            refused(bad, "dynamic_batching { }", &["latency_objective_us", "model 'm'", &text]);
+        }
+    }
+
+    #[test]
+    fn an_objective_needs_the_scheduler_of_batches() {
+        refused("5", "", &["'latency_objective_us'", "add 'dynamic_batching { }'"]);
+        let reason = "contradicts 'sequence_batching'";
+        refused("5", "sequence_batching { }", &["'latency_objective_us'", reason]);
+    }
+
+    #[test]
+    fn an_ensemble_passes_its_objective_on() {
+        let errors = |value: &str| {
+            let steps = "input { name: 'IN' data_type: TYPE_FP32 dims: 1 } \
+                         output { name: 'OUT' data_type: TYPE_FP32 dims: 1 } \
+                         ensemble_scheduling { step { model_name: 'other' model_version: -1 \
+                         input_map { key: 'X' value: 'IN' } output_map { key: 'Y' value: 'OUT' } } }";
+            let parameter =
+                format!("key: 'latency_objective_us' value {{ string_value: '{value}' }}");
+            let text = format!("platform: 'ensemble' parameters {{ {parameter} }} {steps}");
+            let mut draft = ConfigDraft::from_pbtxt("f", &text).unwrap();
+            draft.resolve_identity("m", &[]).unwrap();
+            draft.finish(&Support::default()).map_err(|errors| errors.to_string())
+        };
+        assert_eq!(errors("7").unwrap().latency_objective_microseconds, Some(7));
+        assert!(errors("0").unwrap_err().contains("has no meaning for an ensemble"));
+    }
+
+    #[test]
+    fn settings_that_contradict_the_objective_are_refused_by_name() {
+        let check = |field: &str, named: &str| {
+            let scheduler = format!("dynamic_batching {{ {field} }}");
+            refused("5", &scheduler, &[named, "contradicts parameter 'latency_objective_us'"]);
+            finish(&scheduler).unwrap();
+        };
+        check("max_queue_delay_microseconds: 1", "max_queue_delay_microseconds");
+        check("preferred_batch_size: 4", "preferred_batch_size");
+        check("preferred_batch_size: [ 4, 8 ]", "preferred_batch_size");
+        let delay = "timeout_action: DELAY";
+        for timeout in ["default_timeout_microseconds: 5", "allow_timeout_override: true"] {
+            let policy = format!("{{ {delay} {timeout} }}");
+            check(&format!("default_queue_policy {policy}"), "default_queue_policy.timeout_action");
+            let levels = "priority_levels: 2 default_priority_level: 1";
+            let one = format!("{levels} priority_queue_policy {{ key: 2 value {policy} }}");
+            check(&one, "priority_queue_policy[2].timeout_action");
+        }
+        let library = "dynamic_batching { } parameters { key: 'TRITON_BATCH_STRATEGY_PATH' \
+                       value { string_value: 'lib.so' } }";
+        refused("5", library, &["TRITON_BATCH_STRATEGY_PATH", "'latency_objective_us'"]);
+    }
+
+    #[test]
+    fn priorities_limits_and_order_go_with_an_objective() {
+        for field in [
+            "preserve_ordering: true",
+            "priority_levels: 3 default_priority_level: 2",
+            "default_queue_policy { max_queue_size: 4 default_timeout_microseconds: 5 }",
+            "default_queue_policy { timeout_action: DELAY }",
+            "max_queue_delay_microseconds: 0 preferred_batch_size: 8",
+        ] {
+            with_objective("5", &format!("dynamic_batching {{ {field} }}")).unwrap();
+        }
+    }
+}

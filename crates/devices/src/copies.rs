@@ -1,0 +1,90 @@
+//! Single copies, for those who have no stream of their own.
+//!
+//! Each is done when the function returns. It waits for the event after its own work, never
+//! for what others have queued on the device.
+
+use std::ops::Deref;
+
+use crate::devices::Shared;
+use crate::{Device, DeviceBuffer, Devices, Error, HostBuffer, Stream};
+
+/// The number of streams without work that are kept; others are destroyed.
+const IDLE_STREAMS_MAX: usize = 32;
+
+/// A stream of the device that has one user at a time.
+struct Borrowed<'a> {
+    shared: Option<&'a Shared>,
+    /// `None` while it is given back.
+    stream: Option<Stream>,
+}
+
+impl Devices {
+    /// The bytes in a device's memory, copied to memory of the host.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn to_host(&self, from: &DeviceBuffer) -> Result<HostBuffer, Error> {
+        let to = self.host_memory(from.len());
+        self.borrow_stream(from.device())?.download(from, to)?.wait()
+    }
+
+    /// Copies bytes of the host to the beginning of `to`.
+    ///
+    /// # Errors
+    ///
+    /// `to` is too short, or the driver's.
+    pub fn to_device<T>(&self, from: T, to: &DeviceBuffer) -> Result<(), Error>
+    where
+        T: AsRef<[u8]> + Send + 'static,
+    {
+        let stream = self.borrow_stream(to.device())?;
+        stream.upload(from, to)?;
+        stream.synchronize()
+    }
+
+    /// Copies between two memories of one length, also of two devices.
+    ///
+    /// # Errors
+    ///
+    /// The lengths differ, or the driver's error.
+    pub fn copy(&self, from: &DeviceBuffer, to: &DeviceBuffer) -> Result<(), Error> {
+        let stream = self.borrow_stream(to.device())?;
+        stream.copy(from, to)?;
+        stream.synchronize()
+    }
+
+    fn borrow_stream(&self, device: &Device) -> Result<Borrowed<'_>, Error> {
+        let shared = self.0.as_deref();
+        let idle = shared.and_then(|shared| {
+            let mut streams = shared.idle_streams();
+            let same = |one: &Stream| one.device().number() == device.number();
+            let found = streams.iter().rposition(same)?;
+            Some(streams.swap_remove(found))
+        });
+        let stream = idle.map_or_else(|| device.stream(), Ok)?;
+        Ok(Borrowed { shared, stream: Some(stream) })
+    }
+}
+
+impl Deref for Borrowed<'_> {
+    type Target = Stream;
+
+    fn deref(&self) -> &Stream {
+        self.stream.as_ref().expect("it is not given back yet")
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        let (Some(shared), Some(stream)) = (self.shared, self.stream.take()) else { return };
+        let mut idle = shared.idle_streams();
+        if idle.len() < IDLE_STREAMS_MAX && !stream.device().is_lost() {
+            idle.push(stream);
+            return;
+        }
+        drop(idle);
+        // Destroying it waits for its work.
+        drop(stream);
+    }
+}

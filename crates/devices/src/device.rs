@@ -1,0 +1,306 @@
+//! A device: what is known of it, its context, and whether it is lost.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::Error;
+use crate::arena::Arena;
+use crate::driver::{self, Code, Driver, Handle, SUCCESS};
+use crate::error::is_sticky;
+
+/// What is known of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// Its number, by which configurations name it.
+    pub number: u32,
+    /// Its product's name.
+    pub name: String,
+    /// Its identifier, as metrics show it: `GPU-` and five groups.
+    pub uuid: String,
+    /// Its place on the bus, such as `0000:3b:00.0`.
+    pub bus_id: String,
+    /// The NUMA node that its place on the bus belongs to.
+    pub numa_node: Option<u32>,
+    /// Its compute capability: major and minor number.
+    pub capability: (u32, u32),
+    /// Its memory.
+    pub memory_bytes: usize,
+}
+
+/// How much of a device's memory is in use, by all processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Bytes that can be allocated.
+    pub free: usize,
+    /// All bytes.
+    pub total: usize,
+}
+
+/// A device of this machine. Clones are the same device.
+#[derive(Clone)]
+pub struct Device(pub(crate) Arc<State>);
+
+pub(crate) struct State {
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) raw: c_int,
+    pub(crate) info: DeviceInfo,
+    /// The context that all libraries of the process share, from its first use on.
+    context: OnceLock<Context>,
+    lost: OnceLock<String>,
+    pub(crate) pool: OnceLock<Pool>,
+}
+
+/// Memory that was allocated at the start.
+pub(crate) struct Pool {
+    pub(crate) address: u64,
+    pub(crate) arena: Mutex<Arena>,
+}
+
+struct Context(Handle);
+
+// SAFETY: A context may be made current on any thread, and on several at a time.
+unsafe impl Send for Context {}
+// SAFETY: As above.
+unsafe impl Sync for Context {}
+
+/// The device's context is current on this thread for as long as it lives.
+///
+/// What was current before is restored: other libraries in the process rely on theirs.
+pub(crate) struct Entered<'a>(&'a State);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let mut popped = std::ptr::null_mut();
+        // SAFETY: `popped` is written for the duration of the call. The context on top is
+        // the one that was pushed: calls in between push and pop in pairs.
+        unsafe { self.0.driver.cuCtxPopCurrent_v2(&raw mut popped) };
+    }
+}
+
+impl Device {
+    pub(crate) fn describe(driver: &Arc<Driver>, number: u32) -> Result<Self, Error> {
+        let ask = |call: &'static str, code: Code| {
+            if code == SUCCESS {
+                return Ok(());
+            }
+            Err(Error::Driver { call, code, text: driver.text(code) })
+        };
+        let (mut raw, mut major, mut minor, mut bytes) = (0, 0, 0, 0_usize);
+        let (mut uuid, mut name, mut bus): ([u8; 16], _, _) =
+            ([0; 16], [0 as c_char; 256], [0 as c_char; 64]);
+        let ordinal = c_int::try_from(number).unwrap_or(c_int::MAX);
+        // SAFETY: Every pointer is to a local of the size that is given or that the function
+        // writes, and `raw` is the device that the first call gives.
+        unsafe {
+            ask("cuDeviceGet", driver.cuDeviceGet(&raw mut raw, ordinal))?;
+            ask("cuDeviceGetName", driver.cuDeviceGetName(name.as_mut_ptr(), 255, raw))?;
+            ask("cuDeviceGetUuid", driver.cuDeviceGetUuid(&raw mut uuid, raw))?;
+            ask("cuDeviceTotalMem", driver.cuDeviceTotalMem_v2(&raw mut bytes, raw))?;
+            ask("cuDeviceGetPCIBusId", driver.cuDeviceGetPCIBusId(bus.as_mut_ptr(), 63, raw))?;
+            let (wanted, call) = (driver::ATTRIBUTE_CAPABILITY_MAJOR, "cuDeviceGetAttribute");
+            ask(call, driver.cuDeviceGetAttribute(&raw mut major, wanted, raw))?;
+            let wanted = driver::ATTRIBUTE_CAPABILITY_MINOR;
+            ask(call, driver.cuDeviceGetAttribute(&raw mut minor, wanted, raw))?;
+        }
+        let bus_id = text(&bus).to_ascii_lowercase();
+        let info = DeviceInfo {
+            number,
+            name: text(&name),
+            uuid: uuid_text(uuid),
+            numa_node: numa_node(Path::new("/sys/bus/pci/devices"), &bus_id),
+            bus_id,
+            capability: (major.try_into().unwrap_or(0), minor.try_into().unwrap_or(0)),
+            memory_bytes: bytes,
+        };
+        let (context, lost, pool) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Ok(Self(Arc::new(State { driver: driver.clone(), raw, info, context, lost, pool })))
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub fn info(&self) -> &DeviceInfo {
+        &self.0.info
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.0.info.number
+    }
+
+    /// Whether it can't be used any more. Only a new process may use it again.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.0.lost.get().is_some()
+    }
+
+    /// Declares that it can't be used any more, as a library that uses it found out.
+    pub fn declare_lost(&self, why: &str) {
+        // The first reason stays.
+        let _ = self.0.lost.set(why.to_owned());
+    }
+
+    /// How much of its memory is in use.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn memory(&self) -> Result<MemoryUse, Error> {
+        let entered = self.0.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: Both pointers are to locals; the context is current.
+        let code = unsafe { self.0.driver.cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+        drop(entered);
+        self.0.check("cuMemGetInfo", code)?;
+        Ok(MemoryUse { free, total })
+    }
+
+    /// Allows work on this device to use the memory of another; true if it may.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn enable_access_to(&self, peer: &Self) -> Result<bool, Error> {
+        let mut can = 0;
+        let driver = &self.0.driver;
+        // SAFETY: The pointer is to a local; the devices are the driver's.
+        let code = unsafe { driver.cuDeviceCanAccessPeer(&raw mut can, self.0.raw, peer.0.raw) };
+        self.0.check("cuDeviceCanAccessPeer", code)?;
+        if can == 0 {
+            return Ok(false);
+        }
+        let other = peer.0.context()?;
+        let entered = self.0.enter()?;
+        // SAFETY: The context of the peer is alive: `peer` holds it.
+        let code = unsafe { driver.cuCtxEnablePeerAccess(other, 0) };
+        drop(entered);
+        if code != driver::PEER_ACCESS_ALREADY_ENABLED {
+            self.0.check("cuCtxEnablePeerAccess", code)?;
+        }
+        Ok(true)
+    }
+}
+
+impl State {
+    /// Makes the context current on this thread.
+    pub(crate) fn enter(&self) -> Result<Entered<'_>, Error> {
+        if let Some(text) = self.lost.get() {
+            return Err(Error::Lost { device: self.info.number, text: text.clone() });
+        }
+        let context = self.context()?;
+        // SAFETY: The context is retained for as long as `self` lives.
+        self.check("cuCtxPushCurrent", unsafe { self.driver.cuCtxPushCurrent_v2(context) })?;
+        Ok(Entered(self))
+    }
+
+    fn context(&self) -> Result<Handle, Error> {
+        if let Some(context) = self.context.get() {
+            return Ok(context.0);
+        }
+        let mut context = std::ptr::null_mut();
+        // SAFETY: The pointer is to a local; the device is the driver's.
+        let code = unsafe { self.driver.cuDevicePrimaryCtxRetain(&raw mut context, self.raw) };
+        self.check("cuDevicePrimaryCtxRetain", code)?;
+        if self.context.set(Context(context)).is_err() {
+            // SAFETY: It was retained above, and another thread retained it too.
+            unsafe { self.driver.cuDevicePrimaryCtxRelease_v2(self.raw) };
+        }
+        Ok(context)
+    }
+
+    /// The error of a result, which also tells that the device is lost.
+    pub(crate) fn check(&self, call: &'static str, code: Code) -> Result<(), Error> {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        let (device, text) = (self.info.number, self.driver.text(code));
+        if is_sticky(code) {
+            return Err(Error::Lost { device, text: self.lost.get_or_init(|| text).clone() });
+        }
+        Err(Error::Driver { call, code, text })
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.take()
+            && let Ok(entered) = self.enter()
+        {
+            // SAFETY: The pool's memory was allocated once, and all that used it held this
+            // device.
+            unsafe { self.driver.cuMemFree_v2(pool.address) };
+            drop(entered);
+        }
+        if self.context.take().is_some() {
+            // SAFETY: It was retained once; all that used it held this device.
+            unsafe { self.driver.cuDevicePrimaryCtxRelease_v2(self.raw) };
+        }
+    }
+}
+
+impl Pool {
+    /// The arena. A thread that panicked left it whole: each of its steps panics before it
+    /// changes anything.
+    pub(crate) fn arena(&self) -> std::sync::MutexGuard<'_, Arena> {
+        self.arena.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Device").field(&self.0.info.number).finish()
+    }
+}
+
+/// A text of C in a buffer whose last byte is 0.
+fn text(buffer: &[c_char]) -> String {
+    let bytes: Vec<u8> = buffer.iter().map(|&byte| byte.to_ne_bytes()[0]).collect();
+    CStr::from_bytes_until_nul(&bytes)
+        .map(|text| text.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+fn uuid_text(uuid: [u8; 16]) -> String {
+    let mut text = String::from("GPU-");
+    for (index, byte) in uuid.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+/// The NUMA node of a place on the bus. The system says -1 if it has none.
+fn numa_node(places: &Path, bus_id: &str) -> Option<u32> {
+    let said = std::fs::read_to_string(places.join(bus_id).join("numa_node")).ok()?;
+    said.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_read_from_the_system() {
+        let places = std::env::temp_dir().join(format!("galatea-devices-{}", std::process::id()));
+        for (bus_id, node, expected) in
+            [("0000:01:00.0", "1\n", Some(1)), ("0000:02:00.0", "-1\n", None)]
+        {
+            std::fs::create_dir_all(places.join(bus_id)).unwrap();
+            std::fs::write(places.join(bus_id).join("numa_node"), node).unwrap();
+            assert_eq!(numa_node(&places, bus_id), expected);
+        }
+        assert_eq!(numa_node(&places, "0000:03:00.0"), None);
+        std::fs::remove_dir_all(&places).unwrap();
+    }
+
+    #[test]
+    fn a_uuid_has_five_groups() {
+        let uuid = std::array::from_fn(|index| u8::try_from(index * 17).unwrap());
+        assert_eq!(uuid_text(uuid), "GPU-00112233-4455-6677-8899-aabbccddeeff");
+    }
+}

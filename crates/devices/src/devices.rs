@@ -1,0 +1,354 @@
+//! The devices of this machine, and what all of them share.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::arena::Arena;
+use crate::device::Pool;
+use crate::driver::{self, Driver, SUCCESS};
+use crate::host::PinnedPool;
+use crate::monitor::{Monitor, Reading, ReadingError};
+use crate::{Device, Error, HostBuffer, Stream};
+
+/// Two capabilities that differ by less are the same, as in Triton.
+const CAPABILITY_TOLERANCE: f64 = 0.01;
+
+/// The devices that models may use. Clones are the same devices.
+#[derive(Clone, Default)]
+pub struct Devices(pub(crate) Option<Arc<Shared>>);
+
+pub(crate) struct Shared {
+    driver: Arc<Driver>,
+    devices: Vec<Device>,
+    pinned: OnceLock<Arc<PinnedPool>>,
+    monitor: Option<Monitor>,
+    /// Streams for single copies, which nothing uses now.
+    idle_streams: Mutex<Vec<Stream>>,
+}
+
+/// What a search gives.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The devices that models may use.
+    pub devices: Devices,
+    /// What to tell the operator.
+    pub notes: Vec<Note>,
+}
+
+/// A line for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// How bad it is.
+    pub level: NoteLevel,
+    /// What it says.
+    pub text: String,
+}
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoteLevel {
+    /// All is well.
+    Info,
+    /// The server goes on with less.
+    Warning,
+    /// Something that was asked for is missing.
+    Error,
+}
+
+/// How much memory is allocated at the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolSizes {
+    /// Pinned memory of the host.
+    pub pinned: u64,
+    /// Memory of devices, by their numbers.
+    pub devices: BTreeMap<i32, u64>,
+}
+
+impl PoolSizes {
+    /// Of a device that is not named.
+    pub const DEVICE_DEFAULT: u64 = 64 << 20;
+}
+
+impl Default for PoolSizes {
+    fn default() -> Self {
+        Self { pinned: 256 << 20, devices: BTreeMap::new() }
+    }
+}
+
+/// Where an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// Memory of the host.
+    Host,
+    /// Pinned memory of the host.
+    Pinned,
+    /// Memory of the device with this number.
+    Device(u32),
+}
+
+impl Devices {
+    /// Loads the driver and finds the devices with at least this compute capability.
+    /// Without a driver there is none, and nothing is said of it.
+    #[must_use]
+    pub fn find(min_compute_capability: f64) -> Found {
+        let driver = match Driver::load() {
+            Ok(None) => return Found::default(),
+            Ok(Some(driver)) => Arc::new(driver),
+            Err(text) => {
+                let text = format!("unable to use the CUDA driver: {text}");
+                return Found::without_devices(NoteLevel::Warning, text);
+            }
+        };
+        // SAFETY: The function takes a number.
+        let code = unsafe { driver.cuInit(0) };
+        let mut count = 0;
+        let code = if code == SUCCESS {
+            // SAFETY: The pointer is to a local.
+            unsafe { driver.cuDeviceGetCount(&raw mut count) }
+        } else {
+            code
+        };
+        if matches!(code, driver::NO_DEVICE | driver::SYSTEM_DRIVER_MISMATCH) {
+            return Found::default();
+        }
+        if code != SUCCESS {
+            let text = format!("unable to get number of CUDA devices: {}", driver.text(code));
+            return Found::without_devices(NoteLevel::Error, text);
+        }
+        let mut notes = Vec::new();
+        let mut devices = Vec::new();
+        for number in 0..u32::try_from(count).unwrap_or(0) {
+            match usable(&driver, number, min_compute_capability) {
+                Ok(device) => devices.push(device),
+                Err(note) => notes.push(note),
+            }
+        }
+        if devices.is_empty() {
+            return Found { devices: Self::default(), notes };
+        }
+        let monitor = Monitor::load().unwrap_or_else(|text| {
+            let text = format!("unable to measure GPUs, GPU metrics will not be available: {text}");
+            notes.push(Note { level: NoteLevel::Warning, text });
+            None
+        });
+        let (pinned, idle_streams) = (OnceLock::new(), Mutex::default());
+        let shared = Shared { driver, devices, pinned, monitor, idle_streams };
+        Found { devices: Self(Some(Arc::new(shared))), notes }
+    }
+
+    /// Allocates the pools: once, before models are loaded.
+    pub fn allocate_pools(&self, sizes: &PoolSizes) -> Vec<Note> {
+        let Some(shared) = &self.0 else { return Vec::new() };
+        let mut notes = vec![shared.allocate_pinned(sizes.pinned)];
+        let mut pools = 0;
+        for device in &shared.devices {
+            let number = i32::try_from(device.number()).unwrap_or(i32::MAX);
+            let size = sizes.devices.get(&number).copied().unwrap_or(PoolSizes::DEVICE_DEFAULT);
+            if size == 0 {
+                continue;
+            }
+            pools += 1;
+            notes.push(match allocate_pool(device, size) {
+                Ok(()) => Note::info(format!(
+                    "CUDA memory pool is created on device {number} with size {size}"
+                )),
+                Err(error) => Note {
+                    level: NoteLevel::Error,
+                    text: format!("Failed to create CUDA memory pool on device {number}: {error}"),
+                },
+            });
+        }
+        if pools == 0 {
+            notes.push(Note::info("CUDA memory pool disabled".to_owned()));
+        }
+        notes
+    }
+
+    /// Lets work on each device use the memory of the others.
+    pub fn enable_peer_access(&self) -> Vec<Note> {
+        let devices = self.0.as_ref().map_or(&[][..], |shared| &shared.devices);
+        let pairs = devices.iter().flat_map(|host| devices.iter().map(move |peer| (host, peer)));
+        let mut others = pairs.filter(|(host, peer)| host.number() != peer.number());
+        // As in Triton a pair that can't must not keep the next from it.
+        let failed = others.by_ref().fold(false, |failed, (host, peer)| {
+            !matches!(host.enable_access_to(peer), Ok(true)) || failed
+        });
+        if !failed {
+            return Vec::new();
+        }
+        let text = "failed to enable peer access for some device pairs".to_owned();
+        vec![Note { level: NoteLevel::Warning, text }]
+    }
+
+    /// The devices, in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &Device> {
+        self.0.iter().flat_map(|shared| &shared.devices)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The numbers of the devices, as configurations name them.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<i32> {
+        self.iter().filter_map(|device| i32::try_from(device.number()).ok()).collect()
+    }
+
+    /// The device with this number.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it has too low a compute capability.
+    pub fn device(&self, number: i32) -> Result<&Device, Error> {
+        let same = |device: &&Device| i64::from(device.number()) == i64::from(number);
+        self.iter().find(same).ok_or(Error::NoSuchDevice { number })
+    }
+
+    /// Memory of the host for copies: pinned, unless the pool has no such piece left.
+    #[must_use]
+    pub fn host_memory(&self, bytes: usize) -> HostBuffer {
+        self.pinned_memory(bytes).unwrap_or_else(|| HostBuffer::pageable(bytes))
+    }
+
+    /// Pinned memory, if the pool has such a piece.
+    #[must_use]
+    pub fn pinned_memory(&self, bytes: usize) -> Option<HostBuffer> {
+        self.0.as_ref()?.pinned.get()?.allocate(bytes)
+    }
+
+    /// Bytes of the pool of pinned memory: those in use, and all. Both are 0 without a pool.
+    #[must_use]
+    pub fn pinned_usage(&self) -> (usize, usize) {
+        let pool = self.0.as_ref().and_then(|shared| shared.pinned.get());
+        pool.map_or((0, 0), |pool| pool.usage())
+    }
+
+    /// Where an address is. Memory that the driver doesn't know is the host's.
+    #[must_use]
+    pub fn location(&self, address: u64) -> Location {
+        self.0.as_ref().map_or(Location::Host, |shared| shared.location(address))
+    }
+
+    /// Measures a device; none if nothing on this machine can.
+    #[must_use]
+    pub fn read(&self, device: &Device) -> Option<Result<Reading, ReadingError>> {
+        let monitor = self.0.as_ref()?.monitor.as_ref()?;
+        Some(monitor.read(&device.info().bus_id))
+    }
+}
+
+impl Shared {
+    pub(crate) fn idle_streams(&self) -> MutexGuard<'_, Vec<Stream>> {
+        // A thread that panicked left the list whole.
+        self.idle_streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn allocate_pinned(&self, bytes: u64) -> Note {
+        if bytes == 0 {
+            return Note::info("Pinned memory pool disabled".to_owned());
+        }
+        let size = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let made = self.devices.first().map(|device| PinnedPool::new(device, size));
+        match made {
+            Some(Ok(pool)) => {
+                let address = pool.address();
+                let text =
+                    format!("Pinned memory pool is created at '{address:#x}' with size {bytes}");
+                // Pools are allocated once; a second is dropped.
+                let _ = self.pinned.set(Arc::new(pool));
+                Note::info(text)
+            }
+            Some(Err(error)) => Note {
+                level: NoteLevel::Warning,
+                text: format!(
+                    "Unable to allocate pinned system memory, pinned memory pool will not be \
+                     available: {error}"
+                ),
+            },
+            None => Note::info("Pinned memory pool disabled".to_owned()),
+        }
+    }
+
+    fn location(&self, address: u64) -> Location {
+        let mut kind = 0_u32;
+        let attribute = driver::POINTER_MEMORY_TYPE;
+        // SAFETY: The attribute is written to a local of its type.
+        let code = unsafe {
+            self.driver.cuPointerGetAttribute((&raw mut kind).cast(), attribute, address)
+        };
+        match (code, kind) {
+            (SUCCESS, driver::MEMORY_TYPE_HOST) => Location::Pinned,
+            (SUCCESS, driver::MEMORY_TYPE_DEVICE) => {
+                let mut number = 0_i32;
+                let attribute = driver::POINTER_DEVICE;
+                // SAFETY: As above.
+                let _ = unsafe {
+                    let number = (&raw mut number).cast();
+                    self.driver.cuPointerGetAttribute(number, attribute, address)
+                };
+                Location::Device(u32::try_from(number).unwrap_or(0))
+            }
+            _ => Location::Host,
+        }
+    }
+}
+
+/// The device with this number, or why models can't use it.
+fn usable(driver: &Arc<Driver>, number: u32, min_capability: f64) -> Result<Device, Note> {
+    let device = Device::describe(driver, number).map_err(|error| {
+        let text = format!("unable to get CUDA device properties for GPU ID{number}: {error}");
+        Note { level: NoteLevel::Error, text }
+    })?;
+    let (major, minor) = device.info().capability;
+    let capability = f64::from(major) + f64::from(minor) / 10.0;
+    if capability > min_capability || (capability - min_capability).abs() < CAPABILITY_TOLERANCE {
+        return Ok(device);
+    }
+    // Triton makes this text, but logs it for none of its devices.
+    Err(Note::info(format!(
+        "gpu {number} has compute capability '{major}.{minor}' which is less than the minimum \
+         supported of '{min_capability:.6}'"
+    )))
+}
+
+fn allocate_pool(device: &Device, bytes: u64) -> Result<(), Error> {
+    let size = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let state = &device.0;
+    let entered = state.enter()?;
+    let mut address = 0;
+    // SAFETY: The pointer is to a local; the context is current.
+    let code = unsafe { state.driver.cuMemAlloc_v2(&raw mut address, size) };
+    if code == driver::OUT_OF_MEMORY {
+        return Err(Error::OutOfMemory { device: device.number(), bytes: size });
+    }
+    state.check("cuMemAlloc", code)?;
+    let pool = Pool { address, arena: Mutex::new(Arena::new(size)) };
+    if state.pool.set(pool).is_err() {
+        // SAFETY: The memory was allocated above, and no one else knows it.
+        let _ = unsafe { state.driver.cuMemFree_v2(address) };
+    }
+    drop(entered);
+    Ok(())
+}
+
+impl Found {
+    fn without_devices(level: NoteLevel, text: String) -> Self {
+        Self { devices: Devices::default(), notes: vec![Note { level, text }] }
+    }
+}
+
+impl Note {
+    const fn info(text: String) -> Self {
+        Self { level: NoteLevel::Info, text }
+    }
+}
+
+impl fmt::Debug for Devices {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.iter()).finish()
+    }
+}

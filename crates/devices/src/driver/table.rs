@@ -1,0 +1,62 @@
+//! Tables of functions that a library has.
+
+/// Declares a table of functions: each is found when the library is loaded, so that a
+/// library that lacks one is refused as a whole, and no call can fail for that reason.
+macro_rules! functions {
+    (
+        $(#[$about:meta])*
+        $table:ident from $library:literal {
+            $($function:ident($($argument:ident: $kind:ty),* $(,)?);)*
+        }
+    ) => {
+        $(#[$about])*
+        #[allow(non_snake_case, reason = "the functions have their names in C")]
+        pub(crate) struct $table {
+            $($function: unsafe extern "C" fn($($kind),*) -> std::ffi::c_int,)*
+            /// The functions are there for as long as it is loaded: always, because its
+            /// threads and handlers can't be taken back.
+            _library: std::mem::ManuallyDrop<libloading::Library>,
+        }
+
+        #[allow(non_snake_case, reason = "the functions have their names in C")]
+        impl $table {
+            /// Loads the library; none if the machine has none.
+            ///
+            /// # Errors
+            ///
+            /// The library lacks a function.
+            pub(crate) fn load() -> Result<Option<Self>, String> {
+                // SAFETY: The library is NVIDIA's or takes its place; what it does when it
+                // is loaded is the choice of who installed it.
+                let Ok(library) = (unsafe { libloading::Library::new($library) }) else {
+                    return Ok(None);
+                };
+                let library = std::mem::ManuallyDrop::new(library);
+                $(
+                    let name = concat!(stringify!($function), "\0");
+                    // SAFETY: NVIDIA documents the function with these arguments and
+                    // result, and keeps the ABI of a name for ever.
+                    let $function = *unsafe { library.get(name.as_bytes()) }.map_err(|_| {
+                        concat!($library, " has no function ", stringify!($function)).to_owned()
+                    })?;
+                )*
+                Ok(Some(Self { $($function,)* _library: library }))
+            }
+
+            $(
+                /// The function of this name.
+                ///
+                /// # Safety
+                ///
+                /// As documented by NVIDIA: pointers are valid for the call, handles and
+                /// addresses are the driver's and alive.
+                pub(crate) unsafe fn $function(&self, $($argument: $kind),*) -> std::ffi::c_int {
+                    // SAFETY: The caller keeps the contract.
+                    unsafe { (self.$function)($($argument),*) }
+                }
+            )*
+        }
+    };
+}
+
+pub(crate) use functions;

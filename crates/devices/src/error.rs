@@ -1,0 +1,73 @@
+//! What can go wrong.
+
+/// Why something on a device failed.
+///
+/// The texts are those of the driver alone, as Triton appends them to its own.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no usable device with this number.
+    #[error("invalid device ordinal")]
+    NoSuchDevice {
+        /// The number.
+        number: i32,
+    },
+    /// The device has no memory left.
+    #[error("out of memory")]
+    OutOfMemory {
+        /// The number of the device.
+        device: u32,
+        /// What was asked for.
+        bytes: usize,
+    },
+    /// The pool has no such piece of memory left.
+    #[error("the pool of GPU {device} has no {bytes} bytes left")]
+    PoolExhausted {
+        /// The number of the device.
+        device: u32,
+        /// What was asked for.
+        bytes: usize,
+    },
+    /// An error that doesn't go away: the device can't be used any more.
+    #[error("GPU {device} is lost: {text}")]
+    Lost {
+        /// The number of the device.
+        device: u32,
+        /// What the driver says.
+        text: String,
+    },
+    /// A copy between memories of different sizes, or a range beyond the end.
+    #[error("{0}")]
+    Range(String),
+    /// Any other error of the driver.
+    #[error("{text}")]
+    Driver {
+        /// The function that failed.
+        call: &'static str,
+        /// Its result.
+        code: i32,
+        /// What the driver says of it.
+        text: String,
+    },
+}
+
+impl Error {
+    /// Whether the device can't be used any more.
+    #[must_use]
+    pub const fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+}
+
+/// Whether a result says that the context, and so all work on the device, is gone.
+pub(crate) const fn is_sticky(code: i32) -> bool {
+    matches!(
+        code,
+        46 // the device is unavailable
+        | 214 | 220 // uncorrectable errors of memory and links
+        | 700 | 702 | 709 | 710 // an illegal address, a timeout, a destroyed context, an assertion
+        | 714
+            ..=719 | 721 // failed launches
+        | 999 // unknown: the driver has no better word for a device that fell off the bus
+    )
+}

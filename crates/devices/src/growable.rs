@@ -1,0 +1,176 @@
+//! Memory of a device that grows in place: its addresses are reserved, and memory is put
+//! behind them block by block.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::driver::{self, Address, Handle, MemAccessDesc, MemAllocationProp, MemLocation};
+use crate::{Device, DeviceBuffer, Error};
+
+/// Memory whose address stays while it grows. Clones are the same memory.
+#[derive(Clone)]
+pub struct GrowableBuffer(Arc<Reserved>);
+
+struct Reserved {
+    device: Device,
+    address: Address,
+    /// What is reserved: a multiple of `block`.
+    bytes: usize,
+    block: usize,
+    /// The pieces of memory behind the addresses, from the first on.
+    blocks: Mutex<Vec<Block>>,
+}
+
+struct Block(Handle);
+
+// SAFETY: The driver lets any thread unmap and release memory.
+unsafe impl Send for Block {}
+
+impl Device {
+    /// Reserves addresses for memory that grows to at most this length. No memory is used.
+    ///
+    /// # Errors
+    ///
+    /// The driver's, also if the device has no such addresses.
+    pub fn reserve(&self, bytes: usize) -> Result<GrowableBuffer, Error> {
+        let state = &self.0;
+        let what = MemAllocationProp::of_device(state.raw);
+        let entered = state.enter()?;
+        let (mut can, mut block, mut address) = (0, 0, 0);
+        // SAFETY: All pointers are to locals.
+        unsafe {
+            let attribute = driver::ATTRIBUTE_VIRTUAL_MEMORY;
+            let code = state.driver.cuDeviceGetAttribute(&raw mut can, attribute, state.raw);
+            state.check("cuDeviceGetAttribute", code)?;
+            let code =
+                state.driver.cuMemGetAllocationGranularity(&raw mut block, &raw const what, 0);
+            state.check("cuMemGetAllocationGranularity", code)?;
+        }
+        let whole = bytes.max(1).checked_next_multiple_of(block.max(1));
+        let (Some(whole), 1..) = (whole, can) else {
+            let text = format!("{bytes} bytes of addresses of GPU {}", self.number());
+            return Err(Error::Range(text));
+        };
+        // SAFETY: The pointer is to a local.
+        let code = unsafe { state.driver.cuMemAddressReserve(&raw mut address, whole, 0, 0, 0) };
+        drop(entered);
+        state.check("cuMemAddressReserve", code)?;
+        let (device, blocks) = (self.clone(), Mutex::default());
+        Ok(GrowableBuffer(Arc::new(Reserved { device, address, bytes: whole, block, blocks })))
+    }
+}
+
+impl GrowableBuffer {
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// How long it may become.
+    #[must_use]
+    pub fn reserved(&self) -> usize {
+        self.0.bytes
+    }
+
+    /// Its first bytes, after it has grown to have them. What it held stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// More than is reserved, [`Error::OutOfMemory`], or the driver's error. Nothing
+    /// changed.
+    pub fn grow(&self, bytes: usize) -> Result<DeviceBuffer, Error> {
+        let reserved = &self.0;
+        if bytes > reserved.bytes {
+            let text = format!("{bytes} bytes where {} are reserved", reserved.bytes);
+            return Err(Error::Range(text));
+        }
+        let mut blocks = reserved.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let count_before = blocks.len();
+        while blocks.len() * reserved.block < bytes {
+            match reserved.block_at(blocks.len()) {
+                Ok(block) => blocks.push(block),
+                Err(error) => {
+                    while blocks.len() > count_before {
+                        let block = blocks.pop().expect("it was pushed");
+                        reserved.release(blocks.len(), &block);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        drop(blocks);
+        // SAFETY: There is memory behind the first bytes; it stays until the last clone of
+        // `self` is dropped.
+        Ok(unsafe { reserved.device.foreign(reserved.address, bytes, Box::new(self.clone())) })
+    }
+}
+
+impl Reserved {
+    fn address_of(&self, index: usize) -> Address {
+        self.address + u64::try_from(index * self.block).expect("a length of memory")
+    }
+
+    /// Puts memory behind the block with this index.
+    fn block_at(&self, index: usize) -> Result<Block, Error> {
+        let state = &self.device.0;
+        let entered = state.enter()?;
+        let what = MemAllocationProp::of_device(state.raw);
+        let location = MemLocation { kind: 1, number: state.raw };
+        let access = MemAccessDesc { location, flags: 3 };
+        let address = self.address_of(index);
+        let mut memory = std::ptr::null_mut();
+        // SAFETY: The pointers are to locals. The addresses are reserved, and nothing is
+        // behind them yet.
+        unsafe {
+            let driver = &state.driver;
+            let code = driver.cuMemCreate(&raw mut memory, self.block, &raw const what, 0);
+            if code == driver::OUT_OF_MEMORY {
+                let device = self.device.number();
+                return Err(Error::OutOfMemory { device, bytes: self.block });
+            }
+            state.check("cuMemCreate", code)?;
+            let code = driver.cuMemMap(address, self.block, 0, memory, 0);
+            if let Err(error) = state.check("cuMemMap", code) {
+                let _ = driver.cuMemRelease(memory);
+                return Err(error);
+            }
+            let code = driver.cuMemSetAccess(address, self.block, &raw const access, 1);
+            if let Err(error) = state.check("cuMemSetAccess", code) {
+                self.release(index, &Block(memory));
+                return Err(error);
+            }
+        }
+        drop(entered);
+        Ok(Block(memory))
+    }
+
+    fn release(&self, index: usize, block: &Block) {
+        let driver = &self.device.0.driver;
+        // SAFETY: The memory is behind these addresses, and is released once.
+        unsafe {
+            let _ = driver.cuMemUnmap(self.address_of(index), self.block);
+            let _ = driver.cuMemRelease(block.0);
+        }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let Ok(entered) = self.device.0.enter() else { return };
+        let blocks = std::mem::take(self.blocks.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for (index, block) in blocks.iter().enumerate() {
+            self.release(index, block);
+        }
+        // SAFETY: The addresses were reserved once, and nothing is behind them.
+        let _ = unsafe { self.device.0.driver.cuMemAddressFree(self.address, self.bytes) };
+        drop(entered);
+    }
+}
+
+impl fmt::Debug for GrowableBuffer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = self.0.device.number();
+        write!(formatter, "GrowableBuffer({} bytes of GPU {device})", self.0.bytes)
+    }
+}

@@ -1,0 +1,148 @@
+//! Memory of the host that devices copy to and from: pinned, if there is such.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::arena::Arena;
+use crate::driver;
+use crate::{Device, Error};
+
+/// Pinned memory, allocated once.
+pub(crate) struct PinnedPool {
+    device: Device,
+    start: NonNull<u8>,
+    arena: Mutex<Arena>,
+}
+
+// SAFETY: The pool owns its memory; its parts are handed out once each, under a lock.
+unsafe impl Send for PinnedPool {}
+// SAFETY: As above.
+unsafe impl Sync for PinnedPool {}
+
+/// Memory of the host. Copies between it and a device are fast if it is pinned; memory that
+/// is not takes its place when the pool has none left.
+///
+/// It begins with whatever an earlier owner left in it.
+pub struct HostBuffer(Memory);
+
+enum Memory {
+    Pinned { pool: Arc<PinnedPool>, start: usize, bytes: usize },
+    Pageable(Box<[u8]>),
+}
+
+impl PinnedPool {
+    /// A pool of this size that all devices can copy from and to.
+    pub(crate) fn new(device: &Device, bytes: usize) -> Result<Self, Error> {
+        let state = &device.0;
+        let entered = state.enter()?;
+        let mut start: *mut c_void = std::ptr::null_mut();
+        let flags = driver::HOST_ALLOC_PORTABLE;
+        // SAFETY: The pointer is to a local; a context is current.
+        let code = unsafe { state.driver.cuMemHostAlloc(&raw mut start, bytes, flags) };
+        drop(entered);
+        if code == driver::OUT_OF_MEMORY {
+            return Err(Error::OutOfMemory { device: device.number(), bytes });
+        }
+        state.check("cuMemHostAlloc", code)?;
+        let missing =
+            Error::Driver { call: "cuMemHostAlloc", code, text: "no memory was given".to_owned() };
+        let start = NonNull::new(start.cast()).ok_or(missing)?;
+        Ok(Self { device: device.clone(), start, arena: Mutex::new(Arena::new(bytes)) })
+    }
+
+    fn arena(&self) -> MutexGuard<'_, Arena> {
+        // A thread that panicked left it whole.
+        self.arena.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
+    /// Bytes in use, and all.
+    pub(crate) fn usage(&self) -> (usize, usize) {
+        let arena = self.arena();
+        (arena.used(), arena.total())
+    }
+
+    /// A part of the pool, if there is one that is long enough.
+    pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> Option<HostBuffer> {
+        let start = self.arena().allocate(bytes)?;
+        Some(HostBuffer(Memory::Pinned { pool: self.clone(), start, bytes }))
+    }
+}
+
+impl Drop for PinnedPool {
+    fn drop(&mut self) {
+        // Without a context nothing is released: the device is lost, and the process ends soon.
+        let Ok(entered) = self.device.0.enter() else { return };
+        // SAFETY: The memory was allocated once, and its parts held the pool.
+        let _ = unsafe { self.device.0.driver.cuMemFreeHost(self.start.as_ptr().cast()) };
+        drop(entered);
+    }
+}
+
+impl HostBuffer {
+    /// Memory that is not pinned.
+    #[must_use]
+    pub fn pageable(bytes: usize) -> Self {
+        Self(Memory::Pageable(vec![0; bytes].into_boxed_slice()))
+    }
+
+    /// Whether it is pinned.
+    #[must_use]
+    pub const fn is_pinned(&self) -> bool {
+        matches!(self.0, Memory::Pinned { .. })
+    }
+}
+
+impl Deref for HostBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Memory::Pageable(bytes) => bytes,
+            Memory::Pinned { pool, start, bytes } => {
+                // SAFETY: The arena gave this part of the pool's memory to this value
+                // alone; the system had written the memory before the driver gave it.
+                unsafe { std::slice::from_raw_parts(pool.start.as_ptr().add(*start), *bytes) }
+            }
+        }
+    }
+}
+
+impl DerefMut for HostBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            Memory::Pageable(bytes) => bytes,
+            Memory::Pinned { pool, start, bytes } => {
+                // SAFETY: As above, and this value is borrowed exclusively.
+                unsafe { std::slice::from_raw_parts_mut(pool.start.as_ptr().add(*start), *bytes) }
+            }
+        }
+    }
+}
+
+impl AsRef<[u8]> for HostBuffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Self::Pinned { pool, start, bytes } = self {
+            pool.arena().release(*start, *bytes);
+        }
+    }
+}
+
+impl fmt::Debug for HostBuffer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.is_pinned() { "pinned" } else { "pageable" };
+        write!(formatter, "HostBuffer({} bytes, {kind})", self.len())
+    }
+}

@@ -1,0 +1,63 @@
+//! GPUs: which there are, their memory, copies on streams, and what they measure.
+//!
+//! NVIDIA's driver and its monitor are loaded when the server starts. Nothing is linked: on
+//! a machine without them [`Devices::find`] finds nothing and opens nothing.
+//!
+//! # What it is not
+//!
+//! The crate computes nothing on a device and decides nothing: which instance uses which
+//! device is decided elsewhere. It never waits for a whole device, only for an event or a
+//! stream.
+//!
+//! # The rules of its types
+//!
+//! - Work is queued on a [`Stream`]. A stream belongs to one owner: it moves between threads,
+//!   but two threads can't use it at a time.
+//! - What queued work reads and writes stays allocated until the work is done: the stream
+//!   holds it.
+//! - The host gets the memory that a copy writes only when the copy is done
+//!   ([`Downloads::wait`]), so it can't be read too early.
+//! - `cuMemAlloc` and `cuMemFree` may wait for a device. Memory for requests comes from pools
+//!   ([`Device::allocate_pooled`], [`Devices::host_memory`]), which are made at the start.
+//! - A device whose driver reports an error that doesn't go away is lost
+//!   ([`Device::is_lost`]). It stays lost until the process ends; the others go on.
+//!
+//! # Example
+//!
+//! ```
+//! use galatea_devices::{Devices, Found};
+//!
+//! # fn main() -> Result<(), galatea_devices::Error> {
+//! let Found { devices, .. } = Devices::find(0.0);
+//! for device in devices.iter() {
+//!     let stream = device.stream()?;
+//!     let memory = device.allocate(4)?;
+//!     stream.upload(vec![1, 2, 3, 4], &memory)?;
+//!     let copied = stream.download(&memory, devices.host_memory(4))?.wait()?;
+//!     assert_eq!(copied[..], [1, 2, 3, 4]);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+#![allow(unsafe_code, reason = "the driver's functions are C, and memory is theirs and ours")]
+
+mod arena;
+mod copies;
+mod device;
+mod devices;
+mod driver;
+mod error;
+mod growable;
+mod host;
+mod memory;
+mod monitor;
+mod stream;
+
+pub use device::{Device, DeviceInfo, MemoryUse};
+pub use devices::{Devices, Found, Location, Note, NoteLevel, PoolSizes};
+pub use error::Error;
+pub use growable::GrowableBuffer;
+pub use host::HostBuffer;
+pub use memory::{DeviceBuffer, IpcHandle};
+pub use monitor::{Reading, ReadingError};
+pub use stream::{Downloads, Stream, StreamEvent};

@@ -1,0 +1,235 @@
+//! Memory of a device.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::driver::{self, IpcMemHandle};
+use crate::{Device, Error};
+
+/// A name of a device's memory, by which another process opens it.
+pub type IpcHandle = [u8; 64];
+
+/// A piece of a device's memory. Clones and slices are the same memory, which is released
+/// with the last of them.
+#[derive(Clone)]
+pub struct DeviceBuffer {
+    memory: Arc<Memory>,
+    address: u64,
+    bytes: usize,
+}
+
+struct Memory {
+    device: Device,
+    address: u64,
+    bytes: usize,
+    origin: Origin,
+}
+
+/// Where memory comes from, and so how it is released.
+enum Origin {
+    Allocated,
+    Pool,
+    Opened,
+    Foreign { _owner: Box<dyn Any + Send + Sync> },
+}
+
+impl Device {
+    /// Allocates memory. The driver may wait for the device: not for a request.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`], or the driver's.
+    pub fn allocate(&self, bytes: usize) -> Result<DeviceBuffer, Error> {
+        DeviceBuffer::allocate(self, bytes)
+    }
+
+    /// Memory of the pool that was made at the start.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PoolExhausted`], also if there is no pool.
+    pub fn allocate_pooled(&self, bytes: usize) -> Result<DeviceBuffer, Error> {
+        DeviceBuffer::from_pool(self, bytes)
+    }
+
+    /// Memory that another process has allocated on this device.
+    ///
+    /// # Errors
+    ///
+    /// The driver's: the handle is not one, or of another device, or of this process; or
+    /// the memory is shorter than `bytes`.
+    pub fn open(&self, handle: &IpcHandle, bytes: usize) -> Result<DeviceBuffer, Error> {
+        let state = &self.0;
+        let entered = state.enter()?;
+        let mut address = 0;
+        let handle = IpcMemHandle { reserved: *handle };
+        let flags = driver::IPC_LAZY_PEER_ACCESS;
+        // SAFETY: The pointer is to a local. The driver checks the handle's content.
+        let code = unsafe { state.driver.cuIpcOpenMemHandle_v2(&raw mut address, handle, flags) };
+        drop(entered);
+        state.check("cuIpcOpenMemHandle", code)?;
+        let opened = DeviceBuffer::new(self, address, bytes, Origin::Opened);
+        let (_, whole) = opened.allocation()?;
+        if bytes > whole {
+            return Err(Error::Range(format!("{bytes} bytes of memory that has {whole}")));
+        }
+        Ok(opened)
+    }
+
+    /// Memory that another library has allocated on this device and that ends with `owner`.
+    ///
+    /// # Safety
+    ///
+    /// There are `bytes` bytes of this device's memory at `address` until `owner` is dropped.
+    pub unsafe fn foreign(
+        &self,
+        address: u64,
+        bytes: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> DeviceBuffer {
+        DeviceBuffer::new(self, address, bytes, Origin::Foreign { _owner: owner })
+    }
+}
+
+impl DeviceBuffer {
+    fn new(device: &Device, address: u64, bytes: usize, origin: Origin) -> Self {
+        let memory = Arc::new(Memory { device: device.clone(), address, bytes, origin });
+        Self { memory, address, bytes }
+    }
+
+    pub(crate) fn allocate(device: &Device, bytes: usize) -> Result<Self, Error> {
+        let state = &device.0;
+        let entered = state.enter()?;
+        let mut address = 0;
+        // SAFETY: The pointer is to a local; the context is current. The driver allocates
+        // no empty memory.
+        let code = unsafe { state.driver.cuMemAlloc_v2(&raw mut address, bytes.max(1)) };
+        drop(entered);
+        if code == driver::OUT_OF_MEMORY {
+            return Err(Error::OutOfMemory { device: device.number(), bytes });
+        }
+        state.check("cuMemAlloc", code)?;
+        Ok(Self::new(device, address, bytes, Origin::Allocated))
+    }
+
+    pub(crate) fn from_pool(device: &Device, bytes: usize) -> Result<Self, Error> {
+        let exhausted = || Error::PoolExhausted { device: device.number(), bytes };
+        let pool = device.0.pool.get().ok_or_else(exhausted)?;
+        let start = pool.arena().allocate(bytes).ok_or_else(exhausted)?;
+        let address = pool.address + u64::try_from(start).expect("a length of memory");
+        Ok(Self::new(device, address, bytes, Origin::Pool))
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.memory.device
+    }
+
+    /// The address on the device: no memory of this process is there.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it has no byte.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// A part of it.
+    ///
+    /// # Errors
+    ///
+    /// The range is not within it.
+    pub fn slice(&self, range: Range<usize>) -> Result<Self, Error> {
+        if range.start > range.end || range.end > self.bytes {
+            let Range { start, end } = range;
+            return Err(Error::Range(format!("bytes {start} to {end} of {}", self.bytes)));
+        }
+        let start = u64::try_from(range.start).expect("a length of memory");
+        Ok(Self {
+            memory: self.memory.clone(),
+            address: self.address + start,
+            bytes: range.end - range.start,
+        })
+    }
+
+    /// A handle by which another process can open the allocation that holds this memory,
+    /// and where in it this memory begins.
+    ///
+    /// # Errors
+    ///
+    /// The driver's: memory that was opened itself has no handle.
+    pub fn ipc_handle(&self) -> Result<(IpcHandle, usize), Error> {
+        let (base, _) = self.allocation()?;
+        let state = &self.memory.device.0;
+        let entered = state.enter()?;
+        let mut handle = IpcMemHandle { reserved: [0; 64] };
+        // SAFETY: The pointer is to a local; the memory is alive.
+        let code = unsafe { state.driver.cuIpcGetMemHandle(&raw mut handle, base) };
+        drop(entered);
+        state.check("cuIpcGetMemHandle", code)?;
+        let offset = usize::try_from(self.address - base).expect("a length of memory");
+        Ok((handle.reserved, offset))
+    }
+
+    /// The start and length of the allocation that this memory is part of.
+    fn allocation(&self) -> Result<(u64, usize), Error> {
+        let state = &self.memory.device.0;
+        let entered = state.enter()?;
+        let (mut base, mut bytes) = (0, 0);
+        // SAFETY: Both pointers are to locals; the memory is alive.
+        let code = unsafe {
+            let address = self.memory.address;
+            state.driver.cuMemGetAddressRange_v2(&raw mut base, &raw mut bytes, address)
+        };
+        drop(entered);
+        state.check("cuMemGetAddressRange", code)?;
+        Ok((base, bytes))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let state = &self.device.0;
+        match self.origin {
+            Origin::Pool => {
+                let pool = state.pool.get().expect("the memory is the pool's");
+                let start = usize::try_from(self.address - pool.address);
+                pool.arena().release(start.expect("a length of memory"), self.bytes);
+            }
+            Origin::Allocated | Origin::Opened => {
+                // A lost device has no memory to release.
+                let Ok(entered) = state.enter() else { return };
+                // SAFETY: The address is the driver's, and is released once. Work that
+                // uses the memory holds it.
+                let _ = unsafe {
+                    if matches!(self.origin, Origin::Allocated) {
+                        state.driver.cuMemFree_v2(self.address)
+                    } else {
+                        state.driver.cuIpcCloseMemHandle(self.address)
+                    }
+                };
+                drop(entered);
+            }
+            Origin::Foreign { .. } => {}
+        }
+    }
+}
+
+impl fmt::Debug for DeviceBuffer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = self.memory.device.number();
+        write!(formatter, "DeviceBuffer({} bytes of GPU {device})", self.bytes)
+    }
+}

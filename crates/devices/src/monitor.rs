@@ -1,0 +1,117 @@
+//! What the library that measures devices says of them.
+
+use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
+
+use crate::driver::functions;
+
+/// Results of the library.
+const SUCCESS: c_int = 0;
+const LOST: c_int = 15;
+
+functions! {
+    /// The functions of `libnvidia-ml.so.1`.
+    Library from "libnvidia-ml.so.1" {
+        nvmlInit_v2();
+        nvmlShutdown();
+        nvmlDeviceGetHandleByPciBusId_v2(bus_id: *const c_char, device: *mut *mut c_void);
+        nvmlDeviceGetUtilizationRates(device: *mut c_void, rates: *mut [c_uint; 2]);
+        nvmlDeviceGetMemoryInfo(device: *mut c_void, total_free_used: *mut [c_ulonglong; 3]);
+        nvmlDeviceGetPowerUsage(device: *mut c_void, milliwatts: *mut c_uint);
+        nvmlDeviceGetPowerManagementLimit(device: *mut c_void, milliwatts: *mut c_uint);
+        nvmlDeviceGetTotalEnergyConsumption(device: *mut c_void, millijoules: *mut c_ulonglong);
+    }
+}
+
+/// Why something was not measured.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct ReadingError {
+    /// Whether the device is lost.
+    pub lost: bool,
+    /// What the library says.
+    pub text: String,
+}
+
+/// What was measured on a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// The part of the time in which it computed, in percent.
+    pub utilization_percent: Result<u32, ReadingError>,
+    /// Bytes of its memory in use, and all.
+    pub memory_used_and_total: Result<(u64, u64), ReadingError>,
+    /// The power that it uses, in milliwatts.
+    pub power_usage_milliwatts: Result<u32, ReadingError>,
+    /// The power that it may use, in milliwatts.
+    pub power_limit_milliwatts: Result<u32, ReadingError>,
+    /// The energy that it has used since the driver was loaded, in millijoules.
+    pub energy_millijoules: Result<u64, ReadingError>,
+}
+
+/// The library, ready for use.
+pub(crate) struct Monitor(Library);
+
+impl Monitor {
+    /// Loads the library; none if there is none.
+    pub(crate) fn load() -> Result<Option<Self>, String> {
+        let Some(library) = Library::load()? else { return Ok(None) };
+        // SAFETY: The function takes nothing.
+        let code = unsafe { library.nvmlInit_v2() };
+        if code != SUCCESS {
+            return Err(format!("nvmlInit: error {code}"));
+        }
+        Ok(Some(Self(library)))
+    }
+
+    /// Measures the device at this place on the bus.
+    pub(crate) fn read(&self, bus_id: &str) -> Result<Reading, ReadingError> {
+        let library = &self.0;
+        let bus_id = CString::new(bus_id).unwrap_or_default();
+        let mut device = std::ptr::null_mut();
+        // SAFETY: The text ends with a null byte; the pointer is to a local.
+        let code =
+            unsafe { library.nvmlDeviceGetHandleByPciBusId_v2(bus_id.as_ptr(), &raw mut device) };
+        check(code)?;
+        let (mut rates, mut memory) = ([0; 2], [0; 3]);
+        let (mut usage, mut limit, mut energy) = (0, 0, 0);
+        // SAFETY: Every pointer is to a local of the type that the function writes; the
+        // device is the library's.
+        let (utilization, memories, usages, limits, energies) = unsafe {
+            (
+                library.nvmlDeviceGetUtilizationRates(device, &raw mut rates),
+                library.nvmlDeviceGetMemoryInfo(device, &raw mut memory),
+                library.nvmlDeviceGetPowerUsage(device, &raw mut usage),
+                library.nvmlDeviceGetPowerManagementLimit(device, &raw mut limit),
+                library.nvmlDeviceGetTotalEnergyConsumption(device, &raw mut energy),
+            )
+        };
+        let [total, _, used] = memory;
+        Ok(Reading {
+            utilization_percent: check(utilization).map(|()| rates[0]),
+            memory_used_and_total: check(memories).map(|()| (used, total)),
+            power_usage_milliwatts: check(usages).map(|()| usage),
+            power_limit_milliwatts: check(limits).map(|()| limit),
+            energy_millijoules: check(energies).map(|()| energy),
+        })
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        // SAFETY: It was initialized once, and nothing of it is used any more.
+        let _ = unsafe { self.0.nvmlShutdown() };
+    }
+}
+
+fn check(code: c_int) -> Result<(), ReadingError> {
+    if code == SUCCESS {
+        return Ok(());
+    }
+    let text = match code {
+        3 => "Not Supported".to_owned(),
+        4 => "Insufficient Permissions".to_owned(),
+        6 => "Not Found".to_owned(),
+        LOST => "GPU is lost".to_owned(),
+        code => format!("error {code}"),
+    };
+    Err(ReadingError { lost: code == LOST, text })
+}

@@ -1,0 +1,473 @@
+//! Streams: work on a device, done in order, later; and events, by which others wait for it.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::driver::{self, Handle, NOT_READY};
+use crate::host::HostBuffer;
+use crate::{Device, DeviceBuffer, Error};
+
+/// Work is given an event of its own after this many pieces of memory without one, so that
+/// they don't stay allocated until an event is recorded.
+const KEPT_WITHOUT_EVENT_MAX: usize = 64;
+
+/// A queue of work on a device. Its owner uses it from one thread at a time.
+///
+/// Dropping it waits for its work.
+pub struct Stream {
+    device: Device,
+    raw: Handle,
+    kept: RefCell<Kept>,
+}
+
+/// What queued work uses.
+#[derive(Default)]
+struct Kept {
+    /// Of work that no event follows yet.
+    recent: Vec<Box<dyn Any + Send>>,
+    /// Of work before each event, oldest first.
+    before: VecDeque<(StreamEvent, Vec<Box<dyn Any + Send>>)>,
+}
+
+// SAFETY: The driver lets any thread use a stream. What is kept may be dropped by any thread.
+unsafe impl Send for Stream {}
+
+/// A point in the work of a stream. Clones are the same point.
+#[derive(Clone)]
+pub struct StreamEvent(Arc<RawEvent>);
+
+struct RawEvent {
+    device: Device,
+    raw: Handle,
+}
+
+// SAFETY: The driver lets any thread query and wait for an event, several at a time. It is
+// recorded once, before it is shared.
+unsafe impl Send for RawEvent {}
+// SAFETY: As above.
+unsafe impl Sync for RawEvent {}
+
+impl Device {
+    /// A new stream.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn stream(&self) -> Result<Stream, Error> {
+        self.stream_with_priority(0)
+    }
+
+    /// A new stream whose work comes before that of streams with a higher number. The
+    /// driver takes the nearest priority that the device has.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn stream_with_priority(&self, priority: i32) -> Result<Stream, Error> {
+        let entered = self.0.enter()?;
+        let mut raw = std::ptr::null_mut();
+        // As in Triton the stream orders itself with the one that has no name: libraries
+        // that don't know of streams use that one.
+        let flags = 0;
+        // SAFETY: The pointer is to a local; the context is current.
+        let code =
+            unsafe { self.0.driver.cuStreamCreateWithPriority(&raw mut raw, flags, priority) };
+        drop(entered);
+        self.0.check("cuStreamCreate", code)?;
+        Ok(Stream { device: self.clone(), raw, kept: RefCell::default() })
+    }
+}
+
+impl Stream {
+    /// The device.
+    #[must_use]
+    pub const fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The driver's stream, for libraries that put work on it.
+    #[must_use]
+    pub const fn raw(&self) -> *mut c_void {
+        self.raw
+    }
+
+    /// Copies bytes of the host to the beginning of `to`.
+    ///
+    /// # Errors
+    ///
+    /// `to` is too short, or the driver's error.
+    pub fn upload<T>(&self, from: T, to: &DeviceBuffer) -> Result<(), Error>
+    where
+        T: AsRef<[u8]> + Send + 'static,
+    {
+        // The bytes must not move with their owner.
+        let from = Box::new(from);
+        let bytes = (*from).as_ref();
+        fits(bytes.len(), to.len())?;
+        let (address, length) = (bytes.as_ptr().addr(), bytes.len());
+        // SAFETY: Both memories have this length; the stream keeps their owners.
+        unsafe { self.copy_raw(to.address(), address_of_host(address), length) }?;
+        self.keep(Box::new((from, to.clone())));
+        Ok(())
+    }
+
+    /// Copies the beginning of `from` to all of `to`, which the host gets back when the copy
+    /// is done.
+    ///
+    /// # Errors
+    ///
+    /// `from` is too short, or the driver's error.
+    pub fn download(&self, from: &DeviceBuffer, to: HostBuffer) -> Result<Downloads, Error> {
+        self.download_all([(from, to)])
+    }
+
+    /// Copies several pieces of memory to the host, which gets all back at the same time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::download`].
+    pub fn download_all<'a, I>(&self, copies: I) -> Result<Downloads, Error>
+    where
+        I: IntoIterator<Item = (&'a DeviceBuffer, HostBuffer)>,
+    {
+        let copies: Vec<_> = copies.into_iter().collect();
+        for (from, to) in &copies {
+            fits(to.len(), from.len())?;
+        }
+        let mut targets = Targets { buffers: Vec::with_capacity(copies.len()), stream: self };
+        for (from, to) in copies {
+            targets.buffers.push(to);
+            let to = targets.buffers.last_mut().expect("it was pushed");
+            let (address, length) = (to.as_mut_ptr().addr(), to.len());
+            // SAFETY: Both memories have this length. The stream keeps the source; the
+            // destination is held until the copy is done: see `Targets` and `Downloads`.
+            unsafe { self.copy_raw(address_of_host(address), from.address(), length) }?;
+            self.keep(Box::new(from.clone()));
+        }
+        let event = self.record()?;
+        Ok(Downloads { event, buffers: std::mem::take(&mut targets.buffers) })
+    }
+
+    /// Copies between two memories of one length, also of two devices.
+    ///
+    /// # Errors
+    ///
+    /// The lengths differ, or the driver's error.
+    pub fn copy(&self, from: &DeviceBuffer, to: &DeviceBuffer) -> Result<(), Error> {
+        if from.len() != to.len() {
+            let text = format!("a copy of {} bytes to {}", from.len(), to.len());
+            return Err(Error::Range(text));
+        }
+        // SAFETY: Both memories have this length; the stream keeps both.
+        unsafe { self.copy_raw(to.address(), from.address(), from.len()) }?;
+        self.keep(Box::new((from.clone(), to.clone())));
+        Ok(())
+    }
+
+    /// Sets all bytes of `to`.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn fill(&self, to: &DeviceBuffer, value: u8) -> Result<(), Error> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        let state = &self.device.0;
+        let entered = state.enter()?;
+        // SAFETY: The memory has this length, and the stream keeps it.
+        let code = unsafe { state.driver.cuMemsetD8Async(to.address(), value, to.len(), self.raw) };
+        drop(entered);
+        state.check("cuMemsetD8Async", code)?;
+        self.keep(Box::new(to.clone()));
+        Ok(())
+    }
+
+    /// Copies between two addresses of the host or of devices.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    ///
+    /// # Safety
+    ///
+    /// There are `bytes` bytes at both addresses until the copy is done, and until then nothing
+    /// else uses those at `to`, nor writes those at `from`.
+    pub unsafe fn copy_raw(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let state = &self.device.0;
+        let entered = state.enter()?;
+        // SAFETY: The caller keeps the contract; the stream is alive.
+        let code = unsafe { state.driver.cuMemcpyAsync(to, from, bytes, self.raw) };
+        drop(entered);
+        state.check("cuMemcpyAsync", code)
+    }
+
+    /// Holds a value until the work that is queued now is done.
+    pub fn keep(&self, value: Box<dyn Any + Send>) {
+        let mut kept = self.kept.borrow_mut();
+        kept.recent.push(value);
+        let many = kept.recent.len() >= KEPT_WITHOUT_EVENT_MAX;
+        drop(kept);
+        if many {
+            // Without an event they stay until the stream is waited for.
+            let _ = self.record();
+        }
+    }
+
+    /// The point after all work that is queued now.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn record(&self) -> Result<StreamEvent, Error> {
+        self.release_done();
+        let event = StreamEvent::new(&self.device)?;
+        let state = &self.device.0;
+        let entered = state.enter()?;
+        // SAFETY: StreamEvent and stream are alive and of one device.
+        let code = unsafe { state.driver.cuEventRecord(event.0.raw, self.raw) };
+        drop(entered);
+        state.check("cuEventRecord", code)?;
+        let mut kept = self.kept.borrow_mut();
+        let recent = std::mem::take(&mut kept.recent);
+        if !recent.is_empty() {
+            kept.before.push_back((event.clone(), recent));
+        }
+        Ok(event)
+    }
+
+    /// Lets work that is queued from now on wait for a point of another stream. The host
+    /// doesn't wait.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn wait_for(&self, event: &StreamEvent) -> Result<(), Error> {
+        let state = &self.device.0;
+        let entered = state.enter()?;
+        // SAFETY: StreamEvent and stream are alive.
+        let code = unsafe { state.driver.cuStreamWaitEvent(self.raw, event.0.raw, 0) };
+        drop(entered);
+        state.check("cuStreamWaitEvent", code)?;
+        self.keep(Box::new(event.clone()));
+        Ok(())
+    }
+
+    /// Waits until all work of the stream is done. The thread sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The error of work that failed: the device is lost.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        self.record()?.wait()?;
+        self.release_done();
+        Ok(())
+    }
+
+    /// Drops what only finished work used.
+    fn release_done(&self) {
+        loop {
+            let mut kept = self.kept.borrow_mut();
+            let Some((event, _)) = kept.before.front() else { return };
+            // Work on a lost device is over.
+            if matches!(event.is_done(), Ok(false)) {
+                return;
+            }
+            let done = kept.before.pop_front();
+            // What is dropped may use this stream.
+            drop(kept);
+            drop(done);
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let state = &self.device.0;
+        if let Ok(entered) = state.enter() {
+            // SAFETY: The stream is alive, and is destroyed once. What its work uses is
+            // dropped after it.
+            unsafe {
+                let _ = state.driver.cuStreamSynchronize(self.raw);
+                let _ = state.driver.cuStreamDestroy_v2(self.raw);
+            }
+            drop(entered);
+        }
+    }
+}
+
+impl StreamEvent {
+    fn new(device: &Device) -> Result<Self, Error> {
+        let entered = device.0.enter()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: The pointer is to a local; the context is current.
+        let code = unsafe { device.0.driver.cuEventCreate(&raw mut raw, driver::EVENT_FLAGS) };
+        drop(entered);
+        device.0.check("cuEventCreate", code)?;
+        Ok(Self(Arc::new(RawEvent { device: device.clone(), raw })))
+    }
+
+    /// Whether the work before it is done.
+    ///
+    /// # Errors
+    ///
+    /// The work failed: the device is lost.
+    pub fn is_done(&self) -> Result<bool, Error> {
+        let state = &self.0.device.0;
+        let entered = state.enter()?;
+        // SAFETY: The event is alive.
+        let code = unsafe { state.driver.cuEventQuery(self.0.raw) };
+        drop(entered);
+        if code == NOT_READY {
+            return Ok(false);
+        }
+        state.check("cuEventQuery", code).map(|()| true)
+    }
+
+    /// Waits until the work before it is done. The thread sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The work failed: the device is lost.
+    pub fn wait(&self) -> Result<(), Error> {
+        let state = &self.0.device.0;
+        let entered = state.enter()?;
+        // SAFETY: The event is alive.
+        let code = unsafe { state.driver.cuEventSynchronize(self.0.raw) };
+        drop(entered);
+        state.check("cuEventSynchronize", code)
+    }
+
+    /// The driver's event, for libraries that wait for it.
+    #[must_use]
+    pub fn raw(&self) -> *mut c_void {
+        self.0.raw
+    }
+}
+
+impl Drop for RawEvent {
+    fn drop(&mut self) {
+        let state = &self.device.0;
+        if let Ok(entered) = state.enter() {
+            // SAFETY: The event is destroyed once; the driver keeps what work still needs.
+            let _ = unsafe { state.driver.cuEventDestroy_v2(self.raw) };
+            drop(entered);
+        }
+    }
+}
+
+/// Memory of the host that copies write: it is not seen before they are done.
+///
+/// Dropping it waits for them.
+#[must_use = "the memory is given back by `wait`"]
+pub struct Downloads {
+    event: StreamEvent,
+    buffers: Vec<HostBuffer>,
+}
+
+impl Downloads {
+    /// Whether the copies are done.
+    ///
+    /// # Errors
+    ///
+    /// The device is lost.
+    pub fn is_done(&self) -> Result<bool, Error> {
+        self.event.is_done()
+    }
+
+    /// The event after the copies.
+    #[must_use]
+    pub const fn event(&self) -> &StreamEvent {
+        &self.event
+    }
+
+    /// Waits for one copy, and gives its memory.
+    ///
+    /// # Errors
+    ///
+    /// The device is lost.
+    ///
+    /// # Panics
+    ///
+    /// There are several copies, or none.
+    pub fn wait(self) -> Result<HostBuffer, Error> {
+        let [one] = <[HostBuffer; 1]>::try_from(self.wait_all()?).expect("one copy");
+        Ok(one)
+    }
+
+    /// Waits for the copies, and gives their memory in the same order.
+    ///
+    /// # Errors
+    ///
+    /// The device is lost.
+    pub fn wait_all(mut self) -> Result<Vec<HostBuffer>, Error> {
+        self.event.wait()?;
+        Ok(std::mem::take(&mut self.buffers))
+    }
+}
+
+impl Drop for Downloads {
+    fn drop(&mut self) {
+        if !self.buffers.is_empty() {
+            // An error says that the device is lost: then nothing writes any more.
+            let _ = self.event.wait();
+        }
+    }
+}
+
+/// The destinations of copies that no event follows yet.
+struct Targets<'a> {
+    buffers: Vec<HostBuffer>,
+    stream: &'a Stream,
+}
+
+impl Drop for Targets<'_> {
+    fn drop(&mut self) {
+        if !self.buffers.is_empty() {
+            // A copy was refused after others had been queued.
+            let state = &self.stream.device.0;
+            if let Ok(entered) = state.enter() {
+                // SAFETY: The stream is alive.
+                let _ = unsafe { state.driver.cuStreamSynchronize(self.stream.raw) };
+                drop(entered);
+            }
+        }
+    }
+}
+
+/// Host and devices share one space of addresses.
+fn address_of_host(address: usize) -> u64 {
+    u64::try_from(address).expect("an address has 64 bits")
+}
+
+fn fits(bytes: usize, room: usize) -> Result<(), Error> {
+    if bytes > room {
+        return Err(Error::Range(format!("a copy of {bytes} bytes to or from {room}")));
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Stream(GPU {})", self.device.number())
+    }
+}
+
+impl fmt::Debug for StreamEvent {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "StreamEvent(GPU {})", self.0.device.number())
+    }
+}
+
+impl fmt::Debug for Downloads {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Downloads({:?})", self.buffers)
+    }
+}

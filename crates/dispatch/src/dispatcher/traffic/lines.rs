@@ -1,0 +1,96 @@
+//! What was recorded as lines of a file of traffic.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+
+use galatea_infer::CorrelationId;
+use galatea_policy::InstanceId;
+use galatea_traffic::{Executed, Line, RecordedExecution, RecordedRequest};
+
+use super::recorder::{End, Ended, Execution, FAILED, SUCCEEDED, Taken};
+
+/// What was recorded since the last reading.
+#[derive(Debug)]
+pub(crate) struct TakenTraffic {
+    taken: Taken,
+    names: BTreeMap<InstanceId, String>,
+}
+
+impl TakenTraffic {
+    pub(super) const fn new(taken: Taken, names: BTreeMap<InstanceId, String>) -> Self {
+        Self { taken, names }
+    }
+
+    /// The lines, each with its end: requests by the time of their end, then executions.
+    pub(crate) fn to_lines(&self) -> String {
+        let mut text = String::new();
+        for ended in &self.taken.requests {
+            let _ = writeln!(text, "{}", Line::Request(self.request(ended)));
+        }
+        for execution in &self.taken.executions {
+            let _ = writeln!(text, "{}", Line::Execution(self.execution(execution)));
+        }
+        if self.taken.lost > 0 {
+            let _ = writeln!(text, "{}", Line::Lost(self.taken.lost));
+        }
+        text
+    }
+
+    fn request(&self, ended: &Ended) -> RecordedRequest {
+        let arrived = &ended.arrived;
+        let (status, executed) = match &ended.end {
+            End::Refused(reason) => (reason.name(), None),
+            End::Executed { execution, status } => {
+                let status = match status.load(Ordering::Relaxed) {
+                    SUCCEEDED => "ok",
+                    FAILED => "error",
+                    _ => "executed",
+                };
+                let executed = Executed {
+                    execution: execution.number,
+                    compute_ns: execution.duration_ns,
+                    batch: execution.rows,
+                    close: execution.reason.name().into(),
+                    instance: self.name(execution.instance),
+                };
+                (status, Some(executed))
+            }
+        };
+        RecordedRequest {
+            at_ns: arrived.at_ns,
+            rows: arrived.rows,
+            dims: arrived.dims.to_vec(),
+            length: arrived.length,
+            priority: arrived.priority,
+            timeout_ns: arrived.timeout_ns,
+            deadline_ns: arrived.deadline_ns,
+            sequence: match &arrived.sequence {
+                CorrelationId::None => None,
+                CorrelationId::Number(number) => Some((*number).into()),
+                CorrelationId::Text(text) => Some(text.as_str().into()),
+            },
+            status: status.into(),
+            queue_ns: ended.queue_ns,
+            executed,
+        }
+    }
+
+    fn execution(&self, execution: &Execution) -> RecordedExecution {
+        RecordedExecution {
+            number: execution.number,
+            at_ns: execution.at_ns,
+            duration_ns: execution.duration_ns,
+            rows: execution.rows,
+            requests: execution.requests,
+            length: execution.length,
+            busy: execution.busy,
+            close: execution.reason.name().into(),
+            instance: self.name(execution.instance),
+        }
+    }
+
+    fn name(&self, instance: InstanceId) -> String {
+        self.names.get(&instance).cloned().unwrap_or_default()
+    }
+}

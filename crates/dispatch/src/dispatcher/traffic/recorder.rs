@@ -1,0 +1,278 @@
+//! What is kept of requests and executions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use galatea_gate::limits::Limits;
+use galatea_infer::{
+    CorrelationId, ExecutionSummary, FailureReason, InferenceRequest, PendingRequest,
+    RequestObserver, RequestTimes,
+};
+use galatea_policy::{
+    BatchEntry, CloseReason, FailReason, InstanceId, RequestInfo, RequestKey, Time,
+};
+use smallvec::SmallVec;
+
+use crate::batch::ClosedBatch;
+
+/// The variable dimensions of a model's inputs, by name.
+pub(crate) type VariableDims = Arc<[(String, Vec<usize>)]>;
+
+/// Records while a client reads.
+#[derive(Debug)]
+pub(in crate::dispatcher) struct Recorder {
+    begin: Time,
+    variable: VariableDims,
+    waiting: BTreeMap<RequestKey, Arrived>,
+    running: BTreeMap<InstanceId, Running>,
+    taken: Taken,
+    /// The number of the latest execution.
+    executions: u64,
+}
+
+/// What was recorded since the last reading.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) requests: Vec<Ended>,
+    pub(super) executions: Vec<Execution>,
+    pub(super) lost: u64,
+}
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub(super) struct Arrived {
+    pub(super) at_ns: u64,
+    pub(super) rows: u32,
+    pub(super) dims: SmallVec<[u32; 4]>,
+    pub(super) length: u32,
+    pub(super) priority: u64,
+    pub(super) timeout_ns: u64,
+    pub(super) deadline_ns: Option<u64>,
+    pub(super) sequence: CorrelationId,
+}
+
+/// A request that has left the scheduler.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) arrived: Arrived,
+    pub(super) queue_ns: u64,
+    pub(super) end: End,
+}
+
+#[derive(Debug)]
+pub(super) enum End {
+    Refused(FailReason),
+    /// Executed, as the execution's place in the list says; with how it ended.
+    Executed {
+        execution: Execution,
+        status: Arc<AtomicU8>,
+    },
+}
+
+/// How an executed request ended, as far as it is known.
+pub(super) const UNKNOWN: u8 = 0;
+pub(super) const SUCCEEDED: u8 = 1;
+pub(super) const FAILED: u8 = 2;
+
+/// An execution.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Execution {
+    pub(super) number: u64,
+    pub(super) instance: InstanceId,
+    pub(super) at_ns: u64,
+    pub(super) duration_ns: u64,
+    pub(super) rows: u32,
+    pub(super) requests: u32,
+    pub(super) length: u32,
+    pub(super) busy: u32,
+    pub(super) reason: CloseReason,
+}
+
+/// An execution that goes on.
+#[derive(Debug)]
+struct Running {
+    execution: Execution,
+    begin: Time,
+    requests: Vec<(Arrived, u64, Arc<AtomicU8>)>,
+}
+
+/// A batch that was closed.
+pub(in crate::dispatcher) struct Begin {
+    pub(in crate::dispatcher) batch_size: u32,
+    pub(in crate::dispatcher) reason: CloseReason,
+    pub(in crate::dispatcher) keys: Vec<BatchEntry>,
+}
+
+impl Recorder {
+    pub(super) fn new(begin: Time, variable: VariableDims) -> Self {
+        let (waiting, running) = (BTreeMap::new(), BTreeMap::new());
+        Self { begin, variable, waiting, running, taken: Taken::default(), executions: 0 }
+    }
+
+    /// A request was queued.
+    pub(in crate::dispatcher) fn arrive(
+        &mut self,
+        now: Time,
+        info: &RequestInfo,
+        request: &InferenceRequest,
+    ) {
+        if self.waiting.len() >= Limits::TRAFFIC_REQUESTS_MAX {
+            self.taken.lost += 1;
+            return;
+        }
+        let (dims, length) = self.dims(request);
+        let has_deadline = info.deadline != Time::MAX;
+        let arrived = Arrived {
+            at_ns: self.since_begin(now),
+            rows: info.batch_size.max(1),
+            dims,
+            length,
+            priority: info.priority,
+            timeout_ns: info.timeout_ns,
+            deadline_ns: has_deadline.then(|| info.deadline.saturating_since(now)),
+            sequence: request.correlation_id.clone(),
+        };
+        self.waiting.insert(info.key, arrived);
+    }
+
+    /// The scheduler refused a request.
+    pub(in crate::dispatcher) fn fail(&mut self, key: RequestKey, now: Time, reason: FailReason) {
+        let Some(arrived) = self.waiting.remove(&key) else { return };
+        let queue_ns = self.since_begin(now).saturating_sub(arrived.at_ns);
+        self.taken.add(Ended { arrived, queue_ns, end: End::Refused(reason) });
+    }
+
+    /// A batch was closed for an instance.
+    pub(in crate::dispatcher) fn begin(
+        &mut self,
+        instance: InstanceId,
+        now: Time,
+        begin: Begin,
+        batch: &mut ClosedBatch,
+    ) {
+        self.executions += 1;
+        let at_ns = self.since_begin(now);
+        let busy = u32::try_from(self.running.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let mut running = Running {
+            execution: Execution {
+                number: self.executions,
+                instance,
+                at_ns,
+                duration_ns: 0,
+                rows: begin.batch_size,
+                requests: 0,
+                length: 0,
+                busy,
+                reason: begin.reason,
+            },
+            begin: now,
+            requests: Vec::new(),
+        };
+        match batch {
+            ClosedBatch::Requests(requests) => {
+                // They are in the order of the batch, unless the scheduler is broken.
+                let keys = begin.keys.iter().filter_map(BatchEntry::request);
+                for (key, request) in keys.zip(requests) {
+                    running.add(self.waiting.remove(&key), at_ns, request);
+                }
+            }
+            ClosedBatch::Rows(rows) => {
+                for row in rows.iter_mut().flatten() {
+                    running.add(self.waiting.remove(&row.key), at_ns, &mut row.request);
+                }
+            }
+        }
+        self.running.insert(instance, running);
+    }
+
+    /// An instance is free.
+    pub(in crate::dispatcher) fn end(&mut self, instance: InstanceId, now: Time) {
+        let Some(running) = self.running.remove(&instance) else { return };
+        let duration_ns = now.saturating_since(running.begin);
+        let execution = Execution { duration_ns, ..running.execution };
+        for (arrived, queue_ns, status) in running.requests {
+            self.taken.add(Ended { arrived, queue_ns, end: End::Executed { execution, status } });
+        }
+        self.taken.add_execution(execution);
+    }
+
+    pub(super) fn take(&mut self) -> Taken {
+        std::mem::take(&mut self.taken)
+    }
+
+    fn since_begin(&self, now: Time) -> u64 {
+        now.saturating_since(self.begin)
+    }
+
+    /// The sizes of the variable dimensions, and the number of elements of a row of those inputs.
+    fn dims(&self, request: &InferenceRequest) -> (SmallVec<[u32; 4]>, u32) {
+        let (mut dims, mut length) = (SmallVec::new(), 0_u32);
+        for (name, places) in self.variable.iter() {
+            let shape = request.input(name).map_or(&[][..], |input| input.shape.dims());
+            let size = |place: &usize| {
+                shape.get(*place).map_or(0, |size| u32::try_from(*size).unwrap_or(u32::MAX))
+            };
+            let sizes: SmallVec<[u32; 4]> = places.iter().map(size).collect();
+            length = length.saturating_add(sizes.iter().copied().fold(1, u32::saturating_mul));
+            dims.extend(sizes);
+        }
+        dims.truncate(Limits::TRAFFIC_DIMS_MAX);
+        (dims, length)
+    }
+}
+
+impl Running {
+    /// A request of the batch. One that had arrived before the recording began only counts.
+    fn add(&mut self, arrived: Option<Arrived>, now_ns: u64, request: &mut PendingRequest) {
+        self.execution.requests += 1;
+        let Some(arrived) = arrived else { return };
+        self.execution.length = self.execution.length.max(arrived.length);
+        let status = Arc::new(AtomicU8::new(UNKNOWN));
+        let observed = status.clone();
+        request.observe(|inner| Arc::new(EndObserver { inner, status: observed }));
+        let queue_ns = now_ns.saturating_sub(arrived.at_ns);
+        self.requests.push((arrived, queue_ns, status));
+    }
+}
+
+impl Taken {
+    fn add(&mut self, ended: Ended) {
+        if self.requests.len() >= Limits::TRAFFIC_REQUESTS_MAX {
+            self.lost += 1;
+        } else {
+            self.requests.push(ended);
+        }
+    }
+
+    fn add_execution(&mut self, execution: Execution) {
+        if self.executions.len() >= Limits::TRAFFIC_REQUESTS_MAX {
+            self.lost += 1;
+        } else {
+            self.executions.push(execution);
+        }
+    }
+}
+
+/// Learns how a request ended, on its way into the statistics.
+#[derive(Debug)]
+struct EndObserver {
+    inner: Arc<dyn RequestObserver>,
+    status: Arc<AtomicU8>,
+}
+
+impl RequestObserver for EndObserver {
+    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
+        self.status.store(SUCCEEDED, Ordering::Relaxed);
+        self.inner.succeeded(batch_size, times, execution);
+    }
+
+    fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+        self.status.store(FAILED, Ordering::Relaxed);
+        self.inner.failed(times, reason);
+    }
+
+    fn responding(&self, times: &RequestTimes) {
+        self.inner.responding(times);
+    }
+}

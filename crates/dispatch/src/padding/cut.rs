@@ -1,0 +1,131 @@
+//! Cuts the outputs of a padded request back to its own length.
+
+use std::sync::Arc;
+
+use galatea_config::CutOutput;
+use galatea_infer::{InferenceResponse, OutputTensor, Reply, ResponseSink, Status};
+use galatea_tensor::{Buffer, Shape};
+
+use super::cut_statistics::CutStatistics;
+
+/// Cuts the responses that pass through it.
+pub(super) struct CutSink {
+    cut: Cut,
+    statistics: Option<Arc<CutStatistics>>,
+    inner: Box<dyn ResponseSink>,
+}
+
+/// How the responses to a request are cut.
+pub(super) struct Cut {
+    pub(super) outputs: Vec<CutOutput>,
+    /// The request's own length.
+    pub(super) length: u32,
+    /// The length that it was padded to.
+    pub(super) padded_length: u32,
+}
+
+impl CutSink {
+    pub(super) fn boxed(
+        cut: Cut,
+        statistics: Option<Arc<CutStatistics>>,
+        inner: Box<dyn ResponseSink>,
+    ) -> Box<dyn ResponseSink> {
+        Box::new(Self { cut, statistics, inner })
+    }
+
+    fn note(&self, is_cut: bool) {
+        if let Some(statistics) = &self.statistics {
+            statistics.cut(is_cut);
+        }
+    }
+}
+
+impl Cut {
+    fn apply(&self, response: &mut InferenceResponse) -> Result<(), Status> {
+        for output in &mut response.outputs {
+            let Some(cut) = self.outputs.iter().find(|cut| *cut.name == *output.name) else {
+                continue;
+            };
+            for &axis in &cut.axes {
+                self.cut(output, axis)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cut(&self, output: &mut OutputTensor, axis: usize) -> Result<(), Status> {
+        let mut dims = output.shape.dims().to_vec();
+        let wrong_size = |reason: &str| {
+            Status::internal(format!(
+                "output '{}' of shape {} can't be cut from {} to {} in dimension {axis}: {reason}",
+                output.name, output.shape, self.padded_length, self.length
+            ))
+        };
+        let Some(size) = dims.get_mut(axis) else {
+            return Err(wrong_size("it has no such dimension"));
+        };
+        // Another size is not that of the inputs, and who can tell what to cut?
+        if *size != i64::from(self.padded_length) {
+            return Err(wrong_size("it is not as long as the padded inputs"));
+        }
+        *size = i64::from(self.length);
+        let shape = Shape::new(&dims).map_err(|error| wrong_size(&error.to_string()))?;
+        let Some(bytes) = output.data.host() else {
+            return Err(wrong_size("it is not in CPU memory"));
+        };
+        let cut = || {
+            let element = output.datatype.byte_size()?;
+            let inner = element_count(dims.get(axis + 1..)?)?.checked_mul(element)?;
+            let kept = usize::try_from(self.length).ok()?.checked_mul(inner)?;
+            let whole = usize::try_from(self.padded_length).ok()?.checked_mul(inner)?;
+            let outer = element_count(dims.get(..axis)?)?;
+            if outer == 1 {
+                // One row: its elements are in front, and nothing is copied.
+                let part = bytes.get(..kept).map(|_| bytes.slice(..kept))?;
+                return Some(Buffer::from_bytes(part).retaining(bytes.len()));
+            }
+            let mut rows = Vec::with_capacity(outer.checked_mul(kept)?);
+            for number in 0..outer {
+                let from = number.checked_mul(whole)?;
+                rows.extend_from_slice(bytes.get(from..from.checked_add(kept)?)?);
+            }
+            Some(Buffer::from_vec(rows))
+        };
+        let data = cut().ok_or_else(|| wrong_size("it has fewer elements than its shape"))?;
+        output.shape = shape;
+        output.data = data;
+        Ok(())
+    }
+}
+
+fn element_count(dims: &[i64]) -> Option<usize> {
+    dims.iter().try_fold(1_usize, |product, dim| product.checked_mul(usize::try_from(*dim).ok()?))
+}
+
+impl ResponseSink for CutSink {
+    fn deliver(&mut self, mut reply: Reply) {
+        let mut is_cut = true;
+        if let Reply::Response { result, .. } = &mut reply
+            && let Ok(response) = result
+            && let Err(status) = self.cut.apply(response)
+        {
+            *result = Err(status);
+            is_cut = false;
+        }
+        // Before the reply: a client that has it sees it in the statistics.
+        self.note(is_cut);
+        self.inner.deliver(reply);
+    }
+
+    fn refuse(&mut self, status: Status) {
+        self.note(true);
+        self.inner.refuse(status);
+    }
+}
+
+/// A sender that is discarded has sent nothing that was cut.
+impl Drop for CutSink {
+    fn drop(&mut self) {
+        self.note(true);
+    }
+}

@@ -1,0 +1,94 @@
+//! The statistics of a padded request, whose response may turn out to be an error when it is
+//! cut back: behind its execution, which counts as a success before.
+//!
+//! A success is counted when both are known, that the execution succeeded and what became of
+//! the response. Backends tell them in any order.
+
+use std::sync::Arc;
+
+use galatea_infer::{ExecutionSummary, FailureReason, RequestObserver, RequestTimes};
+use galatea_stdx::Lock;
+
+/// The observer of one padded request.
+#[derive(Debug)]
+pub(super) struct CutStatistics {
+    inner: Arc<dyn RequestObserver>,
+    state: Lock<State>,
+}
+
+/// Waiting → Executed or Cut → Counted.
+#[derive(Debug)]
+enum State {
+    /// Neither is known.
+    Waiting,
+    /// The execution succeeded.
+    Executed(Box<Success>),
+    /// The response was cut back, or could not be.
+    Cut {
+        succeeded: bool,
+    },
+    Counted,
+}
+
+#[derive(Debug)]
+struct Success {
+    batch_size: u32,
+    times: RequestTimes,
+    execution: ExecutionSummary,
+}
+
+impl CutStatistics {
+    pub(super) fn new(inner: Arc<dyn RequestObserver>) -> Arc<Self> {
+        Arc::new(Self { inner, state: Lock::new(State::Waiting) })
+    }
+
+    /// The response was cut back, or could not be; or there is none.
+    pub(super) fn cut(&self, succeeded: bool) {
+        let mut state = self.state.lock("note what became of a response");
+        match std::mem::replace(&mut *state, State::Counted) {
+            State::Waiting => *state = State::Cut { succeeded },
+            State::Executed(success) => {
+                drop(state);
+                self.count(&success, succeeded);
+            }
+            // The first error of a request counts.
+            State::Cut { succeeded: before } => {
+                *state = State::Cut { succeeded: before && succeeded };
+            }
+            State::Counted => {}
+        }
+    }
+
+    fn count(&self, success: &Success, is_cut: bool) {
+        let Success { batch_size, times, execution } = success;
+        if is_cut {
+            self.inner.succeeded(*batch_size, times, execution);
+        } else {
+            self.inner.failed(times, FailureReason::Backend);
+        }
+    }
+}
+
+impl RequestObserver for CutStatistics {
+    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
+        let success = Success { batch_size, times: *times, execution: *execution };
+        let mut state = self.state.lock("note an execution");
+        match std::mem::replace(&mut *state, State::Counted) {
+            State::Waiting => *state = State::Executed(Box::new(success)),
+            State::Cut { succeeded } => {
+                drop(state);
+                self.count(&success, succeeded);
+            }
+            before @ (State::Executed(_) | State::Counted) => *state = before,
+        }
+    }
+
+    fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+        *self.state.lock("note a failure") = State::Counted;
+        self.inner.failed(times, reason);
+    }
+
+    fn responding(&self, times: &RequestTimes) {
+        self.inner.responding(times);
+    }
+}

@@ -1,0 +1,67 @@
+//! Pads one input of the requests of a batch.
+//!
+//! The requests get slices of one allocation, in their order: a backend that joins them finds
+//! them adjacent, and has nothing to copy.
+
+use bytes::Bytes;
+use galatea_config::PaddedInput;
+use galatea_infer::{InputTensor, PendingRequest};
+use galatea_tensor::{Buffer, Shape};
+
+/// Pads the input of each request that has it to this length.
+pub(super) fn pad(padded: &PaddedInput, length: u32, requests: &mut [PendingRequest]) {
+    let mut joined = Vec::new();
+    let mut parts = Vec::with_capacity(requests.len());
+    for pending in requests.iter() {
+        let input = pending.request().input(&padded.name);
+        let part = input.and_then(|input| append(padded, length, input, &mut joined));
+        parts.push(part);
+    }
+    let joined = Bytes::from(joined);
+    for (pending, part) in requests.iter_mut().zip(parts) {
+        let Some((shape, range)) = part else { continue };
+        let inputs = pending.inputs_mut();
+        if let Some(input) = inputs.iter_mut().find(|input| input.name == padded.name) {
+            input.shape = shape;
+            input.data = Buffer::from_bytes(joined.slice(range)).retaining(joined.len());
+        }
+    }
+}
+
+/// Appends an input's padded elements. Returns the padded shape, and where the elements are.
+fn append(
+    padded: &PaddedInput,
+    length: u32,
+    input: &InputTensor,
+    joined: &mut Vec<u8>,
+) -> Option<(Shape, std::ops::Range<usize>)> {
+    let bytes = input.data.host()?;
+    let mut dims = input.shape.dims().to_vec();
+    let own = std::mem::replace(dims.get_mut(padded.axis)?, i64::from(length));
+    let shape = Shape::new(&dims).ok()?;
+    let inner = element_count(dims.get(padded.axis + 1..)?)?;
+    let own_bytes =
+        usize::try_from(own).ok()?.checked_mul(inner)?.checked_mul(padded.element.len())?;
+    let missing = usize::try_from(i64::from(length) - own).ok()?.checked_mul(inner)?;
+    let outer = element_count(dims.get(..padded.axis)?)?;
+    let start = joined.len();
+    joined.reserve(usize::try_from(shape.byte_size(input.datatype)?).ok()?);
+    for number in 0..outer {
+        let from = number.checked_mul(own_bytes)?;
+        joined.extend_from_slice(bytes.get(from..from.checked_add(own_bytes)?)?);
+        fill(joined, &padded.element, missing);
+    }
+    Some((shape, start..joined.len()))
+}
+
+fn fill(joined: &mut Vec<u8>, element: &[u8], count: usize) {
+    if element.iter().all(|byte| *byte == 0) {
+        joined.resize(joined.len() + count * element.len(), 0);
+    } else {
+        (0..count).for_each(|_| joined.extend_from_slice(element));
+    }
+}
+
+fn element_count(dims: &[i64]) -> Option<usize> {
+    dims.iter().try_fold(1_usize, |product, dim| product.checked_mul(usize::try_from(*dim).ok()?))
+}

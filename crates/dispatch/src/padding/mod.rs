@@ -1,0 +1,151 @@
+//! Padding: requests of unequal lengths in one batch.
+//!
+//! Admission determines a request's length, and makes its mask if the client sends none. The
+//! scheduler decides who shares a batch. Before a backend gets the batch, the inputs of
+//! shorter requests are padded to the longest (`gather`), and the responses to them are cut
+//! back on their way to the client (`cut`).
+//!
+//! A backend sees requests whose inputs have equal shapes, as without padding. So padding
+//! works for all backends, whether they join the requests or read them one by one.
+
+mod cut;
+mod cut_statistics;
+mod gather;
+#[cfg(test)]
+mod tests;
+
+use galatea_config::{ModelSpec, Padding};
+use galatea_infer::{InferenceRequest, InputTensor, PendingRequest};
+use galatea_tensor::{Buffer, Shape};
+
+use self::cut::{Cut, CutSink};
+use self::cut_statistics::CutStatistics;
+
+/// How the requests of a model are padded.
+#[derive(Debug)]
+pub(crate) struct PaddingPlan {
+    spec: Padding,
+}
+
+/// What padding needs to know of a request.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PaddedLength {
+    /// All inputs that are padded have this length.
+    Common(u32),
+    /// They have different ones, the longest of which is this. The request shares a batch
+    /// only with requests of the same shapes.
+    Mixed(u32),
+}
+
+impl PaddedLength {
+    /// The length that decides what an execution costs.
+    pub(crate) const fn longest(self) -> u32 {
+        match self {
+            Self::Common(length) | Self::Mixed(length) => length,
+        }
+    }
+}
+
+impl PaddingPlan {
+    /// `None` for a model whose requests are not padded.
+    pub(crate) fn new(spec: &ModelSpec) -> Option<Self> {
+        spec.padding.clone().map(|spec| Self { spec })
+    }
+
+    /// Whether the input may be left out, because it is made.
+    pub(crate) fn makes(&self, input: &str) -> bool {
+        self.spec.mask.as_ref().is_some_and(|mask| mask.name == input)
+    }
+
+    /// Whether the input is padded.
+    pub(crate) fn pads(&self, input: &str) -> bool {
+        self.spec.inputs.iter().any(|padded| padded.name == input)
+    }
+
+    /// Why the inputs of an admitted request can't be padded.
+    pub(crate) fn check(&self, inputs: &[InputTensor]) -> Result<(), String> {
+        for input in inputs.iter().filter(|input| self.pads(&input.name)) {
+            if input.data.host().is_none() {
+                return Err(format!("input '{}' must be in CPU memory to be padded", input.name));
+            }
+            if !input.data.host_policies().is_empty() {
+                return Err(format!(
+                    "input '{}' has data for host policies, which can't be padded",
+                    input.name
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the mask of an admitted request that has none: ones, as all of its elements are
+    /// its own. Returns whether it did.
+    pub(crate) fn make_mask(&self, inputs: &mut Vec<InputTensor>) -> bool {
+        let Some(mask) = &self.spec.mask else { return false };
+        if inputs.iter().any(|input| input.name == mask.name) {
+            return false;
+        }
+        let sized = self.spec.inputs.iter().find_map(|padded| {
+            let input = inputs.iter().find(|input| input.name == padded.name)?;
+            let dims = input.shape.dims();
+            Some([*dims.first()?, *dims.get(padded.axis)?])
+        });
+        let Some(shape) = sized.and_then(|dims| Shape::new(&dims).ok()) else { return false };
+        // No larger than an input that is in memory, in elements.
+        let Ok(count) = usize::try_from(shape.element_count()) else { return false };
+        let data = Buffer::from_vec(mask.one.repeat(count));
+        let (name, datatype) = (mask.name.clone(), mask.datatype);
+        inputs.push(InputTensor { name, datatype, shape, data });
+        true
+    }
+
+    /// The length of an admitted request.
+    pub(crate) fn length(&self, request: &InferenceRequest) -> PaddedLength {
+        let lengths = self.spec.inputs.iter().filter_map(|padded| {
+            let size = *request.input(&padded.name)?.shape.dims().get(padded.axis)?;
+            Some(u32::try_from(size).unwrap_or(u32::MAX))
+        });
+        let (mut shortest, mut longest) = (u32::MAX, 0);
+        for length in lengths {
+            (shortest, longest) = (shortest.min(length), longest.max(length));
+        }
+        if shortest >= longest {
+            PaddedLength::Common(longest)
+        } else {
+            PaddedLength::Mixed(longest)
+        }
+    }
+
+    /// Pads the requests of a batch to the length of the longest.
+    pub(crate) fn apply(&self, mut requests: Vec<PendingRequest>) -> Vec<PendingRequest> {
+        if requests.len() < 2 {
+            return requests;
+        }
+        let lengths: Vec<u32> =
+            requests.iter().map(|one| self.length(one.request()).longest()).collect();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        if lengths.iter().all(|length| *length == longest) {
+            return requests;
+        }
+        for input in &self.spec.inputs {
+            gather::pad(input, longest, &mut requests);
+        }
+        if !self.spec.outputs.is_empty() {
+            for (request, length) in requests.iter_mut().zip(lengths) {
+                if length < longest {
+                    let outputs = self.spec.outputs.clone();
+                    let mut statistics = None;
+                    request.observe(|inner| {
+                        let observer = CutStatistics::new(inner);
+                        statistics = Some(observer.clone());
+                        observer
+                    });
+                    let cut = Cut { outputs, length, padded_length: longest };
+                    let sink = |inner| CutSink::boxed(cut, statistics, inner);
+                    request.wrap_sender(|sender| sender.wrap(sink));
+                }
+            }
+        }
+        requests
+    }
+}

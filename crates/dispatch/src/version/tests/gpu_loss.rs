@@ -1,0 +1,88 @@
+//! Instances on GPUs that are lost while requests wait and execute.
+
+use std::sync::mpsc::Receiver;
+
+use galatea_infer::{Code, InferenceResponse, Status};
+
+use crate::testing::{ECHO, FakeBackend, LONG, LogLines, ServerSetup, TestServer, request, send};
+
+fn serve(groups: &str, backend: FakeBackend) -> (std::sync::Arc<TestServer>, LogLines) {
+    let (log, lines) = LogLines::record();
+    let text = format!("{ECHO} {groups}");
+    (ServerSetup::new(text, backend).gpus(&[0, 1]).log(log).serve(), lines)
+}
+
+fn reply(inbox: &Receiver<Result<InferenceResponse, Status>>) -> Result<(), Status> {
+    inbox.recv_timeout(LONG).unwrap().map(drop)
+}
+
+fn lost(gpu: u32, reason: &str) -> Status {
+    Status::unavailable(format!(
+        "GPU {gpu}, which executed requests to model 'echo', is lost: {reason}"
+    ))
+}
+
+#[test]
+// row: INST-13
+fn requests_of_a_lost_gpu_go_to_the_others() {
+    let (backend, entered, release) = FakeBackend::gated();
+    let (server, log) = serve("instance_group { kind: KIND_GPU count: 2 }", backend);
+    let model = server.model("echo");
+    let first: Vec<_> = (0..4).map(|_| send(&server, request(&[1, 1]))).collect();
+    (0..4).for_each(|_| entered.recv_timeout(LONG).unwrap());
+    let waiting: Vec<_> = (0..6).map(|_| send(&server, request(&[1, 1]))).collect();
+    // All four execute, so that none has left yet.
+    model.lose_gpu(1, "it fell off the bus");
+    model.lose_gpu(1, "again");
+    assert_eq!(model.check_ready(), Ok(()));
+    (0..10).for_each(|_| release.send(()).unwrap());
+    assert!(first.iter().chain(&waiting).all(|inbox| reply(inbox).is_ok()));
+    let errors = log.of_level(galatea_backend::LogLevel::Error);
+    let expected = "'echo' version 1: GPU 1 is lost (it fell off the bus): 2 instances are on lost \
+                    GPUs, 2 of them are removed";
+    assert_eq!(errors, [expected]);
+    let instances = model.instances();
+    assert_eq!(instances.iter().map(|(_, key)| key.gpu()).collect::<Vec<_>>(), [Some(0); 2]);
+    assert_eq!(server.unload_all(LONG), 0);
+}
+
+#[test]
+// row: INST-13
+fn without_an_instance_every_request_is_refused_and_none_waits() {
+    let (backend, entered, release) = FakeBackend::gated();
+    let (server, _log) = serve("instance_group { kind: KIND_GPU gpus: [ 0, 1 ] }", backend);
+    let model = server.model("echo");
+    let first: Vec<_> = (0..2).map(|_| send(&server, request(&[1, 1]))).collect();
+    (0..2).for_each(|_| entered.recv_timeout(LONG).unwrap());
+    let waiting: Vec<_> = (0..3).map(|_| send(&server, request(&[1, 1]))).collect();
+    model.lose_gpu(0, "first");
+    model.lose_gpu(1, "second");
+    assert_eq!(model.check_ready(), Err(lost(1, "second")));
+    (0..2).for_each(|_| release.send(()).unwrap());
+    assert!(first.iter().all(|inbox| reply(inbox).is_ok()));
+    for inbox in waiting.iter().chain([&send(&server, request(&[1, 1]))]) {
+        assert_eq!(reply(inbox), Err(lost(1, "second")));
+    }
+    assert_eq!(lost(1, "second").code(), Code::Unavailable);
+    assert_eq!(server.unload_all(LONG), 0);
+}
+
+#[test]
+fn models_elsewhere_go_on() {
+    let backend = || FakeBackend::new(galatea_backend::ExecutionPolicy::Blocking);
+    for groups in ["instance_group { kind: KIND_CPU }", "instance_group { gpus: 1 }"] {
+        let (server, log) = serve(groups, backend());
+        let model = server.model("echo");
+        model.lose_gpu(0, "elsewhere");
+        assert_eq!(model.check_ready(), Ok(()));
+        assert_eq!(reply(&send(&server, request(&[1, 1]))), Ok(()));
+        assert!(log.of_level(galatea_backend::LogLevel::Error).is_empty());
+    }
+    let groups = "instance_group [ { kind: KIND_GPU }, { kind: KIND_CPU } ]";
+    let (server, _log) = serve(groups, backend());
+    let model = server.model("echo");
+    model.lose_gpu(0, "both");
+    model.lose_gpu(1, "both");
+    assert_eq!((model.check_ready(), model.instances().len()), (Ok(()), 1));
+    assert_eq!(reply(&send(&server, request(&[1, 1]))), Ok(()));
+}

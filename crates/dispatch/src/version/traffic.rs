@@ -1,0 +1,57 @@
+//! The traffic of a version, for a client that records it.
+
+use std::sync::Arc;
+
+use galatea_config::InputSpec;
+use galatea_traffic::{Header, Line};
+
+use super::LoadedModel;
+use crate::dispatcher::VariableDims;
+
+impl LoadedModel {
+    /// Records requests and executions from now on, until [`LoadedModel::end_traffic`]. Returns
+    /// the first line of a file of them; `None` if another client records them. `began_ms` is
+    /// the time since 1970.
+    #[must_use]
+    pub fn begin_traffic(&self, began_ms: u64, processors: u32) -> Option<String> {
+        let first = usize::from(self.spec.max_batch_size > 0);
+        let variable: VariableDims =
+            self.spec.inputs.iter().filter_map(|input| variable_dims(input, first)).collect();
+        if !self.dispatcher.begin_traffic(Arc::clone(&variable)) {
+            return None;
+        }
+        let dims = |(name, places): &(String, Vec<usize>)| {
+            places.iter().map(|place| format!("{name}:{}", place - first)).collect::<Vec<_>>()
+        };
+        let header = Header {
+            model: self.name.to_string(),
+            version: self.version,
+            began_ms,
+            processors,
+            instances: self.dispatcher.instance_names().into_values().collect(),
+            variable: variable.iter().flat_map(dims).collect(),
+            config: None,
+        };
+        Some(format!("{}\n", Line::Header(header)))
+    }
+
+    /// The lines of what was recorded since the last call; `None` if nothing is recorded.
+    #[must_use]
+    pub fn read_traffic(&self) -> Option<String> {
+        self.dispatcher.take_traffic().map(|taken| taken.to_lines())
+    }
+
+    /// Records no more.
+    pub fn end_traffic(&self) {
+        self.dispatcher.end_traffic();
+    }
+}
+
+/// The places of an input's variable dimensions in the shapes that the backend sees, behind
+/// that of the batch.
+fn variable_dims(input: &InputSpec, first: usize) -> Option<(String, Vec<usize>)> {
+    let dims = input.reshape.as_ref().unwrap_or(&input.dims);
+    let places: Vec<usize> =
+        dims.iter().enumerate().filter(|(_, dim)| **dim < 0).map(|(at, _)| at + first).collect();
+    (!places.is_empty()).then(|| (input.name.clone(), places))
+}

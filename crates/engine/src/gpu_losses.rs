@@ -1,0 +1,87 @@
+//! GPUs that were lost, and the thread that tells all models.
+//!
+//! A report comes from anywhere, also from the thread of an instance, which a model may have to
+//! wait for when it removes the instance. So a thread of its own tells the models, which ends
+//! when there is nothing to tell.
+
+use std::sync::{Arc, Weak};
+
+use galatea_backend::LogLevel;
+use galatea_dispatch::{LogSink, LostGpus};
+use galatea_stdx::Lock;
+
+use crate::registry::Registry;
+
+/// The lost GPUs of a server.
+pub(crate) struct GpuLosses {
+    registry: Weak<Registry>,
+    /// Those that the loader knows, too.
+    lost: Arc<Lock<LostGpus>>,
+    log: LogSink,
+    state: Lock<LossState>,
+}
+
+#[derive(Default)]
+struct LossState {
+    /// Whether the models have to be told.
+    is_due: bool,
+    is_running: bool,
+}
+
+impl GpuLosses {
+    pub(crate) fn new(
+        registry: &Arc<Registry>,
+        lost: Arc<Lock<LostGpus>>,
+        log: LogSink,
+    ) -> Arc<Self> {
+        Arc::new(Self { registry: Arc::downgrade(registry), lost, log, state: Lock::default() })
+    }
+
+    /// Tells all models that a GPU is lost. Returns at once.
+    pub(crate) fn report(self: &Arc<Self>, gpu: u32, reason: &str) {
+        let mut lost = self.lost.lock("report a lost GPU");
+        let is_new = !lost.contains_key(&gpu);
+        // The first reason is the cause of the others.
+        lost.entry(gpu).or_insert_with(|| String::from(reason));
+        drop(lost);
+        if is_new {
+            let line = format_args!("GPU {gpu} is lost and not used any more: {reason}");
+            self.log.write(LogLevel::Error, line);
+        }
+        let mut state = self.state.lock("report a lost GPU");
+        state.is_due = true;
+        if state.is_running {
+            return;
+        }
+        state.is_running = true;
+        drop(state);
+        let this = self.clone();
+        let thread = std::thread::Builder::new().name(String::from("galatea-gpu-loss"));
+        if let Err(error) = thread.spawn(move || this.tell()) {
+            self.log.write(LogLevel::Error, format_args!("can't tell of a lost GPU: {error}"));
+            self.state.lock("give up").is_running = false;
+        }
+    }
+
+    /// Tells the models until nothing is due.
+    fn tell(&self) {
+        while self.is_due() {
+            let lost = self.lost.lock("tell of lost GPUs").clone();
+            let Some(registry) = self.registry.upgrade() else { return };
+            let snapshot = registry.snapshot();
+            let models: Vec<_> = snapshot.ready().cloned().collect();
+            drop(snapshot);
+            // A version that is being unloaded ends soon; meanwhile its executions fail.
+            for model in &models {
+                lost.iter().for_each(|(gpu, reason)| model.lose_gpu(*gpu, reason));
+            }
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        let mut state = self.state.lock("look for lost GPUs");
+        let is_due = std::mem::take(&mut state.is_due);
+        state.is_running = is_due;
+        is_due
+    }
+}

@@ -1,0 +1,94 @@
+//! The traffic of a model, for clients that record it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use galatea_dispatch::LoadedModel;
+use galatea_gate::limits::Limits;
+use galatea_infer::{Pass, Status, TrafficControl, TrafficRecording, api};
+
+use super::Server;
+use crate::handle::ModelHandle;
+use crate::registry::Registry;
+
+impl TrafficControl for Server {
+    fn record_traffic(
+        &self,
+        _: Pass<api::Trace>,
+        model: &str,
+        version: Option<i64>,
+    ) -> Result<Box<dyn TrafficRecording>, Status> {
+        let found = self.find(model, version)?;
+        let place = Place::take(&self.traffic_recordings)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let began_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let processors = std::thread::available_parallelism().map_or(0, usize::from);
+        let processors = u32::try_from(processors).unwrap_or(u32::MAX);
+        let header = found.begin_traffic(began_ms, processors).ok_or_else(|| {
+            let version = found.version();
+            Status::unavailable(format!(
+                "the traffic of model '{model}' version {version} is being recorded already"
+            ))
+        })?;
+        Ok(Box::new(Recording {
+            registry: self.registry.clone(),
+            model: Arc::downgrade(&found),
+            header: Some(header),
+            _place: place,
+        }))
+    }
+}
+
+/// The right to one of the recordings.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(taken: &Arc<AtomicUsize>) -> Result<Self, Status> {
+        let place = Self(taken.clone());
+        let max = Limits::TRAFFIC_RECORDINGS_MAX;
+        if taken.fetch_add(1, Ordering::AcqRel) >= max {
+            let text = format!("the traffic of {max} models is being recorded, the maximum");
+            return Err(Status::unavailable(text));
+        }
+        Ok(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Reads a version that serves, and ends what it began. It does not keep the version: one that
+/// drains is not read, because the reaper must hold the only share of it then.
+struct Recording {
+    registry: Arc<Registry>,
+    model: Weak<ModelHandle>,
+    header: Option<String>,
+    _place: Place,
+}
+
+impl Recording {
+    fn with_version<T>(&self, act: impl FnOnce(&LoadedModel) -> T) -> Option<T> {
+        let snapshot = self.registry.snapshot();
+        let mut ready = snapshot.ready();
+        ready.find(|model| Arc::as_ptr(model) == self.model.as_ptr()).map(|model| act(model))
+    }
+}
+
+impl TrafficRecording for Recording {
+    fn read(&mut self) -> Option<String> {
+        if let Some(header) = self.header.take() {
+            return Some(header);
+        }
+        self.with_version(LoadedModel::read_traffic).flatten()
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.with_version(LoadedModel::end_traffic);
+    }
+}

@@ -1,0 +1,274 @@
+//! The main cause of a request's duration: the one with the largest part of it.
+
+use crate::facts::{Detail, Facts, Stage};
+use crate::waits::{Wait, WaitTimes};
+
+/// From this size on, stages that move tensors count as copies.
+const LARGE_BYTES_MIN: u64 = 1 << 20;
+/// Who sends more slowly than 50 MB/s keeps the server waiting.
+const RECEIVE_NS_PER_BYTE_MAX: u64 = 20;
+/// A body that arrives within this time is never slow.
+const RECEIVE_NS_MIN: u64 = 1_000_000;
+
+/// Why a request took as long as it did.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// The model computed.
+    Execution,
+    /// Its client sent the message slowly.
+    SlowClient,
+    /// Large tensors were copied.
+    LargeCopy,
+    /// A small message was decoded or encoded.
+    Coding,
+    /// The request was checked or looked up.
+    Admission,
+    /// Another shape split its batch from the one before.
+    ShapeSplit,
+    /// Its batch waited to grow.
+    QueueDelay,
+    /// Its batch waited to grow, within its deadlines.
+    DeadlineWindow,
+    /// Every instance was busy.
+    TooFewInstances,
+    /// An instance executed for the first time since its load, or there was none yet.
+    ColdLoad,
+    /// The rate limiter gave its resources to others.
+    RateLimiter,
+    /// Every slot held another sequence.
+    SequenceSlot,
+    /// An earlier request of its sequence went on.
+    SequenceOrder,
+    /// A variable for tests held it back.
+    Hold,
+    /// It waited in the queue, and may not know for what.
+    Queue,
+    /// The thread that was to execute it or send its response was not free.
+    ThreadStarvation,
+    /// Rows without a request were computed with it.
+    Padding,
+    /// The response went from the model to the door: other responses come first, or a cache
+    /// stores it.
+    Response,
+}
+
+impl Cause {
+    const COUNT: usize = 18;
+
+    /// Every cause.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Execution,
+        Self::SlowClient,
+        Self::LargeCopy,
+        Self::Coding,
+        Self::Admission,
+        Self::ShapeSplit,
+        Self::QueueDelay,
+        Self::DeadlineWindow,
+        Self::TooFewInstances,
+        Self::ColdLoad,
+        Self::RateLimiter,
+        Self::SequenceSlot,
+        Self::SequenceOrder,
+        Self::Hold,
+        Self::Queue,
+        Self::ThreadStarvation,
+        Self::Padding,
+        Self::Response,
+    ];
+
+    /// Its name for programs, which does not change.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Execution => "execution",
+            Self::SlowClient => "slow_client",
+            Self::LargeCopy => "large_copy",
+            Self::Coding => "coding",
+            Self::Admission => "admission",
+            Self::ShapeSplit => "shape_split",
+            Self::QueueDelay => "queue_delay",
+            Self::DeadlineWindow => "deadline_window",
+            Self::TooFewInstances => "too_few_instances",
+            Self::ColdLoad => "cold_load",
+            Self::RateLimiter => "rate_limiter",
+            Self::SequenceSlot => "sequence_slot",
+            Self::SequenceOrder => "sequence_order",
+            Self::Hold => "hold",
+            Self::Queue => "queue",
+            Self::ThreadStarvation => "thread_starvation",
+            Self::Padding => "padding",
+            Self::Response => "response",
+        }
+    }
+
+    /// What it means, for people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Execution => "the model computed",
+            Self::SlowClient => "the client sent the request slowly",
+            Self::LargeCopy => "large tensors were copied",
+            Self::Coding => "the message was decoded or encoded",
+            Self::Admission => "the request was checked, or looked up in the cache",
+            Self::ShapeSplit => "a batch ended at a request of another shape; the next one waited",
+            Self::QueueDelay => "the batch waited to grow, up to its delay",
+            Self::DeadlineWindow => "the batch waited to grow, as long as its deadlines allowed",
+            Self::TooFewInstances => "every instance was busy",
+            Self::ColdLoad => "an instance executed for the first time since its load",
+            Self::RateLimiter => "other models held the resources of the rate limiter",
+            Self::SequenceSlot => "other sequences held every slot",
+            Self::SequenceOrder => "an earlier request of the sequence went on",
+            Self::Hold => "TRITONSERVER_DELAY_SCHEDULER held requests back",
+            Self::Queue => "the request waited in the queue",
+            Self::ThreadStarvation => "the thread for the batch or the response was not free",
+            Self::Padding => "rows of padding were computed",
+            Self::Response => "the response waited behind others, or was stored",
+        }
+    }
+}
+
+/// What is said of a request.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Verdict<'a> {
+    /// The main cause.
+    pub cause: Cause,
+    /// Its part of the request's time, in nanoseconds.
+    pub ns: u64,
+    /// The model of the step that it is about, if it is about a step.
+    pub step: Option<&'a str>,
+}
+
+impl Facts {
+    /// The main cause: the largest sum over the stages and waits that it explains. Of equal ones
+    /// the first counts.
+    #[must_use]
+    pub fn verdict(&self, detail: Detail) -> Verdict<'_> {
+        let sums = self.sums(detail);
+        let mut verdict = Verdict { cause: Cause::Execution, ns: 0, step: None };
+        for (cause, ns) in Cause::ALL.into_iter().zip(sums) {
+            if ns > verdict.ns {
+                verdict = Verdict { cause, ns, step: None };
+            }
+        }
+        let is_executed = matches!(verdict.cause, Cause::Execution | Cause::ColdLoad);
+        match self.longest_step().filter(|_| is_executed) {
+            None => verdict,
+            Some(step) => {
+                let inner = step.verdict(detail);
+                Verdict { step: inner.step.or(Some(&step.model)), ..inner }
+            }
+        }
+    }
+
+    /// The step that took longest.
+    #[must_use]
+    pub fn longest_step(&self) -> Option<&Facts> {
+        self.steps.iter().filter(|step| !step.model.is_empty()).max_by_key(|step| step.total())
+    }
+
+    /// Nanoseconds by cause. Together they are the time of all stages.
+    pub(crate) fn sums(&self, detail: Detail) -> [u64; Cause::COUNT] {
+        let mut sums = Sums([0; Cause::COUNT]);
+        for (stage, ns) in self.stages() {
+            match stage {
+                Stage::Receive => sums.add(self.of_receiving(ns), ns),
+                Stage::Decode => sums.add(self.of_copying(self.input_bytes, Cause::Coding), ns),
+                Stage::Encode => sums.add(self.of_copying(self.output_bytes, Cause::Coding), ns),
+                Stage::Input if self.input_bytes >= LARGE_BYTES_MIN => {
+                    sums.add(Cause::LargeCopy, ns);
+                }
+                Stage::Output if self.output_bytes >= LARGE_BYTES_MIN => {
+                    sums.add(Cause::LargeCopy, ns);
+                }
+                // Tensors in shared memory are copied here.
+                Stage::Admit => sums.add(self.of_copying(self.input_bytes, Cause::Admission), ns),
+                Stage::Queue => self.add_waits(&mut sums, ns, detail),
+                Stage::HandOver | Stage::Reply => sums.add(Cause::ThreadStarvation, ns),
+                Stage::Input | Stage::Output | Stage::Compute | Stage::Execute => {
+                    self.add_execution(&mut sums, ns, detail);
+                }
+                Stage::Respond => sums.add(Cause::Response, ns),
+            }
+        }
+        sums.0
+    }
+
+    /// A body takes as long as its client, unless there is so much of it.
+    fn of_receiving(&self, ns: u64) -> Cause {
+        let plausible = self.input_bytes.saturating_mul(RECEIVE_NS_PER_BYTE_MAX);
+        match ns > plausible.max(RECEIVE_NS_MIN) {
+            true => Cause::SlowClient,
+            false => self.of_copying(self.input_bytes, Cause::Coding),
+        }
+    }
+
+    const fn of_copying(&self, bytes: u64, otherwise: Cause) -> Cause {
+        if bytes >= LARGE_BYTES_MIN { Cause::LargeCopy } else { otherwise }
+    }
+
+    fn add_waits(&self, sums: &mut Sums, ns: u64, detail: Detail) {
+        if detail == Detail::Own {
+            return sums.add(Cause::Queue, ns);
+        }
+        let mut left = ns;
+        for wait in Wait::ALL {
+            let waited = self.waits.of(wait).min(left);
+            left = left.saturating_sub(waited);
+            sums.add(self.of_waiting(wait), waited);
+        }
+        sums.add(Cause::Queue, left);
+    }
+
+    fn of_waiting(&self, wait: Wait) -> Cause {
+        let is_cold = self.queued.is_some_and(|found| found.instances == 0 || found.behind_first);
+        match wait {
+            Wait::Instance if is_cold && !self.is_warm => Cause::ColdLoad,
+            Wait::Instance => Cause::TooFewInstances,
+            Wait::Shape => Cause::ShapeSplit,
+            Wait::BatchDelay => Cause::QueueDelay,
+            Wait::Window => Cause::DeadlineWindow,
+            Wait::Permit => Cause::RateLimiter,
+            Wait::Slot => Cause::SequenceSlot,
+            Wait::Predecessor => Cause::SequenceOrder,
+            Wait::Hold => Cause::Hold,
+        }
+    }
+
+    fn add_execution(&self, sums: &mut Sums, ns: u64, detail: Detail) {
+        let batch = self.batch.filter(|_| detail == Detail::Schedule);
+        let Some(batch) = batch else { return sums.add(Cause::Execution, ns) };
+        let padding = ns
+            .checked_div(batch.rows)
+            .map_or(0, |row| row.saturating_mul(batch.padding_rows.min(batch.rows)));
+        let rest = ns.saturating_sub(padding);
+        let is_cold = batch.is_first && !self.is_warm;
+        sums.add(Cause::Padding, padding);
+        sums.add(if is_cold { Cause::ColdLoad } else { Cause::Execution }, rest);
+    }
+}
+
+struct Sums([u64; Cause::COUNT]);
+
+impl Sums {
+    fn add(&mut self, cause: Cause, ns: u64) {
+        if let Some(sum) = self.0.get_mut(cause as usize) {
+            *sum = sum.saturating_add(ns);
+        }
+    }
+}
+
+/// The main cause of the durations of all requests of a model together: `waits` in the queue,
+/// and the time of executions. Of equal ones the first counts.
+#[must_use]
+pub fn overall(waits: &WaitTimes, execution_ns: u64) -> (Cause, u64) {
+    let facts = Facts::default();
+    let mut overall = (Cause::Execution, execution_ns);
+    for wait in Wait::ALL {
+        let ns = waits.of(wait);
+        if ns > overall.1 {
+            overall = (facts.of_waiting(wait), ns);
+        }
+    }
+    overall
+}

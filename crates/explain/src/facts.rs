@@ -1,0 +1,274 @@
+//! What is known of one request.
+
+use crate::waits::WaitTimes;
+
+/// How many steps of a request are kept. Steps are requests that it makes itself: those of an
+/// ensemble, or the calls of a model to other models.
+pub const STEPS_MAX: usize = 64;
+
+/// A moment on the way of a request.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mark {
+    /// All of its message was received.
+    Received,
+    /// Its model received it, decoded.
+    Arrived,
+    /// It was checked and entered its model's queue.
+    Queued,
+    /// Its batch was closed.
+    Closed,
+    /// A thread began to execute the batch.
+    Started,
+    /// The inputs of the batch were in place.
+    InputsReady,
+    /// The model had computed.
+    Computed,
+    /// The outputs were collected.
+    Ended,
+    /// The model sent its first response.
+    Answered,
+    /// The response reached the door.
+    Delivered,
+    /// The thread that serves the connection took the response.
+    TakenUp,
+    /// The response was encoded.
+    Encoded,
+}
+
+impl Mark {
+    const COUNT: usize = 12;
+
+    const ALL: [Self; Self::COUNT] = [
+        Self::Received,
+        Self::Arrived,
+        Self::Queued,
+        Self::Closed,
+        Self::Started,
+        Self::InputsReady,
+        Self::Computed,
+        Self::Ended,
+        Self::Answered,
+        Self::Delivered,
+        Self::TakenUp,
+        Self::Encoded,
+    ];
+
+    const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// A part of the way of a request. It ends at a mark and begins at the one before.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// The message arrives.
+    Receive,
+    /// It becomes a request.
+    Decode,
+    /// The request is checked, tensors in shared memory are copied, and it is looked up in the
+    /// response cache.
+    Admit,
+    /// It waits for its batch to close.
+    Queue,
+    /// The batch waits for the thread that executes it.
+    HandOver,
+    /// The inputs of the batch are gathered.
+    Input,
+    /// The model computes.
+    Compute,
+    /// The outputs are collected.
+    Output,
+    /// The whole execution, if the model told no parts of it before it answered.
+    Execute,
+    /// The response goes from the model to the door.
+    Respond,
+    /// The response waits for the thread that serves the connection.
+    Reply,
+    /// The response is encoded.
+    Encode,
+}
+
+impl Stage {
+    /// Its name for programs, which does not change.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Receive => "receive",
+            Self::Decode => "decode",
+            Self::Admit => "admit",
+            Self::Queue => "queue",
+            Self::HandOver => "hand_over",
+            Self::Input => "input",
+            Self::Compute => "compute",
+            Self::Output => "output",
+            Self::Execute => "execute",
+            Self::Respond => "respond",
+            Self::Reply => "reply",
+            Self::Encode => "encode",
+        }
+    }
+}
+
+/// How much of a request is told.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// Its own stages alone, for callers who may not read statistics: nothing of others.
+    #[default]
+    Own,
+    /// Also its batch, and whom it waited for.
+    Schedule,
+}
+
+/// What a request found when it entered its model's queue. Times are in nanoseconds.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Queued {
+    /// The requests that were in front of it.
+    pub requests_ahead: u64,
+    /// The model's instances.
+    pub instances: u64,
+    /// Those that executed.
+    pub busy: u64,
+    /// Since when the longest of these executions went on.
+    pub running_ns: u64,
+    /// No instance was free, and one of them executed for the first time since its load.
+    pub behind_first: bool,
+}
+
+/// The batch in which a request was executed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct BatchFacts {
+    /// Its requests.
+    pub requests: u64,
+    /// Their rows, with those of padding.
+    pub rows: u64,
+    /// Rows that only keep others in their slots.
+    pub padding_rows: u64,
+    /// Why it was closed when it was.
+    pub closed: &'static str,
+    /// Whether its instance executed for the first time since its load.
+    pub is_first: bool,
+}
+
+/// What is known of one request. Times are nanoseconds since the explanation began.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The name of its model; empty before a model received it.
+    pub model: String,
+    /// The version that served it.
+    pub version: i64,
+    /// When it began.
+    pub begin: u64,
+    /// The bytes of its inputs.
+    pub input_bytes: u64,
+    /// The bytes of its first response's outputs.
+    pub output_bytes: u64,
+    /// Whether its response came from the response cache.
+    pub is_cached: bool,
+    /// Whether its model was warmed up after the load.
+    pub is_warm: bool,
+    /// What it found in the queue.
+    pub queued: Option<Queued>,
+    /// What it waited for in the queue.
+    pub waits: WaitTimes,
+    /// Its batch.
+    pub batch: Option<BatchFacts>,
+    /// The requests that it made itself.
+    pub steps: Vec<Facts>,
+    /// How many further ones there were.
+    pub steps_omitted: u64,
+    marks: [Option<u64>; Mark::COUNT],
+}
+
+impl Facts {
+    /// What is known of a request that begins at this time.
+    #[must_use]
+    pub fn beginning(begin: u64) -> Self {
+        Self { begin, ..Self::default() }
+    }
+
+    /// It passed a mark; only the first time counts.
+    pub fn mark(&mut self, mark: Mark, at: u64) {
+        if let Some(place) = self.marks.get_mut(mark.index()) {
+            place.get_or_insert(at);
+        }
+    }
+
+    /// When it passed a mark.
+    #[must_use]
+    pub fn at(&self, mark: Mark) -> Option<u64> {
+        self.marks.get(mark.index()).copied().flatten()
+    }
+
+    /// How long it took so far: up to the last mark.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let last = self.marks.iter().flatten().max().copied();
+        last.unwrap_or(self.begin).saturating_sub(self.begin)
+    }
+
+    /// Its stages in their order, with their durations. Those that nothing ended are left out.
+    #[must_use]
+    pub fn stages(&self) -> Vec<(Stage, u64)> {
+        let mut passed: Vec<(u64, Mark)> =
+            Mark::ALL.into_iter().filter_map(|mark| Some((self.plausible(mark)?, mark))).collect();
+        // Doors encode before or after they change threads.
+        passed.sort_unstable();
+        let mut before = self.begin;
+        let mut stages: Vec<(Stage, u64)> = Vec::with_capacity(passed.len());
+        for (at, mark) in passed {
+            let duration = at.saturating_sub(before);
+            before = before.max(at);
+            let stage = self.ended_by(mark);
+            match stages.last_mut() {
+                Some((last, sum)) if *last == stage => *sum = sum.saturating_add(duration),
+                _ => stages.push((stage, duration)),
+            }
+        }
+        stages
+    }
+
+    /// When it passed a mark. What backends tell of an execution is kept within it.
+    fn plausible(&self, mark: Mark) -> Option<u64> {
+        let at = self.at(mark)?;
+        match mark {
+            Mark::InputsReady | Mark::Computed | Mark::Ended => {
+                let start = self.at(Mark::Started).unwrap_or(at);
+                let end = self.at(Mark::Answered).or(self.at(Mark::Delivered)).unwrap_or(u64::MAX);
+                Some(at.min(end).max(start))
+            }
+            _ => Some(at),
+        }
+    }
+
+    fn ended_by(&self, mark: Mark) -> Stage {
+        match mark {
+            Mark::Received => Stage::Receive,
+            Mark::Arrived => Stage::Decode,
+            Mark::Queued => Stage::Admit,
+            Mark::Closed => Stage::Queue,
+            Mark::Started => Stage::HandOver,
+            // The parts of several executions overlap.
+            Mark::InputsReady | Mark::Computed | Mark::Ended if !self.steps.is_empty() => {
+                Stage::Execute
+            }
+            Mark::InputsReady => Stage::Input,
+            Mark::Computed => Stage::Compute,
+            Mark::Ended => Stage::Output,
+            Mark::Answered | Mark::Delivered => self.ended_by_answer(mark),
+            Mark::TakenUp => Stage::Reply,
+            Mark::Encoded => Stage::Encode,
+        }
+    }
+
+    fn ended_by_answer(&self, mark: Mark) -> Stage {
+        let passed = |mark| self.at(mark).is_some();
+        let was_executed = passed(Mark::Ended) || mark == Mark::Delivered && passed(Mark::Answered);
+        match mark {
+            _ if passed(Mark::Started) && was_executed => Stage::Respond,
+            _ if passed(Mark::Started) => Stage::Execute,
+            _ if passed(Mark::Closed) => Stage::HandOver,
+            _ if passed(Mark::Queued) => Stage::Queue,
+            _ => Stage::Admit,
+        }
+    }
+}

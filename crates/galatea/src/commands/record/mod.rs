@@ -1,0 +1,288 @@
+//! `galatea record`: the requests that a model of a running server gets, as a file of traffic.
+//!
+//! The server records only while this reads, and sends lines of the file. What is added here is
+//! the model's configuration, from the endpoint that any client has.
+
+pub(super) mod stream;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use galatea_traffic::{Header, Line, RotatingFile};
+use serde_json::json;
+
+use self::stream::{Connection, Received};
+use crate::console::{Colours, Console, Format};
+use crate::flags::CommandLine;
+
+/// The usual bounds of a file, which the table of options shows too.
+const SECONDS: u64 = 60;
+const BYTES_MAX: u64 = 256 << 20;
+const FILES_MAX: u64 = 4;
+
+/// The longest body of a response that is no recording.
+const BODY_BYTES_MAX: usize = 16 << 20;
+
+/// How often progress is shown.
+const PROGRESS_PAUSE: Duration = Duration::from_millis(200);
+
+/// What `galatea record` is asked for.
+#[derive(Debug)]
+pub(crate) struct RecordOptions {
+    /// `HOST:PORT`.
+    address: String,
+    model: String,
+    version: Option<u64>,
+    output: PathBuf,
+    duration: Duration,
+    bytes_max: u64,
+    files_max: u32,
+    headers: Vec<(String, String)>,
+    pub(crate) format: Format,
+}
+
+impl RecordOptions {
+    pub(super) fn new(line: &CommandLine, format: Format) -> Result<Self, String> {
+        let [url] = line.operands.as_slice() else {
+            return Err(String::from("the URL of one server is missing"));
+        };
+        let number = |name: &str, usual: u64, least: u64| match line.option(name) {
+            None => Ok(usual),
+            Some(text) => {
+                let value = text.parse().ok().filter(|number| *number >= least);
+                value.ok_or_else(|| {
+                    format!("'--{name}' takes a number from {least} on, not '{text}'")
+                })
+            }
+        };
+        let model = line.option("model").ok_or("'--model' is missing: the model's name")?;
+        let version =
+            line.option("model-version").map(|_| number("model-version", 0, 0)).transpose()?;
+        let files_max = u32::try_from(number("files", FILES_MAX, 1)?);
+        let seconds = number("seconds", SECONDS, 1)?.min(u64::from(u32::MAX));
+        Ok(Self {
+            address: address(url)?,
+            model: model.to_owned(),
+            version,
+            output: PathBuf::from(line.option("output").unwrap_or("traffic.jsonl")),
+            duration: Duration::from_secs(seconds),
+            bytes_max: number("max-bytes", BYTES_MAX, 1)?,
+            files_max: files_max.map_err(|_| String::from("'--files' is too large"))?,
+            headers: line.all("header").map(header).collect::<Result<_, _>>()?,
+            format,
+        })
+    }
+
+    fn path(&self, what: &str) -> String {
+        let version = self.version.map_or_else(String::new, |number| format!("/versions/{number}"));
+        format!("/v2/models/{}{version}/{what}", galatea_load::path_segment(&self.model))
+    }
+}
+
+/// `http://HOST:PORT`, or without `http://`.
+fn address(url: &str) -> Result<String, String> {
+    if let Some((scheme, _)) = url.split_once("://").filter(|(scheme, _)| *scheme != "http") {
+        return Err(format!(
+            "the URL is http://HOST:PORT, not {scheme}://: over TLS, curl records what \
+             docs/traffic.md shows"
+        ));
+    }
+    let address = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    if port.is_none() || address.contains('/') {
+        return Err(format!(
+            "the URL needs a host and a port, such as http://localhost:8000, not '{url}'"
+        ));
+    }
+    Ok(address.to_owned())
+}
+
+/// `NAME:VALUE`, which can't be more than one line.
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').unwrap_or_default();
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_valid = !name.is_empty()
+        && name.bytes().all(is_name)
+        && !value.contains(|char: char| char.is_ascii_control());
+    if !is_valid {
+        return Err(format!("'--header' is NAME:VALUE, not '{text}'"));
+    }
+    Ok((name.to_owned(), value.trim().to_owned()))
+}
+
+/// What was recorded.
+#[derive(Debug, Default)]
+struct Counts {
+    requests: u64,
+    executions: u64,
+    lost: u64,
+    end: Option<String>,
+}
+
+/// Records, and says what was recorded.
+pub(super) fn run(options: &RecordOptions, colours: Colours) -> Result<String, String> {
+    let config = config(options);
+    let begin = Instant::now();
+    let mut connection = Connection::open(&options.address)?;
+    let mut headers = options.headers.clone();
+    headers.push((String::from("Galatea-Traffic"), String::from("1")));
+    let status = connection.request(&options.path("traffic"), &headers)?;
+    if status != 200 {
+        return Err(refusal(status, &connection.body(BODY_BYTES_MAX)?, options));
+    }
+    let mut recorded = Recorded { options, config, file: None, counts: Counts::default() };
+    let console = Console::progress(colours);
+    let end = begin + options.duration;
+    let mut shown = begin;
+    while Instant::now() < end && recorded.counts.end.is_none() {
+        match connection.line(end)? {
+            Received::Line(line) => recorded.add(&line)?,
+            Received::Nothing => recorded.flush()?,
+            Received::End => break,
+        }
+        if shown.elapsed() >= PROGRESS_PAUSE {
+            shown = Instant::now();
+            recorded.flush()?;
+            let seconds = begin.elapsed().as_secs();
+            console.show(&format!("{seconds} s: {} requests", recorded.counts.requests));
+        }
+    }
+    console.clear();
+    recorded.flush()?;
+    recorded.summary(begin.elapsed())
+}
+
+/// The model's configuration, if the client may have it.
+fn config(options: &RecordOptions) -> Option<serde_json::Value> {
+    let mut connection = Connection::open(&options.address).ok()?;
+    let status = connection.request(&options.path("config"), &options.headers).ok()?;
+    let body = connection.body(BODY_BYTES_MAX).ok()?;
+    (status == 200).then(|| serde_json::from_slice(&body).ok()).flatten()
+}
+
+fn refusal(status: u16, body: &[u8], options: &RecordOptions) -> String {
+    let document: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let reason = document.as_ref().and_then(|document| document["error"].as_str());
+    let text = reason.map_or_else(|| String::from_utf8_lossy(body).into_owned(), String::from);
+    let address = &options.address;
+    if status == 404 && text == "Not Found" {
+        return format!(
+            "the server at {address} records no traffic: it needs --allow-traffic-recording=true"
+        );
+    }
+    format!("the server at {address} refuses: {status} {text}")
+}
+
+/// The files that are written.
+struct Recorded<'a> {
+    options: &'a RecordOptions,
+    config: Option<serde_json::Value>,
+    /// `None` before the first line.
+    file: Option<RotatingFile>,
+    counts: Counts,
+}
+
+impl Recorded<'_> {
+    fn add(&mut self, text: &str) -> Result<(), String> {
+        let line =
+            Line::parse(text).map_err(|reason| format!("not a line of traffic: {reason}"))?;
+        match line {
+            Line::Header(header) if self.file.is_none() => return self.begin(header),
+            Line::Header(_) => return Err(String::from("the server sent two headers")),
+            Line::Request(_) => self.counts.requests += 1,
+            Line::Execution(_) => self.counts.executions += 1,
+            Line::Lost(count) => self.counts.lost += count,
+            Line::End(reason) => self.counts.end = Some(reason),
+        }
+        let file = self.file.as_mut().ok_or("the server sent no header")?;
+        file.add(text).map_err(|error| cannot_write(self.options, &error))
+    }
+
+    fn begin(&mut self, header: Header) -> Result<(), String> {
+        let header = Line::Header(Header { config: self.config.take(), ..header }).to_string();
+        let RecordOptions { output, bytes_max, files_max, .. } = self.options;
+        let file = RotatingFile::create(output, &header, *bytes_max, *files_max);
+        self.file = Some(file.map_err(|error| cannot_write(self.options, &error))?);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), String> {
+        let flushed = self.file.as_mut().map_or(Ok(()), RotatingFile::flush);
+        flushed.map_err(|error| cannot_write(self.options, &error))
+    }
+
+    fn summary(&self, elapsed: Duration) -> Result<String, String> {
+        let Counts { requests, executions, lost, end } = &self.counts;
+        if self.file.is_none() {
+            return Err(String::from("the server ended the recording before it began"));
+        }
+        let output = self.options.output.display().to_string();
+        if self.options.format == Format::Json {
+            let document = json!({
+                "model": self.options.model,
+                "output": output,
+                "seconds": elapsed.as_secs_f64(),
+                "requests": requests,
+                "executions": executions,
+                "lost": lost,
+                "end": end,
+            });
+            return Ok(document.to_string());
+        }
+        let mut text = format!("{output}: {requests} requests in {executions} executions");
+        if *lost > 0 {
+            text.push_str(&format!("; {lost} were lost, because they were too many"));
+        }
+        if let Some(reason) = end {
+            text.push_str(&format!("; it ended because {reason}"));
+        }
+        Ok(text)
+    }
+}
+
+fn cannot_write(options: &RecordOptions, error: &std::io::Error) -> String {
+    format!("can't write '{}': {error}", options.output.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(options: &[(&'static str, &str)], urls: &[&str]) -> Result<RecordOptions, String> {
+        let line = CommandLine {
+            options: options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
+            operands: urls.iter().map(|url| String::from(*url)).collect(),
+            ..CommandLine::default()
+        };
+        RecordOptions::new(&line, Format::Text)
+    }
+
+    #[test]
+    fn a_version_is_a_part_of_the_path() {
+        let some = options(&[("model", "a b"), ("model-version", "3")], &["http://h:1/"]).unwrap();
+        assert_eq!(
+            (some.address.as_str(), some.path("x").as_str()),
+            ("h:1", "/v2/models/a%20b/versions/3/x")
+        );
+        assert_eq!(options(&[("model", "a")], &["h:1"]).unwrap().path("x"), "/v2/models/a/x");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let model = ("model", "m");
+        for (given, urls, part) in [
+            (&[model][..], &[][..], "the URL of one server is missing"),
+            (&[], &["h:1"], "'--model' is missing"),
+            (&[model], &["https://h:1"], "not https://"),
+            (&[model], &["grpc://h:1"], "not grpc://"),
+            (&[model], &["http://h"], "needs a host and a port"),
+            (&[model, ("seconds", "0")], &["h:1"], "'--seconds' takes a number from 1 on"),
+            (&[model, ("files", "9999999999")], &["h:1"], "'--files' is too large"),
+            (&[model, ("header", "a")], &["h:1"], "'--header' is NAME:VALUE"),
+            (&[model, ("header", "a:b\r\nc:d")], &["h:1"], "'--header' is NAME:VALUE"),
+        ] {
+            let error = options(given, urls).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

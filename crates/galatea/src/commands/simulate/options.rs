@@ -1,0 +1,124 @@
+//! The arguments of `galatea simulate`.
+
+use super::settings::Changes;
+use crate::console::Format;
+use crate::flags::CommandLine;
+
+/// The most instances, and the largest batch.
+const INSTANCES_MAX: u64 = 10_000;
+const BATCH_MAX: u64 = 1 << 20;
+/// A day, in microseconds.
+const TIME_MAX: u64 = 86_400_000_000;
+
+/// What `galatea simulate` is asked for.
+#[derive(Debug)]
+pub(crate) struct SimulateOptions {
+    pub(super) files: Vec<String>,
+    pub(super) load: f64,
+    repeat: Option<u32>,
+    pub(super) changes: Changes,
+    deadline_us: Option<u64>,
+    pub(super) processors: u32,
+    pub(super) config: Option<String>,
+    pub(crate) format: Format,
+}
+
+impl SimulateOptions {
+    pub(crate) fn new(line: CommandLine, format: Format) -> Result<Self, String> {
+        let number = |name: &str, least: u64, most: u64| -> Result<Option<u64>, String> {
+            let Some(text) = line.option(name) else { return Ok(None) };
+            let value = text.parse().ok().filter(|number| (least..=most).contains(number));
+            let wrong =
+                || format!("'--{name}' takes a number from {least} to {most}, not '{text}'");
+            value.map(Some).ok_or_else(wrong)
+        };
+        let small = |name: &str, least: u64, most: u64| -> Result<Option<u32>, String> {
+            Ok(number(name, least, most)?.and_then(|value| u32::try_from(value).ok()))
+        };
+        let changes = Changes {
+            instances: small("instances", 1, INSTANCES_MAX)?,
+            max_batch: small("max-batch", 0, BATCH_MAX)?,
+            delay_us: number("delay", 0, TIME_MAX)?,
+            preferred: line.option("preferred").map(sizes).transpose()?,
+            queue_size: small("queue-size", 1, u64::from(u32::MAX))?,
+            timeout_us: number("timeout", 1, TIME_MAX)?,
+            objective_us: number("objective", 1, TIME_MAX)?,
+        };
+        if line.operands.is_empty() {
+            return Err(String::from("a file of recorded traffic is missing"));
+        }
+        Ok(Self {
+            load: line.option("load").map_or(Ok(1.0), factor)?,
+            repeat: small("repeat", 1, 1_000_000)?,
+            changes,
+            deadline_us: number("deadline", 1, TIME_MAX)?,
+            processors: small("processors", 1, INSTANCES_MAX)?.unwrap_or(0),
+            config: line.option("config").map(String::from),
+            files: line.operands,
+            format,
+        })
+    }
+
+    /// How often the recording is played: by default until the simulated time is the recorded
+    /// one, so that a higher load is no shorter.
+    pub(super) fn repeat(&self) -> u32 {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 1000")]
+        let usual = self.load.ceil().max(1.0) as u32;
+        self.repeat.unwrap_or(usual)
+    }
+
+    /// When answers are due at the latest.
+    pub(super) fn deadline_ns(&self) -> u64 {
+        let time = self.deadline_us.or(self.changes.objective_us);
+        time.map_or(u64::MAX, |time| time.saturating_mul(1_000))
+    }
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|factor| (0.001..=1000.0).contains(factor));
+    factor.ok_or_else(|| format!("'--load' takes a factor from 0.001 to 1000, not '{text}'"))
+}
+
+fn sizes(text: &str) -> Result<Vec<u32>, String> {
+    let sizes: Result<Vec<u32>, _> = text.split(',').map(str::parse).collect();
+    let sizes = sizes.ok().filter(|sizes| sizes.iter().all(|size| *size > 0));
+    sizes.ok_or_else(|| format!("'--preferred' takes batch sizes such as 4,8, not '{text}'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(options: &[(&'static str, &str)], files: &[&str]) -> Result<SimulateOptions, String> {
+        let line = CommandLine {
+            options: options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
+            operands: files.iter().map(|file| String::from(*file)).collect(),
+            ..CommandLine::default()
+        };
+        SimulateOptions::new(line, Format::Text)
+    }
+
+    #[test]
+    fn a_higher_load_is_played_more_often() {
+        let options = parse(&[("load", "1.5"), ("objective", "3")], &["a"]).unwrap();
+        assert_eq!((options.repeat(), options.deadline_ns()), (2, 3_000));
+        let options = parse(&[("repeat", "5"), ("preferred", "4,8")], &["a"]).unwrap();
+        assert_eq!((options.repeat(), options.deadline_ns()), (5, u64::MAX));
+        assert_eq!(options.changes.preferred, Some(vec![4, 8]));
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        for (options, files, part) in [
+            (&[][..], &[][..], "a file of recorded traffic is missing"),
+            (&[("load", "0")], &["a"], "'--load' takes a factor from 0.001 to 1000, not '0'"),
+            (&[("load", "x")], &["a"], "not 'x'"),
+            (&[("instances", "0")], &["a"], "'--instances' takes a number from 1 to 10000"),
+            (&[("preferred", "4,0")], &["a"], "'--preferred' takes batch sizes such as 4,8"),
+            (&[("delay", "-1")], &["a"], "'--delay' takes a number from 0"),
+        ] {
+            let error = parse(options, files).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The settings of a scheduler: those that were recorded, those of a file, and changes of them.
+
+use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_policy::{DeadlineSpec, DynamicSpec, SchedulingMode, SchedulingSpec};
+use galatea_traffic::Header;
+use serde_json::json;
+
+const NS_PER_US: u64 = 1_000;
+
+/// `KIND_GPU` in a configuration's message.
+const KIND_GPU: i32 = 1;
+
+/// A scheduler with its instances.
+#[derive(Clone, Debug)]
+pub(crate) struct Configured {
+    /// The model's configuration.
+    draft: ConfigDraft,
+    pub(crate) scheduling: SchedulingSpec,
+    pub(crate) instances: u32,
+    /// The dimensions that are padded, as recordings name them.
+    padded: Vec<String>,
+}
+
+/// Settings that replace those of a configuration.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changes {
+    pub(crate) instances: Option<u32>,
+    pub(crate) max_batch: Option<u32>,
+    pub(crate) delay_us: Option<u64>,
+    pub(crate) preferred: Option<Vec<u32>>,
+    pub(crate) queue_size: Option<u32>,
+    pub(crate) timeout_us: Option<u64>,
+    pub(crate) objective_us: Option<u64>,
+}
+
+impl Configured {
+    /// What the server had whose traffic this is.
+    pub(super) fn recorded(header: &Header) -> Result<Self, String> {
+        let config = match &header.config {
+            Some(config) => config.to_string(),
+            None => without_config(&header.model),
+        };
+        let mut configured = Self::of_json("the recorded configuration", &config)?;
+        if !header.instances.is_empty() {
+            configured.instances = u32::try_from(header.instances.len()).unwrap_or(u32::MAX);
+        }
+        Ok(configured)
+    }
+
+    /// Those of a configuration as the server sends it.
+    pub(crate) fn of_json(what: &str, config: &str) -> Result<Self, String> {
+        let draft = ConfigDraft::from_json(what, config);
+        Self::new(draft.map_err(|errors| errors.to_string())?, what)
+    }
+
+    /// The configuration as the text of a file.
+    pub(crate) fn to_pbtxt(&self) -> String {
+        self.draft.to_pbtxt()
+    }
+
+    /// With the batches, the scheduler and the instances of a `config.pbtxt`. The rest of it may
+    /// be left out, as for a server that completes it.
+    pub(super) fn with_file(self, path: &str) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| format!("can't read '{path}': {error}"))?;
+        let given = ConfigDraft::from_pbtxt(path, &text).map_err(|errors| errors.to_string())?;
+        let mut draft = self.draft;
+        let (message, given) = (draft.message_mut(), given.message());
+        message.max_batch_size = given.max_batch_size;
+        message.scheduling_choice.clone_from(&given.scheduling_choice);
+        message.instance_group.clone_from(&given.instance_group);
+        message.parameters.clone_from(&given.parameters);
+        Self::new(draft, path)
+    }
+
+    fn new(draft: ConfigDraft, file: &str) -> Result<Self, String> {
+        let spec = draft.clone().finish(&support(&draft));
+        let spec = spec.map_err(|errors| format!("{file}: {errors}"))?;
+        if spec.ensemble().is_some() {
+            return Err(format!("model '{}' is an ensemble: record its steps", spec.name));
+        }
+        let scheduling = galatea_dispatch::scheduling(&spec);
+        if matches!(scheduling.mode, SchedulingMode::Sequence(_)) {
+            let name = &spec.name;
+            return Err(format!("model '{name}' has a sequence batcher, which is not simulated"));
+        }
+        let instances = instances(&spec);
+        let padded = padded(&spec);
+        Ok(Self { draft, scheduling, instances, padded })
+    }
+
+    /// The places in the `dims` of recorded requests that are padded.
+    pub(super) fn padded_dims(&self, header: &Header) -> Vec<usize> {
+        let pads = match &self.scheduling.mode {
+            SchedulingMode::Dynamic(dynamic) => dynamic.padding.is_some(),
+            SchedulingMode::Deadline(deadline) => deadline.queue.padding.is_some(),
+            SchedulingMode::Default | SchedulingMode::Sequence(_) => false,
+        };
+        let is_padded = |name: &String| pads && self.padded.contains(name);
+        (0..).zip(&header.variable).filter(|(_, name)| is_padded(name)).map(|(at, _)| at).collect()
+    }
+
+    pub(super) fn change(&mut self, changes: &Changes) -> Result<(), String> {
+        self.instances = changes.instances.unwrap_or(self.instances);
+        if let Some(max_batch) = changes.max_batch {
+            self.scheduling.max_batch_size = max_batch;
+        }
+        let batches = changes.max_batch.is_some_and(|size| size > 0);
+        if batches || changes.needs_batcher() {
+            self.apply(changes);
+        }
+        let batches_by_deadline = matches!(self.scheduling.mode, SchedulingMode::Deadline(_));
+        let unused = changes.delay_us.is_some() || changes.preferred.is_some();
+        if batches_by_deadline && unused {
+            return Err(String::from(
+                "'--delay' and '--preferred' have no effect with a latency objective",
+            ));
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, changes: &Changes) {
+        let (mut dynamic, mut objective_ns) = match &self.scheduling.mode {
+            SchedulingMode::Dynamic(dynamic) => (dynamic.clone(), None),
+            SchedulingMode::Deadline(deadline) => {
+                (deadline.queue.clone(), Some(deadline.objective_ns))
+            }
+            SchedulingMode::Default | SchedulingMode::Sequence(_) => (DynamicSpec::default(), None),
+        };
+        changes.apply(&mut dynamic);
+        objective_ns = changes.objective_us.map(|us| us.saturating_mul(NS_PER_US)).or(objective_ns);
+        self.scheduling.mode = match objective_ns {
+            Some(objective_ns) => {
+                SchedulingMode::Deadline(DeadlineSpec { objective_ns, queue: dynamic })
+            }
+            None => SchedulingMode::Dynamic(dynamic),
+        };
+    }
+
+    /// The latency objective; `u64::MAX` without one.
+    pub(super) fn objective_ns(&self) -> u64 {
+        match &self.scheduling.mode {
+            SchedulingMode::Deadline(deadline) => deadline.objective_ns,
+            SchedulingMode::Default | SchedulingMode::Dynamic(_) | SchedulingMode::Sequence(_) => {
+                u64::MAX
+            }
+        }
+    }
+
+    /// The settings in a few words.
+    pub(super) fn scheduler(&self) -> String {
+        match &self.scheduling.mode {
+            SchedulingMode::Default => String::from("no batcher"),
+            SchedulingMode::Sequence(_) => String::from("sequences"),
+            SchedulingMode::Deadline(deadline) => {
+                format!("deadlines {} µs", deadline.objective_ns / NS_PER_US)
+            }
+            SchedulingMode::Dynamic(dynamic) => {
+                format!("delay {} µs", dynamic.max_queue_delay_ns / NS_PER_US)
+            }
+        }
+    }
+}
+
+impl Changes {
+    /// Whether there is something that only a batcher has.
+    const fn needs_batcher(&self) -> bool {
+        self.delay_us.is_some()
+            || self.preferred.is_some()
+            || self.queue_size.is_some()
+            || self.timeout_us.is_some()
+            || self.objective_us.is_some()
+    }
+
+    fn apply(&self, dynamic: &mut DynamicSpec) {
+        if let Some(delay_us) = self.delay_us {
+            dynamic.max_queue_delay_ns = delay_us.saturating_mul(NS_PER_US);
+        }
+        if let Some(preferred) = &self.preferred {
+            dynamic.preferred_batch_sizes.clone_from(preferred);
+        }
+        let levels = dynamic.priority_queue_policies.values_mut();
+        for policy in levels.chain([&mut dynamic.default_queue_policy]) {
+            if let Some(queue_size) = self.queue_size {
+                policy.max_queue_size = queue_size;
+            }
+            if let Some(timeout_us) = self.timeout_us {
+                policy.default_timeout_ns = timeout_us.saturating_mul(NS_PER_US);
+            }
+        }
+    }
+}
+
+/// The GPUs that the configuration names, or one: this machine need not be the server's.
+fn support(draft: &ConfigDraft) -> Support {
+    let mut support = Support::default();
+    let groups = draft.message().instance_group.iter().filter(|group| group.kind == KIND_GPU);
+    for group in groups {
+        support.gpus.extend(if group.gpus.is_empty() { &[0][..] } else { &group.gpus });
+    }
+    support.gpus.sort_unstable();
+    support.gpus.dedup();
+    support.whole_configuration = true;
+    support
+}
+
+/// The dimensions that are padded, such as `ids:0`: without that of the batch.
+fn padded(spec: &ModelSpec) -> Vec<String> {
+    let inputs = spec.padding.iter().flat_map(|padding| &padding.inputs);
+    inputs.map(|input| format!("{}:{}", input.name, input.axis.saturating_sub(1))).collect()
+}
+
+/// The instances of all groups, one at least.
+fn instances(spec: &ModelSpec) -> u32 {
+    let groups = spec.instance_groups.iter().filter(|group| !group.passive);
+    let count = |group: &galatea_config::InstanceGroup| {
+        let devices = u32::try_from(group.gpus.len()).unwrap_or(u32::MAX).max(1);
+        group.count.saturating_mul(devices)
+    };
+    groups.map(count).fold(0, u32::saturating_add).max(1)
+}
+
+/// In place of a configuration that was not recorded: each request by itself.
+fn without_config(model: &str) -> String {
+    let tensor = json!([{ "name": "x", "data_type": "TYPE_FP32", "dims": [1] }]);
+    json!({ "name": model, "backend": "unknown", "input": tensor, "output": tensor }).to_string()
+}

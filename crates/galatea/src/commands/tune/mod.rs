@@ -1,0 +1,369 @@
+//! `galatea tune`: instances, batches, delays and threads for an objective.
+//!
+//! The costs of executions are measured on this machine, some seconds for each number of
+//! instances and threads. Each candidate is then simulated with them (`galatea-simulate`), which
+//! takes milliseconds, and only the best few are checked on a server, beside the configuration
+//! as it is. What is best there is printed as a `config.pbtxt` with the reasons.
+
+mod candidate;
+mod measure;
+mod objective;
+mod report;
+mod search;
+mod server;
+mod verify;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use galatea_load::{Interface, Sample, Shapes, interface};
+use serde_json::Value;
+
+use self::candidate::{Candidate, Resources, resources};
+use self::measure::{Measured, measure, sizes};
+use self::objective::Objective;
+use self::report::Report;
+use self::search::{Found, Search};
+use self::server::TunedServer;
+use self::verify::{Verification, Verified};
+use crate::console::{Colours, Console, Format};
+use crate::flags::CommandLine;
+
+/// How many candidates are checked on a server, beside the configuration as it is.
+const CHECKED: usize = 5;
+
+/// How many of them have the same instances and threads. Serving takes a part of the processors,
+/// which is not simulated and differs by instances and threads.
+const CHECKED_ALIKE: usize = 2;
+
+/// What has less than this share of the best simulated score is not worth a check.
+const PROMISING_SHARE: f64 = 0.7;
+
+/// Bounds of options.
+const BATCH_MAX: u32 = 4096;
+const INSTANCES_MAX: u32 = 256;
+const SECONDS_MAX: u32 = 3600;
+
+/// What `galatea tune` is asked for.
+#[derive(Debug)]
+pub(crate) struct TuneOptions {
+    model: String,
+    flags: Vec<String>,
+    objective: Objective,
+    rows: u32,
+    shapes: Shapes,
+    max_batch: u32,
+    instances: Option<u32>,
+    duration: Duration,
+    output: Option<PathBuf>,
+    replaces: bool,
+    pub(crate) format: Format,
+}
+
+impl TuneOptions {
+    pub(super) fn new(line: CommandLine, format: Format) -> Result<Self, String> {
+        let [model] = line.operands.as_slice() else {
+            return Err(String::from("one model is needed: a file or the directory of a model"));
+        };
+        let number = |name: &str, usual: u32, most: u32| match line.option(name) {
+            None => Ok(usual),
+            Some(text) => {
+                let value = text.parse().ok().filter(|number| (1..=most).contains(number));
+                value.ok_or_else(|| {
+                    format!("'--{name}' takes a number from 1 to {most}, not '{text}'")
+                })
+            }
+        };
+        let (rows, max_batch) =
+            (number("batch", 1, BATCH_MAX)?, number("max-batch", 32, BATCH_MAX)?);
+        if rows > max_batch {
+            return Err(format!("requests of {rows} rows don't fit into batches of {max_batch}"));
+        }
+        let instances = number("instances", 0, INSTANCES_MAX)?;
+        let output = line.option("output").map(PathBuf::from);
+        let options = Self {
+            model: model.clone(),
+            objective: Objective::parse(line.option("objective").unwrap_or("throughput"))?,
+            rows,
+            shapes: line.all("shape").map(super::bench::shape).collect::<Result<_, _>>()?,
+            max_batch,
+            instances: (instances > 0).then_some(instances),
+            duration: Duration::from_secs(u64::from(number("seconds", 2, SECONDS_MAX)?)),
+            replaces: line.has("write"),
+            output,
+            flags: line.flags,
+            format,
+        };
+        // Before anything takes long.
+        options.destination()?;
+        Ok(options)
+    }
+
+    /// The file that is written, if one is.
+    fn destination(&self) -> Result<Option<PathBuf>, String> {
+        let own = Path::new(&self.model);
+        let path = match (&self.output, self.replaces) {
+            (Some(output), _) => output.clone(),
+            (None, false) => return Ok(None),
+            (None, true) if own.is_dir() => own.join("config.pbtxt"),
+            (None, true) => {
+                return Err(String::from(
+                    "'--write' needs the directory of a model, or '--output'",
+                ));
+            }
+        };
+        if path.exists() && !self.replaces {
+            let path = path.display();
+            return Err(format!("'{path}' exists, and is replaced only with '--write'"));
+        }
+        Ok(Some(path))
+    }
+}
+
+/// Tunes, and renders what was found.
+pub(super) fn run(options: &TuneOptions, colours: Colours) -> Result<String, String> {
+    let console = Console::progress(colours);
+    let report = tune(options, console);
+    console.clear();
+    let report = report?;
+    if let Some(path) = options.destination()? {
+        let written = std::fs::write(&path, &report.pbtxt);
+        written.map_err(|error| format!("can't write '{}': {error}", path.display()))?;
+    }
+    Ok(report.render(options.format))
+}
+
+fn tune(options: &TuneOptions, console: Console) -> Result<Report, String> {
+    console.show("starting a server");
+    let server = TunedServer::start(&options.model, &options.flags)?;
+    let model = interface(&server.target, &server.model)?;
+    check(&model, options)?;
+    let sample = Sample::new(&model, u64::from(options.rows), &options.shapes)?;
+    let measured = measure_all(options, &server, &model, console)?;
+    let found = search_all(options, &server.config, &measured, console)?;
+    let count = found.count;
+    let checked = check_best(options, &server, &sample, found, console)?;
+    Report::new(options, &server, &measured, count, checked)
+}
+
+fn check(model: &Interface, options: &TuneOptions) -> Result<(), String> {
+    let name = &model.name;
+    if model.is_decoupled {
+        return Err(format!("model '{name}' is decoupled, and can't be tuned"));
+    }
+    if model.has_sequences {
+        return Err(format!("model '{name}' has a sequence batcher, which is not simulated"));
+    }
+    if !model.has_batches && options.rows > 1 {
+        return Err(format!("model '{name}' does not take batches"));
+    }
+    Ok(())
+}
+
+fn processors() -> u32 {
+    std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1))
+}
+
+/// Measures every number of instances and threads.
+fn measure_all(
+    options: &TuneOptions,
+    server: &TunedServer,
+    model: &Interface,
+    console: Console,
+) -> Result<Vec<Measured>, String> {
+    let processors = processors();
+    let has_threads = server.config["backend"] == "onnxruntime";
+    let most = options.instances.unwrap_or(processors);
+    let mut all = resources(most, processors, has_threads);
+    let usual = usual_resources(&server.config);
+    if !all.contains(&usual) {
+        all.push(usual);
+    }
+    let sizes = sizes(if model.has_batches {
+        options.max_batch.max(usual_batch(&server.config))
+    } else {
+        1
+    });
+    let mut measured = Vec::new();
+    for one in all {
+        console.show(&format!("measuring {} instances, threads {:?}", one.instances, one.threads));
+        measured.push(measure(server, model, &options.shapes, one, &sizes)?);
+    }
+    Ok(measured)
+}
+
+/// The instances of the configuration as it is, with its own threads.
+fn usual_resources(config: &Value) -> Resources {
+    let groups = config["instance_group"].as_array().map_or(&[][..], Vec::as_slice);
+    let count = |group: &Value| group["count"].as_u64().and_then(|count| u32::try_from(count).ok());
+    let instances = groups.iter().filter_map(count).sum::<u32>().max(1);
+    Resources { instances, threads: None }
+}
+
+fn usual_batch(config: &Value) -> u32 {
+    let size = config["max_batch_size"].as_u64().unwrap_or(0);
+    u32::try_from(size).unwrap_or(u32::MAX).clamp(1, BATCH_MAX)
+}
+
+/// The configuration without tuning, as far as it is a candidate.
+fn usual(config: &Value) -> Candidate {
+    let (resources, max_batch) = (usual_resources(config), usual_batch(config));
+    Candidate { resources, max_batch, delay_us: 0, objective_us: None }
+}
+
+/// What was measured with its instances.
+fn usual_costs<'a>(config: &Value, measured: &'a [Measured]) -> Result<&'a Measured, String> {
+    let resources = usual_resources(config);
+    let found = measured.iter().find(|one| one.resources == resources);
+    found.ok_or_else(|| String::from("the configuration's own instances were not measured"))
+}
+
+/// What the search found.
+struct Searched {
+    best: Vec<Found>,
+    count: usize,
+    /// The configuration without tuning.
+    usual: Found,
+}
+
+/// Simulates every candidate, and returns the best few of different settings.
+fn search_all(
+    options: &TuneOptions,
+    config: &Value,
+    measured: &[Measured],
+    console: Console,
+) -> Result<Searched, String> {
+    let mut search =
+        Search { objective: options.objective, rows: options.rows, config, capacity: 0.0 };
+    let all: Vec<(Candidate, &Measured)> = measured
+        .iter()
+        .flat_map(|one| search.candidates(one).into_iter().map(move |candidate| (candidate, one)))
+        .collect();
+    // The same overload for all.
+    if matches!(options.objective, Objective::Goodput { .. }) {
+        for (candidate, measured) in &all {
+            search.capacity = search.capacity.max(search.saturated(*candidate, measured)?);
+        }
+    }
+    let mut found = Vec::new();
+    for (number, (candidate, measured)) in all.iter().enumerate() {
+        console.show(&format!("simulating {} of {}", number + 1, all.len()));
+        found.push(search.evaluate(*candidate, measured)?);
+    }
+    // Of equal ones, the one with less of everything.
+    let best = best_few(found);
+    let mut usual =
+        search.evaluate_config(usual(config), config, usual_costs(config, measured)?)?;
+    if matches!(options.objective, Objective::Goodput { .. }) {
+        usual.rate = best.iter().map(|found| found.rate).fold(usual.rate, f64::max);
+    }
+    Ok(Searched { best, count: all.len(), usual })
+}
+
+/// The best few: those of all instances and threads first that are best with theirs.
+fn best_few(mut found: Vec<Found>) -> Vec<Found> {
+    found.sort_by(|one, other| other.score.total_cmp(&one.score));
+    let least = found.first().map_or(0.0, |best| best.score * PROMISING_SHARE);
+    let mut seen: BTreeMap<Resources, usize> = BTreeMap::new();
+    let mut ranked: Vec<(usize, Found)> = found
+        .into_iter()
+        .filter(|one| one.score >= least)
+        .map(|one| {
+            let rank = seen.entry(one.candidate.resources).or_default();
+            *rank += 1;
+            (*rank, one)
+        })
+        .filter(|(rank, _)| *rank <= CHECKED_ALIKE)
+        .collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.truncate(CHECKED);
+    ranked.into_iter().map(|(_, one)| one).collect()
+}
+
+/// Checks the best on a server, and the configuration as it is at the same rate. The best of
+/// what was measured comes first.
+fn check_best(
+    options: &TuneOptions,
+    server: &TunedServer,
+    sample: &Sample,
+    searched: Searched,
+    console: Console,
+) -> Result<Vec<Verified>, String> {
+    let verification = Verification {
+        server,
+        objective: options.objective,
+        sample,
+        rows: options.rows,
+        duration: options.duration,
+    };
+    let mut checked = Vec::new();
+    for found in searched.best {
+        console.show(&format!("checking {}", found.candidate.text()));
+        let config = found.candidate.apply(&server.config);
+        checked.push(verification.verify(found, &config, false)?);
+    }
+    console.show("checking the configuration as it is");
+    checked.push(verification.verify(searched.usual, &server.config, true)?);
+    checked.sort_by(|one, other| other.score.total_cmp(&one.score));
+    Ok(checked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(options: &[(&'static str, &str)], operands: &[&str]) -> Result<TuneOptions, String> {
+        let line = CommandLine {
+            options: options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
+            operands: operands.iter().map(|text| String::from(*text)).collect(),
+            ..CommandLine::default()
+        };
+        TuneOptions::new(line, Format::Text)
+    }
+
+    #[test]
+    fn arguments_are_checked_before_anything_takes_long() {
+        for (options, operands, part) in [
+            (&[][..], &[][..], "one model is needed"),
+            (&[], &["a", "b"], "one model is needed"),
+            (&[("objective", "p99")], &["a"], "'--objective' is throughput"),
+            (&[("batch", "64")], &["a"], "64 rows don't fit into batches of 32"),
+            (&[("instances", "0")], &["a"], "'--instances' takes a number from 1 to 256"),
+            (&[("write", "")], &["a.onnx"], "'--write' needs the directory of a model"),
+            (&[("output", "/")], &["a"], "'/' exists, and is replaced only with '--write'"),
+            (&[("shape", "x")], &["a"], "'--shape' is NAME:SIZE"),
+        ] {
+            let error = parse(options, operands).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(parse(&[], &["a"]).is_ok());
+    }
+
+    #[test]
+    fn different_instances_and_threads_are_checked() {
+        let one = |instances, max_batch, score| {
+            let resources = Resources { instances, threads: None };
+            let candidate = Candidate { resources, max_batch, delay_us: 0, objective_us: None };
+            Found { candidate, score, rate: 0.0 }
+        };
+        let many = (1..=9).map(|size| one(1, size, 100.0 + f64::from(size)));
+        let few = best_few(many.chain((2..=6).map(|instances| one(instances, 1, 90.0))).collect());
+        let found: Vec<(u32, u32)> = few
+            .iter()
+            .map(|one| (one.candidate.resources.instances, one.candidate.max_batch))
+            .collect();
+        assert_eq!(found, [(1, 9), (2, 1), (3, 1), (4, 1), (5, 1)]);
+        let few = best_few((1..=9).map(|size| one(1, size, f64::from(size))).collect());
+        assert_eq!(few.len(), CHECKED_ALIKE);
+        let few = best_few((1..=9).map(|count| one(count, 1, 10.0 * f64::from(count))).collect());
+        assert_eq!(few.len(), 3, "those of 70, 80 and 90");
+    }
+
+    #[test]
+    fn the_instances_of_all_groups_count() {
+        let config = serde_json::json!({ "instance_group": [{ "count": 2 }, { "count": 1 }] });
+        assert_eq!(usual_resources(&config).instances, 3);
+        assert_eq!(usual_resources(&Value::Null).instances, 1);
+    }
+}

@@ -1,0 +1,219 @@
+//! The search: each candidate is simulated with the measured costs.
+
+use std::time::Duration;
+
+use galatea_load::poisson;
+use galatea_simulate::{Arrival, Report, simulate};
+use serde_json::Value;
+
+use super::candidate::Candidate;
+use super::measure::Measured;
+use super::objective::Objective;
+use crate::commands::simulate::Configured;
+
+/// Number of requests of a simulation.
+const REQUESTS: f64 = 3_000.0;
+
+/// How much more than can be served comes when goodput counts.
+pub(super) const OVERLOAD: f64 = 1.3;
+
+/// How often the range of rates is halved.
+const HALVINGS: usize = 10;
+
+/// The delays that are tried, in microseconds.
+const DELAYS_US: [u64; 6] = [0, 100, 500, 1_000, 2_000, 5_000];
+
+const SEED: u64 = 7;
+
+/// A candidate with what its simulation says.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) candidate: Candidate,
+    /// Rows per second, as the objective counts them.
+    pub(super) score: f64,
+    /// The rate of requests at which it was found; 0 is as many as can be.
+    pub(super) rate: f64,
+}
+
+/// What candidates are compared by.
+pub(super) struct Search<'a> {
+    pub(super) objective: Objective,
+    /// Rows of a request.
+    pub(super) rows: u32,
+    /// The model's configuration.
+    pub(super) config: &'a Value,
+    /// The largest rate of requests that any candidate can serve, once it is known.
+    pub(super) capacity: f64,
+}
+
+impl Search<'_> {
+    /// The candidates with these instances and threads.
+    pub(super) fn candidates(&self, measured: &Measured) -> Vec<Candidate> {
+        let limit_us = self.objective.limit().map_or(u128::MAX, |limit| limit.as_micros());
+        let resources = measured.resources;
+        let mut all = Vec::new();
+        for (max_batch, _) in &measured.curve {
+            let mut add = |delay_us, objective_us| {
+                all.push(Candidate { resources, max_batch: *max_batch, delay_us, objective_us });
+            };
+            add(0, None);
+            if *max_batch <= self.rows {
+                continue;
+            }
+            // With more than enough requests, none waits for a delay.
+            if matches!(self.objective, Objective::Latency { .. }) {
+                let delays = DELAYS_US.iter().filter(|delay| **delay > 0);
+                delays
+                    .filter(|delay| u128::from(**delay) < limit_us)
+                    .for_each(|delay| add(*delay, None));
+            }
+            if let Objective::Goodput { limit } = self.objective {
+                add(0, u64::try_from(limit.as_micros()).ok());
+            }
+        }
+        all.retain(|one| one.max_batch >= self.rows);
+        all
+    }
+
+    /// Simulates a candidate.
+    pub(super) fn evaluate(
+        &self,
+        candidate: Candidate,
+        measured: &Measured,
+    ) -> Result<Found, String> {
+        self.evaluate_config(candidate, &candidate.apply(self.config), measured)
+    }
+
+    /// Simulates a configuration.
+    pub(super) fn evaluate_config(
+        &self,
+        candidate: Candidate,
+        config: &Value,
+        measured: &Measured,
+    ) -> Result<Found, String> {
+        let configured = Configured::of_json("a configuration to try", &config.to_string())?;
+        let rows = f64::from(self.rows);
+        let run = |rate: f64| self.run(&configured, measured, rate);
+        let saturated = run(f64::INFINITY).throughput();
+        let (score, rate) = match self.objective {
+            Objective::Throughput => (saturated, 0.0),
+            Objective::Goodput { .. } => {
+                let rate = self.capacity.max(saturated) * OVERLOAD;
+                (run(rate).goodput(), rate)
+            }
+            Objective::Latency { share, limit } => {
+                let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+                let meets = |rate: f64| run(rate).quantile_ns(share) <= limit_ns;
+                let rate = highest(saturated, meets);
+                (rate, rate)
+            }
+        };
+        Ok(Found { candidate, score: score * rows, rate })
+    }
+
+    /// The requests per second that a candidate serves when there are always more.
+    pub(super) fn saturated(
+        &self,
+        candidate: Candidate,
+        measured: &Measured,
+    ) -> Result<f64, String> {
+        let config = candidate.apply(self.config).to_string();
+        let configured = Configured::of_json("a configuration to try", &config)?;
+        Ok(self.run(&configured, measured, f64::INFINITY).throughput())
+    }
+
+    fn run(&self, configured: &Configured, measured: &Measured, rate: f64) -> Report {
+        let deadline_ns =
+            self.objective.limit().and_then(|limit| u64::try_from(limit.as_nanos()).ok());
+        let times = if rate.is_finite() {
+            poisson(rate, Duration::from_secs_f64((REQUESTS / rate).min(1e6)), SEED)
+        } else {
+            vec![Duration::ZERO; REQUESTS as usize]
+        };
+        let arrival = |time: &Duration| Arrival {
+            rows: self.rows,
+            deadline_ns: deadline_ns.filter(|_| rate.is_finite()).unwrap_or(u64::MAX),
+            ..Arrival::at(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+        };
+        let arrivals: Vec<Arrival> = times.iter().map(arrival).collect();
+        let mut costs = measured.costs.clone();
+        simulate(&configured.scheduling, configured.instances, &arrivals, |one| costs.draw(one))
+    }
+}
+
+/// The highest rate up to this one that is allowed; 0 if none is.
+fn highest(most: f64, is_allowed: impl Fn(f64) -> bool) -> f64 {
+    let (mut low, mut high) = (0.0, most);
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(low, high);
+        if middle > 0.0 && is_allowed(middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_simulate::LearnedCosts;
+    use galatea_traffic::RecordedExecution;
+    use serde_json::json;
+
+    use super::super::candidate::Resources;
+    use super::*;
+
+    /// 2 ms and 0.5 ms a row, so that full batches of eight do 1333 rows a second.
+    fn measured() -> Measured {
+        let one = |rows: u32| RecordedExecution {
+            rows,
+            busy: 1,
+            duration_ns: 2_000_000 + 500_000 * u64::from(rows),
+            ..RecordedExecution::default()
+        };
+        let sizes = [1, 2, 4, 8];
+        let costs = LearnedCosts::new(&sizes.map(one)).unwrap();
+        let curve = sizes.iter().map(|rows| (*rows, 0)).collect();
+        Measured { resources: Resources { instances: 1, threads: None }, costs, curve }
+    }
+
+    fn best(objective: &str) -> Found {
+        let config = json!({
+            "name": "m", "backend": "identity", "max_batch_size": 8,
+            "input": [{ "name": "x", "data_type": "TYPE_FP32", "dims": [1] }],
+            "output": [{ "name": "y", "data_type": "TYPE_FP32", "dims": [1] }],
+        });
+        let objective = Objective::parse(objective).unwrap();
+        let search = Search { objective, rows: 1, config: &config, capacity: 1333.0 };
+        let measured = measured();
+        let found = search.candidates(&measured).into_iter();
+        let mut found: Vec<Found> =
+            found.map(|one| search.evaluate(one, &measured).unwrap()).collect();
+        found.sort_by(|one, other| other.score.total_cmp(&one.score));
+        found.swap_remove(0)
+    }
+
+    #[test]
+    fn throughput_wants_the_largest_batches() {
+        let found = best("throughput");
+        assert_eq!(found.candidate.max_batch, 8);
+        assert!((1300.0..=1334.0).contains(&found.score), "{found:?}");
+    }
+
+    #[test]
+    fn a_tight_latency_allows_less_than_a_wide_one() {
+        let (tight, wide, none) = (best("p99<6ms"), best("p99<50ms"), best("p99<1ms"));
+        assert!(none.score < 1.0, "{none:?}");
+        assert!((100.0..900.0).contains(&tight.score), "{tight:?}");
+        assert!((1000.0..1334.0).contains(&wide.score), "{wide:?}");
+        assert_eq!(wide.candidate.max_batch, 8);
+    }
+
+    #[test]
+    fn goodput_under_overload_wants_deadlines() {
+        let found = best("goodput<20ms");
+        assert_eq!(found.candidate.objective_us, Some(20_000));
+        assert!(found.score > 1000.0, "{found:?}");
+    }
+}

@@ -1,0 +1,132 @@
+//! The server that candidates are measured on: each is loaded with its configuration.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use galatea_load::{HttpConnection, Protocol, Target, path_segment, ready_models};
+use galatea_traffic::{Line, RecordedExecution};
+use serde_json::{Value, json};
+
+use crate::commands::bench::local::LocalServer;
+use crate::commands::record::stream::{Connection, Received};
+
+/// How long a model may take to load.
+const LOAD_TIME_MAX: Duration = Duration::from_mins(10);
+
+/// How long the last executions may take to arrive.
+const RECORDING_PAUSE: Duration = Duration::from_millis(300);
+
+/// A server with one model.
+pub(super) struct TunedServer {
+    _server: LocalServer,
+    pub(super) target: Target,
+    pub(super) model: String,
+    /// The model's configuration as it is without tuning.
+    pub(super) config: Value,
+}
+
+impl TunedServer {
+    /// Starts it.
+    pub(super) fn start(model: &str, flags: &[String]) -> Result<Self, String> {
+        let mut flags = flags.to_vec();
+        let own =
+            ["--model-control-mode=explicit", "--load-model=*", "--allow-traffic-recording=true"];
+        flags.extend(own.map(String::from));
+        let server = LocalServer::start(&[model.to_owned()], &flags, &[Protocol::Http])?;
+        let target = server.targets.first().cloned().ok_or("the server has no HTTP endpoint")?;
+        let mut models = ready_models(&target)?;
+        models.dedup();
+        let [name] = models.as_slice() else {
+            return Err(format!(
+                "one model is tuned at a time, not {}: {}",
+                models.len(),
+                models.join(", ")
+            ));
+        };
+        let path = format!("/v2/models/{}/config", path_segment(name));
+        let config = call(&target, "GET", &path, "")?;
+        let model = name.clone();
+        Ok(Self { _server: server, target, model, config })
+    }
+
+    /// Loads the model with another configuration.
+    pub(super) fn load(&self, config: &Value) -> Result<(), String> {
+        let path = format!("/v2/repository/models/{}/load", path_segment(&self.model));
+        let body = json!({ "parameters": { "config": config.to_string() } }).to_string();
+        call(&self.target, "POST", &path, &body).map(drop)
+    }
+
+    /// Records executions from now on.
+    pub(super) fn record(&self) -> Result<Recorder, String> {
+        let mut connection = Connection::open(&self.target.address)?;
+        let header = [(String::from("Galatea-Traffic"), String::from("1"))];
+        let path = format!("/v2/models/{}/traffic", path_segment(&self.model));
+        let status = connection.request(&path, &header)?;
+        if status != 200 {
+            return Err(format!("executions can't be recorded: status {status}"));
+        }
+        let is_over = Arc::new(AtomicBool::new(false));
+        let seen = is_over.clone();
+        let thread = std::thread::spawn(move || read(&mut connection, &seen));
+        Ok(Recorder { is_over, thread })
+    }
+}
+
+/// Executions that are being recorded.
+pub(super) struct Recorder {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Vec<RecordedExecution>, String>>,
+}
+
+impl Recorder {
+    /// Those until now.
+    pub(super) fn finish(self) -> Result<Vec<RecordedExecution>, String> {
+        std::thread::sleep(RECORDING_PAUSE);
+        self.is_over.store(true, Ordering::Release);
+        self.thread.join().map_err(|_| String::from("the recording failed"))?
+    }
+}
+
+fn read(
+    connection: &mut Connection,
+    is_over: &AtomicBool,
+) -> Result<Vec<RecordedExecution>, String> {
+    let mut executions = Vec::new();
+    while !is_over.load(Ordering::Acquire) {
+        match connection.line(Instant::now() + RECORDING_PAUSE)? {
+            Received::Line(text) => {
+                if let Line::Execution(execution) = Line::parse(&text)? {
+                    executions.push(execution);
+                }
+            }
+            Received::Nothing => {}
+            Received::End => break,
+        }
+    }
+    Ok(executions)
+}
+
+/// A call of an endpoint that returns a document, or nothing.
+fn call(target: &Target, method: &str, path: &str, body: &str) -> Result<Value, String> {
+    let address = &target.address;
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let reply = runtime.block_on(async {
+        let exchange =
+            async { HttpConnection::connect(address).await?.exchange(request.as_bytes()).await };
+        let timed_out = |_| ErrorKind::TimedOut.to_string();
+        tokio::time::timeout(LOAD_TIME_MAX, exchange).await.map_err(timed_out)?
+    })?;
+    let document: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+    match reply.status {
+        200 => Ok(document),
+        status => Err(format!("{status} {}", document["error"].as_str().unwrap_or_default())),
+    }
+}

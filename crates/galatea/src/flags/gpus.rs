@@ -1,0 +1,38 @@
+//! What the command line says of GPUs.
+
+use std::collections::BTreeMap;
+
+use galatea_devices::PoolSizes;
+
+/// Triton's minimum in its builds for GPUs.
+const MIN_COMPUTE_CAPABILITY: f64 = 7.5;
+
+/// What the command line says of GPUs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct GpuSettings {
+    /// GPUs that can compute less are left alone.
+    pub(crate) min_compute_capability: f64,
+    /// How much memory is allocated at the start.
+    pub(crate) pools: PoolSizes,
+    /// How many addresses are reserved on GPUs for states of sequences that grow.
+    pub(crate) growing_bytes: BTreeMap<i32, u64>,
+    /// The part of a GPU's memory above which no model is loaded onto it.
+    pub(crate) load_limits: BTreeMap<i32, f64>,
+    /// Whether GPUs use each other's memory.
+    pub(crate) peer_access: bool,
+    /// The remarks that hold only without GPUs.
+    pub(crate) notes_without: Vec<String>,
+}
+
+impl Default for GpuSettings {
+    fn default() -> Self {
+        Self {
+            min_compute_capability: MIN_COMPUTE_CAPABILITY,
+            pools: PoolSizes::default(),
+            growing_bytes: BTreeMap::new(),
+            load_limits: BTreeMap::new(),
+            peer_access: true,
+            notes_without: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! GPUs: which the server may use, their pools and limits.
+//!
+//! Without any the server is what it was before there was this module: nothing is loaded,
+//! logged or shown.
+
+use std::sync::Arc;
+
+use galatea_config::{ComputeCapability, Support};
+use galatea_devices::{Devices, Found, Note, NoteLevel};
+use galatea_dispatch::GpuMemoryCheck;
+use galatea_infer::Status;
+use galatea_telemetry::Logger;
+
+use crate::environment::Environment;
+use crate::flags::Settings;
+
+/// Finds the GPUs that models may use.
+pub(crate) fn find(settings: &Settings, environment: &Environment) -> Found {
+    if environment.cpu_only {
+        return Found::default();
+    }
+    Devices::find(settings.gpus.min_compute_capability)
+}
+
+/// Allocates the pools, before models are loaded.
+pub(crate) fn prepare(devices: &Devices, settings: &Settings, logger: &Logger) {
+    log(&devices.allocate_pools(&settings.gpus.pools), logger);
+    if settings.gpus.peer_access {
+        log(&devices.enable_peer_access(), logger);
+    }
+    if !devices.is_empty() && !settings.gpus.growing_bytes.is_empty() {
+        logger.warning(
+            "'--cuda-virtual-address-size' has no effect: states of sequences don't grow on GPUs",
+        );
+    }
+}
+
+/// Logs what was noticed.
+pub(crate) fn log(notes: &[Note], logger: &Logger) {
+    for Note { level, text } in notes {
+        match level {
+            NoteLevel::Info => logger.info(text),
+            NoteLevel::Warning => logger.warning(text),
+            NoteLevel::Error => logger.error(text),
+        }
+    }
+}
+
+/// What configurations may ask for on a server with these devices.
+pub(crate) fn support(devices: &Devices, settings: &Settings) -> Support {
+    let mut support = Support::default();
+    if devices.is_empty() {
+        return support;
+    }
+    support.gpus = devices.numbers();
+    support.min_compute_capability = settings.gpus.min_compute_capability;
+    for device in devices.iter() {
+        let info = device.info();
+        let (Ok(number), (major, minor)) = (i32::try_from(info.number), info.capability) else {
+            continue;
+        };
+        support.compute_capabilities.insert(number, ComputeCapability { major, minor });
+    }
+    support
+}
+
+/// Refuses instances on GPUs whose memory is used beyond its limit.
+pub(crate) fn memory_check(devices: &Devices, settings: &Settings) -> Option<GpuMemoryCheck> {
+    if devices.is_empty() {
+        return None;
+    }
+    let (devices, limits) = (devices.clone(), settings.gpus.load_limits.clone());
+    Some(Arc::new(move |instance, gpu| {
+        let number = i32::try_from(gpu).unwrap_or(i32::MAX);
+        let memory = devices.device(number).and_then(galatea_devices::Device::memory);
+        let memory = memory.map_err(|error| {
+            Status::internal(format!("unable to get memory info for device {gpu}: {error}"))
+        })?;
+        let part = limits.get(&number).copied().unwrap_or(1.0);
+        if memory.total - memory.free > part_of(memory.total, part) {
+            return Err(Status::unavailable(format!(
+                "can not create model '{instance}': memory limit set for GPU {gpu} has exceeded, \
+                 model loading is rejected."
+            )));
+        }
+        Ok(())
+    }))
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a part from 0 to 1 of a memory far below 2^53 bytes"
+)]
+fn part_of(bytes: usize, part: f64) -> usize {
+    (bytes as f64 * part) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_rounded_down() {
+        assert_eq!([0.0, 0.5, 1.0].map(|part| part_of(1_001, part)), [0, 500, 1_001]);
+    }
+
+    #[test]
+    fn a_server_without_gpus_supports_what_it_did() {
+        let (devices, settings) = (Devices::default(), Settings::default());
+        assert_eq!(support(&devices, &settings), Support::default());
+        assert!(memory_check(&devices, &settings).is_none());
+    }
+}

@@ -1,0 +1,51 @@
+//! Explanations of requests, for clients that ask for them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use galatea_gate::access::Category;
+use galatea_infer::{Detail, Explanation, ExplanationText, Mark};
+use hyper::header::HeaderValue;
+
+use super::Api;
+use crate::http_response::HttpResponse;
+use crate::request_head::RequestHead;
+
+impl Api {
+    /// Begins the explanation of a request whose head has arrived, if its client asks for one.
+    /// Who may not read statistics learns nothing of others.
+    pub(super) fn explanation(&self, head: &RequestHead<'_>) -> Option<Arc<Explanation>> {
+        if !head.wants_explanation {
+            return None;
+        }
+        let detail = match self.admit(Category::Statistics, head) {
+            Ok(_) => Detail::Schedule,
+            Err(_) => Detail::Own,
+        };
+        Some(Explanation::begin(detail, Instant::now()))
+    }
+}
+
+/// The request passed a mark, if it is explained.
+pub(super) fn mark(explanation: Option<&Arc<Explanation>>, mark: Mark) {
+    if let Some(explanation) = explanation {
+        explanation.mark(mark, Instant::now());
+    }
+}
+
+/// The response with the explanation of its request, if there is one.
+pub(super) fn explained(
+    response: HttpResponse,
+    explanation: Option<&Arc<Explanation>>,
+) -> HttpResponse {
+    let Some(ExplanationText { json, server_timing }) = explanation.and_then(|one| one.text())
+    else {
+        return response;
+    };
+    let added = [(Explanation::HEADER, json), (Explanation::SERVER_TIMING, server_timing)];
+    let added = added
+        .into_iter()
+        .filter_map(|(name, text)| Some((name, HeaderValue::try_from(text).ok()?)));
+    let headers = response.headers.into_iter().flatten().chain(added).collect();
+    HttpResponse { headers: Some(headers), ..response }
+}

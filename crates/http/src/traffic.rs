@@ -1,0 +1,219 @@
+//! Recorded traffic as the body of a response.
+//!
+//! Nothing is recorded unless a client reads: the recording belongs to its response. What was
+//! recorded is read on a thread that may block, ten times a second. A client that reads slowly
+//! is not read for, and the recording counts what it has no room for.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use galatea_infer::{Pass, Status, TrafficControl, TrafficRecording, api};
+use tokio::task::JoinHandle;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+/// The time between two readings.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// Records traffic for clients. Clones are the same recorder.
+#[derive(Clone)]
+pub struct TrafficRecorder {
+    server: Arc<dyn TrafficControl>,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl TrafficRecorder {
+    /// A recorder of this server's traffic.
+    #[must_use]
+    pub fn new(server: Arc<dyn TrafficControl>) -> Self {
+        Self { server, has_ended: Arc::default() }
+    }
+
+    /// Ends all recordings, for good: the server stops.
+    pub fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn begin(
+        &self,
+        pass: Pass<api::Trace>,
+        model: &str,
+        version: Option<i64>,
+    ) -> Result<TrafficStream, Status> {
+        if self.has_ended.load(Ordering::Acquire) {
+            return Err(Status::unavailable("Server exiting"));
+        }
+        let recording = self.server.record_traffic(pass, model, version)?;
+        let mut ticks = interval(PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let has_ended = self.has_ended.clone();
+        Ok(TrafficStream { state: State::Waiting(recording), ticks, has_ended })
+    }
+}
+
+impl fmt::Debug for TrafficRecorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TrafficRecorder")
+    }
+}
+
+type Reading = JoinHandle<(Box<dyn TrafficRecording>, Option<String>)>;
+
+enum State {
+    Waiting(Box<dyn TrafficRecording>),
+    Reading(Reading),
+    Ended,
+}
+
+/// The lines of a recording, as they come.
+pub(crate) struct TrafficStream {
+    state: State,
+    ticks: Interval,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl TrafficStream {
+    /// The next lines; `None` behind the last.
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            match std::mem::replace(&mut self.state, State::Ended) {
+                State::Ended => return Poll::Ready(None),
+                State::Waiting(recording) => {
+                    if self.has_ended.load(Ordering::Acquire) {
+                        return Poll::Ready(Some(end("the server stops")));
+                    }
+                    if self.ticks.poll_tick(context).is_pending() {
+                        self.state = State::Waiting(recording);
+                        return Poll::Pending;
+                    }
+                    self.state = State::Reading(tokio::task::spawn_blocking(move || {
+                        let mut recording = recording;
+                        let lines = recording.read();
+                        (recording, lines)
+                    }));
+                }
+                State::Reading(mut reading) => {
+                    let read = Pin::new(&mut reading).poll(context);
+                    if read.is_pending() {
+                        self.state = State::Reading(reading);
+                        return Poll::Pending;
+                    }
+                    // It panicked, or the runtime ends.
+                    let Ok((recording, lines)) = ready!(read) else { return Poll::Ready(None) };
+                    let Some(lines) = lines else {
+                        let reason = "the model was unloaded, or loaded anew";
+                        return Poll::Ready(Some(end(reason)));
+                    };
+                    self.state = State::Waiting(recording);
+                    if !lines.is_empty() {
+                        return Poll::Ready(Some(lines.into()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The last line. The reasons have no characters that JSON escapes.
+fn end(reason: &str) -> Bytes {
+    format!("{{\"end\":\"{reason}\"}}\n").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// Counts readings, and says what is read.
+    #[derive(Debug, Default)]
+    struct FakeServer {
+        open: Arc<AtomicUsize>,
+        lines: usize,
+    }
+
+    struct FakeRecording {
+        open: Arc<AtomicUsize>,
+        left: usize,
+    }
+
+    impl TrafficControl for FakeServer {
+        fn record_traffic(
+            &self,
+            _: Pass<api::Trace>,
+            model: &str,
+            _: Option<i64>,
+        ) -> Result<Box<dyn TrafficRecording>, Status> {
+            if model != "m" {
+                return Err(Status::not_found("no such model"));
+            }
+            self.open.fetch_add(1, Ordering::SeqCst);
+            Ok(Box::new(FakeRecording { open: self.open.clone(), left: self.lines }))
+        }
+    }
+
+    impl TrafficRecording for FakeRecording {
+        fn read(&mut self) -> Option<String> {
+            self.left = self.left.checked_sub(1)?;
+            Some(if self.left.is_multiple_of(2) { String::from("line\n") } else { String::new() })
+        }
+    }
+
+    impl Drop for FakeRecording {
+        fn drop(&mut self) {
+            self.open.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn recorder(lines: usize) -> (TrafficRecorder, Arc<AtomicUsize>) {
+        let server = FakeServer { lines, ..FakeServer::default() };
+        let open = server.open.clone();
+        (TrafficRecorder::new(Arc::new(server)), open)
+    }
+
+    async fn next(stream: &mut TrafficStream) -> Option<String> {
+        let bytes = poll_fn(|context| stream.poll_next(context)).await?;
+        Some(String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn lines_come_until_the_version_is_gone() {
+        let (recorder, open) = recorder(3);
+        let mut stream = recorder.begin(Pass::in_process(), "m", None).unwrap();
+        let mut seen = Vec::new();
+        while let Some(line) = next(&mut stream).await {
+            seen.push(line);
+        }
+        let end = "{\"end\":\"the model was unloaded, or loaded anew\"}\n";
+        assert_eq!(seen, ["line\n", "line\n", end]);
+        assert_eq!(open.load(Ordering::SeqCst), 0);
+        assert!(recorder.begin(Pass::in_process(), "x", None).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_recording_ends_with_its_client_and_with_the_server() {
+        let (recorder, open) = recorder(1000);
+        let mut stream = recorder.begin(Pass::in_process(), "m", None).unwrap();
+        next(&mut stream).await;
+        assert_eq!(open.load(Ordering::SeqCst), 1);
+        drop(stream);
+        while open.load(Ordering::SeqCst) > 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut stream = recorder.begin(Pass::in_process(), "m", None).unwrap();
+        recorder.end();
+        let mut last = None;
+        while let Some(line) = next(&mut stream).await {
+            last = Some(line);
+        }
+        assert_eq!(last.as_deref(), Some("{\"end\":\"the server stops\"}\n"));
+        let refused = recorder.begin(Pass::in_process(), "m", None);
+        assert_eq!(refused.err().unwrap().message(), "Server exiting");
+    }
+}

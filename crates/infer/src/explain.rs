@@ -1,0 +1,258 @@
+//! The explanation of one request, for a client that asks for it.
+//!
+//! It rides on the request's trace: wherever a request passes, its trace does, and the requests
+//! that serve it get children of both. A request without an explanation has none of this.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use galatea_explain::{Detail, Facts, Mark, STEPS_MAX, text};
+use galatea_stdx::{Lock, len64};
+
+use crate::{
+    ExecutionSummary, FailureReason, InferenceResponse, RequestObserver, RequestTimes, Status,
+};
+
+/// Explanations of steps of steps, and so on, end here.
+const DEPTH_MAX: u32 = 8;
+
+/// What is gathered about one request, by the threads that have it.
+#[derive(Debug)]
+pub struct Explanation {
+    /// Where its times begin.
+    epoch: Instant,
+    detail: Detail,
+    depth: u32,
+    gathered: Lock<Gathered>,
+}
+
+#[derive(Debug, Default)]
+struct Gathered {
+    facts: Facts,
+    /// The explanations of the requests that it made.
+    steps: Vec<Arc<Explanation>>,
+}
+
+/// An explanation as a client reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExplanationText {
+    /// A JSON object.
+    pub json: String,
+    /// The value of the header `Server-Timing`.
+    pub server_timing: String,
+}
+
+impl Explanation {
+    /// The header, and over gRPC the metadata, that asks for an explanation and carries it.
+    pub const HEADER: &'static str = text::HEADER;
+    /// The parameter of responses on streams that carries it.
+    pub const PARAMETER: &'static str = text::PARAMETER;
+    /// The header with the stages as browsers read them.
+    pub const SERVER_TIMING: &'static str = text::SERVER_TIMING;
+
+    /// Whether the value of the header asks for an explanation.
+    #[must_use]
+    pub fn is_asked(value: &[u8]) -> bool {
+        text::is_asked(value)
+    }
+
+    /// Begins the explanation of a request whose head arrived at this time.
+    #[must_use]
+    pub fn begin(detail: Detail, at: Instant) -> Arc<Self> {
+        Arc::new(Self { epoch: at, detail, depth: 0, gathered: Lock::default() })
+    }
+
+    /// Begins another one for a request on the same connection.
+    #[must_use]
+    pub fn again(&self, at: Instant) -> Arc<Self> {
+        Self::begin(self.detail, at)
+    }
+
+    /// Begins the explanation of a request that this one makes; `None` if there are too many.
+    pub(crate) fn child(&self) -> Option<Arc<Self>> {
+        let begin = self.since_begin(Instant::now());
+        let mut gathered = self.gathered.lock("add a step");
+        if gathered.steps.len() >= STEPS_MAX || self.depth >= DEPTH_MAX {
+            gathered.facts.steps_omitted = gathered.facts.steps_omitted.saturating_add(1);
+            return None;
+        }
+        let facts = Facts::beginning(begin);
+        let step = Arc::new(Self {
+            epoch: self.epoch,
+            detail: self.detail,
+            depth: self.depth.saturating_add(1),
+            gathered: Lock::new(Gathered { facts, steps: Vec::new() }),
+        });
+        gathered.steps.push(step.clone());
+        Some(step)
+    }
+
+    /// The request passed a mark.
+    pub fn mark(&self, mark: Mark, at: Instant) {
+        let at = self.since_begin(at);
+        self.update(|facts| facts.mark(mark, at));
+    }
+
+    /// Changes the facts.
+    pub fn update(&self, change: impl FnOnce(&mut Facts)) {
+        change(&mut self.gathered.lock("explain a request").facts);
+    }
+
+    /// The first response reached the door, or the error in its place.
+    pub fn delivered(&self, result: &Result<InferenceResponse, Status>, at: Instant) {
+        let outputs = result.as_ref().map_or(&[][..], |response| &response.outputs);
+        let bytes = outputs.iter().map(|output| len64(output.data.len()));
+        let bytes = bytes.fold(0, u64::saturating_add);
+        self.update(|facts| facts.output_bytes = bytes);
+        self.mark(Mark::Delivered, at);
+    }
+
+    /// The explanation of what is known so far; `None` if no model received the request.
+    #[must_use]
+    pub fn text(&self) -> Option<ExplanationText> {
+        let facts = self.facts();
+        (!facts.model.is_empty()).then(|| ExplanationText {
+            json: text::json(&facts, self.detail),
+            server_timing: text::server_timing(&facts, self.detail),
+        })
+    }
+
+    /// What is known so far, with the steps.
+    fn facts(&self) -> Facts {
+        let (mut facts, steps) = {
+            let gathered = self.gathered.lock("read an explanation");
+            (gathered.facts.clone(), gathered.steps.clone())
+        };
+        facts.steps = steps.iter().map(|step| step.facts()).collect();
+        facts
+    }
+
+    fn since_begin(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.epoch).as_nanos();
+        u64::try_from(since).unwrap_or(u64::MAX)
+    }
+}
+
+/// Gathers what passes on its way into the statistics of the model.
+#[derive(Debug)]
+pub struct ExplainingObserver {
+    explanation: Arc<Explanation>,
+    inner: Arc<dyn RequestObserver>,
+}
+
+impl ExplainingObserver {
+    /// An observer before the one of the statistics.
+    #[must_use]
+    pub fn before(
+        explanation: Arc<Explanation>,
+        inner: Arc<dyn RequestObserver>,
+    ) -> Arc<dyn RequestObserver> {
+        Arc::new(Self { explanation, inner })
+    }
+}
+
+impl RequestObserver for ExplainingObserver {
+    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
+        let inputs = execution.start.checked_add(execution.input);
+        let computed = inputs.and_then(|inputs| inputs.checked_add(execution.infer));
+        for (mark, at) in [
+            (Mark::InputsReady, inputs),
+            (Mark::Computed, computed),
+            (Mark::Ended, Some(execution.end)),
+        ] {
+            if let Some(at) = at {
+                self.explanation.mark(mark, at);
+            }
+        }
+        self.inner.succeeded(batch_size, times, execution);
+    }
+
+    fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+        self.inner.failed(times, reason);
+    }
+
+    fn responding(&self, times: &RequestTimes) {
+        self.explanation.mark(Mark::Answered, Instant::now());
+        self.inner.responding(times);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Trace, TraceSubject};
+
+    const SUBJECT: TraceSubject<'_> =
+        TraceSubject { model_name: "m", model_version: 3, request_id: "", deadline: None };
+
+    fn begin() -> (Arc<Explanation>, Instant) {
+        let now = Instant::now();
+        (Explanation::begin(Detail::Schedule, now), now)
+    }
+
+    #[test]
+    fn a_request_that_no_model_received_is_not_explained() {
+        let (explanation, now) = begin();
+        explanation.mark(Mark::Received, now);
+        assert_eq!(explanation.text(), None);
+        let trace = Trace::explained(None, explanation.clone());
+        trace.begin(&SUBJECT, now);
+        let text = explanation.text().unwrap();
+        assert!(text.json.starts_with("{\"model\":\"m\",\"version\":\"3\""), "{text:?}");
+        assert!(text.server_timing.starts_with("receive;dur=0.000, decode;dur="), "{text:?}");
+    }
+
+    #[test]
+    fn an_explained_request_is_not_traced() {
+        let (explanation, now) = begin();
+        let trace = Trace::explained(None, explanation);
+        trace.begin(&SUBJECT, now);
+        assert!(!trace.is_traced() && trace.underlying().is_none());
+        assert_eq!(trace.identity(), crate::TraceIdentity::default());
+        let child = trace.child().unwrap();
+        assert!(!child.is_traced() && child.explanation().is_some());
+    }
+
+    #[test]
+    fn the_steps_of_a_request_are_bounded() {
+        let (explanation, now) = begin();
+        let trace = Trace::explained(None, explanation.clone());
+        trace.begin(&SUBJECT, now);
+        let steps: Vec<_> = (0..STEPS_MAX + 3).filter_map(|_| trace.child()).collect();
+        steps.iter().for_each(|step| step.begin(&SUBJECT, now));
+        let facts = explanation.facts();
+        assert_eq!((facts.steps.len(), facts.steps_omitted), (STEPS_MAX, 3));
+        // And so is their depth.
+        let mut deepest = steps.into_iter().next().unwrap();
+        let mut depth = 1;
+        while let Some(step) = deepest.child() {
+            (deepest, depth) = (step, depth + 1);
+        }
+        assert_eq!(depth, DEPTH_MAX);
+    }
+
+    #[test]
+    fn the_statistics_tell_the_parts_of_an_execution() {
+        #[derive(Debug)]
+        struct Unobserved;
+        impl RequestObserver for Unobserved {
+            fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
+            fn failed(&self, _: &RequestTimes, _: FailureReason) {}
+        }
+        let (explanation, now) = begin();
+        let ms = std::time::Duration::from_millis;
+        explanation.mark(Mark::Started, now);
+        let observer = ExplainingObserver::before(explanation.clone(), Arc::new(Unobserved));
+        let summary = ExecutionSummary {
+            start: now,
+            end: now + ms(60),
+            input: ms(10),
+            infer: ms(20),
+            output: ms(30),
+        };
+        observer.succeeded(1, &RequestTimes { arrival: now, queued: now }, &summary);
+        let marks = [Mark::InputsReady, Mark::Computed, Mark::Ended];
+        let facts = explanation.facts();
+        assert_eq!(marks.map(|mark| facts.at(mark).unwrap() / 1_000_000), [10, 30, 60]);
+    }
+}

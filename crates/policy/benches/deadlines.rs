@@ -1,0 +1,233 @@
+//! Nanoseconds per event of the deadline batcher and of the padding batcher, with 1 to 10,000
+//! requests waiting: `cargo bench -p galatea-policy --bench deadlines`. Compare numbers of the
+//! same machine only. Executions take virtual time, as the batchers learn from it; a request
+//! arrives for each that was answered, at the rate of the answers.
+#![allow(clippy::print_stdout, reason = "a command-line tool prints its result")]
+#![allow(clippy::cast_precision_loss, reason = "rates are printed for people")]
+#![allow(
+    clippy::disallowed_types,
+    reason = "the benchmark reads the clock; the scheduler does not"
+)]
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::hint::black_box;
+use std::time::Instant;
+
+use galatea_policy::{
+    Action, Actions, DeadlineSpec, DynamicSpec, Event, InstanceId, PaddingSpec, RequestInfo,
+    RequestKey, Scheduler, SchedulingMode, SchedulingSpec, ShapeClassId, Time,
+};
+
+/// Events that are timed at each size.
+const EVENTS: u64 = 1_000_000;
+const SAMPLES: usize = 3;
+const SIZES: [u32; 3] = [1, 100, 10_000];
+const BATCH: u32 = 32;
+const INSTANCES: u32 = 4;
+
+/// What an execution takes, and each of its rows: a full batch takes 2.6 ms.
+const FIXED_NS: u64 = 1_000_000;
+const ROW_NS: u64 = 50_000;
+/// How long the waiting requests take, each.
+const WAIT_NS: u64 = (FIXED_NS + ROW_NS * BATCH as u64) / (BATCH * INSTANCES) as u64;
+/// The lengths of requests are up to this.
+const LENGTH_MAX: u64 = 256;
+
+/// Who has which deadline.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Deadlines {
+    /// Each request the same, which all meet.
+    Met,
+    /// From one that most miss to one that all meet.
+    Mixed,
+    /// None.
+    Never,
+}
+
+struct Driver {
+    scheduler: Scheduler,
+    actions: Actions,
+    /// When executions end, with their requests.
+    running: BinaryHeap<Reverse<(Time, InstanceId, u32)>>,
+    now: Time,
+    keys: Vec<u64>,
+    next_key: u64,
+    random: u64,
+    deadlines: Deadlines,
+    /// How long a request waits in a queue that is as long as it is.
+    wait_ns: u64,
+    refused: u64,
+    arrivals: Timed,
+    ends: Timed,
+}
+
+/// Events of a kind, and how long they took.
+#[derive(Copy, Clone, Default, Debug)]
+struct Timed {
+    events: u64,
+    ns: u64,
+}
+
+impl Driver {
+    fn new(mode: SchedulingMode, deadlines: Deadlines, size: u32) -> Self {
+        let spec = SchedulingSpec {
+            max_batch_size: BATCH,
+            mode,
+            hold_until_queued: 0,
+            hold_until_backlogged: 0,
+        };
+        let mut driver = Driver {
+            scheduler: Scheduler::new(spec),
+            actions: Actions::default(),
+            running: BinaryHeap::new(),
+            now: Time(0),
+            keys: Vec::new(),
+            next_key: 0,
+            random: 0x9e37_79b9_7f4a_7c15,
+            deadlines,
+            wait_ns: u64::from(size) * WAIT_NS + 10_000_000,
+            refused: 0,
+            arrivals: Timed::default(),
+            ends: Timed::default(),
+        };
+        for id in 0..INSTANCES {
+            driver.step(Event::AddInstance(InstanceId(id)));
+        }
+        driver
+    }
+
+    /// Returns how long it took.
+    fn step(&mut self, event: Event) -> u64 {
+        let start = Instant::now();
+        self.scheduler.step(self.now, event, &mut self.actions);
+        black_box(self.scheduler.next_wakeup());
+        let took = start.elapsed().as_nanos() as u64;
+        for action in self.actions.drain() {
+            match action {
+                Action::Dispatch { instance, batch } => {
+                    let rows = batch.batch_size();
+                    let takes = FIXED_NS + ROW_NS * u64::from(rows);
+                    let end = self.now.saturating_add(takes);
+                    self.running.push(Reverse((end, instance, rows)));
+                    self.keys.extend(
+                        batch
+                            .entries()
+                            .iter()
+                            .filter_map(|entry| entry.request().map(|key| key.0 & 0xffff_ffff)),
+                    );
+                }
+                Action::Fail { key, .. } => {
+                    self.refused += 1;
+                    self.keys.push(key.0 & 0xffff_ffff);
+                }
+                other => panic!("nothing else happens here: {other:?}"),
+            }
+        }
+        took
+    }
+
+    fn number(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    fn enqueue(&mut self) {
+        let low = self.keys.pop().unwrap_or(self.next_key & 0xffff_ffff);
+        self.next_key += 1;
+        let length = (1 + self.number() % LENGTH_MAX) as u32;
+        let share = self.number() % 16;
+        let deadline = match self.deadlines {
+            Deadlines::Met => self.now.saturating_add(2 * self.wait_ns),
+            Deadlines::Mixed => self.now.saturating_add(self.wait_ns / 8 * (share + 1)),
+            Deadlines::Never => Time::MAX,
+        };
+        let request = RequestInfo {
+            key: RequestKey(self.next_key << 32 | low),
+            batch_size: 1,
+            shape_class: ShapeClassId(0),
+            priority: 0,
+            deadline,
+            length: if self.deadlines == Deadlines::Never { length } else { 0 },
+            timeout_ns: 0,
+            sequence: None,
+        };
+        let took = self.step(Event::Enqueue(request));
+        self.arrivals.events += 1;
+        self.arrivals.ns += took;
+    }
+
+    /// Ends the execution that ends first; a request arrives for each of its own, and for each
+    /// that was refused, in the time until the next end.
+    fn finish_batch(&mut self) {
+        let Some(Reverse((end, instance, rows))) = self.running.pop() else {
+            self.now = self.scheduler.next_wakeup().expect("something is waited for");
+            self.step(Event::Tick);
+            return;
+        };
+        let gap = end.saturating_since(self.now) / u64::from(rows.max(1));
+        let wanted = rows + std::mem::take(&mut self.refused).min(64) as u32;
+        for _ in 0..wanted {
+            self.now = self.now.saturating_add(gap).min(end);
+            self.enqueue();
+        }
+        self.now = end;
+        let took = self.step(Event::LaneFree(instance));
+        self.ends.events += 1;
+        self.ends.ns += took;
+    }
+}
+
+/// A scheduler that is busy, with `size` requests waiting.
+fn fill(name: &str, size: u32) -> Driver {
+    let queue = DynamicSpec::default();
+    let padding = Some(PaddingSpec { budget: 4096 });
+    let deadline = DeadlineSpec { objective_ns: u64::MAX, queue: queue.clone() };
+    let (mode, deadlines) = match name {
+        "deadlines, all met" => (SchedulingMode::Deadline(deadline), Deadlines::Met),
+        "deadlines, mixed" => (SchedulingMode::Deadline(deadline), Deadlines::Mixed),
+        "padding" => (SchedulingMode::Dynamic(DynamicSpec { padding, ..queue }), Deadlines::Never),
+        other => panic!("no mode is called {other}"),
+    };
+    let mut driver = Driver::new(mode, deadlines, size);
+    for _ in 0..size + BATCH * INSTANCES {
+        driver.enqueue();
+    }
+    for _ in 0..1000 {
+        driver.finish_batch();
+    }
+    driver
+}
+
+/// Nanoseconds of an event, of an arrival and of the end of an execution.
+fn nanoseconds(name: &str, size: u32) -> [f64; 3] {
+    let mut samples: Vec<[f64; 3]> = (0..SAMPLES)
+        .map(|_| {
+            let mut driver = fill(name, size);
+            (driver.arrivals, driver.ends) = (Timed::default(), Timed::default());
+            while driver.arrivals.events + driver.ends.events < EVENTS {
+                driver.finish_batch();
+            }
+            let (arrivals, ends) = (driver.arrivals, driver.ends);
+            let both = Timed { events: arrivals.events + ends.events, ns: arrivals.ns + ends.ns };
+            [both, arrivals, ends].map(|one| one.ns as f64 / one.events as f64)
+        })
+        .collect();
+    samples.sort_by(|one, other| one[0].total_cmp(&other[0]));
+    samples[SAMPLES / 2]
+}
+
+fn main() {
+    println!(
+        "ns per event (arrival, end of an execution of up to {BATCH} rows), by waiting requests"
+    );
+    for name in ["deadlines, all met", "deadlines, mixed", "padding"] {
+        let cells = SIZES.map(|size| {
+            let [each, arrival, end] = nanoseconds(name, size);
+            format!("{size}: {each:.0} ({arrival:.0}, {end:.0})")
+        });
+        println!("{name:20} {}", cells.join("   "));
+    }
+}

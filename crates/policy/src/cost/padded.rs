@@ -1,0 +1,327 @@
+//! How long the execution of a padded batch takes, learned from executions.
+//!
+//! A padded batch has rows × length elements, whatever they stand for, and its duration
+//! follows mostly from their number. So durations per element are kept by that number, in
+//! half octaves, and each estimate is on the line through its neighbours. What shapes with
+//! equally many elements differ in is learned as a factor by length and rows, in octaves.
+//!
+//! Beyond the largest number that was executed nothing is known. There, half of a duration
+//! counts as fixed, which makes somewhat larger batches look worth a try, and batches of
+//! twice as many elements are the limit. So batches grow step by step, and what turns out not
+//! to pay costs a few executions.
+
+use super::spread::Spread;
+
+/// Numbers of elements are told apart in half octaves.
+const CLASSES: usize = 64;
+
+/// Number of durations that are kept for each class.
+const SAMPLES: usize = 16;
+
+/// From this many durations on, a class is known.
+const ESTABLISHED_SAMPLES: usize = 3;
+
+/// After this many executions of others, what is known of a class or shape counts no more.
+const FORGET_EXECUTIONS: u64 = 1024;
+
+/// Lengths and rows are told apart in octaves, up to this many.
+const OCTAVES: usize = 20;
+
+/// A shape's factor counts half after this many executions.
+const SHAPE_PRIOR: f64 = 4.0;
+
+/// An execution changes a shape's factor by at least this share of the difference.
+const SHAPE_SHARE_MIN: f64 = 1.0 / 16.0;
+
+/// Durations of executions by rows and padded length.
+#[derive(Clone, Debug)]
+pub(crate) struct PaddedCosts {
+    classes: Vec<Samples>,
+    /// Nanoseconds per element in the middle of each class from the first to the last known
+    /// one.
+    per_element: Vec<f64>,
+    /// The first and the last known class.
+    known: Option<(usize, usize)>,
+    shapes: Vec<ShapeFactor>,
+    spread: Spread,
+    executions: u64,
+}
+
+/// The latest durations of a class, in nanoseconds per element.
+#[derive(Copy, Clone, Debug, Default)]
+struct Samples {
+    per_element: [f64; SAMPLES],
+    count: usize,
+    latest: u64,
+}
+
+/// How much longer a shape takes than others with as many elements.
+#[derive(Copy, Clone, Debug)]
+struct ShapeFactor {
+    factor: f64,
+    count: f64,
+    latest: u64,
+}
+
+impl PaddedCosts {
+    /// Costs of which nothing is known.
+    pub(crate) fn new() -> Self {
+        PaddedCosts {
+            classes: vec![Samples::default(); CLASSES],
+            per_element: vec![0.0; CLASSES],
+            known: None,
+            shapes: vec![ShapeFactor { factor: 1.0, count: 0.0, latest: 0 }; OCTAVES * OCTAVES],
+            spread: Spread::default(),
+            executions: 0,
+        }
+    }
+
+    /// Learns the duration of an execution.
+    pub(crate) fn observe(&mut self, rows: u32, length: u32, duration_ns: u64) {
+        if self.knows(rows, length)
+            && let Some(typical) = self.estimate(rows, length)
+        {
+            self.spread.add(duration_ns, typical as u64);
+        }
+        self.executions += 1;
+        let elements = elements(rows, length);
+        let expected = self.by_elements(elements);
+        let took = duration_ns.max(1) as f64;
+        let shape = &mut self.shapes[shape_index(rows, length)];
+        // What is due to the shape tells nothing of other shapes.
+        let of_any_shape = took / shape.at(self.executions);
+        self.classes[class_of(elements)].add(of_any_shape / elements, self.executions);
+        if let Some(expected) = expected {
+            shape.add(took / expected, self.executions);
+        }
+        self.estimate_all();
+    }
+
+    /// What an execution typically takes, in nanoseconds. None as long as nothing is known.
+    pub(crate) fn estimate(&self, rows: u32, length: u32) -> Option<f64> {
+        let shape = &self.shapes[shape_index(rows, length)];
+        Some(self.by_elements(elements(rows, length))? * shape.at(self.executions))
+    }
+
+    /// What an execution takes at least, as far as that is known: beyond what can be judged,
+    /// as much as the largest that can.
+    pub(crate) fn least(&self, rows: u32, length: u32) -> Option<f64> {
+        let whole = self.estimate(rows, length)?;
+        let judged = elements(rows, length).min(self.elements_max());
+        Some(whole.min(self.by_elements(judged)?))
+    }
+
+    /// What an execution that typically takes this long rarely exceeds.
+    pub(crate) fn cautious(&self, typical_ns: f64) -> f64 {
+        typical_ns * self.spread.factor()
+    }
+
+    /// The rows of the fastest batch of requests of this length whose execution probably ends
+    /// within this time, and how long it takes. None as long as nothing is known.
+    pub(crate) fn fastest(&self, length: u32, rows_max: u32, within_ns: u64) -> Option<(u32, f64)> {
+        let mut best = (1, self.least(1, length)?);
+        let mut rows = 1;
+        while rows < rows_max {
+            rows = (rows + rows.div_ceil(2)).min(rows_max);
+            let takes_ns = self.estimate(rows, length)?;
+            if elements(rows, length) > self.elements_max()
+                || self.cautious(takes_ns) > within_ns as f64
+            {
+                break;
+            }
+            if takes_ns / f64::from(rows) < best.1 / f64::from(best.0) {
+                best = (rows, takes_ns);
+            }
+        }
+        Some(best)
+    }
+
+    /// Whether executions with as many or fewer, and with as many or more elements were seen.
+    pub(crate) fn knows(&self, rows: u32, length: u32) -> bool {
+        let class = class_of(elements(rows, length));
+        self.known.is_some_and(|(first, last)| (first..=last).contains(&class))
+    }
+
+    /// The most elements of a batch that can be judged: twice those of any known class.
+    pub(crate) fn elements_max(&self) -> f64 {
+        self.known.map_or(0.0, |(_, last)| 2.0 * end_of(last))
+    }
+
+    fn by_elements(&self, elements: f64) -> Option<f64> {
+        let (first, last) = self.known?;
+        let place = place_of(elements) - 0.5;
+        if place >= last as f64 {
+            let at_last = self.per_element[last] * middle_of(last);
+            let beyond = (elements / middle_of(last)).max(1.0);
+            return Some(at_last * (0.5 + 0.5 * beyond));
+        }
+        if place <= first as f64 {
+            return Some(self.per_element[first] * elements);
+        }
+        let below = place as usize;
+        let share = place - below as f64;
+        let (from, to) = (self.per_element[below], self.per_element[below + 1]);
+        Some((from + (to - from) * share) * elements)
+    }
+
+    /// Fills `per_element` and `known` from the samples.
+    fn estimate_all(&mut self) {
+        let mut last: Option<(usize, f64)> = None;
+        self.known = None;
+        for class in 0..CLASSES {
+            let Some(median) = self.classes[class].median(self.executions) else { continue };
+            let (from, start) = last.unwrap_or((class, median));
+            for between in from..=class {
+                let share = (between - from) as f64 / (class - from).max(1) as f64;
+                self.per_element[between] = start + (median - start) * share;
+            }
+            last = Some((class, median));
+            let (first, _) = self.known.unwrap_or((class, class));
+            self.known = Some((first, class));
+        }
+    }
+}
+
+impl Samples {
+    fn add(&mut self, per_element: f64, execution: u64) {
+        if execution - self.latest > FORGET_EXECUTIONS {
+            self.count = 0;
+        }
+        self.per_element[self.count % SAMPLES] = per_element;
+        // The count keeps its remainder, and stays above the number of samples.
+        self.count = if self.count + 1 == 2 * SAMPLES { SAMPLES } else { self.count + 1 };
+        self.latest = execution;
+    }
+
+    /// The median, if the class is known.
+    fn median(&self, executions: u64) -> Option<f64> {
+        if self.count < ESTABLISHED_SAMPLES || executions - self.latest > FORGET_EXECUTIONS {
+            return None;
+        }
+        let mut sorted = self.per_element;
+        let sorted = &mut sorted[..self.count.min(SAMPLES)];
+        sorted.sort_unstable_by(f64::total_cmp);
+        Some(sorted[sorted.len() / 2])
+    }
+}
+
+impl ShapeFactor {
+    fn add(&mut self, factor: f64, execution: u64) {
+        if execution - self.latest > FORGET_EXECUTIONS {
+            (self.factor, self.count) = (1.0, 0.0);
+        }
+        self.count += 1.0;
+        self.latest = execution;
+        let share = (1.0 / self.count).max(SHAPE_SHARE_MIN);
+        self.factor += (factor.clamp(0.5, 2.0) - self.factor) * share;
+    }
+
+    fn at(&self, executions: u64) -> f64 {
+        if executions - self.latest > FORGET_EXECUTIONS {
+            return 1.0;
+        }
+        1.0 + (self.factor - 1.0) * self.count / (self.count + SHAPE_PRIOR)
+    }
+}
+
+/// The elements of a batch; a batch of nothing counts as one.
+fn elements(rows: u32, length: u32) -> f64 {
+    (f64::from(rows) * f64::from(length)).max(1.0)
+}
+
+/// The place of a number on a scale with two steps for each octave, whose middles are
+/// between the steps.
+fn place_of(elements: f64) -> f64 {
+    2.0 * elements.log2()
+}
+
+fn class_of(elements: f64) -> usize {
+    (place_of(elements) as usize).min(CLASSES - 1)
+}
+
+fn middle_of(class: usize) -> f64 {
+    ((class as f64 + 0.5) / 2.0).exp2()
+}
+
+fn end_of(class: usize) -> f64 {
+    ((class as f64 + 1.0) / 2.0).exp2()
+}
+
+fn shape_index(rows: u32, length: u32) -> usize {
+    let octave = |number: u32| (number.max(1).ilog2() as usize).min(OCTAVES - 1);
+    octave(rows) * OCTAVES + octave(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn learned(executions: &[(u32, u32, u64)]) -> PaddedCosts {
+        let mut costs = PaddedCosts::new();
+        for (rows, length, duration_ns) in executions {
+            (0..ESTABLISHED_SAMPLES).for_each(|_| costs.observe(*rows, *length, *duration_ns));
+        }
+        costs
+    }
+
+    #[track_caller]
+    fn check(costs: &PaddedCosts, rows: u32, length: u32, expected: f64) {
+        let estimate = costs.estimate(rows, length).unwrap();
+        assert!((estimate / expected - 1.0).abs() < 0.12, "{estimate} instead of {expected}");
+    }
+
+    #[test]
+    fn nothing_is_known_before_some_executions() {
+        let mut costs = PaddedCosts::new();
+        costs.observe(1, 8, 100);
+        costs.observe(1, 8, 100);
+        assert_eq!(costs.estimate(1, 8), None);
+        assert!(!costs.knows(1, 8));
+        costs.observe(1, 8, 100);
+        assert!(costs.knows(1, 8) && !costs.knows(1, 40) && !costs.knows(1, 2));
+        check(&costs, 1, 8, 100.0);
+    }
+
+    #[test]
+    fn batches_with_as_many_elements_take_equally_long_until_they_show_otherwise() {
+        let mut costs = learned(&[(1, 8, 800), (1, 64, 6_400), (1, 512, 51_200)]);
+        check(&costs, 8, 8, 6_400.0);
+        check(&costs, 4, 8, 3_200.0);
+        (0..40).for_each(|_| costs.observe(8, 8, 4_400));
+        (0..40).for_each(|_| costs.observe(1, 64, 6_400));
+        check(&costs, 8, 8, 4_400.0);
+        check(&costs, 1, 64, 6_400.0);
+    }
+
+    #[test]
+    fn larger_batches_than_known_look_worth_a_try() {
+        let costs = learned(&[(1, 100, 10_000)]);
+        let (one, two) = (costs.estimate(1, 100).unwrap(), costs.estimate(2, 100).unwrap());
+        assert!(two < 1.7 * one, "{one} {two}");
+        assert!((200.0..260.0).contains(&costs.elements_max()));
+    }
+
+    #[test]
+    fn one_slow_execution_among_many_changes_little() {
+        let mut costs = learned(&[(1, 100, 10_000)]);
+        (0..20).for_each(|_| costs.observe(1, 100, 10_000));
+        costs.observe(1, 100, 1_000_000);
+        check(&costs, 1, 100, 10_000.0);
+    }
+
+    #[test]
+    fn what_is_old_is_forgotten() {
+        let mut costs = learned(&[(1, 8, 100), (1, 1_000, 900_000)]);
+        assert!(costs.knows(1, 500));
+        (0..=FORGET_EXECUTIONS).for_each(|_| costs.observe(1, 8, 100));
+        assert!(!costs.knows(1, 500));
+    }
+
+    #[test]
+    fn extreme_shapes_have_estimates() {
+        let mut costs = learned(&[(1, 0, 100), (u32::MAX, u32::MAX, u64::MAX)]);
+        costs.observe(u32::MAX, u32::MAX, 0);
+        assert!(costs.estimate(u32::MAX, u32::MAX).unwrap() > 0.0);
+        assert!(costs.estimate(0, 0).unwrap() > 0.0);
+    }
+}

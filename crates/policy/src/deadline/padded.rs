@@ -1,0 +1,279 @@
+//! Batches of requests of unequal lengths that meet their deadlines.
+//!
+//! The work of a request is what its execution takes alone. A padded batch does the work of
+//! its requests in less time, and how much less is its speed. The time of the instances is
+//! short if the work that arrives needs a higher speed than any batch has.
+//!
+//! As long as it is not, the next batch has the request with the earliest deadline. It grows
+//! by length (`padding`) while it ends by the deadlines in it, and by the last moments of the
+//! others that could be executed behind that request. If the work that arrives needs faster
+//! batches than come of this, requests in front are passed over, as few as give such a batch.
+//! If the time of the instances is short, the fastest batch is executed, or waited for.
+
+use super::plan::{PATIENCE, WORTH_IT, Window};
+use crate::cost::PaddedCosts;
+use crate::ids::ShapeClassId;
+use crate::padding::{Bounds, Choice, ChoiceEnd, Front, FrontRequest};
+use crate::queue::{DenseIndex, SlabIndex};
+use crate::time::Time;
+
+/// How often a batch is chosen anew for the sake of others.
+const TRIES: usize = 3;
+
+/// The share of a batch in the mean of how far batches are stretched by padding.
+const STRETCH_SHARE: f64 = 1.0 / 16.0;
+
+/// What arrives.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Demand {
+    /// The speed of batches that keeps up with the work that arrives.
+    pub(super) speed: f64,
+    /// Work per nanosecond.
+    pub(super) work: f64,
+    /// Rows per nanosecond.
+    pub(super) rows: f64,
+}
+
+/// The requests that wait before another.
+#[derive(Copy, Clone, Default, Debug)]
+pub(super) struct Ahead {
+    pub(super) rows: u64,
+    /// Rows times length, without padding.
+    pub(super) elements: u64,
+}
+
+impl Ahead {
+    pub(super) fn add(&mut self, rows: u32, length: u32) {
+        self.rows += u64::from(rows);
+        self.elements += super::elements(rows, length);
+    }
+
+    pub(super) fn remove(&mut self, others: Ahead) {
+        self.rows = self.rows.saturating_sub(others.rows);
+        self.elements = self.elements.saturating_sub(others.elements);
+    }
+}
+
+/// What is known of padded batches, and the plan of the next one.
+#[derive(Clone, Debug)]
+pub(super) struct PaddedBatches {
+    pub(super) costs: PaddedCosts,
+    bounds: Bounds,
+    objective_ns: u64,
+    pub(super) front: Front,
+    /// By how many batches each entry of the queue's slab was passed over.
+    passed_over: Vec<u32>,
+    /// How many times as many elements as its requests a batch has.
+    stretch: f64,
+}
+
+impl PaddedBatches {
+    pub(super) fn new(max_rows: u32, budget: u64, objective_ns: u64) -> Self {
+        PaddedBatches {
+            costs: PaddedCosts::new(),
+            bounds: Bounds::new(max_rows, budget),
+            objective_ns,
+            front: Front::default(),
+            passed_over: Vec::new(),
+            stretch: 1.0,
+        }
+    }
+
+    /// What the execution of a request takes alone; 0 as long as nothing is known.
+    pub(super) fn work_ns(&self, rows: u32, length: u32) -> u64 {
+        self.costs.least(rows, length).unwrap_or(0.0) as u64
+    }
+
+    /// A request begins to wait.
+    pub(super) fn insert(&mut self, index: SlabIndex) {
+        if self.passed_over.len() <= index.index() {
+            self.passed_over.resize(index.index() + 1, 0);
+        }
+        self.passed_over[index.index()] = 0;
+    }
+
+    pub(super) fn passed_over(&self, index: SlabIndex) -> u32 {
+        self.passed_over[index.index()]
+    }
+
+    /// The rows of the fastest batch of requests of this length, how long it takes, and its
+    /// speed. None as long as nothing is known.
+    pub(super) fn fastest(&self, length: u32) -> Option<(u32, f64, f64)> {
+        let rows_max = self.bounds.rows_max(length);
+        let (rows, takes_ns) = self.costs.fastest(length, rows_max, self.objective_ns)?;
+        let speed = f64::from(rows) * self.costs.estimate(1, length)? / takes_ns.max(1.0);
+        Some((rows, takes_ns, speed))
+    }
+
+    /// When a request would typically be answered that finds this load. None as long as
+    /// nothing is known.
+    pub(super) fn answered_at(
+        &self,
+        lanes_free: &[Time],
+        ahead: Ahead,
+        rows: u32,
+        length: u32,
+    ) -> Option<Time> {
+        let own_ns = self.costs.least(rows, length)?;
+        let common = self.common_length(ahead);
+        let (full, full_ns, _) = self.fastest(common)?;
+        let (batches, rest) = (ahead.rows / u64::from(full), ahead.rows % u64::from(full));
+        let lanes = lanes_free.len() as u64;
+        let (rounds, lane) = (batches / lanes, (batches % lanes) as usize);
+        let rest = u32::try_from(rest).unwrap_or(u32::MAX);
+        let own_ns = match rest {
+            0 => own_ns,
+            _ => {
+                let apart_ns = self.costs.estimate(rest, common)? + own_ns;
+                let together = (rest.saturating_add(rows), common.max(length));
+                let fits = together.0 <= self.bounds.rows_max(together.1);
+                let joined_ns = self.costs.estimate(together.0, together.1)?;
+                if fits { apart_ns.min(joined_ns) } else { apart_ns }
+            }
+        };
+        let starts = lanes_free[lane].saturating_add(rounds.saturating_mul(full_ns as u64));
+        Some(starts.saturating_add(own_ns as u64))
+    }
+
+    /// The length of batches of these requests.
+    pub(super) fn common_length(&self, requests: Ahead) -> u32 {
+        let mean = requests.elements as f64 / requests.rows.max(1) as f64;
+        (mean * self.stretch) as u32
+    }
+
+    /// Whether no batch of these requests is fast enough for what arrives, and then how long
+    /// the fastest one takes.
+    pub(super) fn falls_behind(&self, requests: Ahead, demand: &Demand) -> Option<u64> {
+        let (_, takes_ns, speed) = self.fastest(self.common_length(requests))?;
+        (speed < demand.speed).then_some(takes_ns as u64)
+    }
+
+    /// Chooses the next batch from the requests in front, of which there is at least one. If
+    /// the turn of the first one has come, the batch has it.
+    pub(super) fn choose(
+        &mut self,
+        now: Time,
+        lanes_free: &[Time],
+        demand: &Demand,
+        has_turn: bool,
+    ) -> (Choice, Option<Window>) {
+        self.front.sort();
+        let bounds = self.bounds.beginning(now);
+        let next_free = lanes_free.get(1).copied().unwrap_or(Time::MAX);
+        let considerate = self.choose_considerately(&bounds, now, next_free);
+        if has_turn {
+            return (considerate, None);
+        }
+        let (_, _, fastest) = self.fastest(considerate.length).unwrap_or((1, 0.0, f64::MAX));
+        let keeps_up = fastest >= demand.speed;
+        if keeps_up
+            && (considerate.speed >= demand.speed
+                || self.front.has_all(&considerate)
+                || self.is_feasible(now, lanes_free))
+        {
+            return (considerate, None);
+        }
+        let mut best = (considerate, None);
+        let mut most = if keeps_up { considerate.speed } else { 0.0 };
+        for place in places(self.front.requests().len()) {
+            let Some(chosen) = self.front.candidate_at(place) else { continue };
+            let choice = self.front.choose(&self.costs, &bounds, chosen);
+            if choice.speed > most * WORTH_IT {
+                (best, most) = ((choice, None), choice.speed);
+            }
+            if choice.speed >= demand.speed.min(fastest) {
+                break;
+            }
+            if !keeps_up
+                && let Some((window, speed)) = self.wait(now, &choice, demand)
+                && speed > most * WORTH_IT
+            {
+                (best, most) = ((choice, Some(window)), speed);
+            }
+        }
+        best
+    }
+
+    /// The batch with the first request that leaves the others their time.
+    fn choose_considerately(&self, bounds: &Bounds, now: Time, next_free: Time) -> Choice {
+        let first = self.front.candidate_at(0).expect("the first request is a candidate");
+        let mut choice = self.front.choose(&self.costs, bounds, first);
+        let alone = &self.front.requests()[0];
+        let alone_ends = now.saturating_add(self.work_ns(alone.rows, alone.length));
+        let mut ends_by = Time::MAX;
+        for _ in 0..TRIES {
+            let ends = now.saturating_add(choice.takes_ns());
+            let latest = self.front.left_out(&choice).map(|one| self.latest_start(one));
+            let is_harmed =
+                |latest: &Time| *latest < ends && *latest >= alone_ends && *latest < next_free;
+            let Some(harmed) = latest.filter(is_harmed).min() else { break };
+            ends_by = ends_by.min(harmed);
+            choice = self.front.choose(&self.costs, &bounds.ending_by(ends_by), first);
+        }
+        choice
+    }
+
+    /// When the request must be executed at the latest.
+    fn latest_start(&self, one: &FrontRequest) -> Time {
+        if one.deadline == Time::MAX {
+            return Time::MAX;
+        }
+        let takes_ns = self.costs.least(one.rows, one.length).unwrap_or(0.0);
+        Time(one.deadline.0.saturating_sub(self.costs.cautious(takes_ns) as u64))
+    }
+
+    /// Whether all these requests are served in time one by one, in order.
+    fn is_feasible(&self, now: Time, lanes_free: &[Time]) -> bool {
+        let mut lanes = lanes_free.to_vec();
+        self.front.requests().iter().all(|one| {
+            let Some(free) = lanes.iter_mut().min() else { return false };
+            let starts = (*free).max(now);
+            *free = starts.saturating_add(self.work_ns(one.rows, one.length));
+            starts <= self.latest_start(one)
+        })
+    }
+
+    /// The window of a batch that waits for more requests, if its deadlines allow it, and the
+    /// speed that comes of it.
+    fn wait(&self, now: Time, choice: &Choice, demand: &Demand) -> Option<(Window, f64)> {
+        if choice.end != ChoiceEnd::All || !self.front.has_all(choice) || demand.rows <= 0.0 {
+            return None;
+        }
+        let (wanted, takes_ns, _) = self.fastest(choice.length)?;
+        let missing = f64::from(wanted.checked_sub(choice.rows).filter(|missing| *missing > 0)?);
+        let wait_ns = missing / demand.rows;
+        let cautious_ns = self.costs.cautious(takes_ns) as u64;
+        let last_moment = Time(choice.earliest.0.saturating_sub(cautious_ns));
+        if last_moment <= now.saturating_add(wait_ns as u64) {
+            return None;
+        }
+        let work_ns = choice.one_by_one_ns + demand.work * wait_ns;
+        let closes = last_moment.min(now.saturating_add((wait_ns * PATIENCE) as u64 + 1));
+        let window = Window { closes, rows: choice.rows, wanted_rows: wanted };
+        Some((window, work_ns / (wait_ns + takes_ns)))
+    }
+
+    /// The chosen requests, in the order of service.
+    pub(super) fn take(&mut self, choice: &Choice) -> Vec<SlabIndex> {
+        if choice.request_count() > 1 {
+            let own: u64 = self.front.chosen(choice).map(FrontRequest::elements).sum();
+            let elements = u64::from(choice.rows) * u64::from(choice.length);
+            let stretch = elements as f64 / own.max(1) as f64;
+            self.stretch += (stretch.max(1.0) - self.stretch) * STRETCH_SHARE;
+        }
+        let passed_over = &mut self.passed_over;
+        self.front.take(choice, |index| passed_over[index.index()] += 1)
+    }
+
+    /// Whether requests of other classes than the first one's are in front.
+    pub(super) fn has_other_classes(&self) -> bool {
+        let class: Option<ShapeClassId> = self.front.requests().first().map(|one| one.class);
+        self.front.requests().iter().any(|one| Some(one.class) != class)
+    }
+}
+
+/// Places in front from which a batch is tried: the first ones, and then ever fewer.
+fn places(count: usize) -> impl Iterator<Item = usize> {
+    let next = |place: &usize| Some((place * 2).max(place + 1));
+    std::iter::successors(Some(0), next).take_while(move |place| *place < count)
+}

@@ -1,0 +1,148 @@
+//! The requests in front of a queue, among which the next padded batch is chosen.
+
+use super::choice::{Bounds, Candidate, Choice, choose};
+use crate::cost::PaddedCosts;
+use crate::ids::ShapeClassId;
+use crate::queue::SlabIndex;
+use crate::time::Time;
+
+/// Companions are chosen among this many requests in front of the queue.
+pub(crate) const LOOK_AHEAD: usize = 64;
+
+/// A request is passed over by at most this many batches.
+pub(crate) const PASSED_OVER_MAX: u32 = 16;
+
+/// A waiting request, as a choice sees it.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct FrontRequest {
+    pub(crate) index: SlabIndex,
+    pub(crate) class: ShapeClassId,
+    pub(crate) rows: u32,
+    pub(crate) length: u32,
+    pub(crate) deadline: Time,
+    /// Number of batches that have passed it over.
+    pub(crate) passed_over: u32,
+}
+
+impl FrontRequest {
+    /// Its rows times its length.
+    pub(crate) fn elements(&self) -> u64 {
+        (u64::from(self.rows) * u64::from(self.length)).max(1)
+    }
+}
+
+/// The requests in front, in the order of service and sorted by length. It is reused from
+/// plan to plan.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Front {
+    requests: Vec<FrontRequest>,
+    sorted: Vec<Sorted>,
+    candidates: Vec<Candidate>,
+    is_chosen: Vec<bool>,
+}
+
+/// The place of a request in front, sorted by length.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Sorted {
+    length: u32,
+    /// Of equal lengths, the older one is nearer to the first request.
+    tie: i32,
+    place: u32,
+}
+
+impl Front {
+    pub(crate) fn clear(&mut self) {
+        self.requests.clear();
+    }
+
+    /// Adds the request that is served next, unless the batch may have no further one.
+    pub(crate) fn push(&mut self, request: FrontRequest) -> bool {
+        let last = self.requests.last();
+        // None behind a request that was passed over too often is chosen before it.
+        let is_blocked = last.is_some_and(|last| last.passed_over >= PASSED_OVER_MAX);
+        if is_blocked || self.requests.len() == LOOK_AHEAD {
+            return false;
+        }
+        self.requests.push(request);
+        true
+    }
+
+    /// All of them, in the order of service.
+    pub(crate) fn requests(&self) -> &[FrontRequest] {
+        &self.requests
+    }
+
+    /// Makes those of the first one's shape class the candidates.
+    pub(crate) fn sort(&mut self) {
+        let first = self.requests[0];
+        self.sorted.clear();
+        for (place, one) in (0..).zip(&self.requests) {
+            if one.class != first.class {
+                continue;
+            }
+            let tie = i32::try_from(place).unwrap_or(i32::MAX);
+            let tie = if one.length < first.length { -tie } else { tie };
+            self.sorted.push(Sorted { length: one.length, tie, place });
+        }
+        self.sorted.sort_unstable();
+        self.candidates.clear();
+        for sorted in &self.sorted {
+            let one = &self.requests[sorted.place as usize];
+            let FrontRequest { rows, length, deadline, .. } = *one;
+            self.candidates.push(Candidate { rows, length, deadline });
+        }
+    }
+
+    /// Where the request at this place is among the candidates; none if it is of another
+    /// class.
+    pub(crate) fn candidate_at(&self, place: usize) -> Option<usize> {
+        self.sorted.iter().position(|one| one.place as usize == place)
+    }
+
+    /// The batch with this candidate.
+    pub(crate) fn choose(&self, costs: &PaddedCosts, bounds: &Bounds, chosen: usize) -> Choice {
+        choose(costs, bounds, &self.candidates, chosen)
+    }
+
+    /// Whether all candidates are in the batch.
+    pub(crate) fn has_all(&self, choice: &Choice) -> bool {
+        choice.request_count() == self.candidates.len()
+    }
+
+    /// The requests of the batch, by length.
+    pub(crate) fn chosen(&self, choice: &Choice) -> impl Iterator<Item = &FrontRequest> {
+        self.sorted[choice.first..=choice.last].iter().map(|one| &self.requests[one.place as usize])
+    }
+
+    /// The requests that are not in the batch.
+    pub(crate) fn left_out(&self, choice: &Choice) -> impl Iterator<Item = &FrontRequest> {
+        let (before, behind) = (&self.sorted[..choice.first], &self.sorted[choice.last + 1..]);
+        let alike = before.iter().chain(behind).map(|one| &self.requests[one.place as usize]);
+        let class = self.requests[0].class;
+        alike.chain(self.requests.iter().filter(move |one| one.class != class))
+    }
+
+    /// The chosen requests, in the order of service. Calls `passed_over` for each one that a
+    /// younger one goes before.
+    pub(crate) fn take(
+        &mut self,
+        choice: &Choice,
+        mut passed_over: impl FnMut(SlabIndex),
+    ) -> Vec<SlabIndex> {
+        self.is_chosen.clear();
+        self.is_chosen.resize(self.requests.len(), false);
+        for one in &self.sorted[choice.first..=choice.last] {
+            self.is_chosen[one.place as usize] = true;
+        }
+        let youngest = self.is_chosen.iter().rposition(|is_chosen| *is_chosen).unwrap_or(0);
+        let mut chosen = Vec::with_capacity(choice.last + 1 - choice.first);
+        for (one, is_chosen) in self.requests[..=youngest].iter().zip(&self.is_chosen) {
+            if *is_chosen {
+                chosen.push(one.index);
+            } else {
+                passed_over(one.index);
+            }
+        }
+        chosen
+    }
+}

@@ -1,0 +1,290 @@
+//! The requests of a model whose batches are padded: who shares a batch when lengths differ.
+//!
+//! The request that is served first is in the next batch. Companions are chosen among those
+//! of its level and shape class by their lengths (`choice`): as many as make the batch faster
+//! than its requests one by one, by what executions have cost so far, and none if none does.
+//! The budget bounds the elements of the padded batch, which are rows times length.
+//!
+//! A companion may be younger than others that fit worse. It is in no batch with a request of
+//! a later level, and a request is passed over by at most [`PASSED_OVER_MAX`] batches: after
+//! that, none of the requests behind it is chosen before it.
+//!
+//! With a queue delay, a batch that would be faster with one more request waits for it.
+
+mod choice;
+mod front;
+
+use std::collections::BTreeMap;
+
+pub(crate) use self::choice::{Bounds, Choice, ChoiceEnd};
+pub(crate) use self::front::{Front, FrontRequest};
+use crate::batch::{Batch, BatchEntry, CloseReason};
+use crate::batcher::Intake;
+use crate::cost::PaddedCosts;
+use crate::event::{Action, Actions, FailReason};
+use crate::hold::DispatchHold;
+use crate::ids::{InstanceId, RequestInfo, RequestKey};
+use crate::lane_pool::LanePool;
+use crate::queue::{DenseIndex, PolicyQueue, QueueFull, SlabIndex};
+use crate::spec::{DynamicSpec, PaddingSpec};
+use crate::status::{QueueStatus, QueueWaitReason, SchedulerStatus};
+use crate::time::Time;
+
+/// The requests that wait, and the executions.
+#[derive(Clone, Debug)]
+pub(crate) struct PaddedQueue {
+    max_rows: u32,
+    budget: u64,
+    max_queue_delay_ns: u64,
+    queue: PolicyQueue,
+    /// What is known of each entry of the queue's slab.
+    lengths: Vec<Length>,
+    costs: PaddedCosts,
+    running: BTreeMap<InstanceId, Running>,
+    hold: DispatchHold,
+    /// What the waiting requests wait for, if an instance is free.
+    waits: Waits,
+    front: Front,
+}
+
+/// A waiting request's length, and how many batches have passed it over.
+#[derive(Copy, Clone, Debug, Default)]
+struct Length {
+    length: u32,
+    passed_over: u32,
+}
+
+/// An execution.
+#[derive(Copy, Clone, Debug)]
+struct Running {
+    since: Time,
+    rows: u32,
+    length: u32,
+}
+
+/// What requests wait for while an instance is free.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Waits {
+    /// None is free, or no request waits.
+    Lane,
+    Permit,
+    /// For more requests.
+    Growth {
+        until: Option<Time>,
+        rows: u32,
+    },
+}
+
+/// The requests that wait with those in front, but can't be chosen.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Others {
+    None,
+    OfOtherClasses,
+    /// Some were not looked at.
+    Unseen,
+}
+
+/// A plan: the batch, and for how long it waits to grow.
+struct Plan {
+    choice: Choice,
+    reason: CloseReason,
+    /// None if it closes now.
+    wait: Option<Waits>,
+}
+
+impl PaddedQueue {
+    pub(crate) fn new(
+        max_batch_size: u32,
+        spec: &DynamicSpec,
+        padding: &PaddingSpec,
+        hold: DispatchHold,
+    ) -> Self {
+        PaddedQueue {
+            max_rows: max_batch_size.max(1),
+            budget: padding.budget,
+            max_queue_delay_ns: spec.max_queue_delay_ns,
+            queue: PolicyQueue::new(spec),
+            lengths: Vec::new(),
+            costs: PaddedCosts::new(),
+            running: BTreeMap::new(),
+            hold,
+            waits: Waits::Lane,
+            front: Front::default(),
+        }
+    }
+
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Called when no request arrives any more, as a held request would never run.
+    pub(crate) fn release_hold(&mut self) {
+        self.hold = DispatchHold::Released;
+    }
+
+    pub(crate) fn next_wakeup(&self) -> Option<Time> {
+        let rejection = self.queue.next_rejection();
+        let Waits::Growth { until, .. } = self.waits else { return rejection };
+        [rejection, self.queue.next_delay(), until].into_iter().flatten().min()
+    }
+
+    /// Called before each event, so that an expired request neither runs nor counts against
+    /// the size limit.
+    pub(crate) fn apply_timeouts(&mut self, now: Time, out: &mut Actions) {
+        self.queue.apply_timeouts(now, out);
+    }
+
+    pub(crate) fn enqueue(&mut self, request: RequestInfo, now: Time, out: &mut Actions) {
+        let (key, length) = (request.key, request.length);
+        match self.queue.enqueue(request, now) {
+            Ok(index) => {
+                self.hold.count();
+                if self.lengths.len() <= index.index() {
+                    self.lengths.resize(index.index() + 1, Length::default());
+                }
+                self.lengths[index.index()] = Length { length, passed_over: 0 };
+            }
+            Err(QueueFull) => out.push(Action::Fail { key, reason: FailReason::QueueFull }),
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
+        self.queue.cancel(key, out);
+    }
+
+    /// The instance has finished its batch.
+    pub(crate) fn finish(&mut self, id: InstanceId, now: Time) {
+        if let Some(ended) = self.running.remove(&id) {
+            self.learn(ended.rows, ended.length, now.saturating_since(ended.since));
+        }
+    }
+
+    /// An execution of this many rows took this long.
+    pub(crate) fn learn(&mut self, rows: u32, length: u32, duration_ns: u64) {
+        self.costs.observe(rows, length, duration_ns);
+    }
+
+    /// Closes batches while instances are free.
+    pub(crate) fn dispatch(
+        &mut self,
+        now: Time,
+        intake: Intake,
+        lanes: &mut LanePool,
+        out: &mut Actions,
+    ) {
+        self.waits = Waits::Lane;
+        while self.hold.is_released() && lanes.has_free() {
+            let Some(plan) = self.plan(now, intake) else {
+                lanes.withdraw_all(out);
+                return;
+            };
+            if let Some(wait) = plan.wait {
+                self.waits = wait;
+                lanes.withdraw_all(out);
+                return;
+            }
+            let Some(instance) = lanes.assign(self.queue.len(), now, out) else {
+                self.waits = Waits::Permit;
+                return;
+            };
+            let Choice { rows, length, .. } = plan.choice;
+            self.running.insert(instance, Running { since: now, rows, length });
+            let batch = self.take(&plan);
+            out.push(Action::Dispatch { instance, batch });
+        }
+    }
+
+    /// Decides on the next batch; none if no request waits.
+    fn plan(&mut self, now: Time, intake: Intake) -> Option<Plan> {
+        let first = self.queue.first()?;
+        let others = self.look_at_front(first);
+        self.front.sort();
+        let bounds = Bounds::new(self.max_rows, self.budget);
+        let first = self.front.candidate_at(0)?;
+        let choice = self.front.choose(&self.costs, &bounds, first);
+        let delay_ns = match intake {
+            Intake::Open => self.max_queue_delay_ns,
+            Intake::Closed => 0,
+        };
+        let arrivals = self.front.requests().iter().map(|one| self.queue.get(one.index).enqueued);
+        let oldest = arrivals.min()?;
+        let is_over = now.saturating_since(oldest) >= delay_ns;
+        let reason = match choice.end {
+            ChoiceEnd::Rows => CloseReason::MaxSize,
+            ChoiceEnd::Budget => CloseReason::Budget,
+            ChoiceEnd::Cost => CloseReason::Cost,
+            ChoiceEnd::Deadline => CloseReason::Deadline,
+            ChoiceEnd::All if others == Others::Unseen => CloseReason::Cost,
+            ChoiceEnd::All if others == Others::OfOtherClasses => CloseReason::Shape,
+            ChoiceEnd::All if self.max_queue_delay_ns == 0 => CloseReason::InstanceIdle,
+            ChoiceEnd::All if delay_ns == 0 => CloseReason::Unloading,
+            ChoiceEnd::All if is_over => CloseReason::Delay,
+            ChoiceEnd::All => {
+                let until = oldest.deadline_after(delay_ns);
+                let wait = Some(Waits::Growth { until, rows: choice.rows });
+                return Some(Plan { choice, reason: CloseReason::Delay, wait });
+            }
+        };
+        Some(Plan { choice, reason, wait: None })
+    }
+
+    /// Fills `front` with the requests that wait with the first one, in the order of service.
+    fn look_at_front(&mut self, first: SlabIndex) -> Others {
+        let class = self.queue.get(first).shape_class;
+        let mut others = Others::None;
+        self.front.clear();
+        let mut next = Some(first);
+        while let Some(index) = next
+            && self.queue.wait_alike(first, index)
+        {
+            let Length { length, passed_over } = self.lengths[index.index()];
+            let queued = self.queue.get(index);
+            if !self.front.push(FrontRequest {
+                index,
+                class: queued.shape_class,
+                rows: queued.rows,
+                length,
+                deadline: Time::MAX,
+                passed_over,
+            }) {
+                return Others::Unseen;
+            }
+            if queued.shape_class != class {
+                others = Others::OfOtherClasses;
+            }
+            next = self.queue.next_after(index);
+        }
+        others
+    }
+
+    /// Takes the chosen requests out of the queue.
+    fn take(&mut self, plan: &Plan) -> Batch {
+        let lengths = &mut self.lengths;
+        let chosen = self.front.take(&plan.choice, |index| lengths[index.index()].passed_over += 1);
+        let take = |index| BatchEntry::Request(self.queue.take(index).key);
+        let entries = chosen.into_iter().map(take).collect();
+        Batch::new(entries, plan.choice.rows, plan.reason)
+    }
+
+    /// The waiting requests by level.
+    pub(crate) fn status(&self) -> Vec<QueueStatus> {
+        self.queue.statuses(self.wait_reason()).take(SchedulerStatus::ROWS_MAX).collect()
+    }
+
+    /// What queued requests wait for.
+    pub(crate) fn wait_reason(&self) -> QueueWaitReason {
+        match (self.hold.wait_reason(), self.waits) {
+            (Some(hold), _) => hold,
+            (None, Waits::Lane) => QueueWaitReason::Lane,
+            (None, Waits::Permit) => QueueWaitReason::Permit,
+            (None, Waits::Growth { until, rows }) => QueueWaitReason::BatchDelay {
+                pending_batch_size: rows,
+                next_preferred_batch_size: self.max_rows,
+                until,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! The life of a template: a process that forks workers, so that they start in moments.
+//!
+//! Workers can always be started without one, which takes longer. [`TemplateLife`] says when a
+//! template is worth another try; its driver owns the process.
+//!
+//! - A template is started when the first worker needs it. One that ends, hangs, or whose
+//!   worker doesn't speak, is given up: workers start without it for a pause that doubles
+//!   with each failure in a row. A worker that speaks makes up for all failures.
+//! - One that says that it can't fork soundly is never tried again.
+
+use crate::time::Time;
+
+/// How long a template may take until it can fork.
+pub const TEMPLATE_START_NS: u64 = 10_000_000_000;
+/// How long a template may take for an answer.
+pub const TEMPLATE_ANSWER_NS: u64 = 2_000_000_000;
+/// How long a worker that was forked may take until it speaks.
+pub const FORKED_HELLO_NS: u64 = 5_000_000_000;
+/// The pause after the first failure; further ones double.
+const TEMPLATE_PAUSE_MIN_NS: u64 = 1_000_000_000;
+/// No pause is longer.
+const TEMPLATE_PAUSE_MAX_NS: u64 = 300_000_000_000;
+
+/// What happened to a template.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TemplateEvent {
+    /// A worker that it has forked speaks.
+    Forked,
+    /// It could not be started, has ended or hangs, or its worker doesn't speak.
+    Failed,
+    /// It says that it can't fork soundly.
+    Unsuitable,
+}
+
+/// The life of the templates of one environment, one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct TemplateLife {
+    failures_in_a_row: u32,
+    not_before: Time,
+    is_unsuitable: bool,
+}
+
+impl TemplateLife {
+    /// Whether a worker may be started with a template.
+    #[must_use]
+    pub fn may_fork(&self, now: Time) -> bool {
+        !self.is_unsuitable && now >= self.not_before
+    }
+
+    /// Takes an event.
+    pub fn step(&mut self, now: Time, event: TemplateEvent) {
+        match event {
+            TemplateEvent::Forked => self.failures_in_a_row = 0,
+            TemplateEvent::Unsuitable => self.is_unsuitable = true,
+            TemplateEvent::Failed => {
+                let factor = 1_u64.checked_shl(self.failures_in_a_row).unwrap_or(u64::MAX);
+                let pause = TEMPLATE_PAUSE_MIN_NS.saturating_mul(factor);
+                self.not_before = now.saturating_add(pause.min(TEMPLATE_PAUSE_MAX_NS));
+                self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn pauses_double_until_a_worker_speaks() {
+        let mut life = TemplateLife::default();
+        let mut now = Time(0);
+        assert!(life.may_fork(now));
+        for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+            life.step(now, TemplateEvent::Failed);
+            let end = now.saturating_add(seconds * SECOND);
+            assert!(!life.may_fork(Time(end.0 - 1)), "{seconds}");
+            assert!(life.may_fork(end), "{seconds}");
+            now = end;
+        }
+        life.step(now, TemplateEvent::Forked);
+        life.step(now, TemplateEvent::Failed);
+        assert!(life.may_fork(now.saturating_add(SECOND)));
+    }
+
+    #[test]
+    fn one_that_cannot_fork_is_never_tried_again() {
+        let mut life = TemplateLife::default();
+        life.step(Time(0), TemplateEvent::Unsuitable);
+        life.step(Time(0), TemplateEvent::Forked);
+        assert!(!life.may_fork(Time::MAX));
+    }
+}

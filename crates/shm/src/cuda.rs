@@ -1,0 +1,98 @@
+//! Regions in the memory of GPUs.
+//!
+//! A client allocates the memory and registers the handle that the driver gives for it. The
+//! driver of the server opens the handle once, and closes it when the region is unregistered
+//! and no request uses it any more.
+
+use std::any::Any;
+
+use bytes::Bytes;
+use galatea_devices::{DeviceBuffer, Devices, Error, IpcHandle};
+use galatea_infer::{CudaRegion, Status};
+use galatea_tensor::{Buffer, ForeignError, ForeignMemory, MemoryKind};
+
+/// The memory of a client that a handle has opened.
+pub(crate) struct CudaMemory {
+    devices: Devices,
+    memory: DeviceBuffer,
+    /// The region's name, for errors.
+    name: String,
+}
+
+impl CudaMemory {
+    /// Opens the memory.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if there is no such GPU, if the driver refuses the handle, or if the
+    /// memory is shorter than the region. As in Triton the texts don't say which.
+    pub(crate) fn open(
+        devices: &Devices,
+        region: &CudaRegion,
+        raw_handle: &[u8],
+    ) -> Result<Self, Status> {
+        let CudaRegion { name, device_id, byte_size } = region;
+        let refused =
+            || Status::invalid_argument("failed to register shared memory region: invalid args");
+        let too_short = || {
+            Status::invalid_argument(format!(
+                "failed to register shared memory region '{name}': invalid args"
+            ))
+        };
+        let handle: &IpcHandle = raw_handle.try_into().map_err(|_| refused())?;
+        let number = i32::try_from(*device_id).map_err(|_| refused())?;
+        let device = devices.device(number).map_err(|_| refused())?;
+        let byte_size = usize::try_from(*byte_size).map_err(|_| too_short())?;
+        let memory = device.open(handle, byte_size).map_err(|error| match error {
+            Error::Range(_) => too_short(),
+            _ => refused(),
+        })?;
+        let memory = memory.slice(0..byte_size).map_err(|_| too_short())?;
+        Ok(Self { devices: devices.clone(), memory, name: name.clone() })
+    }
+
+    fn part(&self, offset: usize, byte_size: usize) -> Result<DeviceBuffer, ForeignError> {
+        let part = self.memory.slice(offset..offset.saturating_add(byte_size));
+        part.map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &Error) -> ForeignError {
+        let name = &self.name;
+        ForeignError::Device(format!(
+            "failed to use CUDA copy for shared memory region '{name}': {error}"
+        ))
+    }
+}
+
+impl ForeignMemory for CudaMemory {
+    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError> {
+        let part = self.part(offset, byte_size)?;
+        let copied = self.devices.to_host(&part).map_err(|error| self.failed(&error))?;
+        Ok(Bytes::from_owner(copied))
+    }
+
+    fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignError> {
+        let to = self.part(offset, source.len())?;
+        let copied = if let Some(bytes) = source.host() {
+            self.devices.to_device(bytes.clone(), &to)
+        } else {
+            let Some(foreign) = source.foreign() else { return Err(ForeignError::NotReadable) };
+            if let Some(other) = foreign.memory.as_any().downcast_ref::<Self>() {
+                let from = other.part(foreign.offset, foreign.byte_size)?;
+                self.devices.copy(&from, &to)
+            } else {
+                let bytes = foreign.memory.read(foreign.offset, foreign.byte_size)?;
+                self.devices.to_device(bytes, &to)
+            }
+        };
+        copied.map_err(|error| self.failed(&error))
+    }
+
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Gpu(self.memory.device().number())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,15 @@
+//! Requests of unequal lengths with deadlines: the rules hold for the loads of many seeds, and
+//! once costs are known, at most one of a thousand requests that were admitted is late.
+
+#[test]
+fn the_rules_hold_for_padded_batches_with_deadlines() {
+    let (mut executed, mut late) = (0, 0);
+    for seed in 0..150 {
+        let promises = galatea_sim::check_padded_deadlines(seed)
+            .unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
+        executed += promises.executed;
+        late += promises.late;
+    }
+    assert!(executed > 10_000, "only {executed} were executed");
+    assert!(late * 1000 <= executed, "{late} of {executed} are late");
+}

@@ -1,0 +1,217 @@
+//! How long executions take, by those that were recorded.
+//!
+//! Durations are kept for each number of rows, of requests about as long, while about as many
+//! instances were busy. An execution of a size that was recorded takes one of its durations, at
+//! random but the same in each run. Another size is on the line through its neighbours.
+
+use std::collections::BTreeMap;
+
+use galatea_traffic::RecordedExecution as Recorded;
+
+use crate::Execution;
+
+/// From this many executions on, a number of busy instances counts as known.
+const KNOWN_EXECUTIONS: usize = 20;
+
+/// Durations by rows, ascending each.
+type Sizes = BTreeMap<u32, Vec<u64>>;
+
+/// The durations of executions. Clones give the same durations again.
+#[derive(Clone, Debug, Default)]
+pub struct LearnedCosts {
+    /// By the number of busy instances and the class of the length.
+    curves: BTreeMap<u32, BTreeMap<u32, Sizes>>,
+    /// Number of processors that instances share; 0 if executions don't slow each other down
+    /// more than was recorded.
+    processors: u32,
+    drawn: u64,
+}
+
+impl LearnedCosts {
+    /// Learns from executions.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub fn new(executions: &[Recorded]) -> Result<Self, String> {
+        let mut curves: BTreeMap<u32, BTreeMap<u32, Sizes>> = BTreeMap::new();
+        let known = known_busy(executions);
+        for one in executions {
+            let busy = nearest(&known, one.busy);
+            let sizes = curves.entry(busy).or_default().entry(class(one.length)).or_default();
+            sizes.entry(one.rows.max(1)).or_default().push(one.duration_ns);
+        }
+        if curves.is_empty() {
+            return Err(String::from("no execution is recorded, so that costs are not known"));
+        }
+        for sizes in curves.values_mut().flat_map(BTreeMap::values_mut) {
+            sizes.values_mut().for_each(|durations| durations.sort_unstable());
+        }
+        Ok(Self { curves, processors: 0, drawn: 0 })
+    }
+
+    /// Executions of more instances than this share the processors: each takes longer in
+    /// proportion, beyond what was recorded.
+    #[must_use]
+    pub const fn sharing(mut self, processors: u32) -> Self {
+        self.processors = processors;
+        self
+    }
+
+    /// The next duration of an execution, in nanoseconds.
+    pub fn draw(&mut self, execution: Execution) -> u64 {
+        self.drawn = self.drawn.wrapping_add(1);
+        self.at(execution, share(self.drawn))
+    }
+
+    /// The duration that half of the executions exceed.
+    pub fn typical(&self, execution: Execution) -> u64 {
+        self.at(execution, 0.5)
+    }
+
+    /// The sizes that were recorded, with how often.
+    pub fn sizes(&self) -> BTreeMap<u32, usize> {
+        let mut counts = BTreeMap::new();
+        for sizes in self.curves.values().flat_map(BTreeMap::values) {
+            for (rows, durations) in sizes {
+                *counts.entry(*rows).or_default() += durations.len();
+            }
+        }
+        counts
+    }
+
+    fn at(&self, execution: Execution, share: f64) -> u64 {
+        let known: Vec<u32> = self.curves.keys().copied().collect();
+        let busy = nearest(&known, execution.busy);
+        let Some(lengths) = self.curves.get(&busy) else { return 0 };
+        let longer = lengths.range(class(execution.length)..).next();
+        let Some((_, sizes)) = longer.or_else(|| lengths.last_key_value()) else { return 0 };
+        let duration = on_curve(sizes, execution.rows.max(1), share);
+        (duration * self.slowdown(execution.busy, busy)).max(0.0) as u64
+    }
+
+    fn slowdown(&self, busy: u32, recorded: u32) -> f64 {
+        if self.processors == 0 {
+            return 1.0;
+        }
+        let waits = |busy: u32| f64::from(busy.max(self.processors)) / f64::from(self.processors);
+        (waits(busy) / waits(recorded)).max(1.0)
+    }
+}
+
+/// The numbers of busy instances with enough executions, or the most frequent one.
+fn known_busy(executions: &[Recorded]) -> Vec<u32> {
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+    for one in executions {
+        *counts.entry(one.busy).or_default() += 1;
+    }
+    let most = counts.values().copied().max().unwrap_or(0);
+    let is_known = |count: usize| count >= KNOWN_EXECUTIONS.min(most);
+    counts.into_iter().filter(|(_, count)| is_known(*count)).map(|(busy, _)| busy).collect()
+}
+
+fn nearest(known: &[u32], busy: u32) -> u32 {
+    known.iter().copied().min_by_key(|one| one.abs_diff(busy)).unwrap_or(busy)
+}
+
+/// A number of rows on the curve through the same share of each size's durations.
+fn on_curve(sizes: &Sizes, rows: u32, share: f64) -> f64 {
+    let value = |durations: &[u64]| {
+        let index = (share * durations.len() as f64) as usize;
+        durations.get(index.min(durations.len().saturating_sub(1))).copied().unwrap_or(0) as f64
+    };
+    if let Some(durations) = sizes.get(&rows) {
+        return value(durations);
+    }
+    let at = |(rows, durations): (&u32, &Vec<u64>)| (f64::from(*rows), value(durations));
+    let below: Vec<(f64, f64)> = sizes.range(..rows).rev().take(2).map(at).collect();
+    let above: Vec<(f64, f64)> = sizes.range(rows..).take(2).map(at).collect();
+    let wanted = f64::from(rows);
+    match (below.as_slice(), above.as_slice()) {
+        ([from, ..], [to, ..]) => line(*from, *to, wanted),
+        ([last, before, ..], []) => line(*before, *last, wanted).max(last.1),
+        // Half of the duration of an only size counts as fixed.
+        ([only], []) => line((0.0, only.1 / 2.0), *only, wanted),
+        ([], [first, second, ..]) => {
+            line(*first, *second, wanted).clamp(first.1 * wanted / first.0, first.1)
+        }
+        ([], [only]) => line((0.0, only.1 / 2.0), *only, wanted),
+        ([], []) => 0.0,
+    }
+}
+
+fn line(from: (f64, f64), to: (f64, f64), at: f64) -> f64 {
+    from.1 + (to.1 - from.1) * (at - from.0) / (to.0 - from.0)
+}
+
+/// Lengths that share their costs: quarters of an octave.
+fn class(length: u32) -> u32 {
+    if length <= 8 {
+        return length;
+    }
+    let step = 1 << (length.ilog2() - 2);
+    length.div_ceil(step).saturating_mul(step)
+}
+
+/// A number between 0 and 1 for each draw: they fill the interval evenly.
+fn share(drawn: u64) -> f64 {
+    let mixed = drawn.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(rows: u32, busy: u32, duration_ns: u64) -> Recorded {
+        Recorded { rows, busy, duration_ns, ..Recorded::default() }
+    }
+
+    fn typical(costs: &LearnedCosts, rows: u32, busy: u32) -> u64 {
+        costs.typical(Execution { rows, length: 0, busy })
+    }
+
+    #[test]
+    fn sizes_between_recorded_ones_are_on_a_line() {
+        let costs =
+            LearnedCosts::new(&[recorded(2, 1, 300), recorded(4, 1, 500), recorded(8, 1, 900)]);
+        let costs = costs.unwrap();
+        assert_eq!(
+            [1, 2, 3, 4, 6, 16].map(|rows| typical(&costs, rows, 1)),
+            [200, 300, 400, 500, 700, 1700]
+        );
+        let one = LearnedCosts::new(&[recorded(4, 1, 1000)]).unwrap();
+        assert_eq!([1, 4, 8].map(|rows| typical(&one, rows, 1)), [625, 1000, 1500]);
+        assert!(LearnedCosts::new(&[]).is_err());
+    }
+
+    #[test]
+    fn durations_are_drawn_as_often_as_they_were_recorded() {
+        let executions: Vec<Recorded> =
+            (0..10).map(|number| recorded(1, 1, if number < 9 { 100 } else { 900 })).collect();
+        let mut costs = LearnedCosts::new(&executions).unwrap();
+        let execution = Execution { rows: 1, length: 0, busy: 1 };
+        let slow = (0..1000).filter(|_| costs.draw(execution) == 900).count();
+        assert!((95..=105).contains(&slow), "{slow}");
+    }
+
+    #[test]
+    fn busy_instances_slow_each_other_down_as_recorded_or_by_the_processors() {
+        let mut executions = vec![recorded(1, 1, 100); KNOWN_EXECUTIONS];
+        executions.extend(vec![recorded(1, 2, 150); KNOWN_EXECUTIONS]);
+        executions.push(recorded(1, 3, 9_000));
+        let costs = LearnedCosts::new(&executions).unwrap();
+        assert_eq!([1, 2, 4].map(|busy| typical(&costs, 1, busy)), [100, 150, 150]);
+        let shared = costs.sharing(2);
+        assert_eq!([1, 2, 4].map(|busy| typical(&shared, 1, busy)), [100, 150, 300]);
+    }
+
+    #[test]
+    fn lengths_have_costs_of_their_own() {
+        let of = |length, duration_ns| Recorded { length, ..recorded(1, 1, duration_ns) };
+        let costs = LearnedCosts::new(&[of(10, 100), of(100, 900)]).unwrap();
+        let typical = |length| costs.typical(Execution { rows: 1, length, busy: 1 });
+        assert_eq!([1, 10, 11, 97, 5000].map(typical), [100, 100, 900, 900, 900]);
+        assert_eq!([8, 9, 17, 100].map(class), [8, 10, 20, 112]);
+    }
+}

@@ -1,0 +1,40 @@
+//! Files of traffic: the requests that a model got, and what became of them.
+//!
+//! A file has one JSON object on each line, so that people, `jq` and scripts can read it. The
+//! first line is the [`Header`]. Each further line is a request, an execution or a
+//! remark ([`Line`]). `docs/traffic.md` describes the fields. Contents of tensors are not in it.
+//!
+//! ```
+//! use galatea_traffic::{Header, Line, RecordedRequest, Traffic};
+//!
+//! let header = Header { model: "m".into(), version: 1, ..Header::default() };
+//! let request = RecordedRequest { at_ns: 5, rows: 2, status: "ok".into(), ..RecordedRequest::default() };
+//! let text = format!("{}\n{}\n", Line::Header(header), Line::Request(request));
+//! let traffic = Traffic::read(&mut text.as_bytes()).unwrap();
+//! assert_eq!(traffic.requests[0].rows, 2);
+//! ```
+//!
+//! What this is not: it records nothing and knows no server.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `line.rs` | lines as values |
+//! | `parse.rs` | lines from their JSON |
+//! | `write.rs` | JSON from lines |
+//! | `read.rs` | a file as a whole |
+//! | `rotate.rs` | files of bounded size, one behind the other |
+
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod line;
+mod parse;
+mod read;
+mod rotate;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use line::{Executed, FORMAT, Header, Line, RecordedExecution, RecordedRequest};
+pub use read::{ReadError, Traffic};
+pub use rotate::RotatingFile;

@@ -1,0 +1,101 @@
+//! Lines are read as they are written.
+
+use serde_json::json;
+
+use crate::{Executed, Header, Line, RecordedExecution, RecordedRequest};
+
+#[track_caller]
+fn check(line: Line, text: &str) {
+    assert_eq!(line.to_string(), text);
+    assert_eq!(Line::parse(text), Ok(line));
+}
+
+#[test]
+fn each_line_is_one_object() {
+    let header = Header {
+        model: String::from("m"),
+        version: 3,
+        began_ms: 7,
+        processors: 2,
+        instances: vec![String::from("m_0_0")],
+        variable: vec![String::from("ids:0")],
+        config: Some(json!({ "max_batch_size": 4 })),
+    };
+    check(
+        Line::Header(header),
+        r#"{"galatea_traffic":1,"model":"m","version":3,"began_ms":7,"processors":2,"instances":["m_0_0"],"variable":["ids:0"],"config":{"max_batch_size":4}}"#,
+    );
+    check(Line::Lost(4), r#"{"lost":4}"#);
+    check(Line::End(String::from("unloaded")), r#"{"end":"unloaded"}"#);
+}
+
+#[test]
+fn a_request_leaves_out_what_is_usual() {
+    let refused = RecordedRequest {
+        at_ns: 1,
+        rows: 1,
+        status: "queue_full".into(),
+        queue_ns: 0,
+        ..RecordedRequest::default()
+    };
+    check(Line::Request(refused), r#"{"at_ns":1,"rows":1,"status":"queue_full","queue_ns":0}"#);
+    let executed = RecordedRequest {
+        at_ns: 1,
+        rows: 2,
+        dims: vec![17],
+        length: 17,
+        priority: 3,
+        timeout_ns: 4,
+        deadline_ns: Some(5),
+        sequence: Some(json!("a")),
+        status: "ok".into(),
+        queue_ns: 6,
+        executed: Some(Executed {
+            execution: 9,
+            compute_ns: 7,
+            batch: 4,
+            close: "max_size".into(),
+            instance: String::from("m_0_0"),
+        }),
+    };
+    check(
+        Line::Request(executed),
+        r#"{"at_ns":1,"rows":2,"dims":[17],"length":17,"priority":3,"timeout_ns":4,"deadline_ns":5,"sequence":"a","status":"ok","queue_ns":6,"compute_ns":7,"batch":4,"close":"max_size","instance":"m_0_0","execution":9}"#,
+    );
+}
+
+#[test]
+fn an_execution_has_its_duration() {
+    let execution = RecordedExecution {
+        number: 9,
+        at_ns: 7,
+        duration_ns: 8,
+        rows: 4,
+        requests: 2,
+        length: 17,
+        busy: 1,
+        close: "delay".into(),
+        instance: String::from("m_0_0"),
+    };
+    check(
+        Line::Execution(execution),
+        r#"{"execution":9,"at_ns":7,"duration_ns":8,"rows":4,"requests":2,"length":17,"busy":1,"close":"delay","instance":"m_0_0"}"#,
+    );
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    for (text, part) in [
+        ("[]", "a JSON object"),
+        ("{", "EOF"),
+        ("{}", "'at_ns' is missing"),
+        (r#"{"at_ns":-1}"#, "'at_ns' is not a number from 0 on"),
+        (r#"{"at_ns":1,"rows":5000000000}"#, "'rows' is too large"),
+        (r#"{"at_ns":1,"rows":1,"dims":["a"]}"#, "'dims'"),
+        (r#"{"galatea_traffic":2}"#, "version 2 of the format, not 1"),
+        (r#"{"galatea_traffic":1,"model":"m"}"#, "'version'"),
+    ] {
+        let error = Line::parse(text).unwrap_err();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+}

@@ -1,0 +1,60 @@
+"""A server with GPUs that are made up: the driver in tests/devices stands in for NVIDIA's."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import subprocess
+
+from compiling import FLAGS
+
+SOURCES = pathlib.Path(__file__).resolve().parents[1] / "devices"
+
+UUIDS = [
+    "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f",
+    "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f",
+]
+
+
+def build_driver(folder: pathlib.Path) -> pathlib.Path:
+    """Compiles the stand-in under the names of both libraries."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = [str(source) for source in sorted(SOURCES.glob("*.c"))]
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        options = ["-fvisibility=hidden", *sources, "-o", str(folder / name), "-lpthread"]
+        subprocess.run(["cc", *FLAGS, *options], check=True)
+    return folder
+
+
+@dataclasses.dataclass(frozen=True)
+class StandIn:
+    """What one process with the stand-in reports."""
+
+    libraries: pathlib.Path
+    reports: pathlib.Path
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        """The variables of a process that finds the stand-in; see tests/devices/README.md."""
+        self.reports.mkdir(parents=True, exist_ok=True)
+        return {
+            "LD_LIBRARY_PATH": str(self.libraries),
+            "STAND_IN_DIRECTORY": str(self.reports),
+            **variables,
+        }
+
+    def lose(self, gpu: int) -> None:
+        """Lets a GPU be lost from now on."""
+        (self.reports / f"lost-{gpu}").touch()
+
+    def violations(self) -> list[str]:
+        """The rules that the process broke, and what it left behind."""
+        path = self.reports / "violations"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def calls(self) -> dict[str, int]:
+        """How often the process called each function; complete after its end."""
+        counts: dict[str, int] = {}
+        for line in (self.reports / "calls").read_text().splitlines():
+            name, count = line.split()
+            counts[name] = counts.get(name, 0) + int(count)
+        return counts

@@ -1,0 +1,138 @@
+"""ONNX models on GPUs.
+
+Stand-ins take the places of NVIDIA's driver (tests/devices) and of ONNX Runtime with CUDA
+(tests/onnxruntime_gpu), whose sessions compute on what the driver's copies gave them.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import pathlib
+import re
+
+import pytest
+
+from compiling import ROOT, compile_library
+from conftest import StartServer
+from constant_models import request_body, write_model
+from gpus import StandIn, build_driver
+from server import Program, Server
+
+CONFIG = """
+max_batch_size: 4
+input {{ name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] }}
+output {{ name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }}
+instance_group {{ {group} }}
+{more}
+"""
+ON_BOTH = "kind: KIND_GPU count: 3"
+
+pytestmark = pytest.mark.galatea_only
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpus:
+    """Both stand-ins, for one server."""
+
+    driver: StandIn
+    library: pathlib.Path
+    real_library: pathlib.Path
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        real = str(self.real_library)
+        return self.driver.environment(STAND_IN_ONNXRUNTIME=real, **variables)
+
+    def sessions(self) -> list[str]:
+        """The lines of the sessions so far."""
+        lines = (self.driver.reports / "onnxruntime").read_text().splitlines()
+        return [line for line in lines if line.startswith("session ")]
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = build_driver(tmp_path_factory.mktemp("gpu_libraries"))
+    source = ROOT / "tests" / "onnxruntime_gpu" / "stand_in.c"
+    compile_library(source, folder / "libonnxruntime.so", "-fvisibility=hidden")
+    return folder
+
+
+@pytest.fixture
+def gpus(compiled: pathlib.Path, program: Program, tmp_path: pathlib.Path) -> Gpus:
+    assert program.onnxruntime_library is not None
+    driver = StandIn(compiled, tmp_path / "reports")
+    return Gpus(driver, compiled / "libonnxruntime.so", program.onnxruntime_library)
+
+
+@pytest.fixture
+def repository(tmp_path: pathlib.Path) -> pathlib.Path:
+    path = tmp_path / "models"
+    path.mkdir()
+    return path
+
+
+def add_model(repository: pathlib.Path, name: str, value: int, group: str, more: str = "") -> None:
+    write_model(repository, name, value, config=CONFIG.format(group=group, more=more))
+
+
+def answer(server: Server, model: str, value: int) -> int:
+    reply = server.infer(model, request_body(value))
+    assert reply.status == 200, reply
+    return reply.json()["outputs"][0]["data"][0]
+
+
+# row: ONNX-06 INST-13
+def test_two_models_with_three_instances_on_each_of_two_gpus(
+    start_server: StartServer, gpus: Gpus, repository: pathlib.Path
+) -> None:
+    add_model(repository, "one", 1, ON_BOTH)
+    add_model(repository, "ten", 10, ON_BOTH)
+    flags = [f"--onnxruntime-library={gpus.library}"]
+    with start_server(repository, *flags, environment=gpus.environment()) as server:
+        server.wait_until_ready()
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            models = [("one", 1), ("ten", 10)] * 100
+            calls = [
+                (pool.submit(answer, server, model, number), number + added)
+                for number, (model, added) in enumerate(models)
+            ]
+            for call, expected in calls:
+                assert call.result() == expected
+        sessions = gpus.sessions()
+    assert len(sessions) == 12
+    for model in ("one", "ten"):
+        own = [line for line in sessions if f"/{model}/1/model.onnx" in line]
+        devices = [match[1] for line in own if (match := re.search(r" device_id=(\d)", line))]
+        assert sorted(devices) == ["0", "0", "0", "1", "1", "1"]
+    streams = [match[1] for line in sessions if (match := re.search(r" stream=(\w+)", line))]
+    assert len(set(streams)) == 12, "no two share a stream"
+    assert gpus.driver.violations() == []
+
+
+# row: ONNX-06
+def test_what_a_library_does_not_know_keeps_a_model_from_loading(
+    start_server: StartServer, gpus: Gpus, repository: pathlib.Path
+) -> None:
+    option = """optimization { execution_accelerators { gpu_execution_accelerator {
+        name: "cuda" parameters { key: "warp" value: "9" } } } }"""
+    add_model(repository, "wrong", 1, "kind: KIND_GPU", option)
+    add_model(repository, "right", 2, "kind: KIND_GPU")
+    flags = [f"--onnxruntime-library={gpus.library}", "--exit-on-error=false"]
+    with start_server(repository, *flags, environment=gpus.environment()) as server:
+        server.wait_until_live()
+        assert answer(server, "right", 3) == 5
+        assert 'Unknown provider option: "warp".' in server.log()
+    assert gpus.driver.violations() == []
+
+
+# row: ONNX-06
+def test_a_library_for_cpus_refuses_groups_on_gpus(
+    start_server: StartServer, gpus: Gpus, repository: pathlib.Path
+) -> None:
+    add_model(repository, "wrong", 1, "kind: KIND_GPU")
+    flags = ["--exit-on-error=false"]
+    with start_server(repository, *flags, environment=gpus.environment()) as server:
+        server.wait_until_live()
+        assert server.get("/v2/models/wrong/ready").status != 200
+        assert "pip install onnxruntime-gpu" in server.log()
+    assert gpus.driver.violations() == []

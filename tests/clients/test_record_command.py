@@ -1,0 +1,269 @@
+"""`galatea record`: the requests that a model of a running server gets."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import pathlib
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy
+import pytest
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+from conftest import StartServer
+from server import REQUEST_SECONDS_MAX, Program, Server, wait_until
+
+pytestmark = pytest.mark.galatea_only  # Triton records nothing.
+
+FLAG = "--allow-traffic-recording=true"
+EXPLICIT = ("--model-control-mode=explicit", "--load-model=m", "--load-model=full")
+HEADER = {"Galatea-Traffic": "1"}
+MODEL = """
+backend: "identity"
+max_batch_size: 4
+input { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] }
+output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] }
+instance_group { count: 1 kind: KIND_CPU }
+dynamic_batching { %s }
+parameters { key: "execute_delay_ms" value { string_value: "%d" } }
+"""
+Line = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def server(
+    start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A server that allows recording, with a short and a long queue."""
+    repository = tmp_path_factory.mktemp("models")
+    queue = "default_queue_policy { max_queue_size: 1 }"
+    for name, config in {"m": MODEL % ("", 5), "full": MODEL % (queue, 200)}.items():
+        (repository / name / "1").mkdir(parents=True)
+        (repository / name / "config.pbtxt").write_text(config)
+    with start_server(repository, *EXPLICIT, FLAG) as running:
+        yield running.wait_until_ready()
+
+
+def infer(server: Server, model: str, length: int = 3, rows: int = 1, **options: Any) -> str:
+    """Sends a request, and says how it ended."""
+    with tritonclient.http.InferenceServerClient(server.http_url) as client:
+        tensor = tritonclient.http.InferInput("INPUT0", [rows, length], "INT32")
+        tensor.set_data_from_numpy(numpy.zeros((rows, length), numpy.int32))
+        try:
+            client.infer(model, [tensor], **options)
+        except InferenceServerException as error:
+            return str(error)
+        return "ok"
+
+
+class Recording:
+    """The command, while it runs."""
+
+    def __init__(self, program: Program, server: Server, path: pathlib.Path, *options: str) -> None:
+        url = f"http://{server.http_url}"
+        line = [program.path, "record", url, "--output", path, "--seconds=600", "--json", *options]
+        self.path = path
+        self._command = subprocess.Popen(
+            list(map(str, line)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def lines(self) -> list[Line]:
+        """The complete lines so far."""
+        if not self.path.exists():
+            return []
+        text = self.path.read_text()
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def requests(self) -> list[Line]:
+        """Those that are requests."""
+        return [line for line in self.lines() if "queue_ns" in line]
+
+    def executions(self) -> list[Line]:
+        """Those that are executions."""
+        return [line for line in self.lines() if "duration_ns" in line]
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Waits until what was recorded says so."""
+        wait_until(condition, REQUEST_SECONDS_MAX, f"it is recorded in {self.path}")
+
+    def stop(self) -> None:
+        """Ends it as a signal does."""
+        self._command.kill()
+        self._command.communicate()
+
+    def result(self) -> tuple[int, str, str]:
+        """How it ended by itself."""
+        out, err = self._command.communicate(timeout=REQUEST_SECONDS_MAX)
+        return self._command.returncode, out, err
+
+
+@contextlib.contextmanager
+def recording(
+    program: Program, server: Server, path: pathlib.Path, *options: str
+) -> Iterator[Recording]:
+    """Records, from the moment when it has begun."""
+    running = Recording(program, server, path, *options)
+    try:
+        running.wait_for(lambda: len(running.lines()) > 0)
+        yield running
+    finally:
+        running.stop()
+
+
+def simulate(program: Program, path: pathlib.Path) -> dict[str, Any]:
+    """What the simulation of a recording says."""
+    line = [str(program.path), "simulate", str(path), "--json"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=True)
+    return json.loads(done.stdout)
+
+
+def test_requests_and_executions_are_recorded_and_simulated(
+    program: Program, server: Server, tmp_path: pathlib.Path
+) -> None:
+    """Each request once, with its execution; a simulation of them has about the same batches."""
+    count, lengths = 120, (3, 5)
+    path = tmp_path / "traffic.jsonl"
+    with recording(program, server, path, "--model=m") as running:
+        with ThreadPoolExecutor(8) as pool:
+            jobs = [
+                pool.submit(infer, server, "m", lengths[number % 2], 1 + number % 3)
+                for number in range(count)
+            ]
+            assert {job.result() for job in jobs} == {"ok"}
+        # Executions are behind their requests.
+        running.wait_for(lambda: sum(line["requests"] for line in running.executions()) == count)
+        header, requests = running.lines()[0], running.requests()
+        executions = {line["execution"]: line for line in running.executions()}
+    assert (header["model"], header["version"], header["variable"]) == ("m", 1, ["INPUT0:0"])
+    assert header["instances"] == ["m_0_0"] and header["config"]["max_batch_size"] == 4
+    assert {request["status"] for request in requests} == {"ok"}
+    assert sorted(request["length"] for request in requests) == [3] * 60 + [5] * 60
+    assert len(requests) == count
+    assert sum(line["rows"] for line in executions.values()) == sum(
+        request["rows"] for request in requests
+    )
+    for request in requests:
+        execution = executions[request["execution"]]
+        assert request["compute_ns"] == execution["duration_ns"] >= 5_000_000
+        assert request["at_ns"] + request["queue_ns"] == execution["at_ns"]
+        assert (request["batch"], request["close"]) == (execution["rows"], execution["close"])
+        assert request["dims"] == [request["length"]] == [execution["length"]]
+    found = simulate(program, path)
+    recorded, simulated = found["recorded"], found["configured"]
+    assert recorded["executions"] == len(executions)
+    # The structure, not the time: a machine may be busy.
+    assert simulated["executions"] == pytest.approx(recorded["executions"], rel=0.25)
+    assert simulated["mean_batch"] == pytest.approx(recorded["mean_batch"], rel=0.25)
+
+
+def test_refusals_priorities_and_timeouts_are_recorded(
+    program: Program, server: Server, tmp_path: pathlib.Path
+) -> None:
+    """A request that is refused has no execution."""
+    with recording(program, server, tmp_path / "t", "--model=full", "--model-version=1") as running:
+        with ThreadPoolExecutor(6) as pool:
+            ended = list(pool.map(lambda _: infer(server, "full", timeout=77), range(6)))
+        refused = len([text for text in ended if text != "ok"])
+        assert refused > 0
+        running.wait_for(lambda: len(running.requests()) == 6)
+        requests = running.requests()
+    assert {request["timeout_ns"] for request in requests} == {77_000}
+    full = [request for request in requests if request["status"] == "queue_full"]
+    assert len(full) == refused and not any("execution" in request for request in full)
+
+
+def test_it_ends_with_the_model(
+    program: Program, start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """And says so. The model is not held."""
+    (tmp_path / "models" / "m" / "1").mkdir(parents=True)
+    (tmp_path / "models" / "m" / "config.pbtxt").write_text(MODEL % ("", 0))
+    with start_server(tmp_path / "models", *EXPLICIT[:2], FLAG) as running_server:
+        running_server.wait_until_ready()
+        running = Recording(program, running_server, tmp_path / "t", "--model=m")
+        running.wait_for(lambda: len(running.lines()) > 0)
+        with tritonclient.http.InferenceServerClient(running_server.http_url) as client:
+            client.unload_model("m")
+        code, out, err = running.result()
+        assert (code, err) == (0, "")
+        assert json.loads(out)["end"] == "the model was unloaded, or loaded anew"
+        with tritonclient.http.InferenceServerClient(running_server.http_url) as client:
+            client.load_model("m")
+        running = Recording(program, running_server, tmp_path / "u", "--model=m")
+        running.wait_for(lambda: len(running.lines()) > 0)
+        running_server.stop()
+        code, out, err = running.result()
+        assert code == 0 and json.loads(out)["end"] == "the server stops", err
+
+
+def test_files_have_a_size(program: Program, server: Server, tmp_path: pathlib.Path) -> None:
+    """Each begins with the header, and the oldest go."""
+    path = tmp_path / "t"
+    bounds = ("--max-bytes=2000", "--files=2")
+    with recording(program, server, path, "--model=m", *bounds) as running:
+        header = running.lines()[0]
+        older = tmp_path / "t.1"
+        for _ in range(40):
+            assert infer(server, "m") == "ok"
+        running.wait_for(older.exists)
+        assert json.loads(older.read_text().splitlines()[0]) == header
+    # The first may just be moved.
+    assert {file.name for file in tmp_path.iterdir()} - {"t"} == {"t.1"}
+
+
+def get(server: Server, path: str, headers: dict[str, str]) -> tuple[int, str]:
+    """The status and the body of a request that is refused."""
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", server.http_port, timeout=REQUEST_SECONDS_MAX
+    )
+    with contextlib.closing(connection):
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        if response.status == 200:
+            return 200, response.readline().decode()
+        return response.status, response.read().decode()
+
+
+def test_clients_that_may_not_record_are_refused(
+    program: Program, server: Server, tmp_path: pathlib.Path
+) -> None:
+    """Without the header, for an unknown model, and beside another client."""
+    path = "/v2/models/m/traffic"
+    assert get(server, path, {})[0] == 400
+    assert get(server, "/v2/models/x/traffic", HEADER)[0] == 404
+    with recording(program, server, tmp_path / "t", "--model=m"):
+        status, text = get(server, path, HEADER)
+        assert status == 503 and "is being recorded already" in text
+        code, _, err = Recording(program, server, tmp_path / "u", "--model=m").result()
+        assert code == 1 and "is being recorded already" in err
+    # The client has left.
+    wait_until(
+        lambda: get(server, path, HEADER)[0] == 200, REQUEST_SECONDS_MAX, "the client has left"
+    )
+
+
+def test_recording_is_off_unless_it_is_asked_for(
+    program: Program, start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Then the path is unknown, as in Triton. With a key it is for those that have it."""
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "config.pbtxt").write_text(MODEL % ("", 0))
+    with start_server(tmp_path) as closed:
+        closed.wait_until_ready()
+        assert get(closed, "/v2/models/m/traffic", HEADER) == (404, '{"error":"Not Found"}')
+        code, _, err = Recording(program, closed, tmp_path / "t", "--model=m").result()
+        assert code == 1 and "--allow-traffic-recording=true" in err
+    rule = "--http-restricted-api=trace:key=secret"
+    with start_server(tmp_path, FLAG, rule) as restricted:
+        restricted.wait_until_ready()
+        assert get(restricted, "/v2/models/m/traffic", HEADER)[0] == 403
+        with recording(
+            program, restricted, tmp_path / "t", "--model=m", "--header=key:secret"
+        ) as running:
+            assert running.lines()[0]["model"] == "m"

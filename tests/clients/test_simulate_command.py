@@ -1,0 +1,183 @@
+"""`galatea simulate`: what the scheduler would do with recorded traffic."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+from typing import Any
+
+import pytest
+
+from server import Program
+
+pytestmark = pytest.mark.galatea_only
+
+MS = 1_000_000
+CONFIG = {
+    "name": "m",
+    "backend": "identity",
+    "max_batch_size": 4,
+    "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [1]}],
+    "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [1]}],
+    "instance_group": [{"name": "m_0", "count": 1, "kind": "KIND_CPU"}],
+    "dynamic_batching": {},
+}
+
+
+def header(**changes: Any) -> dict[str, Any]:
+    """The first line of a file."""
+    return {"galatea_traffic": 1, "model": "m", "version": 1, "config": CONFIG, **changes}
+
+
+def lines() -> list[dict[str, Any]]:
+    """A request each millisecond, which takes 2 ms alone and 3 ms with three others."""
+    executions: list[dict[str, Any]] = [
+        {"execution": number, "duration_ns": (2 if rows == 1 else 3) * MS, "rows": rows}
+        for number, rows in enumerate([1, 4] * 4)
+    ]
+    requests = [{"at_ns": number * MS, "rows": 1} for number in range(1000)]
+    return [header(), *executions, *requests]
+
+
+def write(path: pathlib.Path, content: list[dict[str, Any]]) -> pathlib.Path:
+    """Writes a file of traffic."""
+    path.write_text("".join(json.dumps(line) + "\n" for line in content))
+    return path
+
+
+@pytest.fixture
+def traffic(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A file of traffic."""
+    return write(tmp_path / "traffic.jsonl", lines())
+
+
+def run(program: Program, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Runs the command to its end."""
+    line = [str(program.path), "simulate", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+
+
+def results(program: Program, *arguments: object) -> dict[str, Any]:
+    """The document that it prints."""
+    done = run(program, *arguments, "--json")
+    assert (done.returncode, done.stderr) == (0, ""), done
+    (line,) = done.stdout.splitlines()
+    return json.loads(line)
+
+
+def test_the_recorded_configuration_and_other_settings(
+    program: Program, traffic: pathlib.Path
+) -> None:
+    """One instance that takes batches keeps up; without batches it does not, and two do."""
+    found = results(program, traffic, "--max-batch=0")
+    assert (found["model"], found["requests"], found["executions"]) == ("m", 1000, 8)
+    assert found["configured"]["max_batch"] == 4
+    assert found["configured"]["latency_ms"]["p99"] < 6
+    assert found["configured"]["seconds"] == pytest.approx(1.0, rel=0.01)
+    alone = found["simulated"]
+    assert alone["batches"] == {"1": 1000} and alone["seconds"] == pytest.approx(2.0, rel=0.01)
+    both = results(program, traffic, "--max-batch=0", "--instances=2")["simulated"]
+    assert both["seconds"] == pytest.approx(1.0, rel=0.01)
+    assert both["busy_instances"] == pytest.approx(2.0, rel=0.02)
+    shared = results(program, traffic, "--max-batch=0", "--instances=2", "--processors=1")
+    assert shared["simulated"]["seconds"] == pytest.approx(2.0, rel=0.01)
+
+
+def test_more_load_is_refused_by_queues_and_deadlines(
+    program: Program, traffic: pathlib.Path
+) -> None:
+    """A queue with a bound refuses, and one without answers too late."""
+    load = ["--load=3", "--deadline=8000"]
+    endless = results(program, traffic, *load)["simulated"]
+    assert endless["refused"] == 0 and endless["late"] > 1000
+    bound = results(program, traffic, *load, "--queue-size=4")["simulated"]
+    assert bound["refusals"]["queue_full"] == bound["refused"] > 500
+    assert bound["in_time"] > endless["in_time"]
+    timed = results(program, traffic, *load, "--timeout=3000")["simulated"]
+    assert timed["refusals"]["queue_timeout"] > 500
+    deadlines = results(program, traffic, "--load=3", "--objective=8000")["simulated"]
+    assert deadlines["refusals"]["too_late"] > 500 and deadlines["late"] < 30
+    assert deadlines["scheduler"] == "deadlines 8000 µs"
+    assert deadlines["goodput"] > 0.9 * 4 / 0.003
+
+
+def test_delays_and_preferred_sizes_make_batches(program: Program, traffic: pathlib.Path) -> None:
+    """They show in the sizes and in the reasons why batches are closed."""
+    options = ["--load=0.5", "--instances=4"]
+    delayed = results(program, traffic, *options, "--delay=5000")["simulated"]
+    assert delayed["mean_batch"] > 2.5 and delayed["closed"]["delay"] > 100
+    preferred = results(program, traffic, *options, "--delay=5000", "--preferred=2")["simulated"]
+    assert preferred["closed"]["preferred"] > 400
+
+
+def test_a_configuration_file_replaces_the_recorded_one(
+    program: Program, traffic: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """It need not have what a server completes."""
+    config = tmp_path / "config.pbtxt"
+    config.write_text("max_batch_size: 2 instance_group [ { count: 3 } ] dynamic_batching { }")
+    found = results(program, traffic, "--config", config)["simulated"]
+    assert (found["instances"], found["max_batch"]) == (3, 2)
+    config.write_text("max_batch_size: two")
+    done = run(program, traffic, "--config", config)
+    assert done.returncode == 1 and "config.pbtxt" in done.stderr
+
+
+def test_shapes_that_differ_share_no_batch(program: Program, tmp_path: pathlib.Path) -> None:
+    """Longer requests take as long as they took."""
+    content = [
+        header(variable=["x:0"]),
+        {"execution": 1, "duration_ns": 2 * MS, "rows": 1, "length": 10},
+        {"execution": 2, "duration_ns": 8 * MS, "rows": 1, "length": 100},
+        *({"at_ns": 0, "rows": 1, "dims": [dim], "length": dim} for dim in [10, 10, 100, 10]),
+    ]
+    found = results(program, write(tmp_path / "t", content))["configured"]
+    assert found["executions"] == 4 and found["closed"]["shape"] == 2
+
+
+def test_the_table_has_what_people_look_for(program: Program, traffic: pathlib.Path) -> None:
+    """Three columns, and a histogram."""
+    done = run(program, traffic, "--instances=2")
+    assert (done.returncode, done.stderr) == (0, "")
+    head = next(line for line in done.stdout.splitlines() if "recorded  " in line)
+    assert head.split() == ["recorded", "simulated", "with", "options"]
+    for name in ["goodput/s", "p99 ms", "mean batch", "instance_idle", "batches, with options"]:
+        assert name in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ([], "it is empty"),
+        ([{"at_ns": 1, "rows": 1}], "line 1: the first line of a file of traffic"),
+        ([header(galatea_traffic=9)], "line 1: it has version 9 of the format, not 1"),
+        ([header()], "no request to model 'm' is recorded"),
+        ([header(), {"at_ns": 1, "rows": 1}], "no execution is recorded"),
+        ([header(), {"at_ns": "x", "rows": 1}], "line 2: 'at_ns' is not a number"),
+        (
+            [header(config={**CONFIG, "dynamic_batching": None, "sequence_batching": {}}),
+             {"at_ns": 1, "rows": 1}, {"duration_ns": 1, "rows": 1}],
+            "sequence",
+        ),
+        ([header(config={"max_batch_size": "x"}), {"at_ns": 1, "rows": 1},
+          {"duration_ns": 1, "rows": 1}], "the recorded configuration"),
+    ],
+)
+def test_what_is_no_recording_is_refused(
+    program: Program, tmp_path: pathlib.Path, content: list[dict[str, Any]], expected: str
+) -> None:
+    """The error names the line."""
+    done = run(program, write(tmp_path / "t", content), "--json")
+    assert done.returncode == 1 and expected in done.stderr, done
+    assert expected in json.loads(done.stdout)["error"]
+
+
+def test_arguments_are_checked(program: Program, traffic: pathlib.Path) -> None:
+    """A value out of its range ends the command with 2."""
+    done = run(program, traffic, "--load=0")
+    assert done.returncode == 2 and "'--load' takes a factor" in done.stderr
+    done = run(program, traffic, "--objective=5", "--delay=5")
+    assert done.returncode == 1 and "no effect with a latency objective" in done.stderr
+    done = run(program, "missing")
+    assert done.returncode == 1 and "can't read 'missing'" in done.stderr

@@ -1,0 +1,165 @@
+"""`galatea tune`: instances, batches, delays and threads for an objective."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+from typing import Any
+
+import pytest
+
+from constant_models import constant_model
+from conftest import StartServer
+from server import Program
+
+pytestmark = pytest.mark.galatea_only
+
+SECONDS_MAX = 180
+QUICK = ["--seconds=1", "--instances=2", "--max-batch=8"]
+#: Each execution sleeps, whatever its size. Requests are not joined.
+SLEEPING = """
+backend: "identity"
+max_batch_size: 2
+input { name: "INPUT0" data_type: TYPE_INT32 dims: [ 4 ] }
+output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 4 ] }
+instance_group { count: 1 kind: KIND_CPU }
+parameters { key: "execute_delay_ms" value { string_value: "5" } }
+"""
+
+#: Executes 50 batches a second.
+SLOW = SLEEPING.replace('"5"', '"20"')
+
+
+def run(program: Program, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Runs the command to its end, with the flags of the server under test."""
+    first, *flags = program.command([])
+    line = [first, "tune", *flags, *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+
+
+def results(program: Program, *arguments: object) -> dict[str, Any]:
+    """The document that it prints."""
+    done = run(program, *QUICK, *arguments, "--json")
+    assert (done.returncode, done.stderr) == (0, ""), done
+    (line,) = done.stdout.splitlines()
+    found: dict[str, Any] = json.loads(line)
+    (default,) = [one for one in found["checked"] if one["is_default"]]
+    assert found["checked"][0]["measured"] >= default["measured"]
+    return found
+
+
+@pytest.fixture
+def sleeping(tmp_path: pathlib.Path) -> pathlib.Path:
+    """The directory of a model."""
+    directory = tmp_path / "models" / "sleeping"
+    (directory / "1").mkdir(parents=True)
+    (directory / "config.pbtxt").write_text(SLEEPING)
+    return directory
+
+
+def test_the_best_configuration_is_written_and_loads(
+    program: Program, sleeping: pathlib.Path, start_server: StartServer
+) -> None:
+    """Large batches win, if they cost nothing. What is there is not replaced unasked."""
+    config = sleeping / "config.pbtxt"
+    output = sleeping.parent.parent / "config.pbtxt"
+    found = results(program, sleeping, "--output", output)
+    assert config.read_text() == SLEEPING
+    best = found["checked"][0]
+    assert (best["is_default"], best["instances"], best["max_batch"]) == (False, 2, 8)
+    assert found["simulated"] == 8 and best["simulated"] > 0
+    assert [curve["instances"] for curve in found["costs"]] == [1, 2]
+    assert min(found["costs"][0]["ms"].values()) >= 5
+    text = output.read_text()
+    assert text == found["config"] and "# Objective: rows per second." in text
+    config.write_text(text)
+    with start_server(sleeping.parent) as server:
+        server.wait_until_ready()
+        loaded = json.loads(server.request("GET", "/v2/models/sleeping/config").body)
+        assert loaded["max_batch_size"] == 8 and "dynamic_batching" in loaded
+
+
+@pytest.mark.parametrize(
+    ("objective", "simulated"), [("p99<100ms", 4 + 3 * 5), ("goodput<100ms", 4 + 3)]
+)
+def test_latencies_are_objectives(
+    program: Program, sleeping: pathlib.Path, objective: str, simulated: int
+) -> None:
+    """With time to wait for, batches win too. Each size has its delays, or the objective."""
+    (sleeping / "config.pbtxt").write_text(SLOW)
+    found = results(program, sleeping, f"--objective={objective}", "--instances=1")
+    best = found["checked"][0]
+    assert best["measured"] > 0 and best["max_batch"] > 1, found
+    assert best["latency_ms"] <= 100
+    assert found["simulated"] == simulated
+
+
+def test_rows_count_and_not_requests(program: Program, sleeping: pathlib.Path) -> None:
+    """The file is replaced if that is asked for."""
+    config = sleeping / "config.pbtxt"
+    config.write_text(SLOW)
+    found = results(program, sleeping, "--batch=2", "--instances=1", "--write")
+    best = found["checked"][0]
+    # An execution takes 20 ms: 8 rows each time are 400 a second, and half as many requests.
+    assert best["max_batch"] == 8 and 200 < best["measured"] <= 420, found
+    assert best["simulated"] > 200
+    assert config.read_text() == found["config"]
+
+
+def test_padding_is_kept_where_requests_are_joined(
+    program: Program, sleeping: pathlib.Path
+) -> None:
+    """It is refused without batches, with which a model is measured."""
+    padding = "".join(
+        f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
+        for key, value in {"batch_padding": "INPUT0=0", "batch_padding_outputs": "OUTPUT0=1"}.items()
+    )
+    text = SLEEPING.replace("[ 4 ]", "[ -1 ]") + "dynamic_batching { }\n" + padding
+    (sleeping / "config.pbtxt").write_text(text)
+    found = results(program, sleeping, "--instances=1", "--shape=INPUT0:4")
+    assert found["checked"][0]["max_batch"] == 8
+    assert 'key: "batch_padding"' in found["config"]
+
+
+def test_threads_of_onnx_models_are_tried(program: Program, tmp_path: pathlib.Path) -> None:
+    """A file without a configuration gets one."""
+    model = tmp_path / "plus.onnx"
+    model.write_bytes(constant_model(1))
+    output = tmp_path / "config.pbtxt"
+    found = results(program, model, "--max-batch=1", "--output", output)
+    assert {curve["threads"] for curve in found["costs"]} >= {None, 1}
+    assert output.read_text() == found["config"]
+    done = run(program, model, "--output", output)
+    assert done.returncode == 2 and "is replaced only with '--write'" in done.stderr
+
+
+def test_what_can_not_be_tuned_is_refused(
+    program: Program, sleeping: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """An objective that is none, and one that no configuration reaches."""
+    done = run(program, sleeping, "--objective=fast")
+    assert done.returncode == 2
+    assert "'--objective' is throughput, p99<20ms or goodput<20ms, not 'fast'" in done.stderr
+    done = run(program, sleeping, "--objective=p99<1ms", *QUICK, "--instances=1", "--max-batch=2")
+    assert done.returncode == 1 and "no configuration reaches the objective" in done.stderr
+    done = run(program, sleeping, "--objective=goodput<1ms", *QUICK, "--instances=1", "--max-batch=2")
+    assert done.returncode == 1 and "no configuration reaches the objective" in done.stderr
+    done = run(program, tmp_path / "missing")
+    assert done.returncode == 1 and "missing" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ("sequence_batching { }", "has a sequence batcher"),
+        ("model_transaction_policy { decoupled: true }", "is decoupled"),
+    ],
+)
+def test_schedulers_that_are_not_simulated_are_refused(
+    program: Program, sleeping: pathlib.Path, more: str, reason: str
+) -> None:
+    """Before anything is measured."""
+    (sleeping / "config.pbtxt").write_text(SLEEPING + more)
+    done = run(program, sleeping)
+    assert done.returncode == 1 and reason in done.stderr, done

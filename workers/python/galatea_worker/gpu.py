@@ -1,0 +1,258 @@
+"""Tensors in the memory of GPUs.
+
+Server and worker show each other such memory by handles of NVIDIA's driver, which is
+called through ctypes: no framework has to be there. Devices have the driver's numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from struct import Struct
+from typing import Any, Dict, Iterator, Optional, Tuple
+
+from .arena import INPUTS, InputBlock
+from .arrays import BYTES, ITEM_BYTES
+from .errors import TritonModelException, WireError
+from .tensor import Tensor
+
+_CUDA = 2
+_LAZY_PEER_ACCESS = 1
+#: Device, handle, where the tensor begins in the memory of the handle, and its length.
+_DESCRIPTION = Struct("<I64sQQ")
+DESCRIPTION_BYTES = _DESCRIPTION.size
+_NOT_READABLE = "Tensor is stored in GPU and cannot be converted to NumPy."
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 64)]
+
+
+class _Driver:
+    """NVIDIA's driver in this process."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libcuda.so.1")
+        self._contexts: Dict[int, ctypes.c_void_p] = {}
+        self._streams: Dict[int, ctypes.c_void_p] = {}
+        self._lock = threading.Lock()
+        self.call("cuInit", 0)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Calls a function of the driver; raises its error."""
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            text = ctypes.c_char_p()
+            self._library.cuGetErrorString(code, ctypes.byref(text))
+            why = text.value.decode() if text.value else f"error {code}"
+            raise TritonModelException(f"{name} failed: {why}")
+
+    @contextlib.contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        """Makes the device the current one of this thread."""
+        self.call("cuCtxPushCurrent_v2", self._context(device))
+        try:
+            yield
+        finally:
+            self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def _context(self, device: int) -> ctypes.c_void_p:
+        """The context that all libraries of the process share."""
+        with self._lock:
+            context = self._contexts.get(device)
+            if context is None:
+                number, context = ctypes.c_int(), ctypes.c_void_p()
+                self.call("cuDeviceGet", ctypes.byref(number), device)
+                self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
+                self._contexts[device] = context
+            return context
+
+    def stream(self, device: int) -> int:
+        """A stream on which producers of tensors are waited for."""
+        with self.on(device), self._lock:
+            stream = self._streams.get(device)
+            if stream is None:
+                stream = ctypes.c_void_p()
+                self.call("cuStreamCreateWithPriority", ctypes.byref(stream), 0, 0)
+                self._streams[device] = stream
+        return stream.value or 0
+
+    def wait_for(self, device: int, stream: int) -> None:
+        """Waits until what is queued on the stream is done."""
+        with self.on(device):
+            self.call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+    def open(self, device: int, handle: bytes) -> int:
+        """Address of memory of another process."""
+        address = ctypes.c_uint64()
+        with self.on(device):
+            self.call("cuIpcOpenMemHandle_v2", ctypes.byref(address),
+                      _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
+        return address.value
+
+    def close(self, device: int, address: int) -> None:
+        """Gives up memory of another process."""
+        with self.on(device):
+            self.call("cuIpcCloseMemHandle", ctypes.c_uint64(address))
+
+    def handle_of(self, device: int, address: int) -> Tuple[bytes, int]:
+        """Handle of the allocation that holds an address, and where in it that is."""
+        base, size, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
+        with self.on(device):
+            self.call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size),
+                      ctypes.c_uint64(address))
+            self.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
+        return bytes(memoryview(handle).cast("B")), address - base.value
+
+
+_driver: Optional[_Driver] = None
+_loading = threading.Lock()
+
+
+def driver() -> _Driver:
+    """NVIDIA's driver, loaded when the first tensor needs it."""
+    global _driver
+    with _loading:
+        if _driver is None:
+            try:
+                _driver = _Driver()
+            except OSError as error:
+                raise TritonModelException(f"there is no CUDA driver: {error}") from None
+        return _driver
+
+
+def is_available() -> bool:
+    """Whether this process can use a GPU."""
+    try:
+        driver()
+    except TritonModelException:
+        return False
+    return True
+
+
+class _Shared:
+    """An input in memory of the server: opened when it is used, closed with its last user."""
+
+    __slots__ = ("block", "device", "handle", "offset", "length", "_base", "_lock")
+
+    def __init__(self, block: InputBlock, device: int, handle: bytes, offset: int,
+                 length: int) -> None:
+        self.block = block
+        self.device = device
+        self.handle = handle
+        self.offset = offset
+        self.length = length
+        self._base = 0
+        self._lock = threading.Lock()
+
+    def address(self) -> int:
+        """Where the tensor is for this process."""
+        with self._lock:
+            if not self._base:
+                self._base = driver().open(self.device, self.handle)
+            return self._base + self.offset
+
+    def __del__(self) -> None:
+        if self._base:
+            try:
+                driver().close(self.device, self._base)
+            except (NameError, TypeError, AttributeError, TritonModelException):
+                pass  # the interpreter is ending, or the device is lost
+
+
+class _Own:
+    """Memory of this process, and what keeps it."""
+
+    __slots__ = ("device", "length", "owner", "_address")
+
+    def __init__(self, device: int, address: int, length: int, owner: Any) -> None:
+        self.device = device
+        self.length = length
+        self.owner = owner
+        self._address = address
+
+    def address(self) -> int:
+        """Where the tensor is."""
+        return self._address
+
+
+class GpuTensor(Tensor):
+    """A tensor in memory of a GPU."""
+
+    __module__ = "c_python_backend_utils"
+    __slots__ = ("_memory",)
+
+    _memory: Any
+
+    def is_cpu(self) -> bool:
+        """False: the tensor is in memory of a GPU."""
+        return False
+
+    def as_numpy(self) -> Any:
+        """Raises TritonModelException: numpy has no arrays in memory of GPUs."""
+        raise TritonModelException(_NOT_READABLE)
+
+    def __dlpack__(self, stream: Any = None, *, max_version: Any = None,
+                   dl_device: Optional[Tuple[int, int]] = None,
+                   copy: Optional[bool] = None) -> Any:
+        """The tensor as a DLPack capsule: no work on it is pending."""
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the tensor is on GPU {self._memory.device}, not on the "
+                              f"device {dl_device}")
+        if copy:
+            raise BufferError("a tensor on a GPU is not copied")
+        return self.to_dlpack()
+
+    def to_dlpack(self) -> Any:
+        """The tensor as a DLPack capsule, without a copy."""
+        from . import dlpack
+        memory = self._memory
+        return dlpack.capsule(self, memory.address(), (_CUDA, memory.device), memory)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        """Device of the tensor as DLPack numbers it."""
+        return (_CUDA, self._memory.device)
+
+
+def _tensor(name: str, code: int, shape: Tuple[int, ...], memory: Any) -> GpuTensor:
+    tensor = GpuTensor.__new__(GpuTensor)
+    tensor._name = name
+    tensor._dtype = code
+    tensor._shape = shape
+    tensor._array = tensor._data = tensor._block = None
+    tensor._memory = memory
+    return tensor
+
+
+def from_place(name: str, code: int, shape: Tuple[int, ...], offset: int) -> GpuTensor:
+    """Tensor that a block of the input arena describes."""
+    INPUTS.check(offset, DESCRIPTION_BYTES)
+    block = InputBlock(offset, DESCRIPTION_BYTES)
+    device, handle, begin, length = _DESCRIPTION.unpack_from(INPUTS.memory, offset)
+    if code == BYTES:
+        raise WireError(f"tensor '{name}' of strings on a GPU")
+    return _tensor(name, code, shape, _Shared(block, device, handle, begin, length))
+
+
+def from_memory(name: str, code: int, shape: Tuple[int, ...], place: Tuple[int, int],
+                owner: Any) -> GpuTensor:
+    """Tensor over memory of this process, at a device and an address."""
+    size = ITEM_BYTES[code]
+    for dim in shape:
+        size *= dim
+    return _tensor(name, code, shape, _Own(place[0], place[1], size, owner))
+
+
+def input_block(tensor: Tensor) -> Optional[InputBlock]:
+    """Block that describes the tensor, if it is an input as it came."""
+    memory = tensor._memory  # type: ignore[attr-defined]
+    return memory.block if type(memory) is _Shared else None
+
+
+def describe(tensor: Tensor) -> Tuple[bytes, int, Any]:
+    """What the server is told of an output, its length, and what keeps its memory."""
+    memory = tensor._memory  # type: ignore[attr-defined]
+    handle, offset = driver().handle_of(memory.device, memory.address())
+    description = _DESCRIPTION.pack(memory.device, handle, offset, memory.length)
+    return description, memory.length, memory
