@@ -31,6 +31,11 @@ impl Count {
             .map(in_summary)
             .fold(Self::default(), Self::plus)
     }
+
+    /// The lines of a text that are no summaries.
+    pub(crate) fn without_summaries(text: &str) -> impl Iterator<Item = &str> {
+        text.lines().filter(|line| !is_summary(line))
+    }
 }
 
 /// - `test result: ok. 25 passed; 0 failed; 0 ignored; …`
@@ -75,6 +80,7 @@ mod tests {
         check("test result: ok. 25 passed; 0 failed; 1 ignored; 0 measured", 25, 0);
         check("test result: FAILED. 2 passed; 3 failed; 1 ignored; 0 measured", 2, 3);
         check("     Summary [   0.110s] 3 tests run: 2 passed, 1 failed, 0 skipped", 2, 1);
+        check("     Summary [   0.110s] 2 tests run: 2 passed (1 flaky), 0 skipped", 2, 0);
         check("     Summary [ 189.125s] 5 tests run: 3 passed, 1 failed, 1 timed out", 3, 2);
         check("========== 2 passed, 1 failed, 4 errors in 0.12s ==========", 2, 5);
         check("7 passed in 3.10s", 7, 0);

@@ -6,9 +6,10 @@ use std::process::Command;
 use crate::count::Count;
 use crate::left_out::LeftOut;
 use crate::process::{Recorded, cargo, command, record, run as run_command};
+use crate::repeated::Repeated;
 use crate::{
-    arrows, fuzz, headers, mutants as planted, onnxruntime, programs, python, readme, tidy,
-    workspace,
+    arrows, fuzz, headers, mutants as planted, onnxruntime, programs, python, readme, repeated,
+    seeds, tidy, workspace,
 };
 
 /// One step with its name for `--only`.
@@ -61,32 +62,32 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     programs::restrict()?;
     let mut total = Count::default();
     let mut left_out = LeftOut::default();
+    let mut repeated = Repeated::default();
     let mut summary = Vec::new();
     for step in chosen {
-        let (count, without, line) = run_step(step);
+        let (count, line) = run_step(step, &mut left_out, &mut repeated);
         total = total.plus(count);
-        left_out.extend(without);
         summary.push(line);
     }
-    println!("\n{}\n\n{}", summary.join("\n"), left_out.report());
+    println!("\n{}\n\n{}{}", summary.join("\n"), left_out.report(), repeated.report());
     println!("{} passed, {} failed", total.passed, total.failed);
     if total.failed == 0 { Ok(()) } else { Err(String::from("something failed")) }
 }
 
-fn run_step(step: &Step) -> (Count, LeftOut, String) {
+fn run_step(step: &Step, left_out: &mut LeftOut, repeated: &mut Repeated) -> (Count, String) {
     println!("\n== {} ==", step.name);
     let check = |passed: bool| Count { passed: passed.into(), failed: (!passed).into() };
-    let mut left_out = LeftOut::default();
     let mut remark = String::new();
     let count = match (step.run)() {
         Ok(StepResult::Check(passed)) => check(passed),
         Ok(StepResult::Counted(count)) => count,
         Ok(StepResult::Tests(recorded)) => {
-            left_out = LeftOut::in_text(&recorded.text);
+            left_out.extend(LeftOut::in_text(&recorded.text));
+            repeated.extend(&recorded.text);
             counted(&recorded)
         }
         Ok(StepResult::LeftOut(all)) => {
-            left_out = all;
+            left_out.extend(all);
             Count::default()
         }
         Err(reason) => {
@@ -96,7 +97,7 @@ fn run_step(step: &Step) -> (Count, LeftOut, String) {
         }
     };
     let Count { passed, failed } = count;
-    (count, left_out, format!("{:12} {passed} passed, {failed} failed{remark}", step.name))
+    (count, format!("{:12} {passed} passed, {failed} failed{remark}", step.name))
 }
 
 /// The tests that a runner printed. A runner that failed without a failed test, because of
@@ -217,7 +218,7 @@ fn python_tests() -> Result<StepResult, String> {
         if folder == "tests/python_api" {
             tests.arg("--extension").arg(&extension);
         }
-        let one = record(&mut tests)?;
+        let one = repeated::record(&mut tests)?;
         all.success &= one.success;
         all.text.push_str(&one.text);
     }
@@ -241,7 +242,7 @@ fn deploy_tests() -> Result<StepResult, String> {
     tests.args(["-m", "pytest", "--quiet", "-rs"]).arg(&folder).arg("--galatea").arg(&program);
     let optional = ["haproxy", "prometheus", "promtool", "systemd-analyze"];
     tests.env("PATH", programs::path_with(&optional));
-    Ok(StepResult::Tests(record(&mut tests)?))
+    Ok(StepResult::Tests(repeated::record(&mut tests)?))
 }
 
 /// The number of test functions in the Python files of a folder.
@@ -331,31 +332,18 @@ fn descriptors() -> Result<StepResult, String> {
     check(command(python_for_tests()?).arg("tests/protocol/compare_descriptors.py"))
 }
 
-/// About a minute of the simulator. Each commit has seeds of its own, so that a run
-/// repeats, and many commits together cover many seeds.
+/// About a minute of the simulator. The sources of the scheduler choose the seeds: a run of the
+/// same sources repeats, and many changes together cover many seeds.
 fn simulation() -> Result<StepResult, String> {
     const SEEDS: &str = "30000";
     let mut simulator = cargo();
     simulator.args(["run", "--locked", "--package", "galatea-sim", "--bin", "galatea-sim", "--"]);
-    check(simulator.args(["--seeds", SEEDS, "--first"]).arg(number_of_commit()?.to_string()))
+    check(simulator.args(["--seeds", SEEDS, "--first"]).arg(seeds::of_schedulers()?.to_string()))
 }
 
 /// Whether the simulator finds a few planted bugs.
 fn mutants() -> Result<StepResult, String> {
-    planted::run_sample(number_of_commit()?).map(StepResult::Check)
-}
-
-/// The first 48 bits of the commit's name. 0 outside a checkout of Git.
-fn number_of_commit() -> Result<u64, String> {
-    let Ok(output) = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output() else {
-        return Ok(0);
-    };
-    let name = String::from_utf8_lossy(&output.stdout);
-    let digits: String = name.trim().chars().take(12).collect();
-    if digits.is_empty() {
-        return Ok(0);
-    }
-    u64::from_str_radix(&digits, 16).map_err(|error| format!("commit '{digits}': {error}"))
+    planted::run_sample(seeds::of_schedulers()?).map(StepResult::Check)
 }
 
 /// Some seconds of every fuzz target. Their runtime is written in C++.

@@ -1,0 +1,133 @@
+//! Tests that failed once and passed when they were repeated.
+//!
+//! Such a test has a race, or the machine was too busy for it. That is a defect of the test or of
+//! the program, but rarely one of the change, so it does not fail the run. The run names it at its
+//! end.
+
+use std::process::Command;
+
+use crate::count::Count;
+use crate::process::{self, Recorded};
+
+/// More failed tests than this are not a matter of luck.
+const TESTS_MAX: u64 = 5;
+
+/// How the line starts that names a test of pytest's.
+const PASSED_WHEN_REPEATED: &str = "PASSED WHEN REPEATED ";
+
+/// Runs pytest, and repeats the tests that failed if they are few.
+pub(crate) fn record(pytest: &mut Command) -> Result<Recorded, String> {
+    let first = process::record(pytest)?;
+    let count = Count::in_text(&first.text);
+    if first.success || count.failed == 0 || count.failed > TESTS_MAX {
+        return Ok(first);
+    }
+    pytest.args(["--last-failed", "--last-failed-no-failures", "none"]);
+    Ok(joined(&first, &process::record(pytest)?))
+}
+
+/// The outcome of both runs: what fails in the second has failed. pytest's summaries make room
+/// for one of both.
+fn joined(first: &Recorded, second: &Recorded) -> Recorded {
+    let (before, after) = (Count::in_text(&first.text), Count::in_text(&second.text));
+    if after.passed.saturating_add(after.failed) != before.failed {
+        return Recorded { success: false, text: first.text.clone() };
+    }
+    let mut text: Vec<String> = Count::without_summaries(&first.text).map(str::to_owned).collect();
+    let still = failed(&second.text);
+    let lucky = failed(&first.text).into_iter().filter(|test| !still.contains(test));
+    text.extend(lucky.map(|test| format!("{PASSED_WHEN_REPEATED}{test}")));
+    let passed = before.passed.saturating_add(after.passed);
+    text.push(format!("{passed} passed, {} failed in two runs\n", after.failed));
+    Recorded { success: second.success, text: text.join("\n") }
+}
+
+/// The tests in pytest's lines `FAILED tests/a.py::test - reason` and `ERROR …`.
+fn failed(text: &str) -> Vec<&str> {
+    let test = |line| {
+        let rest = str::strip_prefix(line, "FAILED ").or_else(|| str::strip_prefix(line, "ERROR "));
+        rest.map(|rest| rest.split(" - ").next().unwrap_or(rest))
+    };
+    text.lines().filter_map(test).collect()
+}
+
+/// The tests of a run that passed only when they were repeated.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Repeated(Vec<String>);
+
+impl Repeated {
+    /// Adds those that a step printed: `FLAKY 2/2 [ 0.1s] crate test` is nextest's line.
+    pub(crate) fn extend(&mut self, text: &str) {
+        let of_pytest = text.lines().filter_map(|line| line.strip_prefix(PASSED_WHEN_REPEATED));
+        let nextest = text.lines().filter_map(|line| line.trim().strip_prefix("FLAKY "));
+        let of_nextest = nextest.filter_map(|line| Some(line.split_once("] ")?.1));
+        for test in of_pytest.chain(of_nextest).map(|test| test.trim().to_owned()) {
+            if !self.0.contains(&test) {
+                self.0.push(test);
+            }
+        }
+    }
+
+    /// A line per test, or nothing.
+    pub(crate) fn report(&self) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        let tests: String = self.0.iter().map(|test| format!("\n        {test}")).collect();
+        format!("passed only when repeated:{tests}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(text: &str) -> Recorded {
+        Recorded { success: !text.contains("failed"), text: text.to_owned() }
+    }
+
+    const FIRST: &str = "F.F\nFAILED a.py::test_a - why\nFAILED a.py::test_b - why\n\
+                         SKIPPED [1] a.py:7: no curl\n2 failed, 5 passed in 3.10s\n";
+
+    #[test]
+    fn a_test_that_passes_when_repeated_has_passed_and_is_named() {
+        let both = joined(&recorded(FIRST), &recorded("..\n2 passed, 5 deselected in 0.10s\n"));
+        assert!(both.success);
+        assert_eq!(Count::in_text(&both.text), Count { passed: 7, failed: 0 });
+        assert!(both.text.contains("SKIPPED [1] a.py:7: no curl"));
+        let mut repeated = Repeated::default();
+        repeated.extend(&both.text);
+        let expected = "passed only when repeated:\n        a.py::test_a\n        a.py::test_b\n";
+        assert_eq!(repeated.report(), expected);
+    }
+
+    #[test]
+    fn a_test_that_fails_again_has_failed() {
+        let second = "F.\nFAILED a.py::test_b - why\n1 failed, 1 passed in 0.10s\n";
+        let both = joined(&recorded(FIRST), &recorded(second));
+        assert!(!both.success);
+        assert_eq!(Count::in_text(&both.text), Count { passed: 6, failed: 1 });
+        let mut repeated = Repeated::default();
+        repeated.extend(&both.text);
+        assert_eq!(repeated, Repeated(vec![String::from("a.py::test_a")]));
+    }
+
+    #[test]
+    fn a_repetition_that_ran_other_tests_saves_nothing() {
+        let both = joined(&recorded(FIRST), &recorded("1 passed in 0.10s\n"));
+        assert!(!both.success);
+        assert_eq!(Count::in_text(&both.text), Count { passed: 5, failed: 2 });
+    }
+
+    #[test]
+    fn nextests_repetitions_are_named_once() {
+        let mut repeated = Repeated::default();
+        let line = "   FLAKY 2/2 [   0.010s] (1/2) galatea-a tests::b\n";
+        repeated.extend(&format!("{line}{line}        PASS [   0.010s] galatea-a tests::c\n"));
+        assert_eq!(
+            repeated.report(),
+            "passed only when repeated:\n        (1/2) galatea-a tests::b\n"
+        );
+        assert_eq!(Repeated::default().report(), "");
+    }
+}
