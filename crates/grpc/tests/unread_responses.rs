@@ -455,10 +455,9 @@ async fn a_decoupled_model_pauses_for_a_client_that_does_not_read() {
             stream.send.send_reset(Reason::CANCEL);
             fixture.unwritten_at_most(0).await;
             // It resumes without a client: a cancelled model decides itself when to end.
-            while count() < RESPONSES {
+            while count() < RESPONSES || !cancelled.is_cancelled() {
                 tokio::task::yield_now().await;
             }
-            assert!(cancelled.is_cancelled());
         }
     }
 }
