@@ -12,10 +12,11 @@ import pathlib
 import re
 
 import pytest
+from onnx import TensorProto, helper
 
 from compiling import ROOT, compile_library
 from conftest import StartServer
-from constant_models import request_body, write_model
+from constant_models import replace_file, request_body, write_model
 from gpus import StandIn, build_driver
 from server import Program, Server
 
@@ -135,4 +136,74 @@ def test_a_library_for_cpus_refuses_groups_on_gpus(
         server.wait_until_live()
         assert server.get("/v2/models/wrong/ready").status != 200
         assert "pip install onnxruntime-gpu" in server.log()
+    assert gpus.driver.violations() == []
+
+
+ADDED_COUNT = 400_000
+LISTS = """
+max_batch_size: 4
+input { name: "INPUT" data_type: TYPE_INT32 dims: [ 1 ] }
+output { name: "SUM" data_type: TYPE_INT32 dims: [ 1 ] }
+instance_group { kind: KIND_GPU gpus: [ 1 ] }
+sequence_batching {
+  state {
+    input_name: "LIST_IN" output_name: "LIST_OUT" data_type: TYPE_INT32 dims: [ -1 ]
+    initial_state { name: "zero" data_type: TYPE_INT32 dims: [ 1 ] zero_data: true }
+    use_same_buffer_for_input_output: true use_growable_memory: true
+  }
+}
+"""
+
+
+def list_model() -> bytes:
+    """A model that appends its input many times to its state, and says the state's sum."""
+    tensor = helper.make_tensor_value_info
+    number = TensorProto.INT32
+    graph = helper.make_graph(
+        [
+            helper.make_node("Expand", ["INPUT", "count"], ["new"]),
+            helper.make_node("Concat", ["LIST_IN", "new"], ["LIST_OUT"], axis=1),
+            helper.make_node("ReduceSum", ["LIST_OUT", "axes"], ["SUM"]),
+        ],
+        "lists",
+        [tensor("INPUT", number, ["batch", 1]), tensor("LIST_IN", number, ["batch", "before"])],
+        [tensor("SUM", number, ["batch", 1]), tensor("LIST_OUT", number, ["batch", "after"])],
+        [
+            helper.make_tensor("count", TensorProto.INT64, [2], [1, ADDED_COUNT]),
+            helper.make_tensor("axes", TensorProto.INT64, [1], [1]),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize("limit", [None, 4 << 20])
+# row: IMP-09 SAPI-04
+def test_states_grow_in_place_as_long_as_their_addresses(
+    start_server: StartServer, gpus: Gpus, repository: pathlib.Path, limit: int | None
+) -> None:
+    """Two steps fit into 4 MiB of addresses, three don't."""
+    replace_file(repository / "lists" / "1" / "model.onnx", list_model())
+    (repository / "lists" / "config.pbtxt").write_text(LISTS)
+    flags = [f"--onnxruntime-library={gpus.library}"]
+    flags += [f"--cuda-virtual-address-size=1:{limit}"] if limit else []
+    with start_server(repository, *flags, environment=gpus.environment()) as server:
+        server.wait_until_ready()
+        assert "use_growable_memory" not in server.log()
+        for step in (1, 2, 3):
+            for sequence in (1, 2):
+                tensor = {"name": "INPUT", "shape": [1, 1], "datatype": "INT32", "data": [step]}
+                parameters = {"sequence_id": sequence, "sequence_start": step == 1}
+                reply = server.infer("lists", {"inputs": [tensor], "parameters": parameters})
+                if limit and step == 3:
+                    byte_size = 4 * (1 + 3 * ADDED_COUNT)
+                    text = f"requested size: {byte_size}, virtual_address_size:{limit}"
+                    assert reply.status == 400 and text in reply.json()["error"], reply
+                    continue
+                assert reply.status == 200, reply
+                expected = ADDED_COUNT * step * (step + 1) // 2
+                assert reply.json()["outputs"][0]["data"] == [expected]
+    calls = gpus.driver.calls()
+    assert calls["cuMemAddressReserve"] == 2
+    assert calls["cuMemMap"] == (4 if limit else 6)
     assert gpus.driver.violations() == []

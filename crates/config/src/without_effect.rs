@@ -1,9 +1,10 @@
 //! Settings of the format that have no effect on some models, so that no setting is ignored
 //! silently.
 
-use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::inference::model_config::SchedulingChoice;
+use galatea_protocol::inference::model_instance_group::Kind;
 use galatea_protocol::inference::model_optimization_policy::Cuda;
+use galatea_protocol::inference::{ModelConfig, ModelInstanceGroup};
 
 use crate::Support;
 
@@ -57,8 +58,8 @@ const IGNORED: [IgnoredSetting; 9] = [
         is_used: |c, support| match &c.scheduling_choice {
             Some(SchedulingChoice::SequenceBatching(batching)) => {
                 batching.state.iter().any(|state| {
-                    let is_shared =
-                        support.whole_configuration && state.use_same_buffer_for_input_output;
+                    let grows = support.whole_configuration || executes_onnx_on_gpus(c);
+                    let is_shared = state.use_same_buffer_for_input_output && grows;
                     state.use_growable_memory && !is_shared
                 })
             }
@@ -96,6 +97,12 @@ struct IgnoredSetting {
     name: &'static str,
     reason: &'static str,
     is_used: fn(&ModelConfig, &Support) -> bool,
+}
+
+/// Whether states stay in the memory of GPUs.
+fn executes_onnx_on_gpus(config: &ModelConfig) -> bool {
+    let is_on_gpu = |group: &ModelInstanceGroup| group.kind() == Kind::Gpu;
+    config.backend == "onnxruntime" && config.instance_group.iter().any(is_on_gpu)
 }
 
 /// A message for every setting that is used and has no effect.

@@ -211,3 +211,19 @@ fn backends_that_get_the_whole_configuration_may_use_any_setting() {
                     nothing: each new state gets memory of its own size";
     assert_eq!(spec.remarks(), [expected]);
 }
+
+#[test]
+// row: IMP-09
+fn states_of_onnx_models_grow_on_gpus() {
+    let remarks = |kind: &str, flags: &str| {
+        let text = format!(
+            "backend: 'onnxruntime' instance_group {{ kind: {kind} }} sequence_batching {{ state {{
+             input_name: 'S' output_name: 'T' data_type: TYPE_FP32 dims: -1 {flags} }} }}"
+        );
+        finish(&text, &support()).unwrap().remarks().len()
+    };
+    let both = "use_same_buffer_for_input_output: true use_growable_memory: true";
+    assert_eq!((remarks("KIND_GPU", both), remarks("KIND_AUTO", both)), (0, 0));
+    assert_eq!(remarks("KIND_CPU", both), 1);
+    assert_eq!(remarks("KIND_GPU", "use_growable_memory: true"), 1);
+}

@@ -51,6 +51,8 @@ pub(crate) struct State {
     context: OnceLock<Context>,
     lost: OnceLock<String>,
     pub(crate) pool: OnceLock<Pool>,
+    /// How long memory that grows may become, if it was chosen.
+    pub(crate) growth_bytes_max: OnceLock<usize>,
 }
 
 /// Memory that was allocated at the start.
@@ -116,7 +118,8 @@ impl Device {
             memory_bytes: bytes,
         };
         let (context, lost, pool) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Ok(Self(Arc::new(State { driver: driver.clone(), raw, info, context, lost, pool })))
+        let (driver, growth_bytes_max) = (driver.clone(), OnceLock::new());
+        Ok(Self(Arc::new(State { driver, raw, info, context, lost, pool, growth_bytes_max })))
     }
 
     /// What is known of it.

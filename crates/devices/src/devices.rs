@@ -165,6 +165,21 @@ impl Devices {
         notes
     }
 
+    /// Chooses how long memory that grows may become, by the devices' numbers: once, before
+    /// models are loaded. It is [`GrowableBuffer::BYTES_MAX_DEFAULT`] of others.
+    ///
+    /// [`GrowableBuffer::BYTES_MAX_DEFAULT`]: crate::GrowableBuffer::BYTES_MAX_DEFAULT
+    pub fn limit_growth(&self, bytes_max: &BTreeMap<i32, u64>) {
+        for device in self.iter() {
+            let number = i32::try_from(device.number()).unwrap_or(i32::MAX);
+            if let Some(&bytes) = bytes_max.get(&number) {
+                // The first choice stays.
+                let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+                let _ = device.0.growth_bytes_max.set(bytes);
+            }
+        }
+    }
+
     /// Lets work on each device use the memory of the others.
     pub fn enable_peer_access(&self) -> Vec<Note> {
         let devices = self.0.as_ref().map_or(&[][..], |shared| &shared.devices);

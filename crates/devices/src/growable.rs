@@ -27,6 +27,16 @@ struct Block(Handle);
 unsafe impl Send for Block {}
 
 impl Device {
+    /// Memory that may grow as long as was chosen for this device. No memory is used yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::reserve`].
+    pub fn growable(&self) -> Result<GrowableBuffer, Error> {
+        let chosen = self.0.growth_bytes_max.get().copied();
+        self.reserve(chosen.unwrap_or(GrowableBuffer::BYTES_MAX_DEFAULT))
+    }
+
     /// Reserves addresses for memory that grows to at most this length. No memory is used.
     ///
     /// # Errors
@@ -61,6 +71,9 @@ impl Device {
 }
 
 impl GrowableBuffer {
+    /// How long it may become on a device for which nothing else was chosen.
+    pub const BYTES_MAX_DEFAULT: usize = 1 << 30;
+
     /// The device.
     #[must_use]
     pub fn device(&self) -> &Device {

@@ -28,11 +28,7 @@ pub(crate) fn prepare(devices: &Devices, settings: &Settings, logger: &Logger) {
     if settings.gpus.peer_access {
         log(&devices.enable_peer_access(), logger);
     }
-    if !devices.is_empty() && !settings.gpus.growing_bytes.is_empty() {
-        logger.warning(
-            "'--cuda-virtual-address-size' has no effect: states of sequences don't grow on GPUs",
-        );
-    }
+    devices.limit_growth(&settings.gpus.growing_bytes);
 }
 
 /// Logs what was noticed.

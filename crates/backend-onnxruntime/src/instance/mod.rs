@@ -2,6 +2,7 @@
 
 mod executor;
 mod groups;
+mod growing;
 mod inputs;
 mod outputs;
 mod staging;
@@ -43,6 +44,14 @@ struct RequestResult {
     /// The new states of the request's sequence, with the names of their outputs; none if the
     /// response is an error.
     states: SmallVec<[(Arc<str>, NewState); 2]>,
+}
+
+impl RequestResult {
+    /// Makes it an error.
+    fn fail(&mut self, status: Status) {
+        self.response = Err(status);
+        self.states.clear();
+    }
 }
 
 impl OnnxInstance {
@@ -130,7 +139,10 @@ impl OnnxInstance {
             })
             .collect();
         drop(values);
-        Ok(requests.iter().map(|pending| self.request_result(pending, &mut outputs)).collect())
+        let mut results: SmallVec<[RequestResult; 8]> =
+            requests.iter().map(|pending| self.request_result(pending, &mut outputs)).collect();
+        growing::settle(executor, requests, &mut results);
+        Ok(results)
     }
 
     fn request_result(
@@ -170,7 +182,7 @@ impl OnnxInstance {
 /// the sequence's next request as soon as it has the response.
 fn complete(mut pending: PendingRequest, result: RequestResult, times: &ExecutionTimes) {
     let RequestResult { mut response, states } = result;
-    for (output, NewState { shape, data }) in states {
+    for (output, NewState { shape, data, .. }) in states {
         if let Err(status) = pending.update_state(&output, shape, data) {
             response = Err(status.prefixed(pending.request().log_prefix()));
             break;

@@ -34,6 +34,8 @@ pub(super) struct RequestOutput {
 pub(super) struct NewState {
     pub(super) shape: Shape,
     pub(super) data: Buffer,
+    /// The input whose memory it grows in.
+    pub(super) grows_in: Option<Arc<str>>,
 }
 
 struct OutputContent<'plan> {
@@ -122,6 +124,7 @@ impl<'plan> BatchOutput<'plan> {
         let state = is_state.then(|| NewState {
             shape: shape.clone(),
             data: state.unwrap_or_else(|| data.clone()),
+            grows_in: self.plan.grows_in.clone(),
         });
         let name = self.plan.name.clone();
         let datatype = content.datatype;
@@ -203,9 +206,11 @@ impl<'plan> OutputContent<'plan> {
             OutputData::Device(tensor) => {
                 let region = tensor.region();
                 let is_wanted = requests.iter().any(|pending| plan.is_wanted_by(pending));
-                // What is not used for long, or is the memory of an input, goes to the host.
+                // What is not used for long, or is the memory of an input, goes to the host. A
+                // state that grows is copied to memory of its own before that is used again.
                 let length = region.byte_size;
-                let stays = !tensor.is_input && !memory.would_waste(length, used(length));
+                let stays = plan.grows_in.is_some()
+                    || (!tensor.is_input && !memory.would_waste(length, used(length)));
                 let copy = (is_wanted || !stays).then(|| executor.to_host(&region)).transpose()?;
                 let kept = match &copy {
                     Some(copy) if !stays => StateTensor::from(copy.clone()),

@@ -71,7 +71,10 @@ impl SignatureCheck<'_> {
         for state in self.spec.states() {
             let plan = self.state_output(state)?;
             match outputs.iter_mut().find(|visible| visible.name == plan.name) {
-                Some(visible) => visible.is_state = true,
+                Some(visible) => {
+                    visible.is_state = true;
+                    visible.grows_in = plan.grows_in;
+                }
                 None => outputs.push(plan),
             }
         }
@@ -96,6 +99,7 @@ impl SignatureCheck<'_> {
             scalar_shape,
             is_visible: true,
             is_state: false,
+            grows_in: None,
             scatter,
         })
     }

@@ -70,6 +70,8 @@ pub(crate) struct OutputPlan {
     pub(crate) is_visible: bool,
     /// Whether the next request of the sequence gets it as its state.
     pub(crate) is_state: bool,
+    /// The input that is written in place with it, if it is a state that may grow.
+    pub(crate) grows_in: Option<Arc<str>>,
     /// How to find each request's part, if it is not its rows.
     pub(crate) scatter: Option<ScatterPlan>,
 }

@@ -61,6 +61,7 @@ impl SignatureCheck<'_> {
             scalar_shape: is_scalar.then(|| scalar_shape(dims)).transpose()?,
             is_visible: false,
             is_state: true,
+            grows_in: state.is_growable.then(|| Arc::from(state.input_name.as_str())),
             scatter: None,
         })
     }

@@ -169,6 +169,16 @@ impl Gpus {
     }
 }
 
+/// What is in a GPU's memory now, whatever is queued. It needs `STAND_IN_READABLE`.
+#[allow(unsafe_code, reason = "a region is an address, here of this process")]
+pub(crate) fn peek(buffer: &Buffer) -> Vec<u8> {
+    let region = buffer.device().unwrap();
+    let address = std::ptr::with_exposed_provenance::<u8>(usize::try_from(region.address).unwrap());
+    // SAFETY: the stand-in has the memory in this process, where it may be read; the region's
+    // owner keeps it.
+    unsafe { std::slice::from_raw_parts(address, region.byte_size) }.to_vec()
+}
+
 /// A buffer over a GPU's memory.
 pub(crate) fn buffer(memory: &DeviceBuffer) -> Buffer {
     let owner: Arc<dyn Any + Send + Sync> = Arc::new(memory.clone());

@@ -1,0 +1,114 @@
+//! States that grow in place, in a GPU's memory.
+//!
+//! A run writes all new states of a batch to memory of its own. A state that may grow is copied
+//! from there to memory of its sequence, whose addresses stay: memory is put behind them as it
+//! becomes longer. Each request of a sequence finds that memory by the owner of its input.
+//!
+//! The old state is overwritten, so it happens last: when all outputs of the request are there,
+//! and all of its states have the memory that they need.
+
+use std::sync::Arc;
+
+use galatea_devices::{Device, DeviceBuffer, Error, GrowableBuffer};
+use galatea_infer::{PendingRequest, Status};
+use galatea_tensor::{Buffer, DeviceRegion};
+use smallvec::SmallVec;
+
+use super::RequestResult;
+use super::executor::{Executor, copy_failed};
+use super::outputs::NewState;
+use crate::api::{DeviceSession, region_buffer};
+
+/// The memory of a sequence's state, and the part that the new state takes.
+struct Room {
+    memory: GrowableBuffer,
+    place: DeviceBuffer,
+}
+
+/// Copies the new states that grow to the memory of their sequences, and waits for the copies. A
+/// request whose state doesn't fit fails, and its states stay as they were.
+pub(super) fn settle(
+    executor: &Executor,
+    requests: &[PendingRequest],
+    results: &mut [RequestResult],
+) {
+    let Some(session) = executor.device_session() else { return };
+    let mut moved: SmallVec<[usize; 8]> = SmallVec::new();
+    for (index, (pending, result)) in requests.iter().zip(&mut *results).enumerate() {
+        match move_states(session, pending, result) {
+            Ok(true) => moved.push(index),
+            Ok(false) => {}
+            Err(status) => result.fail(status.prefixed(pending.request().log_prefix())),
+        }
+    }
+    if moved.is_empty() {
+        return;
+    }
+    if let Err(error) = session.stream().synchronize() {
+        for index in moved {
+            if let Some(result) = results.get_mut(index) {
+                result.fail(copy_failed(&error));
+            }
+        }
+    }
+}
+
+/// Queues the copies of a request's states; whether there are any.
+fn move_states(
+    session: &DeviceSession,
+    pending: &PendingRequest,
+    result: &mut RequestResult,
+) -> Result<bool, Status> {
+    let mut rooms: SmallVec<[(&mut NewState, DeviceRegion, Room); 2]> = SmallVec::new();
+    for (output, state) in &mut result.states {
+        let (Some(input), Some(source)) = (&state.grows_in, state.data.device()) else { continue };
+        let room = room(session.stream().device(), pending, input, source.byte_size)
+            .map_err(|status| status.prefixed(format!("state '{output}': ")))?;
+        let source = source.clone();
+        rooms.push((state, source, room));
+    }
+    let is_any = !rooms.is_empty();
+    for (state, source, Room { memory, place }) in rooms {
+        // A graph may return the state as it came.
+        if source.address != place.address() {
+            let from = region_buffer(session.stream().device(), &source);
+            session.stream().copy(&from, &place).map_err(|error| copy_failed(&error))?;
+        }
+        let (device, byte_size) = (source.device, source.byte_size);
+        let (address, owner) = (place.address(), Arc::new(memory));
+        state.data = Buffer::from_device(DeviceRegion { device, address, byte_size, owner });
+    }
+    Ok(is_any)
+}
+
+/// Room for a state of this size: in the memory that the sequence has for it, if it has some on
+/// this device.
+fn room(
+    device: &Device,
+    pending: &PendingRequest,
+    input: &str,
+    byte_size: usize,
+) -> Result<Room, Status> {
+    let before = pending.request().input(input).and_then(|input| input.data.device());
+    let kept = before
+        .filter(|region| region.device == device.number())
+        .and_then(|region| region.owner.clone().downcast::<GrowableBuffer>().ok());
+    let memory = match kept {
+        Some(kept) => GrowableBuffer::clone(&kept),
+        None => device.growable().map_err(|error| no_memory(&error))?,
+    };
+    if byte_size > memory.reserved() {
+        // As Triton words it.
+        return Err(Status::invalid_argument(format!(
+            "Failed to resize the GrowableMemory. The requested size is larger than the virtual \
+             page size. requested size: {byte_size}, virtual_address_size:{}",
+            memory.reserved()
+        )));
+    }
+    let place = memory.grow(byte_size).map_err(|error| no_memory(&error))?;
+    Ok(Room { memory, place })
+}
+
+fn no_memory(error: &Error) -> Status {
+    Status::internal(format!("unable to make it larger: {error}"))
+}
