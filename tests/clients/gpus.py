@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 import subprocess
 
-from compiling import FLAGS
+from compiling import FLAGS, ROOT, compile_library
 
 SOURCES = pathlib.Path(__file__).resolve().parents[1] / "devices"
 
@@ -58,3 +58,32 @@ class StandIn:
             name, count = line.split()
             counts[name] = counts.get(name, 0) + int(count)
         return counts
+
+
+def build_libraries(folder: pathlib.Path) -> pathlib.Path:
+    """Compiles the stand-ins for the driver and for ONNX Runtime with CUDA."""
+    build_driver(folder)
+    source = ROOT / "tests" / "onnxruntime_gpu" / "stand_in.c"
+    compile_library(source, folder / "libonnxruntime.so", "-fvisibility=hidden")
+    return folder
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpus:
+    """Both stand-ins, for one server."""
+
+    driver: StandIn
+    library: pathlib.Path
+    real_library: pathlib.Path
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        real = str(self.real_library)
+        return self.driver.environment(STAND_IN_ONNXRUNTIME=real, **variables)
+
+    def flag(self) -> str:
+        return f"--onnxruntime-library={self.library}"
+
+    def sessions(self) -> list[str]:
+        """The lines of the sessions so far."""
+        lines = (self.driver.reports / "onnxruntime").read_text().splitlines()
+        return [line for line in lines if line.startswith("session ")]

@@ -7,17 +7,15 @@ Stand-ins take the places of NVIDIA's driver (tests/devices) and of ONNX Runtime
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
 import pathlib
 import re
 
 import pytest
 from onnx import TensorProto, helper
 
-from compiling import ROOT, compile_library
 from conftest import StartServer
 from constant_models import replace_file, request_body, write_model
-from gpus import StandIn, build_driver
+from gpus import Gpus, StandIn, build_libraries
 from server import Program, Server
 
 CONFIG = """
@@ -32,30 +30,9 @@ ON_BOTH = "kind: KIND_GPU count: 3"
 pytestmark = pytest.mark.galatea_only
 
 
-@dataclasses.dataclass(frozen=True)
-class Gpus:
-    """Both stand-ins, for one server."""
-
-    driver: StandIn
-    library: pathlib.Path
-    real_library: pathlib.Path
-
-    def environment(self, **variables: str) -> dict[str, str]:
-        real = str(self.real_library)
-        return self.driver.environment(STAND_IN_ONNXRUNTIME=real, **variables)
-
-    def sessions(self) -> list[str]:
-        """The lines of the sessions so far."""
-        lines = (self.driver.reports / "onnxruntime").read_text().splitlines()
-        return [line for line in lines if line.startswith("session ")]
-
-
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    folder = build_driver(tmp_path_factory.mktemp("gpu_libraries"))
-    source = ROOT / "tests" / "onnxruntime_gpu" / "stand_in.c"
-    compile_library(source, folder / "libonnxruntime.so", "-fvisibility=hidden")
-    return folder
+    return build_libraries(tmp_path_factory.mktemp("gpu_libraries"))
 
 
 @pytest.fixture
@@ -82,12 +59,14 @@ def answer(server: Server, model: str, value: int) -> int:
     return reply.json()["outputs"][0]["data"][0]
 
 
-# row: ONNX-06 INST-13
+# row: ONNX-06 INST-03 INST-13
+@pytest.mark.parametrize("batching", ["", "dynamic_batching {}"])
 def test_two_models_with_three_instances_on_each_of_two_gpus(
-    start_server: StartServer, gpus: Gpus, repository: pathlib.Path
+    start_server: StartServer, gpus: Gpus, repository: pathlib.Path, batching: str
 ) -> None:
-    add_model(repository, "one", 1, ON_BOTH)
-    add_model(repository, "ten", 10, ON_BOTH)
+    """The driver notes streams that are shared, and copies that are read before they are done."""
+    add_model(repository, "one", 1, ON_BOTH, batching)
+    add_model(repository, "ten", 10, ON_BOTH, batching)
     flags = [f"--onnxruntime-library={gpus.library}"]
     with start_server(repository, *flags, environment=gpus.environment()) as server:
         server.wait_until_ready()

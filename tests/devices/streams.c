@@ -71,6 +71,36 @@ bool queued_work_touches(uint64_t address, size_t size)
   return false;
 }
 
+// Whether work that is about to be queued on a stream comes behind this work of another one: the
+// stream will wait for an event that is recorded behind that work.
+static bool is_behind(struct stream *stream, struct work *work)
+{
+  for (struct work *wait = stream->first; wait != NULL; wait = wait->next) {
+    for (struct work *next = work->next; next != NULL && wait->kind == WAIT; next = next->next) {
+      if (next->kind == RECORD && next->event == wait->event && next->turn <= wait->turn) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Whether an unfinished copy of another stream writes to this memory, and nothing makes the stream
+// wait for it: what is there when the stream's work is done is luck.
+static bool races(struct stream *stream, uint64_t address, size_t size)
+{
+  for (struct stream *other = streams; other != NULL; other = other->next) {
+    struct work *work = other == stream || other->failed ? NULL : other->first;
+    for (; work != NULL; work = work->next) {
+      bool writes = work->kind == COPY || work->kind == FILL;
+      if (writes && overlap(address, work->to, size, work->size) && !is_behind(stream, work)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 // With the lock held, which a call of the program's is made without.
 static void perform(struct stream *stream, struct work *work)
 {
@@ -154,6 +184,11 @@ static result enqueue(struct stream *stream, struct work wanted)
   if (others_wait && !stream->shared) {
     stream->shared = true;
     violation("a stream is used by two threads at a time");
+  }
+  bool writes = wanted.kind == COPY || wanted.kind == FILL;
+  if ((wanted.kind == COPY && races(stream, wanted.from, wanted.size)) ||
+      (writes && races(stream, wanted.to, wanted.size))) {
+    violation("a stream does not wait for the copy of another one");
   }
   if (wanted.kind == COPY && !queued_work_touches(wanted.to, wanted.size)) {
     char *to = view_of(wanted.to, wanted.size);

@@ -185,11 +185,6 @@ pub trait Host: Send + Sync {
     fn composing_models(&self) -> Option<Arc<dyn ComposingModels>> {
         None
     }
-    /// Reports that a GPU can't be used any more, such as when an execution or a copy failed
-    /// with that error. Returns at once. Every model's instances on it go out of service.
-    fn gpu_lost(&self, gpu: u32, reason: &str) {
-        let _ = (gpu, reason);
-    }
     /// Writes a line to the server's log.
     fn log(&self, level: LogLevel, message: &str);
 }

@@ -50,10 +50,14 @@ pub(crate) struct State {
     /// The context that all libraries of the process share, from its first use on.
     context: OnceLock<Context>,
     lost: OnceLock<String>,
+    pub(crate) on_lost: OnceLock<Arc<LossHandler>>,
     pub(crate) pool: OnceLock<Pool>,
     /// How long memory that grows may become, if it was chosen.
     pub(crate) growth_bytes_max: OnceLock<usize>,
 }
+
+/// What is called when a device is lost, with its number and the reason.
+pub(crate) type LossHandler = dyn Fn(u32, &str) + Send + Sync;
 
 /// Memory that was allocated at the start.
 pub(crate) struct Pool {
@@ -117,9 +121,16 @@ impl Device {
             capability: (major.try_into().unwrap_or(0), minor.try_into().unwrap_or(0)),
             memory_bytes: bytes,
         };
-        let (context, lost, pool) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let (driver, growth_bytes_max) = (driver.clone(), OnceLock::new());
-        Ok(Self(Arc::new(State { driver, raw, info, context, lost, pool, growth_bytes_max })))
+        Ok(Self(Arc::new(State {
+            driver: driver.clone(),
+            raw,
+            info,
+            context: OnceLock::new(),
+            lost: OnceLock::new(),
+            on_lost: OnceLock::new(),
+            pool: OnceLock::new(),
+            growth_bytes_max: OnceLock::new(),
+        })))
     }
 
     /// What is known of it.
@@ -142,8 +153,15 @@ impl Device {
 
     /// Declares that it can't be used any more, as a library that uses it found out.
     pub fn declare_lost(&self, why: &str) {
-        // The first reason stays.
-        let _ = self.0.lost.set(why.to_owned());
+        self.0.lose(why);
+    }
+
+    /// Calls the handler when the device is lost, and at once if it is already.
+    pub(crate) fn on_lost(&self, handler: Arc<LossHandler>) {
+        let handler = self.0.on_lost.get_or_init(|| handler);
+        if let Some(why) = self.0.lost.get() {
+            handler(self.number(), why);
+        }
     }
 
     /// How much of its memory is in use.
@@ -221,9 +239,22 @@ impl State {
         }
         let (device, text) = (self.info.number, self.driver.text(code));
         if is_sticky(code) {
-            return Err(Error::Lost { device, text: self.lost.get_or_init(|| text).clone() });
+            return Err(Error::Lost { device, text: self.lose(&text).to_owned() });
         }
         Err(Error::Driver { call, code, text })
+    }
+
+    /// It can't be used any more. The first reason stays, and is returned.
+    fn lose(&self, why: &str) -> &str {
+        let mut is_new = false;
+        let first = self.lost.get_or_init(|| {
+            is_new = true;
+            why.to_owned()
+        });
+        if is_new && let Some(handler) = self.on_lost.get() {
+            handler(self.info.number, first);
+        }
+        first
     }
 }
 

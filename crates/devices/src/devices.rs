@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::arena::Arena;
-use crate::device::Pool;
+use crate::device::{LossHandler, Pool};
 use crate::driver::{self, Driver, SUCCESS};
 use crate::host::PinnedPool;
 use crate::monitor::{Monitor, Reading, ReadingError};
@@ -196,6 +196,14 @@ impl Devices {
         vec![Note { level: NoteLevel::Warning, text }]
     }
 
+    /// Sets what is called when a device is lost, with its number and the reason: on the thread
+    /// that finds out, which may hold locks. For one that is lost already it is called at once.
+    /// It may be called twice for a device. Only the first handler counts.
+    pub fn on_lost(&self, handler: impl Fn(u32, &str) + Send + Sync + 'static) {
+        let handler: Arc<LossHandler> = Arc::new(handler);
+        self.iter().for_each(|device| device.on_lost(handler.clone()));
+    }
+
     /// The devices, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &Device> {
         self.0.iter().flat_map(|shared| &shared.devices)
@@ -248,11 +256,18 @@ impl Devices {
         self.0.as_ref().map_or(Location::Host, |shared| shared.location(address))
     }
 
-    /// Measures a device; none if nothing on this machine can.
+    /// Measures a device; none if nothing on this machine can. What measures it may find out that
+    /// it is lost.
     #[must_use]
     pub fn read(&self, device: &Device) -> Option<Result<Reading, ReadingError>> {
         let monitor = self.0.as_ref()?.monitor.as_ref()?;
-        Some(monitor.read(&device.info().bus_id))
+        let reading = monitor.read(&device.info().bus_id);
+        let error = reading.as_ref().map_or_else(Some, Reading::error_of_lost);
+        if let Some(error) = error.filter(|error| error.lost) {
+            // Libraries that use it by themselves don't tell.
+            device.declare_lost(&error.text);
+        }
+        Some(reading)
     }
 }
 

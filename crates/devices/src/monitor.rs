@@ -47,6 +47,15 @@ pub struct Reading {
     pub energy_millijoules: Result<u64, ReadingError>,
 }
 
+impl Reading {
+    /// The error that says that the device is lost.
+    pub(crate) fn error_of_lost(&self) -> Option<&ReadingError> {
+        let utilization = self.utilization_percent.as_ref().err();
+        let memory = self.memory_used_and_total.as_ref().err();
+        utilization.into_iter().chain(memory).find(|error| error.lost)
+    }
+}
+
 /// The library, ready for use.
 pub(crate) struct Monitor(Library);
 

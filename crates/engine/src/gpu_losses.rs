@@ -16,7 +16,7 @@ use crate::registry::Registry;
 pub(crate) struct GpuLosses {
     registry: Weak<Registry>,
     /// Those that the loader knows, too.
-    lost: Arc<Lock<LostGpus>>,
+    lost: Arc<LostGpus>,
     log: LogSink,
     state: Lock<LossState>,
 }
@@ -29,22 +29,13 @@ struct LossState {
 }
 
 impl GpuLosses {
-    pub(crate) fn new(
-        registry: &Arc<Registry>,
-        lost: Arc<Lock<LostGpus>>,
-        log: LogSink,
-    ) -> Arc<Self> {
+    pub(crate) fn new(registry: &Arc<Registry>, lost: Arc<LostGpus>, log: LogSink) -> Arc<Self> {
         Arc::new(Self { registry: Arc::downgrade(registry), lost, log, state: Lock::default() })
     }
 
     /// Tells all models that a GPU is lost. Returns at once.
     pub(crate) fn report(self: &Arc<Self>, gpu: u32, reason: &str) {
-        let mut lost = self.lost.lock("report a lost GPU");
-        let is_new = !lost.contains_key(&gpu);
-        // The first reason is the cause of the others.
-        lost.entry(gpu).or_insert_with(|| String::from(reason));
-        drop(lost);
-        if is_new {
+        if self.lost.add(gpu, reason) {
             let line = format_args!("GPU {gpu} is lost and not used any more: {reason}");
             self.log.write(LogLevel::Error, line);
         }
@@ -66,15 +57,12 @@ impl GpuLosses {
     /// Tells the models until nothing is due.
     fn tell(&self) {
         while self.is_due() {
-            let lost = self.lost.lock("tell of lost GPUs").clone();
             let Some(registry) = self.registry.upgrade() else { return };
             let snapshot = registry.snapshot();
             let models: Vec<_> = snapshot.ready().cloned().collect();
             drop(snapshot);
-            // A version that is being unloaded ends soon; meanwhile its executions fail.
-            for model in &models {
-                lost.iter().for_each(|(gpu, reason)| model.lose_gpu(*gpu, reason));
-            }
+            // Versions that are being loaded or unloaded find out behind their next batch.
+            models.iter().for_each(|model| model.settle_lost_gpus());
         }
     }
 

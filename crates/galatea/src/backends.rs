@@ -357,7 +357,10 @@ fn plugin_settings(
                 ("min-compute-capability", format!("{min_capability:.6}")),
             ];
             let for_all = for_all.map(|(key, value)| (String::from(key), value));
-            for_all.into_iter().chain(own).collect()
+            let limits = all.gpus.load_limits.iter().map(|(gpu, part)| {
+                (format!("model-load-gpu-limit-device-{gpu}"), format!("{part:.6}"))
+            });
+            for_all.into_iter().chain(limits).chain(own).collect()
         }),
         support,
         devices,

@@ -154,6 +154,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         measurements: measurements(settings),
         log,
     })?);
+    devices.on_lost(server.gpu_loss_handler());
     python.set_server(&server);
     reserved.set_server(Arc::new(running(&server, buckets, settings, logger, exporter, devices)));
     if let Some(status) = failure {

@@ -147,6 +147,24 @@ fn the_stand_in_sees_a_stream_that_two_threads_share() {
 }
 
 #[test]
+fn the_stand_in_sees_a_copy_that_is_read_before_its_event() {
+    let test = "copies::the_stand_in_sees_a_copy_that_is_read_before_its_event";
+    let seen = Violations::One("a stream does not wait for the copy of another one");
+    expecting(&seen, test, &[("STAND_IN_DELAY_US", "200000")], || {
+        let devices = devices();
+        let device = devices.device(0).unwrap();
+        let (writing, reading) = (device.stream().unwrap(), device.stream().unwrap());
+        let (early, late) = (device.allocate(4).unwrap(), device.allocate(4).unwrap());
+        writing.upload(vec![1; 4], &late).unwrap();
+        reading.wait_for(&writing.record().unwrap()).unwrap();
+        reading.download(&late, devices.host_memory(4)).unwrap().wait().unwrap();
+        writing.upload(vec![1; 4], &early).unwrap();
+        reading.download(&early, devices.host_memory(4)).unwrap().wait().unwrap();
+        writing.synchronize().unwrap();
+    });
+}
+
+#[test]
 fn single_copies_share_streams_and_are_done_when_they_return() {
     let test = "copies::single_copies_share_streams_and_are_done_when_they_return";
     with_stand_in(test, &[("STAND_IN_DELAY_US", "5000")], || {

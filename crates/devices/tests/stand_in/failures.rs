@@ -1,8 +1,48 @@
 //! Failures of the driver, and devices that are lost.
 
-use galatea_devices::Error;
+use std::sync::{Arc, Mutex};
+
+use galatea_devices::{Devices, Error};
 
 use crate::support::{devices, lose, with_stand_in};
+
+/// A handler of losses, and what it is told.
+fn listen(devices: &Devices) -> Arc<Mutex<Vec<String>>> {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let told = heard.clone();
+    devices.on_lost(move |gpu, why| told.lock().unwrap().push(format!("{gpu}: {why}")));
+    heard
+}
+
+#[test]
+fn a_loss_is_told_once() {
+    with_stand_in("failures::a_loss_is_told_once", &[], || {
+        let devices = devices();
+        let heard = listen(&devices);
+        let [first, second] = [0, 1].map(|number| devices.device(number).unwrap());
+        assert!(first.memory().is_ok() && heard.lock().unwrap().is_empty());
+        lose(0);
+        assert!(first.memory().is_err() && first.memory().is_err());
+        first.declare_lost("a library found it");
+        second.declare_lost("a library found it");
+        let expected = ["0: unspecified launch failure", "1: a library found it"];
+        assert_eq!(*heard.lock().unwrap(), expected);
+    });
+}
+
+#[test]
+fn what_measures_devices_tells_of_losses_and_so_does_a_late_handler() {
+    let test = "failures::what_measures_devices_tells_of_losses_and_so_does_a_late_handler";
+    with_stand_in(test, &[], || {
+        let devices = devices();
+        let [lost, good] = [0, 1].map(|number| devices.device(number).unwrap());
+        lose(0);
+        assert!(!lost.is_lost());
+        assert!(devices.read(lost).is_some() && devices.read(good).is_some());
+        assert!(lost.is_lost() && !good.is_lost());
+        assert_eq!(*listen(&devices).lock().unwrap(), ["0: GPU is lost"]);
+    });
+}
 
 #[test]
 fn a_failure_that_goes_away_is_that_of_one_call() {

@@ -105,6 +105,7 @@ impl Dispatcher {
         };
         match result {
             Ok(InlineExecution::Ended) => {
+                self.settle_losses();
                 let free = Event::LaneFree(instance);
                 self.step_at(&mut self.lock("step the scheduler"), self.now(), free, effects);
             }
@@ -124,6 +125,7 @@ impl Dispatcher {
         if let Some(lane) = self.lane(instance) {
             lane.execute_threadless(batch, self);
         }
+        self.settle_losses();
         let mut state = self.lock("step the scheduler");
         threadless.executing.fetch_sub(1, Ordering::Relaxed);
         self.step_at(&mut state, self.now(), Event::LaneFree(instance), effects);

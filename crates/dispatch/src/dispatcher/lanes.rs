@@ -118,17 +118,44 @@ impl Dispatcher {
     /// Removes lanes, each after its batch and, with sequences, after those that it serves.
     /// Returns at once.
     pub(crate) fn remove_lanes(&self, instances: &[InstanceId]) {
-        for instance in instances.iter().filter(|instance| self.lanes.begin_removal(**instance)) {
-            self.step_and_perform(Event::RemoveInstance(*instance));
+        self.dismiss_lanes(instances);
+        self.join_removed();
+    }
+
+    /// The same for any thread, also that of a lane: it waits for the end of none. None of them
+    /// gets a new batch when this returns, whichever thread told them to leave.
+    pub(crate) fn dismiss_lanes(&self, instances: &[InstanceId]) {
+        for instance in instances {
+            let effects = {
+                let mut state = self.lock("tell an instance to leave");
+                if !self.lanes.begin_removal(*instance) {
+                    continue;
+                }
+                self.step(&mut state, Event::RemoveInstance(*instance))
+            };
+            self.perform(effects);
         }
-        // Joins the idle ones of these, and lanes that were stopped earlier.
+    }
+
+    /// Joins the lanes that were removed and are idle.
+    pub(crate) fn join_removed(&self) {
         self.lanes.join();
     }
 
-    /// Fails the batches of these lanes from now on: their devices are lost.
-    pub(crate) fn lose_lanes(&self, instances: &[InstanceId], why: &Status) {
-        for lane in instances.iter().filter_map(|instance| self.lanes.get(*instance)) {
-            lane.lose(why.clone());
+    /// Fails the batches of a lane from now on: its device is lost. Returns whether that is new.
+    pub(crate) fn lose_lane(&self, instance: InstanceId, why: &Status) -> bool {
+        self.lanes.get(instance).is_some_and(|lane| lane.lose(why.clone()))
+    }
+
+    /// Sets what looks behind each batch whether GPUs were lost.
+    pub(crate) fn watch_losses(&self, settle: impl Fn(&Self) + Send + Sync + 'static) {
+        let _ = self.settle_losses.set(Box::new(settle));
+    }
+
+    /// A lane has executed a batch. One whose GPU is lost must not get the next one.
+    pub(super) fn settle_losses(&self) {
+        if let Some(settle) = self.settle_losses.get() {
+            settle(self);
         }
     }
 

@@ -109,8 +109,13 @@ pub(crate) struct Dispatcher {
     timer: Timer,
     /// Called when nothing is left to execute.
     on_drained: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Takes instances on lost GPUs out of service. Set before the first request.
+    settle_losses: OnceLock<SettleLosses>,
     this: Weak<Self>,
 }
+
+/// Takes instances of a dispatcher's lanes out of service if their GPU is lost.
+type SettleLosses = Box<dyn Fn(&Dispatcher) + Send + Sync>;
 
 /// What a dispatcher is made of.
 pub(crate) struct DispatcherOptions {
@@ -176,6 +181,7 @@ impl Dispatcher {
             log: options.log,
             timer: options.timer,
             on_drained: OnceLock::new(),
+            settle_losses: OnceLock::new(),
             this: this.clone(),
         });
         if needs_permits {
@@ -511,6 +517,7 @@ impl LaneOwner for Dispatcher {
     }
 
     fn lane_free(&self, instance: InstanceId) -> Option<ClosedBatch> {
+        self.settle_losses();
         let mut effects = {
             let mut state = self.lock("step the scheduler");
             self.step(&mut state, Event::LaneFree(instance))

@@ -176,9 +176,10 @@ impl Lane {
         &self.name
     }
 
-    /// Fails every batch from now on: the instance's device is lost.
-    pub(crate) fn lose(&self, why: Status) {
-        let _ = self.lost.set(why);
+    /// Fails every batch from now on: the instance's device is lost. Returns whether that is
+    /// new.
+    pub(crate) fn lose(&self, why: Status) -> bool {
+        self.lost.set(why).is_ok()
     }
 
     /// Makes starting the thread fail.

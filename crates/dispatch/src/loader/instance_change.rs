@@ -117,7 +117,7 @@ impl Loader {
         let added_count = added.len().saturating_add(added_passive.len());
         let removed_count = surplus.len().saturating_add(surplus_passive.len());
         model.set_instances(kept.into_iter().chain(added).collect(), config);
-        model.apply_earlier_losses();
+        model.settle_lost_gpus();
         model.passive.change(added_passive, &surplus_passive);
         let surplus = ids(&surplus);
         model.dispatcher.remove_lanes(&surplus);

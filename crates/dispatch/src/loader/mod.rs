@@ -26,7 +26,6 @@ use galatea_backend::{
 use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice, Support};
 use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
 use galatea_policy::InstanceId;
-use galatea_stdx::Lock;
 
 pub use self::check::{ResourceLimitCheck, VersionCheck, VersionProblem};
 pub use self::definition::{ModelDefinition, NeededModel};
@@ -42,8 +41,8 @@ use crate::classes::read_classes;
 use crate::dispatcher::{CustomBatching, Dispatcher, DispatcherOptions};
 use crate::host_policy::{HostPolicies, run_bound};
 use crate::instances::{
-    BuiltInstances, GpuMemoryCheck, InstanceBuilder, PassiveInstances, planned_instances,
-    undefined_policies,
+    BuiltInstances, GpuMemoryCheck, InstanceBuilder, InstanceKey, PassiveInstances,
+    planned_instances, undefined_policies,
 };
 use crate::lane::Lane;
 use crate::padding::PaddingPlan;
@@ -52,7 +51,7 @@ use crate::reshape::OutputReshape;
 use crate::scheduling::{HoldThresholds, reply_ordering, scheduling_spec};
 use crate::statistics::{FirstResponses, MeasurementOptions, Statistics};
 use crate::timer::Timer;
-use crate::version::{ComposingVersions, GpuLossHandler, LoadedModel, LostGpus, VersionHost};
+use crate::version::{ComposingVersions, LoadedModel, LostGpus, Placements, Subject, VersionHost};
 use crate::warmup::{InstanceWarmup, Warmup, WarmupCosts};
 
 /// A version's configuration, and what its backend created to complete it.
@@ -94,30 +93,22 @@ pub struct Loader {
     /// `None` if resources are not limited.
     rate_limiter: Option<Arc<RateLimiterDriver>>,
     measurements: MeasurementOptions,
-    on_gpu_lost: Arc<GpuLossHandler>,
-    lost_gpus: Arc<Lock<LostGpus>>,
+    lost_gpus: Arc<LostGpus>,
 }
 
 impl Loader {
-    /// Why each lost GPU is lost, by its number. A finder of one writes it here: what is loaded
-    /// later doesn't use it.
-    pub fn lost_gpus(&self) -> Arc<Lock<LostGpus>> {
+    /// The lost GPUs. Who finds one adds it here: what is loaded later doesn't use it.
+    pub fn lost_gpus(&self) -> Arc<LostGpus> {
         self.lost_gpus.clone()
     }
 
     /// What the server supports that a definition may use.
     fn support(&self, definition: &ModelDefinition) -> Support {
         let mut support = definition.support.clone();
-        let lost = self.lost_gpus.lock("look for lost GPUs");
+        let lost = self.lost_gpus.reasons();
         let is_lost = |gpu: i32| u32::try_from(gpu).is_ok_and(|gpu| lost.contains_key(&gpu));
         support.gpus.retain(|gpu| !is_lost(*gpu));
         support
-    }
-
-    /// Sets what is called, once or several times, when a backend reports that a GPU is lost.
-    /// It is called on any thread, also on that of an instance, and must return at once.
-    pub fn on_gpu_lost(&self, handler: impl Fn(u32, &str) + Send + Sync + 'static) {
-        let _ = self.on_gpu_lost.set(Box::new(handler));
     }
 
     /// A loader whose versions share one timer thread.
@@ -143,7 +134,6 @@ impl Loader {
             parallel_creation: options.parallel_creation,
             gpu_memory_check: options.gpu_memory_check,
             fingerprints: VersionFingerprints::default(),
-            on_gpu_lost: Arc::default(),
             lost_gpus: Arc::default(),
             holds: HoldThresholds {
                 until_queued: options.hold_until_queued,
@@ -229,8 +219,7 @@ impl Loader {
             namespace: definition.namespace.clone(),
             name: Arc::from(spec.name.as_str()),
             config: ArcSwap::from_pointee(config_document(&spec)),
-            instances: Lock::new((0..).map(InstanceId).zip(keys).collect()),
-            lost_gpus: Lock::new(LostGpus::new()),
+            placements: self.placements(definition, &spec, &version_host, &dispatcher, keys),
             dispatcher,
             load_duration: started.elapsed(),
             metric_tags: spec.metric_tags.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
@@ -247,6 +236,24 @@ impl Loader {
         }))
     }
 
+    /// The instances of a version, which lost GPUs take out of service.
+    fn placements(
+        &self,
+        definition: &ModelDefinition,
+        spec: &ModelSpec,
+        host: &VersionHost,
+        dispatcher: &Dispatcher,
+        keys: Vec<InstanceKey>,
+    ) -> Arc<Placements> {
+        let (id, name) = (definition.id(), Arc::from(spec.name.as_str()));
+        let subject = Subject { id, name, version: host.version, log: self.log.clone() };
+        let instances = (0..).map(InstanceId).zip(keys).collect();
+        let placements = Arc::new(Placements::new(instances, self.lost_gpus.clone(), subject));
+        let told = placements.clone();
+        dispatcher.watch_losses(move |dispatcher| told.settle(dispatcher));
+        placements
+    }
+
     fn version_host(
         &self,
         spec: &ModelSpec,
@@ -257,7 +264,6 @@ impl Loader {
             statistics: Arc::new(self.statistics(spec)?),
             version,
             log: self.log.clone(),
-            on_gpu_lost: self.on_gpu_lost.clone(),
             composing: composing.map(|composing| composing as Arc<dyn ComposingModels>),
         }))
     }

@@ -53,6 +53,19 @@ impl TestServer {
         Self { loader, log, models: Lock::default(), unloads }
     }
 
+    /// A GPU is lost, and all models are told.
+    pub(crate) fn lose_gpu(&self, gpu: u32, reason: &str) {
+        self.report_lost_gpu(gpu, reason);
+        let models = self.models.lock("tell of a loss");
+        let models: Vec<_> = models.values().flat_map(BTreeMap::values).cloned().collect();
+        models.iter().for_each(|model| model.settle_lost_gpus());
+    }
+
+    /// A GPU is lost, and the models have not been told yet.
+    pub(crate) fn report_lost_gpu(&self, gpu: u32, reason: &str) {
+        self.loader.lost_gpus().add(gpu, reason);
+    }
+
     /// Loads all versions of a model, or none of them.
     pub(crate) fn load(&self, definition: &ModelDefinition) -> Vec<Failure> {
         let mut failures = Vec::new();

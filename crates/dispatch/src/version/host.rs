@@ -1,6 +1,6 @@
 //! What a model version's requests and its backend report to.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use galatea_backend::{ComposingModels, Host, LogLevel, ResponseRecord};
 use galatea_infer::{
@@ -10,16 +10,11 @@ use galatea_infer::{
 use crate::LogSink;
 use crate::statistics::Statistics;
 
-/// What is told when a backend reports that a GPU is lost; empty until it is set.
-pub(crate) type GpuLossHandler = OnceLock<Box<dyn Fn(u32, &str) + Send + Sync>>;
-
 /// The [`Host`] of one model version, and the [`RequestObserver`] of its requests.
 pub(crate) struct VersionHost {
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) version: i64,
     pub(crate) log: LogSink,
-    /// Learns that a GPU is lost.
-    pub(crate) on_gpu_lost: Arc<GpuLossHandler>,
     /// The models that this one was loaded with, if it needs any.
     pub(crate) composing: Option<Arc<dyn ComposingModels>>,
 }
@@ -59,12 +54,6 @@ impl Host for VersionHost {
 
     fn composing_models(&self) -> Option<Arc<dyn ComposingModels>> {
         self.composing.clone()
-    }
-
-    fn gpu_lost(&self, gpu: u32, reason: &str) {
-        if let Some(handler) = self.on_gpu_lost.get() {
-            handler(gpu, reason);
-        }
     }
 
     fn log(&self, level: LogLevel, message: &str) {

@@ -33,11 +33,12 @@ use galatea_infer::{
     ResponseSender, Status, TensorMetadata, Trace, TraceSubject,
 };
 use galatea_policy::InstanceId;
-use galatea_stdx::{Lock, len64};
+use galatea_stdx::len64;
 
 pub use self::composing::ComposingVersions;
 pub use self::gpu_loss::LostGpus;
-pub(crate) use self::host::{GpuLossHandler, VersionHost};
+pub(crate) use self::gpu_loss::{Placements, Subject};
+pub(crate) use self::host::VersionHost;
 use crate::admission::Admission;
 use crate::cache::{CacheLayer, CacheLookup, CacheMiss, VersionFingerprint};
 use crate::dispatcher::{AdmittedRequest, Dispatcher};
@@ -55,9 +56,9 @@ pub struct LoadedModel {
     pub(crate) name: Arc<str>,
     /// Changes with the instances.
     pub(crate) config: ArcSwap<ModelConfigDocument>,
-    /// The instances of the dispatcher's lanes. Only a load of the model changes them.
-    pub(crate) instances: Lock<Vec<(InstanceId, InstanceKey)>>,
-    pub(crate) lost_gpus: Lock<LostGpus>,
+    /// The instances of the dispatcher's lanes. A load of the model changes them, and the loss
+    /// of a GPU.
+    pub(crate) placements: Arc<Placements>,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) load_duration: Duration,
     pub(crate) metric_tags: Arc<[(String, String)]>,
@@ -281,7 +282,7 @@ impl LoadedModel {
 
     /// The instances of the version.
     pub(crate) fn instances(&self) -> Vec<(InstanceId, InstanceKey)> {
-        self.instances.lock("list the instances").clone()
+        self.placements.instances()
     }
 
     /// Sets the instances and the configuration that describes them.
@@ -290,7 +291,7 @@ impl LoadedModel {
         instances: Vec<(InstanceId, InstanceKey)>,
         config: ModelConfigDocument,
     ) {
-        *self.instances.lock("set the instances") = instances;
+        self.placements.set(instances);
         self.config.store(Arc::new(config));
     }
 

@@ -105,8 +105,6 @@ impl Server {
             Namespaces::Repositories => Registry::with_namespaces(),
         });
         let gpu_losses = GpuLosses::new(&registry, loader.lost_gpus(), options.log.clone());
-        let reported = gpu_losses.clone();
-        loader.on_gpu_lost(move |gpu, reason| reported.report(gpu, reason));
         let known = Arc::downgrade(&registry);
         let on_destroyed = move |id: &str, version: i64, model: &Weak<LoadedModel>| {
             if let Some(registry) = known.upgrade() {
@@ -138,10 +136,12 @@ impl Server {
         })
     }
 
-    /// A GPU failed and can't be used any more. Every model's instances on it fail what they
-    /// have and go out of service; others go on. Returns at once.
-    pub fn lose_gpu(&self, gpu: u32, reason: &str) {
-        self.gpu_losses.report(gpu, reason);
+    /// What to call when a GPU failed and can't be used any more, with its number and the reason.
+    /// Every model's instances on it fail what they have and go out of service; others go on. It
+    /// returns at once, on any thread, and may be called several times.
+    pub fn gpu_loss_handler(&self) -> impl Fn(u32, &str) + Send + Sync + use<> {
+        let losses = self.gpu_losses.clone();
+        move |gpu, reason| losses.report(gpu, reason)
     }
 
     /// The counters of the response cache, if it has any.

@@ -32,8 +32,8 @@ fn requests_of_a_lost_gpu_go_to_the_others() {
     (0..4).for_each(|_| entered.recv_timeout(LONG).unwrap());
     let waiting: Vec<_> = (0..6).map(|_| send(&server, request(&[1, 1]))).collect();
     // All four execute, so that none has left yet.
-    model.lose_gpu(1, "it fell off the bus");
-    model.lose_gpu(1, "again");
+    server.lose_gpu(1, "it fell off the bus");
+    server.lose_gpu(1, "again");
     assert_eq!(model.check_ready(), Ok(()));
     (0..10).for_each(|_| release.send(()).unwrap());
     assert!(first.iter().chain(&waiting).all(|inbox| reply(inbox).is_ok()));
@@ -55,8 +55,8 @@ fn without_an_instance_every_request_is_refused_and_none_waits() {
     let first: Vec<_> = (0..2).map(|_| send(&server, request(&[1, 1]))).collect();
     (0..2).for_each(|_| entered.recv_timeout(LONG).unwrap());
     let waiting: Vec<_> = (0..3).map(|_| send(&server, request(&[1, 1]))).collect();
-    model.lose_gpu(0, "first");
-    model.lose_gpu(1, "second");
+    server.lose_gpu(0, "first");
+    server.lose_gpu(1, "second");
     assert_eq!(model.check_ready(), Err(lost(1, "second")));
     (0..2).for_each(|_| release.send(()).unwrap());
     assert!(first.iter().all(|inbox| reply(inbox).is_ok()));
@@ -67,13 +67,33 @@ fn without_an_instance_every_request_is_refused_and_none_waits() {
     assert_eq!(server.unload_all(LONG), 0);
 }
 
+/// A lane looks itself, because the thread that tells the models may be late.
+#[test]
+// row: INST-13
+fn a_lane_takes_no_batch_behind_the_loss_of_its_gpu() {
+    let (backend, entered, release) = FakeBackend::gated();
+    let (server, log) = serve("instance_group { kind: KIND_GPU }", backend);
+    let model = server.model("echo");
+    let all: Vec<_> = (0..8).map(|_| send(&server, request(&[1, 1]))).collect();
+    (0..2).for_each(|_| entered.recv_timeout(LONG).unwrap());
+    server.report_lost_gpu(1, "an illegal address");
+    assert_eq!(model.instances().len(), 2, "it has not been told");
+    (0..8).for_each(|_| release.send(()).unwrap());
+    assert!(all.iter().all(|inbox| reply(inbox).is_ok()));
+    let instances = model.instances();
+    assert_eq!(instances.iter().map(|(_, key)| key.gpu()).collect::<Vec<_>>(), [Some(0)]);
+    server.lose_gpu(1, "again");
+    assert_eq!(log.of_level(galatea_backend::LogLevel::Error).len(), 1);
+    assert_eq!(server.unload_all(LONG), 0);
+}
+
 #[test]
 fn models_elsewhere_go_on() {
     let backend = || FakeBackend::new(galatea_backend::ExecutionPolicy::Blocking);
     for groups in ["instance_group { kind: KIND_CPU }", "instance_group { gpus: 1 }"] {
         let (server, log) = serve(groups, backend());
         let model = server.model("echo");
-        model.lose_gpu(0, "elsewhere");
+        server.lose_gpu(0, "elsewhere");
         assert_eq!(model.check_ready(), Ok(()));
         assert_eq!(reply(&send(&server, request(&[1, 1]))), Ok(()));
         assert!(log.of_level(galatea_backend::LogLevel::Error).is_empty());
@@ -81,8 +101,8 @@ fn models_elsewhere_go_on() {
     let groups = "instance_group [ { kind: KIND_GPU }, { kind: KIND_CPU } ]";
     let (server, _log) = serve(groups, backend());
     let model = server.model("echo");
-    model.lose_gpu(0, "both");
-    model.lose_gpu(1, "both");
+    server.lose_gpu(0, "both");
+    server.lose_gpu(1, "both");
     assert_eq!((model.check_ready(), model.instances().len()), (Ok(()), 1));
     assert_eq!(reply(&send(&server, request(&[1, 1]))), Ok(()));
 }

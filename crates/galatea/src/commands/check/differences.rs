@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use galatea_config::{ModelSpec, SchedulingChoice};
+use galatea_config::{InstanceKind, ModelSpec, SchedulingChoice};
 
 use crate::flags::Settings;
 use crate::memory::MemoryLimit;
@@ -37,8 +37,9 @@ const DIFFERENCES: [Difference; 13] = [
         text: "instances of one ONNX model share a session per processor, whose runs overlap; in \
                Triton each has a session of its own",
         matters: Model(|spec| {
-            let count: u32 = spec.instance_groups.iter().map(|group| group.count).sum();
-            spec.backend == ONNXRUNTIME && count > 1
+            let groups = spec.instance_groups.iter();
+            let on_cpu = groups.filter(|group| group.kind != InstanceKind::Gpu);
+            spec.backend == ONNXRUNTIME && on_cpu.map(|group| group.count).sum::<u32>() > 1
         }),
     },
     Difference {
