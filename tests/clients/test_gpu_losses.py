@@ -79,8 +79,8 @@ def why_refused(server: Server, model: str) -> tuple[int, str]:
     return reply.status, reply.error()
 
 
-# row: INST-13
 @pytest.mark.parametrize("lost_by", ["an execution", "all processes"])
+# row: INST-13
 def test_no_request_is_lost_with_a_gpu(
     start_server: StartServer, gpus: Gpus, repository: pathlib.Path, lost_by: str
 ) -> None:

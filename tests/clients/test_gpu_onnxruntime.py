@@ -59,8 +59,8 @@ def answer(server: Server, model: str, value: int) -> int:
     return reply.json()["outputs"][0]["data"][0]
 
 
-# row: ONNX-06 INST-03 INST-13
 @pytest.mark.parametrize("batching", ["", "dynamic_batching {}"])
+# row: ONNX-06 INST-03 INST-13
 def test_two_models_with_three_instances_on_each_of_two_gpus(
     start_server: StartServer, gpus: Gpus, repository: pathlib.Path, batching: str
 ) -> None:
