@@ -9,6 +9,7 @@ import pytest
 from conftest import StartServer
 from gpus import StandIn, build_driver
 from python_backend import interpreter_flag
+from server import Server
 
 pytestmark = pytest.mark.galatea_only
 
@@ -111,3 +112,140 @@ def test_outputs_on_a_gpu_reach_clients(start_server: StartServer, tmp_path: pat
         text = "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: perhaps'"
         assert text in server.log()
     assert [line for line in stand_in.violations() if "stream" not in line] == []
+
+
+# Calls another model with the memory that a parameter names, and says where the response is. The
+# tensor is read where it is, by its address: the stand-in has it in this process, too.
+CALLER = """
+import ctypes
+import json
+import triton_python_backend_utils as pb_utils
+
+get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+get_pointer.restype = ctypes.c_void_p
+get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            wanted = json.loads(request.parameters())
+            memory = {}
+            if "gpu" in wanted:
+                memory = {"preferred_memory": pb_utils.PreferredMemory(
+                    pb_utils.TRITONSERVER_MEMORY_GPU, wanted["gpu"])}
+            if "cpu" in wanted:
+                memory = {"preferred_memory": pb_utils.PreferredMemory(
+                    pb_utils.TRITONSERVER_MEMORY_CPU)}
+            source = pb_utils.get_input_tensor_by_name(request, "IN")
+            called = pb_utils.InferenceRequest(
+                model_name="called", requested_output_names=["IN", "TEXT"],
+                inputs=[source, pb_utils.get_input_tensor_by_name(request, "TEXT")], **memory)
+            answer = called.exec()
+            if answer.has_error():
+                responses.append(pb_utils.InferenceResponse(error=answer.error()))
+                continue
+            tensor = pb_utils.get_output_tensor_by_name(answer, "IN")
+            text = pb_utils.get_output_tensor_by_name(answer, "TEXT")
+            assert text.is_cpu() and text.as_numpy().tolist() == [b"a"]
+            place = -1
+            if not tensor.is_cpu():
+                kind, place = tensor.__dlpack_device__()
+                capsule = tensor.to_dlpack()
+                place_of_data = get_pointer(capsule, b"dltensor")
+                address = ctypes.c_void_p.from_address(place_of_data).value
+                length = source.as_numpy().nbytes
+                found = ctypes.string_at(address, length)
+                assert (kind, found) == (2, source.as_numpy().tobytes()), (kind, found)
+            import numpy
+            place = pb_utils.Tensor("PLACE", numpy.array([place], numpy.int32))
+            responses.append(pb_utils.InferenceResponse([tensor, place]))
+        return responses
+"""
+CALLER_CONFIG = """
+backend: "python"
+input { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }
+input { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] }
+output { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }
+output { name: "PLACE" data_type: TYPE_INT32 dims: [ 1 ] }
+instance_group { kind: KIND_CPU }
+parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "%s" } }
+"""
+CALLED = """
+class TritonPythonModel:
+    def execute(self, requests):
+        import triton_python_backend_utils as pb_utils
+        return [pb_utils.InferenceResponse(request.inputs()) for request in requests]
+"""
+CALLED_CONFIG = """
+backend: "python"
+input { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }
+input { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] }
+output { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }
+output { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] }
+instance_group { kind: KIND_CPU }
+"""
+
+
+def add_callers(repository: pathlib.Path) -> None:
+    models = {
+        "called": (CALLED, CALLED_CONFIG),
+        "caller": (CALLER, CALLER_CONFIG % "yes"),
+        "sharing_caller": (CALLER, CALLER_CONFIG % "no"),
+    }
+    for name, (code, config) in models.items():
+        (repository / name / "1").mkdir(parents=True)
+        (repository / name / "1" / "model.py").write_text(code)
+        (repository / name / "config.pbtxt").write_text(config)
+
+
+def place_of_response(server: Server, model: str, parameters: dict[str, int], count: int) -> int:
+    """The GPU where the caller found the response; -1 is the host's memory."""
+    data = list(range(count))
+    inputs = [
+        {"name": "IN", "datatype": "INT32", "shape": [count], "data": data},
+        {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": ["a"]},
+    ]
+    reply = server.infer(model, {"inputs": inputs, "parameters": parameters})
+    assert reply.status == 200, reply
+    outputs = {output["name"]: output["data"] for output in reply.json()["outputs"]}
+    assert outputs["IN"] == data
+    return outputs["PLACE"][0]
+
+
+# row: BLS-04
+def test_responses_of_calls_are_in_the_memory_that_is_preferred(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Whatever memory the caller's inputs are in. Strings are always in the host's."""
+    repository = tmp_path / "models"
+    add_callers(repository)
+    stand_in = StandIn(build_driver(tmp_path / "driver"), tmp_path / "reports")
+    environment = stand_in.environment(STAND_IN_READABLE="1")
+    with start_server(repository, interpreter_flag(), environment=environment) as server:
+        server.wait_until_ready()
+        for model in ("caller", "sharing_caller"):
+            for count in (1, 9000):
+                for gpu in (0, 1):
+                    assert place_of_response(server, model, {"gpu": gpu}, count) == gpu
+                assert place_of_response(server, model, {"cpu": 0}, count) == -1
+                assert place_of_response(server, model, {}, count) == -1
+            assert place_of_response(server, model, {"gpu": 1}, 0) == -1, "an empty tensor"
+        tensor = {"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}
+        text = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": ["a"]}
+        body = {"inputs": [tensor, text], "parameters": {"gpu": 7}}
+        reply = server.infer("caller", body)
+        assert reply.status == 500 and "invalid device ordinal" in reply.json()["error"], reply
+    assert [line for line in stand_in.violations() if "stream" not in line] == []
+
+
+# row: BLS-04
+def test_without_gpus_responses_of_calls_are_in_the_hosts_memory(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    repository = tmp_path / "models"
+    add_callers(repository)
+    with start_server(repository, interpreter_flag()) as server:
+        server.wait_until_ready()
+        assert place_of_response(server, "caller", {"gpu": 1}, 3) == -1

@@ -20,6 +20,9 @@ def read_call(worker, cursor):
     call["correlation"] = {0: lambda: 0, 1: lambda: cursor.take("Q"),
                            2: cursor.text}[kind]()
     call["flags"], call["timeout"], call["priority"] = cursor.take("IQQ")
+    call["memory"] = cursor.take("B")
+    if call["memory"] == 2:
+        call["gpu"] = cursor.take("q")
     call["parameters"] = cursor.text()
     call["outputs"] = [cursor.text() for _ in range(cursor.take("I"))]
     call["inputs"] = {tensor.name: tensor for tensor in worker.tensors(cursor)}
@@ -94,11 +97,27 @@ def test_from_the_thread_that_executes(load):
     assert call.pop("inputs")["IN"].content == struct.pack("<f", 2)
     assert call == {
         "stream": 0, "parent": 31, "model": "other", "version": 3, "request_id": "mine",
-        "correlation": 77, "flags": 1, "timeout": 5, "priority": 0,
+        "correlation": 77, "flags": 1, "timeout": 5, "priority": 0, "memory": 1,
         "parameters": '{"p": 1}', "outputs": ["OUT"]}
     worker.send(CALL_REPLY, reply(number, 3, [fp32("OUT", [9.0])], '{"r":2}'))
     result = worker.result()
     assert result["requests"][0]["response"]["tensors"]["OUT"].content == struct.pack("<f", 9)
+
+
+@pytest.mark.parametrize("memory, sent", [
+    ("pb_utils.TRITONSERVER_MEMORY_GPU", {"memory": 2, "gpu": 0}),
+    ("pb_utils.TRITONSERVER_MEMORY_GPU, 3", {"memory": 2, "gpu": 3}),
+    ("pb_utils.TRITONSERVER_MEMORY_CPU, 3", {"memory": 1}),
+])
+# row: BLS-04
+def test_memory_that_is_preferred_for_responses(load, memory, sent):
+    worker = load(model(f"""pb_utils.InferenceRequest(
+                    model_name="other", requested_output_names=["OUT"], inputs=[],
+                    preferred_memory=pb_utils.PreferredMemory({memory})).exec()"""))
+    worker.send_requests(request(1, []))
+    call = read_call(worker, worker.expect(CALL))
+    assert {name: call[name] for name in ("memory", "gpu") if name in call} == sent
+    worker.send(CALL_REPLY, reply(call["id"], error=(2, "no such model")))
 
 
 def test_error_of_the_called_model(load):

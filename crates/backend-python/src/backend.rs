@@ -17,7 +17,7 @@ use galatea_stdx::Lock;
 use serde_json::{Map, Value, json};
 
 use crate::confinement::{self, Confined, Confinement, WithoutControl};
-use crate::gpus::Gpus;
+use crate::gpus::{GpuUse, Gpus};
 use crate::held::ModelLabel;
 use crate::instance::PythonInstance;
 use crate::interpreter::{ENVIRONMENT, Environments, Interpreter};
@@ -279,13 +279,18 @@ impl Backend for PythonBackend {
         let site = self.site(files, &spec.default_model_filename, parameter)?;
         site.check_file(&spec.name)?;
         let is_shared = gets_tensors_on_gpus(parameter("FORCE_CPU_ONLY_INPUT_TENSORS"))?;
+        let use_of_gpus = match is_shared {
+            _ if site.is_in_sandbox() => GpuUse::None,
+            true => GpuUse::Shared,
+            false => GpuUse::Asked,
+        };
         let context = Arc::new(ModelContext {
             label: ModelLabel { name: Arc::from(&*spec.name), version: site.version },
             is_decoupled: spec.decoupled,
             outputs: spec.outputs.iter().map(|output| Arc::from(&*output.name)).collect(),
             host: Some(host),
             server: site.server(),
-            gpus: Gpus::new(self.options.devices.clone(), is_shared && !site.is_in_sandbox()),
+            gpus: Gpus::new(self.options.devices.clone(), use_of_gpus),
         });
         let templates = self.templates.clone();
         let use_of_numpy = Lock::default();

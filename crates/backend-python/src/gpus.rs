@@ -12,13 +12,25 @@ use bytes::Bytes;
 use galatea_devices::{Device, DeviceBuffer, Devices, Error, IpcHandle};
 use galatea_infer::Status;
 use galatea_shm::device_buffer;
-use galatea_tensor::DeviceRegion;
+use galatea_tensor::{Buffer, DeviceRegion};
 
-/// The GPUs of the server, and whether a model gets tensors in their memory.
+/// The GPUs of the server, and what a model's processes do with them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gpus {
     devices: Devices,
-    are_shared: bool,
+    use_: GpuUse,
+}
+
+/// What a model's processes do with GPUs.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum GpuUse {
+    /// They can't reach any.
+    #[default]
+    None,
+    /// Tensors are in the host's memory, unless the model asks for something else.
+    Asked,
+    /// Tensors stay in the GPUs' memory.
+    Shared,
 }
 
 /// Where a tensor is for another process.
@@ -59,14 +71,18 @@ impl Description {
 }
 
 impl Gpus {
-    /// The GPUs for a model that gets tensors in their memory if `are_shared`.
-    pub(crate) const fn new(devices: Devices, are_shared: bool) -> Self {
-        Self { devices, are_shared }
+    pub(crate) const fn new(devices: Devices, use_: GpuUse) -> Self {
+        Self { devices, use_ }
     }
 
     /// Whether the model gets tensors in GPUs' memory.
-    pub(crate) const fn are_shared(&self) -> bool {
-        self.are_shared
+    pub(crate) fn are_shared(&self) -> bool {
+        self.use_ == GpuUse::Shared
+    }
+
+    /// Whether there are GPUs that the model's processes can use.
+    pub(crate) fn are_reachable(&self) -> bool {
+        self.use_ != GpuUse::None && !self.devices.is_empty()
     }
 
     fn device(&self, number: u32) -> Result<&Device, Status> {
@@ -80,10 +96,29 @@ impl Gpus {
     }
 
     fn download(&self, memory: &DeviceBuffer) -> Result<Bytes, Status> {
-        let target = self.devices.host_memory(memory.len());
-        let stream = memory.device().stream().map_err(|error| failed(&error))?;
-        let copied = stream.download(memory, target).and_then(galatea_devices::Downloads::wait);
+        let copied = self.devices.to_host(memory);
         Ok(Bytes::from_owner(copied.map_err(|error| failed(&error))?))
+    }
+
+    /// A tensor in the memory of this GPU: as it is, or a copy.
+    pub(crate) fn to_gpu(&self, data: &Buffer, number: i64) -> Result<DeviceRegion, Status> {
+        let device = self.device(u32::try_from(number).unwrap_or(u32::MAX))?;
+        if let Some(region) = data.device().filter(|one| one.device == device.number()) {
+            return Ok(region.clone());
+        }
+        let copied = match (data.host(), data.device()) {
+            (Some(content), _) => {
+                let copy = allocate(device, content.len())?;
+                self.devices.to_device(content.clone(), &copy).map(|()| copy)
+            }
+            (None, Some(region)) => {
+                let copy = allocate(device, region.byte_size)?;
+                let memory = device_buffer(self.device(region.device)?, region);
+                self.devices.copy(&memory, &copy).map(|()| copy)
+            }
+            (None, None) => return Err(Status::internal("a tensor is in no memory")),
+        };
+        Ok(region(copied.map_err(|error| failed(&error))?))
     }
 
     /// What a worker is told of a tensor, and the memory that it must find: the tensor's, or that
@@ -97,19 +132,10 @@ impl Gpus {
         if let Ok(handle) = memory.ipc_handle() {
             return Ok((description(&memory, handle), region.clone()));
         }
-        let copy = device
-            .allocate_pooled(region.byte_size)
-            .or_else(|_| device.allocate(region.byte_size))
-            .map_err(|error| failed(&error))?;
-        let copied = device.stream().and_then(|stream| {
-            stream.copy(&memory, &copy)?;
-            stream.synchronize()
-        });
+        let copy = allocate(device, region.byte_size)?;
+        let copied = self.devices.copy(&memory, &copy);
         let handle = copied.and_then(|()| copy.ipc_handle()).map_err(|error| failed(&error))?;
-        let described = description(&copy, handle);
-        let address = copy.address();
-        let owner: Arc<dyn Any + Send + Sync> = Arc::new(copy);
-        Ok((described, DeviceRegion { address, owner, ..region.clone() }))
+        Ok((description(&copy, handle), self::region(copy)))
     }
 
     /// A copy of what a worker describes, which the CPU can read.
@@ -136,6 +162,19 @@ fn description(memory: &DeviceBuffer, (handle, offset): (IpcHandle, usize)) -> D
         offset: galatea_stdx::len64(offset),
         length: galatea_stdx::len64(memory.len()),
     }
+}
+
+/// Memory for a copy.
+fn allocate(device: &Device, byte_size: usize) -> Result<DeviceBuffer, Status> {
+    let pooled = device.allocate_pooled(byte_size);
+    pooled.or_else(|_| device.allocate(byte_size)).map_err(|error| failed(&error))
+}
+
+/// The memory as a tensor has it.
+fn region(memory: DeviceBuffer) -> DeviceRegion {
+    let (device, address, byte_size) = (memory.device().number(), memory.address(), memory.len());
+    let owner: Arc<dyn Any + Send + Sync> = Arc::new(memory);
+    DeviceRegion { device, address, byte_size, owner }
 }
 
 fn failed(error: &Error) -> Status {

@@ -6,7 +6,7 @@ use galatea_tensor::{Buffer, DataType, DeviceRegion};
 
 use crate::arena::{ARENA_BYTES, Arena};
 use crate::gpus::{Description, Gpus};
-use crate::wire::{EncodedInput, INLINE_BYTES_MAX, Place, WirePlace, WireTensor};
+use crate::wire::{EncodedInput, INLINE_BYTES_MAX, Place, PreferredMemory, WirePlace, WireTensor};
 
 /// The arenas of a worker.
 #[derive(Debug)]
@@ -42,18 +42,43 @@ impl Arenas {
         encoded.collect()
     }
 
-    /// The same for the outputs of a model that was called.
+    /// The same for the outputs of a model that was called, which go to the memory that its
+    /// caller prefers.
     pub(crate) fn encode_outputs<'a>(
         &self,
         outputs: &'a [OutputTensor],
+        preferred: PreferredMemory,
         stored: &mut Vec<u64>,
     ) -> Result<Vec<EncodedInput<'a>>, Status> {
         let encoded = outputs.iter().map(|output| {
             let OutputTensor { name, datatype, shape, data } = output;
-            let place = self.place(data, name, *datatype, stored)?;
+            let place = self.place_in(preferred, data, name, *datatype, stored)?;
             Ok(EncodedInput { name, datatype: *datatype, shape, place })
         });
         encoded.collect()
+    }
+
+    /// Puts a tensor into the memory that a model prefers. Without GPUs, and for strings, that is
+    /// the host's.
+    fn place_in<'a>(
+        &self,
+        preferred: PreferredMemory,
+        data: &'a Buffer,
+        name: &str,
+        datatype: DataType,
+        stored: &mut Vec<u64>,
+    ) -> Result<Place<'a>, Status> {
+        match preferred {
+            PreferredMemory::Gpu(gpu)
+                if self.gpus.are_reachable() && datatype != DataType::Bytes && !data.is_empty() =>
+            {
+                self.describe(&self.gpus.to_gpu(data, gpu)?, stored)
+            }
+            PreferredMemory::Host if data.device().is_some() => self.place_copy(data, stored),
+            PreferredMemory::Any | PreferredMemory::Host | PreferredMemory::Gpu(_) => {
+                self.place(data, name, datatype, stored)
+            }
+        }
     }
 
     fn place<'a>(
@@ -63,8 +88,12 @@ impl Arenas {
         datatype: DataType,
         stored: &mut Vec<u64>,
     ) -> Result<Place<'a>, Status> {
+        // Strings are always copied, because Python reads them.
         if let Some(region) = data.device().filter(|region| region.byte_size > 0) {
-            return self.place_of_device(region, datatype, stored);
+            if self.gpus.are_shared() && datatype != DataType::Bytes {
+                return self.describe(region, stored);
+            }
+            return self.place_copy(data, stored);
         }
         let content = data.host().ok_or_else(|| {
             let text =
@@ -79,25 +108,27 @@ impl Arenas {
         Ok(Place::Input(offset, galatea_stdx::len64(content.len())))
     }
 
-    /// Puts a tensor in a GPU's memory where the worker can read it: it is described, or copied
-    /// for models that want it so. Strings are always copied, because Python reads them.
-    fn place_of_device<'a>(
+    /// Tells the worker where a tensor is in a GPU's memory.
+    fn describe<'a>(
         &self,
         region: &DeviceRegion,
-        datatype: DataType,
         stored: &mut Vec<u64>,
     ) -> Result<Place<'a>, Status> {
-        let length = galatea_stdx::len64(region.byte_size);
-        if self.gpus.are_shared() && datatype != DataType::Bytes {
-            let (description, memory) = self.gpus.describe(region)?;
-            let offset = self.inputs.store(&description.encode())?;
-            self.inputs.keep(offset, Buffer::from_device(memory));
-            stored.push(offset);
-            return Ok(Place::Device(offset, length));
-        }
+        let (description, memory) = self.gpus.describe(region)?;
+        let offset = self.inputs.store(&description.encode())?;
+        self.inputs.keep(offset, Buffer::from_device(memory));
+        stored.push(offset);
+        Ok(Place::Device(offset, galatea_stdx::len64(region.byte_size)))
+    }
+
+    /// Copies a tensor from a GPU's memory to where the worker can read it.
+    fn place_copy<'a>(&self, data: &Buffer, stored: &mut Vec<u64>) -> Result<Place<'a>, Status> {
+        let Some(region) = data.device().filter(|region| region.byte_size > 0) else {
+            return Ok(Place::Inline(&[]));
+        };
         let offset = self.inputs.store(&self.gpus.to_host(region)?)?;
         stored.push(offset);
-        Ok(Place::Input(offset, length))
+        Ok(Place::Input(offset, galatea_stdx::len64(region.byte_size)))
     }
 
     /// A copy of a tensor in a GPU's memory that the worker describes.

@@ -66,7 +66,7 @@ _HEADS_MAX = 1024
 def _head(request: Any) -> bytes:
     """All that is sent of a request between its call's trace and its inputs."""
     if request._id or request._correlation or request._flags or request._timeout \
-            or request._parameters != "{}":
+            or request._preferred is not None or request._parameters != "{}":
         return _make_head(request)
     key = (request._model_name, request._model_version, request._wanted)
     head = _heads.get(key)
@@ -93,6 +93,7 @@ def _make_head(request: Any) -> bytes:
         put_text(request._model_name), _pack_version(request._model_version),
         put_text(request._id), correlation,
         _pack_middle(request._flags, request._timeout, 0),
+        b"\0" if request._preferred is None else request._preferred.encode(),
         put_text("" if parameters == "{}" else parameters),
         pack_u32(len(wanted)), *map(put_text, wanted)))
 

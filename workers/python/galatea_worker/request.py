@@ -19,6 +19,7 @@ RELEASE_RESCHEDULE = 2
 _get_key_length = Struct("<QI").unpack_from
 _get_middle = Struct("<IQI").unpack_from
 _get_trace_count = Struct("<BI").unpack_from
+_pack_gpu = Struct("<Bq").pack
 
 
 class MemoryType(NamedEnum):
@@ -30,7 +31,7 @@ class MemoryType(NamedEnum):
 
 
 class PreferredMemory:
-    """Where the responses of a called model should lie. Taken; all lie on the CPU."""
+    """Memory that the responses of a called model should lie in."""
 
     __module__ = "c_python_backend_utils"
     __slots__ = ("_kind", "_device")
@@ -41,6 +42,11 @@ class PreferredMemory:
         self._kind = preferred_memory_type
         self._device = demand_number(
             "preferred_device_id", preferred_device_id, -1 << 63, (1 << 63) - 1)
+
+    def encode(self) -> bytes:
+        """What the server is told of it."""
+        on_gpu = self._kind == MemoryType.TRITONSERVER_MEMORY_GPU
+        return _pack_gpu(2, self._device) if on_gpu else b"\1"
 
 
 class InferenceTrace:

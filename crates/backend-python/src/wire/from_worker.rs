@@ -105,9 +105,22 @@ pub(crate) struct Call {
     pub(crate) flags: SequenceFlags,
     pub(crate) timeout_microseconds: u64,
     pub(crate) priority: u64,
+    /// Where its responses are to be.
+    pub(crate) preferred: PreferredMemory,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) outputs: Vec<String>,
     pub(crate) inputs: Vec<WireTensor>,
+}
+
+/// Where a model wants the responses to a call.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PreferredMemory {
+    /// Where they are.
+    Any,
+    /// In the host's memory.
+    Host,
+    /// In the memory of the GPU with this number.
+    Gpu(i64),
 }
 
 /// A frame on the socket of executions.
@@ -327,9 +340,19 @@ fn call(fields: &mut Fields<'_>) -> Result<Call, Malformed> {
         flags: flags(fields.u32()?),
         timeout_microseconds: fields.u64()?,
         priority: fields.u64()?,
+        preferred: preferred_memory(fields)?,
         parameters: parameters(fields)?,
         outputs: fields.list(TEXT_BYTES_MIN, Fields::owned_text)?,
         inputs: tensors(fields)?,
+    })
+}
+
+fn preferred_memory(fields: &mut Fields<'_>) -> Result<PreferredMemory, Malformed> {
+    Ok(match fields.u8()? {
+        0 => PreferredMemory::Any,
+        1 => PreferredMemory::Host,
+        2 => PreferredMemory::Gpu(fields.i64()?),
+        _ => return Err(Malformed("an unknown kind of memory")),
     })
 }
 

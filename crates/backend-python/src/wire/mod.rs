@@ -10,7 +10,8 @@ mod to_worker;
 use std::fmt;
 
 pub(crate) use from_worker::{
-    BatchResult, Call, FromWorkerA, FromWorkerB, WirePlace, WireResponse, WireResult, WireTensor,
+    BatchResult, Call, FromWorkerA, FromWorkerB, PreferredMemory, WirePlace, WireResponse,
+    WireResult, WireTensor,
 };
 pub(crate) use to_worker::{CallReply, EncodedInput, Frame, Place, kind_a, kind_b};
 

@@ -8,7 +8,7 @@ use galatea_infer::{
 };
 
 use super::Worker;
-use crate::wire::{Call, CallReply, Frame, kind_a, kind_b};
+use crate::wire::{Call, CallReply, Frame, PreferredMemory, kind_a, kind_b};
 
 /// The socket on which a call came and is answered.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ struct CallSink {
     via: Via,
     /// Whether each response is passed on as it comes.
     is_stream: bool,
+    /// Where the responses are to be.
+    preferred: PreferredMemory,
     /// The only response to a call that gets one.
     single: Option<Result<InferenceResponse, Status>>,
 }
@@ -44,6 +46,7 @@ impl Worker {
             version: call.version,
             via,
             is_stream,
+            preferred: call.preferred,
             single: None,
         };
         let sender = ResponseSender::new(Box::new(sink));
@@ -142,7 +145,7 @@ impl Worker {
         let encoded = response.map(|response| match response {
             Ok(response) => self
                 .arenas
-                .encode_outputs(&response.outputs, &mut stored)
+                .encode_outputs(&response.outputs, sink.preferred, &mut stored)
                 .map(|outputs| (&response.parameters[..], outputs)),
             Err(status) => Err(status.clone()),
         });
