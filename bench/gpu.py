@@ -174,7 +174,7 @@ class Bench:
         return folder
 
     def repository(self, files: pathlib.Path, names: list[str], count: int) -> pathlib.Path:
-        """A repository of these models with so many instances."""
+        """A repository of these models with a number of instances each."""
         folder = self.work / f"{'-'.join(names)}-{count}"
         for name in names:
             version = folder / name / "1"
