@@ -10,13 +10,16 @@ import concurrent.futures
 import pathlib
 import re
 
+import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 from conftest import StartServer
 from constant_models import replace_file, request_body, write_model
+from gpu_clients import ALLOWED, Client, Memory, register, unregister
 from gpus import Gpus, StandIn, build_libraries
 from server import Program, Server
+from shm_clients import infer
 
 CONFIG = """
 max_batch_size: 4
@@ -86,6 +89,86 @@ def test_two_models_with_three_instances_on_each_of_two_gpus(
         assert sorted(devices) == ["0", "0", "0", "1", "1", "1"]
     streams = [match[1] for line in sessions if (match := re.search(r" stream=(\w+)", line))]
     assert len(set(streams)) == 12, "no two share a stream"
+    assert gpus.driver.violations() == []
+
+
+@pytest.mark.parametrize("instance", [0, 1, None])
+# row: SHM-07
+def test_regions_of_a_gpu_reach_a_model_there_without_the_host(
+    start_server: StartServer,
+    gpus: Gpus,
+    repository: pathlib.Path,
+    instance: int | None,
+) -> None:
+    """Input and output are copied on the GPU, or from one to the other. A model on the CPU reads
+    a copy in the host's memory, and its output goes back."""
+    group = "kind: KIND_CPU" if instance is None else f"kind: KIND_GPU gpus: [ {instance} ]"
+    add_model(repository, "m", 7, group)
+    flags = [f"--onnxruntime-library={gpus.library}", ALLOWED]
+    client = Client(gpus.driver.libraries)
+    memory = Memory(client, 1)
+    with start_server(repository, *flags, environment=gpus.environment()) as server:
+        server.wait_until_ready()
+        register(server, "r", memory)
+        for number, protocol in enumerate(("http", "grpc")):
+            memory.put(number.to_bytes(4, "little"), 64)
+            given = ("INT32", [1, 1], "r", 4, 64)
+            infer(server, protocol, "m", {"INPUT0": given}, {"OUTPUT0": ("r", 4, 128)})
+            assert memory.get(4, 128) == (number + 7).to_bytes(4, "little")
+        # What comes over the network goes to the GPU once, and an output of it not back.
+        value = np.array([[30]], dtype=np.int32)
+        infer(server, "http", "m", {"INPUT0": value}, {"OUTPUT0": ("r", 4, 128)})
+        assert memory.get(4, 128) == (37).to_bytes(4, "little")
+        unregister(server)
+    memory.free()
+    calls = gpus.driver.calls()
+    counts = [calls.get(f"copy_{way}", 0) for way in ("to_host", "on_device", "to_device")]
+    assert counts == ([2, 0, 3] if instance is None else [0, 5, 1])
+    assert server.process.returncode == 0
+    assert gpus.driver.violations() == []
+
+
+ENSEMBLE = """
+platform: "ensemble"
+max_batch_size: 4
+input { name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] }
+output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }
+ensemble_scheduling {
+  step { model_name: "one" model_version: -1
+         input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "between" } }
+  step { model_name: "ten" model_version: -1
+         input_map { key: "INPUT0" value: "between" } output_map { key: "OUTPUT0" value: "OUTPUT0" } }
+}
+"""
+
+
+@pytest.mark.parametrize("second", [0, 1, None])
+# row: SHM-07
+def test_tensors_between_the_steps_of_an_ensemble_stay_on_the_gpu(
+    start_server: StartServer, gpus: Gpus, repository: pathlib.Path, second: int | None
+) -> None:
+    """The second step reads what the first made where it is, or a copy on its own GPU."""
+    add_model(repository, "one", 1, "kind: KIND_GPU gpus: [ 0 ]")
+    group = "kind: KIND_CPU" if second is None else f"kind: KIND_GPU gpus: [ {second} ]"
+    add_model(repository, "ten", 10, group)
+    (repository / "both" / "1").mkdir(parents=True)
+    (repository / "both" / "config.pbtxt").write_text(ENSEMBLE)
+    flags = [f"--onnxruntime-library={gpus.library}", ALLOWED]
+    memory = Memory(Client(gpus.driver.libraries), 0)
+    with start_server(repository, *flags, environment=gpus.environment()) as server:
+        server.wait_until_ready()
+        assert answer(server, "both", 100) == 111
+        register(server, "r", memory)
+        memory.put((5).to_bytes(4, "little"))
+        given = ("INT32", [1, 1], "r", 4, 0)
+        infer(server, "grpc", "both", {"INPUT0": given}, {"OUTPUT0": ("r", 4, 128)})
+        assert memory.get(4, 128) == (16).to_bytes(4, "little")
+        unregister(server)
+    memory.free()
+    calls = gpus.driver.calls()
+    counts = [calls.get(f"copy_{way}", 0) for way in ("to_host", "on_device", "to_device")]
+    assert counts == {0: [0, 2, 1], 1: [0, 4, 1], None: [2, 1, 2]}[second]
+    assert server.process.returncode == 0
     assert gpus.driver.violations() == []
 
 

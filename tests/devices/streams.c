@@ -290,7 +290,26 @@ EXPORT result cuLaunchHostFunc(struct stream *stream, void (*function)(void *), 
   return enqueue(stream, (struct work){.kind = CALL, .function = function, .argument = argument});
 }
 
+// Counts a copy by where it goes, beside the call.
+static void count_direction(uint64_t to, uint64_t from)
+{
+  lock();
+  struct memory *target = memory_at(to), *source = memory_at(from);
+  bool to_device = target != NULL && target->kind != PINNED_MEMORY;
+  bool from_device = source != NULL && source->kind != PINNED_MEMORY;
+  unlock();
+  called(!to_device ? "copy_to_host" : from_device ? "copy_on_device" : "copy_to_device");
+}
+
 EXPORT result cuMemcpyAsync(uint64_t to, uint64_t from, size_t size, struct stream *stream)
+{
+  ENTER("cuMemcpyAsync");
+  count_direction(to, from);
+  return enqueue(stream, (struct work){.kind = COPY, .to = to, .from = from, .size = size});
+}
+
+// A copy that stands in for what a kernel reads or writes, so that its direction isn't counted.
+EXPORT result stand_in_kernel(uint64_t to, uint64_t from, size_t size, struct stream *stream)
 {
   ENTER("cuMemcpyAsync");
   return enqueue(stream, (struct work){.kind = COPY, .to = to, .from = from, .size = size});

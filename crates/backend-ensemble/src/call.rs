@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use galatea_infer::{
-    Backpressure, CancelToken, CongestionPoint, ExecutionObserver, InferenceRequest, InputTensor,
-    Reply, ResponseSink, Status, Trace,
+    Backpressure, CancelToken, CongestionPoint, DeviceOutputs, ExecutionObserver, InferenceRequest,
+    InputTensor, Reply, ResponseSink, Status, Trace,
 };
 use galatea_policy::{StepCallKey, StepIndex};
 
 use crate::ensemble::Ensemble;
 use crate::event::{RunEvent, RunInbox};
 use crate::gates::DownstreamCongestion;
-use crate::plan::PlannedStep;
+use crate::plan::{PlannedStep, StepOutput};
 use crate::tensor::{SequencePosition, StepTensor};
 use crate::times::StepTimes;
 
@@ -78,8 +78,24 @@ impl CallTemplate {
             trace: self.trace.as_ref().and_then(Trace::child),
             classes: None,
             output_query: None,
+            device_outputs: self.device_outputs(ensemble, step),
             held: None,
         })
+    }
+
+    /// The outputs that may stay in a GPU's memory: those that only other steps use. If the
+    /// caller takes those of the ensemble there, all of the step.
+    fn device_outputs(&self, ensemble: &Ensemble, step: &PlannedStep) -> DeviceOutputs {
+        let taken = &self.request.device_outputs;
+        let goes_on = |output: &StepOutput| {
+            let mut same = ensemble.plan.outputs.iter().filter(|one| one.tensor == output.tensor);
+            same.all(|one| taken.include(&one.name))
+        };
+        if *taken != DeviceOutputs::None && step.outputs.iter().all(goes_on) {
+            DeviceOutputs::All
+        } else {
+            DeviceOutputs::Named(step.inner_outputs.clone())
+        }
     }
 
     /// A decoupled step pauses for the caller, for its run, and for later steps.

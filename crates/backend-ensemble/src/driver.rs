@@ -365,11 +365,16 @@ impl RunDriver {
             if let Some(sequence) = &tensor.sequence {
                 response.parameters = sequence.parameters();
             }
+            let mut data = tensor.data.clone();
+            if !self.template.request.device_outputs.include(&output.name) {
+                // A step made it for others in a GPU's memory, or it is an input.
+                data.own()?;
+            }
             response.outputs.push(OutputTensor {
                 name: output.name.clone(),
                 datatype: tensor.datatype,
                 shape: tensor.shape_for(&output.dims, plan.batches)?,
-                data: tensor.data.clone(),
+                data,
             });
         }
         Ok(response)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_backend::{Host, Instance, Model, Placement, RefusedBatch};
+use galatea_backend::{Host, InputMemory, Instance, Model, Placement, RefusedBatch};
 use galatea_config::ModelSpec;
 use galatea_infer::{FailureReason, PendingRequest, Status};
 
@@ -53,6 +53,11 @@ impl Model for EnsembleModel {
             Self::Running(ensemble) => Box::new(EnsembleInstance { ensemble: ensemble.clone() }),
             Self::Endless(status) => Box::new(FailingInstance(status.clone())),
         })
+    }
+
+    /// It reads no tensor. Its steps are admitted as other requests are.
+    fn input_memory(&self) -> InputMemory {
+        InputMemory::Device
     }
 }
 

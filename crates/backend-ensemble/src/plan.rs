@@ -48,6 +48,8 @@ pub(crate) struct PlannedStep {
     pub(crate) decoupled: bool,
     pub(crate) inputs: Vec<StepInput>,
     pub(crate) outputs: Vec<StepOutput>,
+    /// The names of the outputs that only other steps use.
+    pub(crate) inner_outputs: Arc<[String]>,
 }
 
 /// An input of a composing model; its tensor is in the graph.
@@ -167,6 +169,9 @@ fn plan_step<'a>(
         .iter()
         .map(|(name, tensor)| StepOutput { name: name.clone(), tensor: numbering.index(tensor) })
         .collect();
+    let is_inner = |tensor: &String| spec.outputs.iter().all(|output| output.name != *tensor);
+    let inner = step.output_map.iter().filter(|(_, tensor)| is_inner(tensor));
+    let inner_outputs = inner.map(|(name, _)| name.clone()).collect();
     let in_graph = StepSpec {
         inputs: step.input_map.values().map(|tensor| numbering.index(tensor)).collect(),
         outputs: outputs.iter().map(|output| output.tensor).collect(),
@@ -179,6 +184,7 @@ fn plan_step<'a>(
         decoupled: model.decoupled,
         inputs,
         outputs,
+        inner_outputs,
     };
     Ok((step, in_graph))
 }

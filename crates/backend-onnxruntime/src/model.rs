@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Device, ExecutionGuarantee, Host, Instance, InstanceCreation, LogLevel, Model, Placement,
+    Device, ExecutionGuarantee, Host, InputMemory, Instance, InstanceCreation, LogLevel, Model,
+    Placement,
 };
-use galatea_config::{InstanceKind, ModelSpec};
+use galatea_config::{InstanceGroup, InstanceKind, ModelSpec};
 use galatea_devices::{Devices, Stream};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
@@ -242,6 +243,17 @@ impl Model for OnnxModel {
     /// The libraries with operators, on which responses depend too.
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         Some(self.op_libraries.clone())
+    }
+
+    /// Instances on GPUs take inputs from their memory. Those on the CPU do so too, if the model
+    /// has both.
+    fn input_memory(&self) -> InputMemory {
+        let on_gpu = |group: &InstanceGroup| group.kind == InstanceKind::Gpu;
+        if self.spec.instance_groups.iter().any(on_gpu) {
+            InputMemory::Device
+        } else {
+            InputMemory::Host
+        }
     }
 
     fn instance_creation(&self) -> InstanceCreation {

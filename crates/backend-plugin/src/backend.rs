@@ -43,6 +43,8 @@ pub(crate) struct Backend {
     pub(crate) preferred: Lock<Vec<PreferredInstances>>,
     /// Whether instances of a model may be made at the same time.
     parallel: AtomicBool,
+    /// The GPUs of the server.
+    pub(crate) devices: Devices,
     pub(crate) server: ServerAddress,
     pub(crate) fingerprint: Option<BackendFingerprint>,
 }
@@ -71,7 +73,7 @@ impl Backend {
                 name: c_text(identity.name),
                 directory: c_text(identity.directory),
                 config: Owned::new(MessageObject::new(identity.config)),
-                memory_manager: Owned::new(MemoryManagerObject::new(identity.devices)),
+                memory_manager: Owned::new(MemoryManagerObject::new(identity.devices.clone())),
                 policy: AtomicU32::new(TRITONBACKEND_EXECUTION_BLOCKING.0),
                 state: AtomicPtr::default(),
             }),
@@ -79,6 +81,7 @@ impl Backend {
             entry_points,
             preferred: Lock::default(),
             parallel: AtomicBool::new(false),
+            devices: identity.devices,
             server: identity.server,
             fingerprint: identity.fingerprint,
         };

@@ -103,6 +103,7 @@ mod attributes;
 mod backend;
 mod backend_with_strategies;
 pub mod cache;
+mod device_tensor;
 mod execution_recorder;
 mod exit;
 mod exports;

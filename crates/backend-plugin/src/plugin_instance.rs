@@ -6,11 +6,14 @@
 use std::sync::{Arc, Weak};
 
 use galatea_abi::TRITONBACKEND_Request;
-use galatea_backend::{ExecutionGuarantee, Instance as InstanceTrait, Placement, RefusedBatch};
+use galatea_backend::{
+    Device, ExecutionGuarantee, Instance as InstanceTrait, Placement, RefusedBatch,
+};
 use galatea_c_objects::error::take_c;
 use galatea_c_objects::{handle, log};
-use galatea_infer::{PendingRequest, Status};
+use galatea_infer::{FailureReason, PendingRequest, Status};
 
+use crate::device_tensor::place_inputs;
 use crate::instance::{Instance, InstanceGuard};
 use crate::model::Model;
 use crate::request::RequestObject;
@@ -18,6 +21,8 @@ use crate::request::RequestObject;
 /// The instance as the engine uses it.
 pub(crate) struct PluginInstance {
     instance: Arc<Instance>,
+    /// The GPU that it is on.
+    gpu: Option<u32>,
     guarantee: ExecutionGuarantee,
 }
 
@@ -30,7 +35,24 @@ impl PluginInstance {
         let decoupled = model.serving()?.spec.decoupled;
         let instance = Instance::initialize(model, at)?;
         let guarantee = instance.guarantee(decoupled)?;
-        Ok(Self { instance: Arc::new(instance), guarantee })
+        let gpu = match at.device {
+            Device::Gpu(number) => Some(number),
+            Device::Cpu | Device::Model => None,
+        };
+        Ok(Self { instance: Arc::new(instance), gpu, guarantee })
+    }
+
+    /// The request with its inputs where the instance can use them. Fails it if that fails.
+    fn placed(&self, mut request: PendingRequest) -> Option<PendingRequest> {
+        let devices = &self.instance.model.info.backend.devices;
+        match place_inputs(request.inputs_mut(), self.gpu, devices) {
+            Ok(()) => Some(request),
+            Err(status) => {
+                let prefix = request.request().log_prefix();
+                request.fail(status.prefixed(prefix), FailureReason::Other);
+                None
+            }
+        }
     }
 }
 
@@ -48,11 +70,15 @@ impl InstanceTrait for PluginInstance {
         instance.begin_batch();
         let addresses: Vec<*mut TRITONBACKEND_Request> = requests
             .into_iter()
+            .filter_map(|request| self.placed(request))
             .map(|request| {
                 let instance_guard = InstanceGuard::new(instance.clone());
                 handle::into_raw(RequestObject::new(request, serving, instance_guard))
             })
             .collect();
+        if addresses.is_empty() {
+            return Ok(());
+        }
         // A copy, because the plug-in may overwrite the array.
         let mut array = addresses.clone();
         let Ok(count) = u32::try_from(array.len()) else {

@@ -4,10 +4,10 @@ use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use galatea_backend::{
-    AutoComplete, Host, Instance as InstanceTrait, InstanceCreation, Model as ModelTrait,
-    ModelFiles, Placement, UnconfiguredModel,
+    AutoComplete, Host, InputMemory, Instance as InstanceTrait, InstanceCreation,
+    Model as ModelTrait, ModelFiles, Placement, UnconfiguredModel,
 };
-use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_config::{ConfigDraft, InstanceGroup, InstanceKind, ModelSpec, Support};
 use galatea_infer::{MemoryUsage, Status};
 use galatea_stdx::Lock;
 
@@ -59,6 +59,18 @@ impl ModelTrait for PluginModel {
         instances.push(instance.downgrade());
         drop(instances);
         Ok(Box::new(instance))
+    }
+
+    /// Instances on GPUs get inputs in their memory. Those of the same model on the CPU get
+    /// copies.
+    fn input_memory(&self) -> InputMemory {
+        let Ok(serving) = self.model.serving() else { return InputMemory::Host };
+        let on_gpu = |group: &InstanceGroup| group.kind == InstanceKind::Gpu;
+        if serving.spec.instance_groups.iter().any(on_gpu) {
+            InputMemory::Device
+        } else {
+            InputMemory::Host
+        }
     }
 
     fn memory_usage(&self) -> Vec<MemoryUsage> {

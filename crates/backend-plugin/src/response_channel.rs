@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use galatea_c_objects::log;
 use galatea_infer::{
-    Backpressure, CancelToken, Finality, InferenceRequest, InferenceResponse, Reply, Responder,
-    ResponseSink, StatisticsReporter, Status,
+    Backpressure, CancelToken, DeviceOutputs, Finality, InferenceRequest, InferenceResponse, Reply,
+    Responder, ResponseSink, StatisticsReporter, Status,
 };
 use galatea_stdx::{DriverSlot, Lock};
 
@@ -32,6 +32,8 @@ pub(crate) struct ResponseChannel {
     model_name: Arc<str>,
     model_version: i64,
     request_id: String,
+    /// The outputs that may be in a GPU's memory.
+    device_outputs: DeviceOutputs,
     log_prefix: String,
     decoupled: bool,
     /// `None` for padding.
@@ -91,6 +93,11 @@ impl ChannelMessage {
 }
 
 impl ResponseChannel {
+    /// Whether an output may be in a GPU's memory.
+    pub(crate) fn takes_on_device(&self, output: &str) -> bool {
+        self.device_outputs.include(output)
+    }
+
     pub(crate) fn new(
         responder: Option<Responder>,
         request: &InferenceRequest,
@@ -101,6 +108,7 @@ impl ResponseChannel {
             model_name: serving.name.clone(),
             model_version: serving.version,
             request_id: request.id.clone(),
+            device_outputs: request.device_outputs.clone(),
             log_prefix: request.log_prefix(),
             decoupled: serving.spec.decoupled,
             statistics: responder.as_ref().map(|responder| responder.statistics().clone()),

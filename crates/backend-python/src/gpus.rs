@@ -11,7 +11,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_devices::{Device, DeviceBuffer, Devices, Error, IpcHandle};
 use galatea_infer::Status;
-use galatea_shm::device_buffer;
 use galatea_tensor::{Buffer, DeviceRegion};
 
 /// The GPUs of the server, and what a model's processes do with them.
@@ -92,7 +91,7 @@ impl Gpus {
 
     /// A copy that the CPU can read.
     pub(crate) fn to_host(&self, region: &DeviceRegion) -> Result<Bytes, Status> {
-        self.download(&device_buffer(self.device(region.device)?, region))
+        self.download(&self.device(region.device)?.memory_of(region))
     }
 
     fn download(&self, memory: &DeviceBuffer) -> Result<Bytes, Status> {
@@ -113,7 +112,7 @@ impl Gpus {
             }
             (None, Some(region)) => {
                 let copy = allocate(device, region.byte_size)?;
-                let memory = device_buffer(self.device(region.device)?, region);
+                let memory = self.device(region.device)?.memory_of(region);
                 self.devices.copy(&memory, &copy).map(|()| copy)
             }
             (None, None) => return Err(Status::internal("a tensor is in no memory")),
@@ -128,7 +127,7 @@ impl Gpus {
         region: &DeviceRegion,
     ) -> Result<(Description, DeviceRegion), Status> {
         let device = self.device(region.device)?;
-        let memory = device_buffer(device, region);
+        let memory = device.memory_of(region);
         if let Ok(handle) = memory.ipc_handle() {
             return Ok((description(&memory, handle), region.clone()));
         }

@@ -264,17 +264,28 @@ pub trait Model: Send + Sync {
         Vec::new()
     }
 
-    /// Whether its instances repeat inputs as outputs without reading them. Memory that clients
-    /// share then reaches them as it is (`Buffer::foreign`);
-    /// other instances get a copy.
-    fn repeats_inputs_unread(&self) -> bool {
-        false
+    /// The memory that its instances take inputs in. What is elsewhere is copied to the host's.
+    fn input_memory(&self) -> InputMemory {
+        InputMemory::Host
     }
 
     /// The backend's own object for this model, so that the backend can recognize it.
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
+}
+
+/// The memory that instances take inputs in.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum InputMemory {
+    /// The host's, where nothing changes them.
+    Host,
+    /// Also that of any GPU (`Buffer::on_device`). An instance copies from there what a client
+    /// may change before it computes with it.
+    Device,
+    /// Any: inputs are repeated as outputs unread. Memory that clients share reaches them as it
+    /// is (`Buffer::foreign`).
+    Unread,
 }
 
 /// The name, device and host policy of an instance to be created.

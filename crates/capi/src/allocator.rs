@@ -11,6 +11,7 @@ use galatea_c_objects::output_query::{CallbackCell, OutputQuery, QueryCallback};
 use galatea_c_objects::{error, guard, handle, pointer};
 use galatea_devices::Devices;
 use galatea_infer::Status;
+use galatea_tensor::{Buffer, MemoryKind};
 
 use crate::gpu_memory::GpuMemory;
 
@@ -182,9 +183,14 @@ impl Allocator {
         unsafe { error::take_c(start(self.address, self.userp)) }
     }
 
-    /// Copies an output into a buffer of the caller.
-    pub(crate) fn copy_output(&self, name: &CStr, data: &Bytes) -> Result<OutputBuffer, Status> {
-        let buffer = self.allocate(name, data.len())?;
+    /// Copies an output into a buffer of the caller, who is asked for memory of the kind that
+    /// the output is in.
+    pub(crate) fn copy_output(&self, name: &CStr, data: &Buffer) -> Result<OutputBuffer, Status> {
+        let preferred = match data.memory() {
+            MemoryKind::Cpu => (TRITONSERVER_MEMORY_CPU, 0),
+            MemoryKind::Gpu(number) => (TRITONSERVER_MEMORY_GPU, i64::from(number)),
+        };
+        let buffer = self.allocate(name, data.len(), preferred)?;
         let is_host = buffer.memory_type == TRITONSERVER_MEMORY_CPU
             || buffer.memory_type == TRITONSERVER_MEMORY_CPU_PINNED;
         if !is_host && self.devices.is_empty() {
@@ -201,23 +207,34 @@ impl Allocator {
                 )));
             }
             if is_host {
+                let readable = host_bytes(name, data)?;
                 // SAFETY: the allocator provided a buffer of that many bytes, which no other
                 // code uses until it is released.
                 unsafe {
-                    core::ptr::copy_nonoverlapping(data.as_ptr(), buffer.base.cast(), data.len())
+                    core::ptr::copy_nonoverlapping(
+                        readable.as_ptr(),
+                        buffer.base.cast(),
+                        readable.len(),
+                    )
                 };
             } else {
                 let number = buffer.memory_type_id;
+                let owner = Box::new(());
                 // SAFETY: as above, on that GPU.
-                unsafe { GpuMemory::new(&self.devices, number, buffer.base, data.len()) }?
-                    .write(data.clone())?;
+                unsafe { GpuMemory::new(&self.devices, number, buffer.base, data.len(), owner) }?
+                    .write(data)?;
             }
         }
         self.report_attributes(name, &buffer)?;
         Ok(buffer)
     }
 
-    fn allocate(&self, name: &CStr, byte_size: usize) -> Result<OutputBuffer, Status> {
+    fn allocate(
+        &self,
+        name: &CStr,
+        byte_size: usize,
+        (memory_type, memory_type_id): (TRITONSERVER_MemoryType, i64),
+    ) -> Result<OutputBuffer, Status> {
         let allocate = self
             .functions
             .allocate
@@ -227,8 +244,8 @@ impl Allocator {
             allocator: self.address,
             base: core::ptr::null_mut(),
             byte_size,
-            memory_type: TRITONSERVER_MEMORY_CPU,
-            memory_type_id: 0,
+            memory_type,
+            memory_type_id,
             userp: core::ptr::null_mut(),
         };
         // SAFETY: the allocator's maker promised a function that takes these, and all out
@@ -238,8 +255,8 @@ impl Allocator {
                 self.address,
                 name.as_ptr(),
                 byte_size,
-                TRITONSERVER_MEMORY_CPU,
-                0,
+                memory_type,
+                memory_type_id,
                 self.userp,
                 &raw mut buffer.base,
                 &raw mut buffer.userp,
@@ -279,6 +296,15 @@ impl Allocator {
             result
         }
     }
+}
+
+/// The bytes of an output, copied if they are in a GPU's memory.
+fn host_bytes(name: &CStr, data: &Buffer) -> Result<Bytes, Status> {
+    let mut data = data.clone();
+    data.own()?;
+    data.host().cloned().ok_or_else(|| {
+        Status::unsupported(format!("output '{}' is not in CPU memory", name.to_string_lossy()))
+    })
 }
 
 impl Drop for OutputBuffer {

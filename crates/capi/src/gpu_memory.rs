@@ -1,12 +1,11 @@
-//! The caller's memory of GPUs: inputs come from there, and outputs go there.
-//!
-//! Both are copied by the host's memory, on a stream that the copy has for itself.
+//! The caller's memory of GPUs: inputs are there, and outputs go there.
 
 use core::ffi::c_void;
+use std::any::Any;
 
-use bytes::Bytes;
 use galatea_devices::{Device, DeviceBuffer, Devices, Error};
 use galatea_infer::Status;
+use galatea_tensor::{Buffer, ForeignError};
 
 /// A piece of the caller's memory on a GPU.
 pub(crate) struct GpuMemory {
@@ -17,36 +16,36 @@ pub(crate) struct GpuMemory {
 impl GpuMemory {
     /// # Safety
     ///
-    /// There are `byte_size` bytes of memory at `base` on this GPU as long as this lives.
+    /// There are `byte_size` bytes of memory at `base` on this GPU until `owner` is dropped.
     pub(crate) unsafe fn new(
         devices: &Devices,
         number: i64,
         base: *const c_void,
         byte_size: usize,
+        owner: Box<dyn Any + Send + Sync>,
     ) -> Result<Self, Status> {
         let device = device(devices, number)?;
         let address = u64::try_from(base.addr())
             .map_err(|_| Status::invalid_argument("an address of a GPU has 64 bits"))?;
         // SAFETY: the caller's promise is passed on.
-        let memory = unsafe { device.foreign(address, byte_size, Box::new(())) };
+        let memory = unsafe { device.foreign(address, byte_size, owner) };
         Ok(Self { devices: devices.clone(), memory })
     }
 
-    /// Its content, in memory of the host.
-    pub(crate) fn read(&self) -> Result<Bytes, Status> {
+    /// A tensor with its content, which the caller doesn't change.
+    pub(crate) fn into_tensor(self) -> Buffer {
         if self.memory.is_empty() {
-            return Ok(Bytes::new());
+            return Buffer::empty();
         }
-        let copied = self.devices.to_host(&self.memory).map_err(|error| failed(&error))?;
-        Ok(Bytes::from_owner(copied))
+        self.devices.tensor(self.memory)
     }
 
-    /// Replaces its content.
-    pub(crate) fn write(&self, data: Bytes) -> Result<(), Status> {
-        if data.is_empty() {
+    /// Replaces its content by a tensor: on the GPU, if it is on one.
+    pub(crate) fn write(&self, tensor: &Buffer) -> Result<(), Status> {
+        if tensor.is_empty() {
             return Ok(());
         }
-        self.devices.to_device(data, &self.memory).map_err(|error| failed(&error))
+        Ok(self.devices.put(tensor, &self.memory, failed)?)
     }
 }
 
@@ -58,6 +57,6 @@ pub(crate) fn device(devices: &Devices, number: i64) -> Result<&Device, Status> 
     })
 }
 
-fn failed(error: &Error) -> Status {
-    Status::internal(format!("failed to use CUDA copy: {error}"))
+fn failed(error: &Error) -> ForeignError {
+    ForeignError::Device(format!("failed to use CUDA copy: {error}"))
 }

@@ -10,8 +10,8 @@ use galatea_c_objects::{guard, handle, log};
 use galatea_codec::http::raw_input;
 use galatea_devices::Devices;
 use galatea_infer::{
-    CancelToken, ClassesCell, CorrelationId, Finality, InferenceRequest, InputTensor, Pass, Reply,
-    ResponseSender, ResponseSink, SequenceFlags, ServerControl, Status,
+    CancelToken, ClassesCell, CorrelationId, DeviceOutputs, Finality, InferenceRequest,
+    InputTensor, Pass, Reply, ResponseSender, ResponseSink, SequenceFlags, ServerControl, Status,
 };
 use galatea_stdx::{Lock, run_foreign};
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -71,6 +71,9 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         };
         // SAFETY: as above.
         infer.trace = unsafe { trace::begin(trace, &borrowed) };
+        if !object.devices.is_empty() {
+            infer.device_outputs = DeviceOutputs::All;
+        }
         infer.output_query = Some(Arc::new(response.allocator.output_query()));
         let classes = ClassesCell::default();
         infer.classes = Some(classes.clone());
@@ -109,10 +112,15 @@ fn inference_request(
             input_bytes(segments, &object.devices, borrowed)
                 .map_err(|status| status.prefixed(request.log_prefix()))
         };
-        let data = bytes(&input.segments)?;
         let mut tensor = match &input.type_and_shape {
-            Some(type_and_shape) => input_tensor(&input.name, type_and_shape, data),
-            None => raw_tensor(object, &data, control)
+            Some(type_and_shape) => {
+                let data = match gpu_tensor(&input.segments, &object.devices, borrowed)? {
+                    Some(tensor) => tensor,
+                    None => Buffer::from_bytes(bytes(&input.segments)?),
+                };
+                input_tensor(&input.name, type_and_shape, data)
+            }
+            None => raw_tensor(object, &bytes(&input.segments)?, control)
                 .map_err(|status| status.prefixed(request.log_prefix())),
         }?;
         if input.type_and_shape.is_none()
@@ -156,12 +164,11 @@ fn without_inputs(object: &RequestObject, cancel: CancelToken) -> InferenceReque
 fn input_tensor(
     name: &str,
     type_and_shape: &(DataType, Vec<i64>),
-    data: Bytes,
+    data: Buffer,
 ) -> Result<InputTensor, Status> {
     let (datatype, dims) = type_and_shape;
     let shape = Shape::new(dims)
         .map_err(|error| Status::invalid_argument(format!("input '{name}': {error}")))?;
-    let data = Buffer::from_bytes(data);
     Ok(InputTensor { name: name.to_owned(), datatype: *datatype, shape, data })
 }
 
@@ -193,6 +200,19 @@ fn with_host_policies(
     Ok(data.with_host_policies(own))
 }
 
+/// The content of an input that is all in one piece of a GPU's memory, where it stays.
+fn gpu_tensor(
+    segments: &[InputSegment],
+    devices: &Devices,
+    borrowed: &Arc<BorrowedRequest>,
+) -> Result<Option<Buffer>, Status> {
+    let [InputSegment { base, byte_size, gpu: Some(number) }] = segments else { return Ok(None) };
+    let owner = Box::new(borrowed.clone());
+    // SAFETY: the caller promised memory of this GPU until the request is released.
+    let memory = unsafe { GpuMemory::new(devices, *number, *base, *byte_size, owner) }?;
+    Ok(Some(memory.into_tensor()))
+}
+
 /// The bytes of an input, in place if there is one segment in the host's memory.
 fn input_bytes(
     segments: &[InputSegment],
@@ -200,11 +220,13 @@ fn input_bytes(
     borrowed: &Arc<BorrowedRequest>,
 ) -> Result<Bytes, Status> {
     let bytes = |segment: &InputSegment| {
-        let Some(number) = segment.gpu else {
+        if segment.gpu.is_none() {
             return Ok(Bytes::from_owner(BorrowedBytes::new(*segment, borrowed)));
-        };
-        // SAFETY: the caller promised memory of this GPU until the request is released.
-        unsafe { GpuMemory::new(devices, number, segment.base, segment.byte_size) }?.read()
+        }
+        let one = std::slice::from_ref(segment);
+        let mut tensor = gpu_tensor(one, devices, borrowed)?.unwrap_or_else(Buffer::empty);
+        tensor.own()?;
+        Ok(tensor.host().cloned().unwrap_or_default())
     };
     match segments {
         [only] => bytes(only),

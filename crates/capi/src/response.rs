@@ -80,10 +80,7 @@ impl ResponseObject {
         self.parameters = response.parameters.iter().map(ResponseParameter::new).collect();
         for output in &response.outputs {
             let name = c_text(&output.name);
-            let data = output.data.host().ok_or_else(|| {
-                Status::unsupported(format!("output '{}' is not in CPU memory", output.name))
-            })?;
-            let buffer = allocator.copy_output(&name, data)?;
+            let buffer = allocator.copy_output(&name, &output.data)?;
             self.outputs.push(ResponseOutput {
                 name,
                 datatype: data_type_to_c(output.datatype),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use galatea_gate::ledger::{Account, Charge};
-use galatea_infer::{InferenceResponse, OutputTensor, Regions, Status};
+use galatea_infer::{DeviceOutputs, InferenceResponse, OutputTensor, Regions, Status};
 use galatea_tensor::{Buffer, ForeignRegion};
 
 use crate::classification::Classification;
@@ -70,6 +70,14 @@ impl ReplacedOutputs {
     pub(crate) fn region(&self, name: &str) -> Option<&ForeignRegion> {
         let found = self.regions.binary_search_by(|(one, _)| one.as_str().cmp(name));
         self.regions.get(found.ok()?).map(|(_, region)| region)
+    }
+
+    /// The outputs that are wanted in a GPU's memory.
+    pub(crate) fn on_devices(&self) -> DeviceOutputs {
+        let on_device = |region: &ForeignRegion| region.memory.device_address().is_some();
+        let names = self.regions.iter().filter(|(_, region)| on_device(region));
+        let names: Arc<[String]> = names.map(|(name, _)| name.clone()).collect();
+        if names.is_empty() { DeviceOutputs::None } else { DeviceOutputs::Named(names) }
     }
 
     /// Writes outputs to their regions, after which they are empty.

@@ -54,6 +54,19 @@ impl Devices {
         stream.synchronize()
     }
 
+    /// Memory of a device's pool whose bytes are all 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PoolExhausted`], or the driver's.
+    pub fn pooled_zeros(&self, device: &Device, bytes: usize) -> Result<DeviceBuffer, Error> {
+        let memory = device.allocate_pooled(bytes)?;
+        let stream = self.borrow_stream(device)?;
+        stream.fill(&memory, 0)?;
+        stream.synchronize()?;
+        Ok(memory)
+    }
+
     fn borrow_stream(&self, device: &Device) -> Result<Borrowed<'_>, Error> {
         let shared = self.0.as_deref();
         let idle = shared.and_then(|shared| {

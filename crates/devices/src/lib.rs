@@ -52,6 +52,7 @@ mod host;
 mod memory;
 mod monitor;
 mod stream;
+mod tensors;
 
 pub use device::{Device, DeviceInfo, MemoryUse};
 pub use devices::{Devices, Found, Location, Note, NoteLevel, PoolSizes};

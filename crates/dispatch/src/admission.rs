@@ -7,8 +7,9 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use galatea_backend::InputMemory;
 use galatea_config::{ControlKind, InputSpec, ModelSpec, SchedulingChoice};
-use galatea_infer::{CorrelationId, InferenceRequest, InputTensor, Status};
+use galatea_infer::{CorrelationId, DeviceOutputs, InferenceRequest, InputTensor, Status};
 use galatea_tensor::elements::{BytesElements, FramingError};
 use galatea_tensor::{Buffer, DataType, ForeignError, Shape};
 
@@ -31,8 +32,10 @@ pub(crate) struct Admission {
     sequences: Option<SequenceRule>,
     /// Whether every instance is passive, so that a request would wait forever.
     is_passive: bool,
-    /// Whether the backend may get memory that clients share.
-    keeps_foreign: bool,
+    /// The memory that the backend gets inputs in.
+    memory: InputMemory,
+    /// Whether nothing but the backend reads tensors.
+    backend_alone: bool,
     /// `None` if requests are not padded.
     padding: Option<PaddingPlan>,
 }
@@ -157,7 +160,8 @@ impl Admission {
             sequences: SequenceRule::new(spec),
             is_passive: !spec.instance_groups.is_empty()
                 && spec.instance_groups.iter().all(|group| group.passive),
-            keeps_foreign: false,
+            memory: InputMemory::Host,
+            backend_alone: true,
             padding: None,
         };
         admission.padded_by(PaddingPlan::new(spec))
@@ -182,11 +186,16 @@ impl Admission {
         self
     }
 
-    /// The same checks for a backend that repeats inputs unread, if nothing else reads them:
-    /// neither the cache nor a sequence.
-    pub(crate) fn repeating_inputs(self, repeats: bool, is_cached: bool) -> Self {
-        let reads = is_cached || self.sequences.is_some() || self.padding.is_some();
-        Self { keeps_foreign: repeats && !reads, ..self }
+    /// The same checks for a backend that takes inputs in this memory, if nothing else reads
+    /// them: neither the cache nor padding, nor a sequence whose states an input may become.
+    pub(crate) fn with_memory(self, memory: InputMemory, is_cached: bool) -> Self {
+        let backend_alone = !is_cached && self.padding.is_none();
+        let memory = match memory {
+            InputMemory::Device if backend_alone => memory,
+            InputMemory::Unread if backend_alone && self.sequences.is_none() => memory,
+            _ => InputMemory::Host,
+        };
+        Self { memory, backend_alone, ..self }
     }
 
     /// Checks and normalizes a request.
@@ -198,6 +207,9 @@ impl Admission {
     /// names the one that Triton names.
     pub(crate) fn admit(&self, mut request: InferenceRequest) -> Result<NormalizedRequest, Status> {
         let batch_size = self.check(&mut request).map_err(|refusal| refusal.status(&request))?;
+        if !self.backend_alone {
+            request.device_outputs = DeviceOutputs::None;
+        }
         if let Some(rule) = &self.sequences {
             // As in Triton, without the identifier.
             if batch_size > 1 {
@@ -430,7 +442,12 @@ impl Admission {
         }
         let is_read =
             spec.is_shape_tensor || matches!(input.datatype, DataType::Bytes | DataType::Bool);
-        if self.keeps_foreign && !is_read {
+        let stays = match self.memory {
+            InputMemory::Host => false,
+            InputMemory::Device => region.memory.device_address().is_some(),
+            InputMemory::Unread => true,
+        };
+        if stays && !is_read {
             return Ok(());
         }
         input.data.own().map_err(Refusal::NoCopy)

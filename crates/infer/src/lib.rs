@@ -83,7 +83,7 @@ pub use measurements::{
 pub use parameter::{Parameter, ParameterValue};
 pub use pending::{NOT_RESCHEDULED, PendingRequest, SequenceContext, SequenceOwner, StateTensor};
 pub use regions::{CudaRegion, NoRegions, RegionControl, RegionKind, Regions, SystemRegion};
-pub use request::{CorrelationId, InferenceRequest, SequenceFlags};
+pub use request::{CorrelationId, DeviceOutputs, InferenceRequest, SequenceFlags};
 pub use responder::{Responder, StatisticsReporter};
 pub use response::InferenceResponse;
 pub use sender::{Finality, Reply, ResponseSender, ResponseSink};

@@ -55,6 +55,8 @@ pub struct InferenceRequest {
     /// type: the C API's query functions. Without it outputs go into the CPU's
     /// memory.
     pub output_query: Option<Arc<dyn Any + Send + Sync>>,
+    /// The outputs that may stay in a GPU's memory. Others come in the host's.
+    pub device_outputs: DeviceOutputs,
     /// Its part of what the requests of its model hold; admission sets it.
     pub held: Option<HeldBytes>,
 }
@@ -80,6 +82,31 @@ impl InferenceRequest {
     #[must_use]
     pub fn wants_output(&self, name: &str) -> bool {
         self.outputs.is_empty() || self.outputs.iter().any(|output| output == name)
+    }
+}
+
+/// The outputs of a request that their receiver takes in a GPU's memory
+/// (`Buffer::foreign`), if the backend makes them there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DeviceOutputs {
+    /// None.
+    #[default]
+    None,
+    /// All.
+    All,
+    /// Those with these names.
+    Named(Arc<[String]>),
+}
+
+impl DeviceOutputs {
+    /// Whether the output with this name may stay in a GPU's memory.
+    #[must_use]
+    pub fn include(&self, name: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Named(names) => names.iter().any(|one| one == name),
+        }
     }
 }
 

@@ -73,23 +73,15 @@ impl ForeignMemory for CudaMemory {
 
     fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignError> {
         let to = self.part(offset, source.len())?;
-        let copied = if let Some(bytes) = source.host() {
-            self.devices.to_device(bytes.clone(), &to)
-        } else {
-            let Some(foreign) = source.foreign() else { return Err(ForeignError::NotReadable) };
-            if let Some(other) = foreign.memory.as_any().downcast_ref::<Self>() {
-                let from = other.part(foreign.offset, foreign.byte_size)?;
-                self.devices.copy(&from, &to)
-            } else {
-                let bytes = foreign.memory.read(foreign.offset, foreign.byte_size)?;
-                self.devices.to_device(bytes, &to)
-            }
-        };
-        copied.map_err(|error| self.failed(&error))
+        self.devices.put(source, &to, |error| self.failed(error))
     }
 
     fn kind(&self) -> MemoryKind {
         MemoryKind::Gpu(self.memory.device().number())
+    }
+
+    fn device_address(&self) -> Option<u64> {
+        Some(self.memory.address())
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -45,7 +45,6 @@
 
 mod copy;
 mod cuda;
-mod device;
 mod key;
 mod mapping;
 mod memory;
@@ -53,6 +52,5 @@ mod registry;
 #[cfg(test)]
 mod tests;
 
-pub use device::device_buffer;
 pub use memory::SharedMemory;
 pub use registry::SharedRegions;

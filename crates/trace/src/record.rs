@@ -193,7 +193,11 @@ impl TraceSink for ServerTrace {
     }
 
     fn record_tensor(&self, point: TensorTracePoint, tensor: &TracedTensor<'_>) {
-        let Some(data) = tensor.data.host() else { return };
+        let mut readable = tensor.data.clone();
+        if readable.own().is_err() {
+            return;
+        }
+        let Some(data) = readable.host() else { return };
         let activity = match point {
             TensorTracePoint::QueueInput => "TENSOR_QUEUE_INPUT",
             TensorTracePoint::BackendOutput => "TENSOR_BACKEND_OUTPUT",

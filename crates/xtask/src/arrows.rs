@@ -22,7 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("allocator", &[]),
     ("numa", &[]),
-    ("devices", &[]),
+    ("devices", &["tensor"]),
     ("measure", &[]),
     ("tensor", &[]),
     ("protocol", &[]),

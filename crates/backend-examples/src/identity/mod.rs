@@ -30,8 +30,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use galatea_backend::{
-    Backend, BackendFingerprint, ExecutionPolicy, Host, Instance, LoadedVersion, Model, ModelFiles,
-    Placement,
+    Backend, BackendFingerprint, ExecutionPolicy, Host, InputMemory, Instance, LoadedVersion,
+    Model, ModelFiles, Placement,
 };
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
@@ -110,7 +110,7 @@ impl Model for IdentityModel {
         }))
     }
 
-    fn repeats_inputs_unread(&self) -> bool {
-        true
+    fn input_memory(&self) -> InputMemory {
+        InputMemory::Unread
     }
 }

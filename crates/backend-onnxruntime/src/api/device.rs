@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use galatea_devices::{Device, DeviceBuffer, Stream};
+use galatea_devices::Stream;
 use galatea_infer::Status;
-use galatea_tensor::DeviceRegion;
 
 use super::environment::OrtEnvironment;
 use super::memory::DeviceMemory;
@@ -48,11 +47,4 @@ impl DeviceSession {
     pub(crate) const fn memory(&self) -> &DeviceMemory {
         &self.memory
     }
-}
-
-/// A buffer over memory that a request has in a GPU's memory.
-pub(crate) fn region_buffer(device: &Device, region: &DeviceRegion) -> DeviceBuffer {
-    let owner = Box::new(region.owner.clone());
-    // SAFETY: a region names memory of its device that its owner keeps allocated.
-    unsafe { device.foreign(region.address, region.byte_size, owner) }
 }

@@ -31,7 +31,7 @@ mod value;
 
 pub(crate) use arena::Arena;
 pub(crate) use binding::OutputPlace;
-pub(crate) use device::{DeviceSession, region_buffer};
+pub(crate) use device::DeviceSession;
 pub(crate) use element::ValueType;
 pub use environment::LogFunction;
 pub(crate) use environment::{GlobalThreads, OrtEnvironment};

@@ -6,11 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_devices::{Device, Devices, HostBuffer};
 use galatea_infer::Status;
-use galatea_tensor::DeviceRegion;
+use galatea_tensor::{Buffer, DeviceRegion};
 
-use crate::api::{
-    DeviceSession, OrtTensor, OutputPlace, RunOptions, RunOutputs, Session, region_buffer,
-};
+use crate::api::{DeviceSession, OrtTensor, OutputPlace, RunOptions, RunOutputs, Session};
 use crate::failure;
 
 /// A session and what copies between its processor and others need.
@@ -73,7 +71,7 @@ impl Executor {
             return Ok(Bytes::new());
         }
         let device = self.device(region.device)?;
-        let source = region_buffer(device, region);
+        let source = device.memory_of(region);
         let target = self.host_memory(region.byte_size);
         let copied = match self.device_session() {
             Some(session) => session.stream().download(&source, target),
@@ -82,6 +80,12 @@ impl Executor {
         };
         let copied = copied.and_then(galatea_devices::Downloads::wait);
         Ok(Bytes::from_owner(copied.map_err(|error| copy_failed(&error))?))
+    }
+
+    /// An output that stays in a device's memory.
+    pub(super) fn tensor(&self, region: &DeviceRegion) -> Result<Buffer, Status> {
+        let memory = self.devices.memory_of(region).map_err(|error| copy_failed(&error))?;
+        Ok(self.devices.tensor(memory))
     }
 
     /// Executes a batch. On a GPU, everything on the stream is done when it returns.

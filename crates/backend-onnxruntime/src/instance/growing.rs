@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use super::RequestResult;
 use super::executor::{Executor, copy_failed};
 use super::outputs::NewState;
-use crate::api::{DeviceSession, region_buffer};
+use crate::api::DeviceSession;
 
 /// The memory of a sequence's state, and the part that the new state takes.
 struct Room {
@@ -71,7 +71,7 @@ fn move_states(
     for (state, source, Room { memory, place }) in rooms {
         // A graph may return the state as it came.
         if source.address != place.address() {
-            let from = region_buffer(session.stream().device(), &source);
+            let from = session.stream().device().memory_of(&source);
             session.stream().copy(&from, &place).map_err(|error| copy_failed(&error))?;
         }
         let (device, byte_size) = (source.device, source.byte_size);

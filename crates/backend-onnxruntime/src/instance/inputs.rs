@@ -31,8 +31,7 @@ impl<'a> InputPart<'a> {
 
     /// Where the data is, if an instance can use it there.
     fn place(&self) -> Option<Part<'a>> {
-        let host = self.data.host().map(|bytes| Part::Host(bytes));
-        host.or_else(|| self.data.device().map(Part::Device))
+        Part::of(self.data)
     }
 }
 
@@ -137,7 +136,7 @@ impl InputArena {
     ) -> Result<OrtTensor<'data>, Status> {
         let environment = executor.session().environment();
         let Some(session) = executor.device_session() else {
-            let data = if parts.iter().any(|part| part.data.device().is_some()) {
+            let data = if parts.iter().any(|part| part.data.host().is_none()) {
                 let copies = readable_parts(plan, parts, executor)?;
                 copy_into(plan, copies.iter().map(|bytes| &bytes[..]), shape, &mut self.host)?
             } else {
@@ -304,7 +303,7 @@ fn readable_parts(
     executor: &Executor,
 ) -> Result<SmallVec<[Bytes; 8]>, Status> {
     let readable = |part: &InputPart<'_>| match part.place() {
-        Some(Part::Device(region)) => executor.to_host(region),
+        Some(Part::Device(part)) => executor.to_host(&part.region()?),
         Some(Part::Host(_)) | None => {
             let host = part.data.host().cloned();
             host.ok_or_else(|| mismatch(plan, "is not in CPU memory"))

@@ -123,8 +123,10 @@ impl OnnxInstance {
         };
         let plans: SmallVec<[&OutputPlan; 8]> =
             signature.outputs.iter().filter(is_needed).collect();
-        let places: SmallVec<[(usize, OutputPlace<'_>); 8]> =
-            plans.iter().map(|plan| (plan.index, outputs::place(plan, executor))).collect();
+        let places: SmallVec<[(usize, OutputPlace<'_>); 8]> = plans
+            .iter()
+            .map(|plan| (plan.index, outputs::place(plan, requests, executor)))
+            .collect();
         times.compute_start = Instant::now();
         let outputs = executor.run(&self.run_options, &values, &places);
         times.compute_end = Instant::now();

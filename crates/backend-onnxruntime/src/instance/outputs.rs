@@ -43,6 +43,7 @@ struct OutputContent<'plan> {
     shape: Shape,
     data: OutputData,
     split: OutputSplit<'plan>,
+    executor: &'plan Executor,
 }
 
 /// How an output is split among the requests of its batch.
@@ -62,15 +63,30 @@ struct OutputPart {
     elements: Range<u64>,
 }
 
-/// Where the output of a run is to be: states stay in the memory of the instance's GPU, and
-/// clients read the host's.
-pub(super) fn place<'a>(plan: &OutputPlan, executor: &'a Executor) -> OutputPlace<'a> {
+/// Where the output of a run is to be: states stay in the memory of the instance's GPU, and so
+/// does what all who want it take there. Others read the host's.
+pub(super) fn place<'a>(
+    plan: &OutputPlan,
+    requests: &[PendingRequest],
+    executor: &'a Executor,
+) -> OutputPlace<'a> {
     match executor.device_session() {
-        Some(session) if plan.is_state && plan.datatype.byte_size().is_some() => {
+        Some(session)
+            if plan.datatype.byte_size().is_some()
+                && (plan.is_state || !is_wanted_on_host(plan, requests)) =>
+        {
             OutputPlace::Device(session.memory())
         }
         Some(_) | None => OutputPlace::Host,
     }
+}
+
+/// Whether a request wants the output in the host's memory.
+fn is_wanted_on_host(plan: &OutputPlan, requests: &[PendingRequest]) -> bool {
+    let wants = |pending: &PendingRequest| {
+        plan.is_wanted_by(pending) && !pending.request().device_outputs.include(&plan.name)
+    };
+    requests.iter().any(wants)
 }
 
 impl<'plan> BatchOutput<'plan> {
@@ -81,11 +97,11 @@ impl<'plan> BatchOutput<'plan> {
         batch: Option<u64>,
         requests: &[PendingRequest],
         memory: &StateMemory,
-        executor: &Executor,
+        executor: &'plan Executor,
     ) -> Self {
-        let mut tensor = OutputContent::new(plan, output, batch);
+        let mut tensor = OutputContent::new(plan, output, batch, executor);
         let states = match &mut tensor {
-            Ok(content) => match content.rows(plan, batch, requests, memory, executor) {
+            Ok(content) => match content.rows(plan, batch, requests, memory) {
                 Ok(states) => states,
                 Err(status) => {
                     tensor = Err(status);
@@ -162,6 +178,7 @@ impl<'plan> OutputContent<'plan> {
         plan: &'plan OutputPlan,
         output: Option<RunOutput>,
         batch: Option<u64>,
+        executor: &'plan Executor,
     ) -> Result<Self, Status> {
         let name = &plan.name;
         let Some(RunOutput { datatype, mut shape, data }) = output else {
@@ -184,18 +201,17 @@ impl<'plan> OutputContent<'plan> {
                 OutputSplit::Rows
             }
         };
-        Ok(Self { datatype, shape, data, split })
+        Ok(Self { datatype, shape, data, split, executor })
     }
 
     /// The rows of the tensor, if it is a state with elements of a fixed size. Elements in a
-    /// GPU's memory that clients want are copied to the host's.
+    /// GPU's memory that a request wants in the host's are copied there.
     fn rows(
         &mut self,
         plan: &OutputPlan,
         batch: Option<u64>,
         requests: &[PendingRequest],
         memory: &StateMemory,
-        executor: &Executor,
     ) -> Result<Option<StateRows>, Status> {
         let used = |length| used_bytes(length, batch, requests);
         match &self.data {
@@ -205,13 +221,18 @@ impl<'plan> OutputContent<'plan> {
             }
             OutputData::Device(tensor) => {
                 let region = tensor.region();
-                let is_wanted = requests.iter().any(|pending| plan.is_wanted_by(pending));
-                // What is not used for long, or is the memory of an input, goes to the host. A
-                // state that grows is copied to memory of its own before that is used again.
+                let mut wanting = requests.iter().filter(|pending| plan.is_wanted_by(pending));
+                // A state that grows is copied to memory of its own before that is used again, but
+                // a response may live longer.
+                let grows = plan.grows_in.is_some();
+                let is_read =
+                    is_wanted_on_host(plan, requests) || (grows && wanting.next().is_some());
+                // What is not used for long, or is the memory of an input, goes to the host.
                 let length = region.byte_size;
-                let stays = plan.grows_in.is_some()
-                    || (!tensor.is_input && !memory.would_waste(length, used(length)));
-                let copy = (is_wanted || !stays).then(|| executor.to_host(&region)).transpose()?;
+                let wasted = plan.is_state && memory.would_waste(length, used(length));
+                let stays = grows || (!tensor.is_input && !wasted);
+                let copy =
+                    (is_read || !stays).then(|| self.executor.to_host(&region)).transpose()?;
                 let kept = match &copy {
                     Some(copy) if !stays => StateTensor::from(copy.clone()),
                     Some(_) | None => StateTensor::Device(region),
@@ -265,7 +286,7 @@ impl<'plan> OutputContent<'plan> {
             }
             OutputData::Device(tensor) => {
                 let range = self.byte_range(elements)?;
-                Ok(Buffer::from_device(sub_region(&tensor.region(), &range)))
+                self.executor.tensor(&sub_region(&tensor.region(), &range))
             }
             OutputData::Strings(strings) => {
                 let range = index(elements.start)?..index(elements.end)?;

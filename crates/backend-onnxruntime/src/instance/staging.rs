@@ -2,11 +2,11 @@
 
 use galatea_devices::{DeviceBuffer, Stream};
 use galatea_infer::Status;
-use galatea_tensor::DeviceRegion;
+use galatea_tensor::{Buffer, DeviceRegion};
 use smallvec::SmallVec;
 
 use super::executor::{Executor, copy_failed};
-use crate::api::{DeviceBytes, DeviceSession, region_buffer};
+use crate::api::{DeviceBytes, DeviceSession};
 
 /// Memory of a GPU that is reused from batch to batch. It grows to the largest batch so far,
 /// which the model's largest batch bounds, and does not shrink.
@@ -19,15 +19,42 @@ pub(super) struct DeviceArena {
 #[derive(Copy, Clone)]
 pub(super) enum Part<'data> {
     Host(&'data [u8]),
-    Device(&'data DeviceRegion),
+    Device(DevicePart<'data>),
 }
 
-impl Part<'_> {
+/// A part in a GPU's memory.
+#[derive(Copy, Clone)]
+pub(super) struct DevicePart<'data> {
+    data: &'data Buffer,
+    device: u32,
+    address: u64,
+    /// Whether a client may change it: then the model computes with a copy.
+    may_change: bool,
+}
+
+impl<'data> Part<'data> {
+    /// Where the data is; `None` if it can be read neither by the CPU nor by a GPU.
+    pub(super) fn of(data: &'data Buffer) -> Option<Self> {
+        if let Some(bytes) = data.host() {
+            return Some(Self::Host(bytes));
+        }
+        let DeviceRegion { device, address, .. } = data.on_device()?;
+        let may_change = data.foreign().is_some_and(|region| !region.memory.is_stable());
+        Some(Self::Device(DevicePart { data, device, address, may_change }))
+    }
+
     pub(super) fn byte_size(&self) -> usize {
         match self {
             Self::Host(bytes) => bytes.len(),
-            Self::Device(region) => region.byte_size,
+            Self::Device(part) => part.data.len(),
         }
+    }
+}
+
+impl DevicePart<'_> {
+    /// The memory, for copies.
+    pub(super) fn region(&self) -> Result<DeviceRegion, Status> {
+        self.data.on_device().ok_or_else(|| Status::internal("a part is not on its GPU any more"))
     }
 }
 
@@ -75,28 +102,28 @@ fn in_place<'data>(
     device: u32,
     alignment: usize,
 ) -> Option<DeviceBytes<'data>> {
-    let mut regions: SmallVec<[&'data DeviceRegion; 8]> = SmallVec::new();
+    let mut found: SmallVec<[DevicePart<'data>; 8]> = SmallVec::new();
     for part in parts {
         match part {
-            Part::Device(region) if region.device == device => regions.push(region),
+            Part::Device(part) if part.device == device && !part.may_change => found.push(*part),
             Part::Device(_) | Part::Host(_) => return None,
         }
     }
-    let mut regions = regions.into_iter().filter(|region| region.byte_size > 0);
-    let first = regions.next()?;
-    let mut end = first.address.checked_add(u64::try_from(first.byte_size).ok()?)?;
-    for region in regions {
-        if region.address != end {
+    let mut found = found.into_iter().filter(|part| !part.data.is_empty());
+    let first = found.next()?;
+    let mut end = first.address.checked_add(u64::try_from(first.data.len()).ok()?)?;
+    for part in found {
+        if part.address != end {
             return None;
         }
-        end = end.checked_add(u64::try_from(region.byte_size).ok()?)?;
+        end = end.checked_add(u64::try_from(part.data.len()).ok()?)?;
     }
     let alignment = u64::try_from(alignment).ok()?;
     if !first.address.is_multiple_of(alignment) {
         return None;
     }
     let byte_size = usize::try_from(end - first.address).ok()?;
-    Some(DeviceBytes::of(first, first.address, byte_size))
+    Some(DeviceBytes::of(first.data, first.address, byte_size))
 }
 
 /// Queues the copies of the parts. Neighbors in the host's memory take one copy together.
@@ -111,10 +138,11 @@ fn queue(
     let mut rest = parts;
     while let Some((first, others)) = rest.split_first() {
         let byte_size = match first {
-            Part::Device(region) => {
+            Part::Device(part) => {
                 rest = others;
+                let region = part.region()?;
                 let end = offset.saturating_add(region.byte_size);
-                let source = region_buffer(executor.device(region.device)?, region);
+                let source = executor.device(region.device)?.memory_of(&region);
                 let place = target.slice(offset..end).map_err(failed)?;
                 stream.copy(&source, &place).map_err(failed)?;
                 region.byte_size
@@ -160,8 +188,12 @@ mod tests {
 
     use super::*;
 
-    fn region(device: u32, address: u64, byte_size: usize) -> DeviceRegion {
-        DeviceRegion { device, address, byte_size, owner: Arc::new(()) }
+    fn region(device: u32, address: u64, byte_size: usize) -> Buffer {
+        Buffer::from_device(DeviceRegion { device, address, byte_size, owner: Arc::new(()) })
+    }
+
+    fn part(region: &Buffer) -> Part<'_> {
+        Part::of(region).unwrap()
     }
 
     fn found(parts: &[Part<'_>], alignment: usize) -> Option<(u64, usize)> {
@@ -172,7 +204,7 @@ mod tests {
     #[test]
     fn neighbors_in_the_gpus_memory_are_used_in_place() {
         let regions = [region(1, 64, 8), region(1, 72, 0), region(1, 72, 4)];
-        let parts: Vec<Part<'_>> = regions.iter().map(Part::Device).collect();
+        let parts: Vec<Part<'_>> = regions.iter().map(part).collect();
         assert_eq!(found(&parts, 4), Some((64, 12)));
         assert_eq!(found(&parts[2..], 8), Some((72, 4)));
         assert_eq!(found(&[parts[2], parts[0]], 4), None, "another order");
@@ -180,8 +212,8 @@ mod tests {
         assert_eq!(found(&[parts[0], Part::Host(&[1])], 4), None, "on the host");
         assert_eq!(found(&[], 4), None);
         let elsewhere = [region(0, 64, 8), region(1, 66, 8)];
-        assert_eq!(found(&[Part::Device(&elsewhere[0])], 4), None, "on another GPU");
-        assert_eq!(found(&[Part::Device(&elsewhere[1])], 4), None, "not aligned");
-        assert_eq!(found(&[Part::Device(&elsewhere[1])], 2), Some((66, 8)));
+        assert_eq!(found(&[part(&elsewhere[0])], 4), None, "on another GPU");
+        assert_eq!(found(&[part(&elsewhere[1])], 4), None, "not aligned");
+        assert_eq!(found(&[part(&elsewhere[1])], 2), Some((66, 8)));
     }
 }

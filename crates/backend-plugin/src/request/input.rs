@@ -52,7 +52,7 @@ impl MemoryView {
             MemoryKind::Gpu(device) => (TRITONSERVER_MEMORY_GPU, i64::from(device)),
         };
         let host = buffer.host().map(|bytes| bytes.as_ptr().cast());
-        let device = buffer.device().and_then(|region| usize::try_from(region.address).ok());
+        let device = buffer.on_device().and_then(|region| usize::try_from(region.address).ok());
         let address = host.or(device.map(core::ptr::without_provenance));
         Self {
             address: address.unwrap_or(core::ptr::null()),

@@ -9,8 +9,10 @@ use galatea_abi::{
 use galatea_c_objects::error::status_of;
 use galatea_c_objects::names::data_type_from_c;
 use galatea_c_objects::{handle, list, pointer};
+use galatea_devices::Devices;
 use galatea_infer::{Parameter, ParameterValue, Status};
 use galatea_stdx::len64;
+use galatea_tensor::DataType;
 
 use super::factory::FactoryObject;
 use super::output::OutputObject;
@@ -147,14 +149,17 @@ functions! {
             .ok_or_else(|| Status::invalid_argument(format!("output '{name}' has no datatype")))?;
         let shape = shape_from_c(shape, dims_count, name)?;
         let model = response.instance_guard.model();
-        let serving = model.ok_or_else(|| Status::internal("a response without a model"))?.serving()?;
+        let model = model.ok_or_else(|| Status::internal("a response without a model"))?;
+        let serving = model.serving()?;
         let known = serving.outputs.iter().find(|known| &***known == name).ok_or_else(|| {
             Status::invalid_argument(format!(
                 "unexpected inference output '{name}' for model '{}'",
                 serving.name
             ))
         })?;
-        let made = Owned::new(OutputObject::new(known.clone(), datatype, shape));
+        let takes = response.channel.takes_on_device(name) && datatype != DataType::Bytes;
+        let devices = if takes { model.info.backend.devices.clone() } else { Devices::default() };
+        let made = Owned::new(OutputObject::new(known.clone(), datatype, shape, devices));
         let address = made.address();
         response.contents.lock("add an output").outputs.push(made);
         pointer::write(output, address, "output")

@@ -6,16 +6,18 @@ use std::sync::{Arc, OnceLock};
 
 use galatea_abi::{
     TRITONBACKEND_Output, TRITONSERVER_BufferAttributes, TRITONSERVER_DataType,
-    TRITONSERVER_MEMORY_CPU, TRITONSERVER_MemoryType,
+    TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_GPU, TRITONSERVER_MemoryType,
 };
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_to_c;
 use galatea_c_objects::{handle, pointer};
+use galatea_devices::Devices;
 use galatea_infer::{Code, OutputTensor, Status};
 use galatea_stdx::Lock;
 use galatea_tensor::{Buffer, DataType, Shape};
 
+use crate::device_tensor::DeviceOutput;
 use crate::host_buffer::HostBuffer;
 use crate::owned::Owned;
 
@@ -24,18 +26,73 @@ pub(crate) struct OutputObject {
     pub(super) name: Arc<str>,
     datatype: DataType,
     pub(super) shape: Shape,
-    buffer: Lock<Option<HostBuffer>>,
+    /// The GPUs whose memory it may be in; mostly none.
+    devices: Devices,
+    buffer: Lock<Option<OutputMemory>>,
     c_name: OnceLock<CString>,
     attributes: OnceLock<Owned<BufferAttributesObject>>,
 }
 galatea_c_objects::object!(OutputObject as TRITONBACKEND_Output, kind 30);
 
+/// The memory of an output.
+enum OutputMemory {
+    Host(HostBuffer),
+    Device(DeviceOutput),
+}
+
+impl OutputMemory {
+    /// Memory of the preferred kind, if the output may be there and there is some, or else of
+    /// the host.
+    fn new(
+        devices: &Devices,
+        preferred: (TRITONSERVER_MemoryType, i64),
+        bytes: u64,
+    ) -> Option<Self> {
+        if let (TRITONSERVER_MEMORY_GPU, number) = preferred
+            && let Some(made) = DeviceOutput::new(devices, number, bytes)
+        {
+            return Some(Self::Device(made));
+        }
+        HostBuffer::new(bytes).map(Self::Host)
+    }
+
+    fn address(&self) -> Option<*mut c_void> {
+        match self {
+            Self::Host(buffer) => Some(buffer.address()),
+            Self::Device(output) => output.address(),
+        }
+    }
+
+    fn byte_size(&self) -> usize {
+        match self {
+            Self::Host(buffer) => buffer.byte_size(),
+            Self::Device(output) => output.byte_size(),
+        }
+    }
+
+    fn memory_type(&self) -> (TRITONSERVER_MemoryType, i64) {
+        match self {
+            Self::Host(_) => (TRITONSERVER_MEMORY_CPU, 0),
+            Self::Device(output) => (TRITONSERVER_MEMORY_GPU, i64::from(output.gpu())),
+        }
+    }
+
+    fn into_buffer(self) -> Buffer {
+        match self {
+            Self::Host(buffer) => buffer.into_buffer(),
+            Self::Device(output) => output.into_buffer(),
+        }
+    }
+}
+
 impl OutputObject {
-    pub(super) fn new(name: Arc<str>, datatype: DataType, shape: Shape) -> Self {
+    /// `devices` are the GPUs whose memory it may be in.
+    pub(super) fn new(name: Arc<str>, datatype: DataType, shape: Shape, devices: Devices) -> Self {
         Self {
             name,
             datatype,
             shape,
+            devices,
             buffer: Lock::default(),
             c_name: OnceLock::new(),
             attributes: OnceLock::new(),
@@ -53,7 +110,7 @@ impl OutputObject {
     /// The tensor, if it has as many bytes as its shape needs. Doors rely on that.
     pub(super) fn into_tensor(self) -> Result<OutputTensor, Status> {
         let buffer = self.buffer.lock("take the buffer").take();
-        let data = buffer.map_or_else(Buffer::empty, HostBuffer::into_buffer);
+        let data = buffer.map_or_else(Buffer::empty, OutputMemory::into_buffer);
         let expected = self.shape.byte_size(self.datatype);
         if expected.is_some_and(|expected| u64::try_from(data.len()) != Ok(expected)) {
             return Err(Status::internal(format!(
@@ -78,7 +135,8 @@ unsafe fn object<'a>(output: *mut TRITONBACKEND_Output) -> Result<&'a OutputObje
 }
 
 functions! {
-    /// The memory to write the output to, always CPU memory.
+    /// The memory to write the output to: of the kind that the plug-in prefers, if the receiver of
+    /// the output takes it there, and of the host otherwise.
     fn TRITONBACKEND_OutputBuffer(
         output: *mut TRITONBACKEND_Output,
         buffer: *mut *mut c_void,
@@ -95,16 +153,22 @@ functions! {
                 format!("allocated buffer for output '{}' already exists", output.name),
             ));
         }
-        let made = HostBuffer::new(buffer_byte_size).ok_or_else(|| {
+        pointer::check_not_null(memory_type, "memory_type")?;
+        pointer::check_not_null(memory_type_id, "memory_type_id")?;
+        let preferred = (memory_type.read(), memory_type_id.read());
+        let made = OutputMemory::new(&output.devices, preferred, buffer_byte_size);
+        let made = made.ok_or_else(|| {
             Status::unavailable(format!(
                 "there are no {buffer_byte_size} bytes for output '{}'",
                 output.name
             ))
         })?;
-        let address = place.insert(made).address();
+        let address = made.address().ok_or_else(|| Status::internal("an address is too long"))?;
+        let (actual, number) = made.memory_type();
+        *place = Some(made);
         drop(place);
-        pointer::write(memory_type, TRITONSERVER_MEMORY_CPU, "memory_type")?;
-        pointer::write(memory_type_id, 0, "memory_type_id")?;
+        pointer::write(memory_type, actual, "memory_type")?;
+        pointer::write(memory_type_id, number, "memory_type_id")?;
         pointer::write(buffer, address, "buffer")
     }
 
@@ -114,12 +178,17 @@ functions! {
         buffer_attributes: *mut *mut TRITONSERVER_BufferAttributes,
     ) {
         let output = object(output)?;
-        let byte_size = output.buffer.lock("describe the buffer").as_ref().map(HostBuffer::byte_size);
-        let byte_size = byte_size.ok_or_else(|| {
+        let place = output.buffer.lock("describe the buffer");
+        let described = place.as_ref().map(|one| (one.byte_size(), one.memory_type()));
+        drop(place);
+        let (byte_size, (memory_type, memory_type_id)) = described.ok_or_else(|| {
             Status::invalid_argument(format!("output '{}' has no buffer yet", output.name))
         })?;
         let attributes = output.attributes.get_or_init(|| {
-            Owned::new(BufferAttributesObject { byte_size, ..BufferAttributesObject::default() })
+            let cuda_ipc_handle = None;
+            Owned::new(BufferAttributesObject {
+                byte_size, memory_type, memory_type_id, cuda_ipc_handle
+            })
         });
         pointer::write(buffer_attributes, attributes.address(), "buffer_attributes")
     }

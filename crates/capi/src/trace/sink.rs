@@ -92,9 +92,12 @@ impl TraceSink for CTraceSink {
 
     fn record_tensor(&self, point: TensorTracePoint, tensor: &TracedTensor<'_>) {
         let Some(callbacks) = self.object().and_then(TraceObject::callbacks) else { return };
-        let (Some(call), Some(bytes)) = (callbacks.tensor_activity, tensor.data.host()) else {
+        let Some(call) = callbacks.tensor_activity else { return };
+        let mut readable = tensor.data.clone();
+        if readable.own().is_err() {
             return;
-        };
+        }
+        let Some(bytes) = readable.host() else { return };
         let activity = match point {
             TensorTracePoint::QueueInput => TRITONSERVER_TRACE_TENSOR_QUEUE_INPUT,
             TensorTracePoint::BackendOutput => TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT,

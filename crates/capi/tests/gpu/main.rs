@@ -14,8 +14,8 @@
 mod support;
 
 use core::ffi::{c_char, c_void};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 
 use galatea_abi::*;
 use galatea_c_objects::error::take_c;
@@ -38,14 +38,16 @@ struct Place {
     output: DeviceBuffer,
     number: i64,
     responses: Sender<usize>,
+    /// The kind of memory that was asked for, and where.
+    asked: Mutex<Vec<(TRITONSERVER_MemoryType, i64)>>,
 }
 
 unsafe extern "C" fn allocate(
     _: *mut TRITONSERVER_ResponseAllocator,
     _: *const c_char,
     byte_size: usize,
-    _: TRITONSERVER_MemoryType,
-    _: i64,
+    preferred_type: TRITONSERVER_MemoryType,
+    preferred_id: i64,
     userp: *mut c_void,
     buffer: *mut *mut c_void,
     buffer_userp: *mut *mut c_void,
@@ -55,6 +57,7 @@ unsafe extern "C" fn allocate(
     unsafe {
         let place = &*userp.cast::<Place>();
         assert!(byte_size <= place.output.len());
+        place.asked.lock().unwrap().push((preferred_type, preferred_id));
         buffer.write(address(&place.output).cast_mut());
         buffer_userp.write(userp);
         memory_type.write(TRITONSERVER_MEMORY_GPU);
@@ -119,7 +122,8 @@ impl Call {
             stop: Box::new(|_| Ok(())),
         }));
         let (sender, responses) = channel();
-        let place = Place { output: output.clone(), number, responses: sender };
+        let place =
+            Place { output: output.clone(), number, responses: sender, asked: Mutex::default() };
         let place = Box::into_raw(Box::new(place));
         let (mut allocator, mut request) = (core::ptr::null_mut(), core::ptr::null_mut());
         unsafe {
@@ -162,6 +166,11 @@ impl Call {
 
     /// The text of the response's error, if it is one.
     fn infer(self) -> Option<String> {
+        self.asking().0
+    }
+
+    /// The same, and the memory that the allocator was asked for.
+    fn asking(self) -> (Option<String>, Vec<(TRITONSERVER_MemoryType, i64)>) {
         unsafe {
             ok(TRITONSERVER_ServerInferAsync(self.server, self.request, core::ptr::null_mut()));
             let response = self.responses.recv().unwrap();
@@ -169,8 +178,9 @@ impl Call {
                 core::ptr::with_exposed_provenance_mut(response);
             let failure = take_c(TRITONSERVER_InferenceResponseError(response)).err();
             ok(TRITONSERVER_InferenceResponseDelete(response));
+            let asked = (*self.place).asked.lock().unwrap().clone();
             self.end();
-            failure.map(|status| status.message().to_owned())
+            (failure.map(|status| status.message().to_owned()), asked)
         }
     }
 
@@ -192,7 +202,9 @@ fn with_stand_in(test: &str, body: impl FnOnce()) {
 #[test]
 // row: SAPI-07 BAPI-12
 fn inputs_and_outputs_are_in_the_memory_of_gpus() {
-    with_stand_in("inputs_and_outputs_are_in_the_memory_of_gpus", || {
+    let test = "inputs_and_outputs_are_in_the_memory_of_gpus";
+    let late = [("STAND_IN_DELAY_US", "5000")];
+    let calls = support::expecting(&support::Violations::None, test, &late, || {
         let devices = support::devices();
         let on = |number| devices.device(number).unwrap().allocate(16).unwrap();
         let (input, output) = (on(0), on(1));
@@ -207,10 +219,18 @@ fn inputs_and_outputs_are_in_the_memory_of_gpus() {
             if halves {
                 ok(call.append(values[8..].as_ptr().cast(), 8, TRITONSERVER_MEMORY_CPU, 0));
             }
-            assert_eq!(call.infer(), None);
+            let asked =
+                if halves { (TRITONSERVER_MEMORY_CPU, 0) } else { (TRITONSERVER_MEMORY_GPU, 0) };
+            assert_eq!(call.asking(), (None, vec![asked]));
             assert_eq!(devices.to_host(&output).unwrap()[..], values[..]);
         }
     });
+    let Some(calls) = calls else { return };
+    // Without those of this test: all of it goes from GPU to GPU. Halves are joined on the host.
+    for (way, count) in [("to_host", 2 + 1), ("to_device", 3 + 1), ("on_device", 1)] {
+        let line = format!("copy_{way} {count}");
+        assert!(calls.lines().any(|one| one == line), "{line}: {calls}");
+    }
 }
 
 #[test]

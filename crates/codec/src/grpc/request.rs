@@ -40,6 +40,7 @@ impl InferMessage<'_> {
         request.inputs = self.take_inputs(access)?;
         let replaced = self.read_outputs(&mut request.outputs, access)?;
         request.classes = replaced.classification().map(Classification::cell);
+        request.device_outputs = replaced.on_devices();
         Ok((request, replaced))
     }
 

@@ -63,7 +63,9 @@ pub fn decode_infer(
     let classification = Classification::new(requests);
     request.classes = classification.as_ref().map(Classification::cell);
     let encoding = OutputEncoding::new(default, &request.outputs, &forms);
-    Ok((request, encoding.replacing(ReplacedOutputs::new(classification, regions))))
+    let replaced = ReplacedOutputs::new(classification, regions);
+    request.device_outputs = replaced.on_devices();
+    Ok((request, encoding.replacing(replaced)))
 }
 
 pub(super) fn check_json_size(length: usize, limits: &Limits) -> Result<(), Status> {

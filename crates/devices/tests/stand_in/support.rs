@@ -18,18 +18,20 @@ pub(crate) enum Violations {
 
 /// Runs `body` in a process with the stand-in and these variables.
 pub(crate) fn with_stand_in(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
-    expecting(&Violations::None, test, variables, body);
+    let _ = expecting(&Violations::None, test, variables, body);
 }
 
-/// As [`with_stand_in`], where the stand-in complains.
+/// As [`with_stand_in`], where the stand-in complains. Returns how often the test called what,
+/// in the process that doesn't run it.
 pub(crate) fn expecting(
     violations: &Violations,
     test: &str,
     variables: &[(&str, &str)],
     body: impl FnOnce(),
-) {
+) -> Option<String> {
     if std::env::var_os(DIRECTORY).is_some() {
-        return body();
+        body();
+        return None;
     }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test.replace("::", "-"));
     let _ = fs::remove_dir_all(&directory);
@@ -48,8 +50,9 @@ pub(crate) fn expecting(
             assert!(said.contains(part) && said.lines().count() == 1, "{said}");
         }
     }
-    assert!(directory.join("calls").exists(), "the stand-in was not used");
+    let calls = fs::read_to_string(directory.join("calls")).expect("the stand-in was not used");
     fs::remove_dir_all(&directory).unwrap();
+    Some(calls)
 }
 
 fn build(directory: &Path, name: &str) {

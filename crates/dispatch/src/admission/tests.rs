@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use galatea_backend::InputMemory;
 use galatea_config::{ConfigDraft, Support};
-use galatea_infer::{Code, InferenceRequest, InputTensor};
+use galatea_infer::{Code, DeviceOutputs, InferenceRequest, InputTensor};
 use galatea_tensor::{Buffer, DataType, ForeignError, ForeignMemory, ForeignRegion, Shape};
 
 use super::Admission;
 
 /// Memory that counts its copies. The content of each copy is another.
 #[derive(Default)]
-struct Counted(AtomicUsize);
+struct Counted(AtomicUsize, Option<u64>);
 
 impl ForeignMemory for Counted {
     fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError> {
@@ -27,6 +28,10 @@ impl ForeignMemory for Counted {
 
     fn write(&self, _: usize, _: &Buffer) -> Result<(), ForeignError> {
         Err(ForeignError::NotReadable)
+    }
+
+    fn device_address(&self) -> Option<u64> {
+        self.1
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -79,16 +84,42 @@ fn shared_memory_is_copied_once_before_it_is_checked() {
 
 #[test]
 fn only_what_stays_unread_is_not_copied() {
-    let repeating = |kind, extra| admission(kind, extra).repeating_inputs(true, false);
+    let repeating = |kind, extra| admission(kind, extra).with_memory(InputMemory::Unread, false);
     assert_eq!(copies(&repeating("FP32", ""), DataType::Fp32, 16), (0, true));
     for (kind, datatype, byte_size) in
         [("BOOL", DataType::Bool, 4), ("STRING", DataType::Bytes, 16)]
     {
         assert_eq!(copies(&repeating(kind, ""), datatype, byte_size), (1, false));
     }
-    let cached = admission("FP32", "").repeating_inputs(true, true);
+    let cached = admission("FP32", "").with_memory(InputMemory::Unread, true);
     assert_eq!(copies(&cached, DataType::Fp32, 16), (1, false));
     assert_eq!(copies(&repeating("FP32", "sequence_batching { }"), DataType::Fp32, 16), (1, false));
+}
+
+#[test]
+fn backends_that_take_a_devices_memory_get_it() {
+    let admitted = |kind, datatype, byte_size, memory, is_cached, address| {
+        let admission = admission(kind, "").with_memory(memory, is_cached);
+        let foreign = Arc::new(Counted(AtomicUsize::new(0), address));
+        let mut request = request(&foreign, datatype, 0, byte_size);
+        request.device_outputs = DeviceOutputs::All;
+        let admitted = admission.admit(request).unwrap().request;
+        let on_device = admitted.device_outputs.include("O");
+        (foreign.0.load(Ordering::Relaxed), on_device)
+    };
+    let (device, host) = (InputMemory::Device, InputMemory::Host);
+    let fp32 = |memory, is_cached, address| {
+        admitted("FP32", DataType::Fp32, 16, memory, is_cached, address)
+    };
+    assert_eq!(fp32(device, false, Some(64)), (0, true));
+    assert_eq!(fp32(device, false, None), (1, true), "a region of the host");
+    assert_eq!(fp32(host, false, Some(64)), (1, true));
+    assert_eq!(fp32(device, true, Some(64)), (1, false), "the cache reads tensors");
+    assert_eq!(admitted("BOOL", DataType::Bool, 4, device, false, Some(64)), (1, true));
+    let sequences = admission("FP32", "sequence_batching { }").with_memory(device, false);
+    let foreign = Arc::new(Counted(AtomicUsize::new(0), Some(64)));
+    let _ = sequences.admit(request(&foreign, DataType::Fp32, 0, 16)).unwrap();
+    assert_eq!(foreign.0.load(Ordering::Relaxed), 0);
 }
 
 #[test]

@@ -210,8 +210,8 @@ impl Loader {
         let dispatcher = self.start_dispatcher(&spec, lanes, assembler, custom_batching)?;
         dispatcher.learn(&costs.into_inner());
         let cache = self.cache_layer(&spec, &version_host, fingerprint);
-        let repeats = model.repeats_inputs_unread();
-        let admission = Admission::new(&spec).repeating_inputs(repeats, cache.is_some());
+        let memory = model.input_memory();
+        let admission = Admission::new(&spec).with_memory(memory, cache.is_some());
         self.verbose(1, format_args!("{name}: loaded within {:?}", started.elapsed()));
         Ok(Arc::new(LoadedModel {
             version: files.version(),

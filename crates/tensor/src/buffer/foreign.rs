@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Buffer, MemoryKind};
+use super::{Buffer, DeviceRegion, MemoryKind};
 
 /// Memory that others may change, or take away, at any time: a region
 /// that a client shares, of the host or of a device.
@@ -31,6 +31,17 @@ pub trait ForeignMemory: Send + Sync {
     /// The kind of memory that it is.
     fn kind(&self) -> MemoryKind {
         MemoryKind::Cpu
+    }
+
+    /// Where its first byte is if it is in a device's memory, for those that copy from there.
+    fn device_address(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether nothing changes it as long as it is held, so that a device may compute with it
+    /// in place.
+    fn is_stable(&self) -> bool {
+        false
     }
 
     /// The memory itself, for implementations that copy from one to another.
@@ -68,6 +79,16 @@ pub struct ForeignRegion {
 }
 
 impl ForeignRegion {
+    /// Where it is in a device's memory, which stays there as long as the result.
+    #[must_use]
+    pub fn device(&self) -> Option<DeviceRegion> {
+        let MemoryKind::Gpu(device) = self.memory.kind() else { return None };
+        let start = self.memory.device_address()?;
+        let address = start.checked_add(u64::try_from(self.offset).ok()?)?;
+        let owner: Arc<dyn Any + Send + Sync> = Arc::new(self.clone());
+        Some(DeviceRegion { device, address, byte_size: self.byte_size, owner })
+    }
+
     /// A copy in memory of our own, which keeps the charge.
     ///
     /// # Errors

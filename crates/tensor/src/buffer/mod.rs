@@ -193,9 +193,20 @@ impl Buffer {
     /// If the memory has been taken away, or there is none for the copy.
     pub fn own(&mut self) -> Result<(), ForeignError> {
         if let Region::Foreign(region) = &self.region {
-            *self = region.copy()?;
+            let copied = region.copy()?;
+            *self = Self { host_policies: self.host_policies.take(), ..copied };
         }
         Ok(())
+    }
+
+    /// Where the bytes are in a device's memory, also if others may change them.
+    #[must_use]
+    pub fn on_device(&self) -> Option<DeviceRegion> {
+        match &self.region {
+            Region::Host(_) => None,
+            Region::Device(region) => Some(region.clone()),
+            Region::Foreign(region) => region.device(),
+        }
     }
 
     /// The device region, if the bytes are in a device's memory.

@@ -1,0 +1,111 @@
+//! Tensors in the memory of devices.
+
+use std::any::Any;
+
+use bytes::Bytes;
+use galatea_tensor::{
+    Buffer, DeviceRegion, ForeignError, ForeignMemory, ForeignRegion, MemoryKind,
+};
+
+use crate::{Device, DeviceBuffer, Devices, Error};
+
+/// A tensor in a device's memory that nothing changes.
+struct DeviceTensor {
+    devices: Devices,
+    memory: DeviceBuffer,
+}
+
+impl Device {
+    /// The memory of a tensor on this device, for copies. It stays allocated as long as the
+    /// result.
+    #[must_use]
+    pub fn memory_of(&self, region: &DeviceRegion) -> DeviceBuffer {
+        let owner = Box::new(region.owner.clone());
+        // SAFETY: A region names memory of its device that its owner keeps allocated.
+        unsafe { self.foreign(region.address, region.byte_size, owner) }
+    }
+}
+
+impl Devices {
+    /// A tensor in this memory, which nothing changes any more. All work that writes it is done.
+    #[must_use]
+    pub fn tensor(&self, memory: DeviceBuffer) -> Buffer {
+        let byte_size = memory.len();
+        let memory = std::sync::Arc::new(DeviceTensor { devices: self.clone(), memory });
+        Buffer::from_foreign(ForeignRegion { memory, offset: 0, byte_size, charge: None })
+    }
+
+    /// The memory of a tensor on one of these devices, for copies.
+    ///
+    /// # Errors
+    ///
+    /// There is no such device.
+    pub fn memory_of(&self, region: &DeviceRegion) -> Result<DeviceBuffer, Error> {
+        let number = i32::try_from(region.device).unwrap_or(i32::MAX);
+        Ok(self.device(number)?.memory_of(region))
+    }
+
+    /// Copies a tensor to the beginning of `to`: on the devices if it is on one. `failed` words
+    /// an error of a device.
+    ///
+    /// # Errors
+    ///
+    /// `to` is too short, a device fails, or the tensor's memory has been taken away.
+    pub fn put(
+        &self,
+        tensor: &Buffer,
+        to: &DeviceBuffer,
+        failed: impl Fn(&Error) -> ForeignError,
+    ) -> Result<(), ForeignError> {
+        let copied = if let Some(bytes) = tensor.host() {
+            self.to_device(bytes.clone(), to)
+        } else if let Some(region) = tensor.on_device() {
+            let to = to.slice(0..region.byte_size);
+            to.and_then(|to| self.copy(&self.memory_of(&region)?, &to))
+        } else {
+            let Some(foreign) = tensor.foreign() else { return Err(ForeignError::NotReadable) };
+            self.to_device(foreign.memory.read(foreign.offset, foreign.byte_size)?, to)
+        };
+        copied.map_err(|error| failed(&error))
+    }
+}
+
+impl DeviceTensor {
+    fn part(&self, offset: usize, byte_size: usize) -> Result<DeviceBuffer, ForeignError> {
+        self.memory.slice(offset..offset.saturating_add(byte_size)).map_err(|error| failed(&error))
+    }
+}
+
+fn failed(error: &Error) -> ForeignError {
+    ForeignError::Device(format!("failed to use CUDA copy: {error}"))
+}
+
+impl ForeignMemory for DeviceTensor {
+    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError> {
+        if byte_size == 0 {
+            return Ok(Bytes::new());
+        }
+        let copied = self.devices.to_host(&self.part(offset, byte_size)?);
+        Ok(Bytes::from_owner(copied.map_err(|error| failed(&error))?))
+    }
+
+    fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignError> {
+        self.devices.put(source, &self.part(offset, source.len())?, failed)
+    }
+
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Gpu(self.memory.device().number())
+    }
+
+    fn device_address(&self) -> Option<u64> {
+        Some(self.memory.address())
+    }
+
+    fn is_stable(&self) -> bool {
+        true
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
