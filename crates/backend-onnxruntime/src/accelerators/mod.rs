@@ -14,6 +14,8 @@ use crate::api::{Library, SessionOptions};
 const CUDA: &str = "CUDAExecutionProvider";
 const OPENVINO: &str = "OpenVINOExecutionProvider";
 const TENSORRT: &str = "TensorrtExecutionProvider";
+const CUDA_GRAPHS: &str = "enable_cuda_graph";
+const TENSORRT_GRAPHS: &str = "trt_cuda_graph_enable";
 
 /// The options of an execution provider, by their names.
 pub(crate) type ProviderOptions = BTreeMap<String, String>;
@@ -76,10 +78,20 @@ impl Providers {
         Ok(providers)
     }
 
-    /// Whether the configuration asks the library to record executions as graphs of CUDA.
-    fn records_graphs(&self) -> bool {
-        let value = self.cuda.as_ref().and_then(|options| options.get("enable_cuda_graph"));
-        value.is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1")
+    /// The options that ask the library to record executions as graphs of CUDA.
+    fn recording_options(&self) -> Vec<&'static str> {
+        let is_on = |options: &ProviderOptions, name: &str| {
+            let value = options.get(name);
+            value.is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1")
+        };
+        let mut found = Vec::new();
+        if self.tensorrt.iter().any(|options| is_on(options, TENSORRT_GRAPHS)) {
+            found.push(TENSORRT_GRAPHS);
+        }
+        if self.cuda.as_ref().is_some_and(|options| is_on(options, CUDA_GRAPHS)) {
+            found.push(CUDA_GRAPHS);
+        }
+        found
     }
 
     /// Checks that the library has the providers.
@@ -105,10 +117,10 @@ impl Providers {
                  accelerator '{accelerator}'"
             )
         });
-        let graphs = self.records_graphs().then(|| {
+        let graphs = self.recording_options().into_iter().map(|option| {
             format!(
-                "model '{model}' asks for 'enable_cuda_graph', which has no effect: a recorded \
-                 graph would read the inputs of the batch that it was recorded with"
+                "model '{model}' asks for '{option}', which has no effect: a recorded graph would \
+                 read the inputs of the batch that it was recorded with"
             )
         });
         unused.chain(graphs).collect()
@@ -249,12 +261,15 @@ mod tests {
 
     #[test]
     fn recorded_graphs_are_recognized() {
-        for (value, expected) in [("1", true), ("True", true), ("0", false), ("false", false)] {
-            let text = format!(
-                "{{ name: 'cuda' parameters {{ key: 'enable_cuda_graph' value: '{value}' }} }}"
-            );
-            let found = providers(&accelerators(&text), Processor::Gpu(0)).unwrap();
-            assert_eq!(found.records_graphs(), expected, "{value}");
+        for (name, option) in [("cuda", CUDA_GRAPHS), ("tensorrt", TENSORRT_GRAPHS)] {
+            for (value, expected) in [("1", true), ("True", true), ("0", false), ("false", false)] {
+                let text = format!(
+                    "{{ name: '{name}' parameters {{ key: '{option}' value: '{value}' }} }}"
+                );
+                let found = providers(&accelerators(&text), Processor::Gpu(0));
+                let options = found.map(|found| found.recording_options()).unwrap_or_default();
+                assert_eq!(options, [option][..usize::from(expected)], "{name} {value}");
+            }
         }
     }
 }

@@ -91,15 +91,25 @@ fn graphs_of_cuda_are_not_recorded() {
     with_stand_ins("sessions::graphs_of_cuda_are_not_recorded", &[], || {
         let gpus = Gpus::new();
         let files = Files::model(identity(FLOAT, &[-1, 2]));
-        let config =
-            accelerators("{ name: 'cuda' parameters { key: 'enable_cuda_graph' value: '1' } }");
+        let config = accelerators(
+            "{ name: 'cuda' parameters { key: 'enable_cuda_graph' value: '1' } },
+             { name: 'tensorrt' parameters { key: 'trt_cuda_graph_enable' value: 'true' } }",
+        );
         let loaded = gpus.load(&files, &config);
+        // The library gets the options, and checks the model as it does in Triton.
+        let lines = report("onnxruntime");
+        for option in [" trt_cuda_graph_enable=true ", " enable_cuda_graph=1 "] {
+            assert!(lines[0].contains(option), "{lines:?}");
+        }
         assert_eq!(report("run_options"), ["gpu_graph_id=-1"]);
         let log = loaded.host.log.lock().unwrap().clone();
-        let expected = "Warning model 'm' asks for 'enable_cuda_graph', which has no effect: a \
-                        recorded graph would read the inputs of the batch that it was recorded \
-                        with";
-        assert_eq!(log, [expected]);
+        let expected = ["trt_cuda_graph_enable", "enable_cuda_graph"].map(|option| {
+            format!(
+                "Warning model 'm' asks for '{option}', which has no effect: a recorded graph \
+                 would read the inputs of the batch that it was recorded with"
+            )
+        });
+        assert_eq!(log, expected);
     });
 }
 
