@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pathlib
 
+import numpy as np
 import pytest
 
 from conftest import StartServer
+from gpu_clients import ALLOWED, Client, Memory, register, unregister
 from gpus import StandIn, build_driver
 from python_backend import interpreter_flag
 from server import Server
+from shm_clients import infer
 
 pytestmark = pytest.mark.galatea_only
 
@@ -249,3 +252,58 @@ def test_without_gpus_responses_of_calls_are_in_the_hosts_memory(
     with start_server(repository, interpreter_flag()) as server:
         server.wait_until_ready()
         assert place_of_response(server, "caller", {"gpu": 1}, 3) == -1
+
+
+# Says on which GPU its input is, and returns it as it came.
+READER = """
+import numpy
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            tensor = pb_utils.get_input_tensor_by_name(request, "IN")
+            place = -1 if tensor.is_cpu() else tensor.__dlpack_device__()[1]
+            place = pb_utils.Tensor("PLACE", numpy.array([place], numpy.int32))
+            responses.append(pb_utils.InferenceResponse([tensor, place]))
+        return responses
+"""
+READER_CONFIG = """
+backend: "python"
+input { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }
+output { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }
+output { name: "PLACE" data_type: TYPE_INT32 dims: [ 1 ] }
+instance_group { kind: KIND_GPU gpus: [ 1 ] }
+parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "%s" } }
+"""
+
+
+# row: PY-11 SHM-07
+def test_inputs_in_regions_of_clients_stay_on_their_gpu(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """A copy there, as the driver gives no handle for a client's memory."""
+    repository = tmp_path / "models"
+    for name, force_cpu in (("near", "no"), ("far", "yes")):
+        (repository / name / "1").mkdir(parents=True)
+        (repository / name / "1" / "model.py").write_text(READER)
+        (repository / name / "config.pbtxt").write_text(READER_CONFIG % force_cpu)
+    stand_in = StandIn(build_driver(tmp_path / "driver"), tmp_path / "reports")
+    memory = Memory(Client(stand_in.libraries), 1)
+    environment = stand_in.environment(STAND_IN_READABLE="1")
+    with start_server(repository, ALLOWED, interpreter_flag(), environment=environment) as server:
+        server.wait_until_ready()
+        register(server, "r", memory)
+        values = np.arange(6, dtype=np.int32)
+        memory.put(values.tobytes(), 64)
+        given = ("INT32", [6], "r", 24, 64)
+        for model, place in (("near", 1), ("far", -1)):
+            outputs = {"IN": None, "PLACE": None}
+            result = infer(server, "grpc", model, {"IN": given}, outputs)
+            assert result.as_numpy("PLACE").tolist() == [place]
+            assert (result.as_numpy("IN") == values).all()
+        unregister(server)
+    memory.free()
+    assert [line for line in stand_in.violations() if "stream" not in line] == []

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use galatea_backend::{
-    Backend, Device, ExecutionPolicy, Host, Instance, InstanceCreation, LogLevel, Model,
-    ModelFiles, Placement,
+    Backend, Device, ExecutionPolicy, Host, InputMemory, Instance, InstanceCreation, LogLevel,
+    Model, ModelFiles, Placement,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_devices::Devices;
@@ -361,6 +361,10 @@ impl Model for LoadedPythonModel {
 
     fn instance_creation(&self) -> InstanceCreation {
         InstanceCreation::Parallel
+    }
+
+    fn input_memory(&self) -> InputMemory {
+        if self.shared.context.gpus.are_shared() { InputMemory::Device } else { InputMemory::Host }
     }
 
     fn check_ready(&self) -> Result<(), Status> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_devices::{Device, DeviceBuffer, Devices, Error, IpcHandle};
 use galatea_infer::Status;
-use galatea_tensor::{Buffer, DeviceRegion};
+use galatea_tensor::{Buffer, DeviceRegion, ForeignError};
 
 /// The GPUs of the server, and what a model's processes do with them.
 #[derive(Clone, Debug, Default)]
@@ -99,25 +99,19 @@ impl Gpus {
         Ok(Bytes::from_owner(copied.map_err(|error| failed(&error))?))
     }
 
-    /// A tensor in the memory of this GPU: as it is, or a copy.
+    /// A tensor in the memory of this GPU: as it is, or a copy if it is elsewhere, or if a client
+    /// may change it.
     pub(crate) fn to_gpu(&self, data: &Buffer, number: i64) -> Result<DeviceRegion, Status> {
         let device = self.device(u32::try_from(number).unwrap_or(u32::MAX))?;
-        if let Some(region) = data.device().filter(|one| one.device == device.number()) {
-            return Ok(region.clone());
+        let is_stable = data.foreign().is_none_or(|region| region.memory.is_stable());
+        if let Some(region) = data.on_device().filter(|one| one.device == device.number())
+            && is_stable
+        {
+            return Ok(region);
         }
-        let copied = match (data.host(), data.device()) {
-            (Some(content), _) => {
-                let copy = allocate(device, content.len())?;
-                self.devices.to_device(content.clone(), &copy).map(|()| copy)
-            }
-            (None, Some(region)) => {
-                let copy = allocate(device, region.byte_size)?;
-                let memory = self.device(region.device)?.memory_of(region);
-                self.devices.copy(&memory, &copy).map(|()| copy)
-            }
-            (None, None) => return Err(Status::internal("a tensor is in no memory")),
-        };
-        Ok(region(copied.map_err(|error| failed(&error))?))
+        let copy = allocate(device, data.len())?;
+        self.devices.put(data, &copy, |error| ForeignError::Device(failed(error).to_string()))?;
+        Ok(region(copy))
     }
 
     /// What a worker is told of a tensor, and the memory that it must find: the tensor's, or that

@@ -74,7 +74,7 @@ impl Arenas {
             {
                 self.describe(&self.gpus.to_gpu(data, gpu)?, stored)
             }
-            PreferredMemory::Host if data.device().is_some() => self.place_copy(data, stored),
+            PreferredMemory::Host if data.on_device().is_some() => self.place_copy(data, stored),
             PreferredMemory::Any | PreferredMemory::Host | PreferredMemory::Gpu(_) => {
                 self.place(data, name, datatype, stored)
             }
@@ -89,9 +89,10 @@ impl Arenas {
         stored: &mut Vec<u64>,
     ) -> Result<Place<'a>, Status> {
         // Strings are always copied, because Python reads them.
-        if let Some(region) = data.device().filter(|region| region.byte_size > 0) {
+        if let Some(region) = data.on_device().filter(|region| region.byte_size > 0) {
             if self.gpus.are_shared() && datatype != DataType::Bytes {
-                return self.describe(region, stored);
+                let memory = self.gpus.to_gpu(data, i64::from(region.device))?;
+                return self.describe(&memory, stored);
             }
             return self.place_copy(data, stored);
         }
@@ -123,10 +124,10 @@ impl Arenas {
 
     /// Copies a tensor from a GPU's memory to where the worker can read it.
     fn place_copy<'a>(&self, data: &Buffer, stored: &mut Vec<u64>) -> Result<Place<'a>, Status> {
-        let Some(region) = data.device().filter(|region| region.byte_size > 0) else {
+        let Some(region) = data.on_device().filter(|region| region.byte_size > 0) else {
             return Ok(Place::Inline(&[]));
         };
-        let offset = self.inputs.store(&self.gpus.to_host(region)?)?;
+        let offset = self.inputs.store(&self.gpus.to_host(&region)?)?;
         stored.push(offset);
         Ok(Place::Input(offset, galatea_stdx::len64(region.byte_size)))
     }
