@@ -31,18 +31,13 @@ impl SingleResponse {
     pub(crate) fn new(
         completions: Option<Arc<CompletionQueue<InferenceResult>>>,
         trace: Option<Arc<dyn DoorTraceSink>>,
+        explanation: Option<Arc<Explanation>>,
     ) -> (Self, oneshot::Receiver<InferenceResult>) {
         let (sender, receiver) = oneshot::channel();
-        let sender = Some(sender);
-        let (result, explanation) = (None, None);
+        let (result, sender) = (None, Some(sender));
         let receiving =
             Self { result, responses: 0, receiver: sender, completions, trace, explanation };
         (receiving, receiver)
-    }
-
-    /// The request is explained.
-    pub(crate) fn explained(self, explanation: Option<Arc<Explanation>>) -> Self {
-        Self { explanation, ..self }
     }
 
     fn finish(&mut self) {
@@ -109,7 +104,7 @@ mod tests {
     use super::*;
 
     fn check(act: impl FnOnce(ResponseSender), expected: &str) {
-        let (sink, mut receiver) = SingleResponse::new(None, None);
+        let (sink, mut receiver) = SingleResponse::new(None, None, None);
         act(ResponseSender::new(Box::new(sink)));
         let result = receiver.try_recv().unwrap();
         assert_eq!(result.unwrap_err().message(), expected);

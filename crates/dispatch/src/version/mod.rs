@@ -29,8 +29,8 @@ use galatea_backend::{Model, ModelFiles};
 use galatea_config::ModelSpec;
 use galatea_infer::{
     BatchStatistics, ExplainingObserver, Facts, InferenceRequest, Mark, Measurements, ModelClasses,
-    ModelConfigDocument, ModelMetadata, ModelStatistics, PendingRequest, RequestTimes,
-    ResponseSender, Status, TensorMetadata, Trace, TraceSubject,
+    ModelConfigDocument, ModelMetadata, ModelStatistics, PendingRequest, RequestObserver,
+    RequestTimes, ResponseSender, Status, TensorMetadata, Trace, TraceSubject,
 };
 use galatea_policy::InstanceId;
 use galatea_stdx::len64;
@@ -132,12 +132,23 @@ impl LoadedModel {
         request.trace = trace;
         request.held = self.host.statistics.model_bytes.hold(&request.inputs);
         let times = RequestTimes { arrival, queued: Instant::now() };
-        let observer = self.host.clone();
-        let mut request =
-            PendingRequest::new(request, sender, admitted.batch_size, times, observer);
-        explain_execution(&mut request, times);
+        let observer = self.observer(&request, times);
         let (shape_class, length) = (admitted.shape_class, admitted.length);
+        let request = PendingRequest::new(request, sender, admitted.batch_size, times, observer);
         self.dispatcher.enqueue(AdmittedRequest { request, shape_class, length, reply_number });
+    }
+
+    /// The statistics, before which the explanation of a request learns how it is executed, if
+    /// it has one.
+    fn observer(
+        &self,
+        request: &InferenceRequest,
+        times: RequestTimes,
+    ) -> Arc<dyn RequestObserver> {
+        let explanation = request.trace.as_ref().and_then(|trace| trace.explanation());
+        let Some(explanation) = explanation else { return self.host.clone() };
+        explanation.mark(Mark::Queued, times.queued);
+        ExplainingObserver::before(explanation.clone(), self.host.clone())
     }
 
     fn explain_admission(&self, trace: &Trace, request: &InferenceRequest) {
@@ -342,15 +353,6 @@ impl LoadedModel {
 fn explain(trace: &Trace, change: impl FnOnce(&mut Facts)) {
     if let Some(explanation) = trace.explanation() {
         explanation.update(change);
-    }
-}
-
-/// The explanation of a request, if it has one, learns how the request is executed.
-fn explain_execution(request: &mut PendingRequest, times: RequestTimes) {
-    let explanation = request.trace().and_then(|trace| trace.explanation().cloned());
-    if let Some(explanation) = explanation {
-        explanation.mark(Mark::Queued, times.queued);
-        request.observe(|inner| ExplainingObserver::before(explanation, inner));
     }
 }
 

@@ -33,19 +33,16 @@ pub(super) fn mark(explanation: Option<&Arc<Explanation>>, mark: Mark) {
     }
 }
 
-/// The response with the explanation of its request, if there is one.
-pub(super) fn explained(
-    response: HttpResponse,
-    explanation: Option<&Arc<Explanation>>,
-) -> HttpResponse {
+/// Adds the explanation of its request to a response, if there is one.
+pub(super) fn explain(response: &mut HttpResponse, explanation: Option<&Arc<Explanation>>) {
     let Some(ExplanationText { json, server_timing }) = explanation.and_then(|one| one.text())
     else {
-        return response;
+        return;
     };
     let added = [(Explanation::HEADER, json), (Explanation::SERVER_TIMING, server_timing)];
     let added = added
         .into_iter()
         .filter_map(|(name, text)| Some((name, HeaderValue::try_from(text).ok()?)));
-    let headers = response.headers.into_iter().flatten().chain(added).collect();
-    HttpResponse { headers: Some(headers), ..response }
+    let headers = response.headers.take();
+    response.headers = Some(headers.into_iter().flatten().chain(added).collect());
 }

@@ -16,7 +16,7 @@ use hyper::StatusCode;
 use hyper::header::HeaderValue;
 
 use super::Api;
-use super::explain::{explained, mark};
+use super::explain::{explain, mark};
 use super::trace::{Arrival, Received};
 use crate::compression::BodyCoding;
 use crate::endpoint::Disconnected;
@@ -84,12 +84,14 @@ impl Api {
             }
             GenerateForm::Document => single(poll_fn(|context| events.poll_collect(context)).await),
         };
-        let response = match response {
+        let mut response = match response {
             Ok(response) => HttpResponse { load_report: self.load_report(head), ..response },
             Err(status) => http_response::failure(&status),
         };
         mark(explanation, Mark::TakenUp);
-        Ok(explained(HttpResponse { trace, ..response }, explanation))
+        response.trace = trace;
+        explain(&mut response, explanation);
+        Ok(response)
     }
 
     /// The header with the server's load, for a client that asks for it.

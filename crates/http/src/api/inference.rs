@@ -18,7 +18,7 @@ use galatea_stdx::len64;
 use tokio::sync::oneshot;
 
 use super::Api;
-use super::explain::{explained, mark};
+use super::explain::{explain, mark};
 use super::trace::Arrival;
 use crate::compression::{BodyCoding, InflatedBody};
 use crate::endpoint::Disconnected;
@@ -107,8 +107,10 @@ impl Api {
             Err(status) => return http_response::failure(&status),
         };
         let (trace, explanation) = (started.trace.clone(), started.explanation.clone());
-        let response = self.finish_inference(head, account, started).await;
-        explained(HttpResponse { trace, ..response }, explanation.as_ref())
+        let mut response = self.finish_inference(head, account, started).await;
+        response.trace = trace;
+        explain(&mut response, explanation.as_ref());
+        response
     }
 
     async fn finish_inference(
@@ -211,8 +213,9 @@ impl Api {
             None => traced,
             Some(explanation) => Some(Trace::explained(traced, explanation.clone())),
         };
-        let (sink, result) = SingleResponse::new(self.completions.current(), door_trace.clone());
-        let sink = sink.explained(explanation.clone());
+        let completions = self.completions.current();
+        let (sink, result) =
+            SingleResponse::new(completions, door_trace.clone(), explanation.clone());
         self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(StartedInference { encoding, result, cancel, trace: door_trace, explanation })
     }
