@@ -1,6 +1,7 @@
 //! The lines of a file: what they tell.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -65,8 +66,8 @@ pub struct Executed {
     pub batch: u32,
     /// Why the batch was closed.
     pub close: Cow<'static, str>,
-    /// The name of the instance.
-    pub instance: String,
+    /// The name of the instance, which many lines have.
+    pub instance: Arc<str>,
 }
 
 /// An execution.
@@ -88,8 +89,8 @@ pub struct RecordedExecution {
     pub busy: u32,
     /// Why the batch was closed.
     pub close: Cow<'static, str>,
-    /// The name of the instance.
-    pub instance: String,
+    /// The name of the instance, which many lines have.
+    pub instance: Arc<str>,
 }
 
 /// A line.

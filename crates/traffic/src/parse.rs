@@ -120,7 +120,7 @@ impl Fields<'_> {
             compute_ns: self.number("compute_ns")?,
             batch: self.small("batch")?,
             close: self.owned("close")?,
-            instance: self.text("instance")?.to_owned(),
+            instance: self.text("instance")?.into(),
         })
     }
 
@@ -134,7 +134,7 @@ impl Fields<'_> {
             length: self.small_or_zero("length")?,
             busy: self.small_or_zero("busy")?.max(1),
             close: if self.has("close") { self.owned("close")? } else { "".into() },
-            instance: if self.has("instance") { self.text("instance")? } else { "" }.to_owned(),
+            instance: if self.has("instance") { self.text("instance")? } else { "" }.into(),
         })
     }
 }

@@ -55,7 +55,7 @@ fn a_request_leaves_out_what_is_usual() {
             compute_ns: 7,
             batch: 4,
             close: "max_size".into(),
-            instance: String::from("m_0_0"),
+            instance: "m_0_0".into(),
         }),
     };
     check(
@@ -75,12 +75,65 @@ fn an_execution_has_its_duration() {
         length: 17,
         busy: 1,
         close: "delay".into(),
-        instance: String::from("m_0_0"),
+        instance: "m_0_0".into(),
     };
     check(
         Line::Execution(execution),
         r#"{"execution":9,"at_ns":7,"duration_ns":8,"rows":4,"requests":2,"length":17,"busy":1,"close":"delay","instance":"m_0_0"}"#,
     );
+}
+
+/// What a line says may need escapes, and numbers may be large.
+#[test]
+fn lines_are_those_of_any_writer_of_json() {
+    let name = "a \"quoted\" \\ name\n\u{1} and \u{20ac}\u{2028}";
+    let header = Header {
+        model: name.into(),
+        version: -1,
+        instances: vec![name.into(), String::new()],
+        ..Header::default()
+    };
+    let expected = json!({
+        "galatea_traffic": 1, "model": name, "version": -1, "began_ms": 0, "processors": 0,
+        "instances": [name, ""], "variable": [],
+    });
+    check(Line::Header(header), &expected.to_string());
+    for sequence in [json!(u64::MAX), json!(name), json!("")] {
+        let request = RecordedRequest {
+            at_ns: u64::MAX,
+            rows: u32::MAX,
+            dims: vec![0, u32::MAX],
+            sequence: Some(sequence.clone()),
+            status: name.into(),
+            ..RecordedRequest::default()
+        };
+        let expected = json!({
+            "at_ns": u64::MAX, "rows": u32::MAX, "dims": [0, u32::MAX], "length": 0,
+            "sequence": sequence, "status": name, "queue_ns": 0,
+        });
+        check(Line::Request(request), &expected.to_string());
+    }
+    let execution = RecordedExecution {
+        busy: 1,
+        close: name.into(),
+        instance: name.into(),
+        ..RecordedExecution::default()
+    };
+    let expected = json!({
+        "execution": 0, "at_ns": 0, "duration_ns": 0, "rows": 0, "requests": 0, "length": 0,
+        "busy": 1, "close": name, "instance": name,
+    });
+    check(Line::Execution(execution), &expected.to_string());
+    check(Line::End(name.into()), &json!({ "end": name }).to_string());
+}
+
+#[test]
+fn lines_share_a_buffer() {
+    let mut buffer = b"before".to_vec();
+    Line::Lost(1).write(&mut buffer);
+    RecordedRequest { status: "ok".into(), ..RecordedRequest::default() }.write(&mut buffer);
+    let expected = br#"before{"lost":1}{"at_ns":0,"rows":0,"status":"ok","queue_ns":0}"#;
+    assert_eq!(buffer, expected);
 }
 
 #[test]

@@ -1,88 +1,165 @@
-//! Lines as JSON.
+//! Lines as JSON, each written straight into a buffer that many lines share.
 
 use std::fmt;
+use std::io::Write;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::line::{FORMAT, Header, Line, RecordedExecution, RecordedRequest};
 
 impl fmt::Display for Line {
     /// The line without its end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", to_json(self))
+        let mut bytes = Vec::new();
+        self.write(&mut bytes);
+        f.write_str(&String::from_utf8_lossy(&bytes))
     }
 }
 
-fn to_json(line: &Line) -> Value {
-    match line {
-        Line::Header(header) => header_json(header),
-        Line::Request(request) => request_json(request),
-        Line::Execution(execution) => execution_json(execution),
-        Line::Lost(count) => json!({ "lost": count }),
-        Line::End(reason) => json!({ "end": reason }),
+impl Line {
+    /// Appends the line without its end.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Header(header) => header.write(out),
+            Self::Request(request) => request.write(out),
+            Self::Execution(execution) => execution.write(out),
+            Self::Lost(count) => {
+                let mut object = Object::begin(out);
+                object.number("lost", *count);
+                object.end();
+            }
+            Self::End(reason) => {
+                let mut object = Object::begin(out);
+                object.text("end", reason);
+                object.end();
+            }
+        }
     }
 }
 
-fn header_json(header: &Header) -> Value {
-    let mut value = json!({
-        "galatea_traffic": FORMAT,
-        "model": header.model,
-        "version": header.version,
-        "began_ms": header.began_ms,
-        "processors": header.processors,
-        "instances": header.instances,
-        "variable": header.variable,
-    });
-    if let (Some(config), Some(fields)) = (&header.config, value.as_object_mut()) {
-        fields.insert(String::from("config"), config.clone());
+impl Header {
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut object = Object::begin(out);
+        object.number("galatea_traffic", FORMAT);
+        object.text("model", &self.model);
+        object.json("version", &Value::from(self.version));
+        object.number("began_ms", self.began_ms);
+        object.number("processors", u64::from(self.processors));
+        object.json("instances", &Value::from(self.instances.as_slice()));
+        object.json("variable", &Value::from(self.variable.as_slice()));
+        if let Some(config) = &self.config {
+            object.json("config", config);
+        }
+        object.end();
     }
-    value
 }
 
-/// What has its usual value is left out.
-fn request_json(request: &RecordedRequest) -> Value {
-    let mut fields = Map::new();
-    let mut add = |name: &str, value: Value| fields.insert(name.to_owned(), value);
-    add("at_ns", json!(request.at_ns));
-    add("rows", json!(request.rows));
-    if !request.dims.is_empty() {
-        add("dims", json!(request.dims));
-        add("length", json!(request.length));
+impl RecordedRequest {
+    /// Appends the line without its end. What has its usual value is left out.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let mut object = Object::begin(out);
+        object.number("at_ns", self.at_ns);
+        object.number("rows", u64::from(self.rows));
+        if !self.dims.is_empty() {
+            object.numbers("dims", &self.dims);
+            object.number("length", u64::from(self.length));
+        }
+        if self.priority != 0 {
+            object.number("priority", self.priority);
+        }
+        if self.timeout_ns != 0 {
+            object.number("timeout_ns", self.timeout_ns);
+        }
+        if let Some(deadline_ns) = self.deadline_ns {
+            object.number("deadline_ns", deadline_ns);
+        }
+        if let Some(sequence) = &self.sequence {
+            object.json("sequence", sequence);
+        }
+        object.text("status", &self.status);
+        object.number("queue_ns", self.queue_ns);
+        if let Some(executed) = &self.executed {
+            object.number("compute_ns", executed.compute_ns);
+            object.number("batch", u64::from(executed.batch));
+            object.text("close", &executed.close);
+            object.text("instance", &executed.instance);
+            object.number("execution", executed.execution);
+        }
+        object.end();
     }
-    if request.priority != 0 {
-        add("priority", json!(request.priority));
-    }
-    if request.timeout_ns != 0 {
-        add("timeout_ns", json!(request.timeout_ns));
-    }
-    if let Some(deadline_ns) = request.deadline_ns {
-        add("deadline_ns", json!(deadline_ns));
-    }
-    if let Some(sequence) = &request.sequence {
-        add("sequence", sequence.clone());
-    }
-    add("status", json!(request.status));
-    add("queue_ns", json!(request.queue_ns));
-    if let Some(executed) = &request.executed {
-        add("compute_ns", json!(executed.compute_ns));
-        add("batch", json!(executed.batch));
-        add("close", json!(executed.close));
-        add("instance", json!(executed.instance));
-        add("execution", json!(executed.execution));
-    }
-    Value::Object(fields)
 }
 
-fn execution_json(execution: &RecordedExecution) -> Value {
-    json!({
-        "execution": execution.number,
-        "at_ns": execution.at_ns,
-        "duration_ns": execution.duration_ns,
-        "rows": execution.rows,
-        "requests": execution.requests,
-        "length": execution.length,
-        "busy": execution.busy,
-        "close": execution.close,
-        "instance": execution.instance,
-    })
+impl RecordedExecution {
+    /// Appends the line without its end.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let mut object = Object::begin(out);
+        object.number("execution", self.number);
+        object.number("at_ns", self.at_ns);
+        object.number("duration_ns", self.duration_ns);
+        object.number("rows", u64::from(self.rows));
+        object.number("requests", u64::from(self.requests));
+        object.number("length", u64::from(self.length));
+        object.number("busy", u64::from(self.busy));
+        object.text("close", &self.close);
+        object.text("instance", &self.instance);
+        object.end();
+    }
+}
+
+/// An object whose fields are written one by one. Their names need no escapes.
+struct Object<'a> {
+    out: &'a mut Vec<u8>,
+    /// What comes before the next field.
+    separator: u8,
+}
+
+impl<'a> Object<'a> {
+    fn begin(out: &'a mut Vec<u8>) -> Self {
+        Self { out, separator: b'{' }
+    }
+
+    fn name(&mut self, name: &'static str) {
+        self.out.push(self.separator);
+        self.separator = b',';
+        self.out.push(b'"');
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b"\":");
+    }
+
+    fn number(&mut self, name: &'static str, number: u64) {
+        self.name(name);
+        push_number(self.out, number);
+    }
+
+    fn numbers(&mut self, name: &'static str, numbers: &[u32]) {
+        self.name(name);
+        self.out.push(b'[');
+        for (place, number) in numbers.iter().enumerate() {
+            if place > 0 {
+                self.out.push(b',');
+            }
+            push_number(self.out, u64::from(*number));
+        }
+        self.out.push(b']');
+    }
+
+    fn text(&mut self, name: &'static str, text: &str) {
+        self.name(name);
+        // A buffer takes everything.
+        let _ = serde_json::to_writer(&mut *self.out, text);
+    }
+
+    fn json(&mut self, name: &'static str, value: &Value) {
+        self.name(name);
+        let _ = write!(self.out, "{value}");
+    }
+
+    /// Only behind a field.
+    fn end(self) {
+        self.out.push(b'}');
+    }
+}
+
+fn push_number(out: &mut Vec<u8>, number: u64) {
+    let _ = serde_json::to_writer(out, &number);
 }

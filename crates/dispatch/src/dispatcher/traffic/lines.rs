@@ -1,7 +1,7 @@
 //! What was recorded as lines of a file of traffic.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use galatea_infer::CorrelationId;
@@ -10,31 +10,41 @@ use galatea_traffic::{Executed, Line, RecordedExecution, RecordedRequest};
 
 use super::recorder::{End, Ended, Execution, FAILED, SUCCEEDED, Taken};
 
+/// About the length of a line.
+const USUAL_BYTES: usize = 192;
+
 /// What was recorded since the last reading.
 #[derive(Debug)]
 pub(crate) struct TakenTraffic {
     taken: Taken,
-    names: BTreeMap<InstanceId, String>,
+    names: BTreeMap<InstanceId, Arc<str>>,
 }
 
 impl TakenTraffic {
-    pub(super) const fn new(taken: Taken, names: BTreeMap<InstanceId, String>) -> Self {
+    pub(super) fn new(taken: Taken, names: BTreeMap<InstanceId, String>) -> Self {
+        let names = names.into_iter().map(|(instance, name)| (instance, name.into())).collect();
         Self { taken, names }
     }
 
     /// The lines, each with its end: requests by the time of their end, then executions.
     pub(crate) fn to_lines(&self) -> String {
-        let mut text = String::new();
-        for ended in &self.taken.requests {
-            let _ = writeln!(text, "{}", Line::Request(self.request(ended)));
+        let Taken { requests, executions, lost } = &self.taken;
+        let count = requests.len().saturating_add(executions.len());
+        let mut text = Vec::with_capacity(count.saturating_mul(USUAL_BYTES));
+        for ended in requests {
+            self.request(ended).write(&mut text);
+            text.push(b'\n');
         }
-        for execution in &self.taken.executions {
-            let _ = writeln!(text, "{}", Line::Execution(self.execution(execution)));
+        for execution in executions {
+            self.execution(execution).write(&mut text);
+            text.push(b'\n');
         }
-        if self.taken.lost > 0 {
-            let _ = writeln!(text, "{}", Line::Lost(self.taken.lost));
+        if *lost > 0 {
+            Line::Lost(*lost).write(&mut text);
+            text.push(b'\n');
         }
-        text
+        // JSON that was made of text is text.
+        String::from_utf8(text).unwrap_or_default()
     }
 
     fn request(&self, ended: &Ended) -> RecordedRequest {
@@ -90,7 +100,7 @@ impl TakenTraffic {
         }
     }
 
-    fn name(&self, instance: InstanceId) -> String {
+    fn name(&self, instance: InstanceId) -> Arc<str> {
         self.names.get(&instance).cloned().unwrap_or_default()
     }
 }

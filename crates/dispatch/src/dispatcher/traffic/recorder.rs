@@ -276,3 +276,28 @@ impl RequestObserver for EndObserver {
         self.inner.responding(times);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_room_is_counted() {
+        let mut taken = Taken::default();
+        let execution = Execution {
+            number: 1,
+            instance: InstanceId(0),
+            at_ns: 0,
+            duration_ns: 0,
+            rows: 1,
+            requests: 1,
+            length: 0,
+            busy: 1,
+            reason: CloseReason::Delay,
+        };
+        for _ in 0..Limits::TRAFFIC_REQUESTS_MAX + 3 {
+            taken.add_execution(execution);
+        }
+        assert_eq!((taken.executions.len(), taken.lost), (Limits::TRAFFIC_REQUESTS_MAX, 3));
+    }
+}

@@ -4,4 +4,5 @@ mod gpu_loss;
 mod measurements;
 mod requests;
 mod trace;
+mod traffic;
 mod watching;

@@ -1,0 +1,56 @@
+//! What is recorded for a client that reads traffic.
+
+use std::time::Instant;
+
+use galatea_backend::ExecutionPolicy::Blocking;
+use galatea_infer::{InferenceRequest, Status};
+use galatea_traffic::Line;
+
+use crate::testing::{ECHO, FakeBackend, LONG, request, send, serve};
+use crate::version::LoadedModel;
+
+/// The lines, once so many executions are among them: an instance is free behind its replies.
+fn lines(model: &LoadedModel, executions: usize) -> Vec<Line> {
+    let (mut lines, end) = (Vec::new(), Instant::now() + LONG);
+    let is_execution = |line: &&Line| matches!(line, Line::Execution(_));
+    while lines.iter().filter(is_execution).count() < executions {
+        assert!(Instant::now() < end, "{lines:?}");
+        let text = model.read_traffic().unwrap();
+        lines.extend(text.lines().map(|line| Line::parse(line).unwrap()));
+        std::thread::yield_now();
+    }
+    lines
+}
+
+#[test]
+fn requests_are_recorded_with_how_they_ended() {
+    let backend = FakeBackend::with_action(Blocking, |batch| match &*batch[0].request().id {
+        "bad" => Err(Status::internal("as the test wants")),
+        _ => Ok(()),
+    });
+    let server = serve(ECHO, backend, 0);
+    let model = server.model("echo");
+    let execute = |id: &str| {
+        let sent = InferenceRequest { id: id.to_owned(), ..request(&[1, 1]) };
+        drop(send(&server, sent).recv_timeout(LONG).unwrap());
+    };
+    execute("before");
+    assert_eq!(model.read_traffic(), None);
+    let header = model.begin_traffic(7, 2).unwrap();
+    let Ok(Line::Header(header)) = Line::parse(header.trim_end()) else { panic!("{header}") };
+    assert_eq!((&*header.model, header.version, header.began_ms), ("echo", 1, 7));
+    assert_eq!(header.processors, 2);
+    assert_eq!(model.begin_traffic(8, 2), None, "one client records at a time");
+    execute("good");
+    execute("bad");
+    let lines = lines(&model, 2);
+    let requests = lines.iter().filter_map(|line| match line {
+        Line::Request(request) => {
+            Some((&*request.status, request.executed.as_ref().map(|one| one.execution)))
+        }
+        _ => None,
+    });
+    assert_eq!(requests.collect::<Vec<_>>(), [("ok", Some(1)), ("error", Some(2))]);
+    model.end_traffic();
+    assert_eq!(model.read_traffic(), None);
+}
