@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import http.server
 import json
 import pathlib
+import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,7 +25,7 @@ from server import REQUEST_SECONDS_MAX, Program, Server, wait_until
 pytestmark = pytest.mark.galatea_only  # Triton records nothing.
 
 FLAG = "--allow-traffic-recording=true"
-EXPLICIT = ("--model-control-mode=explicit", "--load-model=m", "--load-model=full")
+EXPLICIT = ("--model-control-mode=explicit", "--load-model=m")
 HEADER = {"Galatea-Traffic": "1"}
 MODEL = """
 backend: "identity"
@@ -40,13 +43,23 @@ Line = dict[str, Any]
 def server(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server that allows recording, with a short and a long queue."""
+    """A server that allows recording, with a short and a long queue, and other schedulers."""
     repository = tmp_path_factory.mktemp("models")
-    queue = "default_queue_policy { max_queue_size: 1 }"
-    for name, config in {"m": MODEL % ("", 5), "full": MODEL % (queue, 200)}.items():
-        (repository / name / "1").mkdir(parents=True)
+    levels = "priority_levels: 2 default_priority_level: 1"
+    queue = levels + " default_queue_policy { max_queue_size: 1 }"
+    objective = 'parameters { key: "latency_objective_us" value { string_value: "30000000" } }'
+    configs = {
+        "m": MODEL % ("", 5),
+        "full": MODEL % (queue, 200),
+        "due": MODEL % ("", 0) + objective,
+        "sequence": MODEL.replace("dynamic_batching { %s }", "sequence_batching { %s }") % ("", 0),
+        "two": MODEL % ("", 0) + "version_policy { all { } }",
+    }
+    for name, config in configs.items():
+        for version in ["1", "2"] if name == "two" else ["1"]:
+            (repository / name / version).mkdir(parents=True)
         (repository / name / "config.pbtxt").write_text(config)
-    with start_server(repository, *EXPLICIT, FLAG) as running:
+    with start_server(repository, FLAG) as running:
         yield running.wait_until_ready()
 
 
@@ -93,9 +106,13 @@ class Recording:
         wait_until(condition, REQUEST_SECONDS_MAX, f"it is recorded in {self.path}")
 
     def stop(self) -> None:
-        """Ends it as a signal does."""
+        """Ends it, if it has not ended."""
         self._command.kill()
         self._command.communicate()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends it a signal."""
+        self._command.send_signal(number)
 
     def result(self) -> tuple[int, str, str]:
         """How it ended by itself."""
@@ -154,6 +171,7 @@ def test_requests_and_executions_are_recorded_and_simulated(
         assert request["at_ns"] + request["queue_ns"] == execution["at_ns"]
         assert (request["batch"], request["close"]) == (execution["rows"], execution["close"])
         assert request["dims"] == [request["length"]] == [execution["length"]]
+        assert request["instance"] == execution["instance"] == "m_0_0" and execution["busy"] == 1
     found = simulate(program, path)
     recorded, simulated = found["recorded"], found["configured"]
     assert recorded["executions"] == len(executions)
@@ -168,14 +186,152 @@ def test_refusals_priorities_and_timeouts_are_recorded(
     """A request that is refused has no execution."""
     with recording(program, server, tmp_path / "t", "--model=full", "--model-version=1") as running:
         with ThreadPoolExecutor(6) as pool:
-            ended = list(pool.map(lambda _: infer(server, "full", timeout=77), range(6)))
+            jobs = [
+                pool.submit(infer, server, "full", timeout=77, priority=1 + number % 2)
+                for number in range(6)
+            ]
+            ended = [job.result() for job in jobs]
         refused = len([text for text in ended if text != "ok"])
         assert refused > 0
         running.wait_for(lambda: len(running.requests()) == 6)
         requests = running.requests()
     assert {request["timeout_ns"] for request in requests} == {77_000}
+    assert sorted(request["priority"] for request in requests) == [1, 1, 1, 2, 2, 2]
     full = [request for request in requests if request["status"] == "queue_full"]
     assert len(full) == refused and not any("execution" in request for request in full)
+
+
+def test_deadlines_and_sequences_are_recorded(
+    program: Program, server: Server, tmp_path: pathlib.Path
+) -> None:
+    """A request without them has no such fields."""
+    with recording(program, server, tmp_path / "due", "--model=due") as running:
+        assert infer(server, "due") == "ok"
+        running.wait_for(lambda: len(running.requests()) == 1)
+        (request,) = running.requests()
+        assert 0 < request["deadline_ns"] <= 30_000_000_000
+        assert not {"priority", "timeout_ns", "sequence"} & request.keys()
+    with recording(program, server, tmp_path / "sequence", "--model=sequence") as running:
+        for sequence in [7, 8]:
+            options = {"sequence_id": sequence, "sequence_start": True, "sequence_end": True}
+            assert infer(server, "sequence", **options) == "ok"
+        running.wait_for(lambda: len(running.requests()) == 2)
+        assert [request["sequence"] for request in running.requests()] == [7, 8]
+        assert not any("deadline_ns" in request for request in running.requests())
+
+
+def test_one_version_is_recorded(program: Program, server: Server, tmp_path: pathlib.Path) -> None:
+    """The newest, or the one that is named."""
+    for options, version in [((), 2), (("--model-version=1",), 1)]:
+        path = tmp_path / str(version)
+        with recording(program, server, path, "--model=two", *options) as running:
+            assert running.lines()[0]["version"] == version
+            for rows, asked in [(1, "1"), (2, "2")]:
+                assert infer(server, "two", rows=rows, model_version=asked) == "ok"
+            running.wait_for(lambda: len(running.executions()) == 1)
+            assert [request["rows"] for request in running.requests()] == [version]
+    running = Recording(program, server, tmp_path / "x", "--model=two", "--model-version=9")
+    code, _, err = running.result()
+    assert code == 1 and "9" in err and not (tmp_path / "x").exists()
+
+
+def test_it_ends_with_its_time(program: Program, server: Server, tmp_path: pathlib.Path) -> None:
+    """And has taken about that long. For people the summary is a sentence."""
+    path = tmp_path / "t"
+    line = [program.path, "record", f"http://{server.http_url}", "--model=m", "--seconds=1"]
+    done = subprocess.run(
+        [*map(str, line), f"--output={path}"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == (f"{path}: 0 requests in 0 executions\n", "")
+    code, out, _ = Recording(program, server, path, "--model=m", "--seconds=1").result()
+    assert code == 0 and json.loads(out)["seconds"] >= 1
+
+
+@contextlib.contextmanager
+def serving_lines(lines: list[str]) -> Iterator[str]:
+    """A server that is no Galatea: it records these lines, and has no configurations."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        """Responds to one request."""
+
+        def do_GET(self) -> None:  # pylint: disable=invalid-name
+            """The lines."""
+            found = self.path == "/v2/models/m/traffic"
+            self.send_response(200 if found else 404)
+            self.end_headers()
+            if found:
+                self.wfile.write("".join(line + "\n" for line in lines).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
+        thread = threading.Thread(target=listener.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.server_port}"
+        finally:
+            listener.shutdown()
+            thread.join()
+
+
+def record_all(
+    program: Program, url: str, path: pathlib.Path
+) -> subprocess.CompletedProcess[str]:
+    """Records until the server ends."""
+    line = [program.path, "record", url, "--model=m", f"--output={path}"]
+    return subprocess.run(
+        list(map(str, line)), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+FIRST = '{"galatea_traffic":1,"model":"m","version":1}'
+REQUEST = '{"at_ns":1,"rows":1,"status":"ok","queue_ns":0}'
+
+
+LOST = ['{"lost":3}', '{"lost":4}']
+END = '{"end":"it is late"}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept", "code", "expected"),
+    [
+        ([REQUEST, *LOST], 3, 0, "1 requests in 0 executions; 7 were lost"),
+        ([END, REQUEST], 1, 0, "0 requests in 0 executions; it ended because it is late"),
+        ([REQUEST, FIRST], 1, 1, "the server sent two headers"),
+        ([REQUEST, "hello"], 1, 1, "not a line of traffic"),
+        ([], 0, 0, "0 requests in 0 executions\n"),
+    ],
+)
+def test_what_a_server_sends_is_counted_and_checked(
+    program: Program,
+    tmp_path: pathlib.Path,
+    lines: list[str],
+    kept: int,
+    code: int,
+    expected: str,
+) -> None:
+    """Without a configuration the file has none. What came before an error is kept."""
+    path = tmp_path / "t"
+    with serving_lines([FIRST, *lines]) as url:
+        done = record_all(program, url, path)
+    assert done.returncode == code and expected in done.stdout + done.stderr, done
+    header, *others = path.read_text().splitlines()
+    assert "config" not in json.loads(header) and others == lines[:kept]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [([REQUEST], "the server sent no header"), ([], "the recording ended before it began")],
+)
+def test_a_file_begins_with_a_header(
+    program: Program, tmp_path: pathlib.Path, lines: list[str], expected: str
+) -> None:
+    """Without one there is no file."""
+    path = tmp_path / "t"
+    with serving_lines(lines) as url:
+        done = record_all(program, url, path)
+    assert done.returncode == 1 and expected in done.stderr and not path.exists(), done
 
 
 def test_it_ends_with_the_model(
@@ -184,7 +340,7 @@ def test_it_ends_with_the_model(
     """And says so. The model is not held."""
     (tmp_path / "models" / "m" / "1").mkdir(parents=True)
     (tmp_path / "models" / "m" / "config.pbtxt").write_text(MODEL % ("", 0))
-    with start_server(tmp_path / "models", *EXPLICIT[:2], FLAG) as running_server:
+    with start_server(tmp_path / "models", *EXPLICIT, FLAG) as running_server:
         running_server.wait_until_ready()
         running = Recording(program, running_server, tmp_path / "t", "--model=m")
         running.wait_for(lambda: len(running.lines()) > 0)
@@ -200,6 +356,27 @@ def test_it_ends_with_the_model(
         running_server.stop()
         code, out, err = running.result()
         assert code == 0 and json.loads(out)["end"] == "the server stops", err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_with_its_summary(
+    program: Program, server: Server, tmp_path: pathlib.Path, number: signal.Signals
+) -> None:
+    """The file is whole then."""
+    path = tmp_path / "t"
+    with recording(program, server, path, "--model=m") as running:
+        for _ in range(3):
+            assert infer(server, "m") == "ok"
+        running.wait_for(lambda: len(running.requests()) == len(running.executions()) == 3)
+        running.signal(number)
+        code, out, err = running.result()
+        assert (code, err) == (0, ""), out
+        found = json.loads(out)
+        assert (found["requests"], found["executions"], found["lost"]) == (3, 3, 0)
+        assert (found["model"], found["output"], found["end"]) == ("m", str(path), None)
+        assert found["seconds"] < 600
+        text = path.read_text()
+        assert text.endswith("\n") and len(text.splitlines()) == 7
 
 
 def test_files_have_a_size(program: Program, server: Server, tmp_path: pathlib.Path) -> None:

@@ -119,9 +119,112 @@ def test_a_configuration_file_replaces_the_recorded_one(
     config.write_text("max_batch_size: 2 instance_group [ { count: 3 } ] dynamic_batching { }")
     found = results(program, traffic, "--config", config)["simulated"]
     assert (found["instances"], found["max_batch"]) == (3, 2)
+    delay = "dynamic_batching { max_queue_delay_microseconds: 700 }"
+    config.write_text("max_batch_size: 2 " + delay)
+    found = results(program, traffic, "--config", config)["simulated"]
+    assert (found["instances"], found["scheduler"]) == (1, "delay 700 µs")
+    objective = 'parameters { key: "latency_objective_us" value { string_value: "8000" } }'
+    config.write_text("max_batch_size: 2 dynamic_batching { } " + objective)
+    found = results(program, traffic, "--config", config, "--load=3")["simulated"]
+    # What comes behind the objective counts as late.
+    assert found["scheduler"] == "deadlines 8000 µs" and found["refusals"]["too_late"] > 500
     config.write_text("max_batch_size: two")
     done = run(program, traffic, "--config", config)
     assert done.returncode == 1 and "config.pbtxt" in done.stderr
+
+
+def waiting(config: dict[str, Any], *requests: dict[str, Any]) -> list[dict[str, Any]]:
+    """Requests that arrive together and take 10 ms each, one by one."""
+    return [
+        header(config={**CONFIG, "max_batch_size": 1, "dynamic_batching": config}),
+        {"execution": 1, "duration_ns": 10 * MS, "rows": 1},
+        *({"at_ns": 0, "rows": 1, **request} for request in requests),
+    ]
+
+
+def test_requests_keep_their_deadlines_timeouts_and_priorities(
+    program: Program, tmp_path: pathlib.Path
+) -> None:
+    """An option for deadlines makes none later."""
+    path = write(tmp_path / "deadlines", waiting({}, *[{"deadline_ns": 15 * MS}] * 4))
+    for options, in_time in [((), 1), (["--deadline=25000"], 1), (["--deadline=5000"], 0)]:
+        found = results(program, path, *options)["simulated"]
+        assert (found["in_time"], found["late"]) == (in_time, 4 - in_time)
+    # A request can only shorten the time.
+    policy = {"allow_timeout_override": True, "default_timeout_microseconds": 1_000_000}
+    timed = waiting({"default_queue_policy": policy}, *[{"timeout_ns": 15 * MS}] * 4)
+    found = results(program, write(tmp_path / "timeouts", timed))["configured"]
+    assert (found["in_time"], found["refusals"]) == (2, {"queue_timeout": 2})
+    assert found["refused_at_once"] == 0
+    levels = {"priority_levels": 2, "default_priority_level": 2}
+    urgent = {"priority": 1, "deadline_ns": 25 * MS}
+    path = write(tmp_path / "priorities", waiting(levels, {}, {}, {}, urgent))
+    assert results(program, path)["configured"]["late"] == 0
+    full = {**levels, "priority_queue_policy": {"1": {"max_queue_size": 50}}}
+    path = write(tmp_path / "levels", waiting(full, {}, *[{"priority": 1}] * 3))
+    found = results(program, path, "--queue-size=1")
+    assert (found["configured"]["refused"], found["simulated"]["refused"]) == (0, 2)
+    assert found["simulated"]["refused_at_once"] == 2
+
+
+def test_a_recording_is_repeated_with_its_own_gaps(
+    program: Program, tmp_path: pathlib.Path
+) -> None:
+    """It begins with its first request, whenever that came."""
+    content = [
+        header(),
+        {"execution": 1, "duration_ns": 2 * MS, "rows": 1},
+        *({"at_ns": at * MS, "rows": 1} for at in (105, 115)),
+    ]
+    path = write(tmp_path / "t", content)
+    for options, count, seconds in [
+        ((), 2, 0.012),
+        (["--repeat=3"], 6, 0.042),
+        (["--load=2"], 4, 0.0145),
+        (["--load=0.5"], 2, 0.022),
+    ]:
+        found = results(program, path, *options)["simulated"]
+        assert (found["in_time"], found["seconds"]) == (count, pytest.approx(seconds, rel=1e-3))
+
+
+def test_the_recorded_server_is_shown_as_it_was(program: Program, tmp_path: pathlib.Path) -> None:
+    """Its latencies, batches and refusals, of several files, with what was lost."""
+    executed = {"batch": 2, "close": "delay", "instance": "m_0", "execution": 7}
+    content = [
+        header(instances=["m_0_0", "m_0_1"]),
+        {"at_ns": 0, "rows": 1, "queue_ns": 3 * MS, "compute_ns": 4 * MS, **executed},
+        {"at_ns": MS, "rows": 1, "queue_ns": 2 * MS, "compute_ns": 4 * MS, **executed},
+        {"execution": 7, "duration_ns": 4 * MS, "rows": 2, "close": "delay"},
+        {"at_ns": 2 * MS, "rows": 1, "status": "queue_full", "queue_ns": 0},
+        {"lost": 3},
+    ]
+    late = {"at_ns": 9 * MS, "rows": 1, "status": "queue_timeout", "queue_ns": 5}
+    paths = [
+        write(tmp_path / "a", content),
+        write(tmp_path / "b", [header(instances=["m_0_0", "m_0_1"]), late]),
+    ]
+    found = results(program, *paths, "--deadline=6500")
+    assert (found["requests"], found["executions"], found["lost"]) == (4, 1, 3)
+    assert (found["configured"]["instances"], found["learned"]) == (2, {"2": 1})
+    recorded = found["recorded"]
+    assert (recorded["in_time"], recorded["late"], recorded["seconds"]) == (1, 1, 0.007)
+    assert recorded["refusals"] == {"queue_full": 1, "queue_timeout": 1}
+    assert (recorded["refused"], recorded["refused_at_once"]) == (2, 1)
+    assert (recorded["batches"], recorded["closed"]) == ({"2": 1}, {"delay": 1})
+    assert (recorded["latency_ms"]["max"], recorded["busy_instances"]) == (7, pytest.approx(4 / 7))
+    assert "3 more are lost" in run(program, *paths).stdout
+
+
+def test_a_recording_may_have_no_configuration(program: Program, tmp_path: pathlib.Path) -> None:
+    """Then each request is by itself. Instances on GPUs are as many as the GPUs."""
+    content = lines()
+    del content[0]["config"]
+    found = results(program, write(tmp_path / "t", content))["configured"]
+    assert (found["scheduler"], found["batches"]) == ("no batcher", {"1": 1000})
+    group = [{"count": 2, "kind": "KIND_GPU", "gpus": [0, 3]}]
+    content[0]["config"] = {**CONFIG, "instance_group": group}
+    found = results(program, write(tmp_path / "t", content))["configured"]
+    assert (found["instances"], found["scheduler"]) == (4, "delay 0 µs")
 
 
 def test_shapes_that_differ_share_no_batch(program: Program, tmp_path: pathlib.Path) -> None:

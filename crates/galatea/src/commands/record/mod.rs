@@ -6,6 +6,8 @@
 pub(super) mod stream;
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use galatea_traffic::{Header, Line, RotatingFile};
@@ -14,6 +16,7 @@ use serde_json::json;
 use self::stream::{Connection, Received};
 use crate::console::{Colours, Console, Format};
 use crate::flags::CommandLine;
+use crate::shutdown::StopSignals;
 
 /// The usual bounds of a file, which the table of options shows too.
 const SECONDS: u64 = 60;
@@ -130,11 +133,15 @@ pub(super) fn run(options: &RecordOptions, colours: Colours) -> Result<String, S
     if status != 200 {
         return Err(refusal(status, &connection.body(BODY_BYTES_MAX)?, options));
     }
+    let is_stopped = stop_on_signal()?;
     let mut recorded = Recorded { options, config, file: None, counts: Counts::default() };
     let console = Console::progress(colours);
     let end = begin + options.duration;
     let mut shown = begin;
-    while Instant::now() < end && recorded.counts.end.is_none() {
+    let goes_on = |counts: &Counts| {
+        Instant::now() < end && counts.end.is_none() && !is_stopped.load(Ordering::Acquire)
+    };
+    while goes_on(&recorded.counts) {
         match connection.line(end)? {
             Received::Line(line) => recorded.add(&line)?,
             Received::Nothing => recorded.flush()?,
@@ -150,6 +157,22 @@ pub(super) fn run(options: &RecordOptions, colours: Colours) -> Result<String, S
     console.clear();
     recorded.flush()?;
     recorded.summary(begin.elapsed())
+}
+
+/// Becomes true when a signal asks for the end. What was recorded is whole then, and said.
+fn stop_on_signal() -> Result<Arc<AtomicBool>, String> {
+    let error = |error: std::io::Error| format!("can't wait for signals: {error}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let runtime = runtime.map_err(error)?;
+    let mut signals = runtime.block_on(async { StopSignals::catch() }).map_err(error)?;
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    let stopped = is_stopped.clone();
+    let wait = move || {
+        runtime.block_on(signals.next());
+        stopped.store(true, Ordering::Release);
+    };
+    std::thread::Builder::new().name(String::from("signals")).spawn(wait).map_err(error)?;
+    Ok(is_stopped)
 }
 
 /// The model's configuration, if the client may have it.
@@ -214,7 +237,7 @@ impl Recorded<'_> {
     fn summary(&self, elapsed: Duration) -> Result<String, String> {
         let Counts { requests, executions, lost, end } = &self.counts;
         if self.file.is_none() {
-            return Err(String::from("the server ended the recording before it began"));
+            return Err(String::from("the recording ended before it began"));
         }
         let output = self.options.output.display().to_string();
         if self.options.format == Format::Json {
