@@ -41,6 +41,7 @@
 //!         host_policies: HostPolicies::default(),
 //!         measurements: MeasurementOptions::default(),
 //!         rate_limit: RateLimit::Off,
+//!         ledger: Arc::default(),
 //!     })?;
 //!     definition.check_versions()?;
 //!     let load = |files| loader.load(definition, files, None);

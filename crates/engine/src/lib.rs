@@ -78,6 +78,7 @@
 //!     host_policies: HostPolicies::default(),
 //!     measurements: MeasurementOptions::default(),
 //!     rate_limit: RateLimit::Off,
+//!     ledger: Arc::default(),
 //!     log: LogSink::new(|_, _, line| println!("{line}")),
 //! })
 //! .unwrap();

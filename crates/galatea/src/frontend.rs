@@ -8,7 +8,7 @@ use crate::environment::CloudVariables;
 use crate::in_process::{InProcessServer, parse};
 use crate::startup::poll_gauges;
 use crate::workers::Workers;
-use crate::{make, memory, tracing};
+use crate::{make, tracing};
 
 /// Open doors, with the threads that serve them. They close when this is dropped: connections
 /// end, and requests of theirs that are executed are cancelled.
@@ -67,7 +67,7 @@ impl InProcessServer {
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         // Of two threads that open doors at a time, one keeps its part.
         Ok(self.shared.get_or_init(|| SharedByDoors {
-            ledger: memory::ledger(settings.memory_limit, &self.logger),
+            ledger: self.ledger.clone(),
             regions: make::regions(settings, &self.devices),
             tracer,
         }))

@@ -8,13 +8,14 @@ use galatea_capi::{ChosenOptions, ReservedAddress};
 use galatea_devices::Devices;
 use galatea_dispatch::HostPolicySetting;
 use galatea_engine::Server;
+use galatea_gate::ledger::Ledger;
 use galatea_infer::Status;
 use galatea_telemetry::{Logger, MetricsExporter};
 
 use crate::doors::SharedByDoors;
 use crate::environment::{Environment, SpanBatchVariables, VertexAiVariables};
 use crate::flags::{self, CacheFlag, CacheSettings, Request, Settings};
-use crate::{c_log, make};
+use crate::{c_log, make, memory};
 
 /// A server of this process.
 pub struct InProcessServer {
@@ -24,6 +25,8 @@ pub struct InProcessServer {
     pub(crate) devices: Devices,
     pub(crate) exporter: Arc<MetricsExporter>,
     pub(crate) logger: Logger,
+    /// The memory of requests, responses and padded batches.
+    pub(crate) ledger: Arc<Ledger>,
     /// What its doors share, from the first of them on.
     pub(crate) shared: OnceLock<SharedByDoors>,
 }
@@ -54,6 +57,7 @@ pub fn make_in_process(
     };
     let (devices, exporter) = make::devices_and_exporter(&settings, &environment, &logger);
     let buckets = make::buckets(&environment);
+    let ledger = memory::ledger(settings.memory_limit, &logger);
     let made = make::server(make::ServerParts {
         settings: &settings,
         environment: environment.clone(),
@@ -62,6 +66,7 @@ pub fn make_in_process(
         logger: &logger,
         devices: &devices,
         exporter: &exporter,
+        ledger: &ledger,
         reserved,
         before_loads: &mut |_| {},
     });
@@ -80,6 +85,7 @@ pub fn make_in_process(
         devices,
         exporter,
         logger,
+        ledger,
         shared,
     })
 }

@@ -11,6 +11,7 @@ use galatea_capi::{ReservedAddress, RunningServer, metric};
 use galatea_devices::{Devices, Found};
 use galatea_dispatch::{LogSink, MeasurementOptions};
 use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
+use galatea_gate::ledger::Ledger;
 use galatea_infer::{
     Code, HistogramReading, NoRegions, Pass, RegionControl, ServerControl, Status,
 };
@@ -53,6 +54,8 @@ pub(crate) struct ServerParts<'a> {
     pub(crate) devices: &'a Devices,
     /// The renderer of its metrics.
     pub(crate) exporter: &'a Arc<MetricsExporter>,
+    /// The memory of requests, responses and padded batches.
+    pub(crate) ledger: &'a Arc<Ledger>,
     /// The address under which C code knows the server.
     pub(crate) reserved: &'a ReservedAddress,
     /// Is told before models load.
@@ -102,7 +105,6 @@ fn log_notes(settings: &Settings, devices: &Devices, logger: &Logger) {
 pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     let ServerParts { settings, environment, allocator, logger, exporter, reserved, .. } = parts;
     let (buckets, before_loads, devices) = (parts.buckets, parts.before_loads, parts.devices);
-    check_startup_models(settings)?;
     let (repository, failure) = open_or_empty(settings, buckets)?;
     let cache = cache::make(settings)?;
     gpus::prepare(devices, settings, logger);
@@ -152,6 +154,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         host_policies: settings.host_policies.clone(),
         rate_limit: settings.rate_limit(),
         measurements: measurements(settings),
+        ledger: parts.ledger.clone(),
         log,
     })?);
     devices.on_lost(server.gpu_loss_handler());
@@ -234,6 +237,7 @@ fn open_or_empty(
     settings: &Settings,
     buckets: &Arc<Buckets>,
 ) -> Result<(Repository, Option<Status>), Status> {
+    check_startup_models(settings)?;
     match open_repository(settings, buckets.clone()) {
         Ok(repository) => Ok((repository, None)),
         Err(status) if settings.exit_on_error => Err(status),

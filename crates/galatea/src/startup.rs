@@ -115,6 +115,7 @@ pub(crate) fn run(
     let reserved = ReservedAddress::new();
     let (grpc_delays, clouds) = (environment.grpc_delays, environment.clouds.clone());
     let (collector, buckets) = (environment.collector.clone(), make::buckets(&environment));
+    let ledger = memory::ledger(settings.memory_limit, &logger);
     let server = make::server(make::ServerParts {
         settings: &settings,
         environment,
@@ -123,6 +124,7 @@ pub(crate) fn run(
         logger: &logger,
         devices: &devices,
         exporter: &exporter,
+        ledger: &ledger,
         reserved: &reserved,
         before_loads: &mut |server| watch.loading(server),
     });
@@ -136,7 +138,6 @@ pub(crate) fn run(
     let mut signals = catch_signals(&runtime)?;
     let workers = Workers::start(settings.http_threads)
         .map_err(|error| Failure::start("starting worker threads", "Internal", error))?;
-    let ledger = memory::ledger(settings.memory_limit, &logger);
     let allocator = match ledger.limit() {
         Some(bytes_max) => allocator.beside_limit(bytes_max),
         None => allocator,

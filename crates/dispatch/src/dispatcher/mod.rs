@@ -75,9 +75,9 @@ pub(crate) use self::traffic::VariableDims;
 pub(crate) use self::watching::DispatcherReading;
 use crate::LogSink;
 use crate::batch::{ClosedBatch, SequenceAssembler};
-use crate::lane::{Lane, LaneOwner};
+use crate::lane::{Assembled, Lane, LaneOwner};
 use crate::log::request_log;
-use crate::padding::PaddingPlan;
+use crate::padding::BatchPadding;
 use crate::rate_limiter::RateLimiterDriver;
 use crate::timer::{AlarmHandler, Timer};
 
@@ -98,7 +98,7 @@ pub(crate) struct Dispatcher {
     /// `None` without a sequence batcher.
     sequence_assembler: Option<SequenceAssembler>,
     /// `None` if requests are not padded.
-    padding: Option<PaddingPlan>,
+    padding: Option<BatchPadding>,
     /// `None` if replies leave in any order.
     reply_numbers: Option<ReplyNumbers>,
     /// `None` if no instance needs permits.
@@ -126,7 +126,7 @@ pub(crate) struct DispatcherOptions {
     /// `None` without a sequence batcher.
     pub(crate) sequence_assembler: Option<SequenceAssembler>,
     /// `None` if requests are not padded.
-    pub(crate) padding: Option<PaddingPlan>,
+    pub(crate) padding: Option<BatchPadding>,
     pub(crate) reply_order: ReplyOrdering,
     /// The model's custom batching rule. Only with the dynamic batcher.
     pub(crate) custom_batching: Option<CustomBatching>,
@@ -493,7 +493,7 @@ impl AlarmHandler for Dispatcher {
 }
 
 impl LaneOwner for Dispatcher {
-    fn assemble(&self, batch: ClosedBatch) -> Vec<PendingRequest> {
+    fn assemble(&self, batch: ClosedBatch) -> Assembled {
         let rows = match batch {
             ClosedBatch::Requests(mut requests) => {
                 explained::start(requests.iter());
@@ -502,7 +502,7 @@ impl LaneOwner for Dispatcher {
                     requests.iter_mut().for_each(|request| request.limit_timeout(now));
                 }
                 return match &self.padding {
-                    None => requests,
+                    None => Assembled::Together(requests),
                     Some(padding) => padding.apply(requests),
                 };
             }
@@ -513,7 +513,7 @@ impl LaneOwner for Dispatcher {
             unreachable!("only a sequence batcher makes rows, and a dispatcher lives while it runs")
         };
         let owner: Arc<dyn SequenceOwner> = this;
-        assembler.assemble(rows, &owner)
+        Assembled::Together(assembler.assemble(rows, &owner))
     }
 
     fn lane_free(&self, instance: InstanceId) -> Option<ClosedBatch> {

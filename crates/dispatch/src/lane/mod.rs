@@ -52,11 +52,20 @@ use crate::timer::Timer;
 /// What a lane works for: the dispatcher.
 pub(crate) trait LaneOwner: Send + Sync {
     /// Turns a batch into the requests that the backend gets.
-    fn assemble(&self, batch: ClosedBatch) -> Vec<PendingRequest>;
+    fn assemble(&self, batch: ClosedBatch) -> Assembled;
 
     /// The lane's thread has executed a batch. Returns the lane's next batch, if there is
     /// one.
     fn lane_free(&self, instance: InstanceId) -> Option<ClosedBatch>;
+}
+
+/// The requests of a batch, as the backend gets them.
+#[derive(Debug)]
+pub(crate) enum Assembled {
+    /// In one execution.
+    Together(Vec<PendingRequest>),
+    /// One by one, because there is no memory to make them one batch.
+    Apart(Vec<PendingRequest>),
 }
 
 /// An instance in service.
@@ -266,7 +275,10 @@ impl Lane {
         let patience = predictor.short_max();
         let mut begun = Begun::Ended;
         let took = guarded(&self.name, &self.log, || {
-            let requests = assembled(batch, owner, &self.name, &self.log);
+            let requests = match assembled(batch, owner, &self.name, &self.log) {
+                Assembled::Together(requests) => requests,
+                Assembled::Apart(_) => unreachable!("what a batcher forms is not executed inline"),
+            };
             match instance.resumable() {
                 Some(resumable) => resumable.begin(requests, patience).map(|now| begun = now),
                 None => instance.execute(requests),
@@ -345,25 +357,29 @@ fn execute(
 ) -> Duration {
     let start = Instant::now();
     let Executed { lost, watch, name, log } = of;
-    guarded(name, log, || {
-        let requests = assembled(batch, owner, name, log);
+    let mut run = |start: Instant, requests: Vec<PendingRequest>| {
         if let Some(why) = lost.get() {
             return Err(RefusedBatch { requests, status: why.clone() });
         }
         let _watched = watch.and_then(|watch| watch.begin(start, &requests));
         instance.execute(requests)
+    };
+    guarded(name, log, || match assembled(batch, owner, name, log) {
+        Assembled::Together(requests) => run(start, requests),
+        Assembled::Apart(requests) => {
+            for request in requests {
+                guarded(name, log, || run(Instant::now(), vec![request]));
+            }
+            Ok(())
+        }
     })
 }
 
-fn assembled(
-    batch: ClosedBatch,
-    owner: &impl LaneOwner,
-    name: &str,
-    log: &LogSink,
-) -> Vec<PendingRequest> {
-    let requests = owner.assemble(batch);
-    request_log::log_execution(log, name, &requests);
-    requests
+fn assembled(batch: ClosedBatch, owner: &impl LaneOwner, name: &str, log: &LogSink) -> Assembled {
+    let assembled = owner.assemble(batch);
+    let (Assembled::Together(requests) | Assembled::Apart(requests)) = &assembled;
+    request_log::log_execution(log, name, requests);
+    assembled
 }
 
 /// Runs an execution and returns how long it took. Whatever the backend does, every request

@@ -5,18 +5,20 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use galatea_backend::{ExecutionGuarantee, ExecutionPolicy};
-use galatea_infer::{InferenceRequest, InputTensor};
-use galatea_policy::LaneStatus;
+use galatea_backend::{ExecutionGuarantee, ExecutionPolicy, Instance, RefusedBatch};
+use galatea_infer::{InferenceRequest, InputTensor, PendingRequest};
+use galatea_policy::{InstanceId, LaneStatus};
 use galatea_stdx::{InlineBudget, IoThread};
 use galatea_tensor::{Buffer, DataType, Shape};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::predictor::SHORT_EXECUTION_MAX;
+use super::{Assembled, Executed, LaneOwner, execute};
+use crate::batch::ClosedBatch;
 use crate::testing::TestServer;
 use crate::testing::sequences::{ScriptedBackend, int, reply_with, step, value, wait_until};
 use crate::testing::{LONG, ServerSetup, send};
-use crate::{HostPolicies, HostPolicySetting, RateLimit};
+use crate::{HostPolicies, HostPolicySetting, LogSink, RateLimit};
 
 fn model(more: &str) -> String {
     format!(
@@ -345,4 +347,48 @@ fn every_request_gets_its_reply_on_whatever_thread_it_is_executed() {
         }
     });
     stage.wait_until_free();
+}
+
+/// What a lane works for that has no memory to make one batch of several requests.
+struct WithoutMemory;
+
+impl LaneOwner for WithoutMemory {
+    fn assemble(&self, batch: ClosedBatch) -> Assembled {
+        let ClosedBatch::Requests(requests) = batch else { unreachable!("there are no rows") };
+        Assembled::Apart(requests)
+    }
+
+    fn lane_free(&self, _: InstanceId) -> Option<ClosedBatch> {
+        None
+    }
+}
+
+/// An instance that panics in its second execution.
+struct Panicking(Vec<usize>);
+
+impl Instance for Panicking {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
+        self.0.push(requests.len());
+        assert_ne!(self.0.len(), 2, "the second execution fails");
+        Ok(())
+    }
+}
+
+#[test]
+fn requests_that_can_not_be_one_batch_are_executed_one_by_one() {
+    let log = LogSink::new(|_, _, _| {});
+    let lost = OnceLock::new();
+    let run = |instance: &mut Panicking| {
+        let request = || PendingRequest::for_inspection(InferenceRequest::default(), 1);
+        let batch = ClosedBatch::Requests(vec![request(), request(), request()]);
+        let of = Executed { lost: &lost, watch: None, name: "m_0_0", log: &log };
+        execute(instance, batch, &WithoutMemory, of);
+    };
+    let mut instance = Panicking(Vec::new());
+    run(&mut instance);
+    assert_eq!(instance.0, [1, 1, 1]);
+    // A lost device executes none of them.
+    lost.set(galatea_infer::Status::unavailable("lost")).unwrap();
+    run(&mut instance);
+    assert_eq!(instance.0.len(), 3);
 }

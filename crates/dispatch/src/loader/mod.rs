@@ -24,6 +24,7 @@ use galatea_backend::{
     ResponseCache, UnconfiguredModel,
 };
 use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice, Support};
+use galatea_gate::ledger::{Account, Ledger};
 use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
 use galatea_policy::InstanceId;
 
@@ -45,7 +46,7 @@ use crate::instances::{
     planned_instances, undefined_policies,
 };
 use crate::lane::Lane;
-use crate::padding::PaddingPlan;
+use crate::padding::BatchPadding;
 use crate::rate_limiter::{RateLimit, RateLimiterDriver};
 use crate::reshape::OutputReshape;
 use crate::scheduling::{HoldThresholds, reply_ordering, scheduling_spec};
@@ -78,6 +79,8 @@ pub struct LoaderOptions {
     pub rate_limit: RateLimit,
     /// What is recorded besides the statistics.
     pub measurements: MeasurementOptions,
+    /// Counts the memory of padded batches.
+    pub ledger: Arc<Ledger>,
 }
 
 /// Loads versions of models, and changes their instances.
@@ -93,6 +96,7 @@ pub struct Loader {
     /// `None` if resources are not limited.
     rate_limiter: Option<Arc<RateLimiterDriver>>,
     measurements: MeasurementOptions,
+    padding_account: Arc<Account>,
     lost_gpus: Arc<LostGpus>,
 }
 
@@ -129,6 +133,7 @@ impl Loader {
             cache: options.cache,
             host_policies: options.host_policies,
             measurements: options.measurements,
+            padding_account: Arc::new(Account::of_server(options.ledger)),
             rate_limiter: RateLimiterDriver::new(&options.rate_limit, &log).map(Arc::new),
             log,
             parallel_creation: options.parallel_creation,
@@ -321,7 +326,7 @@ impl Loader {
             scheduling: scheduling_spec(spec, self.holds),
             lanes,
             sequence_assembler,
-            padding: PaddingPlan::new(spec),
+            padding: BatchPadding::new(spec, &self.padding_account),
             reply_order: reply_ordering(spec),
             custom_batching,
             model: spec.name.clone(),

@@ -1,5 +1,6 @@
 //! Cuts the outputs of a padded request back to its own length.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use galatea_config::CutOutput;
@@ -120,6 +121,10 @@ impl ResponseSink for CutSink {
     fn refuse(&mut self, status: Status) {
         self.note(true);
         self.inner.refuse(status);
+    }
+
+    fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.inner.underlying()
     }
 }
 

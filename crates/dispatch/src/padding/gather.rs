@@ -5,25 +5,41 @@
 
 use bytes::Bytes;
 use galatea_config::PaddedInput;
+use galatea_gate::ledger::Charge;
 use galatea_infer::{InputTensor, PendingRequest};
 use galatea_tensor::{Buffer, Shape};
 
-/// Pads the input of each request that has it to this length.
-pub(super) fn pad(padded: &PaddedInput, length: u32, requests: &mut [PendingRequest]) {
-    let mut joined = Vec::new();
+/// The bytes of the input of all requests that have it, padded to this length.
+pub(super) fn byte_count(padded: &PaddedInput, length: u32, requests: &[PendingRequest]) -> usize {
+    let inputs = requests.iter().filter_map(|pending| pending.request().input(&padded.name));
+    let bytes = inputs.filter_map(|input| {
+        let (shape, _) = padded_shape(padded, length, input)?;
+        usize::try_from(shape.byte_size(input.datatype)?).ok()
+    });
+    bytes.fold(0, usize::saturating_add)
+}
+
+/// Pads the input of each request that has it to this length, in memory that is charged.
+pub(super) fn pad(
+    padded: &PaddedInput,
+    length: u32,
+    requests: &mut [PendingRequest],
+    charge: Charge,
+) {
+    let mut joined = Vec::with_capacity(charge.bytes());
     let mut parts = Vec::with_capacity(requests.len());
     for pending in requests.iter() {
         let input = pending.request().input(&padded.name);
         let part = input.and_then(|input| append(padded, length, input, &mut joined));
         parts.push(part);
     }
-    let joined = Bytes::from(joined);
+    let joined = Bytes::from_owner(charge.hold(joined));
     for (pending, part) in requests.iter_mut().zip(parts) {
         let Some((shape, range)) = part else { continue };
         let inputs = pending.inputs_mut();
         if let Some(input) = inputs.iter_mut().find(|input| input.name == padded.name) {
             input.shape = shape;
-            input.data = Buffer::from_bytes(joined.slice(range)).retaining(joined.len());
+            input.data = Buffer::from_bytes(joined.slice(range)).retaining(joined.len()).charged();
         }
     }
 }
@@ -36,22 +52,27 @@ fn append(
     joined: &mut Vec<u8>,
 ) -> Option<(Shape, std::ops::Range<usize>)> {
     let bytes = input.data.host()?;
-    let mut dims = input.shape.dims().to_vec();
-    let own = std::mem::replace(dims.get_mut(padded.axis)?, i64::from(length));
-    let shape = Shape::new(&dims).ok()?;
+    let (shape, own) = padded_shape(padded, length, input)?;
+    let dims = shape.dims();
     let inner = element_count(dims.get(padded.axis + 1..)?)?;
     let own_bytes =
         usize::try_from(own).ok()?.checked_mul(inner)?.checked_mul(padded.element.len())?;
     let missing = usize::try_from(i64::from(length) - own).ok()?.checked_mul(inner)?;
     let outer = element_count(dims.get(..padded.axis)?)?;
     let start = joined.len();
-    joined.reserve(usize::try_from(shape.byte_size(input.datatype)?).ok()?);
     for number in 0..outer {
         let from = number.checked_mul(own_bytes)?;
         joined.extend_from_slice(bytes.get(from..from.checked_add(own_bytes)?)?);
         fill(joined, &padded.element, missing);
     }
     Some((shape, start..joined.len()))
+}
+
+/// The shape that an input has when it is padded, and its own length.
+fn padded_shape(padded: &PaddedInput, length: u32, input: &InputTensor) -> Option<(Shape, i64)> {
+    let mut dims = input.shape.dims().to_vec();
+    let own = std::mem::replace(dims.get_mut(padded.axis)?, i64::from(length));
+    Some((Shape::new(&dims).ok()?, own))
 }
 
 fn fill(joined: &mut Vec<u8>, element: &[u8], count: usize) {

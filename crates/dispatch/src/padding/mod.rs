@@ -7,6 +7,10 @@
 //!
 //! A backend sees requests whose inputs have equal shapes, as without padding. So padding
 //! works for all backends, whether they join the requests or read them one by one.
+//!
+//! The memory of the padded inputs is charged to the ledger before it is allocated, until the
+//! backend has let go of it. If there is none left, the requests are executed one by one, which
+//! needs no more than they have.
 
 mod cut;
 mod cut_statistics;
@@ -14,17 +18,29 @@ mod gather;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use galatea_config::{ModelSpec, Padding};
+use galatea_gate::ledger::{Account, Charge};
 use galatea_infer::{InferenceRequest, InputTensor, PendingRequest};
 use galatea_tensor::{Buffer, Shape};
 
 use self::cut::{Cut, CutSink};
 use self::cut_statistics::CutStatistics;
+use crate::lane::Assembled;
 
 /// How the requests of a model are padded.
 #[derive(Debug)]
 pub(crate) struct PaddingPlan {
     spec: Padding,
+}
+
+/// Pads the batches of a model.
+#[derive(Debug)]
+pub(crate) struct BatchPadding {
+    plan: PaddingPlan,
+    /// Charged with the padded inputs.
+    account: Arc<Account>,
 }
 
 /// What padding needs to know of a request.
@@ -115,25 +131,36 @@ impl PaddingPlan {
             PaddedLength::Mixed(longest)
         }
     }
+}
+
+impl BatchPadding {
+    /// `None` for a model whose requests are not padded.
+    pub(crate) fn new(spec: &ModelSpec, account: &Arc<Account>) -> Option<Self> {
+        PaddingPlan::new(spec).map(|plan| Self { plan, account: account.clone() })
+    }
 
     /// Pads the requests of a batch to the length of the longest.
-    pub(crate) fn apply(&self, mut requests: Vec<PendingRequest>) -> Vec<PendingRequest> {
+    pub(crate) fn apply(&self, mut requests: Vec<PendingRequest>) -> Assembled {
         if requests.len() < 2 {
-            return requests;
+            return Assembled::Together(requests);
         }
         let lengths: Vec<u32> =
-            requests.iter().map(|one| self.length(one.request()).longest()).collect();
+            requests.iter().map(|one| self.plan.length(one.request()).longest()).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0);
         if lengths.iter().all(|length| *length == longest) {
-            return requests;
+            return Assembled::Together(requests);
         }
-        for input in &self.spec.inputs {
-            gather::pad(input, longest, &mut requests);
+        let spec = &self.plan.spec;
+        let Some(charges) = self.charge(longest, &requests) else {
+            return Assembled::Apart(requests);
+        };
+        for (input, charge) in spec.inputs.iter().zip(charges) {
+            gather::pad(input, longest, &mut requests, charge);
         }
-        if !self.spec.outputs.is_empty() {
+        if !spec.outputs.is_empty() {
             for (request, length) in requests.iter_mut().zip(lengths) {
                 if length < longest {
-                    let outputs = self.spec.outputs.clone();
+                    let outputs = spec.outputs.clone();
                     let mut statistics = None;
                     request.observe(|inner| {
                         let observer = CutStatistics::new(inner);
@@ -146,6 +173,13 @@ impl PaddingPlan {
                 }
             }
         }
-        requests
+        Assembled::Together(requests)
+    }
+
+    /// Charges the memory of each padded input: of all of them, or of none.
+    fn charge(&self, length: u32, requests: &[PendingRequest]) -> Option<Vec<Charge>> {
+        let bytes = |input| gather::byte_count(input, length, requests);
+        let inputs = self.plan.spec.inputs.iter();
+        inputs.map(|input| Charge::if_there_is_room(&self.account, bytes(input))).collect()
     }
 }

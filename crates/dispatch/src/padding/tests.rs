@@ -1,10 +1,12 @@
+use std::any::Any;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use galatea_config::{ConfigDraft, Support};
+use galatea_gate::ledger::Ledger;
 use galatea_infer::{
     ExecutionSummary, ExecutionTimes, FailureReason, InferenceResponse, OutputTensor, Reply,
-    RequestObserver, RequestTimes, ResponseSender, Status,
+    RequestObserver, RequestTimes, ResponseSender, ResponseSink, Status,
 };
 use galatea_tensor::DataType;
 
@@ -74,7 +76,85 @@ fn pad(lengths: &[(i64, i64)]) -> Vec<PendingRequest> {
         let admitted = admission.admit(request(*rows, *length)).unwrap();
         PendingRequest::for_inspection(admitted.request, admitted.batch_size)
     });
-    PaddingPlan::new(&spec()).unwrap().apply(requests.collect())
+    together(requests.collect())
+}
+
+/// A batch that is padded, with memory enough.
+fn together(requests: Vec<PendingRequest>) -> Vec<PendingRequest> {
+    match padding(None).apply(requests) {
+        Assembled::Together(requests) => requests,
+        Assembled::Apart(_) => panic!("there is memory"),
+    }
+}
+
+/// With a limit of the memory.
+fn padding(bytes_max: Option<usize>) -> BatchPadding {
+    let account = Account::of_server(Arc::new(Ledger::new(bytes_max)));
+    BatchPadding::new(&spec(), &Arc::new(account)).unwrap()
+}
+
+/// The sums of what the test below pads: 2 rows of `ids`, `sound` and `mask` of length 9000.
+const PADDED_BYTES: usize = 2 * 9000 * (2 + 2 * 3 + 4);
+
+fn unequal() -> Vec<PendingRequest> {
+    let admitted = [1, 9000].map(|length| admission().admit(request(1, length)).unwrap());
+    admitted.map(|one| PendingRequest::for_inspection(one.request, 1)).into()
+}
+
+#[test]
+fn padded_inputs_are_charged_until_the_last_of_them_is_gone() {
+    let padding = padding(Some(PADDED_BYTES));
+    let held = || padding.account.held();
+    let Assembled::Together(mut requests) = padding.apply(unequal()) else {
+        panic!("there is just enough memory")
+    };
+    assert_eq!(held(), PADDED_BYTES);
+    assert!(requests.iter().all(|one| one.request().input("ids").unwrap().data.is_charged()));
+    let kept = requests.pop().unwrap().request().input("mask").unwrap().data.clone();
+    drop(requests);
+    assert_eq!(held(), 2 * 9000 * 4);
+    drop(kept);
+    assert_eq!(held(), 0);
+}
+
+#[test]
+fn without_memory_requests_are_executed_apart_as_they_came() {
+    let padding = padding(Some(PADDED_BYTES - 1));
+    let Assembled::Apart(requests) = padding.apply(unequal()) else {
+        panic!("there is not enough memory")
+    };
+    assert_eq!(padding.account.held(), 0);
+    assert_eq!(ids(&requests[0], "ids"), (vec![1, 1], vec![1]));
+    assert_eq!(ids(&requests[1], "mask").0, [1, 9000]);
+    // Batches that need none are executed as ever.
+    let equal = [1, 1].map(|length| {
+        let admitted = admission().admit(request(1, length)).unwrap();
+        PendingRequest::for_inspection(admitted.request, 1)
+    });
+    assert!(matches!(padding.apply(equal.into()), Assembled::Together(_)));
+}
+
+/// A plug-in recognizes its own channel behind the sink.
+#[test]
+fn a_cut_sender_is_recognized() {
+    struct Known(Arc<u8>);
+    impl ResponseSink for Known {
+        fn deliver(&mut self, _: Reply) {}
+        fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+            Some(self.0.clone())
+        }
+    }
+    let now = std::time::Instant::now();
+    let requests = [1, 2].map(|length| {
+        let admitted = admission().admit(request(1, length)).unwrap();
+        let sender = ResponseSender::new(Box::new(Known(Arc::new(7))));
+        let times = RequestTimes { arrival: now, queued: now };
+        PendingRequest::new(admitted.request, sender, 1, times, Arc::new(Counted::default()))
+    });
+    for mut pending in together(requests.into()) {
+        let known = pending.take_responder().unwrap().underlying().unwrap();
+        assert_eq!(known.downcast::<u8>().ok(), Some(Arc::new(7)));
+    }
 }
 
 #[test]
@@ -103,7 +183,7 @@ fn padded_requests_are_adjacent_and_others_are_not_copied() {
     let equal: Vec<PendingRequest> =
         equal.into_iter().map(|one| PendingRequest::for_inspection(one, 1)).collect();
     let before: Vec<_> = equal.iter().map(at).collect();
-    let after = PaddingPlan::new(&spec()).unwrap().apply(equal);
+    let after = together(equal);
     assert_eq!(after.iter().map(at).collect::<Vec<_>>(), before);
 }
 
@@ -191,7 +271,7 @@ fn replies(lengths: [i64; 2], dims: &[i64]) -> Vec<Result<InferenceResponse, Sta
         PendingRequest::new(admitted.request, sender, 1, times, counted.clone())
     });
     let times = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
-    for pending in PaddingPlan::new(&spec()).unwrap().apply(requests.into()) {
+    for pending in together(requests.into()) {
         let output = |name: &str, dims: &[i64]| {
             let shape = Shape::new(dims).unwrap();
             let count = i16::try_from(shape.element_count()).unwrap();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{Backend, ModelFiles, ResponseCache};
 use galatea_config::Support;
+use galatea_gate::ledger::Ledger;
 use galatea_infer::{
     InferenceRequest, InferenceService, ModelStatistics, Pass, ResponseSender, Status, api,
 };
@@ -200,6 +201,7 @@ pub(crate) struct ServerSetup {
     host_policies: HostPolicies,
     rate_limit: RateLimit,
     measurements: MeasurementOptions,
+    ledger: Arc<Ledger>,
     gpus: Vec<i32>,
 }
 
@@ -218,6 +220,7 @@ impl ServerSetup {
             host_policies: HostPolicies::default(),
             rate_limit: RateLimit::Off,
             measurements: MeasurementOptions::default(),
+            ledger: Arc::default(),
             gpus: Vec::new(),
         }
     }
@@ -289,6 +292,7 @@ impl ServerSetup {
             host_policies: self.host_policies,
             rate_limit: self.rate_limit,
             measurements: self.measurements,
+            ledger: self.ledger,
         };
         let server = TestServer::new(Loader::with_timer(options, timer), self.log);
         let files = self.files.into_iter().map(|files| Arc::new(files) as Arc<dyn ModelFiles>);

@@ -15,6 +15,7 @@ use galatea_dispatch::{
     GpuMemoryCheck, HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions,
     ModelDefinition, RateLimit, refuse,
 };
+use galatea_gate::ledger::Ledger;
 use galatea_infer::{
     CacheStatistics, InferenceRequest, InferenceService, Pass, ResponseSender, Status, api,
 };
@@ -61,6 +62,8 @@ pub struct ServerOptions {
     pub rate_limit: RateLimit,
     /// What is recorded of requests besides the statistics.
     pub measurements: MeasurementOptions,
+    /// Counts the memory of padded batches, beside that of requests and responses.
+    pub ledger: Arc<Ledger>,
     /// The log.
     pub log: LogSink,
 }
@@ -99,6 +102,7 @@ impl Server {
             host_policies: options.host_policies.clone(),
             rate_limit: options.rate_limit.clone(),
             measurements: options.measurements.clone(),
+            ledger: options.ledger.clone(),
         })?;
         let registry = Arc::new(match options.namespaces {
             Namespaces::None => Registry::default(),

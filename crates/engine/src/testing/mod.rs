@@ -100,6 +100,7 @@ impl ServerSetup {
             host_policies: HostPolicies::default(),
             measurements: MeasurementOptions::default(),
             rate_limit: RateLimit::Off,
+            ledger: Arc::default(),
             log: self.log,
         };
         let server = Server::new(options).unwrap();
@@ -141,6 +142,7 @@ pub(crate) fn load_version(backend: FakeBackend) -> Arc<LoadedModel> {
         host_policies: HostPolicies::default(),
         measurements: MeasurementOptions::default(),
         rate_limit: RateLimit::Off,
+        ledger: Arc::default(),
     });
     let draft = draft(ECHO);
     let files: Arc<dyn ModelFiles> = Arc::new(Files { version: 1, ..Files::default() });

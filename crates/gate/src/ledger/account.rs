@@ -16,6 +16,8 @@ pub struct Account {
     taken: AtomicUsize,
     /// What was taken and is not charged.
     credit: AtomicUsize,
+    /// Whether it counts among those of which the largest is known.
+    is_compared: bool,
 }
 
 impl Account {
@@ -34,7 +36,14 @@ impl Account {
     /// The account of a holder that holds nothing by itself.
     #[must_use]
     pub const fn new(ledger: Arc<Ledger>) -> Self {
-        Self { ledger, taken: AtomicUsize::new(0), credit: AtomicUsize::new(0) }
+        Self { ledger, taken: AtomicUsize::new(0), credit: AtomicUsize::new(0), is_compared: true }
+    }
+
+    /// The account of the server's own work, which is compared with no connection.
+    #[must_use]
+    pub const fn of_server(ledger: Arc<Ledger>) -> Self {
+        let (taken, credit) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { ledger, taken, credit, is_compared: false }
     }
 
     /// The account of a connection, which holds [`Account::BASE_BYTES`] while it is open,
@@ -42,7 +51,8 @@ impl Account {
     #[must_use]
     pub fn of_connection(ledger: Arc<Ledger>) -> Self {
         ledger.force(Self::BASE_BYTES);
-        Self { ledger, taken: AtomicUsize::new(Self::BASE_BYTES), credit: AtomicUsize::new(0) }
+        let taken = AtomicUsize::new(Self::BASE_BYTES);
+        Self { ledger, taken, credit: AtomicUsize::new(0), is_compared: true }
     }
 
     /// An account of a ledger of its own without a limit.
@@ -71,17 +81,22 @@ impl Account {
     ///
     /// [`Exhausted`] if that is too much. Nothing is charged then.
     pub fn charge(&self, bytes: usize) -> Result<(), Exhausted> {
+        if self.try_charge(bytes) { Ok(()) } else { Err(self.ledger.refuse(bytes)) }
+    }
+
+    /// The same for bytes that the holder can do without: that there are none is no refusal.
+    pub(super) fn try_charge(&self, bytes: usize) -> bool {
         if bytes < Self::STEP_BYTES {
             let without = |credit: usize| credit.checked_sub(bytes);
             if self.credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, without).is_ok() {
-                return Ok(());
+                return true;
             }
             if self.take(bytes.saturating_add(Self::STEP_BYTES)) {
                 self.credit.fetch_add(Self::STEP_BYTES, Ordering::Relaxed);
-                return Ok(());
+                return true;
             }
         }
-        if self.take(bytes) { Ok(()) } else { Err(self.ledger.refuse(bytes)) }
+        self.take(bytes)
     }
 
     /// Charges bytes that the holder has in any case, whatever the limit is, as long as the
@@ -116,7 +131,9 @@ impl Account {
         let is_taken = self.ledger.take(bytes);
         if is_taken {
             let before = self.taken.fetch_add(bytes, Ordering::Relaxed);
-            self.ledger.raise_account_peak(before.saturating_add(bytes));
+            if self.is_compared {
+                self.ledger.raise_account_peak(before.saturating_add(bytes));
+            }
         }
         is_taken
     }

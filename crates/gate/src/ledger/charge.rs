@@ -28,6 +28,13 @@ impl Charge {
         Ok(Self { account: account.clone(), bytes })
     }
 
+    /// Charges bytes for memory that its holder can do without; `None` if that is too much.
+    /// No refusal is counted.
+    #[must_use]
+    pub fn if_there_is_room(account: &Arc<Account>, bytes: usize) -> Option<Self> {
+        account.try_charge(bytes).then(|| Self { account: account.clone(), bytes })
+    }
+
     /// How many bytes are charged.
     #[must_use]
     pub const fn bytes(&self) -> usize {

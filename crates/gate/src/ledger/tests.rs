@@ -250,3 +250,14 @@ fn a_sample_has_the_peak_of_its_period() {
     drop(kept);
     assert_eq!(ledger.sample(), Sample { held: 0, peak: 1 << 20 });
 }
+
+#[test]
+fn what_the_server_can_do_without_is_no_refusal_and_no_peak_of_a_connection() {
+    let ledger = Arc::new(Ledger::new(Some(100_000)));
+    let account = Arc::new(Account::of_server(ledger.clone()));
+    let charge = Charge::if_there_is_room(&account, 90_000).unwrap();
+    assert!(Charge::if_there_is_room(&account, 20_000).is_none());
+    assert_eq!((ledger.held(), ledger.refusals(), ledger.account_peak()), (90_000, 0, 0));
+    drop(charge);
+    assert_eq!(ledger.held(), 0);
+}

@@ -383,6 +383,7 @@ impl World {
             load_retries: 0,
             cache: None,
             rate_limit: RateLimit::Off,
+            ledger: Arc::default(),
             host_policies: HostPolicies::default(),
             measurements: MeasurementOptions::default(),
             log: LogSink::new(|_, _, _| {}),

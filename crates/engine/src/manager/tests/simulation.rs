@@ -104,6 +104,7 @@ impl Simulation {
             host_policies: HostPolicies::default(),
             measurements: MeasurementOptions::default(),
             rate_limit: RateLimit::Off,
+            ledger: Arc::default(),
         });
         let worker =
             LoadWorker { registry: registry.clone(), loader: loader.unwrap(), reaper, log };
