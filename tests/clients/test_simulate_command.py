@@ -237,6 +237,7 @@ def test_shapes_that_differ_share_no_batch(program: Program, tmp_path: pathlib.P
     ]
     found = results(program, write(tmp_path / "t", content))["configured"]
     assert found["executions"] == 4 and found["closed"]["shape"] == 2
+    assert found["seconds"] == pytest.approx(0.002 * 3 + 0.008)
 
 
 def test_the_table_has_what_people_look_for(program: Program, traffic: pathlib.Path) -> None:
