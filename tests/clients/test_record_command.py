@@ -238,10 +238,9 @@ def test_one_version_is_recorded(program: Program, server: Server, tmp_path: pat
 def test_it_ends_with_its_time(program: Program, server: Server, tmp_path: pathlib.Path) -> None:
     """And has taken about that long. For people the summary is a sentence."""
     path = tmp_path / "t"
-    line = [program.path, "record", f"http://{server.http_url}", "--model=m", "--seconds=1"]
-    done = subprocess.run(
-        [*map(str, line), f"--output={path}"], capture_output=True, text=True, timeout=60, check=True
-    )
+    options = ["--model=m", "--seconds=1", f"--output={path}"]
+    line = [str(program.path), "record", f"http://{server.http_url}", *options]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=True)
     assert (done.stdout, done.stderr) == (f"{path}: 0 requests in 0 executions\n", "")
     code, out, _ = Recording(program, server, path, "--model=m", "--seconds=1").result()
     assert code == 0 and json.loads(out)["seconds"] >= 1

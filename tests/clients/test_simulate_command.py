@@ -215,6 +215,21 @@ def test_the_recorded_server_is_shown_as_it_was(program: Program, tmp_path: path
     assert "3 more are lost" in run(program, *paths).stdout
 
 
+def test_busy_instances_slow_each_other_as_recorded(
+    program: Program, tmp_path: pathlib.Path
+) -> None:
+    """An execution beside another one takes as long as such ones took."""
+    content = [
+        header(instances=["m_0_0", "m_0_1"]),
+        *({"duration_ns": 2 * MS, "rows": 1, "busy": 1} for _ in range(20)),
+        *({"duration_ns": 5 * MS, "rows": 1, "busy": 2} for _ in range(20)),
+        *({"at_ns": at * MS, "rows": 1} for at in [0, 10, 20, 30, 40, 40]),
+    ]
+    found = results(program, write(tmp_path / "t", content), "--max-batch=0")["simulated"]
+    assert found["seconds"] == pytest.approx(0.045)
+    assert found["busy_instances"] == pytest.approx((5 * 2 + 5) / 45)
+
+
 def test_a_recording_may_have_no_configuration(program: Program, tmp_path: pathlib.Path) -> None:
     """Then each request is by itself. Instances on GPUs are as many as the GPUs."""
     content = lines()
