@@ -126,8 +126,11 @@ def test_a_configuration_file_replaces_the_recorded_one(
     objective = 'parameters { key: "latency_objective_us" value { string_value: "8000" } }'
     config.write_text("max_batch_size: 2 dynamic_batching { } " + objective)
     found = results(program, traffic, "--config", config, "--load=3")["simulated"]
-    # What comes behind the objective counts as late.
     assert found["scheduler"] == "deadlines 8000 µs" and found["refusals"]["too_late"] > 500
+    # An answer behind the objective is late. No execution takes less than 2 ms.
+    config.write_text("max_batch_size: 2 dynamic_batching { } " + objective.replace("8000", "1000"))
+    found = results(program, traffic, "--config", config)["simulated"]
+    assert found["in_time"] == 0 and found["late"] > 0
     config.write_text("max_batch_size: two")
     done = run(program, traffic, "--config", config)
     assert done.returncode == 1 and "config.pbtxt" in done.stderr
@@ -213,6 +216,18 @@ def test_the_recorded_server_is_shown_as_it_was(program: Program, tmp_path: path
     assert (recorded["batches"], recorded["closed"]) == ({"2": 1}, {"delay": 1})
     assert (recorded["latency_ms"]["max"], recorded["busy_instances"]) == (7, pytest.approx(4 / 7))
     assert "3 more are lost" in run(program, *paths).stdout
+
+
+def test_requests_have_their_rows(program: Program, tmp_path: pathlib.Path) -> None:
+    """Two of three rows don't fit into a batch of four."""
+    content = [
+        header(),
+        {"duration_ns": 2 * MS, "rows": 1},
+        {"duration_ns": 6 * MS, "rows": 3},
+        *({"at_ns": 0, "rows": 3} for _ in range(2)),
+    ]
+    found = results(program, write(tmp_path / "t", content))["configured"]
+    assert (found["batches"], found["seconds"]) == ({"3": 2}, pytest.approx(0.012))
 
 
 def test_busy_instances_slow_each_other_as_recorded(

@@ -279,7 +279,27 @@ impl RequestObserver for EndObserver {
 
 #[cfg(test)]
 mod tests {
+    use galatea_infer::InputTensor;
+    use galatea_tensor::{Buffer, DataType, Shape};
+
     use super::*;
+
+    #[test]
+    fn the_elements_of_all_inputs_with_variable_dimensions_are_the_length() {
+        let input = |name: &str, dims: &[i64]| InputTensor {
+            name: name.to_owned(),
+            datatype: DataType::Int8,
+            shape: Shape::new(dims).unwrap(),
+            data: Buffer::from_vec(Vec::new()),
+        };
+        let inputs = vec![input("fixed", &[2, 9]), input("a", &[2, 3]), input("b", &[2, 4, 5])];
+        let request = InferenceRequest { inputs, ..InferenceRequest::default() };
+        let variable = [("a", vec![1]), ("b", vec![1, 2]), ("absent", vec![1])];
+        let variable = variable.map(|(name, places)| (name.to_owned(), places));
+        let recorder = Recorder::new(Time(0), Arc::new(variable));
+        let (dims, length) = recorder.dims(&request);
+        assert_eq!((&dims[..], length), (&[3, 4, 5, 0][..], 3 + 4 * 5));
+    }
 
     #[test]
     fn what_has_no_room_is_counted() {
