@@ -277,3 +277,6 @@ fn places(count: usize) -> impl Iterator<Item = usize> {
     let next = |place: &usize| Some((place * 2).max(place + 1));
     std::iter::successors(Some(0), next).take_while(move |place| *place < count)
 }
+
+#[cfg(test)]
+mod tests;
