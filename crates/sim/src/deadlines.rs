@@ -90,28 +90,56 @@ enum OwnDeadlines {
 pub fn check_deadlines(seed: u64) -> Check {
     let mut random = Random::new(seed);
     World::new(&mut random).live(&mut random).map_err(|message| format!("deadlines: {message}"))?;
-    check_recovery(&mut random).map_err(|message| format!("deadlines: {message}"))
+    check_recovery(&mut random).map_err(|message| format!("deadlines: {message}"))?;
+    check_levels(&mut random).map_err(|message| format!("deadlines: {message}"))
+}
+
+/// The request without a deadline is of a later level than all that have one: it has no turn
+/// before them.
+fn check_levels(random: &mut Random) -> Check {
+    let mut world = World::new(random);
+    let queue =
+        DynamicSpec { priority_levels: 2, default_priority_level: 2, ..DynamicSpec::default() };
+    world.spec = DeadlineSpec { objective_ns: u64::MAX, queue };
+    world.costs = Costs { fixed: 100, row: 0, element: 0 };
+    world.rebuild();
+    world.lanes.insert(InstanceId(0), None);
+    world.step(Event::AddInstance(InstanceId(0)))?;
+    world.arrive_with(1, 0, 1, Time::MAX)?;
+    world.arrive_with(1, 0, 2, Time::MAX)?;
+    for _ in 0..20 {
+        world.arrive_with(1, 0, 1, world.now.saturating_add(1_000))?;
+        world.pass_until(world.now.saturating_add(100))?;
+    }
+    ensure!(world.waiting.len() <= 2, "{} requests wait", world.waiting.len());
+    world.pass_until(Time::MAX)
 }
 
 /// The first executions are so slow that every later request looks hopeless. The scheduler
-/// finds out that it is wrong.
+/// finds out that it is wrong, also if more arrives than it believes to be possible, where batches
+/// would wait for more requests.
 fn check_recovery(random: &mut Random) -> Check {
     let mut world = World::new(random);
+    world.max_rows = 8;
     world.spec = DeadlineSpec { objective_ns: 1_000, queue: DynamicSpec::default() };
     world.rebuild();
     world.costs = Costs { fixed: 10_000, row: 0, element: 0 };
     world.lanes.insert(InstanceId(0), None);
     world.step(Event::AddInstance(InstanceId(0)))?;
-    let slow = random.between_u32(1, 5);
-    for number in 0..200 {
+    // The second probe finds that executions are quick again.
+    let (slow, arrivals, gap_ns, least) = match random.between(0, 1) {
+        0 => (random.between(1, 5), 200, 20_000, 150),
+        _ => (60, 500, 3_000, 350),
+    };
+    for number in 0..arrivals {
         if number == slow {
             world.costs.fixed = 100;
         }
         world.arrive_with(1, 0, 0, Time::MAX)?;
-        world.pass_until(world.now.saturating_add(20_000))?;
+        world.pass_until(world.now.saturating_add(gap_ns))?;
     }
     let executions = world.executions;
-    ensure!(executions >= 60, "only {executions} of 200 requests were executed");
+    ensure!(executions >= least, "only {executions} of {arrivals} requests were executed");
     Ok(())
 }
 

@@ -3,8 +3,8 @@
 use galatea_policy::{Batch, CloseReason, Event, FailReason, InstanceId, RequestKey, Time};
 
 use super::{
-    FORGOTTEN_AFTER, KNOWN_AFTER, LEARNED_AFTER, LOOK_AHEAD, PADDED_MAX, PASSED_OVER_MAX,
-    PROBED_AFTER, TOLERANCE, Waiting, World,
+    ESTIMATE_ERROR, FORGOTTEN_AFTER, KNOWN_AFTER, LEARNED_AFTER, LOOK_AHEAD, PADDED_MAX,
+    PASSED_OVER_MAX, PROBED_AFTER, TOLERANCE, Waiting, World,
 };
 use crate::check::{Check, ensure};
 
@@ -102,13 +102,20 @@ impl World {
         let takes = self.costs.of(rows, length);
         let ends = self.now.saturating_add(takes);
         let is_probe = is_alone && self.refused >= PROBED_AFTER;
+        let late = chosen.iter().filter(|one| one.place.1 < ends).count() as u64;
+        self.late += late;
         if is_known && !is_probe {
             let alone = |one: &Waiting| self.costs.of(one.info.batch_size, one.info.length);
             self.took.0 += takes;
             self.took.1 += chosen.iter().map(alone).sum::<u64>();
             self.promises.executed += chosen.len() as u64;
-            let late = chosen.iter().filter(|one| one.place.1 < ends).count() as u64;
             self.promises.late += late;
+            let is_close = |one: &Waiting| {
+                let left = one.place.1.saturating_since(self.now) as f64;
+                chosen.len() == 1 && left * ESTIMATE_ERROR >= takes as f64
+            };
+            let broken = |one: &&Waiting| one.place.1 < ends && !is_close(one);
+            self.broken_promises += chosen.iter().filter(broken).count() as u64;
             let in_vain = |one: &Waiting| {
                 let least = (alone(one) as f64 / TOLERANCE) as u64;
                 self.now.saturating_add(least) > one.place.1

@@ -62,10 +62,8 @@ pub(super) fn check_order(random: &mut Random) -> Check {
         )?;
     }
     ensure!(world.waiting.contains_key(&urgent), "the urgent request was refused");
-    let late = world.promises.late;
-    world.learned();
-    world.pass_until(Time::MAX)?;
-    ensure!(world.promises.late == late, "the urgent request is late");
+    world.finish()?;
+    ensure!(world.late == 0, "the urgent request is late");
     ensure!(world.refused_late == 0, "an urgent request is refused for the sake of a batch");
     Ok(())
 }

@@ -64,7 +64,7 @@ pub fn run(seed: u64, config: &Config) -> Result<RunResult, Box<Violation>> {
 const GOODPUT_EVERY: u64 = 16;
 
 /// Padded batches with deadlines have this many seeds, for which their bounds hold.
-const PADDED_DEADLINES_SEEDS: u64 = 150;
+const PADDED_DEADLINES_SEEDS: u64 = 2_500;
 /// So does one whose costs have to be learned.
 const PADDING_EVERY: u64 = 8;
 
