@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 from conftest import StartServer
 from constant_models import replace_file
 from python_backend import interpreter_flag, write_model
-from server import Server
+from server import Reply, Server
 
 #: What the ids of a shorter request are padded with.
 FILL = 7
@@ -26,6 +26,13 @@ CLIENTS = 24
 BUDGET = 64
 #: With BUDGET, three of them share a batch at most.
 LONG = range(20, 30)
+#: The model `slow` takes this long for each element: 2 s for a long request, which is more than a
+#: deadline of 1 s allows, and 50 ms for a short one.
+ELEMENT_MS = 20
+LONG_LENGTH, SHORT_LENGTH = 100, 2
+DEADLINE = {"request-timeout": "1"}
+#: So many executions tell what a length costs.
+LEARNED_AFTER = 3
 
 TENSORS = """
 max_batch_size: 8
@@ -128,6 +135,8 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
     write_onnx(repository, "due", TENSORS + PADDED + objective)
     write_onnx(repository, "due_bounded", TENSORS + PADDED + objective + budget)
     write_model(repository, "python", TENSORS + PADDED, "padded")
+    slow = parameters(latency_objective_us="3600000000", element_ms=str(ELEMENT_MS))
+    write_model(repository, "slow", TENSORS + PADDED + slow, "padded")
     with start_server(repository, interpreter_flag()) as running:
         yield running.wait_until_ready()
 
@@ -137,9 +146,13 @@ Outputs = dict[str, numpy.ndarray]
 Call = Callable[[Server, str, numpy.ndarray, "numpy.ndarray | None"], Outputs]
 
 
-def call_http(
-    server: Server, model: str, ids: numpy.ndarray, mask: numpy.ndarray | None
-) -> Outputs:
+def send_http(
+    server: Server,
+    model: str,
+    ids: numpy.ndarray,
+    mask: numpy.ndarray | None,
+    headers: dict[str, str] | None = None,
+) -> Reply:
     """Sends a request over HTTP."""
 
     def tensor(name: str, values: numpy.ndarray) -> dict[str, Any]:
@@ -147,10 +160,21 @@ def call_http(
         return {"name": name, "shape": shape, "datatype": "INT64", "data": data}
 
     inputs = [tensor("ids", ids)] + ([] if mask is None else [tensor("mask", mask)])
-    reply = server.infer(model, {"inputs": inputs})
+    return server.infer(model, {"inputs": inputs}, headers=headers)
+
+
+def outputs_of(reply: Reply) -> Outputs:
+    """The outputs in a response over HTTP."""
     assert reply.status == 200, reply
     outputs = reply.json()["outputs"]
     return {one["name"]: numpy.array(one["data"]).reshape(one["shape"]) for one in outputs}
+
+
+def call_http(
+    server: Server, model: str, ids: numpy.ndarray, mask: numpy.ndarray | None
+) -> Outputs:
+    """Sends a request over HTTP and returns its outputs."""
+    return outputs_of(send_http(server, model, ids, mask))
 
 
 def call_grpc(
@@ -227,6 +251,18 @@ def test_batches_stay_within_the_budget(server: Server, model: str) -> None:
     """Rows times length never exceed it."""
     send_until_padded(server, model, call_http, LONG)
     assert 1 < largest_batch(server, model) <= BUDGET // min(LONG)
+
+
+def test_what_is_too_long_for_its_deadline_is_refused(server: Server) -> None:
+    """A shorter request with the same deadline is executed."""
+    long, short = (numpy.full((1, length), 100) for length in (LONG_LENGTH, SHORT_LENGTH))
+    for ids in LEARNED_AFTER * [long, short]:
+        check(ids, call_http(server, "slow", ids, None))
+    reply = send_http(server, "slow", long, None, DEADLINE)
+    assert reply.status == 503, reply
+    assert "the request to model 'slow' would be answered too late" in reply.error()
+    assert int(reply.headers["retry-after-ms"]) >= (LONG_LENGTH * ELEMENT_MS - 1000) * 0.9
+    check(short, outputs_of(send_http(server, "slow", short, None, DEADLINE)))
 
 
 def test_a_mask_is_made_only_for_padded_models(server: Server) -> None:
