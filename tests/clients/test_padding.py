@@ -31,7 +31,7 @@ LONG = range(20, 30)
 ELEMENT_MS = 20
 LONG_LENGTH, SHORT_LENGTH = 100, 2
 DEADLINE = {"request-timeout": "1"}
-#: So many executions tell what a length costs.
+#: This number of executions tells what a length costs.
 LEARNED_AFTER = 3
 
 TENSORS = """

@@ -159,7 +159,7 @@ fn check_caution(random: &mut Random) -> Check {
 }
 
 impl World {
-    /// One instance, batches of so many rows, and a scheduler that has seen each of some lengths
+    /// One instance, batches of these rows at most, and a scheduler that has seen each of some lengths
     /// so often, alone.
     fn experienced(
         random: &mut Random,

@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// A request of this length, with a deadline so many microseconds from now.
+    /// A request of this length, with a deadline this number of microseconds from now.
     fn arrive(&mut self, length: u32, within_us: Option<u64>) {
         let key = RequestKey(self.lengths.len() as u64);
         self.lengths.push(length);
