@@ -37,25 +37,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the marks."""
-    for mark in (
-        "galatea_only: Triton answers otherwise, see docs/differences.md",
-        "not_yet: Galatea refuses this so far, and test_not_yet.py checks how",
-    ):
-        config.addinivalue_line("markers", mark)
+    """Declares the mark."""
+    mark = "galatea_only: Triton answers otherwise, see docs/differences.md"
+    config.addinivalue_line("markers", mark)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips tests that the program under test can't pass, with the reason."""
-    is_triton = config.getoption("--triton")
-    left_out, reason = (
-        ("galatea_only", "Triton answers otherwise")
-        if is_triton
-        else ("not_yet", "Galatea refuses this so far")
-    )
+    """Skips tests that Triton can't pass."""
+    if not config.getoption("--triton"):
+        return
     for item in items:
-        if item.get_closest_marker(left_out):
-            item.add_marker(pytest.mark.skip(reason=reason))
+        if item.get_closest_marker("galatea_only"):
+            item.add_marker(pytest.mark.skip(reason="Triton answers otherwise"))
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -76,7 +76,6 @@ def test_explicit_version(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> No
     assert numbers(stub.ModelInfer(request))["OUTPUT0"] == SUM
 
 
-@pytest.mark.not_yet
 def test_compressed_requests(server: Server) -> None:
     """Clients may compress their messages."""
     for compression in (grpc.Compression.Gzip, grpc.Compression.Deflate):

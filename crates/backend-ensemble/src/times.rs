@@ -36,6 +36,7 @@ impl StepTimes {
             input: sum(&self.input_ns),
             infer: sum(&self.infer_ns),
             output: sum(&self.output_ns),
+            gpu: None,
         }
     }
 }

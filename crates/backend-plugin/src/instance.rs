@@ -44,6 +44,12 @@ pub(crate) struct InstanceObject {
 galatea_c_objects::object!(InstanceObject as TRITONBACKEND_ModelInstance, kind 24);
 
 impl InstanceObject {
+    /// The number of its GPU, if it is on one.
+    pub(crate) fn gpu(&self) -> Option<u32> {
+        let is_on_gpu = self.kind == TRITONSERVER_INSTANCEGROUPKIND_GPU;
+        u32::try_from(self.device_id).ok().filter(|_| is_on_gpu)
+    }
+
     /// What records the execution of a request that was released to be executed again.
     /// Triton lets backends report on such requests, because they are the same objects in
     /// their next execution. Here backends may report on them until the next batch.

@@ -120,7 +120,11 @@ functions! {
         let instance: &InstanceObject = handle::borrow(instance, "instance")?;
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
         let times = Clock::shared().times(times);
-        instance.model.serving()?.host.record_batch(batch_size, &times);
+        let host = &instance.model.serving()?.host;
+        match instance.gpu() {
+            Some(gpu) => host.record_gpu_batch(gpu, batch_size, &times),
+            None => host.record_batch(batch_size, &times),
+        }
         Ok(())
     }
 

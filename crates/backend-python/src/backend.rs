@@ -245,6 +245,7 @@ impl Backend for PythonBackend {
             execute_timeout: None,
             confined: site.confined.as_ref(),
             model,
+            gpu: None,
             templates: site.environment.as_deref().map(|one| (one, Imports::Own)),
             is_cancelled: &|| false,
         };
@@ -416,6 +417,10 @@ impl InstanceStarter {
             execute_timeout: site.options.execute_timeout,
             confined: site.confined.as_ref(),
             model: context.clone(),
+            gpu: match self.device {
+                Device::Gpu(gpu) => Some(gpu),
+                Device::Cpu | Device::Model => None,
+            },
             templates,
             is_cancelled,
         })?;

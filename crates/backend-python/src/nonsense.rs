@@ -45,7 +45,7 @@ pub fn serve(executions: &[u8], others: &[u8], is_decoupled: bool) {
         gpus: Gpus::default(),
     };
     let arenas = Arenas::new(None, Gpus::default()).expect("memory can be made");
-    let worker = Arc::new(Worker::new(link, arenas, Arc::new(context), None));
+    let worker = Arc::new(Worker::new(link, arenas, Arc::new(context), None, None));
     let ends: Vec<Arc<AtomicU32>> = (0..REQUESTS).map(|_| Arc::default()).collect();
     let batch = ends.iter().map(|ends| request(ends.clone())).collect();
     let waited = match worker.begin(batch) {

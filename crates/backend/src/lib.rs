@@ -173,6 +173,11 @@ pub trait UnconfiguredModel: Send {
 pub trait Host: Send + Sync {
     /// Records the execution of a batch of `batch_size` elements in the statistics.
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes);
+    /// The same for the batch of an instance on a GPU, which is also counted for that GPU.
+    fn record_gpu_batch(&self, gpu: u32, batch_size: u64, times: &ExecutionTimes) {
+        let _ = gpu;
+        self.record_batch(batch_size, times);
+    }
     /// Records one response in the statistics: for backends that report each response.
     fn record_response(&self, response: &ResponseRecord) {
         let _ = response;

@@ -223,6 +223,7 @@ fn measurements(settings: &Settings) -> MeasurementOptions {
         distributions: options.galatea_histograms,
         first_response: options.histogram_latencies,
         quantiles,
+        gpus: options.gpu,
     }
 }
 

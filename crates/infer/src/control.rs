@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use galatea_tensor::DataType;
 
-use crate::Measurements;
+use crate::{Measurements, SummaryReadings};
 
 /// The server's name, version and protocol extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,6 +213,25 @@ pub struct ModelStatistics {
     pub metric_tags: Arc<[(String, String)]>,
     /// What only metrics show.
     pub measurements: Measurements,
+    /// What of it was executed on each GPU, which only metrics show.
+    pub gpus: Vec<GpuStatistics>,
+}
+
+/// What the instances of a version on one GPU have executed.
+#[derive(Clone, Debug, Default)]
+pub struct GpuStatistics {
+    /// The number of the GPU.
+    pub gpu: u32,
+    /// The sum of the batch sizes of successful requests.
+    pub inference_count: u64,
+    /// The number of executions, each of a whole batch.
+    pub execution_count: u64,
+    /// Durations by stage.
+    pub inference: InferenceStatistics,
+    /// Failed requests by reason, in the order of [`FailureReason::ALL`].
+    pub failures: [u64; 4],
+    /// Triton's summaries, if they are asked for.
+    pub summaries: Option<SummaryReadings>,
 }
 
 /// Memory of one kind that a model uses.

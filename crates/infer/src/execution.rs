@@ -60,6 +60,8 @@ pub struct ExecutionSummary {
     pub infer: Duration,
     /// Time spent on collecting outputs.
     pub output: Duration,
+    /// The GPU of the instance that executed it, if it is counted by GPUs.
+    pub gpu: Option<u32>,
 }
 
 impl From<&ExecutionTimes> for ExecutionSummary {
@@ -70,6 +72,7 @@ impl From<&ExecutionTimes> for ExecutionSummary {
             input: times.input(),
             infer: times.infer(),
             output: times.output(),
+            gpu: None,
         }
     }
 }

@@ -249,6 +249,7 @@ mod tests {
             input: ms(10),
             infer: ms(20),
             output: ms(30),
+            gpu: None,
         };
         observer.succeeded(1, &RequestTimes { arrival: now, queued: now }, &summary);
         let marks = [Mark::InputsReady, Mark::Computed, Mark::Ended];

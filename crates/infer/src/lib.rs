@@ -60,9 +60,10 @@ pub use backpressure::{Backpressure, CongestionPoint, ResumeHook};
 pub use cancel::CancelToken;
 pub use classes::{ClassLabels, ClassesCell, ModelClasses};
 pub use control::{
-    BatchStatistics, CacheStatistics, DurationStatistic, FailureReason, InferenceStatistics,
-    LoadParameters, MemoryUsage, MemoryUsageKind, ModelConfigDocument, ModelMetadata, ModelState,
-    ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata,
+    BatchStatistics, CacheStatistics, DurationStatistic, FailureReason, GpuStatistics,
+    InferenceStatistics, LoadParameters, MemoryUsage, MemoryUsageKind, ModelConfigDocument,
+    ModelMetadata, ModelState, ModelStatistics, RepositoryEntry, ResponseStatistics,
+    ServerMetadata, TensorMetadata,
 };
 pub use deadline::{Deadline, TimeoutHeaders};
 pub use execution::{

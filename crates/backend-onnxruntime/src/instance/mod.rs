@@ -89,7 +89,13 @@ impl OnnxInstance {
         match results {
             Ok(results) => {
                 let total = requests.iter().map(|pending| u64::from(pending.batch_size())).sum();
-                self.host.record_batch(total, &times);
+                match self.executor.device_session() {
+                    Some(session) => {
+                        let gpu = session.stream().device().number();
+                        self.host.record_gpu_batch(gpu, total, &times);
+                    }
+                    None => self.host.record_batch(total, &times),
+                }
                 let _wake_batch = WakeBatch::begin();
                 for (pending, result) in requests.into_iter().zip(results) {
                     complete(pending, result, &times);

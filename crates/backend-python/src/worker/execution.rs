@@ -258,7 +258,10 @@ impl Worker {
         let are_known = released.iter().all(|offset| self.arenas.inputs.release(*offset));
         let times = ExecutionTimes { start, compute_start, compute_end, end: Instant::now() };
         if let Some(host) = &self.model.host {
-            host.record_batch(batch_size, &times);
+            match self.gpu {
+                Some(gpu) => host.record_gpu_batch(gpu, batch_size, &times),
+                None => host.record_batch(batch_size, &times),
+            }
         }
         for (request, answer) in requests.into_iter().zip(answers) {
             self.finish_request(request, answer, &times);

@@ -54,6 +54,8 @@ pub(crate) struct Worker {
     calls: Lock<HashMap<u64, CancelToken>>,
     metrics: Lock<Metrics>,
     model: Arc<ModelContext>,
+    /// The number of its instance's GPU, if it is on one.
+    gpu: Option<u32>,
     /// The reader of the socket of executions; `None` during one.
     executions: Lock<Option<FrameSplitter>>,
     /// How much of the second socket was served.
@@ -120,6 +122,7 @@ impl Worker {
         link: Link,
         arenas: Arenas,
         model: Arc<ModelContext>,
+        gpu: Option<u32>,
         execute_timeout: Option<Duration>,
     ) -> Self {
         Self {
@@ -129,6 +132,7 @@ impl Worker {
             calls: Lock::default(),
             metrics: Lock::default(),
             model,
+            gpu,
             executions: Lock::new(Some(FrameSplitter::default())),
             progress: Progress::default(),
             execute_timeout,

@@ -34,6 +34,8 @@ pub(crate) struct Launch<'a> {
     /// What it may not do, and how much it may take.
     pub(crate) confined: Option<&'a Confined>,
     pub(crate) model: Arc<ModelContext>,
+    /// The number of the instance's GPU, if it is on one.
+    pub(crate) gpu: Option<u32>,
     /// What may fork it, and what the fork shall have imported; `None` if it starts by itself.
     pub(crate) templates: Option<(&'a Environment, Imports)>,
     /// Whether the worker is not needed any more.
@@ -105,7 +107,8 @@ impl Started {
     }
 
     fn new(launch: &Launch<'_>, link: Link, arenas: Arenas, process: Process) -> Self {
-        let worker = Worker::new(link, arenas, launch.model.clone(), launch.execute_timeout);
+        let worker =
+            Worker::new(link, arenas, launch.model.clone(), launch.gpu, launch.execute_timeout);
         let (executions, others) = (FrameSplitter::default(), FrameSplitter::default());
         let instance = launch.instance.to_owned();
         Self { worker: Arc::new(worker), process, others, executions, instance }

@@ -25,6 +25,7 @@ use crate::LogSink;
 use crate::host_policy::run_bound;
 use crate::lane::Lane;
 use crate::rate_limiter::ResourceRequirements;
+use crate::statistics::GpuCounters;
 use crate::warmup::InstanceWarmup;
 
 /// How many instances of a model are created in parallel. Creating one may take a process and
@@ -47,6 +48,7 @@ pub(crate) struct InstanceBuilder<'a> {
     /// Whether they are created in parallel, whatever the backend declares.
     pub(crate) parallel_creation: Option<bool>,
     pub(crate) gpu_memory_check: Option<&'a GpuMemoryCheck>,
+    pub(crate) gpu_counters: &'a GpuCounters,
     pub(crate) warmup: InstanceWarmup<'a>,
     pub(crate) log: &'a LogSink,
 }
@@ -89,7 +91,9 @@ impl InstanceBuilder<'_> {
                 built.passive.push(PassiveInstance { key, _instance: instance });
                 continue;
             }
+            let gpu = key.gpu().and_then(|gpu| self.gpu_counters.begin(gpu));
             let lane = Lane::new(placement.name, instance, policy, self.log.clone());
+            let lane = lane.with_counted_gpu(gpu);
             let requirements =
                 if self.is_rate_limited { requirements } else { ResourceRequirements::default() };
             built.lanes.push(lane.with_binding(binding.cloned()).with_requirements(requirements));

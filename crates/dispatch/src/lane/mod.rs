@@ -47,6 +47,7 @@ use crate::batch::ClosedBatch;
 use crate::host_policy::{ThreadBinding, run_bound};
 use crate::log::request_log;
 use crate::rate_limiter::ResourceRequirements;
+use crate::statistics::CountedGpu;
 use crate::timer::Timer;
 
 /// What a lane works for: the dispatcher.
@@ -77,6 +78,8 @@ pub(crate) struct Lane {
     binding: Option<ThreadBinding>,
     requirements: ResourceRequirements,
     lost: Lost,
+    /// `None` unless what its GPU executes is counted.
+    gpu: Option<CountedGpu>,
 }
 
 /// Why every batch fails from now on, if its device is lost.
@@ -155,13 +158,18 @@ impl Lane {
             }
         };
         let requirements = ResourceRequirements::default();
-        Self { name, log, kind, binding: None, requirements, lost: Lost::default() }
+        Self { name, log, kind, binding: None, requirements, lost: Lost::default(), gpu: None }
     }
 
     /// Requires resources of the rate limiter for each execution. Only for lanes with a
     /// thread: a permit arrives on any thread.
     pub(crate) fn with_requirements(self, requirements: ResourceRequirements) -> Self {
         Self { requirements, ..self }
+    }
+
+    /// Counts what the lane executes for its GPU.
+    pub(crate) fn with_counted_gpu(self, gpu: Option<CountedGpu>) -> Self {
+        Self { gpu, ..self }
     }
 
     /// What each execution requires of the rate limiter.
@@ -216,6 +224,7 @@ impl Lane {
             inbox: inbox.clone(),
             owner: owner.clone(),
             lost: self.lost.clone(),
+            gpu: self.gpu.clone(),
             watch: terminator.clone().map(|one| LaneWatch::new(one, timer.clone())),
             name: self.name.clone(),
             log: self.log.clone(),
@@ -275,7 +284,7 @@ impl Lane {
         let patience = predictor.short_max();
         let mut begun = Begun::Ended;
         let took = guarded(&self.name, &self.log, || {
-            let requests = match assembled(batch, owner, &self.name, &self.log) {
+            let requests = match assembled(batch, owner, self.gpu.as_ref(), &self.name, &self.log) {
                 Assembled::Together(requests) => requests,
                 Assembled::Apart(_) => unreachable!("what a batcher forms is not executed inline"),
             };
@@ -303,7 +312,8 @@ impl Lane {
             && let Some(instance) = instance.lock("execute a batch").as_mut()
         {
             let watch = None;
-            let of = Executed { lost: &self.lost, watch, name: &self.name, log: &self.log };
+            let gpu = self.gpu.as_ref();
+            let of = Executed { lost: &self.lost, gpu, watch, name: &self.name, log: &self.log };
             let _took = execute(instance.as_mut(), batch, owner, of);
         }
     }
@@ -343,6 +353,7 @@ impl std::fmt::Debug for Lane {
 /// The lane of an execution.
 struct Executed<'a> {
     lost: &'a OnceLock<Status>,
+    gpu: Option<&'a CountedGpu>,
     watch: Option<&'a LaneWatch>,
     name: &'a str,
     log: &'a LogSink,
@@ -356,7 +367,7 @@ fn execute(
     of: Executed<'_>,
 ) -> Duration {
     let start = Instant::now();
-    let Executed { lost, watch, name, log } = of;
+    let Executed { lost, gpu, watch, name, log } = of;
     let mut run = |start: Instant, requests: Vec<PendingRequest>| {
         if let Some(why) = lost.get() {
             return Err(RefusedBatch { requests, status: why.clone() });
@@ -364,7 +375,7 @@ fn execute(
         let _watched = watch.and_then(|watch| watch.begin(start, &requests));
         instance.execute(requests)
     };
-    guarded(name, log, || match assembled(batch, owner, name, log) {
+    guarded(name, log, || match assembled(batch, owner, gpu, name, log) {
         Assembled::Together(requests) => run(start, requests),
         Assembled::Apart(requests) => {
             for request in requests {
@@ -375,9 +386,18 @@ fn execute(
     })
 }
 
-fn assembled(batch: ClosedBatch, owner: &impl LaneOwner, name: &str, log: &LogSink) -> Assembled {
-    let assembled = owner.assemble(batch);
-    let (Assembled::Together(requests) | Assembled::Apart(requests)) = &assembled;
+fn assembled(
+    batch: ClosedBatch,
+    owner: &impl LaneOwner,
+    gpu: Option<&CountedGpu>,
+    name: &str,
+    log: &LogSink,
+) -> Assembled {
+    let mut assembled = owner.assemble(batch);
+    let (Assembled::Together(requests) | Assembled::Apart(requests)) = &mut assembled;
+    if let Some(gpu) = gpu {
+        gpu.observe(requests);
+    }
     request_log::log_execution(log, name, requests);
     assembled
 }

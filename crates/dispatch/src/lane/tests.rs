@@ -381,7 +381,7 @@ fn requests_that_can_not_be_one_batch_are_executed_one_by_one() {
     let run = |instance: &mut Panicking| {
         let request = || PendingRequest::for_inspection(InferenceRequest::default(), 1);
         let batch = ClosedBatch::Requests(vec![request(), request(), request()]);
-        let of = Executed { lost: &lost, watch: None, name: "m_0_0", log: &log };
+        let of = Executed { lost: &lost, gpu: None, watch: None, name: "m_0_0", log: &log };
         execute(instance, batch, &WithoutMemory, of);
     };
     let mut instance = Panicking(Vec::new());

@@ -21,6 +21,7 @@ use super::watch::LaneWatch;
 use super::{Executed, LaneInstance, LaneOwner, LaneTask, Lost, execute, guarded};
 use crate::LogSink;
 use crate::batch::ClosedBatch;
+use crate::statistics::CountedGpu;
 
 /// For how much execution time wake-ups are gathered.
 const GATHERING_TIME_MAX: Duration = Duration::from_micros(50);
@@ -32,6 +33,7 @@ pub(super) struct Worker<O> {
     pub(super) inbox: Arc<Inbox<LaneTask>>,
     pub(super) owner: Arc<O>,
     pub(super) lost: Lost,
+    pub(super) gpu: Option<CountedGpu>,
     /// `None` if nothing can end an execution.
     pub(super) watch: Option<Arc<LaneWatch>>,
     pub(super) name: String,
@@ -79,7 +81,8 @@ impl<O: LaneOwner> Worker<O> {
         wake_ups.prepare(predictor.predicts_short_batch(profile));
         let Some(instance) = instance else { return Duration::ZERO };
         let watch = self.watch.as_deref().filter(|_| !predictor.is_surely_short(profile));
-        let of = Executed { lost: &self.lost, watch, name: &self.name, log: &self.log };
+        let gpu = self.gpu.as_ref();
+        let of = Executed { lost: &self.lost, gpu, watch, name: &self.name, log: &self.log };
         let took = execute(instance.as_mut(), batch, &*self.owner, of);
         let elsewhere = instance.resumable().map(|resumable| resumable.took());
         predictor.observe(profile, elsewhere.unwrap_or(took));

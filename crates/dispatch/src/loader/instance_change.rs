@@ -176,7 +176,8 @@ impl Loader {
             costs: None,
         };
         let backend = definition.backend.as_ref();
-        let builder = self.instance_builder(spec, model.model.as_ref(), backend, warmup);
+        let builder =
+            self.instance_builder(spec, model.model.as_ref(), backend, &model.host, warmup);
         let builder =
             InstanceBuilder { needs_threads: model.dispatcher.needs_threads(), ..builder };
         let BuiltInstances { lanes, keys, passive } = builder.build(missing)?;

@@ -50,7 +50,7 @@ use crate::padding::BatchPadding;
 use crate::rate_limiter::{RateLimit, RateLimiterDriver};
 use crate::reshape::OutputReshape;
 use crate::scheduling::{HoldThresholds, reply_ordering, scheduling_spec};
-use crate::statistics::{FirstResponses, MeasurementOptions, Statistics};
+use crate::statistics::{FirstResponses, GpuCounters, MeasurementOptions, Statistics};
 use crate::timer::Timer;
 use crate::version::{ComposingVersions, LoadedModel, LostGpus, Placements, Subject, VersionHost};
 use crate::warmup::{InstanceWarmup, Warmup, WarmupCosts};
@@ -209,7 +209,7 @@ impl Loader {
             stop: &definition.stop,
             costs: Some(&costs),
         };
-        let builder = self.instance_builder(&spec, model.as_ref(), backend, warmup);
+        let builder = self.instance_builder(&spec, model.as_ref(), backend, &version_host, warmup);
         let planned = planned_instances(&spec, &self.host_policies)?;
         let BuiltInstances { lanes, keys, passive } = builder.build(planned)?;
         let dispatcher = self.start_dispatcher(&spec, lanes, assembler, custom_batching)?;
@@ -267,6 +267,7 @@ impl Loader {
     ) -> Result<Arc<VersionHost>, Status> {
         Ok(Arc::new(VersionHost {
             statistics: Arc::new(self.statistics(spec)?),
+            gpus: GpuCounters::new(&self.measurements, spec.response_cache),
             version,
             log: self.log.clone(),
             composing: composing.map(|composing| composing as Arc<dyn ComposingModels>),
@@ -295,6 +296,7 @@ impl Loader {
         spec: &'a ModelSpec,
         model: &'a dyn Model,
         backend: &dyn Backend,
+        host: &'a VersionHost,
         warmup: InstanceWarmup<'a>,
     ) -> InstanceBuilder<'a> {
         let policy = backend.execution_policy(spec);
@@ -308,6 +310,7 @@ impl Loader {
             needs_threads,
             parallel_creation: self.parallel_creation,
             gpu_memory_check: self.gpu_memory_check.as_ref(),
+            gpu_counters: &host.gpus,
             warmup,
             log: &self.log,
         }

@@ -19,6 +19,8 @@ pub struct MeasurementOptions {
     pub first_response: bool,
     /// The quantiles of Triton's summaries; `None` without summaries.
     pub quantiles: Option<Arc<[f64]>>,
+    /// Whether what each GPU executes is counted besides.
+    pub gpus: bool,
 }
 
 /// The bounds of all durations, in nanoseconds: from 10 µs to 50 s, three in each decade.

@@ -1,6 +1,7 @@
 //! The counters of one version of a model, and the distributions that are asked for.
 
 mod distributions;
+mod gpus;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +17,7 @@ use galatea_stdx::Lock;
 pub(crate) use self::distributions::FirstResponses;
 pub use self::distributions::MeasurementOptions;
 use self::distributions::{Distributions, Summaries};
+pub(crate) use self::gpus::{CountedGpu, GpuCounters};
 
 /// The counters of requests and executions.
 ///
@@ -106,7 +108,8 @@ impl Statistics {
         if let Some(distributions) = &self.distributions {
             distributions.observe(request_ns, queue_ns, Some(stages.iter().sum()));
         }
-        if let Some(summaries) = &self.summaries {
+        // Those of a GPU are in its own summaries: unlike counters they can't be taken apart.
+        if let Some(summaries) = self.summaries.as_ref().filter(|_| execution.gpu.is_none()) {
             summaries.executed(execution.end, request_ns, queue_ns, stages);
         }
     }

@@ -8,11 +8,12 @@ use galatea_infer::{
 };
 
 use crate::LogSink;
-use crate::statistics::Statistics;
+use crate::statistics::{GpuCounters, Statistics};
 
 /// The [`Host`] of one model version, and the [`RequestObserver`] of its requests.
 pub(crate) struct VersionHost {
     pub(crate) statistics: Arc<Statistics>,
+    pub(crate) gpus: GpuCounters,
     pub(crate) version: i64,
     pub(crate) log: LogSink,
     /// The models that this one was loaded with, if it needs any.
@@ -28,6 +29,9 @@ impl std::fmt::Debug for VersionHost {
 impl RequestObserver for VersionHost {
     fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
         self.statistics.succeeded(batch_size, times, execution);
+        if let Some(gpu) = execution.gpu.and_then(|gpu| self.gpus.get(gpu)) {
+            gpu.succeeded(batch_size, times, &ExecutionSummary { gpu: None, ..*execution });
+        }
     }
 
     fn failed(&self, times: &RequestTimes, reason: FailureReason) {
@@ -42,6 +46,13 @@ impl RequestObserver for VersionHost {
 impl Host for VersionHost {
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
         self.statistics.executed(batch_size, times);
+    }
+
+    fn record_gpu_batch(&self, gpu: u32, batch_size: u64, times: &ExecutionTimes) {
+        self.statistics.executed(batch_size, times);
+        if let Some(gpu) = self.gpus.get(gpu) {
+            gpu.executed(batch_size, times);
+        }
     }
 
     fn record_response(&self, response: &ResponseRecord) {

@@ -337,6 +337,7 @@ impl LoadedModel {
             load_duration: self.load_duration,
             metric_tags: self.metric_tags.clone(),
             measurements,
+            gpus: self.host.gpus.read(),
         }
     }
 

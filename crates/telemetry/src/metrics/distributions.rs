@@ -1,18 +1,20 @@
 //! Triton's histogram and summaries.
 
-use galatea_infer::{HistogramReading, ModelStatistics, SummaryReading, SummaryReadings};
+use galatea_infer::{HistogramReading, SummaryReading, SummaryReadings};
 
-use super::models::labels;
+use super::models::series_labels;
+use super::series::Series;
 use super::text::{Exposition, Family, Labels, MetricKind, Number};
 
 /// The families, in Triton's order. A family without a series is left out.
-pub(super) fn render(text: &mut Exposition, statistics: &[ModelStatistics]) {
+pub(super) fn render(text: &mut Exposition, series: &[Series<'_>]) {
     histogram_family(
         text,
         "nv_inference_first_response_histogram_ms",
         "Duration from request to first response in milliseconds",
-        statistics,
-        |model| model.measurements.first_response_ms.as_ref(),
+        series
+            .iter()
+            .map(|model| (series_labels(model), model.measurements.first_response_ms.as_ref())),
     );
     type Reading = fn(&SummaryReadings) -> Option<&SummaryReading>;
     let summaries: [(&str, &str, Reading); 7] = [
@@ -55,8 +57,8 @@ pub(super) fn render(text: &mut Exposition, statistics: &[ModelStatistics]) {
         ),
     ];
     for (name, help, reading) in summaries {
-        let readings = statistics.iter().filter_map(|model| {
-            Some((labels(model), reading(model.measurements.summaries.as_ref()?)?))
+        let readings = series.iter().filter_map(|model| {
+            Some((series_labels(model), reading(model.measurements.summaries.as_ref()?)?))
         });
         let readings: Vec<(Labels, &SummaryReading)> = readings.collect();
         if readings.is_empty() {
@@ -82,14 +84,13 @@ fn summary(text: &mut Family, name: &str, labels: &Labels, value: &SummaryReadin
 }
 
 /// A family of histograms, one for each model that has one.
-pub(super) fn histogram_family(
+pub(super) fn histogram_family<'a>(
     text: &mut Exposition,
     name: &str,
     help: &str,
-    statistics: &[ModelStatistics],
-    reading: impl Fn(&ModelStatistics) -> Option<&HistogramReading>,
+    series: impl Iterator<Item = (Labels, Option<&'a HistogramReading>)>,
 ) {
-    let readings = statistics.iter().filter_map(|model| Some((labels(model), reading(model)?)));
+    let readings = series.filter_map(|(labels, reading)| Some((labels, reading?)));
     let readings: Vec<(Labels, &HistogramReading)> = readings.collect();
     if readings.is_empty() {
         return;

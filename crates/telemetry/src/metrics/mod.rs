@@ -8,6 +8,7 @@ mod machine;
 mod models;
 mod options;
 mod own;
+mod series;
 mod text;
 
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ pub use text::MetricKind;
 
 use gpus::GpuGauges;
 use machine::{MachineGauges, Procfs};
+use series::Series;
 use text::{Exposition, Number};
 
 use crate::Logger;
@@ -94,8 +96,9 @@ impl MetricsExporter {
         custom: &[CustomFamily],
     ) -> String {
         let mut text = Exposition::default();
-        models::counters(&mut text, statistics, self.options.counter_latencies);
-        models::gauges(&mut text, statistics);
+        let series = self.series(statistics);
+        models::counters(&mut text, &series, self.options.counter_latencies);
+        models::gauges(&mut text, &series);
         pinned_memory(&mut text, self.devices.pinned_usage());
         if let Some(gpus) = &self.gpus {
             let mut gpus = gpus.lock("render the gauges of GPUs");
@@ -110,10 +113,19 @@ impl MetricsExporter {
         if let Some(cache) = cache {
             cache::gauges(&mut text, cache);
         }
-        distributions::render(&mut text, statistics);
+        distributions::render(&mut text, &series);
         own::render(&mut text, statistics);
         custom.iter().for_each(|family| custom::render(&mut text, family));
         text.into_text()
+    }
+
+    /// As in Triton, models have a series for each GPU if the metrics of GPUs are shown.
+    fn series<'a>(&'a self, statistics: &'a [ModelStatistics]) -> Vec<Series<'a>> {
+        series::all(statistics, |gpu| {
+            let mut devices = self.devices.iter().filter(|_| self.gpus.is_some());
+            let device = devices.find(|device| device.number() == gpu)?;
+            Some(device.info().uuid.as_str())
+        })
     }
 
     /// The text of these families only.

@@ -2,15 +2,12 @@
 
 use galatea_infer::{DurationStatistic, FailureReason, ModelStatistics};
 
+use super::series::Series;
 use super::text::{Labels, Number};
 use super::{Exposition, MetricKind};
 
 /// The counters, in the order in which Triton shows them.
-pub(super) fn counters(
-    text: &mut Exposition,
-    statistics: &[ModelStatistics],
-    counter_latencies: bool,
-) {
+pub(super) fn counters(text: &mut Exposition, statistics: &[Series<'_>], counter_latencies: bool) {
     requests(text, statistics, counter_latencies);
     if counter_latencies {
         durations(text, statistics);
@@ -19,12 +16,12 @@ pub(super) fn counters(
 }
 
 /// The gauges.
-pub(super) fn gauges(text: &mut Exposition, statistics: &[ModelStatistics]) {
+pub(super) fn gauges(text: &mut Exposition, statistics: &[Series<'_>]) {
     text.family(
         "nv_inference_pending_request_count",
         "Instantaneous number of pending requests awaiting execution per-model.",
         MetricKind::Gauge,
-        statistics.iter().map(|model| (labels(model), model.pending)),
+        statistics.iter().map(|model| (series_labels(model), model.pending)),
     );
     text.family(
         "nv_model_load_duration_secs",
@@ -32,18 +29,18 @@ pub(super) fn gauges(text: &mut Exposition, statistics: &[ModelStatistics]) {
         MetricKind::Gauge,
         statistics.iter().map(|model| {
             let seconds = model.load_duration.as_secs_f64();
-            (labels(model), Number(seconds))
+            (series_labels(model), Number(seconds))
         }),
     );
 }
 
-fn requests(text: &mut Exposition, statistics: &[ModelStatistics], counting: bool) {
+fn requests(text: &mut Exposition, statistics: &[Series<'_>], counting: bool) {
     let count = |value: u64| if counting { value } else { 0 };
     text.family(
         "nv_inference_request_success",
         "Number of successful inference requests, all batch sizes",
         MetricKind::Counter,
-        statistics.iter().map(|model| (labels(model), count(model.inference.success.count))),
+        statistics.iter().map(|model| (series_labels(model), count(model.inference.success.count))),
     );
     text.family(
         "nv_inference_request_failure",
@@ -55,28 +52,25 @@ fn requests(text: &mut Exposition, statistics: &[ModelStatistics], counting: boo
         "nv_inference_count",
         "Number of inferences performed (does not include cached requests)",
         MetricKind::Counter,
-        statistics.iter().map(|model| (labels(model), count(model.inference_count))),
+        statistics.iter().map(|model| (series_labels(model), count(model.inference_count))),
     );
     text.family(
         "nv_inference_exec_count",
         "Number of model executions performed (does not include cached requests)",
         MetricKind::Counter,
-        statistics.iter().map(|model| (labels(model), count(model.execution_count))),
+        statistics.iter().map(|model| (series_labels(model), count(model.execution_count))),
     );
 }
 
 /// One series for each reason, so that a rate can be taken before the first
 /// failure.
-fn failures(
-    model: &ModelStatistics,
-    count: impl Fn(u64) -> u64,
-) -> impl Iterator<Item = (Labels, u64)> {
-    let labels = labels(model);
+fn failures(model: &Series<'_>, count: impl Fn(u64) -> u64) -> impl Iterator<Item = (Labels, u64)> {
+    let labels = series_labels(model);
     let values = FailureReason::ALL.into_iter().zip(model.failures.map(count));
     values.map(move |(reason, value)| (labels.with("reason", reason.label()), value))
 }
 
-fn durations(text: &mut Exposition, statistics: &[ModelStatistics]) {
+fn durations(text: &mut Exposition, statistics: &[Series<'_>]) {
     type Stage = fn(&ModelStatistics) -> DurationStatistic;
     let families: [(&str, &str, Stage); 5] = [
         (
@@ -108,14 +102,15 @@ fn durations(text: &mut Exposition, statistics: &[ModelStatistics]) {
         ),
     ];
     for (name, help, stage) in families {
-        let series = statistics.iter().map(|model| (labels(model), microseconds(stage(model))));
+        let series =
+            statistics.iter().map(|model| (series_labels(model), microseconds(stage(model))));
         text.family(name, help, MetricKind::Counter, series);
     }
 }
 
 /// Only models that use the cache have a series here, from the beginning.
-fn cache(text: &mut Exposition, statistics: &[ModelStatistics]) {
-    let cached: Vec<&ModelStatistics> = statistics.iter().filter(|model| model.is_cached).collect();
+fn cache(text: &mut Exposition, statistics: &[Series<'_>]) {
+    let cached: Vec<&Series<'_>> = statistics.iter().filter(|model| model.is_cached).collect();
     type Value = fn(&ModelStatistics) -> u64;
     let families: [(&str, &str, Value); 4] = [
         ("nv_cache_num_hits_per_model", "Number of cache hits per model", |model| {
@@ -136,13 +131,19 @@ fn cache(text: &mut Exposition, statistics: &[ModelStatistics]) {
         ),
     ];
     for (name, help, value) in families {
-        let series = cached.iter().map(|model| (labels(model), value(model)));
+        let series = cached.iter().map(|model| (series_labels(model), value(model)));
         text.family(name, help, MetricKind::Counter, series);
     }
 }
 
 const fn microseconds(duration: DurationStatistic) -> u64 {
     super::microseconds(duration.ns)
+}
+
+/// The labels of a series that may be that of a GPU.
+pub(super) fn series_labels(series: &Series<'_>) -> Labels {
+    let labels = labels(series);
+    series.gpu_uuid.map_or_else(|| labels.clone(), |uuid| labels.with("gpu_uuid", uuid))
 }
 
 /// The labels of a version's series.

@@ -73,8 +73,9 @@ fn histograms(text: &mut Exposition, statistics: &[ModelStatistics]) {
         ),
     ];
     for (name, help, reading) in families {
-        histogram_family(text, name, help, statistics, |model| {
-            model.measurements.distributions.as_ref().map(reading)
-        });
+        let readings = statistics
+            .iter()
+            .map(|model| (labels(model), model.measurements.distributions.as_ref().map(reading)));
+        histogram_family(text, name, help, readings);
     }
 }

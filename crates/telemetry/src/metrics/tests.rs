@@ -42,6 +42,7 @@ fn plain() -> ModelStatistics {
         metric_tags: [].into(),
         namespace: None,
         measurements: Measurements::default(),
+        gpus: Vec::new(),
     }
 }
 

@@ -10,7 +10,7 @@ const BATCHED: &str = "dynamic_batching { } instance_group { kind: KIND_CPU coun
 
 fn all() -> MeasurementOptions {
     let quantiles = Some([0.5, 1.0].as_slice().into());
-    MeasurementOptions { distributions: true, first_response: true, quantiles }
+    MeasurementOptions { distributions: true, first_response: true, quantiles, gpus: true }
 }
 
 fn setup(more: &str) -> ServerSetup {

@@ -1,0 +1,110 @@
+//! What a version's instances on each GPU execute, counted beside the version's own counters.
+//!
+//! As in Triton, metrics have a series for each GPU. What isn't executed, such as requests from
+//! the cache, those that are refused and those that wait, is the version's alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use galatea_infer::{
+    ExecutionSummary, FailureReason, GpuStatistics, PendingRequest, RequestObserver, RequestTimes,
+};
+
+use super::{FirstResponses, MeasurementOptions, Statistics};
+
+/// The counters by the numbers of the GPUs.
+#[derive(Debug)]
+pub(crate) struct GpuCounters {
+    options: MeasurementOptions,
+    is_cached: bool,
+    /// Grows with the instances.
+    by_gpu: ArcSwap<BTreeMap<u32, Arc<Statistics>>>,
+}
+
+/// The counters of a lane's GPU.
+#[derive(Clone, Debug)]
+pub(crate) struct CountedGpu {
+    number: u32,
+    statistics: Arc<Statistics>,
+}
+
+/// Stands before the observer of a request that is executed on a GPU.
+#[derive(Debug)]
+struct GpuObserver {
+    gpu: CountedGpu,
+    inner: Arc<dyn RequestObserver>,
+}
+
+impl GpuCounters {
+    pub(crate) fn new(options: &MeasurementOptions, is_cached: bool) -> Self {
+        let options =
+            MeasurementOptions { distributions: false, first_response: false, ..options.clone() };
+        Self { options, is_cached, by_gpu: ArcSwap::default() }
+    }
+
+    /// The counters of a GPU that has an instance; `None` if GPUs are not counted.
+    pub(crate) fn begin(&self, gpu: u32) -> Option<CountedGpu> {
+        if !self.options.gpus {
+            return None;
+        }
+        if self.get(gpu).is_none() {
+            let new = Arc::new(Statistics::new(
+                &self.options,
+                &FirstResponses::BOUNDS_MS,
+                self.is_cached,
+            ));
+            self.by_gpu.rcu(|all| {
+                let mut all = BTreeMap::clone(all);
+                all.entry(gpu).or_insert_with(|| new.clone());
+                all
+            });
+        }
+        self.get(gpu).map(|statistics| CountedGpu { number: gpu, statistics })
+    }
+
+    pub(crate) fn get(&self, gpu: u32) -> Option<Arc<Statistics>> {
+        self.by_gpu.load().get(&gpu).cloned()
+    }
+
+    pub(crate) fn read(&self) -> Vec<GpuStatistics> {
+        let all = self.by_gpu.load();
+        let read = all.iter().map(|(gpu, counters)| GpuStatistics {
+            gpu: *gpu,
+            inference_count: counters.inference_count(),
+            execution_count: counters.execution_count(),
+            inference: counters.durations(),
+            failures: counters.failures(),
+            summaries: counters.measurements(&[]).summaries,
+        });
+        read.collect()
+    }
+}
+
+impl CountedGpu {
+    /// Counts these requests, which are about to be executed, for the GPU.
+    pub(crate) fn observe(&self, requests: &mut [PendingRequest]) {
+        for request in requests {
+            request.observe(|inner| Arc::new(GpuObserver { gpu: self.clone(), inner }));
+        }
+    }
+}
+
+impl RequestObserver for GpuObserver {
+    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
+        // The version counts it for both: another observer may make a failure of it.
+        let execution = ExecutionSummary { gpu: Some(self.gpu.number), ..*execution };
+        self.inner.succeeded(batch_size, times, &execution);
+    }
+
+    fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+        if reason == FailureReason::Backend {
+            self.gpu.statistics.failed(times, reason);
+        }
+        self.inner.failed(times, reason);
+    }
+
+    fn responding(&self, times: &RequestTimes) {
+        self.inner.responding(times);
+    }
+}
