@@ -114,7 +114,7 @@ pub(super) fn gather<'data>(
             }
             continue;
         };
-        let bytes = device.gather(executor, session, &[Part::Host(elements)], 1)?;
+        let bytes = device.gather(executor, session, &[Part::Host(elements)])?;
         for &index in &plan.indices {
             let memory = session.memory();
             let value = OrtTensor::on_device(environment, memory, plan.datatype, &shape, bytes)?;
@@ -154,7 +154,7 @@ impl InputArena {
             }
             placed.push(place);
         }
-        let bytes = self.device.gather(executor, session, &placed, element_size)?;
+        let bytes = self.device.gather(executor, session, &placed)?;
         let memory = session.memory();
         Ok(OrtTensor::on_device(environment, memory, plan.datatype, shape, bytes)?)
     }

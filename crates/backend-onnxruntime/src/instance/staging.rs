@@ -8,6 +8,10 @@ use smallvec::SmallVec;
 use super::executor::{Executor, copy_failed};
 use crate::api::{DeviceBytes, DeviceSession};
 
+/// What the address of a tensor in a GPU's memory is a multiple of: the widest load of a kernel.
+/// ONNX Runtime's own tensors always are, and a GPU is lost by a load from elsewhere.
+const ALIGNMENT: u64 = 16;
+
 /// Memory of a GPU that is reused from batch to batch. It grows to the largest batch so far,
 /// which the model's largest batch bounds, and does not shrink.
 #[derive(Default)]
@@ -60,17 +64,16 @@ impl DevicePart<'_> {
 
 impl DeviceArena {
     /// The bytes of all parts, one after another: in place if they are so already in the
-    /// session's GPU and begin where elements of `alignment` bytes can. The copies are queued
-    /// on the session's stream, and done before what the session queues there.
+    /// session's GPU and begin where a tensor can. The copies are queued on the session's stream,
+    /// and done before what the session queues there.
     pub(super) fn gather<'data>(
         &'data mut self,
         executor: &Executor,
         session: &DeviceSession,
         parts: &[Part<'data>],
-        alignment: usize,
     ) -> Result<DeviceBytes<'data>, Status> {
         let stream = session.stream();
-        if let Some(bytes) = in_place(parts, stream.device().number(), alignment) {
+        if let Some(bytes) = in_place(parts, stream.device().number()) {
             return Ok(bytes);
         }
         let byte_size = parts.iter().map(Part::byte_size).fold(0, usize::saturating_add);
@@ -97,11 +100,7 @@ impl DeviceArena {
 }
 
 /// The parts as one piece of the GPU's memory, if they are one.
-fn in_place<'data>(
-    parts: &[Part<'data>],
-    device: u32,
-    alignment: usize,
-) -> Option<DeviceBytes<'data>> {
+fn in_place<'data>(parts: &[Part<'data>], device: u32) -> Option<DeviceBytes<'data>> {
     let mut found: SmallVec<[DevicePart<'data>; 8]> = SmallVec::new();
     for part in parts {
         match part {
@@ -118,8 +117,7 @@ fn in_place<'data>(
         }
         end = end.checked_add(u64::try_from(part.data.len()).ok()?)?;
     }
-    let alignment = u64::try_from(alignment).ok()?;
-    if !first.address.is_multiple_of(alignment) {
+    if !first.address.is_multiple_of(ALIGNMENT) {
         return None;
     }
     let byte_size = usize::try_from(end - first.address).ok()?;
@@ -196,8 +194,8 @@ mod tests {
         Part::of(region).unwrap()
     }
 
-    fn found(parts: &[Part<'_>], alignment: usize) -> Option<(u64, usize)> {
-        let bytes = in_place(parts, 1, alignment)?;
+    fn found(parts: &[Part<'_>]) -> Option<(u64, usize)> {
+        let bytes = in_place(parts, 1)?;
         Some((bytes.address(), bytes.byte_size()))
     }
 
@@ -205,15 +203,13 @@ mod tests {
     fn neighbors_in_the_gpus_memory_are_used_in_place() {
         let regions = [region(1, 64, 8), region(1, 72, 0), region(1, 72, 4)];
         let parts: Vec<Part<'_>> = regions.iter().map(part).collect();
-        assert_eq!(found(&parts, 4), Some((64, 12)));
-        assert_eq!(found(&parts[2..], 8), Some((72, 4)));
-        assert_eq!(found(&[parts[2], parts[0]], 4), None, "another order");
-        assert_eq!(found(&[parts[0], parts[0]], 4), None, "twice the same");
-        assert_eq!(found(&[parts[0], Part::Host(&[1])], 4), None, "on the host");
-        assert_eq!(found(&[], 4), None);
-        let elsewhere = [region(0, 64, 8), region(1, 66, 8)];
-        assert_eq!(found(&[part(&elsewhere[0])], 4), None, "on another GPU");
-        assert_eq!(found(&[part(&elsewhere[1])], 4), None, "not aligned");
-        assert_eq!(found(&[part(&elsewhere[1])], 2), Some((66, 8)));
+        assert_eq!(found(&parts), Some((64, 12)));
+        assert_eq!(found(&parts[1..]), None, "not aligned for every kernel");
+        assert_eq!(found(&[parts[2], parts[0]]), None, "another order");
+        assert_eq!(found(&[parts[0], parts[0]]), None, "twice the same");
+        assert_eq!(found(&[parts[0], Part::Host(&[1])]), None, "on the host");
+        assert_eq!(found(&[]), None);
+        let elsewhere = region(0, 64, 8);
+        assert_eq!(found(&[part(&elsewhere)]), None, "on another GPU");
     }
 }
