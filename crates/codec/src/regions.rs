@@ -75,9 +75,11 @@ impl ReplacedOutputs {
     /// The outputs that are wanted in a GPU's memory.
     pub(crate) fn on_devices(&self) -> DeviceOutputs {
         let on_device = |region: &ForeignRegion| region.memory.device_address().is_some();
-        let names = self.regions.iter().filter(|(_, region)| on_device(region));
-        let names: Arc<[String]> = names.map(|(name, _)| name.clone()).collect();
-        if names.is_empty() { DeviceOutputs::None } else { DeviceOutputs::Named(names) }
+        let mut names = self.regions.iter().filter(|(_, region)| on_device(region)).peekable();
+        if names.peek().is_none() {
+            return DeviceOutputs::None;
+        }
+        DeviceOutputs::Named(names.map(|(name, _)| name.clone()).collect())
     }
 
     /// Writes outputs to their regions, after which they are empty.

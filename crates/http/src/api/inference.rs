@@ -29,11 +29,11 @@ use crate::request_head::RequestHead;
 use crate::single_response::{CancelOnDrop, InferenceResult, SingleResponse};
 
 /// The model of a request, with the request's trace and deadline.
-struct TracedTarget {
+struct TracedTarget<'a> {
     target: TargetModel,
     trace: Option<ClientTrace>,
     deadline: Deadline,
-    explanation: Option<Arc<Explanation>>,
+    explanation: Option<&'a Arc<Explanation>>,
 }
 
 /// An inference in progress.
@@ -43,7 +43,6 @@ struct StartedInference {
     cancel: CancelOnDrop,
     /// The door's half of the request's trace.
     trace: Option<Arc<dyn DoorTraceSink>>,
-    explanation: Option<Arc<Explanation>>,
 }
 
 impl Api {
@@ -74,8 +73,11 @@ impl Api {
         };
         let trace =
             received.and_then(|received| received.begin_trace(pass, head, &target.model_name));
+        let explanation = explanation.as_ref();
         let target = TracedTarget { target, trace, deadline, explanation };
-        Ok(self.infer_body(pass, head, bytes, account, target).await)
+        let mut response = self.infer_body(pass, head, bytes, account, target).await;
+        explain(&mut response, explanation);
+        Ok(response)
     }
 
     async fn infer_body(
@@ -84,7 +86,7 @@ impl Api {
         head: &RequestHead<'_>,
         bytes: Bytes,
         account: &Arc<Account>,
-        target: TracedTarget,
+        target: TracedTarget<'_>,
     ) -> HttpResponse {
         let inflated = match self.dialect.coding(head) {
             BodyCoding::Identity => Ok(InflatedBody { bytes, end: StreamEnd::Complete }),
@@ -99,6 +101,7 @@ impl Api {
             Ok(measured) => measured,
             Err(status) => return http_response::plain(http_response::failure(&status)),
         };
+        let explanation = target.explanation;
         let started =
             guarded(|| self.start_inference(pass, head, body, header_length, account, target));
         let started = match started {
@@ -106,10 +109,9 @@ impl Api {
             // As in Triton, the trace of a request that is not understood ends here.
             Err(status) => return http_response::failure(&status),
         };
-        let (trace, explanation) = (started.trace.clone(), started.explanation.clone());
-        let mut response = self.finish_inference(head, account, started).await;
+        let trace = started.trace.clone();
+        let mut response = self.finish_inference(head, account, started, explanation).await;
         response.trace = trace;
-        explain(&mut response, explanation.as_ref());
         response
     }
 
@@ -118,13 +120,14 @@ impl Api {
         head: &RequestHead<'_>,
         account: &Arc<Account>,
         started: StartedInference,
+        explanation: Option<&Arc<Explanation>>,
     ) -> HttpResponse {
-        let StartedInference { encoding, result, cancel, trace: _, explanation } = started;
+        let StartedInference { encoding, result, cancel, trace: _ } = started;
         let result = result.await.unwrap_or_else(|_| {
             Err(Status::internal("the request was dropped without a final response"))
         });
         cancel.disarm();
-        mark(explanation.as_ref(), Mark::TakenUp);
+        mark(explanation, Mark::TakenUp);
         let result = match result.and_then(|result| guarded(|| encoding.place(result))) {
             Ok(result) => result,
             Err(status) => return http_response::failure(&status),
@@ -136,7 +139,7 @@ impl Api {
             }
             encoded => encoded.map(|response| self.dialect.inference(response)),
         };
-        mark(explanation.as_ref(), Mark::Encoded);
+        mark(explanation, Mark::Encoded);
         let plain = |status| http_response::plain(http_response::failure(&status));
         response.unwrap_or_else(plain)
     }
@@ -179,7 +182,7 @@ impl Api {
         body: InflatedBody,
         header_length: usize,
         account: &Arc<Account>,
-        target: TracedTarget,
+        target: TracedTarget<'_>,
     ) -> Result<StartedInference, Status> {
         let InflatedBody { bytes: body, end } = body;
         let TracedTarget { target, trace, deadline, explanation } = target;
@@ -209,14 +212,14 @@ impl Api {
             Some(ClientTrace { request, door }) => (Some(request), Some(door)),
             None => (None, None),
         };
-        request.trace = match &explanation {
+        request.trace = match explanation {
             None => traced,
             Some(explanation) => Some(Trace::explained(traced, explanation.clone())),
         };
         let completions = self.completions.current();
         let (sink, result) =
-            SingleResponse::new(completions, door_trace.clone(), explanation.clone());
+            SingleResponse::new(completions, door_trace.clone(), explanation.cloned());
         self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
-        Ok(StartedInference { encoding, result, cancel, trace: door_trace, explanation })
+        Ok(StartedInference { encoding, result, cancel, trace: door_trace })
     }
 }
