@@ -35,9 +35,44 @@ MARKS = {
     "environment": ("sh", "-m venv"),
     "environment of a model": ("text", "EXECUTION_ENV_PATH"),
     "place": ("python", "sys.prefix"),
+    "gpu": ("python", "import torch"),
     # test_sklearn_backend.py uses this one.
     "sklearn": ("sh", "backends/sklearn"),
 }
+
+# What the model for GPUs uses of PyTorch, on a CPU: `bench/gpu.py` runs the real one.
+TORCH = """
+import numpy
+
+class Array(numpy.ndarray):
+    def to(self, device):
+        assert device == "cuda:0", device
+        return self
+
+class Model:
+    def to(self, device):
+        assert device == "cuda:0", device
+        return self
+
+    def __call__(self, values):
+        return numpy.asarray(values + 1)
+
+def load(path, weights_only):
+    return Model()
+
+class Capsule:
+    def __init__(self, capsule):
+        self.capsule = capsule
+
+    def __dlpack__(self, **options):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+def from_dlpack(capsule):
+    return numpy.from_dlpack(Capsule(capsule)).view(Array)
+"""
 
 
 def block(name: str) -> str:
@@ -91,12 +126,15 @@ def test_the_models_work(start_server: StartServer, tmp_path: pathlib.Path) -> N
     write(tmp_path, "stream", block("stream"))
     write(tmp_path, "decoupled", block("decoupled"))
     write(tmp_path, "calls", block("calls"))
+    write(tmp_path, "gpu", block("gpu"), block("configuration"))
+    (tmp_path / "gpu" / "1" / "torch.py").write_text(TORCH)
     with start_server(tmp_path, interpreter_flag()) as server:
         server.wait_until_ready()
         assert infer(server, "add_one", IN=("FP32", [1, 2], [1.5, -1])) == {"OUT": [2.5, 0.0]}
         found = infer(server, "arrays", x=("FP32", [2, 4], [1, 2, 3, 4, -1, 0, 0, 0]))
         assert found == {"label": ["high", "low"], "score": [2.5, -0.25]}
         assert infer(server, "calls", x=("FP32", [2], [1, 2])) == {"output": [3, 4]}
+        assert infer(server, "gpu", IN=("FP32", [1, 2], [1.5, -1])) == {"OUT": [2.5, 0.0]}
         stream = generate_stream(server, "stream", text="a b")
         assert re.findall(r'"output":"(\w)"', stream) == ["a", "b"]
         stream = generate_stream(server, "decoupled", COUNT=3)

@@ -201,7 +201,7 @@ fn python_tests() -> Result<StepResult, String> {
         "tests/python_api",
     ] {
         let mut tests = command(&python);
-        tests.args(["-m", "pytest", "--quiet", "-rs", folder]);
+        tests.args(["-m", "pytest", "--quiet", "-rsfE", folder]);
         tests.env("PATH", programs::path_with(&CLIENT_PROGRAMS));
         if folder != "tests/python_worker" {
             tests.arg("--galatea").arg(&program);
@@ -239,7 +239,7 @@ fn deploy_tests() -> Result<StepResult, String> {
     };
     let program = build_program()?;
     let mut tests = command(&python);
-    tests.args(["-m", "pytest", "--quiet", "-rs"]).arg(&folder).arg("--galatea").arg(&program);
+    tests.args(["-m", "pytest", "--quiet", "-rsfE"]).arg(&folder).arg("--galatea").arg(&program);
     let optional = ["haproxy", "prometheus", "promtool", "systemd-analyze"];
     tests.env("PATH", programs::path_with(&optional));
     Ok(StepResult::Tests(repeated::record(&mut tests)?))

@@ -16,6 +16,7 @@ from . import state
 from .arena import INPUTS, OUTPUTS
 from .errors import TritonModelException, WireError, die_of_nonsense
 from .forms import Forms
+from .request import encode_memory
 from .response import InferenceResponse, TritonError, response_of, response_with
 from .wire import (B_CALL, B_CANCEL_CALL, CALL, CALL_REPLY, Blocks, StructError, finish,
                    get_response, pack_u32, put_tensor, put_text)
@@ -93,7 +94,7 @@ def _make_head(request: Any) -> bytes:
         put_text(request._model_name), _pack_version(request._model_version),
         put_text(request._id), correlation,
         _pack_middle(request._flags, request._timeout, 0),
-        b"\0" if request._preferred is None else request._preferred.encode(),
+        encode_memory(request._preferred),
         put_text("" if parameters == "{}" else parameters),
         pack_u32(len(wanted)), *map(put_text, wanted)))
 

@@ -43,10 +43,13 @@ class PreferredMemory:
         self._device = demand_number(
             "preferred_device_id", preferred_device_id, -1 << 63, (1 << 63) - 1)
 
-    def encode(self) -> bytes:
-        """What the server is told of it."""
-        on_gpu = self._kind == MemoryType.TRITONSERVER_MEMORY_GPU
-        return _pack_gpu(2, self._device) if on_gpu else b"\1"
+
+def encode_memory(memory: Optional[PreferredMemory]) -> bytes:
+    """What the server is told of preferred memory."""
+    if memory is None:
+        return b"\0"
+    on_gpu = memory._kind == MemoryType.TRITONSERVER_MEMORY_GPU
+    return _pack_gpu(2, memory._device) if on_gpu else b"\1"
 
 
 class InferenceTrace:
