@@ -22,7 +22,7 @@ from collections.abc import Iterator
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 # pylint: disable=wrong-import-position
-from harness import h2load, process, request_body, server  # noqa: E402
+from harness import h2load, models, process, request_body, server  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MODEL = "identity"
@@ -34,14 +34,7 @@ OFF, ALLOWED, READ = "off", "allowed", "allowed, and a client reads"
 FLAG = "--allow-traffic-recording=true"
 COUNT = re.compile(rb"Collected : (\d+)")
 
-CONFIG = """\
-name: "identity"
-backend: "identity"
-max_batch_size: 8
-input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
-output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
-instance_group [ { count: 1 kind: KIND_CPU } ]
-"""
+CONFIG = models.IDENTITY_CONFIG
 DYNAMIC = "dynamic_batching { }\n"
 
 

@@ -638,7 +638,7 @@ class TritonPythonModel:
         responses = []
         for request in requests:
             given = pb_utils.get_input_tensor_by_name(request, "INPUT0")
-            # Nobody traces it.
+            # No client traces it.
             assert not request.trace().get_context()
             inner = pb_utils.InferenceRequest(
                 model_name="echo", inputs=[given], requested_output_names=["OUTPUT0"],

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 const THREADS: &str = "intra_op_thread_count";
 const OBJECTIVE: &str = "latency_objective_us";
 
-/// The beginning of the parameters about padding, which is a way to join requests. It is refused
-/// without that, and with a latency objective.
+/// The beginning of the parameters about padding, which is a way to join requests and is refused
+/// without that. Candidates with a latency objective join requests of equal lengths alone.
 const PADDING: &str = "batch_padding";
 
 /// Instances and the threads of each: what executions cost depends on it.
