@@ -7,7 +7,7 @@ use galatea_protocol::inference::{ModelTransactionPolicy, model_config};
 use galatea_tensor::DataType;
 
 use crate::EnsembleStep;
-use crate::diagnostic::{ConfigErrors, Diagnostic, Diagnostics};
+use crate::diagnostic::{BoundedText, ConfigErrors, Diagnostic, Diagnostics, bounded};
 use crate::spec::{InputSpec, ModelSpec, OutputSpec};
 
 /// The model of a step.
@@ -84,8 +84,8 @@ struct StepModel<'a> {
 }
 
 impl StepModel<'_> {
-    fn path(&self, field: &str) -> String {
-        format!("ensemble_scheduling.step[{}].{field}", self.index)
+    fn path(&self, field: &str) -> BoundedText {
+        bounded!("ensemble_scheduling.step[{}].{field}", self.index)
     }
 
     fn tensor(&self, datatype: DataType, dims: &[i64]) -> InferredTensor {
@@ -126,9 +126,9 @@ fn are_compatible(one: &[i64], other: &[i64]) -> bool {
     one.len() == other.len() && pairs().all(|(a, b)| a == b || *a == -1 || *b == -1)
 }
 
-fn format_dims(dims: &[i64]) -> String {
+fn format_dims(dims: &[i64]) -> BoundedText {
     let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
-    format!("[{}]", dims.join(","))
+    bounded!("[{}]", dims.join(","))
 }
 
 /// The decoupled step that a tensor's responses originate from, if any.
@@ -166,17 +166,18 @@ impl EnsembleCheck {
         }
     }
 
-    fn report(&mut self, path: String, text: String) {
-        self.diagnostics.push(Diagnostic::about(path, text));
+    fn report(&mut self, path: BoundedText, text: BoundedText) {
+        self.diagnostics.push(|| Diagnostic::about(path, text));
     }
 
     fn missing_models(&mut self, steps: &[EnsembleStep], models: &[Option<ComposingModel>]) {
         for (index, step) in steps.iter().enumerate() {
             if models.get(index).is_none_or(Option::is_none) {
-                let path = format!("ensemble_scheduling.step[{index}].model_name");
-                let text = format!(
+                let path = bounded!("ensemble_scheduling.step[{index}].model_name");
+                let text = bounded!(
                     "ensemble {} contains models that are not available or ambiguous: {}",
-                    self.id, step.model_name
+                    self.id,
+                    step.model_name
                 );
                 self.report(path, text);
             }
@@ -188,10 +189,12 @@ impl EnsembleCheck {
     fn batch_size(&mut self, member: &StepModel<'_>) {
         let allowed = member.model.max_batch_size;
         if allowed != 0 && allowed < self.max_batch_size {
-            let text = format!(
+            let text = bounded!(
                 "ensemble {} allows maximum batch size {}, but it contains model {} which only \
                  allows maximum batch size to be {allowed}",
-                self.id, self.max_batch_size, member.step.model_name
+                self.id,
+                self.max_batch_size,
+                member.step.model_name
             );
             self.report(member.path("model_name"), text);
         }
@@ -201,20 +204,20 @@ impl EnsembleCheck {
         let StepModel { step, model, id, .. } = member;
         for (input, tensor) in &step.input_map {
             if model.input(input).is_none() {
-                let text = format!(
+                let text = bounded!(
                     "in ensemble {}, ensemble tensor {tensor} is mapping to non-existing input \
                      {input} in model {id}",
                     self.id
                 );
-                self.report(member.path(&format!("input_map[\"{input}\"]")), text);
+                self.report(member.path(&bounded!("input_map[\"{input}\"]")), text);
             }
         }
         for InputSpec { name, datatype, dims, optional, .. } in &model.inputs {
             if let Some(tensor) = step.input_map.get(name) {
-                let path = member.path(&format!("input_map[\"{name}\"]"));
+                let path = member.path(&bounded!("input_map[\"{name}\"]"));
                 self.fits(path, tensor, member.tensor(*datatype, dims));
             } else if !optional {
-                let text = format!(
+                let text = bounded!(
                     "in ensemble {}, input {name} in model {id} is not mapped to any ensemble \
                      tensors",
                     self.id
@@ -226,13 +229,14 @@ impl EnsembleCheck {
 
     fn outputs(&mut self, member: &StepModel<'_>) {
         let StepModel { step, model, .. } = member;
-        let path = |output: &str| member.path(&format!("output_map[\"{output}\"]"));
+        let path = |output: &str| member.path(&bounded!("output_map[\"{output}\"]"));
         for (output, tensor) in &step.output_map {
             if model.output(output).is_none() {
-                let text = format!(
+                let text = bounded!(
                     "in ensemble {}, ensemble tensor {tensor} is mapped from non-existing output \
                      {output} in model {}",
-                    self.id, step.model_name
+                    self.id,
+                    step.model_name
                 );
                 self.report(path(output), text);
             }
@@ -245,13 +249,13 @@ impl EnsembleCheck {
     }
 
     /// Compares a model's tensor with the first definition of the tensor.
-    fn fits(&mut self, path: String, tensor: &str, tensor_spec: InferredTensor) {
+    fn fits(&mut self, path: BoundedText, tensor: &str, tensor_spec: InferredTensor) {
         let Some(first) = self.tensors.get(tensor) else {
             self.tensors.insert(tensor.to_owned(), tensor_spec);
             return;
         };
         let problem = if first.datatype != tensor_spec.datatype {
-            format!(
+            bounded!(
                 "inconsistent data type: {} is inferred from model {} while {} is inferred from \
                  model {}",
                 first.datatype.config_name(),
@@ -260,7 +264,7 @@ impl EnsembleCheck {
                 tensor_spec.model
             )
         } else if !first.fits(&tensor_spec) {
-            format!(
+            bounded!(
                 "inconsistent shape: {} is inferred from model {} while {} is inferred from model \
                  {}",
                 format_dims(&first.full_dims),
@@ -271,7 +275,7 @@ impl EnsembleCheck {
         } else {
             return;
         };
-        let text = format!("in ensemble {}, ensemble tensor {tensor}: {problem}", self.id);
+        let text = bounded!("in ensemble {}, ensemble tensor {tensor}: {problem}", self.id);
         self.report(path, text);
     }
 
@@ -301,13 +305,13 @@ impl EnsembleCheck {
         let outputs: BTreeSet<usize> =
             self.outputs.iter().filter_map(|name| *sources.get(name.as_str())?).collect();
         if outputs.len() > 1 {
-            self.report("output".to_owned(), self.different_sources(&self.id));
+            self.report("output".into(), self.different_sources(&self.id));
         }
         sources.values().any(Option::is_some)
     }
 
-    fn different_sources(&self, model: &str) -> String {
-        format!(
+    fn different_sources(&self, model: &str) -> BoundedText {
+        bounded!(
             "in ensemble {}, step of model '{model}' receives inputs originated from different \
              decoupled models",
             self.id

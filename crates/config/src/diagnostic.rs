@@ -2,9 +2,69 @@
 
 use std::error::Error;
 use std::fmt;
+use std::ops::Deref;
 
 use galatea_gate::limits::Limits;
-use galatea_gate::text::cut;
+use galatea_gate::text;
+
+/// Formats a text of a diagnostic, as `format!` does, but in bounded memory.
+macro_rules! bounded {
+    ($($argument:tt)*) => {
+        $crate::BoundedText::from(format_args!($($argument)*))
+    };
+}
+pub(crate) use bounded;
+
+/// The number of bytes cut off that are counted: formatting ends early.
+const COUNTED_BYTES_MAX: usize = 64 << 10;
+
+/// A text of a diagnostic, which may repeat parts of a configuration of any length: it is cut
+/// at [`Limits::DIAGNOSTIC_BYTES_MAX`] while it is made.
+///
+/// There is no conversion from `String`, because one that was made for a diagnostic had no
+/// bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BoundedText(String);
+
+impl BoundedText {
+    /// Copies the start of a text.
+    #[must_use]
+    pub fn quote(quoted: &str) -> Self {
+        Self(text::bounded(quoted, Limits::DIAGNOSTIC_BYTES_MAX))
+    }
+}
+
+impl From<fmt::Arguments<'_>> for BoundedText {
+    fn from(arguments: fmt::Arguments<'_>) -> Self {
+        Self(text::start_of(arguments, Limits::DIAGNOSTIC_BYTES_MAX, COUNTED_BYTES_MAX))
+    }
+}
+
+impl From<&'static str> for BoundedText {
+    fn from(text: &'static str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl Deref for BoundedText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for BoundedText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl PartialEq<&str> for BoundedText {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == *other
+    }
+}
 
 /// A position in a file; both numbers start at 1 and columns count characters.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,15 +109,15 @@ pub struct Diagnostic {
     /// The position in the file; `None` if the value is not from a file.
     pub position: Option<Position>,
     /// The field, such as `input[0].dims`; empty for the whole file.
-    pub path: String,
+    pub path: BoundedText,
     /// What is wrong, in Triton's words if it finds that too.
-    pub message: String,
+    pub message: BoundedText,
     /// When Triton finds it.
     pub stage: Stage,
     /// What would be valid, if known.
-    pub expected: Option<String>,
+    pub expected: Option<BoundedText>,
     /// The value that was probably meant.
-    pub suggestion: Option<String>,
+    pub suggestion: Option<BoundedText>,
     /// The line that `position` points at.
     pub excerpt: Option<Excerpt>,
 }
@@ -65,26 +125,19 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// Makes a diagnostic about a field, without a position in a file.
     #[must_use]
-    pub fn about(path: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn about(path: impl Into<BoundedText>, message: impl Into<BoundedText>) -> Self {
         Self { path: path.into(), message: message.into(), ..Self::default() }
-    }
-
-    /// Cuts the texts, which may repeat parts of a configuration.
-    fn shorten(&mut self) {
-        let texts = [&mut self.path, &mut self.message];
-        let optional = self.expected.iter_mut().chain(&mut self.suggestion);
-        texts.into_iter().chain(optional).for_each(|text| cut(text, Limits::DIAGNOSTIC_BYTES_MAX));
     }
 
     /// Makes a diagnostic of what Triton finds when it reads the repository.
     #[must_use]
-    pub fn at_poll(path: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn at_poll(path: impl Into<BoundedText>, message: impl Into<BoundedText>) -> Self {
         Self { stage: Stage::Poll, ..Self::about(path, message) }
     }
 
     /// Makes a diagnostic of what Triton never finds.
     #[must_use]
-    pub fn tolerated(path: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn tolerated(path: impl Into<BoundedText>, message: impl Into<BoundedText>) -> Self {
         Self { stage: Stage::Never, ..Self::about(path, message) }
     }
 
@@ -157,14 +210,14 @@ pub(crate) struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Adds an error.
-    pub(crate) fn push(&mut self, mut diagnostic: Diagnostic) {
-        if self.kept.len() >= Limits::DIAGNOSTICS_MAX {
+    /// Adds an error, which is made only if it is kept: looking for a suggestion and quoting
+    /// values take time.
+    pub(crate) fn push(&mut self, make: impl FnOnce() -> Diagnostic) {
+        if self.kept.len() < Limits::DIAGNOSTICS_MAX {
+            self.kept.push(make());
+        } else {
             self.dropped = self.dropped.saturating_add(1);
-            return;
         }
-        diagnostic.shorten();
-        self.kept.push(diagnostic);
     }
 
     /// The number of errors, those that were dropped included.
@@ -191,7 +244,7 @@ impl Diagnostics {
     pub(crate) fn into_vec(self) -> Vec<Diagnostic> {
         let Self { mut kept, dropped } = self;
         if dropped > 0 {
-            let text = format!("{dropped} more errors are not shown");
+            let text = bounded!("{dropped} more errors are not shown");
             kept.push(Diagnostic::about("", text));
         }
         kept
@@ -213,7 +266,7 @@ impl ConfigErrors {
     /// Triton's text.
     #[must_use]
     pub fn first_message(&self) -> &str {
-        self.diagnostics.first().map_or("", |diagnostic| diagnostic.message.as_str())
+        self.diagnostics.first().map_or("", |diagnostic| &*diagnostic.message)
     }
 
     /// `Ok` if there are no diagnostics.
@@ -299,7 +352,10 @@ error: unknown field 'dimz'
     fn the_number_and_the_length_of_errors_are_limited() {
         let mut diagnostics = Diagnostics::default();
         for _ in 0..Limits::DIAGNOSTICS_MAX + 7 {
-            diagnostics.push(Diagnostic::about("x".repeat(1 << 20), "y".repeat(1 << 20)));
+            diagnostics.push(|| {
+                let (path, message) = ("x".repeat(1 << 20), "y".repeat(1 << 20));
+                Diagnostic::about(bounded!("{path}"), bounded!("{message}"))
+            });
         }
         assert_eq!(diagnostics.len(), Limits::DIAGNOSTICS_MAX + 7);
         let shown = ConfigErrors { diagnostics: diagnostics.into_vec() }.to_string();

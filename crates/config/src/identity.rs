@@ -2,7 +2,7 @@
 
 use galatea_protocol::inference::ModelConfig;
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{BoundedText, Diagnostic, bounded};
 
 /// A backend that is recognized by its platform or model file, and its defaults.
 struct KnownBackend {
@@ -72,7 +72,7 @@ pub(crate) fn resolve(
     if message.name.is_empty() {
         directory_name.clone_into(&mut message.name);
     } else if message.name != directory_name {
-        let text = format!(
+        let text = bounded!(
             "unexpected directory name '{directory_name}' for model '{}', directory name must \
              equal model name",
             message.name
@@ -136,6 +136,17 @@ fn fill_in(message: &mut ModelConfig, known: &KnownBackend) {
     }
 }
 
+/// The advice for a version without the expected file that has another file of that kind.
+/// `version_files` are the names in its directory.
+#[must_use]
+pub fn misnamed(version_files: &[String], expected: &str) -> Option<BoundedText> {
+    let (_, kind) = expected.rsplit_once('.')?;
+    let is_of_kind = |file: &&String| file.rsplit_once('.').is_some_and(|(_, end)| end == kind);
+    let found = version_files.iter().find(is_of_kind).filter(|found| *found != expected)?;
+    let found = found.escape_debug();
+    Some(bounded!("found {found}, expected {expected}, or set default_model_filename"))
+}
+
 /// A model named `x.BACKEND` belongs to that backend if the configuration names none.
 fn infer_from_name(
     message: &mut ModelConfig,
@@ -149,11 +160,13 @@ fn infer_from_name(
         return Vec::new();
     }
     let Some((_, backend)) = directory_name.split_once('.') else {
-        let hint = match version_files {
-            [] => " Its newest version is empty.",
-            [..] => "",
+        let misnamed = KNOWN_BACKENDS.iter().find_map(|one| misnamed(version_files, one.filename));
+        let hint = match (version_files, misnamed) {
+            ([], _) => BoundedText::from(" Its newest version is empty."),
+            (_, Some(found)) => bounded!(" ({found} and backend)"),
+            (_, None) => BoundedText::default(),
         };
-        let text = format!(
+        let text = bounded!(
             "Invalid model name: Could not determine backend for model '{directory_name}' with no \
              backend in model configuration. Expected model name of the form \
              'model.<backend_name>'.{hint}"
@@ -262,6 +275,22 @@ mod tests {
         assert!(empty.contains("Could not determine backend for model 'plain'"));
         assert!(empty.ends_with("Its newest version is empty."));
         assert!(!message(&["notes".to_owned()]).contains("empty"));
+        let misnamed = message(&["notes".to_owned(), "scale.onnx".to_owned()]);
+        let hint = "'model.<backend_name>'. (found scale.onnx, expected model.onnx, or set \
+                    default_model_filename and backend)";
+        assert!(misnamed.ends_with(hint), "{misnamed}");
+    }
+
+    #[test]
+    fn a_file_of_another_kind_is_not_misnamed() {
+        let check = |files: &[&str], expected: &str, is_found: bool| {
+            let files: Vec<String> = files.iter().map(|&file| file.to_owned()).collect();
+            assert_eq!(misnamed(&files, expected).is_some(), is_found, "{files:?}");
+        };
+        check(&["a.py", "b"], "model.onnx", false);
+        check(&["a.py"], "model.py", true);
+        check(&["model.py"], "model.py", false);
+        check(&["a"], "model", false);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use galatea_protocol::schema::{
 };
 use serde_json::{Map, Number, Value as Json};
 
-use crate::diagnostic::{ConfigErrors, Diagnostic, Diagnostics};
+use crate::diagnostic::{BoundedText, ConfigErrors, Diagnostic, Diagnostics, bounded};
 use crate::dynamic::{DynamicMessage, DynamicValue, MapKey, entry_fields};
 use crate::json_text::{self, JsonError};
 use crate::suggest::{nearest, nearest_value};
@@ -19,7 +19,7 @@ pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigEr
     };
     if text.len() > Limits::CONFIG_JSON_BYTES_MAX {
         let (size, most) = (text.len(), Limits::CONFIG_JSON_BYTES_MAX);
-        let message = format!("{size} bytes are too many, at most {most} are read");
+        let message = bounded!("{size} bytes are too many, at most {most} are read");
         return Err(named(Diagnostic::about("", message)).into());
     }
     let value = json_text::parse(text).map_err(|JsonError { position, message }| {
@@ -30,7 +30,7 @@ pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigEr
     let diagnostics = decoder.diagnostics.into_vec().into_iter().map(named).collect();
     ConfigErrors { diagnostics }.into_result()?;
     message.unwrap_or_else(|| DynamicMessage::new(model_config())).to_message().map_err(|error| {
-        named(Diagnostic::about("", format!("can not be read back: {error}"))).into()
+        named(Diagnostic::about("", bounded!("can not be read back: {error}"))).into()
     })
 }
 
@@ -53,9 +53,12 @@ impl JsonDecoder {
             Json::Array(_) => "a list",
             Json::Object(_) => "an object",
         };
-        let message = format!("{shown} is not possible here");
-        let expected = Some(expected.to_owned());
-        self.diagnostics.push(Diagnostic { expected, ..Diagnostic::about(path, message) });
+        let message = bounded!("{shown} is not possible here");
+        let expected = Some(BoundedText::quote(expected));
+        self.diagnostics.push(|| Diagnostic {
+            expected,
+            ..Diagnostic::about(BoundedText::quote(path), message)
+        });
         None
     }
 
@@ -66,21 +69,22 @@ impl JsonDecoder {
         path: &str,
     ) -> Option<DynamicMessage> {
         let Json::Object(members) = value else {
-            let expected = format!("an object with the fields of {}", descriptor.name);
+            let expected = bounded!("an object with the fields of {}", descriptor.name);
             return self.type_error(path, value, &expected);
         };
         self.messages = self.messages.saturating_add(1);
         if self.messages > Limits::CONFIG_MESSAGES_MAX {
             // Once is enough.
             if self.messages == Limits::CONFIG_MESSAGES_MAX.saturating_add(1) {
-                let text = format!("more than {} objects", Limits::CONFIG_MESSAGES_MAX);
-                self.diagnostics.push(Diagnostic::about(path, text));
+                let text = bounded!("more than {} objects", Limits::CONFIG_MESSAGES_MAX);
+                self.diagnostics.push(|| Diagnostic::about(BoundedText::quote(path), text));
             }
             return None;
         }
         let mut message = DynamicMessage::new(descriptor);
         for (name, member) in members {
-            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            let path =
+                if path.is_empty() { BoundedText::quote(name) } else { bounded!("{path}.{name}") };
             match descriptor.field_by_json_name(name).or_else(|| descriptor.field(name)) {
                 Some(field) => self.field(&mut message, field, member, &path),
                 None => self.unknown_field(descriptor, name, &path),
@@ -91,10 +95,10 @@ impl JsonDecoder {
 
     fn unknown_field(&mut self, descriptor: &MessageDescriptor, name: &str, path: &str) {
         let shown = name.escape_debug();
-        let message = format!("unknown field '{shown}' in {}", descriptor.name);
-        self.diagnostics.push(Diagnostic {
+        let message = bounded!("unknown field '{shown}' in {}", descriptor.name);
+        self.diagnostics.push(|| Diagnostic {
             suggestion: nearest(name, descriptor.names()),
-            ..Diagnostic::about(path.escape_debug().to_string(), message)
+            ..Diagnostic::about(bounded!("{}", path.escape_debug()), message)
         });
     }
 
@@ -110,8 +114,8 @@ impl JsonDecoder {
             return;
         }
         if let Some(choice) = field.oneof.filter(|choice| message.has_choice(choice)) {
-            let text = format!("another possibility of the oneof '{choice}' is given too");
-            self.diagnostics.push(Diagnostic::about(path, text));
+            let text = bounded!("another possibility of the oneof '{choice}' is given too");
+            self.diagnostics.push(|| Diagnostic::about(BoundedText::quote(path), text));
             return;
         }
         match (field.arity, value) {
@@ -137,7 +141,7 @@ impl JsonDecoder {
             Json::Null => {}
             Json::Array(elements) => {
                 for (index, element) in elements.iter().enumerate() {
-                    self.list(kind, element, &format!("{path}[{index}]"), list);
+                    self.list(kind, element, &bounded!("{path}[{index}]"), list);
                 }
             }
             single => list.extend(self.value(kind, single, path)),
@@ -154,13 +158,13 @@ impl JsonDecoder {
         let FieldKind::Message(entry) = field.kind else { return };
         let Some((key, value)) = entry_fields(entry) else { return };
         for (name, member) in members {
-            let path = format!("{path}[\"{}\"]", name.escape_debug());
+            let path = bounded!("{path}[\"{}\"]", name.escape_debug());
             let name = match key.kind {
                 FieldKind::Uint64 => match name.parse() {
                     Ok(number) => MapKey::U64(number),
                     Err(_) => {
                         let text = "the key is not a number";
-                        self.diagnostics.push(Diagnostic::about(path, text));
+                        self.diagnostics.push(|| Diagnostic::about(path, text));
                         continue;
                     }
                 },
@@ -231,11 +235,11 @@ impl JsonDecoder {
             return Some(DynamicValue::EnumNumber(number));
         }
         let names: Vec<String> = descriptor.names().map(str::to_owned).collect();
-        let message = format!("'{}' is not a value of {}", name.escape_debug(), descriptor.name);
-        self.diagnostics.push(Diagnostic {
-            expected: Some(format!("one of {}", names.join(", "))),
+        let message = bounded!("'{}' is not a value of {}", name.escape_debug(), descriptor.name);
+        self.diagnostics.push(|| Diagnostic {
+            expected: Some(bounded!("one of {}", names.join(", "))),
             suggestion: nearest_value(name, &names),
-            ..Diagnostic::about(path, message)
+            ..Diagnostic::about(BoundedText::quote(path), message)
         });
         None
     }

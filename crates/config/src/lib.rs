@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
+mod code;
 mod composing;
 mod convert;
 mod diagnostic;
@@ -53,10 +54,12 @@ mod validate;
 mod warmup;
 mod without_effect;
 
+pub use code::NamedCode;
 pub use composing::{ComposingModel, validate_ensemble};
-pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Position, Stage};
+pub use diagnostic::{BoundedText, ConfigErrors, Diagnostic, Excerpt, Position, Stage};
 pub use draft::{AgentDraft, Completion, ConfigDraft, TensorDraft};
 pub use ensemble::{EnsembleScheduling, EnsembleStep};
+pub use identity::misnamed;
 pub use json::to_json;
 pub use padding::{CutOutput, PaddedInput, Padding, PaddingMask};
 pub use plug_in::PreferredInstances;
@@ -67,7 +70,9 @@ pub use spec::{
     SchedulingChoice, SecondaryDevice, SequenceBatching, SequenceStrategy, StateSpec,
     TimeoutAction, VersionPolicy,
 };
+pub use suggest::nearest;
 pub use support::{ComputeCapability, Support};
+pub use text::ConfigText;
 pub use warmup::{WarmupContent, WarmupInput, WarmupSample};
 
 /// The default batch size that a backend sets for a model that can batch and whose

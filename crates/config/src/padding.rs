@@ -16,14 +16,16 @@
 
 mod element;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
+use galatea_gate::text;
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::{ModelConfig, ModelInput, ModelOutput};
 use galatea_tensor::DataType;
 
 use self::element::element;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics, bounded};
 use crate::suggest::nearest;
 
 const INPUTS: &str = "batch_padding";
@@ -34,6 +36,9 @@ const KEYS: [&str; 4] = [INPUTS, MASK, OUTPUTS, BUDGET];
 
 /// The value of an output that is not cut.
 const WHOLE: &str = "whole";
+
+/// The length of the part of a parameter's value that an error repeats, in bytes.
+const SHOWN_BYTES_MAX: usize = 512;
 
 /// A variable dimension.
 const ANY: i64 = -1;
@@ -86,15 +91,19 @@ pub struct CutOutput {
 }
 
 /// The settings of a normalized configuration; none if it has no such parameter.
-pub(crate) fn parse(config: &ModelConfig) -> Result<Option<Padding>, Vec<Diagnostic>> {
-    let mut reader = Reader { config, errors: Vec::new() };
-    let padding = reader.read();
-    if reader.errors.is_empty() { Ok(padding) } else { Err(reader.errors) }
+pub(crate) fn parse(config: &ModelConfig, diagnostics: &mut Diagnostics) -> Option<Padding> {
+    let inputs = config.input.iter().map(|input| (input.name.as_str(), input));
+    let outputs = config.output.iter().map(|output| (output.name.as_str(), output));
+    // The first of two with the same name counts.
+    let (inputs, outputs) = (inputs.rev().collect(), outputs.rev().collect());
+    Reader { config, inputs, outputs, diagnostics }.read()
 }
 
 struct Reader<'a> {
     config: &'a ModelConfig,
-    errors: Vec<Diagnostic>,
+    inputs: BTreeMap<&'a str, &'a ModelInput>,
+    outputs: BTreeMap<&'a str, &'a ModelOutput>,
+    diagnostics: &'a mut Diagnostics,
 }
 
 impl<'a> Reader<'a> {
@@ -105,8 +114,9 @@ impl<'a> Reader<'a> {
                 if self.value(key).is_none() {
                     continue;
                 }
-                let reason = format!("has no effect without '{INPUTS}', which names the inputs");
-                self.refuse(key, &reason);
+                let reason =
+                    format_args!("has no effect without '{INPUTS}', which names the inputs");
+                self.refuse(key, reason);
             }
             return None;
         }
@@ -129,25 +139,35 @@ impl<'a> Reader<'a> {
         self.config.parameters.get(key).map(|parameter| parameter.string_value.as_str())
     }
 
-    fn refuse(&mut self, key: &str, reason: &str) {
-        self.refuse_with(key, reason, None);
+    fn refuse(&mut self, key: &str, reason: fmt::Arguments<'_>) {
+        self.refuse_with(key, reason, || None);
     }
 
-    fn refuse_with(&mut self, key: &str, reason: &str, suggestion: Option<String>) {
-        let value = self.value(key).unwrap_or_default().escape_debug();
-        let text = format!("parameter '{key}' of {} is '{value}': {reason}", self.config.name);
-        let path = format!("parameters[\"{key}\"]");
-        self.errors.push(Diagnostic { suggestion, ..Diagnostic::about(path, text) });
+    fn refuse_with(
+        &mut self,
+        key: &str,
+        reason: fmt::Arguments<'_>,
+        suggest: impl FnOnce() -> Option<BoundedText>,
+    ) {
+        let value = self.value(key).unwrap_or_default();
+        self.diagnostics.push(|| {
+            // The reason must be readable behind the value of a list of any length.
+            let shown = text::start_of(value.escape_debug(), SHOWN_BYTES_MAX, 64 << 10);
+            let name = &self.config.name;
+            let text = bounded!("parameter '{key}' of {name} is '{shown}': {reason}");
+            let path = bounded!("parameters[\"{key}\"]");
+            Diagnostic { suggestion: suggest(), ..Diagnostic::about(path, text) }
+        });
     }
 
     /// A misspelled parameter would be ignored.
     fn check_keys(&mut self) {
         let prefix = format!("{INPUTS}_");
         let unknown = |key: &&String| key.starts_with(&prefix) && !KEYS.contains(&key.as_str());
-        let unknown: Vec<String> = self.config.parameters.keys().filter(unknown).cloned().collect();
-        for key in unknown {
-            let reason = format!("no such parameter; those of padding are {}", KEYS.join(", "));
-            self.refuse_with(&key, &reason, nearest(&key, KEYS.into_iter()));
+        let known = KEYS.join(", ");
+        for key in self.config.parameters.keys().filter(unknown) {
+            let reason = format_args!("no such parameter; those of padding are {known}");
+            self.refuse_with(key, reason, || nearest(key, KEYS.into_iter()));
         }
     }
 
@@ -165,47 +185,60 @@ impl<'a> Reader<'a> {
             }
             None => Some("padding needs dynamic_batching: without it no requests share a batch"),
         };
-        reason.into_iter().for_each(|reason| self.refuse(INPUTS, reason));
+        reason.into_iter().for_each(|reason| self.refuse(INPUTS, format_args!("{reason}")));
         if config.max_batch_size < 1 {
-            self.refuse(INPUTS, "padding needs a max_batch_size of at least 1, not 0");
+            self.refuse(
+                INPUTS,
+                format_args!("padding needs a max_batch_size of at least 1, not 0"),
+            );
         }
         if let Some(SchedulingChoice::DynamicBatching(batching)) = &config.scheduling_choice
             && batching.preferred_batch_size.iter().any(|size| *size != config.max_batch_size)
         {
             self.refuse(
                 INPUTS,
-                "padding decides by what executions cost how large batches are; leave \
-                 dynamic_batching.preferred_batch_size out",
+                format_args!(
+                    "padding decides by what executions cost how large batches are; leave \
+                 dynamic_batching.preferred_batch_size out"
+                ),
             );
         }
         if config.model_transaction_policy.as_ref().is_some_and(|policy| policy.decoupled) {
-            self.refuse(INPUTS, "a decoupled model can't be padded: it answers request by request");
+            self.refuse(
+                INPUTS,
+                format_args!("a decoupled model can't be padded: it answers request by request"),
+            );
         }
         if !config.batch_input.is_empty() || !config.batch_output.is_empty() {
             self.refuse(
                 INPUTS,
-                "padding is not possible with batch_input and batch_output, which describe \
-                 requests that are not padded",
+                format_args!(
+                    "padding is not possible with batch_input and batch_output, which describe \
+                 requests that are not padded"
+                ),
             );
         }
         if config.parameters.contains_key("TRITON_BATCH_STRATEGY_PATH") {
-            self.refuse(INPUTS, "padding is not possible with a custom batching strategy");
+            self.refuse(
+                INPUTS,
+                format_args!("padding is not possible with a custom batching strategy"),
+            );
         }
     }
 
     /// The pairs of a list such as `a=1, b=2`.
-    fn pairs(&mut self, key: &str) -> Vec<(String, String)> {
-        let text = self.value(key).unwrap_or_default().to_owned();
+    fn pairs(&mut self, key: &str) -> Vec<(&'a str, &'a str)> {
+        let text = self.value(key).unwrap_or_default();
         let mut pairs = Vec::new();
         for part in text.split(',') {
             match part.split_once('=') {
                 Some((name, value)) if !name.trim().is_empty() && !value.trim().is_empty() => {
-                    pairs.push((name.trim().to_owned(), value.trim().to_owned()));
+                    pairs.push((name.trim(), value.trim()));
                 }
                 Some(_) | None => {
                     let shown = part.trim().escape_debug();
-                    let reason = format!("'{shown}' is not of the form NAME=VALUE");
-                    self.refuse(key, &reason);
+                    let reason = format_args!("'{shown}' is not of the form NAME=VALUE");
+                    self.refuse(key, reason);
                 }
             }
         }
@@ -214,12 +247,16 @@ impl<'a> Reader<'a> {
 
     fn inputs(&mut self) -> Vec<PaddedInput> {
         let mut inputs: Vec<PaddedInput> = Vec::new();
+        let mut named = BTreeSet::new();
         for (name, value) in self.pairs(INPUTS) {
-            if inputs.iter().any(|input| input.name == name) {
-                self.refuse(INPUTS, &format!("input '{}' is named twice", name.escape_debug()));
+            if named.contains(name) {
+                self.refuse(INPUTS, format_args!("input '{}' is named twice", name.escape_debug()));
                 continue;
             }
-            inputs.extend(self.input(&name, &value));
+            if let Some(input) = self.input(name, value) {
+                named.insert(name);
+                inputs.push(input);
+            }
         }
         inputs
     }
@@ -231,34 +268,32 @@ impl<'a> Reader<'a> {
         let Some(position) =
             input.dims.iter().position(|dim| *dim == ANY).filter(|_| variable == 1)
         else {
-            let reason = format!(
+            let reason = format_args!(
                 "input '{shown}' has {variable} variable dimensions beside the batch, and exactly \
                  one can be padded"
             );
-            self.refuse(INPUTS, &reason);
+            self.refuse(INPUTS, reason);
             return None;
         };
         let Some(element) = element(datatype, value) else {
-            let reason = format!(
+            let reason = format_args!(
                 "'{}' is not a value of input '{shown}', whose data_type is {}",
                 value.escape_debug(),
                 datatype.config_name()
             );
-            self.refuse(INPUTS, &reason);
+            self.refuse(INPUTS, reason);
             return None;
         };
         Some(PaddedInput { name: name.to_owned(), datatype, axis: position + 1, element })
     }
 
     /// An input that can be padded at all.
-    fn find_input(&mut self, key: &str, name: &str) -> Option<(ModelInput, DataType)> {
+    fn find_input(&mut self, key: &str, name: &str) -> Option<(&'a ModelInput, DataType)> {
         let shown = name.escape_debug();
-        let Some(input) = self.config.input.iter().find(|input| input.name == name).cloned() else {
-            let known: Vec<&str> =
-                self.config.input.iter().map(|input| input.name.as_str()).collect();
-            let reason = format!("the model has no input '{shown}'");
-            let suggestion = nearest(name, known.into_iter());
-            self.refuse_with(key, &reason, suggestion);
+        let Some(input) = self.inputs.get(name).copied() else {
+            let known = self.config.input.iter().map(|input| input.name.as_str());
+            let reason = format_args!("the model has no input '{shown}'");
+            self.refuse_with(key, reason, || nearest(name, known));
             return None;
         };
         let problem = if input.allow_ragged_batch {
@@ -271,16 +306,16 @@ impl<'a> Reader<'a> {
             None
         };
         if let Some(problem) = problem {
-            self.refuse(key, &format!("input '{shown}' {problem}"));
+            self.refuse(key, format_args!("input '{shown}' {problem}"));
             return None;
         }
         let datatype = DataType::from_config_number(input.data_type)?;
         if datatype.byte_size().is_none() {
-            let reason = format!(
+            let reason = format_args!(
                 "input '{shown}' is of {}, and only numbers and booleans can be padded",
                 datatype.config_name()
             );
-            self.refuse(key, &reason);
+            self.refuse(key, reason);
             return None;
         }
         Some((input, datatype))
@@ -289,12 +324,12 @@ impl<'a> Reader<'a> {
     fn mask(&mut self, name: &str) -> Option<PaddingMask> {
         let (input, datatype) = self.find_input(MASK, name)?;
         if input.dims != [ANY] {
-            let reason = format!(
+            let reason = format_args!(
                 "input '{}' has dims {:?}, and a mask that can be made has dims [-1]",
                 name.escape_debug(),
                 input.dims
             );
-            self.refuse(MASK, &reason);
+            self.refuse(MASK, reason);
             return None;
         }
         let one = element(datatype, "1")?;
@@ -303,40 +338,47 @@ impl<'a> Reader<'a> {
 
     fn outputs(&mut self) -> Vec<CutOutput> {
         let mut outputs: Vec<CutOutput> = Vec::new();
-        let mut named = BTreeSet::new();
+        // Those that are named; with the index of its entry above if it is cut.
+        let mut named: BTreeMap<&str, Option<usize>> = BTreeMap::new();
         let pairs = if self.value(OUTPUTS).is_some() { self.pairs(OUTPUTS) } else { Vec::new() };
         for (name, value) in pairs {
-            let Some(output) = self.find_output(&name) else { continue };
-            let is_new = named.insert(name.clone());
+            let Some(output) = self.find_output(name) else { continue };
+            let earlier = named.get(name).copied();
+            let cut = earlier.flatten().and_then(|index| outputs.get_mut(index));
             if value == WHOLE {
-                if !is_new {
-                    let reason = format!("output '{}' is named twice", name.escape_debug());
-                    self.refuse(OUTPUTS, &reason);
+                if earlier.is_some() {
+                    self.refuse_twice(name);
                 }
+                named.entry(name).or_insert(None);
                 continue;
             }
-            let Some(axis) = self.axis(&output, &value) else { continue };
-            match outputs.iter_mut().find(|cut| cut.name == name) {
-                Some(cut) if !cut.axes.contains(&axis) => cut.axes.push(axis),
-                None if is_new => outputs.push(CutOutput { name, axes: vec![axis] }),
-                Some(_) | None => {
-                    let reason = format!("output '{}' is named twice", name.escape_debug());
-                    self.refuse(OUTPUTS, &reason);
+            let axis = self.axis(output, value);
+            match (axis, cut, earlier) {
+                (None, _, _) => drop(named.entry(name).or_insert(None)),
+                (Some(axis), Some(cut), _) if !cut.axes.contains(&axis) => cut.axes.push(axis),
+                (Some(axis), None, None) => {
+                    named.insert(name, Some(outputs.len()));
+                    outputs.push(CutOutput { name: name.to_owned(), axes: vec![axis] });
                 }
+                (Some(_), Some(_) | None, _) => self.refuse_twice(name),
             }
         }
         self.check_unnamed(&named);
         outputs
     }
 
-    fn find_output(&mut self, name: &str) -> Option<ModelOutput> {
-        let found = self.config.output.iter().find(|output| output.name == name).cloned();
+    fn refuse_twice(&mut self, output: &str) {
+        let shown = output.escape_debug();
+        self.refuse(OUTPUTS, format_args!("output '{shown}' is named twice"));
+    }
+
+    fn find_output(&mut self, name: &str) -> Option<&'a ModelOutput> {
+        let found = self.outputs.get(name).copied();
         if found.is_none() {
-            let known: Vec<&str> =
-                self.config.output.iter().map(|output| output.name.as_str()).collect();
-            let suggestion = nearest(name, known.into_iter());
-            let reason = format!("the model has no output '{}'", name.escape_debug());
-            self.refuse_with(OUTPUTS, &reason, suggestion);
+            let known = self.config.output.iter().map(|output| output.name.as_str());
+            let shown = name.escape_debug();
+            let reason = format_args!("the model has no output '{shown}'");
+            self.refuse_with(OUTPUTS, reason, || nearest(name, known));
         }
         found
     }
@@ -348,46 +390,44 @@ impl<'a> Reader<'a> {
         let axis = value.parse::<usize>().ok().filter(|axis| *axis > 0);
         let dim = axis.and_then(|axis| dims.get(axis - 1));
         let problem = match dim {
-            None => format!(
+            None => bounded!(
                 "'{}' is not a dimension of output '{shown}': it has 1 to {} beside that of the \
                  batch, which is 0; '{WHOLE}' cuts nothing",
                 value.escape_debug(),
                 dims.len()
             ),
             Some(&size) if size != ANY => {
-                format!("dimension {value} of output '{shown}' has the fixed size {size}")
+                bounded!("dimension {value} of output '{shown}' has the fixed size {size}")
             }
             Some(_) if output.reshape.is_some() => {
-                format!("output '{shown}' has a reshape, so that its dimensions can't be told")
+                bounded!("output '{shown}' has a reshape, so that its dimensions can't be told")
             }
             Some(_)
                 if DataType::from_config_number(output.data_type)
                     .is_none_or(|datatype| datatype.byte_size().is_none()) =>
             {
-                format!("output '{shown}' holds strings, which can't be cut")
+                bounded!("output '{shown}' holds strings, which can't be cut")
             }
             Some(_) => return axis,
         };
-        self.refuse(OUTPUTS, &problem);
+        self.refuse(OUTPUTS, format_args!("{problem}"));
         None
     }
 
     /// Refuses outputs with a variable dimension of which nothing is said.
-    fn check_unnamed(&mut self, named: &BTreeSet<String>) {
+    fn check_unnamed(&mut self, named: &BTreeMap<&str, Option<usize>>) {
         let unclear = |output: &&ModelOutput| {
             let dims = output.reshape.as_ref().map_or(&output.dims, |reshape| &reshape.shape);
-            dims.contains(&ANY) && !named.contains(&output.name)
+            dims.contains(&ANY) && !named.contains_key(output.name.as_str())
         };
-        let unclear: Vec<String> =
-            self.config.output.iter().filter(unclear).map(|one| one.name.clone()).collect();
-        for name in unclear {
-            let key = if self.value(OUTPUTS).is_some() { OUTPUTS } else { INPUTS };
-            let shown = name.escape_debug();
-            let reason = format!(
+        let key = if self.value(OUTPUTS).is_some() { OUTPUTS } else { INPUTS };
+        for output in self.config.output.iter().filter(unclear) {
+            let shown = output.name.escape_debug();
+            let reason = format_args!(
                 "output '{shown}' has a variable dimension; '{OUTPUTS}' must say which is as long \
                  as the padded inputs ('{shown}=1'), or that none is ('{shown}={WHOLE}')"
             );
-            self.refuse(key, &reason);
+            self.refuse(key, reason);
         }
     }
 
@@ -396,8 +436,10 @@ impl<'a> Reader<'a> {
         if budget.is_none() {
             self.refuse(
                 BUDGET,
-                "it must be a positive integer: the most rows times length of a batch, such as \
-                 '1024'",
+                format_args!(
+                    "it must be a positive integer: the most rows times length of a batch, such as \
+                 '1024'"
+                ),
             );
         }
         budget

@@ -91,7 +91,7 @@ impl SourceMap {
     pub(crate) fn locate(&self, diagnostic: &mut Diagnostic) {
         let Some(source) = &self.source else { return };
         diagnostic.file.clone_from(&source.name);
-        let mut path = diagnostic.path.as_str();
+        let mut path: &str = &diagnostic.path;
         loop {
             if let Some(span) = self.spans.get(path) {
                 return source.locate(diagnostic, &span.clone());

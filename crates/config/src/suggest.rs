@@ -1,24 +1,37 @@
 //! Suggests a known name for an unknown one.
 
+use crate::BoundedText;
+
+/// The number of candidates that are compared: a configuration may have any number of tensors,
+/// and no enumeration or message of the schema has more.
+const CANDIDATES_MAX: usize = 256;
+
+/// The length of the longest candidate that is compared, in bytes.
+const CANDIDATE_BYTES_MAX: usize = 256;
+
 /// The candidate that is nearest to `name`, if it is near enough for a typing error.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
+#[must_use]
+pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<BoundedText> {
     // A name far longer than any candidate is none of them, and its distance is expensive.
     if name.len() > 64 {
         return None;
     }
     let limit = name.chars().count().div_ceil(3).max(1);
     candidates
+        .take(CANDIDATES_MAX)
+        .filter(|candidate| candidate.len() <= CANDIDATE_BYTES_MAX)
         .map(|candidate| (distance(&fold(name), &fold(candidate)), candidate))
         .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate.to_owned())
+        .map(|(_, candidate)| BoundedText::quote(candidate))
 }
 
 /// The enumeration value with this name after its prefix, such as `TYPE_FP32` for
 /// `FP32`, or else the nearest one.
-pub(crate) fn nearest_value(name: &str, values: &[String]) -> Option<String> {
+pub(crate) fn nearest_value(name: &str, values: &[String]) -> Option<BoundedText> {
     let tail = format!("_{}", name.to_ascii_uppercase());
-    let prefixed = values.iter().find(|value| value.ends_with(&tail)).cloned();
+    let prefixed =
+        values.iter().find(|value| value.ends_with(&tail)).map(|value| BoundedText::quote(value));
     prefixed.or_else(|| nearest(name, values.iter().map(String::as_str)))
 }
 

@@ -299,7 +299,7 @@ fn mismatches_are_reported_in_the_order_of_triton() {
         &["pair A=IN Z=IN > W=w Y=OUT", "net X=w > Y=OUT2"],
     );
     let errors = validate(&mut ensemble).unwrap_err();
-    let found: Vec<&str> = errors.diagnostics.iter().map(|found| found.path.as_str()).collect();
+    let found: Vec<&str> = errors.diagnostics.iter().map(|found| &*found.path).collect();
     let step = "ensemble_scheduling.step[0]";
     let expected = ["input_map[\"Z\"]", "input_map[\"A\"]", "input_map", "output_map[\"W\"]"];
     assert_eq!(found[..4], expected.map(|field| format!("{step}.{field}")));
@@ -423,7 +423,7 @@ fn check_steps(count: usize, takes: impl Fn(usize) -> usize) -> Vec<String> {
     draft.resolve_identity("E", &[]).unwrap();
     let errors = draft.finish(&Support::default()).err();
     let found = errors.into_iter().flat_map(|errors| errors.diagnostics);
-    found.map(|diagnostic| diagnostic.message).collect()
+    found.map(|diagnostic| diagnostic.message.to_string()).collect()
 }
 
 /// Stack and time grow linearly with the ensemble.

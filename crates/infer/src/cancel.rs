@@ -1,9 +1,9 @@
 //! Cancellation of requests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use galatea_stdx::Lock;
+use galatea_stdx::sync::atomic::{AtomicBool, Ordering};
 use smallvec::SmallVec;
 
 type Hook = Box<dyn FnOnce() + Send>;

@@ -55,6 +55,9 @@ mod trace_control;
 mod traffic;
 mod watch;
 
+#[cfg(all(test, loom_models))]
+mod models;
+
 pub use archives::{ArchiveLayout, ModelArchives};
 pub use backpressure::{Backpressure, CongestionPoint, ResumeHook};
 pub use cancel::CancelToken;

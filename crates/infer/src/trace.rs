@@ -1,13 +1,13 @@
 //! Tracing of one request: its trace points and the sink that records them.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use galatea_tensor::{Buffer, DataType};
 
 use galatea_explain::Mark;
+use galatea_stdx::sync::atomic::{AtomicU8, Ordering};
 
 use crate::{
     ExecutionTimes, Explanation, InferenceResponse, InputTensor, Reply, ResponseSender,
@@ -153,7 +153,7 @@ impl Trace {
         trace
     }
 
-    const fn with(
+    fn with(
         sink: Option<Box<dyn TraceSink>>,
         explanation: Option<Arc<Explanation>>,
         parent: Option<Arc<Self>>,

@@ -18,10 +18,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
-use std::thread::Thread;
 
 use crate::io_thread::wake_batch;
 use crate::lock::{Guard, Lock};
+use crate::sync::thread::{self, Thread};
 
 /// The queue; see the [module](self).
 pub struct Inbox<T> {
@@ -68,7 +68,7 @@ impl<T> Default for Inbox<T> {
 impl<T> Inbox<T> {
     /// An empty inbox, whose reader has not begun to read.
     #[must_use]
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             state: Lock::new(InboxState {
                 items: VecDeque::new(),
@@ -182,13 +182,13 @@ impl<T> Inbox<T> {
             if state.is_closed {
                 return None;
             }
-            let here = std::thread::current();
+            let here = thread::current();
             if !matches!(&state.reader, Reader::Thread(known) if known.id() == here.id()) {
                 state.reader = Reader::Thread(here);
             }
             state.is_awake = false;
             drop(state);
-            std::thread::park();
+            thread::park();
         }
     }
 }
@@ -305,7 +305,7 @@ mod tests {
         inbox.push(1).unwrap();
         check_woken(&woken, 0);
         let other = inbox.clone();
-        std::thread::spawn(move || other.push(2)).join().unwrap().unwrap();
+        thread::spawn(move || other.push(2)).join().unwrap().unwrap();
         check_woken(&woken, 1);
         assert_eq!(taken(&inbox), [1, 2]);
         assert!(inbox.try_sleep());
@@ -365,10 +365,10 @@ mod tests {
         let inbox = Arc::new(Inbox::new());
         let reader = inbox.clone();
         let reader =
-            std::thread::spawn(move || std::iter::from_fn(|| reader.recv()).collect::<Vec<u32>>());
+            thread::spawn(move || std::iter::from_fn(|| reader.recv()).collect::<Vec<u32>>());
         for item in 0..1000 {
             if item % 10 == 0 {
-                std::thread::yield_now();
+                thread::yield_now();
             }
             inbox.push(item).unwrap();
         }

@@ -1,5 +1,5 @@
-//! What the standard library leaves to be written: named locks, an inbox that wakes
-//! its reader once, the single-driver pattern, and the state of I/O threads.
+//! Concurrency that the standard library leaves to be written: named locks, an inbox that
+//! wakes its reader once, the single-driver pattern, and the state of I/O threads.
 //!
 //! This crate knows nothing of requests, models or protocols, and uses none of the
 //! other crates. It runs no thread and reads no clock.
@@ -10,6 +10,7 @@
 //! - [`io_thread`] holds what a thread knows about itself: the wake-ups that it has
 //!   deferred ([`WakeBatch`]), and the time that it may spend on work that others would
 //!   do otherwise ([`InlineBudget`]).
+//! - [`sync`] has the standard library's threads, mutexes and atomics, or loom's in models.
 //!
 //! ```
 //! use galatea_stdx::Lock;
@@ -27,6 +28,10 @@ pub mod inbox;
 pub mod io_thread;
 pub mod lock;
 mod numbers;
+pub mod sync;
+
+#[cfg(all(test, loom_models))]
+mod models;
 
 pub use driver_slot::DriverSlot;
 pub use inbox::{Inbox, InboxClosed};

@@ -9,8 +9,10 @@
 //! itself forever: they panic and name both purposes. Release builds keep no purpose.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
+
+use crate::sync::{self, Mutex, MutexGuard};
 
 /// A mutex; see the [module](self).
 #[derive(Default)]
@@ -21,7 +23,14 @@ pub struct Lock<T: ?Sized> {
 
 impl<T> Lock<T> {
     /// An unlocked lock around `value`.
+    #[cfg(not(loom_models))]
     pub const fn new(value: T) -> Self {
+        Self { holder: holder::Holder::new(), value: Mutex::new(value) }
+    }
+
+    /// An unlocked lock around `value`. loom registers it, so it is no constant.
+    #[cfg(loom_models)]
+    pub fn new(value: T) -> Self {
         Self { holder: holder::Holder::new(), value: Mutex::new(value) }
     }
 
@@ -94,13 +103,21 @@ impl<T: ?Sized + std::fmt::Debug> std::fmt::Debug for Guard<'_, T> {
 
 /// A condition variable for a [`Lock`].
 #[derive(Debug, Default)]
-pub struct Condvar(std::sync::Condvar);
+pub struct Condvar(sync::Condvar);
 
 impl Condvar {
     /// A condition variable that no thread waits for.
+    #[cfg(not(loom_models))]
     #[must_use]
     pub const fn new() -> Self {
-        Self(std::sync::Condvar::new())
+        Self(sync::Condvar::new())
+    }
+
+    /// A condition variable that no thread waits for.
+    #[cfg(loom_models)]
+    #[must_use]
+    pub fn new() -> Self {
+        Self(sync::Condvar::new())
     }
 
     /// Releases the lock, waits for a notification, and locks again. It may return
@@ -139,8 +156,10 @@ impl Condvar {
 /// Debug builds: which thread holds the lock, and what for.
 #[cfg(debug_assertions)]
 mod holder {
+    // No model has interleavings within these steps, so this mutex is the standard library's.
     use std::sync::{Mutex, PoisonError};
-    use std::thread::ThreadId;
+
+    use crate::sync::thread::{self, ThreadId};
 
     #[derive(Default)]
     pub(super) struct Holder(Mutex<Option<(ThreadId, &'static str)>>);
@@ -154,14 +173,14 @@ mod holder {
         pub(super) fn check(&self, wanted: &str) {
             let holder = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((thread, purpose)) = holder
-                && thread == std::thread::current().id()
+                && thread == thread::current().id()
             {
                 panic!("a thread locks in order to {wanted} what it holds to {purpose}");
             }
         }
 
         pub(super) fn set(&self, purpose: &'static str) {
-            let here = std::thread::current().id();
+            let here = thread::current().id();
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((here, purpose));
         }
 

@@ -1,5 +1,5 @@
 //! Tensors: a datatype, a checked shape and a reference-counted region of bytes.
-//! Start with `buffer.rs`.
+//! Start with `buffer/mod.rs`.
 //!
 //! The crate knows nothing of requests, models, protocols or backends. It does no
 //! arithmetic on elements and has no `unsafe` code: foreign memory enters as the

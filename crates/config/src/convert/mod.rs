@@ -19,13 +19,13 @@ use galatea_protocol::inference::{
 };
 use galatea_tensor::DataType;
 
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics};
 use crate::spec::{
     Accelerator, DynamicBatching, InputFormat, InputSpec, InstanceGroup, InstanceKind,
     ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, RateLimiterSpec, ResourceNeed,
     SchedulingChoice, SecondaryDevice, TimeoutAction, VersionPolicy,
 };
-use crate::{objective, padding, warmup};
+use crate::{Padding, objective, padding, warmup};
 
 /// Converts the message, or returns `None` and adds a diagnostic.
 ///
@@ -38,8 +38,8 @@ pub(crate) fn model_spec(
         Ok(spec) => Some(spec),
         Err(path) => {
             if diagnostics.is_empty() {
-                diagnostics
-                    .push(Diagnostic::about(path, "has a value that can not be represented"));
+                let text = "has a value that can not be represented";
+                diagnostics.push(|| Diagnostic::about(BoundedText::quote(&path), text));
             }
             None
         }
@@ -65,7 +65,7 @@ fn convert(message: &ModelConfig) -> Result<ModelSpec, String> {
         parameters: parameters(message),
         scheduling: scheduling(message)?,
         latency_objective_microseconds: objective::microseconds(message),
-        padding: padding::parse(message).map_err(|_| "parameters")?,
+        padding: padding(message)?,
         batch_inputs: indexed(&message.batch_input, "batch_input", ragged::batch_input)?,
         batch_outputs: indexed(&message.batch_output, "batch_output", ragged::batch_output)?,
         optimization: optimization(message.optimization.as_ref())?,
@@ -89,6 +89,13 @@ fn histogram_buckets(message: &ModelConfig) -> BTreeMap<String, Vec<f64>> {
         Some((family, options.buckets.clone()))
     });
     buckets.collect()
+}
+
+/// Its errors were reported before.
+fn padding(message: &ModelConfig) -> Result<Option<Padding>, String> {
+    let mut diagnostics = Diagnostics::default();
+    let padding = padding::parse(message, &mut diagnostics);
+    if diagnostics.is_empty() { Ok(padding) } else { Err(String::from("parameters")) }
 }
 
 fn indexed<M, S>(

@@ -153,3 +153,19 @@ fn models_that_cannot_be_padded_are_refused() {
         "not possible with batch_input",
     );
 }
+
+#[test]
+fn the_errors_of_a_long_list_are_bounded_while_they_are_made() {
+    // Each error would repeat the value: gigabytes, quadratic in the number of names.
+    let names: Vec<String> = (0..20_000).map(|number| format!("name_{number}=0")).collect();
+    let names = names.join(",");
+    for key in [INPUTS, OUTPUTS] {
+        let list = [(INPUTS, "ids=0"), (key, names.as_str())];
+        let list = if key == INPUTS { &list[1..] } else { &list[..] };
+        let error = load(&format!("{MODEL}{POOLED}{}", parameters(list))).unwrap_err();
+        let kind = if key == INPUTS { "input" } else { "output" };
+        assert!(error.contains(&format!(": the model has no {kind} 'name_0'")), "{error}");
+        assert!(error.contains("19900 more errors are not shown"), "{error}");
+        assert!(error.len() < 200 << 10, "{}", error.len());
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! The parser continues after an error, so that one run finds all errors in a file.
 
+mod edit;
 mod lexer;
 mod literal;
 mod parser;
@@ -14,8 +15,9 @@ use galatea_gate::limits::Limits;
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::model_config;
 
+pub use self::edit::ConfigText;
 pub(crate) use self::print::to_pbtxt;
-use crate::diagnostic::{ConfigErrors, Diagnostic};
+use crate::diagnostic::{ConfigErrors, Diagnostic, bounded};
 use crate::source::{SourceText, Span};
 
 /// A configuration and the positions of its fields.
@@ -30,7 +32,7 @@ pub(crate) fn parse_config(source: &SourceText) -> Result<ParsedConfig, ConfigEr
     if source.text().len() > Limits::CONFIG_TEXT_BYTES_MAX {
         let size = source.text().len();
         let most = Limits::CONFIG_TEXT_BYTES_MAX;
-        let message = format!("{size} bytes are too many, at most {most} are read");
+        let message = bounded!("{size} bytes are too many, at most {most} are read");
         return Err(Diagnostic::about("", message).into());
     }
     let parsed = parser::parse(source, model_config());
@@ -38,7 +40,7 @@ pub(crate) fn parse_config(source: &SourceText) -> Result<ParsedConfig, ConfigEr
     let message = parsed
         .message
         .to_message()
-        .map_err(|error| Diagnostic::about("", format!("can not be read back: {error}")))?;
+        .map_err(|error| Diagnostic::about("", bounded!("can not be read back: {error}")))?;
     Ok(ParsedConfig { message, spans: parsed.spans })
 }
 

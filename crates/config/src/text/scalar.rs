@@ -3,6 +3,7 @@
 use galatea_protocol::schema::{EnumDescriptor, FieldKind};
 
 use super::literal::Number;
+use crate::diagnostic::{BoundedText, bounded};
 use crate::dynamic::DynamicValue;
 use crate::suggest::{nearest, nearest_value};
 
@@ -47,7 +48,7 @@ pub(super) fn short(text: &str) -> String {
 pub(super) struct ScalarError {
     pub(super) message: String,
     pub(super) expected: String,
-    pub(super) suggestion: Option<String>,
+    pub(super) suggestion: Option<BoundedText>,
 }
 
 /// Converts a scalar to a value of the field's type.
@@ -104,13 +105,13 @@ fn wrong_type(kind: FieldKind, token: &ScalarToken<'_>) -> ScalarError {
             nearest_value(&text, &values(descriptor))
         }
         (FieldKind::String, ScalarToken::Name { name, negative: false }) => {
-            Some(format!("\"{name}\""))
+            Some(bounded!("\"{name}\""))
         }
         (_, ScalarToken::Text(bytes)) => {
             let text = String::from_utf8_lossy(bytes);
             let scalar = !matches!(kind, FieldKind::Message(_) | FieldKind::String);
             let plain = text.parse::<f64>().is_ok() || text == "true" || text == "false";
-            (scalar && plain).then(|| short(&text))
+            (scalar && plain).then(|| bounded!("{}", short(&text)))
         }
         _ => None,
     };

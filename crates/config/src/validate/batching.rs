@@ -8,14 +8,14 @@ use galatea_protocol::inference::{
 };
 
 use super::{BATCH_STRATEGY, controls, ensemble, sequence_batching, states};
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics, bounded};
 use crate::identity::is_ensemble;
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let name = &config.name;
     if config.max_batch_size < 0 {
-        let text = format!("'max_batch_size' must be non-negative value for {name}");
-        diagnostics.push(Diagnostic::at_poll("max_batch_size", text));
+        let text = bounded!("'max_batch_size' must be non-negative value for {name}");
+        diagnostics.push(|| Diagnostic::at_poll("max_batch_size", text));
     }
     match &config.scheduling_choice {
         Some(SchedulingChoice::DynamicBatching(batching)) => {
@@ -39,11 +39,11 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let is_ensembling =
         matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_)));
     if is_ensemble(&config.platform) && !is_ensembling {
-        let text = format!(
+        let text = bounded!(
             "ensemble scheduling must be set for ensemble {name} whose platform is {}",
             config.platform
         );
-        diagnostics.push(Diagnostic::at_poll("ensemble_scheduling", text));
+        diagnostics.push(|| Diagnostic::at_poll("ensemble_scheduling", text));
     }
 }
 
@@ -67,13 +67,12 @@ fn check_preferred(
         } else {
             continue;
         };
-        let text = format!("{} {problem} for {}", subject.what, config.name);
-        let path = format!("{}[{index}]", subject.path);
+        let text = bounded!("{} {problem} for {}", subject.what, config.name);
+        let path = bounded!("{}[{index}]", subject.path);
         // The backend may complete a batch size that is not set.
-        diagnostics.push(if *size > 0 && config.max_batch_size == 0 {
-            Diagnostic::about(path, text)
-        } else {
-            Diagnostic::at_poll(path, text)
+        diagnostics.push(|| match config.max_batch_size {
+            0 if *size > 0 => Diagnostic::about(path, text),
+            _ => Diagnostic::at_poll(path, text),
         });
     }
 }
@@ -99,11 +98,11 @@ fn check_sequences(
         None => {}
     }
     if config.parameters.contains_key(BATCH_STRATEGY) {
-        let text = format!(
+        let text = bounded!(
             "{BATCH_STRATEGY} cannot be specified with sequence batcher, using default batching \
              strategy"
         );
-        diagnostics.push(Diagnostic::about(format!("parameters[\"{BATCH_STRATEGY}\"]"), text));
+        diagnostics.push(|| Diagnostic::about(bounded!("parameters[\"{BATCH_STRATEGY}\"]"), text));
     }
 }
 
@@ -112,16 +111,19 @@ fn check_utilization(name: &str, utilization: f32, diagnostics: &mut Diagnostics
     if (0.0..=1.0).contains(&utilization) {
         return;
     }
-    let text = format!(
+    let text = bounded!(
         "sequence batching minimum slot utilization must be in range (0.0, 1.0] for {name}"
     );
     if utilization.is_nan() {
-        return diagnostics.push(Diagnostic::tolerated(PATH, text));
+        return diagnostics.push(|| Diagnostic::tolerated(PATH, text));
     }
     // The most frequent error is a percentage.
     let percentage =
         (2.0..=100.0).contains(&utilization).then(|| (utilization / 100.0).to_string());
-    diagnostics.push(Diagnostic { suggestion: percentage, ..Diagnostic::at_poll(PATH, text) });
+    diagnostics.push(|| Diagnostic {
+        suggestion: percentage.as_deref().map(BoundedText::quote),
+        ..Diagnostic::at_poll(PATH, text)
+    });
 }
 
 /// The response cache keeps one response to a request, independent of earlier requests.
@@ -137,12 +139,12 @@ fn check_cache(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     } else {
         return;
     };
-    let text = format!(
+    let text = bounded!(
         "Response Cache does not currently support model {} {reason}. Please disable the response \
          cache.",
         config.name
     );
-    diagnostics.push(Diagnostic::at_poll("response_cache.enable", text));
+    diagnostics.push(|| Diagnostic::at_poll("response_cache.enable", text));
 }
 
 fn check_priorities(name: &str, batching: &ModelDynamicBatching, diagnostics: &mut Diagnostics) {
@@ -151,16 +153,16 @@ fn check_priorities(name: &str, batching: &ModelDynamicBatching, diagnostics: &m
         return;
     }
     if !(1..=levels).contains(&batching.default_priority_level) {
-        let text = format!("default priority level must be in range [1, {levels}] for {name}");
-        diagnostics.push(Diagnostic::at_poll("dynamic_batching.default_priority_level", text));
+        let text = bounded!("default priority level must be in range [1, {levels}] for {name}");
+        diagnostics.push(|| Diagnostic::at_poll("dynamic_batching.default_priority_level", text));
     }
     for level in batching.priority_queue_policy.keys() {
         if !(1..=levels).contains(level) {
-            let text = format!(
+            let text = bounded!(
                 "priority queue policy must have priority level in range [1, {levels}] for {name}"
             );
-            let path = format!("dynamic_batching.priority_queue_policy[{level}]");
-            diagnostics.push(Diagnostic::at_poll(path, text));
+            let path = bounded!("dynamic_batching.priority_queue_policy[{level}]");
+            diagnostics.push(|| Diagnostic::at_poll(path, text));
         }
     }
 }
@@ -170,27 +172,27 @@ fn check_ordering(name: &str, batching: &ModelDynamicBatching, diagnostics: &mut
         return;
     }
     if batching.priority_levels > 1 {
-        let text = format!(
+        let text = bounded!(
             "Only one priority level is allowed when 'preserve_ordering' is true for {name}"
         );
-        diagnostics.push(Diagnostic::at_poll("dynamic_batching.priority_levels", text));
+        diagnostics.push(|| Diagnostic::at_poll("dynamic_batching.priority_levels", text));
     }
     let delays = |policy: &ModelQueuePolicy| {
         policy.default_timeout_microseconds != 0 && policy.timeout_action() == TimeoutAction::Delay
     };
-    let mut report = |path: String| {
-        let text = format!(
+    let mut report = |path: BoundedText| {
+        let text = bounded!(
             "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true \
              for {name}"
         );
-        diagnostics.push(Diagnostic::at_poll(path, text));
+        diagnostics.push(|| Diagnostic::at_poll(path, text));
     };
     if batching.default_queue_policy.as_ref().is_some_and(delays) {
-        report("dynamic_batching.default_queue_policy.timeout_action".to_owned());
+        report("dynamic_batching.default_queue_policy.timeout_action".into());
     }
     for (level, policy) in &batching.priority_queue_policy {
         if delays(policy) {
-            report(format!("dynamic_batching.priority_queue_policy[{level}].timeout_action"));
+            report(bounded!("dynamic_batching.priority_queue_policy[{level}].timeout_action"));
         }
     }
 }

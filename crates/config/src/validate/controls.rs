@@ -7,7 +7,7 @@ use galatea_protocol::inference::model_sequence_batching::control::Kind;
 use galatea_protocol::inference::model_sequence_batching::{Control, ControlInput};
 use galatea_tensor::DataType;
 
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, bounded};
 
 /// The types of a correlation ID.
 const CORRELATION_TYPES: [DataType; 5] =
@@ -19,18 +19,18 @@ const VALUES: &str = "'int32_false_true', 'fp32_false_true' or 'bool_false_true'
 pub(super) fn check(model: &str, batching: &ModelSequenceBatching, diagnostics: &mut Diagnostics) {
     let mut kinds = BTreeSet::new();
     for (index, input) in batching.control_input.iter().enumerate() {
-        let path = format!("sequence_batching.control_input[{index}]");
+        let path = bounded!("sequence_batching.control_input[{index}]");
         check_input(model, input, &path, diagnostics);
         for (index, control) in input.control.iter().enumerate() {
-            let path = format!("{path}.control[{index}]");
+            let path = bounded!("{path}.control[{index}]");
             // The parsers accept no other number; the conversion reports it.
             let Ok(kind) = Kind::try_from(control.kind) else { continue };
             if !kinds.insert(kind) {
-                let text = format!(
+                let text = bounded!(
                     "sequence batching specifies multiple {} tensors for {model}",
                     kind.as_str_name()
                 );
-                diagnostics.push(Diagnostic::at_poll(format!("{path}.kind"), text));
+                diagnostics.push(|| Diagnostic::at_poll(bounded!("{path}.kind"), text));
             }
             let control = ControlCheck { model, control, kind: kind.as_str_name(), path: &path };
             match kind {
@@ -47,22 +47,22 @@ pub(super) fn check(model: &str, batching: &ModelSequenceBatching, diagnostics: 
 fn check_input(model: &str, input: &ControlInput, path: &str, diagnostics: &mut Diagnostics) {
     let name = input.name.escape_debug();
     if input.name.is_empty() {
-        let text = format!("sequence batching control tensor must have a name for {model}");
-        diagnostics.push(Diagnostic::at_poll(format!("{path}.name"), text));
+        let text = bounded!("sequence batching control tensor must have a name for {model}");
+        diagnostics.push(|| Diagnostic::at_poll(bounded!("{path}.name"), text));
     }
     if input.control.is_empty() {
-        let text = format!(
+        let text = bounded!(
             "sequence batching control tensor '{name}' must specify a 'control' for {model}"
         );
-        diagnostics.push(Diagnostic::tolerated(format!("{path}.control"), text));
+        diagnostics.push(|| Diagnostic::tolerated(bounded!("{path}.control"), text));
     }
     if input.control.len() > 1 {
-        let text = format!(
+        let text = bounded!(
             "sequence batching control tensor '{name}' has more than one 'control' for {model}"
         );
-        diagnostics.push(Diagnostic {
-            expected: Some("a control input for each".to_owned()),
-            ..Diagnostic::tolerated(format!("{path}.control[1]"), text)
+        diagnostics.push(|| Diagnostic {
+            expected: Some("a control input for each".into()),
+            ..Diagnostic::tolerated(bounded!("{path}.control[1]"), text)
         });
     }
 }
@@ -89,16 +89,16 @@ impl ControlCheck<'_> {
 
     fn report(&self, field: &str, text: &str, diagnostics: &mut Diagnostics) {
         let separator = if field.is_empty() { "" } else { "." };
-        let path = format!("{}{separator}{field}", self.path);
-        let text = format!("{text} for {} for {}", self.kind, self.model);
-        diagnostics.push(Diagnostic::at_poll(path, text));
+        let path = bounded!("{}{separator}{field}", self.path);
+        let text = bounded!("{text} for {} for {}", self.kind, self.model);
+        diagnostics.push(|| Diagnostic::at_poll(path, text));
     }
 
     fn check_boolean(&self, diagnostics: &mut Diagnostics) {
         let values = self.values();
         let (field, count, datatype) = match values.as_slice() {
             [] => {
-                let text = format!("sequence batching must specify either {VALUES}");
+                let text = bounded!("sequence batching must specify either {VALUES}");
                 return self.report("", &text, diagnostics);
             }
             [one] => *one,
@@ -109,36 +109,37 @@ impl ControlCheck<'_> {
             }
         };
         if count != 2 {
-            let text = format!("sequence batching control '{field}' must have exactly 2 entries");
+            let text = bounded!("sequence batching control '{field}' must have exactly 2 entries");
             self.report(field, &text, diagnostics);
         }
         let given = self.control.data_type;
         if given != 0 && given != datatype.config_number() {
             let shown = DataType::from_config_number(given).map_or("", DataType::config_name);
-            let text = format!(
+            let text = bounded!(
                 "data type {shown} contradicts '{field}' for {} for {}",
-                self.kind, self.model
+                self.kind,
+                self.model
             );
-            let path = format!("{}.data_type", self.path);
-            diagnostics.push(Diagnostic::tolerated(path, text));
+            let path = bounded!("{}.data_type", self.path);
+            diagnostics.push(|| Diagnostic::tolerated(path, text));
         }
     }
 
     fn check_correlation(&self, diagnostics: &mut Diagnostics) {
         for (field, ..) in self.values() {
-            let text = format!("sequence batching must not specify either {VALUES}");
+            let text = bounded!("sequence batching must not specify either {VALUES}");
             self.report(field, &text, diagnostics);
         }
         let datatype = DataType::from_config_number(self.control.data_type);
         if datatype.is_none_or(|datatype| !CORRELATION_TYPES.contains(&datatype)) {
             let [most @ .., last] = CORRELATION_TYPES.map(DataType::config_name);
-            let text = format!(
+            let text = bounded!(
                 "unexpected data type for control {} for {}. Allowed data types are {} and {last}",
                 self.kind,
                 self.model,
                 most.join(", ")
             );
-            diagnostics.push(Diagnostic::at_poll(format!("{}.data_type", self.path), text));
+            diagnostics.push(|| Diagnostic::at_poll(bounded!("{}.data_type", self.path), text));
         }
     }
 }

@@ -7,7 +7,7 @@ use galatea_protocol::inference::{ModelConfig, ModelEnsembling};
 
 use super::BATCH_STRATEGY;
 use super::cycles::DependencyGraph;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics, bounded};
 use crate::identity::is_ensemble;
 
 /// The maximum number of reported cycles: more are usually the same mistake.
@@ -24,8 +24,8 @@ pub(super) fn check(
 ) {
     check_other_settings(config, diagnostics);
     if ensembling.step.is_empty() {
-        let text = format!("must specify 'step' for ensemble '{}'", config.name);
-        return diagnostics.push(Diagnostic::at_poll("ensemble_scheduling.step", text));
+        let text = bounded!("must specify 'step' for ensemble '{}'", config.name);
+        return diagnostics.push(|| Diagnostic::at_poll("ensemble_scheduling.step", text));
     }
     let before = diagnostics.len();
     for (index, step) in ensembling.step.iter().enumerate() {
@@ -44,34 +44,36 @@ pub(super) fn check(
 /// Refuses settings that an ensemble must not have.
 fn check_other_settings(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let name = &config.name;
-    let mut report = |path: &str, text: String| diagnostics.push(Diagnostic::at_poll(path, text));
+    let mut report = |path: &'static str, text: BoundedText| {
+        diagnostics.push(|| Diagnostic::at_poll(path, text));
+    };
     if !is_ensemble(&config.platform) {
-        let text = format!(
+        let text = bounded!(
             "ensemble scheduling cannot be set for model '{name}' whose platform is not ensemble"
         );
         report("ensemble_scheduling", text);
     }
     if !config.instance_group.is_empty() {
-        let text = format!("instance group should not be specified for ensemble '{name}'");
+        let text = bounded!("instance group should not be specified for ensemble '{name}'");
         report("instance_group", text);
     }
     if config.optimization.is_some() {
-        let text = format!("optimization should not be specified for ensemble '{name}'");
+        let text = bounded!("optimization should not be specified for ensemble '{name}'");
         report("optimization", text);
     }
     if !config.model_warmup.is_empty() {
-        let text = format!("model_warmup can not be specified for ensemble '{name}'");
+        let text = bounded!("model_warmup can not be specified for ensemble '{name}'");
         report("model_warmup", text);
     }
     if config.parameters.contains_key(BATCH_STRATEGY) {
-        let text = format!("{BATCH_STRATEGY} should not be specified for ensemble '{name}'");
-        let path = format!("parameters[\"{BATCH_STRATEGY}\"]");
-        diagnostics.push(Diagnostic::tolerated(path, text));
+        let text = bounded!("{BATCH_STRATEGY} should not be specified for ensemble '{name}'");
+        let path = bounded!("parameters[\"{BATCH_STRATEGY}\"]");
+        diagnostics.push(|| Diagnostic::tolerated(path, text));
     }
 }
 
-fn step_path(index: usize) -> String {
-    format!("ensemble_scheduling.step[{index}]")
+fn step_path(index: usize) -> BoundedText {
+    bounded!("ensemble_scheduling.step[{index}]")
 }
 
 fn check_step(config: &ModelConfig, step: &Step, index: usize, diagnostics: &mut Diagnostics) {
@@ -81,12 +83,12 @@ fn check_step(config: &ModelConfig, step: &Step, index: usize, diagnostics: &mut
         ("output_map", step.output_map.is_empty()),
     ];
     for (field, _) in missing.iter().filter(|(_, is_missing)| *is_missing) {
-        let text = format!("must specify '{field}' in step {index} of ensemble '{}'", config.name);
-        diagnostics.push(Diagnostic::at_poll(format!("{}.{field}", step_path(index)), text));
+        let text = bounded!("must specify '{field}' in step {index} of ensemble '{}'", config.name);
+        diagnostics.push(|| Diagnostic::at_poll(bounded!("{}.{field}", step_path(index)), text));
     }
     if step.model_name == config.name && !config.name.is_empty() {
-        let text = format!("step {index} of ensemble '{}' is the ensemble itself", config.name);
-        diagnostics.push(Diagnostic::about(format!("{}.model_name", step_path(index)), text));
+        let text = bounded!("step {index} of ensemble '{}' is the ensemble itself", config.name);
+        diagnostics.push(|| Diagnostic::about(bounded!("{}.model_name", step_path(index)), text));
     }
 }
 
@@ -142,19 +144,19 @@ impl<'a> TensorGraph<'a> {
     fn add_outputs(&mut self, step: &'a Step, index: usize, diagnostics: &mut Diagnostics) {
         let name = &self.config.name;
         for (output, tensor) in &step.output_map {
-            let path = || format!("{}.output_map[\"{output}\"]", step_path(index));
+            let path = || bounded!("{}.output_map[\"{output}\"]", step_path(index));
             if self.producers.insert(tensor, index).is_some() {
-                let text = format!(
+                let text = bounded!(
                     "ensemble tensor '{tensor}' can appear in an output map only once for \
                      ensemble '{name}' step {index}"
                 );
-                diagnostics.push(Diagnostic::at_poll(path(), text));
+                diagnostics.push(|| Diagnostic::at_poll(path(), text));
             } else if self.inputs.contains(tensor.as_str()) {
-                let text = format!(
+                let text = bounded!(
                     "ensemble tensor '{tensor}' is an input of ensemble '{name}' and is made by \
                      step {index} as well, so that requests fail"
                 );
-                diagnostics.push(Diagnostic::tolerated(path(), text));
+                diagnostics.push(|| Diagnostic::tolerated(path(), text));
             }
         }
     }
@@ -195,11 +197,12 @@ impl<'a> TensorGraph<'a> {
     fn check_inputs(&self, diagnostics: &mut Diagnostics) {
         for (index, input) in self.config.input.iter().enumerate() {
             if !self.is_known(&input.name) {
-                let text = format!(
+                let text = bounded!(
                     "ensemble input '{}' for ensemble '{}' is not used",
-                    input.name, self.config.name
+                    input.name,
+                    self.config.name
                 );
-                diagnostics.push(Diagnostic::at_poll(format!("input[{index}].name"), text));
+                diagnostics.push(|| Diagnostic::at_poll(bounded!("input[{index}].name"), text));
             }
         }
     }
@@ -210,12 +213,12 @@ impl<'a> TensorGraph<'a> {
         for (index, output) in self.config.output.iter().enumerate() {
             let tensor = output.name.as_str();
             let text = if !self.is_known(tensor) {
-                format!("ensemble output '{tensor}' for ensemble '{name}' is not used")
+                bounded!("ensemble output '{tensor}' for ensemble '{name}' is not used")
             } else if !self.ready.contains(tensor) {
-                let text = format!("output '{tensor}' for ensemble '{name}' is not written");
+                let text = bounded!("output '{tensor}' for ensemble '{name}' is not written");
                 match self.cause(tensor, &mut known) {
                     cause if cause == tensor => text,
-                    cause => format!(
+                    cause => bounded!(
                         "{text}: at least one of its depending tensors, '{cause}', is not \
                          connected"
                     ),
@@ -223,7 +226,7 @@ impl<'a> TensorGraph<'a> {
             } else {
                 continue;
             };
-            diagnostics.push(Diagnostic::at_poll(format!("output[{index}].name"), text));
+            diagnostics.push(|| Diagnostic::at_poll(bounded!("output[{index}].name"), text));
         }
     }
 
@@ -262,13 +265,14 @@ impl<'a> TensorGraph<'a> {
     fn check_cycles(&self, diagnostics: &mut Diagnostics) {
         for cycle in self.dependencies().cycles(CYCLES_MAX) {
             let Some(&index) = cycle.first() else { continue };
-            let text = format!(
+            let text = bounded!(
                 "step {index} of ensemble '{}', model '{}', waits for itself: {}",
                 self.config.name,
                 self.model_of(index),
                 self.describe_cycle(&cycle)
             );
-            diagnostics.push(Diagnostic::at_poll(format!("{}.input_map", step_path(index)), text));
+            diagnostics
+                .push(|| Diagnostic::at_poll(bounded!("{}.input_map", step_path(index)), text));
         }
     }
 
@@ -288,8 +292,8 @@ impl<'a> TensorGraph<'a> {
 
     /// The models of a cycle in the order of execution; the middle of a long cycle is only
     /// counted.
-    fn describe_cycle(&self, cycle: &[usize]) -> String {
-        let Some((start, rest)) = cycle.split_first() else { return String::new() };
+    fn describe_cycle(&self, cycle: &[usize]) -> BoundedText {
+        let Some((start, rest)) = cycle.split_first() else { return BoundedText::default() };
         let mut models = vec![self.model_of(*start).to_owned()];
         let left_out = rest.len().saturating_sub(CYCLE_STEPS_MAX);
         let half = if left_out == 0 { rest.len() } else { CYCLE_STEPS_MAX / 2 };
@@ -301,7 +305,7 @@ impl<'a> TensorGraph<'a> {
         }
         models.extend(last.iter().rev().map(|&step| self.model_of(step).to_owned()));
         models.push(self.model_of(*start).to_owned());
-        models.join(" -> ")
+        bounded!("{}", models.join(" -> "))
     }
 
     /// Reports tensors that no step produces and tensors that no step consumes.
@@ -310,11 +314,11 @@ impl<'a> TensorGraph<'a> {
             let mut report = |field: &str, key: &str, tensor: &str, reason: &str| {
                 if !self.outputs.contains(tensor) {
                     let name = &self.config.name;
-                    let text = format!(
+                    let text = bounded!(
                         "ensemble tensor '{tensor}' is unused in ensemble '{name}'{reason}"
                     );
-                    let path = format!("{}.{field}[\"{key}\"]", step_path(index));
-                    diagnostics.push(Diagnostic::at_poll(path, text));
+                    let path = bounded!("{}.{field}[\"{key}\"]", step_path(index));
+                    diagnostics.push(|| Diagnostic::at_poll(path, text));
                 }
             };
             for (input, tensor) in &step.input_map {

@@ -3,18 +3,18 @@
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::inference::model_version_policy::PolicyChoice;
 
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, bounded};
 use crate::identity::{backend_has_platforms, backend_of_platform, is_ensemble};
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     if config.name.is_empty() {
         let text = "model configuration must specify 'name'";
-        diagnostics.push(Diagnostic::at_poll("name", text));
+        diagnostics.push(|| Diagnostic::at_poll("name", text));
     } else if !is_model_name(&config.name) {
         let shown = config.name.escape_debug();
-        let text = format!("'{shown}' can not be the name of a model");
-        diagnostics.push(Diagnostic {
-            expected: Some("a name without slashes and control characters".to_owned()),
+        let text = bounded!("'{shown}' can not be the name of a model");
+        diagnostics.push(|| Diagnostic {
+            expected: Some("a name without slashes and control characters".into()),
             ..Diagnostic::about("name", text)
         });
     }
@@ -46,12 +46,12 @@ fn check_backend(config: &ModelConfig, diagnostics: &mut Diagnostics) {
         if !is_ensemble(platform) {
             let shown = platform.escape_debug();
             let text = if platform.is_empty() {
-                format!("must specify 'platform' or 'backend' for '{name}'")
+                bounded!("must specify 'platform' or 'backend' for '{name}'")
             } else {
-                format!("unexpected platform type '{shown}' for {name}")
+                bounded!("unexpected platform type '{shown}' for {name}")
             };
-            diagnostics.push(Diagnostic {
-                expected: Some("a 'backend', or a 'platform' that implies one".to_owned()),
+            diagnostics.push(|| Diagnostic {
+                expected: Some("a 'backend', or a 'platform' that implies one".into()),
                 ..Diagnostic::at_poll("platform", text)
             });
         }
@@ -59,20 +59,20 @@ fn check_backend(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     }
     if !is_plain_name(&config.backend) {
         let shown = config.backend.escape_debug();
-        let text = format!("'{shown}' can not be the name of a backend");
-        diagnostics.push(Diagnostic::about("backend", text));
+        let text = bounded!("'{shown}' can not be the name of a backend");
+        diagnostics.push(|| Diagnostic::about("backend", text));
     } else if is_ensemble(platform) {
-        let text = format!(
+        let text = bounded!(
             "Ensemble model '{name}' must have platform type '{platform}' and empty backend type"
         );
-        diagnostics.push(Diagnostic::at_poll("backend", text));
+        diagnostics.push(|| Diagnostic::at_poll("backend", text));
     } else if backend_has_platforms(&config.backend)
         && backend_of_platform(platform) != Some(config.backend.as_str())
     {
         let shown = platform.escape_debug();
         let text =
-            format!("unexpected 'platform' and 'backend' pair, got:{shown}, {}", config.backend);
-        diagnostics.push(Diagnostic::at_poll("platform", text));
+            bounded!("unexpected 'platform' and 'backend' pair, got:{shown}, {}", config.backend);
+        diagnostics.push(|| Diagnostic::at_poll("platform", text));
     }
 }
 
@@ -82,9 +82,9 @@ fn check_metric_tags(config: &ModelConfig, diagnostics: &mut Diagnostics) {
         !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
     for key in config.metric_tags.keys().filter(|key| !is_label(key)) {
-        let text = format!("'{}' can not be the label of a metric", key.escape_debug());
-        diagnostics.push(Diagnostic {
-            expected: Some("a key of letters, digits and underscores".to_owned()),
+        let text = bounded!("'{}' can not be the label of a metric", key.escape_debug());
+        diagnostics.push(|| Diagnostic {
+            expected: Some("a key of letters, digits and underscores".into()),
             ..Diagnostic::about("metric_tags", text)
         });
     }
@@ -96,9 +96,9 @@ fn check_versions(config: &ModelConfig, diagnostics: &mut Diagnostics) {
         Some(PolicyChoice::Specific(specific)) => {
             for (index, version) in specific.versions.iter().enumerate() {
                 if *version < 0 {
-                    let text = format!("there is no version {version} of {}", config.name);
-                    let path = format!("version_policy.specific.versions[{index}]");
-                    diagnostics.push(Diagnostic::tolerated(path, text));
+                    let text = bounded!("there is no version {version} of {}", config.name);
+                    let path = bounded!("version_policy.specific.versions[{index}]");
+                    diagnostics.push(|| Diagnostic::tolerated(path, text));
                 }
             }
         }

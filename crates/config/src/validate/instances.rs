@@ -6,7 +6,7 @@ use galatea_protocol::inference::{ModelConfig, ModelInstanceGroup};
 
 use super::tensors::TENSORRT_PLATFORM;
 use crate::Support;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics, bounded};
 
 /// The maximum number of instances: each has a thread and the backend's memory, so that
 /// more are an error.
@@ -25,16 +25,16 @@ pub(super) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut D
         instances = instances.saturating_add(devices.saturating_mul(i64::from(group.count)));
     }
     if instances > INSTANCES_MAX {
-        let text = format!(
+        let text = bounded!(
             "{instances} instances are too many for {}, at most {INSTANCES_MAX} are allowed",
             config.name
         );
-        diagnostics.push(Diagnostic::about("instance_group", text));
+        diagnostics.push(|| Diagnostic::about("instance_group", text));
     }
 }
 
-fn subject(config: &ModelConfig, group: &ModelInstanceGroup) -> String {
-    format!("instance group {} of model {}", group.name.escape_debug(), config.name)
+fn subject(config: &ModelConfig, group: &ModelInstanceGroup) -> BoundedText {
+    bounded!("instance group {} of model {}", group.name.escape_debug(), config.name)
 }
 
 /// Profiles are numbers, which TensorRT's backend selects by.
@@ -44,31 +44,32 @@ fn check_profiles(
     index: usize,
     diagnostics: &mut Diagnostics,
 ) {
-    let subject = format!("{} and platform {}", subject(config, group), config.platform);
+    let subject = bounded!("{} and platform {}", subject(config, group), config.platform);
     if config.platform != TENSORRT_PLATFORM {
         if !group.profile.is_empty() {
-            let text = format!(
+            let text = bounded!(
                 "{subject}specifies profile field which is only supported for TensorRT models"
             );
-            diagnostics.push(Diagnostic::about(format!("instance_group[{index}].profile"), text));
+            diagnostics
+                .push(|| Diagnostic::about(bounded!("instance_group[{index}].profile"), text));
         }
         return;
     }
     for (number, profile) in group.profile.iter().enumerate() {
         if let Err(wrong) = check_profile(profile) {
             let text = match wrong {
-                WrongProfile::Negative => format!(
+                WrongProfile::Negative => bounded!(
                     "{subject} specifies invalid profile {}. The field should contain the string \
                      representation of a non-negative integer.",
                     profile.escape_debug()
                 ),
-                WrongProfile::Empty => String::from("profile name must not be empty"),
+                WrongProfile::Empty => "profile name must not be empty".into(),
                 WrongProfile::NoNumber => {
-                    format!("unable to parse '{}': stoi", profile.escape_debug())
+                    bounded!("unable to parse '{}': stoi", profile.escape_debug())
                 }
             };
-            let path = format!("instance_group[{index}].profile[{number}]");
-            diagnostics.push(Diagnostic::about(path, text));
+            let path = bounded!("instance_group[{index}].profile[{number}]");
+            diagnostics.push(|| Diagnostic::about(path, text));
         }
     }
 }
@@ -108,8 +109,8 @@ fn check_devices(
 ) {
     let subject = subject(config, group);
     let mut report = |field: &str, text: &str| {
-        let path = format!("instance_group[{index}].{field}");
-        diagnostics.push(Diagnostic::about(path, format!("{subject} {text}")));
+        let path = bounded!("instance_group[{index}].{field}");
+        diagnostics.push(|| Diagnostic::about(path, bounded!("{subject} {text}")));
     };
     match group.kind() {
         Kind::Model if !group.gpus.is_empty() => {
@@ -120,13 +121,13 @@ fn check_devices(
         }
         Kind::Gpu if !support.gpus_available() => {
             let why = support.gpus_refused.as_deref();
-            let why = why.map(|why| format!(" to it: {why}")).unwrap_or_default();
-            report("kind", &format!("has kind KIND_GPU but no GPUs are available{why}"));
+            let why = why.map(|why| bounded!(" to it: {why}")).unwrap_or_default();
+            report("kind", &bounded!("has kind KIND_GPU but no GPUs are available{why}"));
         }
         Kind::Gpu => {
             let listed: Vec<String> = support.gpus.iter().map(ToString::to_string).collect();
             for gpu in group.gpus.iter().filter(|gpu| !support.gpus.contains(gpu)) {
-                let text = format!(
+                let text = bounded!(
                     "specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum \
                      required CUDA compute compatibility of {:.6} are: {}",
                     support.min_compute_capability,

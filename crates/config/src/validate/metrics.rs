@@ -3,17 +3,17 @@
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::inference::model_metrics::metric_control::MetricOptions;
 
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, bounded};
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let controls = config.model_metrics.iter().flat_map(|metrics| &metrics.metric_control);
     for (index, control) in controls.enumerate() {
-        let path = format!("model_metrics.metric_control[{index}]");
+        let path = bounded!("model_metrics.metric_control[{index}]");
         let family = control.metric_identifier.as_ref().map(|identifier| &identifier.family);
         let (path, text) = match (family, &control.metric_options) {
             (None, _) => (path, "metric control must specify 'metric_identifier'"),
             (Some(family), _) if family.is_empty() => (
-                format!("{path}.metric_identifier.family"),
+                bounded!("{path}.metric_identifier.family"),
                 "metric identifier must specify non-empty 'family'",
             ),
             (Some(_), None) => (path, "metric control must specify 'histogram_options'"),
@@ -22,12 +22,12 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
                     continue;
                 }
                 (
-                    format!("{path}.histogram_options.buckets"),
+                    bounded!("{path}.histogram_options.buckets"),
                     "histogram options must specify non-empty 'buckets'",
                 )
             }
         };
-        diagnostics.push(Diagnostic::about(path, text));
+        diagnostics.push(|| Diagnostic::about(path, text));
     }
 }
 

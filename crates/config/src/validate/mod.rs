@@ -35,7 +35,7 @@ pub(crate) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut D
     instances::check(config, support, diagnostics);
     metrics::check(config, diagnostics);
     warmup::check(config, diagnostics);
-    padding::parse(config).err().into_iter().flatten().for_each(|one| diagnostics.push(one));
+    padding::parse(config, diagnostics);
 }
 
 /// The sequence batcher, if it is selected.

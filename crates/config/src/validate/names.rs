@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use galatea_protocol::inference::ModelConfig;
 
 use super::sequence_batching;
-use crate::diagnostic::{Diagnostic, Diagnostics, Stage};
+use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics, Stage, bounded};
 
 /// The role of a tensor.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl TensorRole {
 struct NameUse<'a> {
     role: TensorRole,
     name: &'a str,
-    path: String,
+    path: BoundedText,
 }
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
@@ -56,7 +56,7 @@ fn check_unique(config: &ModelConfig, uses: &[NameUse<'_>], diagnostics: &mut Di
         if one.name.is_empty() || roles == (TensorRole::Input, TensorRole::Input) {
             continue;
         }
-        diagnostics.push(duplicate_name(config, one, earlier));
+        diagnostics.push(|| duplicate_name(config, one, earlier));
     }
 }
 
@@ -64,18 +64,18 @@ fn duplicate_name(config: &ModelConfig, one: &NameUse<'_>, earlier: &NameUse<'_>
     let model = &config.name;
     let name = one.name.escape_debug();
     let text = match (one.role, earlier.role) {
-        (TensorRole::Control, TensorRole::Control) => format!(
+        (TensorRole::Control, TensorRole::Control) => bounded!(
             "sequence batching control tensor '{name}' is specified for multiple control kinds \
              for {model}"
         ),
         (TensorRole::BatchOutput, TensorRole::BatchOutput) => {
-            format!("target output name '{name}' can only be specified once for {model}")
+            bounded!("target output name '{name}' can only be specified once for {model}")
         }
         (role, other) if role == other => {
-            format!("'{name}' is {} twice for {model}", role.name())
+            bounded!("'{name}' is {} twice for {model}", role.name())
         }
         (role, other) => {
-            format!("'{name}' can not be both {} and {} for {model}", other.name(), role.name())
+            bounded!("'{name}' can not be both {} and {} for {model}", other.name(), role.name())
         }
     };
     let element = |path: &str| path.split_once('.').map(|(element, _)| element.to_owned());
@@ -94,22 +94,22 @@ fn duplicate_name(config: &ModelConfig, one: &NameUse<'_>, earlier: &NameUse<'_>
 fn inputs(config: &ModelConfig) -> Vec<NameUse<'_>> {
     let mut uses = Vec::new();
     for (index, input) in config.input.iter().enumerate() {
-        let path = format!("input[{index}].name");
+        let path = bounded!("input[{index}].name");
         uses.push(NameUse { role: TensorRole::Input, name: &input.name, path });
     }
     if let Some(batching) = sequence_batching(config) {
         for (index, control) in batching.control_input.iter().enumerate() {
-            let path = format!("sequence_batching.control_input[{index}].name");
+            let path = bounded!("sequence_batching.control_input[{index}].name");
             uses.push(NameUse { role: TensorRole::Control, name: &control.name, path });
         }
         for (index, state) in batching.state.iter().enumerate() {
-            let path = format!("sequence_batching.state[{index}].input_name");
+            let path = bounded!("sequence_batching.state[{index}].input_name");
             uses.push(NameUse { role: TensorRole::StateInput, name: &state.input_name, path });
         }
     }
     for (index, input) in config.batch_input.iter().enumerate() {
         for (target, name) in input.target_name.iter().enumerate() {
-            let path = format!("batch_input[{index}].target_name[{target}]");
+            let path = bounded!("batch_input[{index}].target_name[{target}]");
             uses.push(NameUse { role: TensorRole::BatchInput, name, path });
         }
     }
@@ -121,13 +121,13 @@ fn outputs(config: &ModelConfig) -> Vec<NameUse<'_>> {
     let mut uses = Vec::new();
     if let Some(batching) = sequence_batching(config) {
         for (index, state) in batching.state.iter().enumerate() {
-            let path = format!("sequence_batching.state[{index}].output_name");
+            let path = bounded!("sequence_batching.state[{index}].output_name");
             uses.push(NameUse { role: TensorRole::StateOutput, name: &state.output_name, path });
         }
     }
     for (index, output) in config.batch_output.iter().enumerate() {
         for (target, name) in output.target_name.iter().enumerate() {
-            let path = format!("batch_output[{index}].target_name[{target}]");
+            let path = bounded!("batch_output[{index}].target_name[{target}]");
             uses.push(NameUse { role: TensorRole::BatchOutput, name, path });
         }
     }

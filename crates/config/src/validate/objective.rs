@@ -6,23 +6,23 @@ use galatea_protocol::inference::model_queue_policy::TimeoutAction;
 use galatea_protocol::inference::{ModelConfig, ModelDynamicBatching, ModelQueuePolicy};
 
 use super::BATCH_STRATEGY;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics, bounded};
 use crate::objective::{PARAMETER, PATH, parse, text};
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let Some(text) = text(config) else { return };
     let name = &config.name;
     let Some(objective) = parse(text) else {
-        let message = format!(
+        let message = bounded!(
             "parameter '{PARAMETER}' of model '{name}' is '{text}', which is not a number of \
              microseconds"
         );
         let diagnostic = Diagnostic::about(PATH, message);
-        let expected = Some("a whole number, or 0 for the deadlines of requests alone".to_owned());
-        return diagnostics.push(Diagnostic { expected, ..diagnostic });
+        let expected = Some("a whole number, or 0 for the deadlines of requests alone".into());
+        return diagnostics.push(|| Diagnostic { expected, ..diagnostic });
     };
     let without_batcher = |reason: &str| {
-        let message = format!("parameter '{PARAMETER}' of model '{name}' {reason}");
+        let message = bounded!("parameter '{PARAMETER}' of model '{name}' {reason}");
         Diagnostic::about(PATH, message)
     };
     match &config.scheduling_choice {
@@ -32,17 +32,17 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
         Some(SchedulingChoice::EnsembleScheduling(_)) if objective == 0 => {
             let reason = "is 0, which has no meaning for an ensemble: its steps get the deadlines \
                           of requests anyway";
-            diagnostics.push(without_batcher(reason));
+            diagnostics.push(|| without_batcher(reason));
         }
         Some(SchedulingChoice::EnsembleScheduling(_)) => {}
         Some(SchedulingChoice::SequenceBatching(_)) => {
             let reason = "contradicts 'sequence_batching', which executes the requests of a \
                           sequence in their order";
-            diagnostics.push(without_batcher(reason));
+            diagnostics.push(|| without_batcher(reason));
         }
         None => {
             let reason = "needs the scheduler of batches: add 'dynamic_batching { }'";
-            diagnostics.push(without_batcher(reason));
+            diagnostics.push(|| without_batcher(reason));
         }
     }
 }
@@ -55,11 +55,11 @@ fn check_batching(
     diagnostics: &mut Diagnostics,
 ) {
     let mut contradicts = |path: &str, reason: &str| {
-        let message = format!(
+        let message = bounded!(
             "'{path}' contradicts parameter '{PARAMETER}' of model '{}', {reason}",
             config.name
         );
-        diagnostics.push(Diagnostic::about(path, message));
+        diagnostics.push(|| Diagnostic::about(BoundedText::quote(path), message));
     };
     let decides = "whose batches wait as long as deadlines and load demand";
     if batching.max_queue_delay_microseconds != 0 {
@@ -81,12 +81,12 @@ fn check_batching(
     let levels = batching.priority_queue_policy.iter().filter(|_| batching.priority_levels > 0);
     for (level, policy) in levels {
         if delays(policy) {
-            let path = format!("dynamic_batching.priority_queue_policy[{level}].timeout_action");
+            let path = bounded!("dynamic_batching.priority_queue_policy[{level}].timeout_action");
             contradicts(&path, refused);
         }
     }
     if config.parameters.contains_key(BATCH_STRATEGY) {
-        let path = format!("parameters[\"{BATCH_STRATEGY}\"]");
+        let path = bounded!("parameters[\"{BATCH_STRATEGY}\"]");
         contradicts(&path, "whose batches end where deadlines and load demand");
     }
 }

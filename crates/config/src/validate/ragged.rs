@@ -5,15 +5,15 @@ use galatea_protocol::inference::{
 };
 
 use super::tensors::ANY;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics, bounded};
 use crate::suggest::nearest;
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     for (index, input) in config.batch_input.iter().enumerate() {
-        check_input(config, input, &format!("batch_input[{index}]"), diagnostics);
+        check_input(config, input, &bounded!("batch_input[{index}]"), diagnostics);
     }
     for (index, output) in config.batch_output.iter().enumerate() {
-        check_output(config, output, &format!("batch_output[{index}]"), diagnostics);
+        check_output(config, output, &bounded!("batch_output[{index}]"), diagnostics);
     }
 }
 
@@ -25,23 +25,23 @@ fn check_input(
 ) {
     // The parsers accept no other number; the conversion reports it.
     let Ok(kind) = batch_input::Kind::try_from(input.kind) else { return };
-    let subject = format!("batch input kind '{}'", kind.as_str_name());
+    let subject = bounded!("batch input kind '{}'", kind.as_str_name());
     check_sources(config, &subject, &input.source_input, path, diagnostics);
     if !matches!(input.data_type(), DataType::TypeInt32 | DataType::TypeFp32) {
         let text =
-            format!("batch input data type must be TYPE_INT32 or TYPE_FP32 for {}", config.name);
-        diagnostics.push(Diagnostic::about(format!("{path}.data_type"), text));
+            bounded!("batch input data type must be TYPE_INT32 or TYPE_FP32 for {}", config.name);
+        diagnostics.push(|| Diagnostic::about(bounded!("{path}.data_type"), text));
     }
     check_targets(config, "batch input", &input.target_name, path, diagnostics);
     match kind {
         batch_input::Kind::BatchItemShape | batch_input::Kind::BatchItemShapeFlatten
             if config.max_batch_size == 0 =>
         {
-            let text = format!(
+            let text = bounded!(
                 "{subject} needs a model with batches, 'max_batch_size' is 0 for {}",
                 config.name
             );
-            diagnostics.push(Diagnostic::tolerated(format!("{path}.kind"), text));
+            diagnostics.push(|| Diagnostic::tolerated(bounded!("{path}.kind"), text));
         }
         batch_input::Kind::BatchElementCount
         | batch_input::Kind::BatchAccumulatedElementCount
@@ -59,18 +59,18 @@ fn check_output(
     diagnostics: &mut Diagnostics,
 ) {
     let Ok(kind) = batch_output::Kind::try_from(output.kind) else { return };
-    let subject = format!("batch output kind '{}'", kind.as_str_name());
+    let subject = bounded!("batch output kind '{}'", kind.as_str_name());
     check_sources(config, &subject, &output.source_input, path, diagnostics);
     check_targets(config, "batch output", &output.target_name, path, diagnostics);
     for (index, target) in output.target_name.iter().enumerate() {
-        let path = format!("{path}.target_name[{index}]");
+        let path = bounded!("{path}.target_name[{index}]");
         if config.output.iter().any(|output| output.name == *target) {
             check_rank(config, target, &output.source_input, path, diagnostics);
         } else {
             let names = config.output.iter().map(|output| output.name.as_str());
             let shown = target.escape_debug();
-            let text = format!("unknown target output name '{shown}' for {}", config.name);
-            diagnostics.push(Diagnostic {
+            let text = bounded!("unknown target output name '{shown}' for {}", config.name);
+            diagnostics.push(|| Diagnostic {
                 suggestion: nearest(target, names),
                 ..Diagnostic::about(path, text)
             });
@@ -87,17 +87,17 @@ fn check_sources(
 ) {
     if sources.len() != 1 {
         let text =
-            format!("{subject} expects 1 source input, got {} for {}", sources.len(), config.name);
-        diagnostics.push(Diagnostic::about(format!("{path}.source_input"), text));
+            bounded!("{subject} expects 1 source input, got {} for {}", sources.len(), config.name);
+        diagnostics.push(|| Diagnostic::about(bounded!("{path}.source_input"), text));
     }
     for (index, source) in sources.iter().enumerate() {
         if config.input.iter().all(|input| input.name != *source) {
             let names = config.input.iter().map(|input| input.name.as_str());
             let shown = source.escape_debug();
-            let text = format!("unknown source input name '{shown}' for {}", config.name);
-            diagnostics.push(Diagnostic {
+            let text = bounded!("unknown source input name '{shown}' for {}", config.name);
+            diagnostics.push(|| Diagnostic {
                 suggestion: nearest(source, names),
-                ..Diagnostic::about(format!("{path}.source_input[{index}]"), text)
+                ..Diagnostic::about(bounded!("{path}.source_input[{index}]"), text)
             });
         }
     }
@@ -111,8 +111,8 @@ fn check_targets(
     diagnostics: &mut Diagnostics,
 ) {
     if targets.is_empty() || targets.iter().any(String::is_empty) {
-        let text = format!("{subject} must specify 'target_name' for {}", config.name);
-        diagnostics.push(Diagnostic::tolerated(format!("{path}.target_name"), text));
+        let text = bounded!("{subject} must specify 'target_name' for {}", config.name);
+        diagnostics.push(|| Diagnostic::tolerated(bounded!("{path}.target_name"), text));
     }
 }
 
@@ -121,7 +121,7 @@ fn check_rank(
     config: &ModelConfig,
     target: &str,
     sources: &[String],
-    path: String,
+    path: BoundedText,
     diagnostics: &mut Diagnostics,
 ) {
     let output = config.output.iter().find(|output| output.name == target);
@@ -130,13 +130,13 @@ fn check_rank(
     let shape = output.reshape.as_ref().map_or(&output.dims, |reshape| &reshape.shape);
     let rank = input.reshape.as_ref().map_or(&input.dims, |reshape| &reshape.shape).len();
     if shape.iter().rposition(|dim| *dim == ANY).is_some_and(|last| last >= rank) {
-        let text = format!(
+        let text = bounded!(
             "target output '{}' has a variable-size dimension that source input '{}' does not \
              have for {}",
             target.escape_debug(),
             input.name.escape_debug(),
             config.name
         );
-        diagnostics.push(Diagnostic::tolerated(path, text));
+        diagnostics.push(|| Diagnostic::tolerated(path, text));
     }
 }

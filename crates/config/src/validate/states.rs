@@ -7,7 +7,7 @@ use galatea_tensor::DataType;
 
 use super::identity::is_path_beneath;
 use super::tensors::{ANY, fixed_runs};
-use crate::diagnostic::{Diagnostic, Diagnostics, Stage};
+use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics, Stage, bounded};
 
 pub(super) fn check(
     config: &ModelConfig,
@@ -15,12 +15,12 @@ pub(super) fn check(
     diagnostics: &mut Diagnostics,
 ) {
     for (index, state) in batching.state.iter().enumerate() {
-        let path = format!("sequence_batching.state[{index}]");
+        let path = bounded!("sequence_batching.state[{index}]");
         let mut check = StateCheck { config, state, path, diagnostics };
         check.check_tensor();
         check.check_dims();
         if let [_, _, ..] = state.initial_state.as_slice() {
-            let text = format!(
+            let text = bounded!(
                 "must contain exactly one or zero element of 'initial_state', found {}",
                 state.initial_state.len()
             );
@@ -36,36 +36,36 @@ pub(super) fn check(
 struct StateCheck<'a> {
     config: &'a ModelConfig,
     state: &'a State,
-    path: String,
+    path: BoundedText,
     diagnostics: &'a mut Diagnostics,
 }
 
 impl StateCheck<'_> {
     fn report(&mut self, field: &str, text: &str) {
         let diagnostic = self.about(field, text);
-        self.diagnostics.push(diagnostic);
+        self.diagnostics.push(|| diagnostic);
     }
 
-    fn report_text(&mut self, field: &str, text: String) {
-        let path = format!("{}.{field}", self.path);
-        self.diagnostics.push(Diagnostic::about(path, text));
+    fn report_text(&mut self, field: &str, text: BoundedText) {
+        let path = bounded!("{}.{field}", self.path);
+        self.diagnostics.push(|| Diagnostic::about(path, text));
     }
 
     /// Reports what makes the state useless. Triton finds none of it.
     fn report_useless(&mut self, field: &str, text: &str) {
         let diagnostic = Diagnostic { stage: Stage::Never, ..self.about(field, text) };
-        self.diagnostics.push(diagnostic);
+        self.diagnostics.push(|| diagnostic);
     }
 
     fn about(&self, field: &str, text: &str) -> Diagnostic {
         let name = self.state.input_name.escape_debug();
         let subject = if self.state.input_name.is_empty() {
-            "state input".to_owned()
+            "state input".into()
         } else {
-            format!("state input '{name}'")
+            bounded!("state input '{name}'")
         };
-        let text = format!("{subject} {text} for {}", self.config.name);
-        Diagnostic::about(format!("{}.{field}", self.path), text)
+        let text = bounded!("{subject} {text} for {}", self.config.name);
+        Diagnostic::about(bounded!("{}.{field}", self.path), text)
     }
 
     fn check_tensor(&mut self) {
@@ -84,7 +84,7 @@ impl StateCheck<'_> {
         let types = [Some(self.state.data_type), other.map(|output| output.data_type)];
         let types = types.map(|number| number.and_then(DataType::from_config_number));
         if let [Some(state), Some(output)] = types {
-            let text = format!(
+            let text = bounded!(
                 "has data type {}, but the output '{}' has {}",
                 state.config_name(),
                 self.state.output_name.escape_debug(),
@@ -103,7 +103,7 @@ impl StateCheck<'_> {
             if *dim < 1 && *dim != ANY {
                 let text =
                     "dimension must be integer >= 1, or -1 to indicate a variable-size dimension";
-                self.report_useless(&format!("dims[{index}]"), text);
+                self.report_useless(&bounded!("dims[{index}]"), text);
             }
         }
         if !fits(self.state.data_type, &self.state.dims) {
@@ -117,7 +117,7 @@ impl StateCheck<'_> {
             self.report("initial_state[0].data_type", text);
         }
         if initial.name.is_empty() {
-            let text = format!(
+            let text = bounded!(
                 "Field 'name' must be set when using initial_state for state input '{}'.",
                 self.state.input_name.escape_debug()
             );
@@ -127,10 +127,10 @@ impl StateCheck<'_> {
         match &initial.state_data {
             None => {
                 let diagnostic = Diagnostic {
-                    expected: Some("'zero_data' or 'data_file'".to_owned()),
+                    expected: Some("'zero_data' or 'data_file'".into()),
                     ..self.about("initial_state[0]", "has an 'initial_state' without data")
                 };
-                self.diagnostics.push(diagnostic);
+                self.diagnostics.push(|| diagnostic);
             }
             Some(StateData::DataFile(file)) => self.check_file(file),
             Some(StateData::ZeroData(_)) => {}
@@ -140,27 +140,27 @@ impl StateCheck<'_> {
     fn check_initial_dims(&mut self, initial: &InitialState) {
         let (given, expected) = (initial.dims.len(), self.state.dims.len());
         if given != expected {
-            let text = format!("has an 'initial_state' of {given} dimensions, not {expected},");
+            let text = bounded!("has an 'initial_state' of {given} dimensions, not {expected},");
             return self.report("initial_state[0].dims", &text);
         }
         for (index, (dim, of_state)) in initial.dims.iter().zip(&self.state.dims).enumerate() {
             if *dim == ANY {
-                let text = format!(
+                let text = bounded!(
                     "'initial_state' field for state input name '{}' contains variable dimensions.",
                     self.state.input_name.escape_debug()
                 );
-                self.report_text(&format!("initial_state[0].dims[{index}]"), text);
+                self.report_text(&bounded!("initial_state[0].dims[{index}]"), text);
                 continue;
             }
             let text = if *of_state != ANY && dim != of_state {
-                format!("has an 'initial_state' dimension {dim} that doesn't match {of_state}")
+                bounded!("has an 'initial_state' dimension {dim} that doesn't match {of_state}")
             } else if *dim < 0 {
                 // A state of variable size may initially have no element.
-                "has an 'initial_state' dimension that is not >= 0".to_owned()
+                "has an 'initial_state' dimension that is not >= 0".into()
             } else {
                 continue;
             };
-            self.report(&format!("initial_state[0].dims[{index}]"), &text);
+            self.report(&bounded!("initial_state[0].dims[{index}]"), &text);
         }
         if !fits(self.state.data_type, &initial.dims) {
             let text = "has an 'initial_state' of more elements than any tensor can have";
@@ -173,14 +173,14 @@ impl StateCheck<'_> {
             return;
         }
         let shown = file.escape_debug();
-        let text = format!("has an 'initial_state' whose file '{shown}' can not be used");
+        let text = bounded!("has an 'initial_state' whose file '{shown}' can not be used");
         let last = file.rsplit('/').next().filter(|last| is_path_beneath(last));
         let diagnostic = Diagnostic {
-            expected: Some("a file in the model's directory 'initial_state'".to_owned()),
-            suggestion: last.filter(|last| !last.is_empty()).map(str::to_owned),
+            expected: Some("a file in the model's directory 'initial_state'".into()),
+            suggestion: last.filter(|last| !last.is_empty()).map(BoundedText::quote),
             ..self.about("initial_state[0].data_file", &text)
         };
-        self.diagnostics.push(diagnostic);
+        self.diagnostics.push(|| diagnostic);
     }
 }
 

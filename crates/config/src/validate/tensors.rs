@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use galatea_protocol::inference::{ModelConfig, ModelTensorReshape, model_input};
 use galatea_tensor::DataType;
 
-use crate::diagnostic::{Diagnostic, Diagnostics, Stage};
+use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics, Stage, bounded};
 
 /// A variable dimension.
 pub(super) const ANY: i64 = -1;
@@ -15,7 +15,7 @@ pub(crate) const TENSORRT_PLATFORM: &str = "tensorrt_plan";
 
 /// The common fields of inputs and outputs.
 struct TensorView<'a> {
-    path: String,
+    path: BoundedText,
     side: &'static str,
     name: &'a str,
     data_type: i32,
@@ -46,14 +46,14 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
             check_tensor(&model, tensor, diagnostics);
             if !tensor.name.is_empty() && !names.insert(tensor.name) {
                 let diagnostic = about(&model, tensor, "name", "is specified more than once");
-                diagnostics.push(Diagnostic { stage: Stage::Never, ..diagnostic });
+                diagnostics.push(|| Diagnostic { stage: Stage::Never, ..diagnostic });
             }
         }
     }
     for (input, tensor) in config.input.iter().zip(&inputs) {
         if input.format() != model_input::Format::None && input.dims.len() != 3 {
-            let text = format!("model input NHWC/NCHW require 3 dims for {}", config.name);
-            diagnostics.push(Diagnostic::about(format!("{}.format", tensor.path), text));
+            let text = bounded!("model input NHWC/NCHW require 3 dims for {}", config.name);
+            diagnostics.push(|| Diagnostic::about(bounded!("{}.format", tensor.path), text));
         }
     }
 }
@@ -62,7 +62,7 @@ fn inputs(config: &ModelConfig) -> Vec<TensorView<'_>> {
     let numbered = config.input.iter().enumerate();
     numbered
         .map(|(index, input)| TensorView {
-            path: format!("input[{index}]"),
+            path: bounded!("input[{index}]"),
             side: "input",
             name: &input.name,
             data_type: input.data_type,
@@ -78,7 +78,7 @@ fn outputs(config: &ModelConfig) -> Vec<TensorView<'_>> {
     let numbered = config.output.iter().enumerate();
     numbered
         .map(|(index, output)| TensorView {
-            path: format!("output[{index}]"),
+            path: bounded!("output[{index}]"),
             side: "output",
             name: &output.name,
             data_type: output.data_type,
@@ -98,14 +98,15 @@ fn report(
     field: &str,
     text: &str,
 ) {
-    diagnostics.push(about(model, tensor, field, text));
+    diagnostics.push(|| about(model, tensor, field, text));
 }
 
 fn about(model: &ModelView<'_>, tensor: &TensorView<'_>, field: &str, text: &str) -> Diagnostic {
-    let path = format!("{}.{field}", tensor.path);
+    let path = bounded!("{}.{field}", tensor.path);
     let name = tensor.name.escape_debug();
-    let subject = if tensor.name.is_empty() { String::new() } else { format!("'{name}' ") };
-    let text = format!("model {} {subject}{text} for {}", tensor.side, model.name);
+    let subject =
+        if tensor.name.is_empty() { BoundedText::default() } else { bounded!("'{name}' ") };
+    let text = bounded!("model {} {subject}{text} for {}", tensor.side, model.name);
     Diagnostic::about(path, text)
 }
 
@@ -125,20 +126,21 @@ fn check_tensor(model: &ModelView<'_>, tensor: &TensorView<'_>, diagnostics: &mu
     }
     if tensor.is_shape_tensor && model.platform != TENSORRT_PLATFORM {
         let text = "shape tensors are only supported for TensorRT platform";
-        let text = format!("{text} for {}", model.name);
-        diagnostics.push(Diagnostic::about(format!("{}.is_shape_tensor", tensor.path), text));
+        let text = bounded!("{text} for {}", model.name);
+        diagnostics.push(|| Diagnostic::about(bounded!("{}.is_shape_tensor", tensor.path), text));
     }
     let wrong = if !tensor.is_non_linear {
         return;
     } else if model.platform != TENSORRT_PLATFORM {
-        String::from("Non-linear IO format is only supported for the TensorRT platform")
+        "Non-linear IO format is only supported for the TensorRT platform".into()
     } else if tensor.dims.len() != 3 {
-        format!("Non-linear IO format {} requires 3 dims", tensor.side)
+        bounded!("Non-linear IO format {} requires 3 dims", tensor.side)
     } else {
         return;
     };
-    let text = format!("{wrong} for {}", model.name);
-    diagnostics.push(Diagnostic::about(format!("{}.is_non_linear_format_io", tensor.path), text));
+    let text = bounded!("{wrong} for {}", model.name);
+    diagnostics
+        .push(|| Diagnostic::about(bounded!("{}.is_non_linear_format_io", tensor.path), text));
 }
 
 /// Checks the dimensions; returns whether the shape is valid.
@@ -152,7 +154,7 @@ fn check_dims(
         if *dim < 1 && *dim != ANY {
             let text =
                 "dimension must be integer >= 1, or -1 to indicate a variable-size dimension";
-            report(diagnostics, model, tensor, &format!("dims[{index}]"), text);
+            report(diagnostics, model, tensor, &bounded!("dims[{index}]"), text);
             usable = false;
         }
     }
@@ -180,7 +182,7 @@ fn check_reshape(
         if *dim < 1 && *dim != ANY {
             let text = "reshape dimensions must be integer >= 1, or -1 to indicate a variable-size \
                         dimension";
-            report(diagnostics, model, tensor, &format!("reshape.shape[{index}]"), text);
+            report(diagnostics, model, tensor, &bounded!("reshape.shape[{index}]"), text);
             usable = false;
         }
     }

@@ -7,7 +7,7 @@ use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_warmup::Input;
 use galatea_protocol::inference::{DataType, ModelConfig, ModelWarmup};
 
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics, bounded};
 use crate::suggest::nearest;
 
 /// The maximum number of requests of a sample: all have memory of their own at once.
@@ -18,17 +18,18 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
         return;
     }
+    let known = input_names(config);
     let mut executions: u32 = 0;
     for (index, sample) in config.model_warmup.iter().enumerate() {
         // As in Triton, a sample without requests is skipped.
         if sample.batch_size > 0 {
-            let path = format!("model_warmup[{index}]");
-            check_sample(config, sample, &path, diagnostics);
+            let path = bounded!("model_warmup[{index}]");
+            check_sample(config, &known, sample, &path, diagnostics);
             executions = executions.saturating_add(sample.count.max(1));
             if executions > Limits::WARMUP_EXECUTIONS_MAX {
                 let most = Limits::WARMUP_EXECUTIONS_MAX;
-                let text = format!("warmup samples are executed more than {most} times");
-                return diagnostics.push(Diagnostic::about(format!("{path}.count"), text));
+                let text = bounded!("warmup samples are executed more than {most} times");
+                return diagnostics.push(|| Diagnostic::about(bounded!("{path}.count"), text));
             }
         }
     }
@@ -36,62 +37,76 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
 
 fn check_sample(
     config: &ModelConfig,
+    known: &BTreeSet<&str>,
     sample: &ModelWarmup,
     path: &str,
     diagnostics: &mut Diagnostics,
 ) {
     let largest = u32::try_from(config.max_batch_size).unwrap_or(0).max(1);
     if sample.batch_size > largest {
-        let text = format!(
+        let text = bounded!(
             "warmup sample '{}' has batch size {}, but model '{}' executes at most {largest} at \
              once",
-            sample.name, sample.batch_size, config.name
+            sample.name,
+            sample.batch_size,
+            config.name
         );
-        diagnostics.push(Diagnostic::tolerated(format!("{path}.batch_size"), text));
+        diagnostics.push(|| Diagnostic::tolerated(bounded!("{path}.batch_size"), text));
     } else if sample.batch_size > REQUESTS_MAX {
-        let text = format!(
+        let text = bounded!(
             "warmup sample '{}' has batch size {}, at most {REQUESTS_MAX} are allowed",
-            sample.name, sample.batch_size
+            sample.name,
+            sample.batch_size
         );
-        diagnostics.push(Diagnostic::tolerated(format!("{path}.batch_size"), text));
+        diagnostics.push(|| Diagnostic::tolerated(bounded!("{path}.batch_size"), text));
     }
     for (name, input) in &sample.inputs {
-        check_input(config, name, input, &format!("{path}.inputs[\"{name}\"]"), diagnostics);
+        check_input(
+            config,
+            known,
+            name,
+            input,
+            &bounded!("{path}.inputs[\"{name}\"]"),
+            diagnostics,
+        );
     }
 }
 
 fn check_input(
     config: &ModelConfig,
+    known: &BTreeSet<&str>,
     name: &str,
     input: &Input,
     path: &str,
     diagnostics: &mut Diagnostics,
 ) {
-    let mut report = |field: &str, text: String| {
-        diagnostics.push(Diagnostic::about(format!("{path}{field}"), text));
+    let mut report = |field: &str, text: BoundedText| {
+        diagnostics.push(|| Diagnostic::about(bounded!("{path}{field}"), text));
     };
     if input.data_type() == DataType::TypeInvalid {
         report(
             ".data_type",
-            format!("warmup setting expects input '{name}' to have data_type set"),
+            bounded!("warmup setting expects input '{name}' to have data_type set"),
         );
     }
     if input.dims.iter().any(|&dim| dim < 0) {
-        let text = format!(
+        let text = bounded!(
             "warmup setting expects all variable-size dimensions are specified for input '{name}'"
         );
         report(".dims", text);
     }
     if input.input_data_type.is_none() {
-        let text = format!("warmup setting expects input '{name}' to have input_data_type set");
+        let text = bounded!("warmup setting expects input '{name}' to have input_data_type set");
         report("", text);
     }
-    let known = input_names(config);
     if !known.contains(name) {
         let text =
-            format!("warmup setting has input '{name}', which model '{}' hasn't", config.name);
-        let suggestion = nearest(name, known.iter().copied());
-        diagnostics.push(Diagnostic { suggestion, ..Diagnostic::tolerated(path, text) });
+            bounded!("warmup setting has input '{name}', which model '{}' hasn't", config.name);
+        let path = BoundedText::quote(path);
+        diagnostics.push(|| {
+            let suggestion = nearest(name, known.iter().copied());
+            Diagnostic { suggestion, ..Diagnostic::tolerated(path, text) }
+        });
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a thread knows about itself.
+//! The knowledge of a thread about itself.
 //!
 //! An I/O thread runs an event loop: it polls tasks until none is ready, then waits for
 //! its sockets. Two decisions depend on where the thread is in that loop:

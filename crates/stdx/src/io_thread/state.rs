@@ -6,19 +6,21 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::sync::thread_local;
+
 /// Wake-ups that are to be issued, each waker once.
 pub(super) type Deferred = SmallVec<[Waker; 4]>;
 
 #[derive(Default)]
 pub(super) struct ThreadState {
-    /// How many [`WakeBatch`](super::WakeBatch)es are open.
+    /// The number of [`WakeBatch`](super::WakeBatch)es that are open.
     pub(super) open_batches: u32,
     /// The task that issues this thread's wake-ups, if it is an I/O thread.
     pub(super) flusher: Option<Waker>,
     pub(super) deferred: Deferred,
-    /// What is left of the inline budget.
+    /// The rest of the inline budget.
     pub(super) inline_budget: Duration,
-    /// What the inline budget is refilled to.
+    /// The inline budget after a refill.
     pub(super) inline_budget_max: Duration,
 }
 

@@ -33,13 +33,13 @@ pub trait ForeignMemory: Send + Sync {
         MemoryKind::Cpu
     }
 
-    /// Where its first byte is if it is in a device's memory, for those that copy from there.
+    /// The address of its first byte in a device's memory, for those that copy from there.
     fn device_address(&self) -> Option<u64> {
         None
     }
 
-    /// Whether nothing changes it as long as it is held, so that a device may compute with it
-    /// in place.
+    /// Returns true if nothing changes it as long as it is held, so that a device may compute
+    /// with it in place.
     fn is_stable(&self) -> bool {
         false
     }
@@ -70,7 +70,7 @@ pub enum ForeignError {
 pub struct ForeignRegion {
     /// The memory that it is a part of.
     pub memory: Arc<dyn ForeignMemory>,
-    /// Where it begins, in bytes.
+    /// Its beginning, in bytes.
     pub offset: usize,
     /// The length in bytes.
     pub byte_size: usize,
@@ -79,7 +79,7 @@ pub struct ForeignRegion {
 }
 
 impl ForeignRegion {
-    /// Where it is in a device's memory, which stays there as long as the result.
+    /// Its place in a device's memory, which stays there as long as the result.
     #[must_use]
     pub fn device(&self) -> Option<DeviceRegion> {
         let MemoryKind::Gpu(device) = self.memory.kind() else { return None };

@@ -28,7 +28,7 @@ pub struct Buffer {
     region: Region,
     /// The size of the larger region that this one keeps alive; 0 if unknown.
     retained_bytes: usize,
-    /// Whether its memory is charged to an account as long as it lives.
+    /// True if its memory is charged to an account as long as it lives.
     is_charged: bool,
     /// Buffers with the same elements for instances of these host policies; mostly none.
     host_policies: Option<Arc<[(String, Self)]>>,
@@ -104,7 +104,7 @@ impl Buffer {
         self
     }
 
-    /// Whether the buffer's memory is charged already.
+    /// Returns true if the buffer's memory is charged already.
     #[must_use]
     pub const fn is_charged(&self) -> bool {
         self.is_charged
@@ -162,7 +162,7 @@ impl Buffer {
         }
     }
 
-    /// Whether the length is zero.
+    /// Returns true if the length is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -199,7 +199,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Where the bytes are in a device's memory, also if others may change them.
+    /// The place of the bytes in a device's memory, also if others may change them.
     #[must_use]
     pub fn on_device(&self) -> Option<DeviceRegion> {
         match &self.region {

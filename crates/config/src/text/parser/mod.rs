@@ -10,7 +10,7 @@ use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescrip
 
 use super::lexer::{self, Token, TokenKind};
 use super::scalar::{expectation, short};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{BoundedText, Diagnostic};
 use crate::dynamic::DynamicMessage;
 use crate::source::{SourceText, Span};
 use crate::suggest::nearest;
@@ -120,20 +120,26 @@ impl<'a> Parser<'a> {
         path: &str,
         message: impl Into<String>,
         expected: Option<String>,
-        suggestion: Option<String>,
+        suggestion: Option<BoundedText>,
     ) {
-        if self.diagnostics.len() >= Limits::DIAGNOSTICS_MAX {
+        if self.is_full() {
             return;
         }
-        let mut diagnostic = Diagnostic::about(path, message);
+        let path = BoundedText::quote(path);
+        let mut diagnostic = Diagnostic::about(path.clone(), BoundedText::quote(&message.into()));
         if self.diagnostics.len().saturating_add(1) == Limits::DIAGNOSTICS_MAX {
             diagnostic = Diagnostic::about(path, "and more errors, which are not shown");
         } else {
-            diagnostic.expected = expected;
+            diagnostic.expected = expected.as_deref().map(BoundedText::quote);
             diagnostic.suggestion = suggestion;
         }
         self.source.locate(&mut diagnostic, span);
         self.diagnostics.push(diagnostic);
+    }
+
+    /// No further error is kept.
+    const fn is_full(&self) -> bool {
+        self.diagnostics.len() >= Limits::DIAGNOSTICS_MAX
     }
 
     /// Reports that the next token is not the expected one.
@@ -257,6 +263,9 @@ impl<'a> Parser<'a> {
     }
 
     fn unknown_field(&mut self, descriptor: &MessageDescriptor, token: &Token, path: &str) {
+        if self.is_full() {
+            return;
+        }
         let name = self.text(token);
         let suggestion = nearest(name, descriptor.names());
         let mut message = format!("unknown field '{}' in {}", short(name), owner(descriptor));

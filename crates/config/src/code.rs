@@ -1,0 +1,83 @@
+//! The parts of a configuration that name code.
+
+use crate::ConfigDraft;
+
+/// Code that a configuration names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedCode {
+    /// The field.
+    pub field: &'static str,
+    /// Its value; of an agent or an accelerator its parameters too.
+    pub value: String,
+}
+
+/// The parameter that names a library with a batching strategy.
+const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
+
+impl ConfigDraft {
+    /// All code that the configuration names, whatever its backend is: libraries, repository
+    /// agents, and accelerators, whose options may name libraries.
+    #[must_use]
+    pub fn named_code(&self) -> Vec<NamedCode> {
+        let message = self.message();
+        let code = |field, value: String| NamedCode { field, value };
+        let libraries = self.op_library_filenames().iter().cloned();
+        let libraries = libraries.map(|name| code("model_operations.op_library_filename", name));
+        let agents = self.repository_agents().into_iter();
+        let agents = agents.map(|agent| {
+            let parameters = shown(&agent.parameters);
+            code("model_repository_agents", format!("{}{parameters}", agent.name))
+        });
+        let strategy = self.parameter(BATCH_STRATEGY).map(str::to_owned);
+        let strategy = strategy.map(|path| code("parameters.TRITON_BATCH_STRATEGY_PATH", path));
+        let usual = format!("libtriton_{}.so", message.backend);
+        let runtime = Some(&message.runtime).filter(|name| !name.is_empty() && **name != usual);
+        let runtime = runtime.map(|name| code("runtime", name.clone()));
+        let accelerators = message.optimization.iter().flat_map(|one| &one.execution_accelerators);
+        let accelerators = accelerators.flat_map(|both| {
+            both.gpu_execution_accelerator.iter().chain(&both.cpu_execution_accelerator)
+        });
+        let accelerators = accelerators.map(|one| {
+            let value = format!("{}{}", one.name, shown(&one.parameters));
+            code("optimization.execution_accelerators", value)
+        });
+        libraries.chain(agents).chain(strategy).chain(runtime).chain(accelerators).collect()
+    }
+}
+
+fn shown<K: std::fmt::Display, V: std::fmt::Display>(
+    parameters: impl IntoIterator<Item = (K, V)>,
+) -> String {
+    let mut pairs: Vec<String> =
+        parameters.into_iter().map(|(key, value)| format!(" {key}={value}")).collect();
+    pairs.sort_unstable();
+    pairs.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_code_is_found() {
+        let text = "backend: 'x' runtime: 'other.so' model_operations { op_library_filename: 'a.so' } \
+            model_repository_agents { agents { name: 'sum' parameters { key: 'k' value: 'v' } } } \
+            parameters { key: 'TRITON_BATCH_STRATEGY_PATH' value { string_value: 'b.so' } } \
+            optimization { execution_accelerators { \
+            gpu_execution_accelerator { name: 'tensorrt' parameters { key: 'p' value: '1' } } \
+            cpu_execution_accelerator { name: 'openvino' } } }";
+        let found = ConfigDraft::from_pbtxt("f", text).unwrap().named_code();
+        let found: Vec<_> = found.iter().map(|one| (one.field, one.value.as_str())).collect();
+        let expected = [
+            ("model_operations.op_library_filename", "a.so"),
+            ("model_repository_agents", "sum k=v"),
+            ("parameters.TRITON_BATCH_STRATEGY_PATH", "b.so"),
+            ("runtime", "other.so"),
+            ("optimization.execution_accelerators", "tensorrt p=1"),
+            ("optimization.execution_accelerators", "openvino"),
+        ];
+        assert_eq!(found, expected);
+        let usual = "backend: 'x' runtime: 'libtriton_x.so'";
+        assert_eq!(ConfigDraft::from_pbtxt("f", usual).unwrap().named_code(), []);
+    }
+}
