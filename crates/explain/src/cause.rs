@@ -5,7 +5,7 @@ use crate::waits::{Wait, WaitTimes};
 
 /// From this size on, stages that move tensors count as copies.
 const LARGE_BYTES_MIN: u64 = 1 << 20;
-/// Who sends more slowly than 50 MB/s keeps the server waiting.
+/// The time for a byte above which a client keeps the server waiting: 50 MB/s.
 const RECEIVE_NS_PER_BYTE_MAX: u64 = 20;
 /// A body that arrives within this time is never slow.
 const RECEIVE_NS_MIN: u64 = 1_000_000;
@@ -102,7 +102,7 @@ impl Cause {
         }
     }
 
-    /// What it means, for people.
+    /// Its meaning, for people.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -128,7 +128,7 @@ impl Cause {
     }
 }
 
-/// What is said of a request.
+/// The judgement of a request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Verdict<'a> {
     /// The main cause.

@@ -1,9 +1,9 @@
-//! What is known of one request.
+//! The facts of one request.
 
 use crate::waits::WaitTimes;
 
-/// How many steps of a request are kept. Steps are requests that it makes itself: those of an
-/// ensemble, or the calls of a model to other models.
+/// The maximum number of steps that are kept for a request. Steps are requests that it makes
+/// itself: those of an ensemble, or the calls of a model to other models.
 pub const STEPS_MAX: usize = 64;
 
 /// A moment on the way of a request.
@@ -109,7 +109,7 @@ impl Stage {
     }
 }
 
-/// How much of a request is told.
+/// The detail in which a request is told.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
     /// Its own stages alone, for callers who may not read statistics: nothing of others.
@@ -119,7 +119,7 @@ pub enum Detail {
     Schedule,
 }
 
-/// What a request found when it entered its model's queue. Times are in nanoseconds.
+/// The queue of its model when a request entered it. Times are in nanoseconds.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queued {
     /// The requests that were in front of it.
@@ -145,11 +145,11 @@ pub struct BatchFacts {
     pub padding_rows: u64,
     /// Why it was closed when it was.
     pub closed: &'static str,
-    /// Whether its instance executed for the first time since its load.
+    /// True if its instance executed for the first time since its load.
     pub is_first: bool,
 }
 
-/// What is known of one request. Times are nanoseconds since the explanation began.
+/// The facts of one request. Times are nanoseconds since the explanation began.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The name of its model; empty before a model received it.
@@ -162,25 +162,25 @@ pub struct Facts {
     pub input_bytes: u64,
     /// The bytes of its first response's outputs.
     pub output_bytes: u64,
-    /// Whether its response came from the response cache.
+    /// True if its response came from the response cache.
     pub is_cached: bool,
-    /// Whether its model was warmed up after the load.
+    /// True if its model was warmed up after the load.
     pub is_warm: bool,
-    /// What it found in the queue.
+    /// The queue that it found.
     pub queued: Option<Queued>,
-    /// What it waited for in the queue.
+    /// Its times in the queue, by the reason for the wait.
     pub waits: WaitTimes,
     /// Its batch.
     pub batch: Option<BatchFacts>,
     /// The requests that it made itself.
     pub steps: Vec<Facts>,
-    /// How many further ones there were.
+    /// The number of further ones.
     pub steps_omitted: u64,
     marks: [Option<u64>; Mark::COUNT],
 }
 
 impl Facts {
-    /// What is known of a request that begins at this time.
+    /// The facts of a request that begins at this time.
     #[must_use]
     pub fn beginning(begin: u64) -> Self {
         Self { begin, ..Self::default() }
@@ -199,7 +199,7 @@ impl Facts {
         self.marks.get(mark.index()).copied().flatten()
     }
 
-    /// How long it took so far: up to the last mark.
+    /// Its duration so far: up to the last mark.
     #[must_use]
     pub fn total(&self) -> u64 {
         let last = self.marks.iter().flatten().max().copied();

@@ -17,7 +17,7 @@ pub const SERVER_TIMING: &str = "Server-Timing";
 /// The longest text, unless a name alone is longer. Clients over gRPC take 8 KiB of metadata.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// Whether a header asks for an explanation. Other values don't, and are no error.
+/// Returns true if a header asks for an explanation. Other values don't, and are no error.
 #[must_use]
 pub fn is_asked(value: &[u8]) -> bool {
     value.trim_ascii() == b"1"

@@ -1,4 +1,4 @@
-//! How long the requests of a queue wait for what.
+//! The times that the requests of a queue wait, by the reason for the wait.
 //!
 //! All requests of a queue wait for the same at any time, so the queue has one clock, with a sum
 //! for each reason. A request remembers the sums of its arrival; what they have grown by is what
@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-/// What a queued request waits for.
+/// A reason for which a queued request waits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wait {
     /// An instance that is free.
@@ -86,7 +86,7 @@ impl WaitTimes {
         self.0.iter().copied().fold(0, u64::saturating_add)
     }
 
-    /// What was added since `before`.
+    /// The times that were added since `before`.
     fn since(&self, before: &Self) -> Self {
         let mut grown = Self::default();
         for wait in Wait::ALL {
@@ -102,7 +102,7 @@ impl WaitTimes {
 pub struct WaitClock {
     now: u64,
     wait: Wait,
-    /// Whether the last batch ended early because of a shape.
+    /// True if the last batch ended early because of a shape.
     is_split: bool,
     sums: WaitTimes,
     waiting: BTreeMap<u64, Waiting>,
@@ -114,7 +114,7 @@ pub struct WaitClock {
 struct Waiting {
     /// The sums when it arrived.
     before: WaitTimes,
-    /// What counts as another wait for it than for the requests in front of it.
+    /// The times that count as another wait for it than for the requests in front of it.
     own: WaitTimes,
 }
 
@@ -132,7 +132,7 @@ impl WaitClock {
         }
     }
 
-    /// Whether no request waits.
+    /// Returns true if no request waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -192,12 +192,12 @@ impl WaitClock {
     }
 }
 
-/// What all requests of a queue have waited for together, explained or not. Each step of the
+/// The waits of all requests of a queue together, explained or not. Each step of the
 /// scheduler adds the time since the one before for each request that waited in between.
 #[derive(Clone, Debug, Default)]
 pub struct QueueWaits {
     now: u64,
-    /// How many of the waiting requests were there when a batch ended early because of a shape.
+    /// The number of waiting requests that were there when a shape ended a batch early.
     behind_split: u64,
     sums: WaitTimes,
 }

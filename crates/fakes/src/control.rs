@@ -1,4 +1,4 @@
-//! What the server tells of itself and its models.
+//! The descriptions of the server and its models.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};

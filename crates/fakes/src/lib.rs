@@ -54,13 +54,13 @@ pub type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 pub struct FakeServer {
     /// The configuration and interface of every model.
     pub model: ModelConfig,
-    /// How many requests have arrived.
+    /// The number of requests that have arrived.
     pub requests: AtomicU64,
-    /// Whether requests wait for the test, whatever their model is.
+    /// True if requests wait for the test, whatever their model is.
     pub holds_all: AtomicBool,
-    /// Whether server and models are not ready.
+    /// True if server and models are not ready.
     pub is_unready: AtomicBool,
-    /// Whether the server is being stopped.
+    /// True if the server is being stopped.
     pub is_stopping: AtomicBool,
     /// The changes of models and repositories, one text each. A plain server keeps none.
     pub orders: Mutex<Vec<String>>,
@@ -70,7 +70,7 @@ pub struct FakeServer {
     pub before_inference: Hook,
     /// Called when the statistics of all models are read.
     pub before_statistics: Hook,
-    /// How often the statistics of all models were read.
+    /// The number of times that the statistics of all models were read.
     pub statistics_reads: AtomicU64,
     names_have_effects: bool,
     hold: Box<dyn Fn(HeldRequest) + Send + Sync>,

@@ -1,4 +1,4 @@
-//! What happens to requests.
+//! The fate of requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

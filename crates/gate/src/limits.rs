@@ -95,12 +95,6 @@ impl Limits {
     /// The maximum number of bytes of traces that wait in memory for the file of all of them,
     /// in which they are written earlier beyond it. Triton keeps them all until the end.
     pub const TRACE_TEXT_BYTES_MAX: usize = 16 << 20;
-    /// The maximum number of elements of all BYTES inputs of a request.
-    ///
-    /// An empty string takes three bytes of JSON or four binary ones, but 64 bytes in a
-    /// backend that holds strings as objects, as ONNX Runtime does: 32 for an input and 32
-    /// for an output.
-    pub const STRINGS_MAX: u64 = 1 << 22;
     /// The maximum number of elements of an output, or of one batch element of it, that is
     /// turned into classes, as in Triton.
     pub const CLASSIFIED_ELEMENTS_MAX: usize = 1_000_000;

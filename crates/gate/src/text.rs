@@ -16,11 +16,25 @@ pub fn cut(text: &mut String, bytes_max: usize) {
 /// Formats a value in about `bytes_max` bytes, whatever it would take.
 #[must_use]
 pub fn bounded(value: impl Display, bytes_max: usize) -> String {
-    let mut bounded = Bounded { text: String::new(), bytes_max, missing: 0 };
-    // Writing to memory fails only if the value's own formatting does.
+    formatted(value, bytes_max, usize::MAX)
+}
+
+/// Formats the start of a value as [`bounded`] does, in bounded time too: missing bytes are
+/// counted up to about `counted_max`.
+#[must_use]
+pub fn start_of(value: impl Display, bytes_max: usize, counted_max: usize) -> String {
+    formatted(value, bytes_max, counted_max)
+}
+
+fn formatted(value: impl Display, bytes_max: usize, missing_max: usize) -> String {
+    let mut bounded = Bounded { text: String::new(), bytes_max, missing: 0, missing_max };
+    // Writing fails if no more is counted, or if the value's own formatting does.
     let _ = write!(bounded, "{value}");
     let Bounded { mut text, missing, .. } = bounded;
-    if missing > 0 {
+    if missing > missing_max {
+        // Writing to memory never fails.
+        let _ = write!(text, "... (more than {missing_max} more bytes)");
+    } else if missing > 0 {
         push_note(&mut text, missing);
     }
     text
@@ -36,6 +50,8 @@ struct Bounded {
     text: String,
     bytes_max: usize,
     missing: usize,
+    /// No more is formatted once more bytes than that are missing.
+    missing_max: usize,
 }
 
 impl Write for Bounded {
@@ -47,7 +63,7 @@ impl Write for Bounded {
         let (kept, rest) = more.split_at(more.floor_char_boundary(room));
         self.text.push_str(kept);
         self.missing = self.missing.saturating_add(rest.len());
-        Ok(())
+        if self.missing > self.missing_max { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
@@ -71,6 +87,17 @@ mod tests {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             self.0.iter().try_for_each(|piece| f.write_str(piece))
         }
+    }
+
+    #[test]
+    fn formatting_ends_when_enough_is_missing() {
+        struct Endless;
+        impl Display for Endless {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                std::iter::repeat("abc").try_for_each(|piece| f.write_str(piece))
+            }
+        }
+        assert_eq!(start_of(Endless, 4, 10), "abca... (more than 10 more bytes)");
     }
 
     #[test]

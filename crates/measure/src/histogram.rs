@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many observations lie between which bounds.
+/// The numbers of observations between bounds.
 ///
 /// The sum of the observations is not here: most callers count it already.
 #[derive(Debug)]

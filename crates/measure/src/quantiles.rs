@@ -19,7 +19,7 @@ use galatea_stdx::Lock;
 
 /// The window is this many slices, of which the last has only begun.
 const SLICES: usize = 5;
-/// How long a slice lasts: with five of them, the window is at most a minute.
+/// The duration of a slice: with five of them, the window is at most a minute.
 const SLICE_SECONDS: u64 = 12;
 
 /// Each power of two is cut into two to this power buckets.

@@ -2,7 +2,8 @@
 //!
 //! Durations are kept for each number of rows, of requests about as long, while about as many
 //! instances were busy. An execution of a size that was recorded takes one of its durations, at
-//! random but the same in each run. Another size is on the line through its neighbours.
+//! random but the same in each run. A size between recorded ones is on the line through its
+//! neighbours, and one beyond them on the line that fits all sizes best.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,9 @@ use crate::Execution;
 
 /// From this many executions on, a number of busy instances counts as known.
 const KNOWN_EXECUTIONS: usize = 20;
+
+/// A size with fewer executions is no reason to trust it alone, where others have as many.
+const TRUSTED_EXECUTIONS: usize = 3;
 
 /// Durations by rows, ascending each.
 type Sizes = BTreeMap<u32, Vec<u64>>;
@@ -87,7 +91,7 @@ impl LearnedCosts {
         let longer = lengths.range(class(execution.length)..).next();
         let Some((_, sizes)) = longer.or_else(|| lengths.last_key_value()) else { return 0 };
         let duration = on_curve(sizes, execution.rows.max(1), share);
-        (duration * self.slowdown(execution.busy, busy)).max(0.0) as u64
+        (duration * self.slowdown(execution.busy, busy)).round().max(0.0) as u64
     }
 
     fn slowdown(&self, busy: u32, recorded: u32) -> f64 {
@@ -120,24 +124,55 @@ fn on_curve(sizes: &Sizes, rows: u32, share: f64) -> f64 {
         let index = (share * durations.len() as f64) as usize;
         durations.get(index.min(durations.len().saturating_sub(1))).copied().unwrap_or(0) as f64
     };
-    if let Some(durations) = sizes.get(&rows) {
+    let most = sizes.values().map(Vec::len).max().unwrap_or(0);
+    let is_trusted = |durations: &[u64]| durations.len() >= TRUSTED_EXECUTIONS.min(most);
+    let point = |(rows, durations): (&u32, &Vec<u64>)| (f64::from(*rows), value(durations));
+    if let Some(durations) = sizes.get(&rows).filter(|durations| is_trusted(durations)) {
         return value(durations);
     }
-    let at = |(rows, durations): (&u32, &Vec<u64>)| (f64::from(*rows), value(durations));
-    let below: Vec<(f64, f64)> = sizes.range(..rows).rev().take(2).map(at).collect();
-    let above: Vec<(f64, f64)> = sizes.range(rows..).take(2).map(at).collect();
+    let trusted = |one: &(&u32, &Vec<u64>)| is_trusted(one.1);
+    let below = sizes.range(..rows).rfind(trusted).map(point);
+    let above = sizes.range(rows..).find(trusted).map(point);
     let wanted = f64::from(rows);
-    match (below.as_slice(), above.as_slice()) {
-        ([from, ..], [to, ..]) => line(*from, *to, wanted),
-        ([last, before, ..], []) => line(*before, *last, wanted).max(last.1),
-        // Half of the duration of an only size counts as fixed.
-        ([only], []) => line((0.0, only.1 / 2.0), *only, wanted),
-        ([], [first, second, ..]) => {
-            line(*first, *second, wanted).clamp(first.1 * wanted / first.0, first.1)
-        }
-        ([], [only]) => line((0.0, only.1 / 2.0), *only, wanted),
-        ([], []) => 0.0,
+    let fitted = || fit(sizes.iter().map(|one| (point(one), one.1.len() as f64)));
+    match (below, above) {
+        (Some(from), Some(to)) => line(from, to, wanted),
+        (Some(last), None) => fitted().map_or_else(
+            || line((0.0, last.1 / 2.0), last, wanted),
+            |(fixed, per_row)| (fixed + per_row * wanted).max(last.1),
+        ),
+        (None, Some(first)) => fitted().map_or_else(
+            || line((0.0, first.1 / 2.0), first, wanted),
+            |(fixed, per_row)| {
+                (fixed + per_row * wanted).clamp(first.1 * wanted / first.0, first.1)
+            },
+        ),
+        (None, None) => 0.0,
     }
+}
+
+/// The fixed part and that of each row which fit weighted points best: least squares, neither
+/// below 0. None with a single size, of which half of the duration counts as fixed.
+fn fit(points: impl Iterator<Item = ((f64, f64), f64)>) -> Option<(f64, f64)> {
+    let points: Vec<((f64, f64), f64)> = points.collect();
+    if points.len() < 2 {
+        return None;
+    }
+    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+        points.iter().map(|((rows, value), weight)| weight * of(*rows, *value)).sum()
+    };
+    let all = sum(&|_, _| 1.0);
+    let (rows, value) = (sum(&|rows, _| rows) / all, sum(&|_, value| value) / all);
+    let spread = sum(&|one, _| (one - rows).powi(2));
+    let slope = sum(&|one, other| (one - rows) * (other - value)) / spread;
+    let fixed = value - slope * rows;
+    if slope < 0.0 {
+        return Some((value, 0.0));
+    }
+    if fixed < 0.0 {
+        return Some((0.0, sum(&|rows, value| rows * value) / sum(&|rows, _| rows.powi(2))));
+    }
+    Some((fixed, slope))
 }
 
 fn line(from: (f64, f64), to: (f64, f64), at: f64) -> f64 {
@@ -183,6 +218,24 @@ mod tests {
         let one = LearnedCosts::new(&[recorded(4, 1, 1000)]).unwrap();
         assert_eq!([1, 4, 8].map(|rows| typical(&one, rows, 1)), [625, 1000, 1500]);
         assert!(LearnedCosts::new(&[]).is_err());
+    }
+
+    #[test]
+    fn sizes_beyond_the_recorded_ones_fit_all_and_not_the_last() {
+        let mut executions = Vec::new();
+        for rows in 1..=4 {
+            executions.extend(vec![recorded(rows, 1, 1_000 + 100 * u64::from(rows)); 10]);
+        }
+        // One that was disturbed says little about larger ones, and about its own size.
+        executions.push(recorded(5, 1, 40_000));
+        let costs = LearnedCosts::new(&executions).unwrap();
+        assert_eq!(typical(&costs, 4, 1), 1_400);
+        let (own, larger) = (typical(&costs, 5, 1), typical(&costs, 16, 1));
+        assert!(own < 8_000 && larger < 20_000, "{own} {larger}");
+        let falling = [recorded(1, 1, 900), recorded(2, 1, 500)];
+        assert_eq!(typical(&LearnedCosts::new(&falling).unwrap(), 8, 1), 700);
+        let steep = [recorded(1, 1, 100), recorded(2, 1, 900)];
+        assert_eq!(typical(&LearnedCosts::new(&steep).unwrap(), 4, 1), 1_520);
     }
 
     #[test]

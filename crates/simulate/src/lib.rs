@@ -25,6 +25,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod clients;
 mod costs;
 mod load;
 mod report;
@@ -37,6 +38,7 @@ use galatea_policy::{
     ShapeClassId, Time,
 };
 
+pub use self::clients::Clients;
 pub use self::costs::LearnedCosts;
 pub use self::load::{LoadOptions, arrivals, recorded};
 pub use self::report::Report;
@@ -97,10 +99,41 @@ pub fn simulate(
     arrivals: &[Arrival],
     duration_ns: impl FnMut(Execution) -> u64,
 ) -> Report {
+    let arrivals = arrivals.to_vec();
+    let due = (0..arrivals.len()).map(|index| Reverse((arrivals[index].at_ns, index))).collect();
+    run(spec, instances, Load { arrivals, due, clients: None }, duration_ns)
+}
+
+/// Runs the requests of clients that send the next one when they have an answer, or a refusal: a
+/// closed loop. The times of the arrivals don't count, but their order does.
+pub fn simulate_clients(
+    spec: &SchedulingSpec,
+    instances: u32,
+    arrivals: &[Arrival],
+    clients: &Clients,
+    duration_ns: impl FnMut(Execution) -> u64,
+) -> Report {
+    let mut load = Load {
+        arrivals: arrivals.to_vec(),
+        due: BinaryHeap::new(),
+        clients: Some(Sending { clients: clients.clone(), next: 0 }),
+    };
+    for _ in 0..clients.count {
+        load.send_next(0);
+    }
+    run(spec, instances, load, duration_ns)
+}
+
+fn run(
+    spec: &SchedulingSpec,
+    instances: u32,
+    load: Load,
+    duration_ns: impl FnMut(Execution) -> u64,
+) -> Report {
     let mut run = Run {
         scheduler: Scheduler::new(spec.clone()),
         actions: Actions::default(),
-        arrivals,
+        load,
         duration_ns,
         ends: BinaryHeap::new(),
         running: BTreeMap::new(),
@@ -114,10 +147,35 @@ pub fn simulate(
     run.report
 }
 
-struct Run<'a, D> {
+/// The requests, and when they arrive.
+struct Load {
+    arrivals: Vec<Arrival>,
+    /// The times and indices of those that are known to come.
+    due: BinaryHeap<Reverse<(u64, usize)>>,
+    clients: Option<Sending>,
+}
+
+/// Clients with the index of the request that is sent next.
+struct Sending {
+    clients: Clients,
+    next: usize,
+}
+
+impl Load {
+    /// A client has its answer: it sends the next request.
+    fn send_next(&mut self, now: u64) {
+        let Some(sending) = &mut self.clients else { return };
+        let Some(arrival) = self.arrivals.get_mut(sending.next) else { return };
+        arrival.at_ns = now.saturating_add(sending.clients.pause_ns(sending.next));
+        self.due.push(Reverse((arrival.at_ns, sending.next)));
+        sending.next += 1;
+    }
+}
+
+struct Run<D> {
     scheduler: Scheduler,
     actions: Actions,
-    arrivals: &'a [Arrival],
+    load: Load,
     duration_ns: D,
     /// When each execution ends.
     ends: BinaryHeap<Reverse<(u64, InstanceId)>>,
@@ -126,19 +184,18 @@ struct Run<'a, D> {
     report: Report,
 }
 
-impl<D: FnMut(Execution) -> u64> Run<'_, D> {
+impl<D: FnMut(Execution) -> u64> Run<D> {
     fn play(&mut self) {
-        let mut next = 0;
         loop {
-            let arrival = self.arrivals.get(next).map(|arrival| arrival.at_ns);
+            let arrival = self.load.due.peek().map(|Reverse((time, _))| *time);
             let end = self.ends.peek().map(|Reverse((time, _))| *time);
             let wakeup = self.scheduler.next_wakeup().map(|time| time.0);
             let Some(now) = [arrival, end, wakeup].into_iter().flatten().min() else { return };
             if end == Some(now) {
                 self.end_execution(now);
             } else if arrival == Some(now) {
-                let info = self.describe(next);
-                next += 1;
+                let Some(Reverse((_, index))) = self.load.due.pop() else { return };
+                let info = self.describe(index);
                 self.step(now, Event::Enqueue(info));
             } else {
                 self.step(now, Event::Tick);
@@ -147,7 +204,7 @@ impl<D: FnMut(Execution) -> u64> Run<'_, D> {
     }
 
     fn describe(&self, index: usize) -> RequestInfo {
-        let arrival = &self.arrivals[index];
+        let arrival = &self.load.arrivals[index];
         RequestInfo {
             key: RequestKey(index as u64),
             batch_size: arrival.rows,
@@ -170,8 +227,16 @@ impl<D: FnMut(Execution) -> u64> Run<'_, D> {
                     self.report.refuse(reason.name());
                     let is_new = matches!(event, Event::Enqueue(info) if info.key == key);
                     self.report.refused_at_once += u64::from(is_new);
+                    self.load.send_next(now);
                 }
-                _ => {}
+                // Nothing here has permits, sequences or a driver that is told of an end.
+                Action::RequestPermit(_)
+                | Action::ReturnPermit { .. }
+                | Action::WithdrawPermit(_)
+                | Action::SequenceClosed(_)
+                | Action::SequenceEnded(_)
+                | Action::InstanceRemoved(_)
+                | Action::Drained => {}
             }
         }
         self.actions = actions;
@@ -182,7 +247,8 @@ impl<D: FnMut(Execution) -> u64> Run<'_, D> {
         let requests: Vec<usize> =
             batch.entries().iter().filter_map(|entry| entry.request().map(index)).collect();
         let busy = u32::try_from(self.running.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let length = requests.iter().map(|index| self.arrivals[*index].length).max().unwrap_or(0);
+        let length =
+            requests.iter().map(|index| self.load.arrivals[*index].length).max().unwrap_or(0);
         let takes = (self.duration_ns)(Execution { rows: batch.batch_size(), length, busy });
         self.running.insert(instance, requests);
         self.ends.push(Reverse((now.saturating_add(takes), instance)));
@@ -192,8 +258,9 @@ impl<D: FnMut(Execution) -> u64> Run<'_, D> {
     fn end_execution(&mut self, now: u64) {
         let Some(Reverse((_, instance))) = self.ends.pop() else { return };
         for index in self.running.remove(&instance).unwrap_or_default() {
-            let arrival = &self.arrivals[index];
+            let arrival = &self.load.arrivals[index];
             self.report.answer(now, now - arrival.at_ns, arrival.deadline_ns);
+            self.load.send_next(now);
         }
         self.step(now, Event::LaneFree(instance));
     }
@@ -219,6 +286,19 @@ mod tests {
         assert_eq!((report.in_time, report.late, report.refused), (9, 1, 0));
         assert_eq!((report.quantile_ns(0.5), report.quantile_ns(1.0)), (200, 300));
         assert_eq!(report.ended_ns, 300);
+    }
+
+    #[test]
+    fn clients_wait_for_their_answers() {
+        let single = spec(1, SchedulingMode::Default);
+        let clients = Clients::new(3, vec![10]);
+        // As if all had come at once, which three clients can't do.
+        let report = simulate_clients(&single, 1, &[Arrival::at(0); 300], &clients, |_| 100);
+        assert_eq!((report.answered(), report.executions()), (300, 300));
+        assert!(report.quantile_ns(1.0) <= 300, "{report:?}");
+        assert_eq!(report.ended_ns, 10 + 300 * 100);
+        let none = simulate_clients(&single, 1, &[], &clients, |_| 100);
+        assert_eq!(none.answered(), 0);
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! assert_eq!(traffic.requests[0].rows, 2);
 //! ```
 //!
-//! What this is not: it records nothing and knows no server.
+//! This crate is *not* a recorder: it records nothing and knows no server.
 //!
 //! | file | what it does |
 //! |---|---|

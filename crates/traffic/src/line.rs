@@ -42,14 +42,14 @@ pub struct RecordedRequest {
     pub priority: u64,
     /// Its own timeout; 0 is none.
     pub timeout_ns: u64,
-    /// How long after its arrival its answer is due; none without a deadline.
+    /// The time from its arrival until its answer is due; none without a deadline.
     pub deadline_ns: Option<u64>,
     /// Its correlation ID, if it has one.
     pub sequence: Option<Value>,
     /// `ok`, `error` for an error of the backend, `executed` if its responses go on when its
     /// execution has ended, or why the scheduler refused it, such as `queue_full`.
     pub status: Cow<'static, str>,
-    /// How long it waited.
+    /// Its wait in the queue.
     pub queue_ns: u64,
     /// Its execution, if it had one.
     pub executed: Option<Executed>,
@@ -60,7 +60,7 @@ pub struct RecordedRequest {
 pub struct Executed {
     /// The number of the execution.
     pub execution: u64,
-    /// How long it took.
+    /// The duration.
     pub compute_ns: u64,
     /// Rows of its batch.
     pub batch: u32,
@@ -77,7 +77,7 @@ pub struct RecordedExecution {
     pub number: u64,
     /// When it began, since the recording began.
     pub at_ns: u64,
-    /// How long it took, from the close of its batch until the instance was free.
+    /// The duration, from the close of its batch until the instance was free.
     pub duration_ns: u64,
     /// Rows of its batch.
     pub rows: u32,

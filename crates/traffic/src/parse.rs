@@ -11,7 +11,7 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// A fault of the line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let Value::Object(fields) = &value else {

@@ -8,10 +8,10 @@ use crate::line::{Header, Line, RecordedExecution, RecordedRequest};
 /// The longest line that is read, in bytes: the header has a configuration.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// What a file says, in the order of its lines.
+/// The content of a file, in the order of its lines.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Traffic {
-    /// Whose traffic it is.
+    /// The model and the server that were recorded.
     pub header: Header,
     /// The requests, by the times of their arrivals.
     pub requests: Vec<RecordedRequest>,

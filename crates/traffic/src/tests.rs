@@ -83,7 +83,7 @@ fn an_execution_has_its_duration() {
     );
 }
 
-/// What a line says may need escapes, and numbers may be large.
+/// Shows escapes and large numbers in a line.
 #[test]
 fn lines_are_those_of_any_writer_of_json() {
     let name = "a \"quoted\" \\ name\n\u{1} and \u{20ac}\u{2028}";

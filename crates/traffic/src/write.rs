@@ -109,7 +109,7 @@ impl RecordedExecution {
 /// An object whose fields are written one by one. Their names need no escapes.
 struct Object<'a> {
     out: &'a mut Vec<u8>,
-    /// What comes before the next field.
+    /// The byte before the next field.
     separator: u8,
 }
 

@@ -18,7 +18,7 @@ mod resources;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -54,6 +54,8 @@ struct RateLimiterState {
     /// Resources that were ever required. The index is the number.
     resources: Vec<Resource>,
     requirements: BTreeMap<PermitHolder, ResourceRequirements>,
+    /// The amounts that the log shows.
+    shown: BTreeMap<Resource, u64>,
     receivers: BTreeMap<u32, Weak<dyn PermitReceiver>>,
     next_receiver: u32,
 }
@@ -139,9 +141,12 @@ impl RateLimiterDriver {
         state.requirements.insert(holder, requirements);
         self.set_capacities(&mut state);
         state.limiter.register(holder, &numbered, priority);
-        let counts = state.largest_requirements();
+        let added: Vec<(Resource, u64)> =
+            numbered.iter().filter_map(|(id, _)| state.amount(*id)).collect();
+        state.shown.extend(added);
+        let shown = state.shown.clone();
         drop(state);
-        self.log_resources(&counts);
+        self.log_resources(&shown);
         Ok(())
     }
 
@@ -150,12 +155,13 @@ impl RateLimiterDriver {
         let holder = receiver.holder(instance);
         let mut state = self.state.lock("remove an instance");
         let mut granted = Vec::new();
-        if state.requirements.remove(&holder).is_some() {
+        if let Some(removed) = state.requirements.remove(&holder) {
             state.limiter.unregister(holder, &mut granted);
             self.set_capacities(&mut state);
-            let counts = state.largest_requirements();
+            state.hide_unused(&removed);
+            let shown = state.shown.clone();
             drop(state);
-            self.log_resources(&counts);
+            self.log_resources(&shown);
         }
         granted
     }
@@ -222,7 +228,7 @@ impl RateLimiterDriver {
         self.state.lock("find a dispatcher").receivers.get(&number).and_then(Weak::upgrade)
     }
 
-    /// Logs the largest requirement of each resource, by device, in the form of Triton.
+    /// Logs how much there is of each resource, by device, in the form of Triton.
     fn log_resources(&self, counts: &BTreeMap<Resource, u64>) {
         if !self.log.is_enabled(LogLevel::Verbose(1)) {
             return;
@@ -254,14 +260,26 @@ impl RateLimiterDriver {
 }
 
 impl RateLimiterState {
-    /// The largest requirement of each resource.
-    fn largest_requirements(&self) -> BTreeMap<Resource, u64> {
-        let mut largest = BTreeMap::new();
-        for (resource, count) in self.requirements.values().flat_map(|one| &one.resources) {
-            let known = largest.entry(resource.clone()).or_insert(*count);
-            *known = (*known).max(*count);
+    /// A resource, and how much there is of it.
+    fn amount(&self, id: ResourceId) -> Option<(Resource, u64)> {
+        let index = usize::try_from(id.0).ok()?;
+        Some((self.resources.get(index)?.clone(), self.limiter.capacity(id)))
+    }
+
+    /// Shows only what the remaining instances require. As in Triton, a resource of which the
+    /// removed instance required less than there is stays in the log.
+    fn hide_unused(&mut self, removed: &ResourceRequirements) {
+        let is_all = |(resource, count): &(Resource, u64)| {
+            self.shown.get(resource).is_some_and(|shown| shown <= count)
+        };
+        if !removed.resources.iter().any(is_all) {
+            return;
         }
-        largest
+        let required: BTreeSet<&Resource> =
+            self.requirements.values().flat_map(|one| &one.resources).map(|(one, _)| one).collect();
+        let ids = self.resources.iter().zip((0..).map(ResourceId));
+        let ids = ids.filter(|(resource, _)| required.contains(resource)).map(|(_, id)| id);
+        self.shown = ids.filter_map(|id| self.amount(id)).collect();
     }
 
     #[expect(clippy::expect_used, reason = "two resources must not have the same number")]

@@ -14,6 +14,7 @@ use galatea_infer::Status;
 use galatea_policy::{LoadOutcome, ModelName};
 
 use super::defined_model::DefinedModel;
+use crate::LoadFailure;
 use crate::agent_lease::AgentLease;
 use crate::composing::PinnedModels;
 use crate::handle::ModelHandle;
@@ -151,6 +152,18 @@ impl LoadOrder {
     /// Why a load that is not wanted any more does not begin.
     pub(super) fn stopped() -> Status {
         Status::unavailable("the model was unloaded, or the server stopped, before its load began")
+    }
+
+    /// True if an unload overtook the load: this is the only reason for its failure.
+    pub(super) fn is_overtaken<'f>(
+        &self,
+        failures: impl IntoIterator<Item = &'f LoadFailure>,
+    ) -> bool {
+        let stopped = Self::stopped();
+        let mut failures = failures.into_iter().peekable();
+        self.is_stopped()
+            && failures.peek().is_some()
+            && failures.all(|failure| failure.status == stopped)
     }
 }
 

@@ -45,6 +45,7 @@ use std::time::Duration;
 
 use galatea_dispatch::{Loader, LogSink};
 use galatea_policy::ModelNames;
+use galatea_repository::ScanProblem;
 use galatea_stdx::Lock;
 
 use self::driver::Driver;
@@ -112,6 +113,8 @@ pub(crate) struct Manager {
     /// Held while all repositories are scanned, until the plan knows what was found: an
     /// earlier scan must not be followed later.
     scanning: Lock<()>,
+    /// The problems of the newest scan.
+    unread: Lock<Vec<ScanProblem>>,
 }
 
 impl Manager {
@@ -126,7 +129,7 @@ impl Manager {
         let memory = catalog.clone();
         let pool = Pool::new(options.threads, Box::new(move || memory.release_memory()));
         let driver = Arc::new(Driver::new(plan, worker, pool));
-        Self { catalog, mode, driver, scanning: Lock::default() }
+        Self { catalog, mode, driver, scanning: Lock::default(), unread: Lock::default() }
     }
 
     fn searcher(&self) -> Searcher<'_> {
@@ -135,13 +138,18 @@ impl Manager {
 
     /// Begins no more loads, and takes every model out of service.
     pub(crate) fn close(&self) {
+        self.give_up_loads();
+        self.withdraw_all();
+    }
+
+    /// Begins no more loads. Orders that wait for one end with an error.
+    pub(crate) fn give_up_loads(&self) {
         let mut plan = self.driver.lock("close");
         plan.is_closed = true;
         plan.stop_all_loads();
         let leases = plan.take_unclaimed_leases();
         drop(plan);
         drop(leases);
-        self.withdraw_all();
         self.driver.notify();
     }
 

@@ -38,10 +38,17 @@ impl Manager {
             self.searcher().load(&name, parameters).map_err(|NotPolled| not_polled(&name))?;
         let plan =
             self.driver.wait(|plan| all.iter().all(|id| plan.is_settled_with_related(id)))?;
+        let is_absent = |id: &ModelName| plan.status(id) == LifecycleStatus::Absent;
+        if named.iter().any(is_absent) {
+            return Err(not_loaded(&name, "unexpected miss in global map"));
+        }
         let failure = |id: &ModelName| match plan.status(id) {
             LifecycleStatus::Serving | LifecycleStatus::InProgress => None,
+            // In Triton the unload would wait for the load, and the answer is that of a load
+            // that the unload follows.
+            LifecycleStatus::Failed if plan.is_overtaken(id) => None,
             LifecycleStatus::Failed | LifecycleStatus::Blocked(_) | LifecycleStatus::Absent => {
-                let error = plan.error(id).unwrap_or("it was unloaded meanwhile");
+                let error = plan.error(id).unwrap_or_default();
                 Some(format!("load failed for model '{id}': {error}\n"))
             }
         };
@@ -170,7 +177,11 @@ impl Manager {
 
 /// The answer to an order for a model that can't be read. The log says why.
 fn not_polled(name: &str) -> Status {
-    Status::internal(format!("failed to load '{name}', failed to poll from model repository"))
+    not_loaded(name, "failed to poll from model repository")
+}
+
+fn not_loaded(name: &str, reason: &str) -> Status {
+    Status::internal(format!("failed to load '{name}', {reason}"))
 }
 
 /// Checks a name that a client gave. The texts are Triton's.
@@ -205,12 +216,9 @@ impl OrderInProgress {
     }
 
     /// Loads of the model that warm up, or wait for a thread, would hold up the unload for as
-    /// long, so they are stopped.
+    /// long, so they are stopped, but for those on behalf of a model that needs it.
     fn begin_unload(driver: &Arc<Driver>, name: &ModelName) -> Result<Self, Status> {
-        let plan = driver.wait_without_loads(name, |plan| {
-            plan.stop_loads(name);
-            !plan.is_ordered(name)
-        })?;
+        let plan = driver.wait_without_loads(name, |plan| !plan.is_ordered(name))?;
         Ok(Self::begun(driver, name, plan))
     }
 

@@ -32,8 +32,15 @@ impl Manager {
         self.wait_for_all() && is_complete
     }
 
+    /// The problems of the newest scan, for which the index has no reasons.
+    pub(crate) fn unread(&self) -> Vec<ScanProblem> {
+        self.unread.lock("tell what a scan could not read").clone()
+    }
+
     /// Changes the plan to what a scan found. Returns whether all of it could be read.
     fn follow(&self, scan: Scan<CatalogModel>) -> bool {
+        let is_elsewhere = |problem: &&ScanProblem| !matches!(problem, ScanProblem::Model { .. });
+        let mut unread: Vec<_> = scan.problems.iter().filter(is_elsewhere).cloned().collect();
         let mut failures = self.split_problems(scan.problems);
         let mut present = self.set_desired(scan.models, &mut failures.invalid);
         let is_complete =
@@ -42,6 +49,9 @@ impl Manager {
             self.searcher().log_invalid(id, reason);
             present.insert(id.as_str().into());
         }
+        let invalid = failures.invalid.into_iter();
+        unread.extend(invalid.map(|(name, reason)| ScanProblem::Model { name, reason }));
+        *self.unread.lock("note what a scan could not read") = unread;
         if !failures.is_partial {
             let plan = self.driver.lock("follow a scan");
             let registry = &self.driver.worker.registry;

@@ -19,6 +19,7 @@ use galatea_gate::ledger::Ledger;
 use galatea_infer::{
     CacheStatistics, InferenceRequest, InferenceService, Pass, ResponseSender, Status, api,
 };
+use galatea_repository::ScanProblem;
 
 use crate::LoadFailure;
 use crate::catalog::Catalog;
@@ -166,6 +167,13 @@ impl Server {
         self.manager.poll()
     }
 
+    /// The problems that [`Server::follow_repositories`] found last: directories and
+    /// configurations that could not be read. The index has no reasons for them.
+    #[must_use]
+    pub fn unread(&self) -> Vec<ScanProblem> {
+        self.manager.unread()
+    }
+
     /// Loads models by name, with the models that they need. Returns when that is done, and
     /// whether all of them serve.
     pub fn load_named(&self, names: &[String]) -> bool {
@@ -198,14 +206,35 @@ impl Server {
     /// models. Returns the number of model versions that are left after `timeout`, with
     /// those that are being loaded.
     pub fn unload_all(&self, timeout: Duration) -> usize {
+        let Remainder { loads, versions } = self.unload(timeout);
+        loads + versions
+    }
+
+    /// The same, with a count of each kind of what is left.
+    pub fn unload(&self, timeout: Duration) -> Remainder {
         let deadline = Instant::now() + timeout.max(IDLE_MODELS_TIME);
         let left = || deadline.saturating_duration_since(Instant::now());
         self.manager.close();
-        let loading = self.manager.wait_idle(left());
+        let loads = self.manager.wait_idle(left());
         // A load may have ended meanwhile.
         self.manager.withdraw_all();
-        loading + self.reaper.wait_idle(left())
+        Remainder { loads, versions: self.reaper.wait_idle(left()) }
     }
+
+    /// Begins no more loads, and has those who wait for one told that the server exits.
+    /// Models go on serving.
+    pub fn give_up_loads(&self) {
+        self.manager.give_up_loads();
+    }
+}
+
+/// The rest of a server that unloads its models.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remainder {
+    /// Work on versions that are being loaded. No client waits for its results.
+    pub loads: usize,
+    /// Versions that have requests, or are being destroyed.
+    pub versions: usize,
 }
 
 /// The time in which models without requests end. They are not counted as busy before.

@@ -6,12 +6,13 @@
 //!
 //! Permits go to the instance whose share is lowest. The share is the number of
 //! executions times the priority, so an instance of priority 2 gets half as many as
-//! one of priority 1. Of equal shares that of the smaller priority number goes first, so
-//! that the ratio holds from the beginning. An instance that is new, or was idle, starts from the share of
-//! the others that use its resources, so that it does not run alone until it has caught
-//! up. An instance that waits reserves its resources: later instances don't get them
-//! even if they need less, so that it does not starve. Instances that need none of its
-//! resources go on.
+//! one of priority 1. Of equal shares the one that has waited longest goes first. As in
+//! Triton, the two steps of an instance's start count as executions, so the turns of
+//! priorities 1 and 2 begin with two of priority 1. An instance that is new, or was idle,
+//! starts from what the others that use its resources have executed, so that it does not run
+//! alone until it has caught up. An instance that waits reserves its resources: later
+//! instances don't get them even if they need less, so that it does not starve. Instances
+//! that need none of its resources go on.
 //!
 //! # Example
 //!
@@ -33,6 +34,10 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The executions that count when an instance is new. Triton initializes and warms it up
+/// under the rate limiter, and counts both.
+const START_EXECUTIONS: u64 = 2;
 
 /// A resource, numbered by the driver: a name on one device, or a global one.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -83,7 +88,6 @@ pub struct RateLimiter {
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct WaitingHolder {
     share: u64,
-    priority: u64,
     /// The number of its request.
     request: u64,
     name: PermitHolder,
@@ -93,15 +97,16 @@ struct WaitingHolder {
 struct Resource {
     capacity: u64,
     used: u64,
-    /// The largest share of the holders that got a permit for this resource.
-    share_max: u64,
+    /// The largest share of the holders that got a permit for this resource, without the
+    /// executions of their start.
+    executed_share_max: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Holder {
     needs: Vec<(ResourceId, u64)>,
     priority: u64,
-    /// The sum of its priority over its executions.
+    /// The sum of its priority over its executions, with those of its start.
     share: u64,
     state: HolderState,
 }
@@ -146,10 +151,11 @@ impl RateLimiter {
             let sum = summed.entry(*resource).or_default();
             *sum = (*sum).max(*count);
         }
+        let priority = u64::from(priority.max(1));
         let holder_state = Holder {
             needs: summed.into_iter().filter(|(_, count)| *count > 0).collect(),
-            priority: u64::from(priority.max(1)),
-            share: 0,
+            priority,
+            share: START_EXECUTIONS * priority,
             state: HolderState::Idle,
         };
         let previous = self.holders.insert(holder, holder_state);
@@ -235,8 +241,7 @@ impl RateLimiter {
         let holder = self.holder(name);
         assert_eq!(holder.state, HolderState::Idle, "{name:?} asked before");
         holder.share = holder.share.max(others_share);
-        let (share, priority) = (holder.share, holder.priority);
-        let waiting = WaitingHolder { share, priority, request, name };
+        let waiting = WaitingHolder { share: holder.share, request, name };
         holder.state = HolderState::Waiting(waiting);
         self.waiting.insert(waiting);
     }
@@ -245,9 +250,9 @@ impl RateLimiter {
     /// on the others it may run earlier than it should, but never too late.
     fn share_of_others(&mut self, name: PermitHolder) -> u64 {
         let needs = self.holder(name).needs.clone();
-        let reached = needs
-            .iter()
-            .map(|(resource, _)| self.resources.get(resource).map_or(0, |known| known.share_max));
+        let reached = needs.iter().map(|(resource, _)| {
+            self.resources.get(resource).map_or(0, |known| known.executed_share_max)
+        });
         reached.min().unwrap_or(0)
     }
 
@@ -300,7 +305,8 @@ impl RateLimiter {
                 for (resource, count) in &holder.needs {
                     let resource = self.resources.entry(*resource).or_default();
                     resource.used += count;
-                    resource.share_max = resource.share_max.max(waiting.share);
+                    let executed_share = waiting.share - START_EXECUTIONS * holder.priority;
+                    resource.executed_share_max = resource.executed_share_max.max(executed_share);
                 }
                 holder.state = HolderState::Running;
                 runnable.push(*waiting);

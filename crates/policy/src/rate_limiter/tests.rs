@@ -68,12 +68,35 @@ fn an_instance_of_priority_two_gets_half_as_many() {
     assert_eq!(counts, [200, 100]);
 }
 
+/// The turns of two instances with these priorities that always have a batch. The first of
+/// them asks first.
+#[track_caller]
+fn check_turns(priorities: [u32; 2], first: u64, expected: &str) {
+    let mut limiter = limiter(1, 0, &priorities.map(|priority| (1, 0, priority)));
+    let (mut granted, mut turns) = (Vec::new(), String::new());
+    for holder in [first, 1 - first].map(PermitHolder) {
+        limiter.step(PermitEvent::Request(holder), &mut granted);
+    }
+    while turns.len() < expected.len() {
+        let holder = granted.pop().expect("a holder has a permit");
+        turns.push_str(&(holder.0 + 1).to_string());
+        let again = PermitEvent::Return { holder, used_for: PermitUse::Executed };
+        limiter.step_all(&[again, PermitEvent::Request(holder)], &mut granted);
+    }
+    assert_eq!(turns, expected, "{priorities:?}");
+}
+
 #[test]
-fn of_equal_shares_the_smaller_priority_number_goes_first() {
-    // In whatever order they ask, the ratio is two to one from the beginning.
-    check(&mut limiter(1, 0, &[(1, 0, 2), (1, 0, 1), (1, 0, 2)]), "+2:2 +0 +1 !2:1 !1:0");
-    let mut limiter = limiter(1, 0, &[(1, 0, 2), (1, 0, 1)]);
-    check(&mut limiter, "+0:0 +1 !0:1 +0 !1:0 +1 !0:1");
+// row: RL-04
+fn the_turns_are_those_of_triton() {
+    // Recorded from Triton: two Python models with 8 requests each that always wait.
+    check_turns([1, 2], 0, "11211211211211211211");
+    check_turns([1, 2], 1, "21111211211211211211");
+    check_turns([1, 3], 0, "11112111211121112111");
+    check_turns([1, 3], 1, "21111111211121112111");
+    check_turns([1, 1], 0, "12121212121212121212");
+    check_turns([3, 2], 0, "12221212212122121221");
+    check_turns([3, 2], 1, "21221212212122121221");
 }
 
 #[test]
@@ -120,10 +143,12 @@ fn a_holder_has_one_request() {
 #[test]
 fn a_late_holder_starts_from_the_share_of_the_others() {
     let mut limiter = limiter(1, 0, &[(1, 0, 1), (1, 0, 1)]);
-    check(&mut limiter, "+0:0 !0 +0:0 !0 +0:0 !0 +0:0");
+    check(&mut limiter, &["+0:0 !0 "; 9].concat());
+    check(&mut limiter, "+0:0");
     limiter.register(PermitHolder(2), &[(GPU, 1)], 1);
-    // Without that, 1 and 2 would now run thrice each before 0 does again.
-    check(&mut limiter, "+1 +2 !0:1 +0 !1:2 +1 !2:0 +2 !0:1");
+    // Without that, 1 and 2 would now run ten times each before 0 does again. The two
+    // executions of the start, which 0 is ahead, are left.
+    check(&mut limiter, "+1 +2 !0:1 +0 !1:2 +1 !2:1 +2 !1:2 +1 !2:1 +2 !1:2 +1 !2:0 +2 !0:1");
 }
 
 #[test]

@@ -10,8 +10,9 @@ use crate::check::{Check, ensure};
 pub(super) struct NaiveLimiter {
     pub(super) capacities: BTreeMap<ResourceId, u64>,
     holders: BTreeMap<PermitHolder, Known>,
-    /// The largest share of the holders that got a permit, for each resource.
-    share_max: BTreeMap<ResourceId, u64>,
+    /// The largest share of the holders that got a permit, for each resource, without the
+    /// two executions that count from the start.
+    executed_share_max: BTreeMap<ResourceId, u64>,
     requests: u64,
 }
 
@@ -33,10 +34,11 @@ impl NaiveLimiter {
         needs: &[(ResourceId, u64)],
         priority: u32,
     ) {
+        let priority = u64::from(priority.max(1));
         let known = Known {
             needs: needs.iter().copied().filter(|(_, count)| *count > 0).collect(),
-            priority: u64::from(priority.max(1)),
-            share: 0,
+            priority,
+            share: 2 * priority,
             request: None,
             is_running: false,
             is_unregistered: false,
@@ -51,9 +53,9 @@ impl NaiveLimiter {
         }
         self.requests += 1;
         let requests = self.requests;
-        let share_max = &self.share_max;
+        let reached = &self.executed_share_max;
         let known = self.holders.get_mut(&holder).expect("it is known");
-        let at = |resource| share_max.get(resource).copied().unwrap_or(0);
+        let at = |resource| reached.get(resource).copied().unwrap_or(0);
         let others = known.needs.keys().map(at).min().unwrap_or(0);
         known.share = known.share.max(others);
         known.request = Some(requests);
@@ -90,14 +92,13 @@ impl NaiveLimiter {
 
     /// The holders that must get a permit now, in this order.
     pub(super) fn expected(&mut self) -> Vec<PermitHolder> {
-        let mut order: Vec<(u64, u64, u64, PermitHolder)> = Vec::new();
+        let mut order: Vec<(u64, u64, PermitHolder)> = Vec::new();
         for (name, known) in &self.holders {
-            order
-                .extend(known.request.map(|request| (known.share, known.priority, request, *name)));
+            order.extend(known.request.map(|request| (known.share, request, *name)));
         }
         order.sort_unstable();
         let (mut granted, mut reserved) = (Vec::new(), BTreeSet::new());
-        for (share, _, _, name) in order {
+        for (share, _, name) in order {
             let needs = self.holders[&name].needs.clone();
             let fits = needs.iter().all(|(resource, count)| {
                 !reserved.contains(resource)
@@ -107,9 +108,10 @@ impl NaiveLimiter {
                 reserved.extend(needs.into_keys());
                 continue;
             }
+            let executed_share = share - 2 * self.holders[&name].priority;
             for resource in needs.keys() {
-                let share_max = self.share_max.entry(*resource).or_default();
-                *share_max = share.max(*share_max);
+                let reached = self.executed_share_max.entry(*resource).or_default();
+                *reached = executed_share.max(*reached);
             }
             let known = self.holders.get_mut(&name).expect("it waits");
             (known.request, known.is_running) = (None, true);

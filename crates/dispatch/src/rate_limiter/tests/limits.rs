@@ -1,6 +1,6 @@
 //! Capacities and limits.
 
-use std::sync::Weak;
+use std::sync::{Arc, Mutex, Weak};
 
 use galatea_infer::Status;
 use galatea_policy::{InstanceId, ResourceId};
@@ -71,6 +71,47 @@ fn limits_apply_to_every_resource() {
     check(&driver(&list), &[("S", on(0), 2)], "limited to 1 which");
     check(&driver(&list), &[("S", on(1), 1)], "limited to 0 which");
     check(&driver(&list), &[("T", ResourceScope::Global, 1)], "\"T\" is limited to 0 which");
+}
+
+/// The amounts in the log, after each of these: an instance that is registered with this
+/// requirement of R, or the number of an instance that is removed.
+#[track_caller]
+fn check_log(limits: &[(&str, u32, Option<u32>)], steps: &[Result<u64, u32>], expected: &[&str]) {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let written = lines.clone();
+    let log = LogSink::new(move |_, _, text| written.lock().unwrap().push(text.to_string()))
+        .with_levels(|_| true);
+    let driver = RateLimiterDriver { log, ..driver(limits) };
+    let receiver = driver.add_receiver(Weak::<Unused>::new());
+    let mut instances = (0..).map(InstanceId);
+    for step in steps {
+        match *step {
+            Ok(count) => {
+                let instance = instances.next().unwrap();
+                let requirements = requirements("R", ResourceScope::Device(0), count);
+                driver.register(receiver, instance, requirements).unwrap();
+            }
+            Err(number) => drop(driver.unregister(receiver, InstanceId(number))),
+        }
+    }
+    let lines = lines.lock().unwrap();
+    let shown: Vec<&str> = lines
+        .iter()
+        .map(|text| text.strip_prefix("\nMax Resource Map===>\n").unwrap())
+        .map(|text| text.strip_prefix("\tDevice: 0\n\t\tResource: R\t Count: ").unwrap_or(text))
+        .map(str::trim_end)
+        .collect();
+    assert_eq!(shown, expected);
+}
+
+#[test]
+// row: RL-03
+fn the_log_shows_how_much_there_is() {
+    let limit = [("R", 10, None)];
+    check_log(&limit, &[Ok(4), Ok(3), Err(0), Err(1)], &["10", "10", "10", "10"]);
+    check_log(&limit, &[Ok(4), Ok(10), Err(1), Err(0)], &["10", "10", "10", "10"]);
+    check_log(&limit, &[Ok(10), Err(0)], &["10", ""]);
+    check_log(&[], &[Ok(4), Ok(3), Err(0), Err(1)], &["4", "4", "3", ""]);
 }
 
 #[test]

@@ -75,6 +75,7 @@ impl Plan {
         assert_eq!(*desired_revision, revision, "{id} is loaded in its desired revision");
         planned.error = None;
         planned.is_misfit = false;
+        planned.is_overtaken = false;
         planned.failures.clear();
         let order = Arc::new(LoadOrder {
             id: id.clone(),
@@ -256,6 +257,7 @@ impl Plan {
         let active = self.take_load(id);
         let error = active.describe(ready);
         let outcome = self.outcome_of(&active);
+        let is_overtaken = active.order.is_overtaken(&active.failures);
         let ActiveLoad { order, load, failures, refusal, .. } = active;
         step.ended.push(order);
         let tried = load.end();
@@ -267,6 +269,7 @@ impl Plan {
         let planned = self.models.entry(id.clone()).or_default();
         planned.error = Some(error).filter(|error| !error.is_empty());
         planned.is_misfit = matches!(refusal, Some((LoadOutcome::Incompatible, _)));
+        planned.is_overtaken = is_overtaken;
         planned.failures = failures;
         self.step_lifecycle(LifecycleEvent::Loaded(id.clone(), outcome), step);
         self.forget_failure(id, step);

@@ -72,6 +72,8 @@ struct PlannedModel {
     error: Option<String>,
     /// Whether the last load failed because the models that it needs don't fit.
     is_misfit: bool,
+    /// Set if an unload overtook the last load.
+    is_overtaken: bool,
 }
 
 impl Plan {
@@ -203,6 +205,11 @@ impl Plan {
         self.models.get(id)?.error.as_deref()
     }
 
+    /// Set if an unload overtook the last load.of a model.
+    pub(super) fn is_overtaken(&self, id: &str) -> bool {
+        self.models.get(id).is_some_and(|planned| planned.is_overtaken)
+    }
+
     /// Everything that failed in the last loads of all models.
     pub(super) fn failures(&self) -> Vec<LoadFailure> {
         self.models.values().flat_map(|planned| planned.failures.clone()).collect()
@@ -212,15 +219,6 @@ impl Plan {
     pub(super) fn take_unclaimed_leases(&self) -> Vec<Arc<AgentLease>> {
         let desired = self.models.values().filter_map(|planned| planned.desired.as_ref());
         desired.filter_map(|(_, model)| model.agents.take_unclaimed()).collect()
-    }
-
-    /// Ends the warmup of loads under way of a name.
-    pub(super) fn stop_loads(&self, name: &str) {
-        for id in self.ids_of(name) {
-            if let Some(active) = self.loads.get(&id) {
-                active.stop();
-            }
-        }
     }
 
     /// Stops the loads under way of a name, unless a model that needs it has begun to be
