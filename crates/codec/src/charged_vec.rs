@@ -45,7 +45,7 @@ impl ChargedVec {
         &mut self.bytes
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     pub(crate) const fn len(&self) -> usize {
         self.bytes.len()
     }

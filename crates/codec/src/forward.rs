@@ -14,7 +14,7 @@ const RESERVED: [&str; 7] = [
     "binary_data_output",
 ];
 
-/// How values arrive.
+/// The form in which values arrive.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ValueForm {
     /// As in a line of an HTTP head. The spaces before the value don't belong to it, all

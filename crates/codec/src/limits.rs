@@ -2,7 +2,6 @@
 
 use galatea_gate::limits::Limits;
 use galatea_infer::Status;
-use galatea_tensor::{DataType, Shape};
 
 /// The error for a shape with more than [`Limits::DIMS_MAX`] dimensions.
 pub(crate) fn too_many_dims() -> Status {
@@ -23,36 +22,6 @@ pub(crate) fn check_name(what: &str, bytes: usize) -> Result<(), Status> {
         "{what} name of {bytes} bytes is longer than {} bytes",
         Limits::NAME_BYTES_MAX
     )))
-}
-
-/// The number of elements of a request's BYTES tensors, which is limited.
-#[derive(Debug, Default)]
-pub(crate) struct StringCount(u64);
-
-impl StringCount {
-    /// Adds the elements of an input, each of at least four bytes: as many as its shape announces and its bytes hold. If
-    /// these differ, admission refuses the request.
-    pub(crate) fn add(
-        &mut self,
-        datatype: DataType,
-        shape: &Shape,
-        bytes: usize,
-    ) -> Result<(), Status> {
-        if datatype != DataType::Bytes {
-            return Ok(());
-        }
-        let held = u64::try_from(bytes).unwrap_or(u64::MAX) >> 2;
-        self.0 = self.0.saturating_add(shape.element_count().min(held));
-        if self.0 <= Limits::STRINGS_MAX { Ok(()) } else { Err(too_many_strings()) }
-    }
-}
-
-/// The error for a request with more than [`Limits::STRINGS_MAX`] strings.
-pub(crate) fn too_many_strings() -> Status {
-    Status::invalid_argument(format!(
-        "request has more than {} elements of type BYTES",
-        Limits::STRINGS_MAX
-    ))
 }
 
 /// The number of files in a request to load a model.

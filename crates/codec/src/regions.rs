@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use galatea_gate::ledger::{Account, Charge};
-use galatea_infer::{DeviceOutputs, InferenceResponse, OutputTensor, Regions, Status};
+use galatea_infer::{DeviceOutputs, InferenceResponse, InputTensor, OutputTensor, Regions, Status};
 use galatea_tensor::{Buffer, ForeignRegion};
 
 use crate::classification::Classification;
 
-/// What finds the regions of a request's tensors.
+/// The means to find the regions of a request's tensors.
 #[derive(Copy, Clone, Debug)]
 pub struct RegionAccess<'a> {
     /// The regions that the client may use.
@@ -42,23 +42,39 @@ impl RegionAccess<'_> {
 }
 
 /// The outputs of a request that the client does not get as they are: those that become
-/// classes, and those that it wants in its regions.
+/// classes, and those that it wants in its regions. The regions of a request, those of its inputs
+/// too, are in use as long as this is there.
 #[derive(Clone, Debug, Default)]
 pub struct ReplacedOutputs {
     classification: Option<Classification>,
-    /// By name; mostly none.
-    regions: Vec<(String, ForeignRegion)>,
+    /// Mostly none.
+    regions: Option<Box<UsedRegions>>,
+}
+
+/// The regions of a request.
+#[derive(Clone, Debug)]
+struct UsedRegions {
+    /// By name.
+    outputs: Vec<(String, ForeignRegion)>,
+    /// The inputs are copied before they are executed; these keep their regions listed.
+    _inputs: Vec<ForeignRegion>,
 }
 
 impl ReplacedOutputs {
     /// Of several regions for an output the first counts.
     pub(crate) fn new(
         classification: Option<Classification>,
-        mut regions: Vec<(String, ForeignRegion)>,
+        mut outputs: Vec<(String, ForeignRegion)>,
+        inputs: &[InputTensor],
     ) -> Self {
-        regions.sort_by(|(one, _), (other, _)| one.cmp(other));
-        regions.dedup_by(|(later, _), (first, _)| later == first);
-        Self { classification, regions }
+        let in_regions = inputs.iter().filter_map(|input| input.data.foreign());
+        let held: Vec<_> = in_regions.map(lent).collect();
+        if outputs.is_empty() && held.is_empty() {
+            return Self { classification, regions: None };
+        }
+        outputs.sort_by(|(one, _), (other, _)| one.cmp(other));
+        outputs.dedup_by(|(later, _), (first, _)| later == first);
+        Self { classification, regions: Some(Box::new(UsedRegions { outputs, _inputs: held })) }
     }
 
     /// The outputs that become classes.
@@ -68,14 +84,16 @@ impl ReplacedOutputs {
 
     /// The place of an output, if it is in a region.
     pub(crate) fn region(&self, name: &str) -> Option<&ForeignRegion> {
-        let found = self.regions.binary_search_by(|(one, _)| one.as_str().cmp(name));
-        self.regions.get(found.ok()?).map(|(_, region)| region)
+        let outputs = &self.regions.as_ref()?.outputs;
+        let found = outputs.binary_search_by(|(one, _)| one.as_str().cmp(name));
+        outputs.get(found.ok()?).map(|(_, region)| region)
     }
 
     /// The outputs that are wanted in a GPU's memory.
     pub(crate) fn on_devices(&self) -> DeviceOutputs {
         let on_device = |region: &ForeignRegion| region.memory.device_address().is_some();
-        let mut names = self.regions.iter().filter(|(_, region)| on_device(region)).peekable();
+        let outputs = self.regions.iter().flat_map(|used| &used.outputs);
+        let mut names = outputs.filter(|(_, region)| on_device(region)).peekable();
         if names.peek().is_none() {
             return DeviceOutputs::None;
         }
@@ -111,6 +129,11 @@ impl ReplacedOutputs {
             Some(classification) => classification.apply(response),
         }
     }
+}
+
+/// A region without the charge for a copy, which the copy has.
+fn lent(region: &ForeignRegion) -> ForeignRegion {
+    ForeignRegion { charge: None, ..region.clone() }
 }
 
 fn place(output: &mut OutputTensor, region: &ForeignRegion) -> Result<(), Status> {

@@ -81,11 +81,12 @@ class ModelRow {
     const cell = (label, className, ...content) =>
       make("td", { "data-label": label, className }, ...content);
     const line = (...content) => make("div", { className: "cell" }, ...content);
+    this.status = cell("State", "status", this.state, this.reason);
     this.main = make(
       "tr",
       { className: "model" },
       this.title,
-      cell("State", "status", this.state, this.reason),
+      this.status,
       cell("Requests", "", line(this.requests, this.requestsLine.svg)),
       cell("Queue", "", line(this.queue, this.queueLine.svg), this.waits),
       cell("Batch", "", this.batch, this.batchMost),
@@ -140,10 +141,13 @@ class ModelRow {
     for (const one of [this.requests, this.queue, this.waits, this.batch, this.batchMost, this.busy, this.latency, this.stageText, this.errors, this.kinds]) setText(one, "");
     for (const one of [this.requestsLine.svg, this.queueLine.svg, this.busyMeter, this.stack]) one.setAttribute("hidden", "");
     this.main.className = "model idle";
+    // A reason has the whole row: the other columns are empty.
+    this.status.colSpan = 7;
   }
 
   numbers(version) {
     this.main.className = "model";
+    this.status.colSpan = 1;
     for (const one of [this.requestsLine.svg, this.queueLine.svg, this.busyMeter, this.stack]) one.removeAttribute("hidden");
     const { samples, frame } = version;
     setText(this.requests, `${short(rate(samples, requests))}/s`);

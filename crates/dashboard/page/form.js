@@ -109,6 +109,7 @@ class TryDialog {
   constructor() {
     this.fields = [];
     $("try-send").addEventListener("click", () => this.send());
+    $("try-curl").addEventListener("click", () => this.copy());
     $("try").addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.send();
     });
@@ -134,6 +135,19 @@ class TryDialog {
     body.className = isError ? "bad" : "";
   }
 
+  /** The request as a command, shown too: a page without TLS has no clipboard. */
+  async copy() {
+    try {
+      const body = JSON.stringify({ inputs: this.fields.map((field) => field.tensor()) });
+      const headers = [...keys.keys()].map((name) => ` \\\n  --header ${quoted(`${name}: VALUE`)}`).join("");
+      const text = `curl ${quoted(location.origin + this.path + "/infer")}${headers} \\\n  --data ${quoted(body)}`;
+      const isCopied = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+      this.result(isCopied ? "Copied as curl" : "As curl", text);
+    } catch (error) {
+      this.result("Not a request", error.message, true);
+    }
+  }
+
   async send() {
     const button = $("try-send");
     if (button.disabled) return;
@@ -149,6 +163,11 @@ class TryDialog {
     }
     button.disabled = false;
   }
+}
+
+/** A word of a shell. */
+function quoted(text) {
+  return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 /** A response as text: arrays of numbers on one line, and not without end. */

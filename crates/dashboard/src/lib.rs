@@ -16,6 +16,7 @@
 //! | `audience.rs` | the watchers, and the task that reads for them |
 //! | `slot.rs` | what waits for one watcher |
 //! | `frame.rs` | a reading as an event |
+//! | `hosts.rs` | the names under which the page is served |
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -28,6 +29,7 @@
 
 mod audience;
 mod frame;
+mod hosts;
 mod page;
 mod slot;
 
@@ -39,6 +41,7 @@ use galatea_infer::{Pass, Status, Watch, api};
 
 use self::audience::Audience;
 pub use self::audience::Watcher;
+pub use self::hosts::Hosts;
 pub use self::page::Page;
 
 /// The page and its watchers. Clones are the same dashboard.
@@ -46,13 +49,24 @@ pub use self::page::Page;
 pub struct Dashboard {
     page: Arc<Page>,
     audience: Arc<Audience>,
+    hosts: Arc<Hosts>,
 }
 
 impl Dashboard {
-    /// A dashboard of this server.
+    /// A dashboard of this server, which has these names.
     #[must_use]
-    pub fn new(server: Arc<dyn Watch>, ledger: Arc<Ledger>) -> Self {
-        Self { page: Arc::new(Page::new()), audience: Arc::new(Audience::new(server, ledger)) }
+    pub fn new(server: Arc<dyn Watch>, ledger: Arc<Ledger>, hosts: Hosts) -> Self {
+        Self {
+            page: Arc::new(Page::new()),
+            audience: Arc::new(Audience::new(server, ledger)),
+            hosts: Arc::new(hosts),
+        }
+    }
+
+    /// The names under which it is served.
+    #[must_use]
+    pub fn hosts(&self) -> &Hosts {
+        &self.hosts
     }
 
     /// The page.

@@ -9,10 +9,10 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use galatea_stdx::Lock;
+use galatea_stdx::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A time in whole seconds since the server began to listen.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -187,6 +187,11 @@ impl Activity {
         }
     }
 
+    /// Tells if at least this many seconds have passed since then.
+    pub(crate) fn has_passed(&self, since: Tick, seconds: u32) -> bool {
+        self.now().since(since) > seconds
+    }
+
     /// Takes the place of a connection that has been idle since then, if it still is.
     pub(crate) fn evict(&self, idle_since: Tick) -> bool {
         self.change(State::Waiting(Waiting::Idle, idle_since), State::Evicted)
@@ -254,6 +259,9 @@ impl Activity {
         Ok(done)
     }
 }
+
+#[cfg(all(test, loom_models))]
+mod models;
 
 #[cfg(test)]
 mod tests {

@@ -9,18 +9,18 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 
-use crate::activity::Timeouts;
+use crate::activity::{Tick, Timeouts};
 use crate::connections::{Connections, OpenConnection};
 use crate::limit::{ConnectionLimit, take_places};
 use crate::phase::{Phase, PhaseSender, PhaseWatch};
 use crate::refusal::Refusals;
+use crate::scarcity::Scarcity;
 use crate::stream::Stream;
 use crate::tls::Tls;
-use crate::watch::{Place, Watch};
+use crate::watch::{Place, Watch, Watched};
 
-/// How long accepting pauses when the system refuses. It does when there are no file
-/// descriptors left, and then only connections that close help.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// The number of clients that are told at once that there is no place for them.
+const REFUSED_MAX: usize = 64;
 
 /// The system probes connections on which nothing happens.
 const fn keepalive() -> TcpKeepalive {
@@ -81,11 +81,18 @@ pub struct DoorOptions {
     /// When the clock of the connections began: the same for doors that share a limit, which
     /// compares how long their connections have been idle.
     pub epoch: Instant,
+    /// The number of refused clients that have a second to read why. Each needs a descriptor.
+    pub refused_max: usize,
 }
 
 impl Default for DoorOptions {
     fn default() -> Self {
-        Self { timeouts: Timeouts::default(), limits: Vec::new(), epoch: Instant::now() }
+        Self {
+            timeouts: Timeouts::default(),
+            limits: Vec::new(),
+            epoch: Instant::now(),
+            refused_max: REFUSED_MAX,
+        }
     }
 }
 
@@ -149,18 +156,20 @@ impl Door {
             let _inside = first.enter();
             TcpListener::from_std(listener)?
         };
+        let workers = self.watch(workers);
+        let watches = workers.iter().map(|worker| worker.watch.clone()).collect();
         let acceptor = Acceptor {
-            workers: self.watch(workers),
+            workers,
             protocol: protocol.clone(),
             phase: self.phase.watch(),
             connections: self.connections.clone(),
             tls: self.tls.clone(),
             limits: self.options.limits.clone(),
-            refusals: Refusals::default(),
+            refusals: Refusals::new(self.options.refused_max),
         };
         first.spawn(acceptor.run(listener));
         let phase_changed = Box::new(move |phase| protocol.phase_changed(phase));
-        Ok(RunningDoor { address, door: self, phase_changed })
+        Ok(RunningDoor { address, door: self, watches, phase_changed })
     }
 
     /// Has each worker look after its connections until the door is closed.
@@ -191,6 +200,8 @@ struct Worker {
 pub struct RunningDoor {
     address: SocketAddr,
     door: Door,
+    /// Those of the workers.
+    watches: Vec<Arc<Watch>>,
     /// [`Protocol::phase_changed`].
     phase_changed: Box<dyn Fn(Phase) + Send + Sync>,
 }
@@ -214,6 +225,19 @@ impl RunningDoor {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.door.connections.count()
+    }
+
+    /// Closes all connections if each has been idle for so long. One on which a request arrives
+    /// at this moment stays.
+    pub fn close_if_idle(&self, seconds: u32) {
+        let mut idle = Vec::new();
+        self.watches.iter().for_each(|watch| watch.add_idle(&mut idle));
+        let is_old = |(since, watch): &(Tick, Watched)| watch.activity.has_passed(*since, seconds);
+        if idle.len() == self.connections() && idle.iter().all(is_old) {
+            for (since, watched) in idle {
+                watched.activity.evict(since);
+            }
+        }
     }
 
     /// Waits until [`RunningDoor::connections`] is zero; callers bound the wait.
@@ -258,6 +282,7 @@ struct Acceptor<P> {
 impl<P: Protocol> Acceptor<P> {
     async fn run(self, listener: TcpListener) {
         let mut phase = self.phase.clone();
+        let mut scarcity = Scarcity::new();
         let mut rotation = self.workers.iter().enumerate().cycle();
         loop {
             let accepted = tokio::select! {
@@ -266,27 +291,30 @@ impl<P: Protocol> Acceptor<P> {
                 accepted = listener.accept() => accepted,
             };
             match (accepted, rotation.next()) {
-                (Ok((stream, _)), Some((number, worker))) => self.hand_over(stream, number, worker),
+                (Ok((stream, _)), Some((number, worker))) => {
+                    scarcity.is_over();
+                    self.hand_over(stream, number, worker);
+                }
                 (Ok(_), None) => return,
                 // The client left between connecting and being accepted.
                 (Err(error), _) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 (Err(_), _) => {
-                    // Models may have taken the descriptors.
-                    for limit in &self.limits {
-                        limit.make_room(Instant::now());
-                    }
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    scarcity.relieve(&listener, &self.limits, self.refusal()).await;
                 }
             }
         }
     }
 
+    /// The text for a connection for which there is no place. Inside TLS nothing can be said
+    /// without a handshake.
+    fn refusal(&self) -> &'static [u8] {
+        if self.tls.is_some() { &[] } else { self.protocol.refusal() }
+    }
+
     /// Moves a connection to the worker that keeps it. Failures concern its client only.
     fn hand_over(&self, stream: TcpStream, number: usize, worker: &Worker) {
         let Some(places) = take_places(&self.limits) else {
-            // Inside TLS nothing can be said without a handshake.
-            let text = if self.tls.is_some() { &[] } else { self.protocol.refusal() };
-            return self.refusals.refuse(stream, text);
+            return self.refusals.refuse(stream, self.refusal());
         };
         // A peer that is gone, for example without power, is noticed in the end.
         let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive());

@@ -2,53 +2,72 @@
 //!
 //! A socket that is closed while its client is still sending is reset, and the client may
 //! not see what was sent before. So the socket is closed for sending, and read until the
-//! client has closed it or some time has passed. Few refused connections are treated so at
-//! once, because they need descriptors; those beyond are only closed.
+//! client has closed it or some time has passed. Few refused connections are kept so at
+//! once, because they need descriptors: the oldest makes room for the next.
 
+use std::io::Read;
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use socket2::SockRef;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 
-/// How many clients are told at once.
-const REFUSED_MAX: usize = 64;
+use crate::in_progress::InProgress;
 
-/// How long a client has to read the refusal.
+/// The time that a client has to read the refusal.
 const TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The connections that are being refused.
-pub(crate) struct Refusals(Arc<Semaphore>);
+/// The bytes that are read at once from a connection that makes room.
+const LAST_BYTES_MAX: usize = 64 << 10;
 
-impl Default for Refusals {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(REFUSED_MAX)))
-    }
-}
+/// The connections that are being refused.
+pub(crate) struct Refusals(Arc<InProgress>);
 
 impl Refusals {
+    /// At most this many clients have time to read their refusals.
+    pub(crate) fn new(count_max: usize) -> Self {
+        Self(Arc::new(InProgress::new(count_max)))
+    }
+
     /// Sends `text` and closes the connection, in a task of the current runtime.
     pub(crate) fn refuse(&self, stream: TcpStream, text: &'static [u8]) {
-        if text.is_empty() {
+        if !tell(&stream, text) {
             return;
         }
-        let Ok(permit) = self.0.clone().try_acquire_owned() else { return };
+        let mut entry = self.0.begin();
         tokio::spawn(async move {
-            let _permit = permit;
-            // A client that is gone, or takes too long, misses the refusal.
-            let _ = tokio::time::timeout(TIME_MAX, tell(stream, text)).await;
+            let mut stream = stream;
+            tokio::select! {
+                biased;
+                () = read_to_end(&mut stream) => {}
+                () = tokio::time::sleep(TIME_MAX) => {}
+                () = entry.given_up() => read_what_is_there(&stream),
+            }
         });
     }
 }
 
-async fn tell(mut stream: TcpStream, text: &[u8]) {
-    let told = async {
-        stream.write_all(text).await?;
-        stream.shutdown().await?;
-        let mut ignored = [0; 1 << 10];
-        while stream.read(&mut ignored).await? > 0 {}
-        Ok::<(), std::io::Error>(())
-    };
-    let _ = told.await;
+/// Sends `text`, and no more after it. Returns if the client may read it.
+///
+/// The socket is new and has room for a short text. Its runtime may not know that yet, so it is
+/// not asked.
+pub(crate) fn tell(stream: &TcpStream, text: &[u8]) -> bool {
+    let socket = SockRef::from(stream);
+    let is_told = !text.is_empty() && matches!(socket.send(text), Ok(sent) if sent == text.len());
+    is_told && socket.shutdown(Shutdown::Write).is_ok()
+}
+
+async fn read_to_end(stream: &mut TcpStream) {
+    let mut ignored = [0; 1 << 10];
+    while let Ok(1..) = stream.read(&mut ignored).await {}
+}
+
+/// Reads what the client has sent until now: unread bytes would reset the connection.
+pub(crate) fn read_what_is_there(stream: &TcpStream) {
+    let socket = SockRef::from(stream);
+    let mut reader = (&*socket).take(LAST_BYTES_MAX as u64);
+    let mut ignored = [0; 1 << 10];
+    while let Ok(1..) = reader.read(&mut ignored) {}
 }

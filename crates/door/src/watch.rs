@@ -5,10 +5,10 @@
 //! the request's other bookkeeping.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use galatea_stdx::Lock;
+use galatea_stdx::sync::atomic::{AtomicU32, Ordering};
 use slab::Slab;
 use tokio::sync::Notify;
 

@@ -89,6 +89,8 @@ impl ResponseSink for CallSink {
         if let Some(explanation) = &self.form.explanation {
             explanation.mark(Mark::Encoded, Instant::now());
         }
+        // A client that has its response finds its regions out of use.
+        self.form.replaced = ReplacedOutputs::default();
         // A closed inbox drops the event: the connection is gone.
         let _ = self.inbox.push(ConnectionEvent::CallFinished { call: self.call, result });
     }

@@ -74,7 +74,7 @@ mod single_response;
 mod traffic;
 
 pub use clouds::{InferenceType, Notices, PathPattern, Ping, SageMakerOptions, VertexAiOptions};
-pub use galatea_dashboard::Dashboard;
+pub use galatea_dashboard::{Dashboard, Hosts};
 pub use galatea_door::RunningDoor;
 pub use options::{HttpOptions, LoadReportSource};
 pub use request_log::RequestLog;

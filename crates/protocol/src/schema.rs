@@ -17,7 +17,7 @@ pub const fn model_config() -> &'static MessageDescriptor {
 pub struct MessageDescriptor {
     /// Its name without package and enclosing messages.
     pub name: &'static str,
-    /// Whether it is an entry of a map: a key and a value.
+    /// True if it is an entry of a map: a key and a value.
     pub is_map_entry: bool,
     /// Its fields, in the order of the .proto file.
     pub fields: &'static [FieldDescriptor],
@@ -106,7 +106,7 @@ impl FieldDescriptor {
         self.full_name.rsplit_once('.').map_or(self.full_name, |(_, name)| name)
     }
 
-    /// Whether an unset field differs from one with the default value.
+    /// Returns true if an unset field differs from one with the default value.
     #[must_use]
     pub fn has_presence(&self) -> bool {
         let is_message = matches!(self.kind, FieldKind::Message(_));
@@ -133,7 +133,7 @@ impl EnumDescriptor {
     }
 }
 
-/// Whether `json` is `name` in camel case.
+/// Returns true if `json` is `name` in camel case.
 fn is_json_name(json: &str, name: &str) -> bool {
     let mut letters = json.chars();
     let mut after_underscore = false;

@@ -19,6 +19,11 @@ pub(crate) struct CudaMemory {
     name: String,
 }
 
+/// The refusal of a handle that opens nothing.
+pub(crate) fn refused() -> Status {
+    Status::invalid_argument("failed to register shared memory region: invalid args")
+}
+
 impl CudaMemory {
     /// Opens the memory.
     ///
@@ -32,8 +37,6 @@ impl CudaMemory {
         raw_handle: &[u8],
     ) -> Result<Self, Status> {
         let CudaRegion { name, device_id, byte_size } = region;
-        let refused =
-            || Status::invalid_argument("failed to register shared memory region: invalid args");
         let too_short = || {
             Status::invalid_argument(format!(
                 "failed to register shared memory region '{name}': invalid args"

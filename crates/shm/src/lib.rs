@@ -2,7 +2,8 @@
 //!
 //! [`SharedRegions`] opens and maps them, and hands out parts of them as
 //! [`ForeignRegion`](galatea_tensor::ForeignRegion)s, which keep their mapping. A region that
-//! is unregistered stays mapped as long as a request uses it; its name is free at once.
+//! is unregistered stays mapped as long as a request uses it, and as in Triton is listed and has
+//! its name until then.
 //!
 //! # What a client may do, and why it does no harm
 //!

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use galatea_devices::Devices;
 use galatea_gate::limits::Limits;
@@ -12,7 +12,7 @@ use galatea_infer::{
 use galatea_stdx::Lock;
 use galatea_tensor::{ForeignMemory, ForeignRegion};
 
-use crate::cuda::CudaMemory;
+use crate::cuda::{self, CudaMemory};
 use crate::key::check_key;
 use crate::mapping::Mapping;
 
@@ -25,8 +25,43 @@ pub struct SharedRegions {
 
 /// A region of either kind: they share their names.
 enum Registered {
-    System { region: SystemRegion, mapping: Arc<Mapping> },
-    Cuda { region: CudaRegion, memory: Arc<CudaMemory> },
+    System { region: SystemRegion, mapping: Hold<Mapping> },
+    Cuda { region: CudaRegion, memory: Hold<CudaMemory> },
+}
+
+/// The memory of a region. It goes from `Kept` to `Lent`, and never back.
+enum Hold<T> {
+    /// The region is registered.
+    Kept(Arc<T>),
+    /// The region was unregistered while requests used it. As in Triton it is listed, found and
+    /// has its name until the last of them has ended.
+    Lent(Weak<T>),
+}
+
+impl<T> Hold<T> {
+    fn get(&self) -> Option<Arc<T>> {
+        match self {
+            Self::Kept(memory) => Some(memory.clone()),
+            Self::Lent(memory) => memory.upgrade(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Kept(_) => false,
+            Self::Lent(memory) => memory.strong_count() == 0,
+        }
+    }
+
+    /// Leaves the memory to the requests that use it. Returns what was kept until now.
+    fn lend(&mut self) -> Option<Arc<T>> {
+        let Self::Kept(memory) = self else { return None };
+        let weak = Arc::downgrade(memory);
+        match std::mem::replace(self, Self::Lent(weak)) {
+            Self::Kept(memory) => Some(memory),
+            Self::Lent(_) => None,
+        }
+    }
 }
 
 impl Registered {
@@ -41,6 +76,30 @@ impl Registered {
         match self {
             Self::System { region, .. } => Some(region),
             Self::Cuda { .. } => None,
+        }
+    }
+
+    /// Tells if it was unregistered, and no request uses it any more.
+    fn is_over(&self) -> bool {
+        match self {
+            Self::System { mapping, .. } => mapping.is_over(),
+            Self::Cuda { memory, .. } => memory.is_over(),
+        }
+    }
+
+    /// The memory; `None` if it is gone.
+    fn memory(&self) -> Option<(Arc<dyn ForeignMemory>, u64)> {
+        match self {
+            Self::System { region, mapping } => Some((mapping.get()?, region.byte_size)),
+            Self::Cuda { region, memory } => Some((memory.get()?, region.byte_size)),
+        }
+    }
+
+    /// Leaves the memory to the requests that use it. Returns what was kept until now.
+    fn lend(&mut self) -> Option<Arc<dyn ForeignMemory>> {
+        match self {
+            Self::System { mapping, .. } => Some(mapping.lend()?),
+            Self::Cuda { memory, .. } => Some(memory.lend()?),
         }
     }
 
@@ -80,19 +139,25 @@ impl SharedRegions {
             )));
         }
         check()?;
-        Self::check_name(&self.regions.lock("look for the name of a region"), name)?;
+        Self::check_name(&mut self.regions.lock("look for the name of a region"), name)?;
         let opened = open()?;
         let mut regions = self.regions.lock("register a region");
-        Self::check_name(&regions, name)?;
+        Self::check_name(&mut regions, name)?;
         regions.insert(name.to_owned(), opened);
         Ok(())
     }
 
     /// Checks that a name is free, and that there is room for another region.
-    fn check_name(regions: &BTreeMap<String, Registered>, name: &str) -> Result<(), Status> {
+    fn check_name(regions: &mut BTreeMap<String, Registered>, name: &str) -> Result<(), Status> {
+        if regions.get(name).is_some_and(Registered::is_over) {
+            regions.remove(name);
+        }
         if regions.contains_key(name) {
             let text = format!("shared memory region '{name}' already in manager");
             return Err(Status::new(Code::AlreadyExists, text));
+        }
+        if regions.len() >= Limits::REGIONS_MAX {
+            regions.retain(|_, one| !one.is_over());
         }
         if regions.len() >= Limits::REGIONS_MAX {
             return Err(Status::unavailable(format!(
@@ -110,7 +175,8 @@ impl SharedRegions {
         name: &str,
         of_kind: impl Fn(&Registered) -> Option<&T>,
     ) -> Result<Vec<T>, Status> {
-        let regions = self.regions.lock("show the regions");
+        let mut regions = self.regions.lock("show the regions");
+        regions.retain(|_, one| !one.is_over());
         if name.is_empty() {
             return Ok(regions.values().filter_map(of_kind).cloned().collect());
         }
@@ -142,7 +208,7 @@ impl RegionControl for SharedRegions {
             &name,
             || check_key(&name, &key),
             || {
-                let mapping = Arc::new(Mapping::open(&region)?);
+                let mapping = Hold::Kept(Arc::new(Mapping::open(&region)?));
                 Ok(Registered::System { region, mapping })
             },
         )
@@ -162,6 +228,10 @@ impl RegionControl for SharedRegions {
         region: CudaRegion,
         raw_handle: &[u8],
     ) -> Result<(), Status> {
+        if raw_handle.is_empty() {
+            // Triton tries to open it, and its text is the same with GPUs and without.
+            return Err(cuda::refused());
+        }
         if self.devices.is_empty() {
             return Err(NoRegions::no_gpu(&region.name));
         }
@@ -170,7 +240,8 @@ impl RegionControl for SharedRegions {
             &name,
             || Ok(()),
             || {
-                let memory = Arc::new(CudaMemory::open(&self.devices, &region, raw_handle)?);
+                let memory = CudaMemory::open(&self.devices, &region, raw_handle)?;
+                let memory = Hold::Kept(Arc::new(memory));
                 Ok(Registered::Cuda { region, memory })
             },
         )
@@ -192,19 +263,16 @@ impl RegionControl for SharedRegions {
     ) -> Result<(), Status> {
         let mut regions = self.regions.lock("unregister regions");
         let is_meant = |one: &Registered| one.kind() == kind;
-        let removed: Vec<Registered> = if name.is_empty() {
-            let all = std::mem::take(&mut *regions).into_iter();
-            let (removed, kept) = all.partition::<BTreeMap<_, _>, _>(|(_, one)| is_meant(one));
-            *regions = kept;
-            removed.into_values().collect()
-        } else if regions.get(name).is_some_and(is_meant) {
-            regions.remove(name).into_iter().collect()
+        let lent: Vec<Arc<dyn ForeignMemory>> = if name.is_empty() {
+            let meant = regions.values_mut().filter(|one| is_meant(one));
+            meant.filter_map(Registered::lend).collect()
         } else {
-            Vec::new()
+            let meant = regions.get_mut(name).filter(|one| is_meant(one));
+            meant.and_then(Registered::lend).into_iter().collect()
         };
         drop(regions);
-        // Unmapping a large region takes time.
-        drop(removed);
+        // Unmapping a large region takes time. Those that no request uses are gone after this.
+        drop(lent);
         Ok(())
     }
 
@@ -216,13 +284,9 @@ impl RegionControl for SharedRegions {
         byte_size: u64,
     ) -> Result<ForeignRegion, Status> {
         let regions = self.regions.lock("find a region");
-        let (memory, size): (Arc<dyn ForeignMemory>, _) = match regions.get(name) {
-            Some(Registered::System { region, mapping }) => (mapping.clone(), region.byte_size),
-            Some(Registered::Cuda { region, memory }) => (memory.clone(), region.byte_size),
-            None => {
-                let text = format!("Unable to find shared memory region: '{name}'");
-                return Err(Status::not_found(text));
-            }
+        let Some((memory, size)) = regions.get(name).and_then(Registered::memory) else {
+            let text = format!("Unable to find shared memory region: '{name}'");
+            return Err(Status::not_found(text));
         };
         drop(regions);
         check_part(name, size, offset, byte_size)?;

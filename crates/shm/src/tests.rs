@@ -168,15 +168,27 @@ fn shortening_meanwhile_harms_no_other_region() {
 }
 
 #[test]
-fn an_unregistered_region_stays_with_its_requests() {
+fn an_unregistered_region_stays_until_its_requests_have_ended() {
     let (first, second) = (Object::new(PAGE), Object::new(PAGE));
     let regions = SharedRegions::default();
     register(&regions, "r", &first.key, 0, PAGE).unwrap();
     let used = find(&regions, "r", 0, 1);
     unregister(&regions, "r");
-    assert_eq!(names(&regions), [""; 0]);
-    register(&regions, "r", &second.key, 0, PAGE).unwrap();
+    assert_eq!(names(&regions), ["r"]);
+    let twice = "shared memory region 'r' already in manager";
+    let again = || register(&regions, "r", &second.key, 0, PAGE);
+    check_refused(again(), Code::AlreadyExists, twice);
+    // A request that comes meanwhile may use it too, and keeps it.
+    let later = find(&regions, "r", 1, 1);
     used.write(&Buffer::from_vec(vec![1])).unwrap();
+    drop(used);
+    unregister(&regions, "");
+    assert_eq!(names(&regions), ["r"]);
+    drop(later);
+    let gone = "Unable to find shared memory region: 'r'";
+    check_refused(regions.find(Pass::in_process(), "r", 0, 1), Code::NotFound, gone);
+    assert_eq!(names(&regions), [""; 0]);
+    again().unwrap();
     find(&regions, "r", 0, 1).write(&Buffer::from_vec(vec![2])).unwrap();
     assert_eq!((first.get(0, 1), second.get(0, 1)), (vec![1], vec![2]));
     // An unknown name is no error.

@@ -5,7 +5,7 @@ use flate2::{Compress, Compression, FlushCompress};
 
 use super::Coding;
 
-/// How hard compression tries.
+/// The effort of compression.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Level(u32);
 

@@ -8,7 +8,7 @@ use galatea_gate::ledger::{Account, Exhausted};
 
 use crate::charged_vec::ChargedVec;
 
-/// What an [`Inflater`] expects.
+/// The format that an [`Inflater`] expects.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Format {
     /// A gzip member.
@@ -19,7 +19,7 @@ pub enum Format {
     Either,
 }
 
-/// How a stream ended.
+/// The end of a stream.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum StreamEnd {
     /// With its checksum, which is right.
@@ -31,7 +31,7 @@ pub enum StreamEnd {
     Damaged,
 }
 
-/// What [`Inflater::advance`] arrived at.
+/// The state that [`Inflater::advance`] arrived at.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The budget is used up; there is more.
@@ -60,7 +60,7 @@ pub struct Inflater {
 /// zlib's largest window, in bits.
 const WINDOW_BITS: u8 = 15;
 
-/// How the gzip format begins.
+/// The first bytes of the gzip format.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// This much input is taken at once. It inflates to at most a thousand times as much, which
@@ -107,19 +107,19 @@ impl Inflater {
         Progress::Paused
     }
 
-    /// How much of the input was not read.
+    /// The length of the input that was not read.
     #[must_use]
     pub fn unread(&self) -> usize {
         self.input.len().saturating_sub(self.read)
     }
 
-    /// How much was inflated so far, in bytes.
+    /// The number of bytes that were inflated so far.
     #[must_use]
     pub const fn inflated(&self) -> usize {
         self.output.len()
     }
 
-    /// What was inflated.
+    /// The inflated bytes.
     #[must_use]
     pub fn into_output(mut self) -> Bytes {
         // The rest of a buffer that has just grown may be as large as its content.
@@ -191,7 +191,7 @@ mod tests {
         Inflater::new(input, format, bytes_max, Arc::new(Account::unlimited()))
     }
 
-    /// How inflating ends, and what was inflated.
+    /// The end of inflating, and the inflated bytes.
     fn inflate(input: &[u8], bytes_max: u64) -> (Progress, Bytes) {
         let mut inflater = inflater(Bytes::copy_from_slice(input), Format::Either, bytes_max);
         let progress = inflater.advance(usize::MAX);

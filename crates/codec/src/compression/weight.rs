@@ -39,7 +39,7 @@ fn decimal(text: &[u8]) -> Option<f64> {
     (is_zero || value.is_normal()).then_some(value)
 }
 
-/// What follows the mark of a hexadecimal number; `None` if no digit does.
+/// The digits behind the mark of a hexadecimal number; `None` if there are none.
 fn hexadecimal_digits(text: &[u8]) -> Option<&[u8]> {
     let digits = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X"))?;
     mantissa_length(digits, u8::is_ascii_hexdigit).map(|_| digits)

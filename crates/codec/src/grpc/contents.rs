@@ -8,11 +8,8 @@ use galatea_infer::Status;
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{Buffer, DataType};
 
-use galatea_gate::limits::Limits;
-
 use super::parse_error::ParseError;
 use super::wire::{MalformedMessage, WireReader, WireValue};
-use crate::limits::too_many_strings;
 
 /// The lists of an `InferTensorContents` as little-endian bytes. Each `BYTES` element
 /// follows its length.
@@ -28,8 +25,6 @@ pub(super) struct TypedContents {
     fp32s: Vec<u8>,
     fp64s: Vec<u8>,
     bytes: Vec<u8>,
-    /// The number of elements in `bytes`.
-    strings: u64,
     /// The memory of all lists.
     charge: Option<Charge>,
 }
@@ -92,10 +87,6 @@ impl TypedContents {
     }
 
     fn push_string(&mut self, element: &[u8]) -> Result<(), ParseError> {
-        self.strings = self.strings.saturating_add(1);
-        if self.strings > Limits::STRINGS_MAX {
-            return Err(ParseError::Refused(too_many_strings()));
-        }
         Ok(push_bytes_element(&mut self.bytes, element).map_err(|_| MalformedMessage)?)
     }
 

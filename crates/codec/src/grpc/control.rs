@@ -232,7 +232,7 @@ pub fn load_parameters(
     Ok(parameters)
 }
 
-/// Whether a request unloads the model's dependents too. As in Triton, other parameters
+/// Returns true if a request unloads the model's dependents too. As in Triton, other parameters
 /// are ignored.
 ///
 /// # Errors

@@ -111,7 +111,7 @@ impl<'a> InferMessage<'a> {
         self.id
     }
 
-    /// Whether the client of a stream wants an empty final response if a request ends
+    /// True if the client of a stream wants an empty final response if a request ends
     /// without a response. A value of the wrong type counts as `false` and is refused
     /// when the message is converted to a request.
     #[must_use]

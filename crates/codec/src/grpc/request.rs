@@ -6,7 +6,6 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::classification::Classification;
 
-use crate::limits::StringCount;
 use crate::regions::{RegionAccess, ReplacedOutputs};
 
 use super::infer_message::{InferMessage, WireInput};
@@ -38,7 +37,7 @@ impl InferMessage<'_> {
         };
         parameters::apply(&mut request, &self.parameters)?;
         request.inputs = self.take_inputs(access)?;
-        let replaced = self.read_outputs(&mut request.outputs, access)?;
+        let replaced = self.read_outputs(&mut request.outputs, &request.inputs, access)?;
         request.classes = replaced.classification().map(Classification::cell);
         request.device_outputs = replaced.on_devices();
         Ok((request, replaced))
@@ -47,11 +46,9 @@ impl InferMessage<'_> {
     fn take_inputs(&mut self, access: &RegionAccess<'_>) -> Result<Vec<InputTensor>, Status> {
         let inputs = std::mem::take(&mut self.inputs);
         let mut raw = self.raw.iter();
-        let mut strings = StringCount::default();
         let mut tensors = Vec::with_capacity(inputs.len());
         for input in inputs {
             let tensor = self.input_tensor(input, &mut raw, access)?;
-            strings.add(tensor.datatype, &tensor.shape, tensor.data.len())?;
             tensors.push(tensor);
         }
         // Triton ignores them over gRPC. Over HTTP this is its text.
@@ -128,6 +125,7 @@ impl InferMessage<'_> {
     fn read_outputs(
         &self,
         names: &mut Vec<String>,
+        inputs: &[InputTensor],
         access: &RegionAccess<'_>,
     ) -> Result<ReplacedOutputs, Status> {
         let (mut counts, mut regions) = (Vec::new(), Vec::new());
@@ -148,6 +146,6 @@ impl InferMessage<'_> {
             }
             names.push(output.name.to_owned());
         }
-        Ok(ReplacedOutputs::new(Classification::new(counts.into_iter()), regions))
+        Ok(ReplacedOutputs::new(Classification::new(counts.into_iter()), regions, inputs))
     }
 }

@@ -506,7 +506,8 @@ fn dimensions_parameters_names_and_strings_are_limited() {
     let named = ModelInferRequest { model_name: long, ..Default::default() };
     refused(&named, "model name of 4097 bytes");
 
-    let count = usize::try_from(Limits::STRINGS_MAX).unwrap();
+    // As in Triton, strings have no number: memory is their limit.
+    let count = (1 << 22) + 1;
     let typed = |count: usize| {
         let contents =
             InferTensorContents { bytes_contents: vec![Bytes::new(); count], ..Default::default() };
@@ -514,7 +515,6 @@ fn dimensions_parameters_names_and_strings_are_limited() {
         request(vec![InferInputTensor { contents: Some(contents), ..tensor }], &[])
     };
     assert!(decode(&typed(count)).is_ok());
-    refused(&typed(count + 1), "more than 4194304 elements of type BYTES");
 }
 
 #[test]

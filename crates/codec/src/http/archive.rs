@@ -54,7 +54,7 @@ fn text(reader: &mut JsonReader<'_>) -> Result<Result<String, Status>, Status> {
     Ok(Ok(reader.text()?.into_owned()))
 }
 
-/// Where SageMaker puts archives, each in a folder of its own.
+/// The folder in which SageMaker puts archives, each in a folder of its own.
 const ARCHIVES: &str = "/opt/ml/models/";
 
 /// The directory of an archive: `/opt/ml/models/HASH/model`, or one in it.

@@ -1,4 +1,4 @@
-//! What limits the memory of a request while it is decoded.
+//! The bounds of a request's memory while it is decoded.
 
 use std::sync::Arc;
 

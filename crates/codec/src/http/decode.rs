@@ -63,7 +63,7 @@ pub fn decode_infer(
     let classification = Classification::new(requests);
     request.classes = classification.as_ref().map(Classification::cell);
     let encoding = OutputEncoding::new(default, &request.outputs, &forms);
-    let replaced = ReplacedOutputs::new(classification, regions);
+    let replaced = ReplacedOutputs::new(classification, regions, &request.inputs);
     request.device_outputs = replaced.on_devices();
     Ok((request, encoding.replacing(replaced)))
 }

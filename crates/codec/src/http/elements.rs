@@ -5,7 +5,6 @@ use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{DataType, Shape};
 
 use crate::charged_vec::ChargedVec;
-use crate::limits::too_many_strings;
 
 use super::bounds::DecodeBounds;
 use super::json::{JsonReader, Number, depth_exceeded};
@@ -181,7 +180,6 @@ pub(super) fn read_strings(
     check: impl Fn(usize) -> Result<(), Status>,
 ) -> Result<ChargedVec, Status> {
     let mut charged = ChargedVec::default();
-    let mut strings: u64 = 0;
     walk_leaves(reader, |reader, depth| {
         if depth >= Limits::JSON_DEPTH_MAX {
             return Err(depth_exceeded());
@@ -194,10 +192,6 @@ pub(super) fn read_strings(
             ));
         }
         let element = reader.string()?;
-        strings = strings.saturating_add(1);
-        if strings > Limits::STRINGS_MAX {
-            return Err(too_many_strings());
-        }
         let length = charged.len().saturating_add(element.len()).saturating_add(size_of::<u32>());
         check(length)?;
         charged.reserve(length, bounds.account)?;

@@ -10,7 +10,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 use galatea_gate::limits::Limits;
 
 use crate::charged_vec::ChargedVec;
-use crate::limits::{StringCount, check_name, too_many_dims};
+use crate::limits::{check_name, too_many_dims};
 
 use super::bounds::DecodeBounds;
 use super::elements::read_elements;
@@ -42,7 +42,7 @@ impl<'a> BinaryTail<'a> {
         Ok(bytes)
     }
 
-    /// Whether the body is charged by its owner.
+    /// Returns true if the body is charged by its owner.
     const fn is_charged(&self) -> bool {
         self.body.len() > Account::SMALL_BYTES_MAX
     }
@@ -67,7 +67,6 @@ pub(super) fn read_inputs(
     fields::array(reader, "inputs")?;
     // Most models have one input.
     let mut inputs: Vec<InputTensor> = Vec::with_capacity(1);
-    let mut strings = StringCount::default();
     let mut progress = reader.open();
     while reader.next_element(&mut progress)? {
         if inputs.len() >= Limits::TENSORS_MAX {
@@ -75,7 +74,6 @@ pub(super) fn read_inputs(
         }
         let input = read_input(reader, bounds)?;
         let input = input.finish(tail, model_name, bounds)?;
-        strings.add(input.datatype, &input.shape, input.data.len())?;
         inputs.push(input);
     }
     Ok(inputs)

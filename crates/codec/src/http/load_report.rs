@@ -2,7 +2,7 @@
 
 use super::json::push_double;
 
-/// How a report is spelled.
+/// The spelling of a report.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LoadReportFormat {
     /// A list of names and values.
@@ -24,12 +24,12 @@ impl LoadReportFormat {
     }
 }
 
-/// How full the cache of keys and values of a language model is.
+/// The load of a language model's cache of keys and values.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct LoadReport {
     /// The share of the cache's blocks that are in use, from 0 to 1.
     pub kv_cache_utilization: f64,
-    /// How many tokens the cache holds at most.
+    /// The maximum number of tokens in the cache.
     pub max_token_capacity: u64,
 }
 

@@ -11,7 +11,7 @@ use crate::classification::Classification;
 use crate::limits::check_name;
 use crate::regions::{RegionAccess, RegionPart, ReplacedOutputs};
 
-/// How the elements of an output are sent.
+/// The form in which the elements of an output are sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum OutputForm {
     /// As a JSON array.

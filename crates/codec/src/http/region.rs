@@ -40,7 +40,7 @@ impl RegionParameters {
         Ok(true)
     }
 
-    /// Whether a region is named.
+    /// Returns true if a region is named.
     pub(super) const fn is_named(&self) -> bool {
         self.region.is_some()
     }

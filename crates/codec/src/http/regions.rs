@@ -13,7 +13,7 @@ use super::repository::read_object;
 pub struct RegisterRequest {
     /// The name of the shared memory object.
     pub key: String,
-    /// Where the region begins in the object.
+    /// The beginning of the region in the object.
     pub offset: u64,
     /// Its length in bytes.
     pub byte_size: u64,

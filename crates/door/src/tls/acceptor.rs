@@ -15,9 +15,9 @@ use tokio_rustls::{TlsAcceptor, server};
 
 use super::config::{ApplicationProtocol, TlsConfig};
 use super::failure::{FailureKind, HandshakeFailure};
-use super::handshakes::Handshakes;
 use super::socket::Socket;
 use crate::connections::OpenConnection;
+use crate::in_progress::InProgress;
 use crate::phase::PhaseWatch;
 
 /// How long a client that doesn't speak TLS may go on sending before its connection is closed.
@@ -32,7 +32,7 @@ pub struct Tls(Arc<Shared>);
 
 struct Shared {
     config: ArcSwap<TlsConfig>,
-    handshakes: Arc<Handshakes>,
+    handshakes: Arc<InProgress>,
     report: Box<dyn Fn(&HandshakeFailure) + Send + Sync>,
 }
 
@@ -44,7 +44,7 @@ impl Tls {
     ) -> Self {
         Self(Arc::new(Shared {
             config: ArcSwap::from_pointee(config),
-            handshakes: Arc::new(Handshakes::new(Limits::HANDSHAKES_MAX)),
+            handshakes: Arc::new(InProgress::new(Limits::HANDSHAKES_MAX)),
             report: Box::new(report),
         }))
     }

@@ -4,7 +4,6 @@
 //! - `certificate.rs`: the few fields of a certificate that are needed here
 //! - `client_verifier.rs`: which certificates of clients are trusted
 //! - `acceptor.rs`: [`Tls`], which performs handshakes and whose configuration can be replaced
-//! - `handshakes.rs`: how many handshakes may be in progress
 //! - `failure.rs`: why a handshake failed
 //! - `socket.rs`: the socket below TLS, with few reads
 //! - `reload.rs`: when changed files are taken
@@ -18,7 +17,6 @@ mod certificate;
 mod client_verifier;
 mod config;
 mod failure;
-mod handshakes;
 mod reload;
 mod socket;
 #[cfg(test)]

@@ -32,7 +32,6 @@
 //! - Refusing to read doesn't help where a message arrives: the rest of it may wait behind
 //!   messages that are not read. That is why the message that brings too much is refused,
 //!   unless it is the only one.
-
 //!
 //! All of this is also charged to the connection's account, its part of what all connections
 //! of all doors may hold (`--memory-limit`). What counts there is memory, once: a long message

@@ -150,7 +150,11 @@ impl StreamSink {
         }
     }
 
-    fn send(&self, message: Option<Result<MessageChunks, Failure>>, is_final: bool) {
+    fn send(&mut self, message: Option<Result<MessageChunks, Failure>>, is_final: bool) {
+        if is_final {
+            // A client that has its last response finds its regions out of use.
+            self.replaced = ReplacedOutputs::default();
+        }
         let (call, slot) = (self.stream.call, self.slot);
         let message = match message {
             None => None,
@@ -196,14 +200,17 @@ impl ResponseSink for StreamSink {
                 }
                 if is_final {
                     let (result, is_end) = first.take().unwrap_or((Err(not_single(0)), true));
-                    self.send(Some(self.encode(result, is_end)), true);
+                    let message = self.encode(result, is_end);
+                    self.send(Some(message), true);
                 }
             }
             (ExpectedReplies::Many(_), Reply::Response { result, .. }) => {
-                self.send(Some(self.encode(result, is_final)), is_final);
+                let message = self.encode(result, is_final);
+                self.send(Some(message), is_final);
             }
             (ExpectedReplies::Many(EmptyFinal::Sent), Reply::Finished) => {
-                self.send(Some(encode_stream_end(&self.tag).map_err(Failure::from)), true);
+                let message = encode_stream_end(&self.tag).map_err(Failure::from);
+                self.send(Some(message), true);
             }
             (ExpectedReplies::Many(EmptyFinal::Dropped), Reply::Finished) => self.send(None, true),
         }

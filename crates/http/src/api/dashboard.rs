@@ -4,7 +4,8 @@
 //! the stream, which belongs to the API `statistics`, and from the endpoints of every client.
 //!
 //! The stream demands a header that a browser sends to its own server only: no other site can
-//! let a visitor's browser begin a recording. Scripts of other sites can't read either.
+//! let a visitor's browser begin a recording. Scripts of other sites can't read either, also if
+//! their name leads here: both are served under the names of the server alone.
 
 use std::sync::Arc;
 
@@ -47,6 +48,10 @@ impl Api {
             EVENTS_PATH => false,
             _ => return None,
         };
+        if let Err(reason) = dashboard.hosts().check(head.header("host"), head.header("origin")) {
+            let refusal = http_response::error(StatusCode::FORBIDDEN, &reason);
+            return Some(http_response::closing(refusal));
+        }
         Some(if head.method != Method::GET {
             http_response::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
         } else if is_page {

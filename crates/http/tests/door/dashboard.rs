@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use galatea_gate::access::{Gate, Rules};
 use galatea_gate::limits::Limits;
-use galatea_http::{Dashboard, HttpOptions};
+use galatea_http::{Dashboard, Hosts, HttpOptions};
 use galatea_infer::{ModelStatistics, Pass, Reading, Recording, Watch, WatchedVersion, api};
 
 use crate::harness::{Client, Server};
@@ -57,7 +57,7 @@ struct Watched {
 
 impl Watched {
     fn start(watch: FakeWatch, rule: Option<&str>) -> Self {
-        let dashboard = Dashboard::new(Arc::new(watch.clone()), Arc::default());
+        let dashboard = Dashboard::new(Arc::new(watch.clone()), Arc::default(), Hosts::default());
         let mut rules = Rules::default();
         rule.into_iter().for_each(|rule| rules.add(rule, "").unwrap());
         let options = HttpOptions {

@@ -12,7 +12,7 @@ use super::tensor::{MappedInput, read_input};
 use crate::http::bounds::DecodeBounds;
 use crate::http::json::{JsonReader, JsonType};
 use crate::http::parameters::custom_value;
-use crate::limits::{self, StringCount};
+use crate::limits;
 
 /// The member whose own members are mapped like those of the request.
 const NESTED: &str = "parameters";
@@ -23,13 +23,12 @@ pub(super) struct Mapping<'m> {
     /// The model's inputs by name.
     inputs: BTreeMap<&'m str, &'m ModelInput>,
     has_batch: bool,
-    strings: StringCount,
-    /// How many bytes of parameters may still be copied for names that come again.
+    /// The bytes of parameters that may still be copied for names that come again.
     copies_left: usize,
     bounds: &'m DecodeBounds<'m>,
 }
 
-/// What a name became, for when it comes again: of several members with the same name the
+/// The use of a name, for when it comes again: of several members with the same name the
 /// first value counts for each of them, as in Triton.
 struct Mapped {
     /// The first of its inputs.
@@ -52,7 +51,6 @@ impl<'m> Mapping<'m> {
             request,
             inputs: inputs.collect(),
             has_batch: config.max_batch_size > 0,
-            strings: StringCount::default(),
             copies_left: length,
             bounds,
         }
@@ -127,7 +125,6 @@ impl<'m> Mapping<'m> {
         if self.request.input(name).is_some() {
             return Err(self.exists(name));
         }
-        self.strings.add(tensor.datatype, &tensor.shape, tensor.data.len())?;
         self.request.inputs.push(tensor);
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::http::json::{push_signed, push_string};
 use crate::http::output::{OutputEncoding, OutputForm};
 use crate::http::response_charge::ResponseCharge;
 
-/// How a response is sent.
+/// The form in which a response is sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum GenerateForm {
     /// As the whole body.

@@ -12,7 +12,7 @@ use crate::http::json::{JsonReader, JsonType};
 
 /// An input whose size is known.
 pub(super) struct MappedInput<'a, 'm> {
-    /// How many bytes its tensor has.
+    /// The length of its tensor in bytes.
     pub(super) measured: u64,
     pub(super) tensor: PendingTensor<'a, 'm>,
 }
@@ -22,7 +22,7 @@ pub(super) struct PendingTensor<'a, 'm> {
     input: &'m ModelInput,
     datatype: DataType,
     has_batch: bool,
-    /// How many elements the value's outermost array has; a scalar is one.
+    /// The number of elements of the value's outermost array; a scalar is one.
     count: u64,
     data: PendingData<'a>,
 }

@@ -17,7 +17,7 @@ impl<'a> JsonReader<'a> {
         Self { rest, text }
     }
 
-    /// Whether the whole text is empty or blank.
+    /// Returns true if the whole text is empty or blank.
     #[cold]
     pub(super) fn is_empty_document(&self) -> bool {
         self.text.iter().all(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t'))

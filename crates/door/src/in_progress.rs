@@ -1,4 +1,4 @@
-//! How many handshakes may be in progress.
+//! A bounded number of things in progress, such as handshakes and refusals.
 //!
 //! A client that begins a handshake and stops costs memory until the time limit. Refusing new
 //! handshakes when there are many would let such clients keep all others out. So the oldest
@@ -11,9 +11,9 @@ use std::sync::Arc;
 use galatea_stdx::Lock;
 use tokio::sync::oneshot;
 
-/// The handshakes in progress.
+/// The things in progress.
 #[derive(Debug)]
-pub(super) struct Handshakes {
+pub(crate) struct InProgress {
     count_max: usize,
     open: Lock<Open>,
 }
@@ -26,42 +26,42 @@ struct Open {
     in_progress: BTreeMap<u64, oneshot::Sender<Infallible>>,
 }
 
-/// A handshake in progress, until this is dropped.
-pub(super) struct Handshake {
-    handshakes: Arc<Handshakes>,
+/// One of them, until this is dropped.
+pub(crate) struct Entry {
+    all: Arc<InProgress>,
     number: u64,
     given_up: oneshot::Receiver<Infallible>,
 }
 
-impl Handshakes {
-    pub(super) fn new(count_max: usize) -> Self {
+impl InProgress {
+    pub(crate) fn new(count_max: usize) -> Self {
         Self { count_max, open: Lock::default() }
     }
 
-    /// Begins a handshake; the oldest one is given up if there are too many.
-    pub(super) fn begin(self: &Arc<Self>) -> Handshake {
+    /// Begins another; the oldest one is given up if there are too many.
+    pub(crate) fn begin(self: &Arc<Self>) -> Entry {
         let (sender, given_up) = oneshot::channel();
-        let mut open = self.open.lock("begin a handshake");
+        let mut open = self.open.lock("begin another");
         let number = open.begun;
         open.begun = number.wrapping_add(1);
         open.in_progress.insert(number, sender);
         if open.in_progress.len() > self.count_max {
             drop(open.in_progress.pop_first());
         }
-        Handshake { handshakes: self.clone(), number, given_up }
+        Entry { all: self.clone(), number, given_up }
     }
 }
 
-impl Handshake {
+impl Entry {
     /// Waits until this one has to make room.
-    pub(super) async fn given_up(&mut self) {
+    pub(crate) async fn given_up(&mut self) {
         let _ = (&mut self.given_up).await;
     }
 }
 
-impl Drop for Handshake {
+impl Drop for Entry {
     fn drop(&mut self) {
-        self.handshakes.open.lock("end a handshake").in_progress.remove(&self.number);
+        self.all.open.lock("end one").in_progress.remove(&self.number);
     }
 }
 
@@ -72,23 +72,23 @@ mod tests {
 
     use super::*;
 
-    fn is_given_up(handshake: &mut Handshake) -> bool {
+    fn is_given_up(handshake: &mut Entry) -> bool {
         pin!(handshake.given_up()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]
     fn the_oldest_makes_room() {
-        let handshakes = Arc::new(Handshakes::new(2));
-        let mut first = handshakes.begin();
-        let mut second = handshakes.begin();
+        let all = Arc::new(InProgress::new(2));
+        let mut first = all.begin();
+        let mut second = all.begin();
         assert!(!is_given_up(&mut first) && !is_given_up(&mut second));
-        let mut third = handshakes.begin();
+        let mut third = all.begin();
         assert!(is_given_up(&mut first));
         assert!(!is_given_up(&mut second) && !is_given_up(&mut third));
         drop(second);
-        let mut fourth = handshakes.begin();
+        let mut fourth = all.begin();
         assert!(!is_given_up(&mut third) && !is_given_up(&mut fourth));
         drop((first, third, fourth));
-        assert!(handshakes.open.lock("check").in_progress.is_empty());
+        assert!(all.open.lock("check").in_progress.is_empty());
     }
 }

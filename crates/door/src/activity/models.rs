@@ -1,0 +1,50 @@
+//! Models of the threads that share a connection's activity, in all their interleavings.
+
+use galatea_stdx::sync::thread;
+
+use super::*;
+
+fn model(run: impl Fn() + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(run);
+}
+
+fn activity() -> Arc<Activity> {
+    Arc::new(Activity::new(Arc::new(AtomicU32::new(0))))
+}
+
+#[test]
+fn a_connection_that_lost_its_place_serves_no_request() {
+    model(|| {
+        let activity = activity();
+        let other = activity.clone();
+        let evicting =
+            thread::spawn(move || other.idle_since().is_some_and(|since| other.evict(since)));
+        activity.begin(Waiting::Idle, Tick(0));
+        let first = activity.end();
+        activity.begin(Waiting::Idle, Tick(0));
+        let second = activity.end();
+        let is_evicted = evicting.join().unwrap();
+        // It was evicted while it was idle: then it finds out before it serves the next request.
+        assert_eq!(is_evicted, first.is_err() || second.is_err());
+        assert_eq!(is_evicted, activity.is_over());
+    });
+}
+
+#[test]
+fn a_place_is_taken_once() {
+    model(|| {
+        let activity = activity();
+        activity.begin(Waiting::Idle, Tick(0));
+        let evicting = [(); 2].map(|()| {
+            let other = activity.clone();
+            thread::spawn(move || other.idle_since().is_some_and(|since| other.evict(since)))
+        });
+        activity.expire(&Timeouts { idle: Some(1), head: None, stall: None }, Tick(9));
+        let evictions = evicting.map(|evicting| evicting.join().unwrap());
+        assert!(!(evictions[0] && evictions[1]));
+        assert!(activity.is_over());
+        assert_eq!(activity.end().is_err(), evictions[0] || evictions[1]);
+    });
+}
