@@ -108,12 +108,12 @@ enumerations! {
         TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT = 9,
         TRITONSERVER_TRACE_CUSTOM_ACTIVITY = 10,
     }
-    /// Whether a request starts or ends its sequence; bits.
+    /// The start and the end of a sequence; bits.
     TRITONSERVER_RequestFlag {
         TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1,
         TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2,
     }
-    /// How a request is released; bits.
+    /// The kind of a request's release; bits.
     TRITONSERVER_RequestReleaseFlag {
         TRITONSERVER_REQUEST_RELEASE_ALL = 1,
         TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2,

@@ -18,7 +18,7 @@ use crate::times::StepTimes;
 /// The tensors of a call's inputs; `None` for those that are left out.
 pub(crate) type CallInputs = Vec<Option<Arc<StepTensor>>>;
 
-/// What the calls of a run take from the ensemble's request.
+/// The parts of the ensemble's request that the calls of a run take over.
 pub(crate) struct CallTemplate {
     /// The ensemble's request, without its inputs.
     pub(crate) request: InferenceRequest,

@@ -43,7 +43,7 @@ pub(crate) struct RunDriver {
     progress: RunProgress,
 }
 
-/// Whether the run needs further events.
+/// The need of a run for further events.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RunProgress {
     Ongoing,

@@ -8,7 +8,7 @@ use crate::executor::Executor;
 use crate::gates::Gates;
 use crate::plan::EnsemblePlan;
 
-/// What all requests to an ensemble share.
+/// The state that all requests to an ensemble share.
 pub(crate) struct Ensemble {
     pub(crate) plan: EnsemblePlan,
     pub(crate) models: Arc<dyn ComposingModels>,

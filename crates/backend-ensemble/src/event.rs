@@ -1,4 +1,4 @@
-//! What happens to a run, and where it is posted.
+//! Events of a run, and the inbox that they are posted to.
 
 use std::sync::Arc;
 

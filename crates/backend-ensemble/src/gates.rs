@@ -32,7 +32,7 @@ impl WaitingCall {
     }
 }
 
-/// Whether a call could be withdrawn from its gate.
+/// The result of an attempt to withdraw a call from its gate.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Withdrawal {
     Withdrawn,

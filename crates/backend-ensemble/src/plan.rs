@@ -16,7 +16,7 @@ pub(crate) const LOAD_MAX_WITHOUT_LIMIT: usize = 256;
 pub(crate) struct EnsemblePlan {
     pub(crate) name: Arc<str>,
     pub(crate) version: i64,
-    /// Whether the ensemble's tensors have a batch dimension.
+    /// True if the ensemble's tensors have a batch dimension.
     pub(crate) batches: bool,
     pub(crate) inputs: Vec<PlannedInput>,
     pub(crate) outputs: Vec<PlannedOutput>,
@@ -43,7 +43,7 @@ pub(crate) struct PlannedOutput {
 pub(crate) struct PlannedStep {
     pub(crate) model: String,
     pub(crate) version: Option<i64>,
-    /// Whether the model's tensors have a batch dimension.
+    /// True if the model's tensors have a batch dimension.
     pub(crate) batches: bool,
     pub(crate) decoupled: bool,
     pub(crate) inputs: Vec<StepInput>,

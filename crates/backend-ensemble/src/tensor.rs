@@ -54,7 +54,7 @@ impl StepTensor {
     }
 }
 
-/// Whether a shape has the configured dimensions, where -1 is any size.
+/// Returns true if a shape has the configured dimensions, where -1 is any size.
 fn matches_dims(configured: &[i64], dims: &[i64]) -> bool {
     let mut pairs = configured.iter().zip(dims);
     configured.len() == dims.len()

@@ -8,6 +8,7 @@ use galatea_backend::{
 };
 use galatea_config::{ConfigDraft, DEFAULT_MAX_BATCH_SIZE, ModelSpec};
 use galatea_devices::Devices;
+use galatea_gate::ledger::Account;
 use galatea_infer::Status;
 
 use crate::accelerators;
@@ -16,7 +17,7 @@ use crate::api::{
     Switch,
 };
 use crate::auto_complete;
-use crate::model::OnnxModel;
+use crate::model::{Machine, OnnxModel};
 use crate::model_file::{ModelPaths, model_path};
 use crate::op_libraries::{ModelLibraries, OpLibraries};
 use crate::parameters::{integer, invalid_value, switch};
@@ -35,13 +36,14 @@ pub struct BackendOptions {
     pub log: LogFunction,
     /// The GPUs that models may use.
     pub devices: Devices,
+    /// The account of the memory of strings, which the library holds as objects.
+    pub account: Arc<Account>,
 }
 
 /// The backend `onnxruntime`.
 pub struct OnnxRuntimeBackend {
     environment: Arc<OrtEnvironment>,
-    devices: Devices,
-    threads: ThreadSource,
+    machine: Machine,
     default_max_batch_size: i32,
     fingerprint: Option<BackendFingerprint>,
     op_libraries: OpLibraries,
@@ -57,7 +59,7 @@ impl OnnxRuntimeBackend {
     ///
     /// `InvalidArgument` for a wrong value in `backend_config`, or the library's error.
     pub fn new(library: Arc<Library>, options: BackendOptions) -> Result<Self, Status> {
-        let BackendOptions { processors, backend_config, log, devices } = options;
+        let BackendOptions { processors, backend_config, log, devices, account } = options;
         let processors = processors.max(1);
         let (threads, pools) = thread_pools(&backend_config, processors)?;
         let default_max_batch_size = default_max_batch_size(&backend_config)?;
@@ -66,8 +68,7 @@ impl OnnxRuntimeBackend {
         let op_libraries = OpLibraries::default();
         Ok(Self {
             environment,
-            devices,
-            threads,
+            machine: Machine { devices, threads, account },
             default_max_batch_size,
             fingerprint,
             op_libraries,
@@ -145,7 +146,7 @@ impl Backend for OnnxRuntimeBackend {
         // This session is inspected and never run, so it need not be optimized.
         let mut options = SessionOptions::new(&self.environment)?;
         options.set_graph_level(GraphLevel::None)?;
-        match self.threads {
+        match self.machine.threads {
             ThreadSource::Environment => options.use_global_threads()?,
             ThreadSource::Session { .. } | ThreadSource::Shared { .. } => {
                 options.set_intra_op_threads(1)?;
@@ -170,9 +171,8 @@ impl Backend for OnnxRuntimeBackend {
         for warning in op_libraries.warnings() {
             host.log(LogLevel::Warning, &format!("model '{}': {warning}", spec.name));
         }
-        let (environment, devices) = (self.environment.clone(), self.devices.clone());
-        let model =
-            OnnxModel::load(environment, devices, self.threads, paths, op_libraries, spec, host)?;
+        let (environment, machine) = (self.environment.clone(), self.machine.clone());
+        let model = OnnxModel::load(environment, machine, paths, op_libraries, spec, host)?;
         Ok(Box::new(model))
     }
 

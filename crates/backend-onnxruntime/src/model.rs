@@ -11,6 +11,7 @@ use galatea_backend::{
 };
 use galatea_config::{InstanceGroup, InstanceKind, ModelSpec};
 use galatea_devices::{Devices, Stream};
+use galatea_gate::ledger::Account;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
@@ -24,11 +25,19 @@ use crate::settings::ModelSettings;
 use crate::signature::ModelSignature;
 use crate::threads::ThreadSource;
 
+/// The parts of the machine that models use.
+#[derive(Clone)]
+pub(crate) struct Machine {
+    pub(crate) devices: Devices,
+    pub(crate) threads: ThreadSource,
+    /// The account of the memory of strings.
+    pub(crate) account: Arc<Account>,
+}
+
 /// A model, with a session for the CPU, and one for each instance on a GPU.
 pub(crate) struct OnnxModel {
     environment: Arc<OrtEnvironment>,
-    devices: Devices,
-    threads: ThreadSource,
+    machine: Machine,
     paths: ModelPaths,
     op_libraries: Arc<ModelLibraries>,
     spec: Arc<ModelSpec>,
@@ -61,8 +70,7 @@ impl OnnxModel {
     /// compares it with its configuration.
     pub(crate) fn load(
         environment: Arc<OrtEnvironment>,
-        devices: Devices,
-        threads: ThreadSource,
+        machine: Machine,
         paths: ModelPaths,
         op_libraries: Arc<ModelLibraries>,
         spec: Arc<ModelSpec>,
@@ -70,17 +78,8 @@ impl OnnxModel {
     ) -> Result<Self, Status> {
         let settings = ModelSettings::parse(&spec)?;
         let sessions = Lock::new(Sessions::default());
-        let model = Self {
-            environment,
-            devices,
-            threads,
-            paths,
-            op_libraries,
-            spec,
-            settings,
-            host,
-            sessions,
-        };
+        let model =
+            Self { environment, machine, paths, op_libraries, spec, settings, host, sessions };
         match model.first_processor() {
             Some(Processor::Cpu) => {
                 model.shared_session()?;
@@ -155,7 +154,7 @@ impl OnnxModel {
         Providers::of(&self.spec, processor)?.require(self.environment.library())?;
         let number = i32::try_from(gpu).unwrap_or(i32::MAX);
         // Of the usual priority: as in Triton, the model's is for its TensorRT backend.
-        let stream = self.devices.device(number).and_then(galatea_devices::Device::stream);
+        let stream = self.machine.devices.device(number).and_then(galatea_devices::Device::stream);
         let stream = stream
             .map_err(|error| Status::internal(format!("unable to create stream: {error}")))?;
         let options = self.session_options(processor, Some(&stream))?;
@@ -176,7 +175,7 @@ impl OnnxModel {
         let environment = &self.environment;
         let instances = self.sharing_instances(processor);
         let demand = self.settings.thread_demand(instances);
-        if let Some(excess) = self.threads.oversubscription(demand) {
+        if let Some(excess) = self.machine.threads.oversubscription(demand) {
             let line = format!(
                 "model '{}' may keep {} threads busy on {} processors: it has {instances} \
                  instances, and intra_op_thread_count counts for each of them",
@@ -187,7 +186,7 @@ impl OnnxModel {
         // A host policy binds the thread that loads the model, and thereby the threads of
         // the session.
         let bound_to = std::thread::available_parallelism().map_or(usize::MAX, NonZero::get);
-        let pool = self.threads.pool(demand, bound_to);
+        let pool = self.machine.threads.pool(demand, bound_to);
         let mut options = self.settings.session_options(environment, instances, pool)?;
         let providers = Providers::of(&self.spec, processor)?;
         for line in providers.warnings(&self.spec.name) {
@@ -220,17 +219,17 @@ fn not_loaded(status: Status, path: &Path) -> Status {
 
 impl Model for OnnxModel {
     fn create_instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
-        let devices = self.devices.clone();
+        let (devices, account) = (self.machine.devices.clone(), self.machine.account.clone());
         let (executor, signature, guarantee) = match at.device {
             Device::Cpu | Device::Model => {
                 let loaded = self.shared_session()?;
-                let executor = Executor::on_cpu(loaded.session, devices);
+                let executor = Executor::on_cpu(loaded.session, devices, account);
                 (executor, loaded.signature, loaded.guarantee)
             }
             Device::Gpu(gpu) => {
                 let loaded = self.device_session(gpu)?;
                 let pinned = self.spec.optimization.input_pinned_memory;
-                let executor = Executor::on_device(loaded.session, devices, pinned);
+                let executor = Executor::on_device(loaded.session, devices, account, pinned);
                 (executor, loaded.signature, loaded.guarantee)
             }
         };

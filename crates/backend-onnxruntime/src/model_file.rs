@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use galatea_backend::ModelFiles;
+use galatea_backend::{ModelFiles, advice_on_name};
 use galatea_config::{InstanceKind, ModelSpec};
-use galatea_infer::Status;
+use galatea_infer::{Code, Status};
 
 use crate::accelerators::Processor;
 
@@ -56,7 +56,14 @@ pub(crate) fn model_path(
     let name = if name.is_empty() { DEFAULT } else { name };
     let unable =
         |status: Status| status.prefixed(format!("unable to find '{name}' for model '{model}': "));
-    let path = files.resolve(name).map_err(unable)?;
+    let path = files.resolve(name).map_err(|status| {
+        let unable = unable(status);
+        let advice = match unable.code() {
+            Code::NotFound => advice_on_name(files.version_path(), name),
+            _ => String::new(),
+        };
+        Status::new(unable.code(), format!("{}{advice}", unable.message()))
+    })?;
     if !path.is_dir() {
         return Ok(path);
     }

@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString};
 
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
+use galatea_tensor::DataType;
 
 use crate::api::{
     ExecutionMode, GraphLevel, OrtEnvironment, RunOptions, SessionOptions, Switch, c_string,
@@ -43,17 +44,21 @@ impl ModelSettings {
     pub(crate) fn parse(spec: &ModelSpec) -> Result<Self, Status> {
         let values = &spec.parameters;
         let memory_arena = switch(values, "enable_mem_arena")?;
+        let arena_shrinkage = arena_shrinkage(spec, memory_arena)?;
+        // The arena would keep the largest tensor of strings for good: an object of 32 bytes or
+        // more for each, whose contents are beside the arena anyway.
+        let of_strings = arena_shrinkage.is_none() && has_strings(spec);
         Ok(Self {
             graph_level: graph_level(spec.optimization.graph_level),
             execution_mode: execution_mode(values)?,
             intra_op_threads: threads(values, "intra_op_thread_count")?,
             inter_op_threads: threads(values, "inter_op_thread_count")?,
-            memory_arena,
+            memory_arena: memory_arena.or(of_strings.then_some(Switch::Off)),
             memory_pattern: switch(values, "enable_mem_pattern")?,
             device_allocator: switch(values, DEVICE_ALLOCATOR)?,
             intra_op_spinning: switch(values, INTRA_OP_SPINNING)?,
             inter_op_spinning: switch(values, INTER_OP_SPINNING)?,
-            arena_shrinkage: arena_shrinkage(spec, memory_arena)?,
+            arena_shrinkage,
         })
     }
 
@@ -149,6 +154,13 @@ fn execution_mode(values: &BTreeMap<String, String>) -> Result<ExecutionMode, St
 /// A number of threads; below 1 is the default, as in Triton.
 fn threads(values: &BTreeMap<String, String>, key: &str) -> Result<Option<i32>, Status> {
     Ok(integer(values, key)?.filter(|&threads| threads > 0))
+}
+
+/// Tells of a model with a tensor of strings.
+fn has_strings(spec: &ModelSpec) -> bool {
+    let inputs = spec.inputs.iter().map(|input| input.datatype);
+    let mut datatypes = inputs.chain(spec.outputs.iter().map(|output| output.datatype));
+    datatypes.any(|datatype| datatype == DataType::Bytes)
 }
 
 /// The devices whose arenas shrink after each run, such as `cpu:0;gpu:0`.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use galatea_backend::{
     Backend, Device, ExecutionPolicy, Host, InputMemory, Instance, InstanceCreation, LogLevel,
-    Model, ModelFiles, Placement,
+    Model, ModelFiles, Placement, advice_on_name,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_devices::Devices;
@@ -16,7 +16,7 @@ use galatea_infer::Status;
 use galatea_stdx::Lock;
 use serde_json::{Map, Value, json};
 
-use crate::confinement::{self, Confined, Confinement, WithoutControl};
+use crate::confinement::{self, Confined, Confinement, Variables, WithoutControl};
 use crate::gpus::{GpuUse, Gpus};
 use crate::held::ModelLabel;
 use crate::instance::PythonInstance;
@@ -55,6 +55,8 @@ pub struct PythonOptions {
     pub execute_timeout: Option<Duration>,
     /// What workers may not do, and how much they may take.
     pub confinement: Confinement,
+    /// Variables that workers in the sandbox get beside those on its list.
+    pub sandbox_variables: Vec<String>,
     /// The variables that a process of the server inherits now.
     pub inherited: fn() -> Vec<(OsString, OsString)>,
     /// Directories in which models find modules beside their own.
@@ -96,11 +98,15 @@ impl PythonBackend {
     ) -> Result<Site, Status> {
         let environment = parameter(ENVIRONMENT);
         let confinement = self.options.confinement.tightened(parameter)?;
+        let variables = Variables {
+            inherited: self.options.inherited,
+            further: self.options.sandbox_variables.clone(),
+        };
         let confined = confinement::of_version(
             confinement,
             (files.model_path(), files.version_path()),
             &self.options.temporary_folder,
-            self.turn.clone(),
+            (self.turn.clone(), variables),
         )?;
         let directory = files.model_path();
         let file = if file.is_empty() { MODEL_FILE } else { file };
@@ -168,8 +174,13 @@ impl Site {
         if self.model_path.is_file() {
             return Ok(());
         }
+        let expected = self.model_path.file_name().unwrap_or_default().to_string_lossy();
+        let advice = match (&self.options.runtime, self.model_path.parent()) {
+            (None, Some(directory)) => advice_on_name(directory, &expected),
+            _ => String::new(),
+        };
         let text = format!(
-            "Python model file not found for model '{model}': {}",
+            "Python model file not found for model '{model}': {}{advice}",
             self.model_path.display()
         );
         Err(Status::internal(text))

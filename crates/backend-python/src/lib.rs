@@ -7,7 +7,7 @@
 //! | what | carries | who reads |
 //! |---|---|---|
 //! | sockets of executions, one each way | batches and their results, calls of other models while a batch executes | the instance's thread (`worker/execution.rs`) |
-//! | second socket | responses of senders, other calls, log lines, metrics, cancellations | the supervisor's thread (`supervisor/mod.rs`) |
+//! | second socket | responses of senders, other calls, log lines, metrics, cancellations | the supervisor's thread (`supervisor.rs`) |
 //! | arena of inputs | tensors that are too long for a frame | the worker, in place |
 //! | arena of outputs | the same back | the server, which copies them |
 //!

@@ -20,7 +20,7 @@ pub trait BatchRule: Send {
     /// Why the batch is formed without the rule.
     fn open(&mut self) -> Result<(), Status>;
 
-    /// Whether this queued request, of `batch_size` elements, may join.
+    /// Returns true if this queued request, of `batch_size` elements, may join.
     ///
     /// # Errors
     ///
@@ -31,6 +31,6 @@ pub trait BatchRule: Send {
     ///
     /// # Errors
     ///
-    /// What went wrong.
+    /// The rule's failure.
     fn close(&mut self) -> Result<(), Status>;
 }

@@ -92,6 +92,19 @@ pub trait ModelFiles: Send + Sync {
     }
 }
 
+/// The advice, in parentheses and after a space, for a directory without the expected file that
+/// has another file of that kind. It is empty if there is none.
+#[must_use]
+pub fn advice_on_name(directory: &Path, expected: &str) -> String {
+    // More names than that are not looked at.
+    const ENTRIES_MAX: usize = 1000;
+    let entries = std::fs::read_dir(directory).into_iter().flatten().take(ENTRIES_MAX).flatten();
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    galatea_config::misnamed(&names, expected).map_or_else(String::new, |one| format!(" ({one})"))
+}
+
 /// Recognizes a changed file without reading it: path, size and modification time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileFingerprint {

@@ -7,8 +7,8 @@ use std::time::UNIX_EPOCH;
 
 use crate::FileFingerprint;
 
-/// What a backend's responses depend on beside models and requests. A cache that outlives
-/// the server recognizes by it whether its responses are still valid.
+/// The state that a backend's responses depend on, beside models and requests. A cache that
+/// outlives the server recognizes by it if its responses are still valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendFingerprint {
     /// The version of the backend or of the library that it wraps; empty if unknown.

@@ -27,12 +27,12 @@ use galatea_infer::{ExecutionTimes, InferenceService, MemoryUsage, PendingReques
 pub use agents::ModelAgents;
 pub use batching::BatchRule;
 pub use cache::{CacheKey, ResponseCache};
-pub use files::{ExpectedFileSize, FileFingerprint, ModelFiles};
+pub use files::{ExpectedFileSize, FileFingerprint, ModelFiles, advice_on_name};
 pub use fingerprint::BackendFingerprint;
 pub use galatea_infer::LogLevel;
 pub use shared_library::is_library_truncated;
 
-/// How the engine may call a backend's instances.
+/// The ways in which the engine may call a backend's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ExecutionPolicy {
     /// An execution takes time: each instance gets a thread of its own.
@@ -44,7 +44,7 @@ pub enum ExecutionPolicy {
 
 /// Loads and executes one kind of model, such as ONNX models.
 pub trait Backend: Send + Sync {
-    /// How the instances of a model with this configuration may be called.
+    /// The way in which the instances of a model with this configuration may be called.
     fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy;
 
     /// Fills in inputs, outputs and the batch size from the model's files where `draft`
@@ -63,8 +63,8 @@ pub trait Backend: Send + Sync {
         Ok(())
     }
 
-    /// Whether it gets the whole configuration and may use any setting of it, such as the
-    /// `secondary_devices` of groups. If not, the server reports settings that have no effect.
+    /// Returns true if it gets the whole configuration and may use any setting of it, such as
+    /// the `secondary_devices` of groups. If not, the server reports settings without effect.
     fn reads_whole_configuration(&self) -> bool {
         false
     }
@@ -120,8 +120,8 @@ pub trait Backend: Send + Sync {
         Ok(None)
     }
 
-    /// What this backend's responses for a loaded version depend on, beside the version
-    /// itself. Describes the backend when it was loaded, not its files as they are now.
+    /// The state that this backend's responses for a loaded version depend on, beside the
+    /// version itself. Describes the backend when it was loaded, not its files as they are now.
     /// `None` if a change between two runs of the server can't be recognized; cached
     /// responses of another run are then not used.
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
@@ -143,7 +143,7 @@ pub struct LoadedVersion<'a> {
     pub host: &'a Arc<dyn Host>,
 }
 
-/// Whether a backend may fill in what a configuration leaves out.
+/// The permission of a backend to fill in what a configuration leaves out.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum AutoComplete {
     /// The backend may complete the configuration.
@@ -169,7 +169,7 @@ pub trait UnconfiguredModel: Send {
     ) -> Result<Box<dyn Model>, Status>;
 }
 
-/// What a loaded model sees of the engine.
+/// The engine, as a loaded model sees it.
 pub trait Host: Send + Sync {
     /// Records the execution of a batch of `batch_size` elements in the statistics.
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes);
@@ -206,7 +206,7 @@ pub trait ComposingModels: InferenceService {
 pub struct ResponseRecord {
     /// Its index among the responses to its request, from 0.
     pub index: usize,
-    /// How the response counts.
+    /// The kind under which the response counts.
     pub outcome: ResponseOutcome,
     /// The time spent on computing.
     pub infer: Duration,
@@ -214,7 +214,7 @@ pub struct ResponseRecord {
     pub output: Option<Duration>,
 }
 
-/// How a response counts in the statistics.
+/// The kind under which a response counts in the statistics.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ResponseOutcome {
     /// A response with outputs.
@@ -227,7 +227,7 @@ pub enum ResponseOutcome {
     Cancelled,
 }
 
-/// How the engine may create a model's instances.
+/// The ways in which the engine may create a model's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum InstanceCreation {
     /// One after another.
@@ -245,7 +245,7 @@ pub trait Model: Send + Sync {
     /// A status that says why it could not be created.
     fn create_instance(&self, placement: &Placement) -> Result<Box<dyn Instance>, Status>;
 
-    /// How its instances may be created. The default suits every backend.
+    /// The way in which its instances may be created. The default suits every backend.
     fn instance_creation(&self) -> InstanceCreation {
         InstanceCreation::Sequential
     }
@@ -259,7 +259,7 @@ pub trait Model: Send + Sync {
         Ok(())
     }
 
-    /// Whether [`Model::check_ready`] may block. If not, it is called on I/O threads.
+    /// Returns true if [`Model::check_ready`] may block. If not, it is called on I/O threads.
     fn readiness_may_block(&self) -> bool {
         false
     }
@@ -343,7 +343,7 @@ pub trait Instance: Send {
     /// its status.
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch>;
 
-    /// What the engine may rely on when it decides where and when to execute.
+    /// The guarantee that the engine relies on when it decides where and when to execute.
     fn guarantee(&self) -> ExecutionGuarantee {
         ExecutionGuarantee::Unspecified
     }
@@ -354,8 +354,8 @@ pub trait Instance: Send {
         None
     }
 
-    /// What ends an execution from another thread; `None` if nothing can. The engine asks
-    /// once, before the first execution.
+    /// The means to end an execution from another thread; `None` if there is none. The engine
+    /// asks once, before the first execution.
     fn terminator(&self) -> Option<Arc<dyn Terminator>> {
         None
     }
@@ -384,12 +384,12 @@ pub trait ResumableInstance {
     /// As [`Instance::execute`].
     fn finish(&mut self) -> Result<(), RefusedBatch>;
 
-    /// How long the last execution took until its end was seen, without the replies: on a shared
+    /// The duration of the last execution until its end was seen, without the replies: on a shared
     /// processor those who get them may run before the thread goes on.
     fn took(&self) -> Duration;
 }
 
-/// What became of an execution that was begun.
+/// The result of an execution that was begun.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Begun {
     /// It has ended.
@@ -410,7 +410,7 @@ pub trait Terminator: Send + Sync {
     fn reset(&self);
 }
 
-/// What an instance guarantees about its executions. Each guarantee includes the
+/// A guarantee of an instance about its executions. Each guarantee includes the
 /// previous ones.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExecutionGuarantee {

@@ -11,7 +11,7 @@ use std::path::Path;
 
 const LOAD_SEGMENT: u32 = 1;
 
-/// Whether the file at `path` ends before the end of a segment that the loader maps.
+/// Returns true if the file at `path` ends before the end of a segment that the loader maps.
 /// `false` for a file that is not a 64-bit little-endian ELF library: the loader reports
 /// what is wrong with it.
 #[must_use]

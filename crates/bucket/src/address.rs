@@ -8,7 +8,7 @@
 //! as://ACCOUNT/CONTAINER/PATH              ACCOUNT may be ACCOUNT.blob.core.windows.net
 //! ```
 
-/// Where a repository is.
+/// The address of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) place: Place,
@@ -34,7 +34,7 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, in Triton's words where it has any.
+    /// A fault of the address, in Triton's words where it has any.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
         if let Some(rest) = url.strip_prefix("s3://") {
             return Self::s3(url, rest);

@@ -28,14 +28,14 @@ use tokio::time::timeout;
 
 use crate::tls::Tls;
 
-/// How long a name may take to be looked up, and a connection to be made.
+/// The time limit of the look-up of a name, and of a connection.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long the head of a response may take.
+/// The time limit of the head of a response.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(30);
 /// The maximum number of connections that wait for another request.
 const IDLE_MAX: usize = 64;
 
-/// What keeps a request from reaching its server, or being answered.
+/// A reason why a request does not reach its server, or is not answered.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(crate) enum Trouble {
     #[error("DNS: the name '{host}' can't be looked up: {reason}")]
@@ -148,7 +148,7 @@ where
     Ok(sender)
 }
 
-/// Where a request goes.
+/// The server that a request goes to.
 struct Target {
     is_https: bool,
     host: String,

@@ -23,7 +23,7 @@ pub struct Buckets {
     shared: Lock<Option<Shared>>,
 }
 
-/// What all repositories share.
+/// The state that all repositories share.
 #[derive(Clone, Debug)]
 struct Shared {
     runtime: Arc<Runtime>,
@@ -61,7 +61,7 @@ impl Buckets {
         Ok(started)
     }
 
-    /// Where copies are made: a directory that an operator chose must be there.
+    /// The folder of copies: a directory that an operator chose must be there.
     fn copies(&self, place: &Place) -> Result<PathBuf, RemoteError> {
         let variable = match place {
             Place::S3 { .. } => "TRITON_AWS_MOUNT_DIRECTORY",

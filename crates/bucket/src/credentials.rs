@@ -1,4 +1,4 @@
-//! Which credentials a repository is read with, as Triton finds them.
+//! The credentials with which a repository is read, as Triton finds them.
 //!
 //! The file that `TRITON_CLOUD_CREDENTIAL_PATH` names has credentials by the beginnings of
 //! addresses, and the longest one counts. Without it there are those of environment variables.
@@ -17,7 +17,7 @@ pub struct Surroundings {
     pub variables: BTreeMap<String, String>,
     /// The user's home directory.
     pub home: Option<PathBuf>,
-    /// Where copies are made unless a variable names another directory.
+    /// The folder of copies, unless a variable names another directory.
     pub temporary_folder: PathBuf,
 }
 

@@ -21,11 +21,11 @@ use crate::client::Trouble;
 
 /// The number of bytes that are read with one request.
 const PART_BYTES: u64 = 16 << 20;
-/// How often a part that breaks is continued.
+/// The maximum number of times that a part which breaks is continued.
 const ATTEMPTS_MAX: u32 = 6;
 /// The pause before the first of these; each further one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// How long a body may stop.
+/// The maximum time in which nothing of a body arrives.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Bounds the requests and the open files of all repositories together.

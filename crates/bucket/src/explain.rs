@@ -1,4 +1,4 @@
-//! What went wrong, in words that say what to mend.
+//! Failures, in words that say what to mend.
 
 use std::error::Error;
 
@@ -17,7 +17,7 @@ pub(crate) struct Cause {
     pub(crate) kind: Kind,
 }
 
-/// What is to be mended.
+/// The part that is to be mended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The message says it.
@@ -71,7 +71,7 @@ fn trouble_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Trouble> {
 /// Paths of the servers that give roles to machines.
 const ROLES: [&str; 4] = ["/latest/", "/computeMetadata/", "/metadata/identity", "oauth2"];
 
-/// Whether the machine was refused a role.
+/// Returns true if the machine was refused a role.
 pub(crate) fn is_of_role(error: &object_store::Error) -> bool {
     let text = error.to_string();
     ROLES.iter().any(|path| text.contains(path))

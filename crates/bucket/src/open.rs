@@ -16,10 +16,10 @@ use crate::credentials::{AzureCredential, GcsCredential, S3Credential, Surroundi
 
 /// The address at which clouds tell their machines what role they have.
 const METADATA: ([u8; 4], u16) = ([169, 254, 169, 254], 80);
-/// How long it may take to connect there: it is on the same machine.
+/// The time limit of a connection there: it is on the same machine.
 const METADATA_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Whose name requests bear when there are no keys.
+/// The identity of requests when there are no keys.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fallback {
     /// The role that its cloud gives the machine, if there is one.
@@ -32,7 +32,7 @@ pub(crate) enum Fallback {
 ///
 /// # Errors
 ///
-/// What is wrong with the credentials or the settings.
+/// A fault of the credentials or the settings.
 pub(crate) fn open(
     url: &str,
     address: &Address,
@@ -72,7 +72,7 @@ fn open_s3(
     client: &Client,
     has_role: impl Fn() -> bool,
 ) -> Result<Arc<dyn ObjectStore>, String> {
-    /// Where roles come from in clusters.
+    /// The variables by which clusters give roles.
     const ROLE_VARIABLES: [&str; 10] = [
         "AWS_WEB_IDENTITY_TOKEN_FILE",
         "AWS_ROLE_ARN",
@@ -190,7 +190,7 @@ fn open_azure(
     Ok(Arc::new(builder.build().map_err(|error| error.to_string())?))
 }
 
-/// Whether this machine seems to be in a cloud that may give it a role.
+/// Returns true if this machine seems to be in a cloud that may give it a role.
 fn has_metadata() -> bool {
     TcpStream::connect_timeout(&SocketAddr::from(METADATA), METADATA_TIME_MAX).is_ok()
 }

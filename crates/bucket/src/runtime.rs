@@ -16,7 +16,7 @@ pub(crate) struct Runtime {
     handle: Handle,
     /// The thread ends when this is dropped.
     stop: Option<oneshot::Sender<()>>,
-    /// Whether waits end at once.
+    /// True if waits end at once.
     is_given_up: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -69,7 +69,7 @@ impl Runtime {
     }
 }
 
-/// What a future does on the thread. It ends when this is dropped, by another thread.
+/// A future on the thread. It ends when this is dropped, by another thread.
 #[derive(Debug)]
 pub(crate) struct UnderWay<T> {
     result: mpsc::Receiver<T>,

@@ -20,7 +20,7 @@ use crate::explain::{self, Cause, Kind};
 use crate::open::Fallback;
 use crate::runtime::Runtime;
 
-/// How long a page of a list may take, with what the client tries anew.
+/// The time limit of a page of a list, with what the client tries anew.
 const PAGE_TIME_MAX: Duration = Duration::from_mins(2);
 
 /// Opens an object store anew, with the credentials of that moment.
@@ -37,7 +37,7 @@ pub(crate) struct BucketStore {
     pub(crate) store: Lock<(Fallback, Arc<dyn ObjectStore>)>,
 }
 
-/// Where a repository is.
+/// The place of a repository.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) url: String,
@@ -50,7 +50,7 @@ impl fmt::Debug for BucketStore {
     }
 }
 
-/// What a request was for, which decides on its text.
+/// The purpose of a request, which decides on its text.
 enum Purpose<'a> {
     Open,
     List,
@@ -133,7 +133,7 @@ impl Origin {
         }
     }
 
-    /// What failed, in Triton's words, with what it was behind them.
+    /// The failure in Triton's words, with its cause behind them.
     fn text(&self, purpose: &Purpose<'_>, error: &object_store::Error) -> String {
         let cause = Cause::of(error);
         let Cause { code, message, .. } = &cause;

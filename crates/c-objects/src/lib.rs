@@ -1,4 +1,4 @@
-//! What both sides of the C interface share: objects that C knows by address, and the
+//! The common ground of both sides of the C interface: objects that C knows by address, and the
 //! exported functions that belong to neither a server nor a backend.
 //!
 //! This crate is *not* a server and hosts no plug-ins: `capi` has the functions of

@@ -34,7 +34,7 @@ pub enum Format {
 /// A setting that can change while a log is written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// Whether information, warnings or errors are written.
+    /// Information, warnings or errors are written, or are not.
     Enabled(Level, bool),
     /// Verbose lines up to this level are written.
     VerboseLevel(u32),
@@ -46,7 +46,7 @@ pub enum Setting {
 
 /// The receiver of lines. `source` is a source file and a line in it.
 pub trait Log: Any + Send + Sync {
-    /// Whether lines of this level are written.
+    /// Returns true if lines of this level are written.
     fn is_enabled(&self, level: Level) -> bool;
     /// Writes a line.
     fn write(&self, level: Level, source: Option<(&str, u32)>, text: &str);

@@ -25,7 +25,7 @@ fn level_from_c(level: TRITONSERVER_LogLevel) -> Result<Level, Status> {
 }
 
 const _: TRITONSERVER_LogIsEnabled = TRITONSERVER_LogIsEnabled;
-/// Whether lines of a level are written.
+/// Returns true if lines of a level are written.
 ///
 /// # Safety
 ///

@@ -37,7 +37,7 @@ pub struct TraceObject {
     pub id: u64,
     /// That of the trace it serves; 0 is none.
     pub parent_id: u64,
-    /// What it reports to.
+    /// The receiver of its reports.
     pub target: TraceTarget,
     /// The subject, once it is known.
     pub subject: Lock<OwnedSubject>,
@@ -46,7 +46,7 @@ pub struct TraceObject {
 }
 crate::object!(TraceObject as TRITONSERVER_InferenceTrace, kind 46);
 
-/// What a trace reports to.
+/// The receiver of a trace's reports.
 #[derive(Clone)]
 pub enum TraceTarget {
     /// The functions of the C program that made it.
@@ -58,9 +58,9 @@ pub enum TraceTarget {
 /// The caller's functions. Children inherit them.
 #[derive(Copy, Clone)]
 pub struct TraceCallbacks {
-    /// Whether times are reported.
+    /// True if times are reported.
     pub wants_times: bool,
-    /// Whether tensors are reported.
+    /// True if tensors are reported.
     pub wants_tensors: bool,
     /// Reports times.
     pub activity: TRITONSERVER_InferenceTraceActivityFn_t,

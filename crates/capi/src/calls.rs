@@ -17,17 +17,17 @@ fn document(json: Vec<u8>) -> Result<String, Status> {
 /// stopped.
 #[allow(clippy::missing_errors_doc, reason = "said of all of them")]
 impl ServerRef {
-    /// Whether the server runs.
+    /// Returns true if the server runs.
     pub fn is_live(&self) -> Result<bool, Status> {
         Ok(self.check_live()?.control.live(Pass::in_process()))
     }
 
-    /// Whether the server takes requests.
+    /// Returns true if the server takes requests.
     pub fn is_ready(&self) -> Result<bool, Status> {
         Ok(self.check_live()?.control.ready(Pass::in_process()).unwrap_or(false))
     }
 
-    /// Whether a model takes requests.
+    /// Returns true if a model takes requests.
     pub fn model_is_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
         let control = &self.check_ready()?.control;
         Ok(control.model_ready(Pass::in_process(), name, version).unwrap_or(false))
@@ -74,7 +74,7 @@ impl ServerRef {
         document(http::encode_repository_index(&index))
     }
 
-    /// Whether the first dimension of a model's tensors is that of the batch.
+    /// Returns true if the first dimension of a model's tensors is that of the batch.
     pub fn model_batches(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
         let config = self.control.model_config(Pass::in_process(), name, version)?;
         let config: serde_json::Value = serde_json::from_str(&config.json)
@@ -83,7 +83,7 @@ impl ServerRef {
         Ok(max_batch_size.is_some_and(|size| size > 0))
     }
 
-    /// Whether a model sends any number of responses to a request.
+    /// Returns true if a model sends any number of responses to a request.
     pub fn model_is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
         self.control.is_decoupled(Pass::in_process(), name, version)
     }

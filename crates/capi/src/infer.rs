@@ -71,6 +71,9 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         };
         // SAFETY: as above.
         infer.trace = unsafe { trace::begin(trace, &borrowed) };
+        // Its release callback may delete the trace before the handover returns.
+        // SAFETY: as above.
+        let handover = unsafe { trace::Handover::of(trace) };
         if !object.devices.is_empty() {
             infer.device_outputs = DeviceOutputs::All;
         }
@@ -85,7 +88,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             Some(status) => refuse(borrowed, &caller, status),
             None => {
                 // SAFETY: as above; the request was taken.
-                unsafe { trace::handed_over(trace) };
+                unsafe { handover.complete() };
                 Ok(())
             }
         }

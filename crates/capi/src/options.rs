@@ -9,7 +9,7 @@ use galatea_c_objects::log::{self, Format, Level, Setting};
 use galatea_c_objects::{guard, handle, pointer};
 use galatea_infer::Status;
 
-/// What a server is made from.
+/// The options of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChosenOptions {
     /// Flags of the command line, which most options are.
@@ -26,7 +26,7 @@ pub(crate) struct OptionsObject {
     /// Each as `--name=value`, in the order in which they were set.
     flags: Vec<String>,
     control_mode: &'static str,
-    /// Whether the configuration of models must be complete.
+    /// True if the configuration of models must be complete.
     strict_model_config: bool,
     /// The configuration of each cache, as text.
     caches: BTreeMap<String, String>,
@@ -50,7 +50,7 @@ impl Default for OptionsObject {
 }
 
 impl OptionsObject {
-    /// What a server is made from.
+    /// The options of a server.
     pub(crate) fn chosen(&self) -> ChosenOptions {
         ChosenOptions {
             flags: self.flags(),

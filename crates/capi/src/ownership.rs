@@ -1,4 +1,4 @@
-//! Whether a request belongs to its caller or to the server.
+//! The owner of a request: its caller or the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use galatea_infer::{CancelToken, Status};
 use galatea_stdx::Lock;
 
-/// What any thread may ask of a request while the server has it.
+/// The state of a request that any thread may ask for while the server has it.
 #[derive(Default)]
 pub(crate) struct Ownership {
     is_with_server: Arc<AtomicBool>,

@@ -50,7 +50,7 @@ pub(crate) struct ServerObject {
     running: Arc<OnceLock<Arc<RunningServer>>>,
     /// Set by `TRITONSERVER_ServerSetExitTimeout`, which any thread may call.
     exit_timeout: Arc<Lock<Option<Duration>>>,
-    /// Whether `TRITONSERVER_ServerStop` was called.
+    /// True once `TRITONSERVER_ServerStop` was called.
     exiting: Arc<AtomicBool>,
 }
 galatea_c_objects::object!(ServerObject as TRITONSERVER_Server, kind 41);

@@ -4,7 +4,7 @@
 //! The crate on crates.io always brings a C interface, whose functions a library exports
 //! beside its own and which keep the tables of a hundred checksums in the program: 0.9 MB.
 //! Cargo takes this crate in its place (`[patch.crates-io]` in the workspace's manifest).
-//! What `object_store` may use beyond it one day fails to compile here.
+//! A use of more by `object_store`, one day, fails to compile here.
 //!
 //! This crate is *not* fast: it takes a step for each bit.
 
@@ -13,7 +13,7 @@
 /// The polynomial x⁶⁴ + … of NVM Express, reflected.
 const POLYNOMIAL: u64 = 0x9A6C_9329_AC4B_C9B5;
 
-/// Which checksum.
+/// A kind of checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrcAlgorithm {
     /// CRC-64 of NVM Express, the one that Amazon S3 knows.

@@ -1,4 +1,4 @@
-//! Which parts of a pool are in use.
+//! The parts of a pool that are in use.
 
 use std::collections::BTreeMap;
 

@@ -3,14 +3,16 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use galatea_stdx::{Guard, Lock};
 
 use crate::Error;
 use crate::arena::Arena;
 use crate::driver::{self, Code, Driver, Handle, SUCCESS};
 use crate::error::is_sticky;
 
-/// What is known of a device.
+/// The description of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceInfo {
@@ -30,7 +32,7 @@ pub struct DeviceInfo {
     pub memory_bytes: usize,
 }
 
-/// How much of a device's memory is in use, by all processes.
+/// The use of a device's memory, by all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
     /// Bytes that can be allocated.
@@ -52,17 +54,17 @@ pub(crate) struct State {
     lost: OnceLock<String>,
     pub(crate) on_lost: OnceLock<Arc<LossHandler>>,
     pub(crate) pool: OnceLock<Pool>,
-    /// How long memory that grows may become, if it was chosen.
+    /// The maximum length of memory that grows, if it was chosen.
     pub(crate) growth_bytes_max: OnceLock<usize>,
 }
 
-/// What is called when a device is lost, with its number and the reason.
+/// A function that is called when a device is lost, with its number and the reason.
 pub(crate) type LossHandler = dyn Fn(u32, &str) + Send + Sync;
 
 /// Memory that was allocated at the start.
 pub(crate) struct Pool {
     pub(crate) address: u64,
-    pub(crate) arena: Mutex<Arena>,
+    pub(crate) arena: Lock<Arena>,
 }
 
 struct Context(Handle);
@@ -74,7 +76,7 @@ unsafe impl Sync for Context {}
 
 /// The device's context is current on this thread for as long as it lives.
 ///
-/// What was current before is restored: other libraries in the process rely on theirs.
+/// Restores the context that was current before: other libraries in the process rely on theirs.
 pub(crate) struct Entered<'a>(&'a State);
 
 impl Drop for Entered<'_> {
@@ -133,7 +135,7 @@ impl Device {
         })))
     }
 
-    /// What is known of it.
+    /// Its description.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
@@ -145,7 +147,7 @@ impl Device {
         self.0.info.number
     }
 
-    /// Whether it can't be used any more. Only a new process may use it again.
+    /// Returns true if it can't be used any more. Only a new process may use it again.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.0.lost.get().is_some()
@@ -164,7 +166,7 @@ impl Device {
         }
     }
 
-    /// How much of its memory is in use.
+    /// The use of its memory.
     ///
     /// # Errors
     ///
@@ -278,8 +280,8 @@ impl Drop for State {
 impl Pool {
     /// The arena. A thread that panicked left it whole: each of its steps panics before it
     /// changes anything.
-    pub(crate) fn arena(&self) -> std::sync::MutexGuard<'_, Arena> {
-        self.arena.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn arena(&self) -> Guard<'_, Arena> {
+        self.arena.lock("arena")
     }
 }
 

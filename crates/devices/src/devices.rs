@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use galatea_stdx::{Guard, Lock};
 
 use crate::arena::Arena;
 use crate::device::{LossHandler, Pool};
@@ -24,28 +26,28 @@ pub(crate) struct Shared {
     pinned: OnceLock<Arc<PinnedPool>>,
     monitor: Option<Monitor>,
     /// Streams for single copies, which nothing uses now.
-    idle_streams: Mutex<Vec<Stream>>,
+    idle_streams: Lock<Vec<Stream>>,
 }
 
-/// What a search gives.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The devices that models may use.
     pub devices: Devices,
-    /// What to tell the operator.
+    /// Notes for the operator.
     pub notes: Vec<Note>,
 }
 
 /// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// How bad it is.
+    /// Its severity.
     pub level: NoteLevel,
-    /// What it says.
+    /// Its text.
     pub text: String,
 }
 
-/// How bad something is.
+/// The severity of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoteLevel {
     /// All is well.
@@ -56,7 +58,7 @@ pub enum NoteLevel {
     Error,
 }
 
-/// How much memory is allocated at the start.
+/// The amounts of memory that are allocated at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSizes {
     /// Pinned memory of the host.
@@ -76,7 +78,7 @@ impl Default for PoolSizes {
     }
 }
 
-/// Where an address is.
+/// The place of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// Memory of the host.
@@ -132,7 +134,7 @@ impl Devices {
             notes.push(Note { level: NoteLevel::Warning, text });
             None
         });
-        let (pinned, idle_streams) = (OnceLock::new(), Mutex::default());
+        let (pinned, idle_streams) = (OnceLock::new(), Lock::default());
         let shared = Shared { driver, devices, pinned, monitor, idle_streams };
         Found { devices: Self(Some(Arc::new(shared))), notes }
     }
@@ -209,7 +211,7 @@ impl Devices {
         self.0.iter().flat_map(|shared| &shared.devices)
     }
 
-    /// Whether there is none.
+    /// Returns true if there is none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -250,7 +252,7 @@ impl Devices {
         pool.map_or((0, 0), |pool| pool.usage())
     }
 
-    /// Where an address is. Memory that the driver doesn't know is the host's.
+    /// The place of an address. Memory that the driver doesn't know is the host's.
     #[must_use]
     pub fn location(&self, address: u64) -> Location {
         self.0.as_ref().map_or(Location::Host, |shared| shared.location(address))
@@ -272,9 +274,8 @@ impl Devices {
 }
 
 impl Shared {
-    pub(crate) fn idle_streams(&self) -> MutexGuard<'_, Vec<Stream>> {
-        // A thread that panicked left the list whole.
-        self.idle_streams.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn idle_streams(&self) -> Guard<'_, Vec<Stream>> {
+        self.idle_streams.lock("idle streams")
     }
 
     fn allocate_pinned(&self, bytes: u64) -> Note {
@@ -356,7 +357,7 @@ fn allocate_pool(device: &Device, bytes: u64) -> Result<(), Error> {
         return Err(Error::OutOfMemory { device: device.number(), bytes: size });
     }
     state.check("cuMemAlloc", code)?;
-    let pool = Pool { address, arena: Mutex::new(Arena::new(size)) };
+    let pool = Pool { address, arena: Lock::new(Arena::new(size)) };
     if state.pool.set(pool).is_err() {
         // SAFETY: The memory was allocated above, and no one else knows it.
         let _ = unsafe { state.driver.cuMemFree_v2(address) };

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Failures of devices.
 
 /// Why something on a device failed.
 ///
@@ -17,7 +17,7 @@ pub enum Error {
     OutOfMemory {
         /// The number of the device.
         device: u32,
-        /// What was asked for.
+        /// The bytes that were asked for.
         bytes: usize,
     },
     /// The pool has no such piece of memory left.
@@ -25,7 +25,7 @@ pub enum Error {
     PoolExhausted {
         /// The number of the device.
         device: u32,
-        /// What was asked for.
+        /// The bytes that were asked for.
         bytes: usize,
     },
     /// An error that doesn't go away: the device can't be used any more.
@@ -33,7 +33,7 @@ pub enum Error {
     Lost {
         /// The number of the device.
         device: u32,
-        /// What the driver says.
+        /// The driver's text.
         text: String,
     },
     /// A copy between memories of different sizes, or a range beyond the end.
@@ -46,20 +46,20 @@ pub enum Error {
         call: &'static str,
         /// Its result.
         code: i32,
-        /// What the driver says of it.
+        /// The driver's text of it.
         text: String,
     },
 }
 
 impl Error {
-    /// Whether the device can't be used any more.
+    /// Returns true if the device can't be used any more.
     #[must_use]
     pub const fn is_lost(&self) -> bool {
         matches!(self, Self::Lost { .. })
     }
 }
 
-/// Whether a result says that the context, and so all work on the device, is gone.
+/// Returns true if a result says that the context, and so all work on the device, is gone.
 pub(crate) const fn is_sticky(code: i32) -> bool {
     matches!(
         code,

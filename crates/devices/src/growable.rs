@@ -2,7 +2,9 @@
 //! behind them block by block.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use galatea_stdx::Lock;
 
 use crate::driver::{self, Address, Handle, MemAccessDesc, MemAllocationProp, MemLocation};
 use crate::{Device, DeviceBuffer, Error};
@@ -14,11 +16,11 @@ pub struct GrowableBuffer(Arc<Reserved>);
 struct Reserved {
     device: Device,
     address: Address,
-    /// What is reserved: a multiple of `block`.
+    /// The reserved length: a multiple of `block`.
     bytes: usize,
     block: usize,
     /// The pieces of memory behind the addresses, from the first on.
-    blocks: Mutex<Vec<Block>>,
+    blocks: Lock<Vec<Block>>,
 }
 
 struct Block(Handle);
@@ -65,13 +67,13 @@ impl Device {
         let code = unsafe { state.driver.cuMemAddressReserve(&raw mut address, whole, 0, 0, 0) };
         drop(entered);
         state.check("cuMemAddressReserve", code)?;
-        let (device, blocks) = (self.clone(), Mutex::default());
+        let (device, blocks) = (self.clone(), Lock::default());
         Ok(GrowableBuffer(Arc::new(Reserved { device, address, bytes: whole, block, blocks })))
     }
 }
 
 impl GrowableBuffer {
-    /// How long it may become on a device for which nothing else was chosen.
+    /// The maximum length on a device for which nothing else was chosen.
     pub const BYTES_MAX_DEFAULT: usize = 1 << 30;
 
     /// The device.
@@ -80,7 +82,7 @@ impl GrowableBuffer {
         &self.0.device
     }
 
-    /// How long it may become.
+    /// Its maximum length.
     #[must_use]
     pub fn reserved(&self) -> usize {
         self.0.bytes
@@ -98,7 +100,7 @@ impl GrowableBuffer {
             let text = format!("{bytes} bytes where {} are reserved", reserved.bytes);
             return Err(Error::Range(text));
         }
-        let mut blocks = reserved.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut blocks = reserved.blocks.lock("grow");
         let count_before = blocks.len();
         while blocks.len() * reserved.block < bytes {
             match reserved.block_at(blocks.len()) {
@@ -171,7 +173,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         let Ok(entered) = self.device.0.enter() else { return };
-        let blocks = std::mem::take(self.blocks.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let blocks = std::mem::take(self.blocks.get_mut());
         for (index, block) in blocks.iter().enumerate() {
             self.release(index, block);
         }

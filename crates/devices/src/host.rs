@@ -4,7 +4,9 @@ use std::ffi::c_void;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use galatea_stdx::{Guard, Lock};
 
 use crate::arena::Arena;
 use crate::driver;
@@ -14,7 +16,7 @@ use crate::{Device, Error};
 pub(crate) struct PinnedPool {
     device: Device,
     start: NonNull<u8>,
-    arena: Mutex<Arena>,
+    arena: Lock<Arena>,
 }
 
 // SAFETY: The pool owns its memory; its parts are handed out once each, under a lock.
@@ -50,12 +52,11 @@ impl PinnedPool {
         let missing =
             Error::Driver { call: "cuMemHostAlloc", code, text: "no memory was given".to_owned() };
         let start = NonNull::new(start.cast()).ok_or(missing)?;
-        Ok(Self { device: device.clone(), start, arena: Mutex::new(Arena::new(bytes)) })
+        Ok(Self { device: device.clone(), start, arena: Lock::new(Arena::new(bytes)) })
     }
 
-    fn arena(&self) -> MutexGuard<'_, Arena> {
-        // A thread that panicked left it whole.
-        self.arena.lock().unwrap_or_else(PoisonError::into_inner)
+    fn arena(&self) -> Guard<'_, Arena> {
+        self.arena.lock("arena")
     }
 
     pub(crate) fn address(&self) -> usize {
@@ -92,7 +93,7 @@ impl HostBuffer {
         Self(Memory::Pageable(vec![0; bytes].into_boxed_slice()))
     }
 
-    /// Whether it is pinned.
+    /// Returns true if it is pinned.
     #[must_use]
     pub const fn is_pinned(&self) -> bool {
         matches!(self.0, Memory::Pinned { .. })

@@ -27,7 +27,7 @@ struct Memory {
     origin: Origin,
 }
 
-/// Where memory comes from, and so how it is released.
+/// The origin of memory, by which it is released.
 enum Origin {
     Allocated,
     Pool,
@@ -140,7 +140,7 @@ impl DeviceBuffer {
         self.bytes
     }
 
-    /// Whether it has no byte.
+    /// Returns true if it has no byte.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0

@@ -1,4 +1,4 @@
-//! What the library that measures devices says of them.
+//! The measurements of NVIDIA's management library.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -26,13 +26,13 @@ functions! {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct ReadingError {
-    /// Whether the device is lost.
+    /// True if the device is lost.
     pub lost: bool,
-    /// What the library says.
+    /// The library's text.
     pub text: String,
 }
 
-/// What was measured on a device.
+/// The measurements of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// The part of the time in which it computed, in percent.

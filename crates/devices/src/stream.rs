@@ -24,7 +24,7 @@ pub struct Stream {
     kept: RefCell<Kept>,
 }
 
-/// What queued work uses.
+/// The memory that queued work uses.
 #[derive(Default)]
 struct Kept {
     /// Of work that no event follows yet.
@@ -314,7 +314,7 @@ impl StreamEvent {
         Ok(Self(Arc::new(RawEvent { device: device.clone(), raw })))
     }
 
-    /// Whether the work before it is done.
+    /// Returns true if the work before it is done.
     ///
     /// # Errors
     ///
@@ -373,7 +373,7 @@ pub struct Downloads {
 }
 
 impl Downloads {
-    /// Whether the copies are done.
+    /// Returns true if the copies are done.
     ///
     /// # Errors
     ///

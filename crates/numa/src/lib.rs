@@ -35,7 +35,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// Which nodes exist, if this one does not, or why the nodes can't be read.
+    /// The nodes that exist, if this one does not, or the reason why they can't be read.
     pub fn find(number: u32) -> Result<Self, String> {
         Self::find_in(Path::new(NODES), number)
     }
@@ -163,7 +163,7 @@ mod tests {
         eprintln!("skipped: {why}");
     }
 
-    /// Whether this process may bind memory; prints a message if not.
+    /// Returns true if this process may bind memory; prints a message if not.
     fn may_bind() -> bool {
         let Ok(node) = Node::find(0) else {
             skip("the system has no NUMA nodes");

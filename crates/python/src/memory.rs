@@ -54,7 +54,7 @@ impl OutputMemory {
 
 #[pymethods]
 impl OutputMemory {
-    /// Where the elements begin.
+    /// The address of the first element.
     #[getter]
     fn address(&self) -> usize {
         self.bytes.as_ptr().expose_provenance() + self.start

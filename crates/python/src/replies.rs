@@ -16,7 +16,7 @@ use crate::event_loop::LoopEvent;
 pub(crate) struct ReplyPart {
     /// The response or error; `None` if the end comes by itself.
     pub(crate) result: Option<Result<InferenceResponse, Status>>,
-    /// Whether it is the last.
+    /// True if it is the last.
     pub(crate) is_final: bool,
 }
 

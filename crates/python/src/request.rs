@@ -17,14 +17,14 @@ use crate::memory;
 use crate::replies::{Replies, RepliesSink, ReplyPart};
 use crate::response::{CopiedResponse, Response, Value};
 
-/// How long a thread waits for a reply until it looks for signals, such as that of Ctrl-C.
+/// The time after which a thread that waits for a reply looks for signals, such as that of Ctrl-C.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The flags of sequences, as in C.
 const SEQUENCE_START: u32 = 1;
 const SEQUENCE_END: u32 = 2;
 
-/// What a request consists of, by keyword.
+/// The parts of a request, by keyword.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct RequestValues {
@@ -148,7 +148,7 @@ impl Request {
         py.detach(|| self.cancel.cancel());
     }
 
-    /// Whether it was cancelled.
+    /// True if it was cancelled.
     #[getter]
     fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()

@@ -66,6 +66,7 @@ mod temporary;
 mod testing;
 mod version;
 mod version_directory;
+mod walk;
 
 pub use beneath::Symlinks;
 pub use directory::ModelDirectory;

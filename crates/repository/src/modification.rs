@@ -1,47 +1,40 @@
 //! When the files of a model changed last.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::path::Path;
 
 use galatea_backend::FileFingerprint;
 use galatea_policy::ModificationTimes;
-use rustix::fs::{FileType, Stat};
+use rustix::fs::Stat;
 
-use crate::beneath::OpenDirectory;
 use crate::directory::ModelDirectory;
 use crate::version::version_number;
+use crate::walk::{Entered, Found, Walk};
 
 const NS_PER_S: i64 = 1_000_000_000;
 
 /// The times of everything in a model's directory.
 ///
 /// As in Triton, an entry that can't be examined counts as never changed, and a link counts
-/// as its target. A directory that a link leads back to is not entered again.
+/// as its target. What the walk doesn't enter counts with its own time.
 pub(crate) struct DirectoryTimes {
     own: i64,
     entries: Vec<(OsString, i64)>,
+    /// True if the walk ended before it had seen everything.
+    pub(crate) is_cut: bool,
 }
 
 impl DirectoryTimes {
     pub(crate) fn read(directory: &ModelDirectory) -> Self {
-        let Ok(directory) = directory.open() else { return Self { own: 0, entries: Vec::new() } };
-        let visit = Visit { directory };
-        let own = visit.status(Path::new(""));
-        let mut entered = own.iter().map(identity).collect();
+        let Some((mut walk, own)) = Walk::begin(directory) else {
+            return Self { own: 0, entries: Vec::new(), is_cut: false };
+        };
         let time = |name: OsString| {
-            let newest = visit.newest(Path::new(&name), &mut entered);
+            let newest = newest(&mut walk, Path::new(&name), &mut Entered::default());
             (name, newest)
         };
-        Self {
-            own: own.map_or(0, |status| changed_ns(&status)),
-            entries: visit
-                .entries(Path::new(""))
-                .unwrap_or_default()
-                .into_iter()
-                .map(time)
-                .collect(),
-        }
+        let entries = own.entries.into_iter().map(time).collect();
+        Self { own: changed_ns(&own.status), entries, is_cut: walk.is_cut() }
     }
 
     /// The model's times by these times. `config` is the entry that holds the configuration.
@@ -62,88 +55,61 @@ impl DirectoryTimes {
 }
 
 /// The fingerprints of a version's files and of the files beside the versions, sorted by
-/// path. `None` if a file can't be examined, links form a circle, or a file was changed too recently for its time to identify its content.
+/// path. `None` if a file can't be examined, a directory isn't entered, or a file was changed too
+/// recently for its time to identify its content.
 pub(crate) fn file_fingerprints(
     directory: &ModelDirectory,
     version: &Path,
 ) -> Option<Vec<FileFingerprint>> {
-    let visit = Visit { directory: directory.open().ok()? };
-    let mut entered = visit.status(Path::new("")).iter().map(identity).collect();
+    let (mut walk, own) = Walk::begin(directory)?;
     let mut fingerprints = Vec::new();
-    for name in visit.entries(Path::new("")).ok()? {
+    for name in own.entries {
         let name = Path::new(&name);
         let number = name.to_str().map(version_number);
         if name == version || number.is_none_or(|number| number.is_err()) {
-            visit.add_fingerprints(name, &mut entered, &mut fingerprints)?;
+            add_fingerprints(&mut walk, name, &mut Entered::default(), &mut fingerprints)?;
         }
     }
     fingerprints.sort_unstable();
-    Some(fingerprints)
+    (!walk.is_cut()).then_some(fingerprints)
 }
 
-/// Directories from the model's down to one, each by device and inode.
-type Entered = Vec<(u64, u64)>;
-
-fn identity(status: &Stat) -> (u64, u64) {
-    (status.st_dev, status.st_ino)
-}
-
-struct Visit {
-    directory: OpenDirectory,
-}
-
-impl Visit {
-    fn status(&self, inside: &Path) -> Option<Stat> {
-        let handle = self.directory.locate(inside).ok()?;
-        rustix::fs::fstat(&handle).ok()
-    }
-
-    fn entries(&self, inside: &Path) -> io::Result<Vec<OsString>> {
-        self.directory.list(inside)
-    }
-
-    /// Adds the fingerprint of a file, or of each file in a directory.
-    fn add_fingerprints(
-        &self,
-        inside: &Path,
-        entered: &mut Entered,
-        fingerprints: &mut Vec<FileFingerprint>,
-    ) -> Option<()> {
-        let status = self.status(inside)?;
-        if FileType::from_raw_mode(status.st_mode) != FileType::Directory {
+/// Adds the fingerprint of a file, or of each file in a directory.
+fn add_fingerprints(
+    walk: &mut Walk,
+    inside: &Path,
+    entered: &mut Entered,
+    fingerprints: &mut Vec<FileFingerprint>,
+) -> Option<()> {
+    match walk.visit(inside, entered) {
+        Found::File(status) => {
             let byte_size = u64::try_from(status.st_size).ok()?;
             let modified_ns = modified_ns(&status);
             fingerprints.push(FileFingerprint::new(inside.to_owned(), byte_size, modified_ns)?);
-            return Some(());
         }
-        if entered.contains(&identity(&status)) {
-            return None;
-        }
-        entered.push(identity(&status));
-        for name in self.entries(inside).ok()? {
-            // Python creates it when a model is loaded.
-            if name != "__pycache__" {
-                self.add_fingerprints(&inside.join(name), entered, fingerprints)?;
+        Found::Directory(directory) => {
+            // Python makes that one when a model is loaded.
+            for name in directory.entries.into_iter().filter(|name| name != "__pycache__") {
+                add_fingerprints(walk, &inside.join(name), entered, fingerprints)?;
             }
         }
-        entered.pop();
-        Some(())
+        Found::NotEntered(_) | Found::Nothing => return None,
     }
+    Some(())
+}
 
-    /// The newest time of a file, or of a directory and everything in it.
-    fn newest(&self, inside: &Path, entered: &mut Entered) -> i64 {
-        let Some(status) = self.status(inside) else { return 0 };
-        let mut newest = changed_ns(&status);
-        let is_directory = FileType::from_raw_mode(status.st_mode) == FileType::Directory;
-        if !is_directory || entered.contains(&identity(&status)) {
-            return newest;
+/// The newest time of a file, or of a directory and everything in it.
+fn newest(walk: &mut Walk, inside: &Path, entered: &mut Entered) -> i64 {
+    match walk.visit(inside, entered) {
+        Found::File(status) | Found::NotEntered(status) => changed_ns(&status),
+        Found::Directory(directory) => {
+            let times = directory.entries.into_iter().map(|name| {
+                let inside = inside.join(name);
+                newest(walk, &inside, entered)
+            });
+            times.fold(changed_ns(&directory.status), i64::max)
         }
-        entered.push(identity(&status));
-        for name in self.entries(inside).unwrap_or_default() {
-            newest = newest.max(self.newest(&inside.join(name), entered));
-        }
-        entered.pop();
-        newest
+        Found::Nothing => 0,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::modification::DirectoryTimes;
 use crate::remote::FoundModel;
 use crate::root::Root;
 use crate::version::version_number;
+use crate::walk::ENTRIES_MAX;
 
 /// A longer configuration is a mistake, and not worth the memory.
 const CONFIG_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -99,8 +100,16 @@ impl ModelSource {
         let config = read_config(&directory, options)?;
         let inside = config.as_ref().and_then(|file| file.path.strip_prefix(directory.path()).ok());
         let entry = inside.and_then(|path| path.components().next());
+        let is_cut = times.is_cut;
         let modified = times.into_model_times(entry.map(|part| part.as_os_str()));
-        Ok(Self { config, modified, ..Self::without_config(name, directory)? })
+        let mut source = Self { config, modified, ..Self::without_config(name, directory)? };
+        if is_cut {
+            source.notes.push(format!(
+                "model '{name}' has more than {ENTRIES_MAX} files; changes of the others are not \
+                 noticed"
+            ));
+        }
+        Ok(source)
     }
 
     /// The model of an object store. Its versions are told by the listing: their files are

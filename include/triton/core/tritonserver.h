@@ -151,13 +151,13 @@ typedef enum TRITONSERVER_InferenceTraceActivity {
   TRITONSERVER_TRACE_CUSTOM_ACTIVITY = 10
 } TRITONSERVER_InferenceTraceActivity;
 
-/* Whether a request starts or ends its sequence; bits. */
+/* The start and the end of a sequence; bits. */
 typedef enum TRITONSERVER_RequestFlag {
   TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1,
   TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
 } TRITONSERVER_RequestFlag;
 
-/* How a request is released; bits. */
+/* The kind of a request's release; bits. */
 typedef enum TRITONSERVER_RequestReleaseFlag {
   TRITONSERVER_REQUEST_RELEASE_ALL = 1,
   TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2

@@ -9,9 +9,10 @@ Properties = Dict[str, Any]
 
 
 def _by_name(config: Properties, part: str, name: str) -> Optional[Properties]:
-    for properties in config.get(part, ()):
-        if properties["name"] == name:
-            return properties
+    if part in config:
+        for properties in config[part]:
+            if properties["name"] == name:
+                return properties
     return None
 
 

@@ -10,8 +10,8 @@ from struct import Struct
 from typing import Any, Dict, Optional
 
 from . import state
-from .enums import as_text
 from .errors import TritonModelException, WireError
+from .native import Parameter, anything, boolean, cast, native, text
 from .wire import B_CONTROL, finish, get_text, put_text
 
 _pack_head = Struct("<BQ").pack
@@ -71,6 +71,12 @@ def _control(question: Dict[str, Any], prefix: str) -> Dict[str, Any]:
         raise TritonModelException(f"{prefix}: {error}") from None
 
 
+_NAME = Parameter("model_name", text)
+
+
+@native("load_model(model_name: str, config: str = '', files: object = None) -> None",
+        _NAME, Parameter("config", text, ""),
+        Parameter("files", anything, None, may_be_none=True))
 def load_model(model_name: str, config: str = "",
                files: Optional[Dict[str, bytes]] = None) -> None:
     """Loads a model, or loads it anew.
@@ -79,15 +85,17 @@ def load_model(model_name: str, config: str = "",
     ``file:PATH`` to contents that replace the repository's files. Needs model
     control mode explicit.
     """
-    model_name = as_text("model_name", model_name)
-    config = as_text("config", config)
     if files is not None and not isinstance(files, dict):
         raise TritonModelException(
             f"failed to load model '{model_name}', files should be a dictionary of file "
             "paths and file contents")
     contents = {}
     for path, content in (files or {}).items():
-        contents[as_text("path of a file", path)] = base64.b64encode(content).decode("ascii")
+        path = cast(text, path)
+        if not isinstance(content, bytes):
+            raise TypeError(
+                f"Object of type '{type(content).__name__}' is not an instance of 'bytes'")
+        contents[path] = base64.b64encode(content).decode("ascii")
     question: Dict[str, Any] = {"op": "load_model", "name": model_name,
                                 "files": contents, "parameters": {}}
     if config:
@@ -95,17 +103,18 @@ def load_model(model_name: str, config: str = "",
     _control(question, "Failed to load model")
 
 
+@native("unload_model(model_name: str, unload_dependents: bool = False) -> None",
+        _NAME, Parameter("unload_dependents", boolean, False))
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
     """Unloads a model, on request with the models that only it needs."""
-    model_name = as_text("model_name", model_name)
     _control({"op": "unload_model", "name": model_name,
               "unload_dependents": bool(unload_dependents)}, "Failed to unload model")
 
 
+@native("is_model_ready(model_name: str, model_version: str = '') -> bool",
+        _NAME, Parameter("model_version", text, ""))
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
     """Whether a model, or one version of it, is ready."""
-    model_name = as_text("model_name", model_name)
-    model_version = as_text("model_version", model_version)
     answer = _control({"op": "is_model_ready", "name": model_name,
                        "version": model_version}, "Failed to check model readiness")
     return bool(answer.get("ready"))

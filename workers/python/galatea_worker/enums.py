@@ -1,40 +1,78 @@
-"""Enumerations of the public module, and checks of arguments."""
+"""Enumerations as Triton's extension module has them: no integers, but with their numbers."""
 
 from __future__ import annotations
 
-import enum
-from typing import Any
+from typing import Any, Dict, Tuple
+
+from .native import Parameter, Signature, UINT32
 
 
-class NamedEnum(enum.IntEnum):
-    """An enumeration whose members are shown with their names, whatever the version."""
+class _Members(type):
+    """Shows an enumeration's members."""
+
+    @property
+    def __members__(cls) -> Dict[str, Any]:
+        return {name: getattr(cls, name) for name in cls._names}  # type: ignore[attr-defined]
+
+    def __iter__(cls) -> Any:
+        raise TypeError(f"'{type(cls).__name__}' object is not iterable")
+
+
+class NamedEnum(metaclass=_Members):
+    """A number with a name. It equals its number."""
+
+    __slots__ = ("_number",)
+    _names: Tuple[str, ...] = ()
+    _number: int
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        owner = type(self)
+        full = f"{owner.__module__}.{owner.__qualname__}"
+        value = Parameter("value", UINT32)
+        _, self._number = Signature(
+            f"__init__(self: {full}, value: int) -> None", _SELF, value,
+        ).bind((self, *args), named)
+
+    @property
+    def name(self) -> str:
+        """Name of the member."""
+        names = self._names
+        return names[self._number] if self._number < len(names) else "???"
+
+    @property
+    def value(self) -> int:
+        """Number of the member."""
+        return self._number
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}.{self.name}: {self._number}>"
 
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 
-    __format__ = object.__format__  # type: ignore[assignment]
+    def __int__(self) -> int:
+        return self._number
+
+    __index__ = __int__
+    __hash__ = __int__  # type: ignore[assignment]
+
+    def __eq__(self, other: Any) -> bool:
+        return bool(self._number == other)
+
+    def __ne__(self, other: Any) -> bool:
+        return not self == other
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._number,)
 
 
-def demand(what: str, value: Any, kind: Any) -> None:
-    """Raises TypeError for an argument of another type."""
-    if not isinstance(value, kind):
-        raise TypeError(f"{what} must be {kind.__name__}, not {type(value).__name__}: "
-                        f"incompatible arguments, invoked with {value!r}")
+_SELF = Parameter("", lambda value: value)
 
 
-def as_text(what: str, value: Any) -> str:
-    """The value as a text. Bytes are taken too, as the elements of BYTES tensors are."""
-    if isinstance(value, (bytes, bytearray)):
-        return value.decode("utf-8", "replace")
-    demand(what, value, str)
-    return value
-
-
-def demand_number(what: str, value: Any, low: int, high: int) -> int:
-    """The value as an integer; raises TypeError for others and for large ones."""
-    if type(value) is int and low <= value <= high:
-        return value
-    if not hasattr(value, "__index__") or not low <= value.__index__() <= high:
-        raise TypeError(f"{what} must be an integer from {low} to {high}: incompatible "
-                        f"arguments, invoked with {value!r}")
-    return value.__index__()
+def enumeration(owner: Any) -> Any:
+    """Makes the members of a class whose `_names` say which there are."""
+    for number, name in enumerate(owner._names):
+        member = owner.__new__(owner)
+        member._number = number
+        setattr(owner, name, member)
+    return owner

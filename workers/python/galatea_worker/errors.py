@@ -31,8 +31,10 @@ class BackendError(TritonModelException):
     """A mistake in what the model returned; its text has no class and no place."""
 
 
-def format_exception(error: BaseException) -> str:
+def format_exception(error: BaseException, hidden: Tuple[str, ...] = ()) -> str:
     """Text of an exception: class, message, then the frames from the deepest out.
+
+    Frames of files whose names begin as one of `hidden` are left out.
 
     That is the form of pybind11, which clients of Triton know:
     ``ValueError: text\\n\\nAt:\\n  FILE(LINE): FUNCTION\\n``.
@@ -41,7 +43,7 @@ def format_exception(error: BaseException) -> str:
         return str(error)
     message, failure = _message(error)
     text = f"{type(error).__name__}: {message}"
-    frames = _frames(error)
+    frames = _frames(error, hidden)
     if frames:
         text += "\n\nAt:\n" + "".join(frames)
     if failure:
@@ -64,7 +66,7 @@ def _message(error: BaseException) -> Tuple[str, str]:
     return text or "<EMPTY MESSAGE>", ""
 
 
-def _frames(error: BaseException) -> List[str]:
+def _frames(error: BaseException, hidden: Tuple[str, ...]) -> List[str]:
     """Lines of the frames that belong to the model and what it called."""
     trace = error.__traceback__
     while trace is not None and _is_own(trace.tb_frame):
@@ -76,7 +78,7 @@ def _frames(error: BaseException) -> List[str]:
     lines = []
     frame = trace.tb_frame
     while frame is not None:
-        if not _is_own(frame):
+        if not _is_own(frame) and not frame.f_code.co_filename.startswith(hidden):
             code = frame.f_code
             lines.append(f"  {code.co_filename}({frame.f_lineno}): {code.co_name}\n")
         frame = frame.f_back

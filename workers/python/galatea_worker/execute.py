@@ -9,8 +9,8 @@ from . import state
 from .arena import INPUTS, OUTPUTS
 from .channel import FRAME_BYTES_MAX, Closed
 from .errors import BackendError, forget, format_exception
-from .request import RELEASE_RESCHEDULE, InferenceRequest, Own, get_requests
-from .response import InferenceResponse
+from .request import RELEASE_ALL, RELEASE_RESCHEDULE, InferenceRequest, Own, get_requests
+from .response import InferenceResponse, TritonError
 from .sender import account_returned
 from .wire import RESULT, Blocks, pack_u32, pack_u64, put_offsets, put_response, put_text
 
@@ -45,7 +45,7 @@ class Executor:
         except BaseException as error:  # SystemExit too: the worker goes on
             OUTPUTS.free(blocks.outputs)
             blocks = Blocks()
-            parts = _failed(requests, error)
+            parts = _failed(requests, error, blocks)
         del requests
         self._blocks = blocks
         return _finish(parts, blocks)
@@ -157,15 +157,40 @@ def failure_text(error: BaseException) -> str:
             f"message: {format_exception(error)}")
 
 
-def _failed(requests: List[InferenceRequest], error: BaseException) -> List[bytes]:
-    """Result that fails all requests."""
+def _failed(requests: List[InferenceRequest], error: BaseException,
+            blocks: Blocks) -> List[bytes]:
+    """Result that fails all requests, but for those whose one response was sent before."""
     text = failure_text(error)
+    forget(error)
+    if not state.decoupled and any(map(_is_waiting_for_the_end, requests)):
+        return _failed_apart(requests, text, blocks)
     for request in requests:
         request._done = True
         if request._sender is not None:
             request._sender._close()
-    forget(error)
     return [bytes((RESULT, _FAILED, _INTERNAL)) + put_text(text)]
+
+
+def _is_waiting_for_the_end(request: InferenceRequest) -> bool:
+    """Whether a response was sent to a request, and not the final flag."""
+    sender = request._sender
+    return sender is not None and sender._sent > 0 and not sender._silent
+
+
+def _failed_apart(requests: List[InferenceRequest], text: str, blocks: Blocks) -> List[bytes]:
+    """Result with an error for each request that has no response: a client keeps what it got."""
+    parts = [_pack_count(RESULT, _ANSWERED, len(requests))]
+    for request in requests:
+        parts.append(_pack_head(request._key, RELEASE_ALL))
+        if _is_waiting_for_the_end(request):
+            parts.append(b"\0")
+            request._sender._end()  # type: ignore[union-attr]
+            continue
+        put_response(parts, InferenceResponse(error=TritonError(text)), None, blocks)
+        request._done = True
+        if request._sender is not None:
+            request._sender._close()
+    return parts
 
 
 def _finish(parts: List[bytes], blocks: Blocks) -> bytes:
@@ -180,7 +205,7 @@ def _finish(parts: List[bytes], blocks: Blocks) -> bytes:
     if len(body) > FRAME_BYTES_MAX:
         error = BackendError(f"the responses of {len(body)} bytes are longer than "
                              f"{FRAME_BYTES_MAX} bytes")
-        return _finish_again(_failed([], error), parts[-2:])
+        return _finish_again(_failed([], error, Blocks()), parts[-2:])
     return pack_u32(len(body)) + body
 
 

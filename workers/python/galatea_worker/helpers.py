@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import unpack_from
 from typing import Any, Optional
 
 from . import arrays, state
@@ -41,13 +42,24 @@ def serialize_byte_tensor(input_tensor: Any) -> Any:
 
 def deserialize_bytes_tensor(encoded_tensor: Any) -> Any:
     """Array of ``bytes`` objects from BYTES content."""
-    return arrays.deserialize(encoded_tensor)
+    arrays.load()
+    items = []
+    offset = 0
+    while offset < len(encoded_tensor):
+        (length,) = unpack_from("<I", encoded_tensor, offset)
+        offset += 4
+        items += unpack_from(f"<{length}s", encoded_tensor, offset)
+        offset += length
+    return arrays.np.array(items, dtype=arrays.np.object_)
 
 
 def triton_to_numpy_type(data_type: int) -> Any:
     """numpy's type for the number of a data type, or None."""
     arrays.load()
-    return arrays.DTYPES[data_type].type if 0 < data_type < 14 else None
+    for code, dtype in enumerate(arrays.DTYPES[:arrays.BYTES + 1]):
+        if code and data_type == code:
+            return dtype.type
+    return None
 
 
 def numpy_to_triton_type(data_type: Any) -> Optional[int]:

@@ -102,7 +102,8 @@ class Worker:
         try:
             answer = json.dumps(action(setup))
         except BaseException as error:  # a model may call sys.exit here as well
-            text = format_exception(error)
+            from . import model
+            text = model.failure_text(error, setup)
             forget(error)
             self.say(FAILED, bytes((_INTERNAL,)) + put_text(text))
             return

@@ -6,46 +6,53 @@ from typing import Any, Dict, List, Optional
 
 from . import state
 from .control import Refused, ask, encode_untold
-from .enums import NamedEnum, as_text, demand
+from .enums import NamedEnum, enumeration
 from .errors import TritonModelException
+from .native import (Made, Parameter, anything, cast, instance, native, real, text)
 from .wire import B_METRIC
 
 
+@enumeration
 class MetricKind(NamedEnum):
     """Kinds of metrics."""
 
     __module__ = "c_python_backend_utils"
-    COUNTER = 0
-    GAUGE = 1
-    HISTOGRAM = 2
+    __slots__ = ()
+    _names = ("COUNTER", "GAUGE", "HISTOGRAM")
 
 
-class Metric:
+_METRIC = "c_python_backend_utils.Metric"
+_VALUE = Parameter("", real)
+
+
+class Metric(Made):
     """A metric of a family, for one set of labels. `MetricFamily.Metric` makes it."""
 
     __module__ = "c_python_backend_utils"
     __slots__ = ("_number", "_kind", "_cleared")
 
-    def __init__(self, number: int, kind: MetricKind) -> None:
-        self._number = number
-        self._kind = kind
-        self._cleared = False
+    _number: int
+    _kind: MetricKind
+    _cleared: bool
 
+    @native(f"increment(self: {_METRIC}, arg0: float) -> None", _VALUE, owner=lambda: Metric)
     def increment(self, value: float) -> None:
         """Adds to a counter or gauge."""
-        value = float(value)
         sure = self._kind == MetricKind.GAUGE or (
             self._kind == MetricKind.COUNTER and value >= 0)
         self._change("increment", value, sure)
 
+    @native(f"set(self: {_METRIC}, arg0: float) -> None", _VALUE, owner=lambda: Metric)
     def set(self, value: float) -> None:
         """Sets a gauge."""
-        self._change("set", float(value), self._kind == MetricKind.GAUGE)
+        self._change("set", value, self._kind == MetricKind.GAUGE)
 
+    @native(f"observe(self: {_METRIC}, arg0: float) -> None", _VALUE, owner=lambda: Metric)
     def observe(self, value: float) -> None:
         """Counts a value in a histogram."""
-        self._change("observe", float(value), self._kind == MetricKind.HISTOGRAM)
+        self._change("observe", value, self._kind == MetricKind.HISTOGRAM)
 
+    @native(f"value(self: {_METRIC}) -> float", owner=lambda: Metric)
     def value(self) -> float:
         """Value of a counter or gauge."""
         try:
@@ -82,6 +89,17 @@ class Metric:
                 B_METRIC, {"op": "drop_metric", "metric": self._number}))
 
 
+_new = object.__new__
+
+
+def _make_metric(number: int, kind: MetricKind) -> Metric:
+    metric = _new(Metric)
+    metric._number = number
+    metric._kind = kind
+    metric._cleared = False
+    return metric
+
+
 def _json_number(value: float) -> Any:
     """A number as JSON can carry it: text where it isn't finite."""
     return value if value - value == 0.0 else str(value)
@@ -95,12 +113,15 @@ class MetricFamily:
     GAUGE = MetricKind.GAUGE
     HISTOGRAM = MetricKind.HISTOGRAM
 
+    #: None until the server knows the family.
+    _number: Optional[int] = None
+
+    @native("__init__(self: c_python_backend_utils.MetricFamily, name: str, description: str, "
+            "kind: c_python_backend_utils.MetricKind) -> None",
+            Parameter("name", text), Parameter("description", text),
+            Parameter("kind", instance(MetricKind)), owner=lambda: MetricFamily)
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
         self._metrics: List[Metric] = []
-        self._number: Optional[int] = None
-        name = as_text("name of a MetricFamily", name)
-        description = as_text("description of a MetricFamily", description)
-        demand("kind of a MetricFamily", kind, MetricKind)
         self._kind = kind
         try:
             answer = ask(B_METRIC, {"op": "family", "name": name,
@@ -110,6 +131,10 @@ class MetricFamily:
                 f"Error when creating MetricFamily: {error}") from None
         self._number = int(answer["family"])
 
+    @native("Metric(self: c_python_backend_utils.MetricFamily, labels: object = None, buckets: "
+            "object = None) -> c_python_backend_utils.Metric",
+            Parameter("labels", anything, None, may_be_none=True),
+            Parameter("buckets", anything, None, may_be_none=True), owner=lambda: MetricFamily)
     def Metric(self, labels: Optional[Dict[str, str]] = None,
                buckets: Optional[List[float]] = None) -> Metric:
         """Makes a metric; histograms need `buckets`."""
@@ -125,7 +150,7 @@ class MetricFamily:
             if self._kind != MetricKind.HISTOGRAM:
                 raise TritonModelException(
                     "Failed to create metric. Unexpected buckets found.")
-            question["buckets"] = [float(bucket) for bucket in buckets]
+            question["buckets"] = [cast(real, bucket) for bucket in buckets]
         elif self._kind == MetricKind.HISTOGRAM:
             raise TritonModelException(
                 "Failed to create metric. Missing required buckets.")
@@ -133,7 +158,7 @@ class MetricFamily:
             answer = ask(B_METRIC, question)
         except (Refused, TritonModelException) as error:
             raise TritonModelException(f"Error when creating Metric: {error}") from None
-        metric = Metric(int(answer["metric"]), self._kind)
+        metric = _make_metric(int(answer["metric"]), self._kind)
         self._metrics.append(metric)
         return metric
 

@@ -9,7 +9,12 @@ from typing import Any, Dict
 
 from . import state
 from .config import ModelConfig
-from .errors import BackendError
+from .errors import BackendError, format_exception
+
+#: File names of the interpreter's import begin so; its frames say nothing of the model.
+_IMPORT_FILES = ("<frozen importlib",)
+#: Longer lines of source are not shown.
+_SOURCE_LENGTH_MAX = 512
 
 
 def import_model(setup: Dict[str, Any]) -> Any:
@@ -65,12 +70,50 @@ def _import(name: str, path: str) -> Any:
     return module
 
 
-def _model_class(module: Any) -> Any:
+def _model_class(module: Any, setup: Dict[str, Any]) -> Any:
     """The model's class; one is made for a file that only has a function."""
-    if hasattr(module, "TritonPythonModel") or not callable(getattr(module, "predict", None)):
+    if not hasattr(module, "TritonPythonModel") and callable(getattr(module, "predict", None)):
+        from . import function
+        return function.model_class(module)
+    try:
         return module.TritonPythonModel
-    from . import function
-    return function.model_class(module)
+    except AttributeError as error:
+        place = _shown_path(setup["model_path"], setup)
+        raise BackendError(f"AttributeError: {error}\n\n{place} has neither a class "
+                           "TritonPythonModel nor a function predict") from None
+
+
+def failure_text(error: BaseException, setup: Dict[str, Any]) -> str:
+    """Text of an exception that keeps a model from being loaded.
+
+    Triton's text comes first; behind it is the line of a syntax error.
+    """
+    text = format_exception(error, _IMPORT_FILES)
+    if isinstance(error, SyntaxError) and isinstance(error.filename, str):
+        text += "\n\n" + _source(error, setup)
+    return text
+
+
+def _source(error: SyntaxError, setup: Dict[str, Any]) -> str:
+    """Path, line and source of a syntax error, as Python shows them."""
+    import traceback
+    line = error.text
+    if line is not None and len(line) > _SOURCE_LENGTH_MAX:
+        line = None
+    place = _shown_path(error.filename, setup)
+    shown = SyntaxError(error.msg, (place, error.lineno, error.offset, line))
+    text = "".join(traceback.format_exception_only(SyntaxError, shown)[:-1]).rstrip()
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _shown_path(path: str, setup: Dict[str, Any]) -> str:
+    """Path as the user knows it: relative to the repository if it is in the model's directory."""
+    args = setup.get("args") or {}
+    folder = args.get("model_repository") or os.path.dirname(os.path.dirname(path))
+    relative = os.path.relpath(path, folder)
+    if not os.path.isabs(path) or relative.startswith(os.pardir):
+        return path
+    return os.path.join(args.get("model_name") or os.path.basename(folder), relative)
 
 
 def auto_complete(setup: Dict[str, Any]) -> Dict[str, Any]:
@@ -78,7 +121,7 @@ def auto_complete(setup: Dict[str, Any]) -> Dict[str, Any]:
     module = import_model(setup)
     before = setup["config"]
     config: Any = ModelConfig(json.dumps(before))
-    model_class = _model_class(module)
+    model_class = _model_class(module, setup)
     if hasattr(model_class, "auto_complete_config"):
         config = model_class.auto_complete_config(config)
     if not isinstance(config, ModelConfig):
@@ -94,7 +137,7 @@ def auto_complete(setup: Dict[str, Any]) -> Dict[str, Any]:
 def initialize(setup: Dict[str, Any]) -> Any:
     """Makes the model and calls its `initialize`."""
     module = import_model(setup)
-    model = _model_class(module)()
+    model = _model_class(module, setup)()
     if hasattr(model, "initialize"):
         model.initialize(dict(setup.get("args") or {}))
     return model

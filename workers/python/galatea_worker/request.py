@@ -5,11 +5,13 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
-from .enums import NamedEnum, as_text, demand, demand_number
+from .enums import NamedEnum, enumeration
 from .errors import TritonModelException, WireError
 from .forms import Forms
+from .native import (INT64, UINT32, UINT64, Made, Parameter, Signature, Unfit, anything, bare,
+                     boolean, cast, declared, instance, native, sequence, text)
 from .response import Parameters, parameters_to_json
-from .sender import InferenceResponseSender
+from .sender import InferenceResponseSender, make_sender
 from .tensor import Tensor, check_tensors
 from .wire import Decoded, finish, get_tensor, get_text, get_u32, get_u64, pack_u32
 
@@ -22,12 +24,13 @@ _get_trace_count = Struct("<BI").unpack_from
 _pack_gpu = Struct("<Bq").pack
 
 
+@enumeration
 class MemoryType(NamedEnum):
     """Kinds of memory that a model may prefer for responses of called models."""
 
     __module__ = "c_python_backend_utils"
-    TRITONSERVER_MEMORY_GPU = 0
-    TRITONSERVER_MEMORY_CPU = 1
+    __slots__ = ()
+    _names = ("TRITONSERVER_MEMORY_GPU", "TRITONSERVER_MEMORY_CPU")
 
 
 class PreferredMemory:
@@ -36,12 +39,15 @@ class PreferredMemory:
     __module__ = "c_python_backend_utils"
     __slots__ = ("_kind", "_device")
 
+    @native("__init__(self: c_python_backend_utils.PreferredMemory, preferred_memory_type: "
+            "triton::backend::python::PreferredMemory::MemoryType, preferred_device_id: int = "
+            "0) -> None",
+            Parameter("preferred_memory_type", instance(MemoryType)),
+            Parameter("preferred_device_id", INT64, 0), owner=lambda: PreferredMemory)
     def __init__(self, preferred_memory_type: MemoryType,
                  preferred_device_id: int = 0) -> None:
-        demand("preferred_memory_type", preferred_memory_type, MemoryType)
         self._kind = preferred_memory_type
-        self._device = demand_number(
-            "preferred_device_id", preferred_device_id, -1 << 63, (1 << 63) - 1)
+        self._device = preferred_device_id
 
 
 def encode_memory(memory: Optional[PreferredMemory]) -> bytes:
@@ -52,24 +58,93 @@ def encode_memory(memory: Optional[PreferredMemory]) -> bytes:
     return _pack_gpu(2, memory._device) if on_gpu else b"\1"
 
 
-class InferenceTrace:
+class InferenceTrace(Made):
     """Trace of a request; a called model's trace becomes its child."""
 
     __module__ = "c_python_backend_utils"
     __slots__ = ("_key", "_context")
 
-    def __init__(self) -> None:
-        #: The request that is traced; 0 where none is.
-        self._key = 0
-        self._context = ""
+    #: The request that is traced; 0 where none is.
+    _key: int
+    _context: str
 
+    @native("get_context(self: c_python_backend_utils.InferenceTrace) -> object",
+            owner=lambda: InferenceTrace)
     def get_context(self) -> Optional[str]:
         """Context of OpenTelemetry as JSON, or None."""
         return self._context or None
 
 
+def _new_trace() -> InferenceTrace:
+    """A trace of nothing."""
+    trace = object.__new__(InferenceTrace)
+    trace._key = 0
+    trace._context = ""
+    return trace
+
+
+def _exec(self: Any, decoupled: bool = False) -> Any:
+    """Calls the model and waits.
+
+    Gives an `InferenceResponse`; with `decoupled` an iterator of responses.
+    """
+
+
+def _async_exec(self: Any, decoupled: bool = False) -> Any:
+    """Calls the model without waiting; the answer is awaited."""
+
+
+_exec.__name__ = "exec"
+_async_exec.__name__ = "async_exec"
+_SELF = "(self: c_python_backend_utils.InferenceRequest"
+_CALL = (Parameter("", lambda value: instance(InferenceRequest)(value)),
+         Parameter("decoupled", boolean, False))
+_EXEC = Signature(f"exec{_SELF}, decoupled: bool = False) -> object", *_CALL)
+_ASYNC_EXEC = Signature(f"async_exec{_SELF}, decoupled: bool = False) -> object", *_CALL)
+_INPUTS = Signature(f"inputs{_SELF}) -> list[triton::backend::python::PbTensor]")
+_SENDER = Signature(
+    f"get_response_sender{_SELF}) -> triton::backend::python::ResponseSender")
+_FLAGS_MAX = (1 << 32) - 1
+_NUMBER_MAX = (1 << 64) - 1
 #: Marks arguments that have no default.
 _MISSING: Any = object()
+
+
+def _request(self: Any, request_id: str = "", correlation_id: Union[int, str] = 0,
+             inputs: Sequence[Tensor] = _MISSING,
+             requested_output_names: Sequence[str] = _MISSING, model_name: str = _MISSING,
+             model_version: int = -1, flags: int = 0, timeout: int = 0,
+             preferred_memory: PreferredMemory = _MISSING, trace: InferenceTrace = _MISSING,
+             parameters: Optional[Parameters] = None) -> None:
+    """Makes a request to a model."""
+
+
+_request.__name__ = _request.__qualname__ = "__init__"
+_signatures: List[Signature] = []
+
+
+def _signature() -> Signature:
+    """Signature of the constructor, which shows two objects."""
+    if not _signatures:
+        memory, trace = PreferredMemory.__new__(PreferredMemory), _new_trace()
+        _signatures.append(Signature(
+            "__init__(self: c_python_backend_utils.InferenceRequest, request_id: str = '', "
+            "correlation_id: object = 0, inputs: list[triton::backend::python::PbTensor], "
+            "requested_output_names: list[str], model_name: str, model_version: int = -1, "
+            "flags: int = 0, timeout: int = 0, preferred_memory: "
+            f"c_python_backend_utils.PreferredMemory = {memory!r}, trace: "
+            f"c_python_backend_utils.InferenceTrace = {trace!r}, parameters: object = None) "
+            "-> None",
+            Parameter("", anything), Parameter("request_id", text, ""),
+            Parameter("correlation_id", anything, 0),
+            Parameter("inputs", sequence(instance(Tensor))),
+            Parameter("requested_output_names", sequence(text)), Parameter("model_name", text),
+            Parameter("model_version", INT64, -1), Parameter("flags", UINT32, 0),
+            Parameter("timeout", UINT64, 0),
+            Parameter("preferred_memory", instance(PreferredMemory), None),
+            Parameter("trace", instance(InferenceTrace), None),
+            Parameter("parameters", anything, None, may_be_none=True)))
+    return _signatures[0]
 
 
 class InferenceRequest:
@@ -84,137 +159,171 @@ class InferenceRequest:
                  "_has_trace", "_context", "_wanted", "_inputs", "_release_flags", "_sender",
                  "_model_name", "_model_version", "_preferred", "_trace", "_done")
 
-    def __init__(self, request_id: str = "",
-                 correlation_id: Union[int, str] = 0,
-                 inputs: Sequence[Tensor] = _MISSING,
-                 requested_output_names: Sequence[str] = _MISSING,
-                 model_name: str = _MISSING,
-                 model_version: int = -1,
-                 flags: int = 0,
-                 timeout: int = 0,
-                 preferred_memory: Optional[PreferredMemory] = None,
-                 trace: Optional[InferenceTrace] = None,
-                 parameters: Optional[Parameters] = None) -> None:
-        if inputs is _MISSING or requested_output_names is _MISSING \
-                or model_name is _MISSING:
-            raise TypeError("InferenceRequest needs inputs, requested_output_names and "
-                            "model_name")
-        if type(request_id) is not str:
-            request_id = as_text("request_id", request_id)
-        if type(model_name) is not str:
-            model_name = as_text("model_name", model_name)
-        self._key = 0
-        self._id = request_id
-        self._correlation = 0
-        if correlation_id != 0 or type(correlation_id) is not int:
-            self._correlation = _check_correlation(correlation_id)
-        self._flags = demand_number("flags", flags, 0, (1 << 32) - 1)
-        self._timeout = demand_number("timeout", timeout, 0, (1 << 64) - 1)
-        self._parameters = "{}" if parameters is None else parameters_to_json(parameters)
-        self._has_trace = 0
-        self._inputs = inputs = list(inputs)
+    @declared(_request)
+    def __init__(self, *args: Any, **named: Any) -> None:
+        try:
+            self._take(*args, **named)
+        except (TypeError, Unfit):
+            self._fill(*_signature().bind((self, *args), named)[1:])
+
+    def _take(self, request_id: Any = "", correlation_id: Any = 0, inputs: Any = None,
+              requested_output_names: Any = None, model_name: Any = None,
+              model_version: Any = -1, flags: Any = 0, timeout: Any = 0,
+              preferred_memory: Any = _MISSING, trace: Any = _MISSING,
+              parameters: Any = None) -> None:
+        """Takes arguments of exactly the usual types; raises Unfit for others."""
+        if not (type(inputs) is type(requested_output_names) is list
+                and type(model_name) is type(request_id) is str
+                and type(model_version) is type(flags) is type(timeout) is type(
+                    correlation_id) is int
+                and model_name.isascii() and request_id.isascii()
+                and 0 <= flags <= _FLAGS_MAX and 0 <= timeout <= _NUMBER_MAX
+                and -1 <= model_version <= _FLAGS_MAX and 0 <= correlation_id <= _NUMBER_MAX):
+            raise Unfit
         for tensor in inputs:
             if type(tensor) is not Tensor:
-                check_tensors(
-                    inputs, f"Input tensor for request with id '{request_id}' and model name "
-                    f"'{model_name}' should not be empty.")
+                raise Unfit
+        for name in requested_output_names:
+            if type(name) is not str or not name.isascii():
+                raise Unfit
+        if preferred_memory is _MISSING:
+            preferred_memory = None
+        elif type(preferred_memory) is not PreferredMemory:
+            raise Unfit
+        if trace is _MISSING:
+            trace = None
+        elif type(trace) is not InferenceTrace:
+            raise Unfit
+        self._fill(request_id, correlation_id, inputs, requested_output_names, model_name,
+                   model_version, flags, timeout, preferred_memory, trace, parameters)
+
+    def _fill(self, request_id: str, correlation_id: Any, inputs: Sequence[Tensor],
+              requested_output_names: Sequence[str], model_name: str, model_version: int,
+              flags: int, timeout: int, preferred_memory: Optional[PreferredMemory],
+              trace: Optional[InferenceTrace], parameters: Optional[Parameters]) -> None:
+        """Makes the request of converted arguments."""
+        self._parameters = "{}" if parameters is None else parameters_to_json(parameters)
+        self._correlation = 0
+        if type(correlation_id) is not int or correlation_id:
+            self._correlation = _check_correlation(correlation_id)
+        self._inputs = check_tensors(
+            inputs, f"Input tensor for request with id '{request_id}' and model name "
+            f"'{model_name}' should not be empty.")
         self._wanted = _check_names(requested_output_names)
         if "" in self._wanted:
             raise TritonModelException(
                 f"Requested output name for request with id '{request_id}' and model "
                 f"name '{model_name}' should not be empty.")
+        self._key = 0
+        self._id = request_id
+        self._flags = flags
+        self._timeout = timeout
+        self._has_trace = 0
         self._model_name = model_name
-        self._model_version = demand_number(
-            "model_version", model_version, -1 << 63, (1 << 63) - 1)
-        if preferred_memory is not None:
-            demand("preferred_memory", preferred_memory, PreferredMemory)
+        self._model_version = model_version
         self._preferred = preferred_memory
-        if trace is not None:
-            demand("trace", trace, InferenceTrace)
         self._trace = trace
         self._release_flags = RELEASE_ALL
         self._sender: Optional[InferenceResponseSender] = None
         self._done = False
 
-    def inputs(self) -> List[Tensor]:
+    @bare
+    def inputs(self, *rest: Any, **more: Any) -> List[Tensor]:
         """Input tensors."""
-        return self._inputs
+        if rest or more:
+            raise _INPUTS.refusal((self, *rest), more)
+        try:
+            return self._inputs
+        except AttributeError:
+            raise _INPUTS.refusal((self,), more) from None
 
+    @native("request_id(self: c_python_backend_utils.InferenceRequest) -> str",
+            owner=lambda: InferenceRequest)
     def request_id(self) -> str:
         """Id that the client gave, or an empty string."""
         return self._id
 
+    @native("correlation_id(self: c_python_backend_utils.InferenceRequest) -> object",
+            owner=lambda: InferenceRequest)
     def correlation_id(self) -> Union[int, str]:
         """Correlation id of the sequence; 0 if there is none."""
         return self._correlation
 
+    @native("requested_output_names(self: c_python_backend_utils.InferenceRequest) -> set[str]",
+            owner=lambda: InferenceRequest)
     def requested_output_names(self) -> Set[str]:
         """Names of the outputs that are asked for."""
         return set(self._wanted or ())
 
-    def model_name(self) -> str:
-        """Name of the model that the request is for."""
-        return self._model_name
-
-    def model_version(self) -> int:
-        """Version of the model; -1 is the newest."""
-        return self._model_version
-
+    @native("flags(self: c_python_backend_utils.InferenceRequest) -> int",
+            owner=lambda: InferenceRequest)
     def flags(self) -> int:
         """Flags of the sequence: 1 start, 2 end."""
         return self._flags
 
+    @native("set_flags(self: c_python_backend_utils.InferenceRequest, arg0: int) -> None",
+            Parameter("", UINT32), owner=lambda: InferenceRequest)
     def set_flags(self, flags: int) -> None:
         """Sets the flags of the sequence."""
-        self._flags = demand_number("flags", flags, 0, (1 << 32) - 1)
+        self._flags = flags
 
+    @native("timeout(self: c_python_backend_utils.InferenceRequest) -> int",
+            owner=lambda: InferenceRequest)
     def timeout(self) -> int:
         """Time-out in microseconds; 0 if there is none."""
         return self._timeout
 
+    @native("parameters(self: c_python_backend_utils.InferenceRequest) -> str",
+            owner=lambda: InferenceRequest)
     def parameters(self) -> str:
         """Parameters of the request as a JSON object."""
         return self._parameters
 
-    def preferred_memory(self) -> Optional[PreferredMemory]:
-        """Memory that the maker of the request prefers, or None."""
-        return self._preferred
-
+    @native("trace(self: c_python_backend_utils.InferenceRequest) -> c_python_backend_utils.InferenceTrace",
+            owner=lambda: InferenceRequest)
     def trace(self) -> InferenceTrace:
         """Trace of the request, to hand on to requests for other models."""
         trace = self._trace
         if trace is None:
-            trace = self._trace = InferenceTrace()
+            trace = self._trace = _new_trace()
             if self._has_trace:
                 trace._key = self._key
                 trace._context = self._context
         return trace
 
+    @native("set_release_flags(self: c_python_backend_utils.InferenceRequest, arg0: int) -> None",
+            Parameter("", UINT32), owner=lambda: InferenceRequest)
     def set_release_flags(self, flags: int) -> None:
         """Sets how the request is released: RELEASE_ALL or RELEASE_RESCHEDULE."""
-        self._release_flags = demand_number("flags", flags, 0, (1 << 32) - 1)
+        self._release_flags = flags
 
+    @native("is_cancelled(self: c_python_backend_utils.InferenceRequest) -> bool",
+            owner=lambda: InferenceRequest)
     def is_cancelled(self) -> bool:
         """Whether the client has cancelled the request."""
         return self.get_response_sender().is_cancelled()
 
-    def get_response_sender(self) -> InferenceResponseSender:
+    @bare
+    def get_response_sender(self, *rest: Any, **more: Any) -> InferenceResponseSender:
         """Sender of responses to this request; it may be used in any thread."""
+        if rest or more:
+            raise _SENDER.refusal((self, *rest), more)
         sender = self._sender
         if sender is None:
-            sender = self._sender = InferenceResponseSender(self._key, self._wanted, self._done)
+            sender = self._sender = make_sender(self._key, self._wanted, self._done)
         return sender
 
-    def exec(self, decoupled: bool = False) -> Any:
-        """Calls the model and waits.
+    @declared(_exec)
+    def exec(self, *args: Any, **named: Any) -> Any:
+        if args or named or not isinstance(self, InferenceRequest):
+            return _bls().execute(*_EXEC.bind((self, *args), named))
+        return _bls().execute(self, False)
 
-        Gives an `InferenceResponse`; with `decoupled` an iterator of responses.
-        """
-        return _bls().execute(self, decoupled)
-
-    def async_exec(self, decoupled: bool = False) -> Any:
-        """Calls the model without waiting; the answer is awaited."""
-        return _bls().execute_async(self, decoupled)
+    @declared(_async_exec)
+    def async_exec(self, *args: Any, **named: Any) -> Any:
+        if args or named:
+            return _bls().execute_async(*_ASYNC_EXEC.bind((self, *args), named))
+        return _bls().execute_async(self, False)
 
 
 _calls: Any = None
@@ -235,7 +344,7 @@ _SINGLE_MAX = 1024
 
 
 def _check_names(names: Any) -> frozenset:
-    """Names of outputs; raises TypeError for a single one."""
+    """Names of outputs."""
     if type(names) is list and len(names) == 1 and type(names[0]) is str:
         found = _single.get(names[0])
         if found is None:
@@ -244,18 +353,16 @@ def _check_names(names: Any) -> frozenset:
                 _single.clear()
             _single[names[0]] = found
         return found
-    if isinstance(names, (str, bytes)):
-        demand("requested_output_names", names, list)
-    return frozenset(as_text("name of a requested output", name) for name in names)
+    return frozenset(names)
 
 
 def _check_correlation(value: Any) -> Union[int, str]:
     """A correlation id as it is sent: a number or a text."""
+    if isinstance(value, int):
+        return cast(UINT64, value)
     if isinstance(value, str):
-        return value
-    if not isinstance(value, int):
-        raise TritonModelException("Correlation ID must be integer or string")
-    return demand_number("correlation_id", value, 0, (1 << 64) - 1)
+        return cast(text, value)
+    raise TritonModelException("Correlation ID must be integer or string")
 
 
 _new = InferenceRequest.__new__

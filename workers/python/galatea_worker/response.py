@@ -5,27 +5,26 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Optional, Sequence, Union
 
-from .enums import NamedEnum, as_text, demand
+from .enums import NamedEnum, enumeration
 from .errors import TritonModelException
+from .native import Parameter, Signature, anything, bare, declared, instance, native, \
+    sequence, text
 from .tensor import Tensor, check_tensors
 
 
+@enumeration
 class ErrorCode(NamedEnum):
     """Codes of `TritonError`, as of TRITONSERVER_Error_Code."""
 
     __module__ = "c_python_backend_utils"
-
-    UNKNOWN = 0
-    INTERNAL = 1
-    NOT_FOUND = 2
-    INVALID_ARG = 3
-    UNAVAILABLE = 4
-    UNSUPPORTED = 5
-    ALREADY_EXISTS = 6
-    CANCELLED = 7
+    __qualname__ = "TritonError.__ErrorCode"
+    __slots__ = ()
+    _names = ("UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED",
+              "ALREADY_EXISTS", "CANCELLED")
 
 
 ErrorCode.__name__ = "__ErrorCode"
+_CODE = "c_python_backend_utils.TritonError.__ErrorCode"
 
 
 class TritonError:
@@ -43,15 +42,23 @@ class TritonError:
     ALREADY_EXISTS = ErrorCode.ALREADY_EXISTS
     CANCELLED = ErrorCode.CANCELLED
 
+    @native("__init__(self: c_python_backend_utils.TritonError, message: str, code: "
+            f"{_CODE} = <__ErrorCode.INTERNAL: 1>) -> None",
+            Parameter("message", text),
+            Parameter("code", instance(ErrorCode), ErrorCode.INTERNAL),
+            owner=lambda: TritonError)
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
-        demand("code of a TritonError", code, ErrorCode)
-        self._message = as_text("message of a TritonError", message)
+        self._message = message
         self._code = code
 
+    @native("message(self: c_python_backend_utils.TritonError) -> str",
+            owner=lambda: TritonError)
     def message(self) -> str:
         """Text of the error."""
         return self._message
 
+    @native(f"code(self: c_python_backend_utils.TritonError) -> {_CODE}",
+            owner=lambda: TritonError)
     def code(self) -> ErrorCode:
         """Code of the error."""
         return self._code
@@ -89,38 +96,76 @@ def parameters_to_json(parameters: Optional[Parameters]) -> str:
     return text
 
 
+def _response(self: Any, output_tensors: Sequence[Tensor] = (),
+              error: Optional[TritonError] = None,
+              parameters: Optional[Parameters] = None) -> None:
+    """Makes a response."""
+
+
+_response.__name__ = _response.__qualname__ = "__init__"
+_RESPONSE = Signature(
+    "__init__(self: c_python_backend_utils.InferenceResponse, output_tensors: "
+    "list[c_python_backend_utils.Tensor] = [], error: c_python_backend_utils.TritonError = "
+    "None, parameters: object = None) -> None",
+    Parameter("", anything),
+    Parameter("output_tensors", sequence(instance(Tensor)), []),
+    Parameter("error", instance(TritonError), None, may_be_none=True),
+    Parameter("parameters", anything, None, may_be_none=True))
+_OUTPUT_TENSORS = Signature("output_tensors(self: c_python_backend_utils.InferenceResponse) -> "
+                            "list[c_python_backend_utils.Tensor]")
+
+
 class InferenceResponse:
     """Answer to a request: output tensors, or an error."""
 
     __module__ = "c_python_backend_utils"
     __slots__ = ("_tensors", "_error", "_parameters")
 
-    def __init__(self, output_tensors: Sequence[Tensor] = (),
-                 error: Optional[TritonError] = None,
-                 parameters: Optional[Parameters] = None) -> None:
-        tensors = list(output_tensors)
-        for tensor in tensors:
-            if type(tensor) is not Tensor:
-                check_tensors(
-                    tensors, "Output tensor for inference response should not be empty.")
-        if error is not None and not isinstance(error, TritonError):
-            demand("error", error, TritonError)
-        self._tensors: List[Tensor] = tensors
-        self._error = error
-        self._parameters = "{}" if parameters is None else parameters_to_json(parameters)
+    @declared(_response)
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self._error: Optional[TritonError] = None
+        self._parameters = "{}"
+        # The two usual calls, and then all others.
+        if len(args) == 1 and not named:
+            tensors = args[0]
+        elif not args and len(named) == 1:
+            tensors = named.get("output_tensors")
+        else:
+            tensors = None
+        if type(tensors) is list:
+            for tensor in tensors:
+                if type(tensor) is not Tensor:
+                    break
+            else:
+                self._tensors: List[Tensor] = list(tensors)
+                return
+        _, tensors, self._error, parameters = _RESPONSE.bind((self, *args), named)
+        text = "{}" if parameters is None else parameters_to_json(parameters)
+        self._tensors = check_tensors(
+            tensors, "Output tensor for inference response should not be empty.")
+        self._parameters = text
 
-    def output_tensors(self) -> List[Tensor]:
+    @bare
+    def output_tensors(self, *rest: Any, **more: Any) -> List[Tensor]:
         """Output tensors of the response."""
-        return self._tensors
+        if rest or more:
+            raise _OUTPUT_TENSORS.refusal((self, *rest), more)
+        return list(self._tensors)
 
+    @native("has_error(self: c_python_backend_utils.InferenceResponse) -> bool",
+            owner=lambda: InferenceResponse)
     def has_error(self) -> bool:
         """Whether the response carries an error."""
         return self._error is not None
 
+    @native("error(self: c_python_backend_utils.InferenceResponse) -> "
+            "c_python_backend_utils.TritonError", owner=lambda: InferenceResponse)
     def error(self) -> Optional[TritonError]:
         """Error of the response, or None."""
         return self._error
 
+    @native("parameters(self: c_python_backend_utils.InferenceResponse) -> str",
+            owner=lambda: InferenceResponse)
     def parameters(self) -> str:
         """Parameters of the response as a JSON object."""
         return self._parameters

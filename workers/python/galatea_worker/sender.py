@@ -8,6 +8,8 @@ from typing import Any, List, Optional
 
 from . import state
 from .errors import TritonModelException
+from .native import (UINT32, Made, Parameter, Signature, anything, declared, instance,
+                     native)
 from .response import InferenceResponse
 from .wire import B_RESPONSE, Blocks, put_response
 
@@ -17,25 +19,45 @@ _pack_head = Struct("<BQI").pack
 _state_lock = threading.Lock()
 
 
-class InferenceResponseSender:
+def _send(self: Any, response: Optional[InferenceResponse] = None, flags: int = 0) -> None:
+    """Sends a response, or none with the final flag.
+
+    `flags` is 0 or TRITONSERVER_RESPONSE_COMPLETE_FINAL.
+    """
+
+
+_send.__name__ = "send"
+_send.__qualname__ = "InferenceResponseSender.send"
+_SEND = Signature(
+    "send(self: c_python_backend_utils.InferenceResponseSender, response: "
+    "c_python_backend_utils.InferenceResponse = None, flags: int = 0) -> None",
+    Parameter("", anything),
+    Parameter("response", instance(InferenceResponse), None, may_be_none=True),
+    Parameter("flags", UINT32, 0))
+
+
+class InferenceResponseSender(Made):
     """Sends responses to one request."""
 
     __module__ = "c_python_backend_utils"
     __slots__ = ("_key", "_wanted", "_closed", "_sent", "_silent", "__weakref__")
 
-    def __init__(self, key: int, wanted: Optional[frozenset], closed: bool) -> None:
-        self._key = key
-        self._wanted = wanted
-        self._closed = closed
-        self._sent = 0
-        # The server needs no word of the end: it has the answer already.
-        self._silent = closed
+    _key: int
+    _wanted: Optional[frozenset]
+    _closed: bool
+    _sent: int
+    #: Set where the server needs no word of the end: it has the answer already.
+    _silent: bool
 
-    def send(self, response: Optional[InferenceResponse] = None, flags: int = 0) -> None:
-        """Sends a response, or none with the final flag.
-
-        `flags` is 0 or TRITONSERVER_RESPONSE_COMPLETE_FINAL.
-        """
+    @declared(_send)
+    def send(self, *args: Any, **named: Any) -> None:
+        response = args[0] if args else named.get("response")
+        flags = args[1] if len(args) > 1 else named.get("flags", 0)
+        by_name = ("response" in named) + ("flags" in named)
+        if by_name != len(named) or len(args) + by_name > 2 or (args and "response" in named) \
+                or type(flags) is not int or flags >> 1 \
+                or (type(response) is not InferenceResponse and response is not None):
+            _, response, flags = _SEND.bind((self, *args), named)
         if flags != RESPONSE_COMPLETE_FINAL and flags != 0:
             raise TritonModelException(
                 "Unable to send response. Unsupported flag provided.")
@@ -44,12 +66,11 @@ class InferenceResponseSender:
                 raise TritonModelException(
                     "Inference Response object must be provided when the response flags "
                     "is set to zero.")
-        elif not isinstance(response, InferenceResponse):
-            raise TypeError(
-                f"response must be an InferenceResponse, not {type(response)}")
         self._count(response is not None, flags)
         self._transmit(response, flags)
 
+    @native("is_cancelled(self: c_python_backend_utils.InferenceResponseSender) -> bool",
+            owner=lambda: InferenceResponseSender)
     def is_cancelled(self) -> bool:
         """Whether the client has cancelled the request."""
         return self._key in state.cancelled
@@ -105,6 +126,14 @@ class InferenceResponseSender:
             self._closed = True
             self._silent = True
 
+    def _end(self) -> None:
+        """Ends the sender with the final flag: what it has sent is the answer."""
+        with _state_lock:
+            self._closed = True
+            is_told, self._silent = self._silent, True
+        if not is_told:
+            state.side.post(_pack_head(B_RESPONSE, self._key, 1) + b"\0")
+
     def __del__(self) -> None:
         # A model that drops the sender before the final response would leave the
         # client waiting.
@@ -113,6 +142,21 @@ class InferenceResponseSender:
                 state.side.post(_pack_head(B_RESPONSE, self._key, 1) + b"\0")
         except (NameError, AttributeError, TypeError):
             pass  # the interpreter is ending, or the sender was never finished
+
+
+_new = object.__new__
+
+
+def make_sender(key: int, wanted: Optional[frozenset],
+                closed: bool) -> InferenceResponseSender:
+    """Sender of responses to a request, which may be answered already."""
+    sender = _new(InferenceResponseSender)
+    sender._key = key
+    sender._wanted = wanted
+    sender._closed = closed
+    sender._sent = 0
+    sender._silent = closed
+    return sender
 
 
 def after_fork() -> None:

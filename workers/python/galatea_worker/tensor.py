@@ -7,8 +7,36 @@ from typing import Any, List, Optional, Sequence, Tuple
 from . import arrays
 from .arena import INPUTS, InputBlock
 from .arrays import BF16, BYTES
-from .enums import as_text, demand
 from .errors import TritonModelException
+from .native import Parameter, Signature, Unfit, anything, bare, declared, native, text
+
+
+def _tensor(self: Any, name: str, array: Any, /) -> None:
+    """Makes a tensor of a numpy array."""
+
+
+def _array(value: Any) -> Any:
+    if not isinstance(value, arrays.ndarray):
+        raise Unfit
+    return value
+
+
+def _dlpack(self: Any, stream: Any = None, *, max_version: Any = None,
+            dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
+    """The tensor as a DLPack capsule, for `from_dlpack` of other libraries."""
+
+
+_dlpack.__name__ = "__dlpack__"
+_dlpack.__qualname__ = "Tensor.__dlpack__"
+_DLPACK = Signature(
+    "__dlpack__(self: c_python_backend_utils.Tensor, stream: object = None) -> capsule",
+    Parameter("", anything), Parameter("stream", anything, None, may_be_none=True))
+_tensor.__name__ = _tensor.__qualname__ = "__init__"
+_TENSOR = Signature(
+    "__init__(self: c_python_backend_utils.Tensor, arg0: str, arg1: numpy.ndarray) -> None",
+    Parameter("", anything), Parameter("", text), Parameter("", _array))
+_NAME = Signature("name(self: c_python_backend_utils.Tensor) -> str")
+_AS_NUMPY = Signature("as_numpy(self: c_python_backend_utils.Tensor) -> numpy.ndarray")
 
 
 class Tensor:
@@ -31,16 +59,14 @@ class Tensor:
     #: Content in the input arena.
     _block: Optional[InputBlock]
 
-    def __init__(self, name: str, array: Any) -> None:
+    @declared(_tensor)
+    def __init__(self, *args: Any, **named: Any) -> None:
         if arrays.np is None:
             arrays.load()
-        if not isinstance(array, arrays.ndarray) \
-                or not isinstance(name, (str, bytes, bytearray)):
-            raise TypeError(
-                "__init__(): incompatible constructor arguments. The following argument "
-                "types are supported:\n    1. c_python_backend_utils.Tensor(arg0: str, "
-                "arg1: numpy.ndarray)\n\nInvoked with: "
-                f"{name!r}, {array!r}")
+        if named or len(args) != 2 or type(args[0]) is not str \
+                or not args[0].isascii() or not isinstance(args[1], arrays.ndarray):
+            args = tuple(_TENSOR.bind((self, *args), named)[1:])
+        name, array = args
         if not name:
             raise TritonModelException("Tensor name cannot be an empty string.")
         code = arrays.TYPES.get(array.dtype)
@@ -48,35 +74,50 @@ class Tensor:
             code = arrays.type_of(array)
         if not array.flags.c_contiguous:
             array = arrays.np.ascontiguousarray(array)
-        self._name = name if type(name) is str else as_text("name", name)
+        self._name = name
         self._dtype = code
         self._shape = array.shape
         self._array = array
         self._data = arrays.serialize(array) if code == BYTES else None
         self._block = None
 
-    def name(self) -> str:
+    @bare
+    def name(self, *rest: Any, **more: Any) -> str:
         """Name of the tensor."""
-        return self._name
+        if rest or more:
+            raise _NAME.refusal((self, *rest), more)
+        try:
+            return self._name
+        except AttributeError:
+            raise _NAME.refusal((self,), more) from None
 
+    @native("shape(self: c_python_backend_utils.Tensor) -> list[int]", owner=lambda: Tensor)
     def shape(self) -> List[int]:
         """Length of each dimension."""
         return list(self._shape)
 
+    @native("triton_dtype(self: c_python_backend_utils.Tensor) -> TRITONSERVER_datatype_enum",
+            owner=lambda: Tensor)
     def triton_dtype(self) -> int:
-        """Number of the data type, as of TRITONSERVER_DataType."""
-        return self._dtype
+        """Raises TypeError: Triton's module has no type for the number."""
+        raise TypeError(
+            "Unable to convert function return value to a Python type! The signature was\n\t"
+            "(self: c_python_backend_utils.Tensor) -> TRITONSERVER_datatype_enum")
 
+    @native("is_cpu(self: c_python_backend_utils.Tensor) -> bool", owner=lambda: Tensor)
     def is_cpu(self) -> bool:
         """True: this server puts tensors into memory of the CPU."""
         return True
 
-    def as_numpy(self) -> Any:
+    @bare
+    def as_numpy(self, *rest: Any, **more: Any) -> Any:
         """The tensor as a numpy array, without a copy.
 
         BYTES tensors are arrays of ``bytes`` objects. Raises TritonModelException
         for BF16, which numpy doesn't have.
         """
+        if rest or more:
+            raise _AS_NUMPY.refusal((self, *rest), more)
         array = self._array
         if array is None:
             array = self._array = self._make_array()
@@ -109,25 +150,31 @@ class Tensor:
         return data
 
     @staticmethod
+    @native("from_dlpack(self: str, arg0: object) -> c_python_backend_utils.Tensor",
+            Parameter("", text), Parameter("", anything, may_be_none=True))
     def from_dlpack(name: str, tensor: Any) -> "Tensor":
         """Makes a tensor of a DLPack capsule or of an object with `__dlpack__`."""
         from . import dlpack
         return dlpack.consume(name, tensor)
 
+    @native("to_dlpack(self: c_python_backend_utils.Tensor) -> capsule", owner=lambda: Tensor)
     def to_dlpack(self) -> Any:
         """The tensor as a DLPack capsule, without a copy."""
         from . import dlpack
         return dlpack.produce(self)
 
-    def __dlpack__(self, stream: Any = None, *, max_version: Any = None,
-                   dl_device: Optional[Tuple[int, int]] = None,
-                   copy: Optional[bool] = None) -> Any:
-        """The tensor as a DLPack capsule, for `from_dlpack` of other libraries."""
+    @declared(_dlpack)
+    def __dlpack__(self, *args: Any, **named: Any) -> Any:
+        dl_device, copy = named.pop("dl_device", None), named.pop("copy", None)
+        named.pop("max_version", None)
+        _DLPACK.bind((self, *args), named)
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the tensor is on the CPU, not on the device {dl_device}")
         from . import dlpack
         return dlpack.produce(self, bool(copy))
 
+    @native("__dlpack_device__(self: c_python_backend_utils.Tensor) -> tuple[int, int]",
+            owner=lambda: Tensor)
     def __dlpack_device__(self) -> Tuple[int, int]:
         """Device of the tensor as DLPack numbers it: the CPU."""
         return (1, 0)
@@ -162,5 +209,4 @@ def check_tensors(tensors: Sequence[Any], text: str) -> List[Tensor]:
         if type(tensor) is not Tensor:
             if tensor is None:
                 raise TritonModelException(text)
-            demand("tensor", tensor, Tensor)
     return checked

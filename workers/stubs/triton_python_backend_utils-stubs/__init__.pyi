@@ -35,13 +35,11 @@ class Tensor:
     ``Tensor(name, array)`` makes one from a numpy array, without a copy.
     """
 
-    def __init__(self, name: str, array: NDArray[Any]) -> None: ...
+    def __init__(self, name: str, array: NDArray[Any], /) -> None: ...
     def name(self) -> str:
         """Name of the tensor."""
     def shape(self) -> list[int]:
         """Length of each dimension."""
-    def triton_dtype(self) -> int:
-        """Number of the data type, as of TRITONSERVER_DataType."""
     def is_cpu(self) -> bool:
         """Whether the tensor is in memory of the CPU."""
     def as_numpy(self) -> NDArray[Any]:
@@ -189,10 +187,6 @@ class InferenceRequest:
         """Correlation id of the sequence; 0 if there is none."""
     def requested_output_names(self) -> set[str]:
         """Names of the outputs that are asked for."""
-    def model_name(self) -> str:
-        """Name of the model that the request is for."""
-    def model_version(self) -> int:
-        """Version of the model; -1 is the newest."""
     def flags(self) -> int:
         """Flags of the sequence: 1 start, 2 end."""
     def set_flags(self, flags: int) -> None:
@@ -201,8 +195,6 @@ class InferenceRequest:
         """Time-out in microseconds; 0 if there is none."""
     def parameters(self) -> str:
         """Parameters of the request as a JSON object."""
-    def preferred_memory(self) -> PreferredMemory | None:
-        """Memory that the maker of the request prefers, or None."""
     def trace(self) -> InferenceTrace:
         """Trace of the request, to hand on to requests for other models."""
     def set_release_flags(self, flags: int) -> None:

@@ -1,4 +1,4 @@
-//! Which steps run, when, and with which inputs.
+//! The steps that run, their times and their inputs.
 
 use std::time::{Duration, Instant};
 

@@ -43,4 +43,4 @@ pub(crate) use options::{ExecutionMode, GraphLevel, RunOptions, SessionOptions};
 pub(crate) use region::ByteRegion;
 pub(crate) use session::{Session, TensorInfo};
 pub(crate) use switch::Switch;
-pub(crate) use value::{OrtTensor, OutputData, RunOutput, RunOutputs};
+pub(crate) use value::{OrtTensor, OutputData, RunOutput, RunOutputs, STRING_BYTES};

@@ -214,6 +214,12 @@ impl<'data> RunOutputs<'data> {
         Self { values, input_regions }
     }
 
+    /// The memory of the outputs that are strings, with that for reading them.
+    pub(crate) fn string_bytes(&self) -> Result<usize, OrtError> {
+        let values = self.values.iter().filter_map(|(value, _)| value.as_ref());
+        values.map(string_bytes).try_fold(0_usize, |sum, bytes| Ok(sum.saturating_add(bytes?)))
+    }
+
     /// The outputs in the requested order; `None` for one that the model did not make.
     pub(crate) fn into_outputs(self) -> Result<Vec<Option<RunOutput>>, OrtError> {
         let Self { values, input_regions } = self;
@@ -276,6 +282,9 @@ impl std::fmt::Debug for DeviceTensor {
     }
 }
 
+/// The size of the library's object for a string, which holds a short one.
+pub(crate) const STRING_BYTES: usize = 32;
+
 /// The strings of a tensor, concatenated.
 pub(crate) struct Strings {
     content: Vec<u8>,
@@ -292,7 +301,9 @@ impl Strings {
             Some(previous) => *self.ends.get(previous).ok_or_else(invalid)?,
             None => 0,
         };
-        let mut framed = Vec::new();
+        let bytes = ends.last().map_or(0, |end| end.saturating_sub(start));
+        let prefixes = ends.len().saturating_mul(size_of::<u32>());
+        let mut framed = Vec::with_capacity(bytes.saturating_add(prefixes));
         for &end in ends {
             let element = self.content.get(start..end).ok_or_else(invalid)?;
             push_bytes_element(&mut framed, element)
@@ -425,6 +436,30 @@ impl AsRef<[u8]> for TensorMemory {
     }
 }
 
+/// The memory of a tensor of strings and of [`Strings`]; 0 for other types.
+fn string_bytes(value: &OrtTensor<'_>) -> Result<usize, OrtError> {
+    let (element, shape) = element_and_shape(value)?;
+    let count = usize::try_from(shape.element_count()).unwrap_or(usize::MAX);
+    if element.datatype() != Some(DataType::Bytes) || count == 0 {
+        return Ok(0);
+    }
+    let length = string_length(value)?;
+    let objects = count.saturating_mul(STRING_BYTES + size_of::<usize>());
+    // The strings themselves, if they are too long for the objects, and their copy.
+    Ok(length.saturating_mul(2).saturating_add(objects))
+}
+
+/// The length of all strings of a tensor together.
+fn string_length(value: &OrtTensor<'_>) -> Result<usize, OrtError> {
+    let api = value.api;
+    let mut length = 0;
+    // SAFETY: the value is alive and a tensor of strings, the out pointer valid.
+    unsafe {
+        api.check((api.table().GetStringTensorDataLength)(value.as_ptr(), &raw mut length))?;
+    }
+    Ok(length)
+}
+
 fn strings(value: &OrtTensor<'_>, shape: &Shape) -> Result<Strings, OrtError> {
     let api = value.api;
     let count = usize::try_from(shape.element_count())
@@ -432,11 +467,7 @@ fn strings(value: &OrtTensor<'_>, shape: &Shape) -> Result<Strings, OrtError> {
     if count == 0 {
         return Ok(Strings { content: Vec::new(), ends: Vec::new() });
     }
-    let mut length = 0;
-    // SAFETY: the value is alive and a tensor of strings, the out pointer valid.
-    unsafe {
-        api.check((api.table().GetStringTensorDataLength)(value.as_ptr(), &raw mut length))?;
-    }
+    let length = string_length(value)?;
     let mut content = vec![0_u8; length];
     let mut starts = vec![0_usize; count];
     // SAFETY: the value is alive and a tensor of strings; both buffers have the given

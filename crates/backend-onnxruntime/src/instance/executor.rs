@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_devices::{Device, Devices, HostBuffer};
+use galatea_gate::ledger::Account;
 use galatea_infer::Status;
 use galatea_tensor::{Buffer, DeviceRegion};
 
@@ -15,6 +16,7 @@ use crate::failure;
 pub(crate) struct Executor {
     session: AnySession,
     devices: Devices,
+    account: Arc<Account>,
     /// Whether inputs are gathered in pinned memory.
     pinned: bool,
 }
@@ -27,12 +29,26 @@ enum AnySession {
 }
 
 impl Executor {
-    pub(crate) const fn on_cpu(session: Arc<Session>, devices: Devices) -> Self {
-        Self { session: AnySession::Shared(session), devices, pinned: false }
+    pub(crate) const fn on_cpu(
+        session: Arc<Session>,
+        devices: Devices,
+        account: Arc<Account>,
+    ) -> Self {
+        Self { session: AnySession::Shared(session), devices, account, pinned: false }
     }
 
-    pub(crate) fn on_device(session: DeviceSession, devices: Devices, pinned: bool) -> Self {
-        Self { session: AnySession::OnDevice(Box::new(session)), devices, pinned }
+    pub(crate) fn on_device(
+        session: DeviceSession,
+        devices: Devices,
+        account: Arc<Account>,
+        pinned: bool,
+    ) -> Self {
+        Self { session: AnySession::OnDevice(Box::new(session)), devices, account, pinned }
+    }
+
+    /// The account of the memory of strings.
+    pub(super) const fn account(&self) -> &Arc<Account> {
+        &self.account
     }
 
     pub(crate) fn session(&self) -> &Session {

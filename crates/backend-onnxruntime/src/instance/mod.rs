@@ -7,6 +7,7 @@ mod inputs;
 mod outputs;
 mod staging;
 mod state_memory;
+mod strings;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,6 +24,7 @@ pub(crate) use executor::Executor;
 use inputs::InputArenas;
 use outputs::{BatchOutput, NewState};
 use state_memory::StateMemory;
+use strings::StringCharge;
 
 /// Executes batches with its executor's session.
 pub(crate) struct OnnxInstance {
@@ -123,6 +125,7 @@ impl OnnxInstance {
         let signature = &self.signature;
         let total = inputs::total_batch_size(signature, requests)?;
         let (executor, policy, arenas) = (&self.executor, &self.host_policy, &mut self.arenas);
+        let mut strings = StringCharge::of_inputs(signature, requests, policy, executor.account())?;
         let values = inputs::gather(executor, signature, requests, total, policy, arenas)?;
         let is_needed = |plan: &&OutputPlan| {
             plan.is_state || requests.iter().any(|pending| plan.is_wanted_by(pending))
@@ -136,8 +139,10 @@ impl OnnxInstance {
         times.compute_start = Instant::now();
         let outputs = executor.run(&self.run_options, &values, &places);
         times.compute_end = Instant::now();
+        let outputs = outputs?;
+        strings.add_outputs(&outputs)?;
         // An output may be an input: its memory is read before the inputs are gone.
-        let outputs = outputs?.into_outputs()?;
+        let outputs = outputs.into_outputs()?;
         let batch = signature.batched.then_some(total);
         let planned = plans.into_iter().zip(outputs);
         let mut outputs: SmallVec<[BatchOutput<'_>; 8]> = planned
@@ -147,6 +152,7 @@ impl OnnxInstance {
             })
             .collect();
         drop(values);
+        strings.converted();
         let mut results: SmallVec<[RequestResult; 8]> =
             requests.iter().map(|pending| self.request_result(pending, &mut outputs)).collect();
         growing::settle(executor, requests, &mut results);

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::executor::Executor;
 use super::state_memory::{StateMemory, StateRows, StateTensor, sub_region};
+use super::strings;
 use crate::api::{OutputData, OutputPlace, RunOutput};
 use crate::signature::{OutputPlan, ScatterPlan};
 
@@ -290,7 +291,7 @@ impl<'plan> OutputContent<'plan> {
             }
             OutputData::Strings(strings) => {
                 let range = index(elements.start)?..index(elements.end)?;
-                Ok(Buffer::from_vec(strings.framed(range)?))
+                Ok(strings::charged(strings.framed(range)?, self.executor.account())?)
             }
         }
     }

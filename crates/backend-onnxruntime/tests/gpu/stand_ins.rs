@@ -14,7 +14,9 @@ use galatea_devices::{DeviceBuffer, Devices, PoolSizes};
 use galatea_infer::{InferenceRequest, InferenceResponse, InputTensor, Status};
 use galatea_tensor::{Buffer, DataType, DeviceRegion};
 
-use crate::support::{Files, LOG, RecordingHost, TestModel, execute, library_path, tensor};
+use crate::support::{
+    Files, LOG, RecordingHost, TestModel, execute, library_path, tensor, unlimited,
+};
 
 /// In the process of a test, this variable names the test's directory.
 const DIRECTORY: &str = "STAND_IN_DIRECTORY";
@@ -95,8 +97,13 @@ impl Gpus {
             LOG.lock().unwrap().push(format!("{level:?} {line}"));
         });
         let backend_config = BTreeMap::new();
-        let options =
-            BackendOptions { processors: 2, backend_config, log, devices: devices.clone() };
+        let options = BackendOptions {
+            processors: 2,
+            backend_config,
+            log,
+            devices: devices.clone(),
+            account: unlimited(),
+        };
         let backend = OnnxRuntimeBackend::new(
             Library::open(&folder.join("libonnxruntime.so")).unwrap(),
             options,

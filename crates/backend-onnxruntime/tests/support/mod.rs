@@ -16,11 +16,17 @@ use galatea_backend::{Backend, Device, Host, Instance, LogLevel, Model, ModelFil
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_devices::Devices;
+use galatea_gate::ledger::Account;
 use galatea_infer::{
     Code, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse,
     InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
+
+/// An account without a limit.
+pub(crate) fn unlimited() -> Arc<Account> {
+    Arc::new(Account::of_server(Arc::default()))
+}
 
 /// The path of ONNX Runtime's library, without which these tests fail.
 pub(crate) fn library_path() -> PathBuf {
@@ -76,8 +82,13 @@ pub(crate) fn try_backend(config: &[(&str, &str)]) -> Result<OnnxRuntimeBackend,
     let log = Arc::new(|level: LogLevel, line: &str| {
         LOG.lock().unwrap().push(format!("{level:?} {line}"));
     });
-    let options =
-        BackendOptions { processors: 2, backend_config, log, devices: Devices::default() };
+    let options = BackendOptions {
+        processors: 2,
+        backend_config,
+        log,
+        devices: Devices::default(),
+        account: unlimited(),
+    };
     OnnxRuntimeBackend::new(library(), options)
 }
 

@@ -171,6 +171,22 @@ const FILE_SYSTEM_REQUESTS: [(u64, &[u64]); 3] = [
     (0x94, &[0x4004_9409, 0x4020_940d, 0xc018_9436]),
 ];
 
+/// Calls that make files, with the places of their flags, if they have any, and of the mode.
+const MAKERS: &[(i64, Option<u8>, u8)] = &[
+    (libc::SYS_openat, Some(2), 3),
+    (libc::SYS_mknodat, None, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, Some(1), 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, None, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, None, 1),
+];
+/// The modes of a file that make programs change the user or the group.
+const CHANGES_USER: [u32; 2] = [libc::S_ISUID, libc::S_ISGID];
+/// The flags with which a file is made. The second one is beside that of a directory.
+const MAKES: [i32; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
+
 /// The part of a socket's type that isn't flags.
 const SOCKET_TYPES: u64 = 0xf;
 
@@ -180,7 +196,7 @@ type Error = seccompiler::BackendError;
 pub(super) fn filters() -> Result<[BpfProgram; 2], Error> {
     let lists = [NETWORK, PROCESSES, SHARED, ATTRIBUTES, SYSTEM, OLD];
     let always = lists.into_iter().flatten().map(|call| (*call, Vec::new()));
-    let rules = always.chain(conditional()?).collect();
+    let rules = always.chain(conditional()?).chain(makers()?).collect();
     let denied = SeccompAction::Errno(code(libc::EPERM));
     let target = std::env::consts::ARCH.try_into()?;
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, target)?;
@@ -221,22 +237,44 @@ fn conditional() -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
     ])
 }
 
+/// Calls that make files, denied if these would change the user of who executes them: a program
+/// outside of the sandbox could. Without a flag that makes a file the mode doesn't count.
+fn makers() -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
+    let has = |argument, bit: u64| {
+        let operator = SeccompCmpOp::MaskedEq(bit);
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, bit)
+    };
+    let rules = |flags: Option<u8>, mode: u8| {
+        let modes = CHANGES_USER.map(u64::from);
+        let makes = MAKES.map(|flag| u64::from(flag.unsigned_abs()));
+        let pairs = modes.into_iter().flat_map(|bit| makes.map(|flag| (bit, flag)));
+        let rule = |(bit, flag)| {
+            let made = flags.map(|place| has(place, flag));
+            SeccompRule::new(made.into_iter().chain([has(mode, bit)]).collect::<Result<_, _>>()?)
+        };
+        pairs.map(rule).collect::<Result<Vec<_>, _>>()
+    };
+    MAKERS.iter().map(|(call, flags, mode)| Ok((*call, rules(*flags, *mode)?))).collect()
+}
+
 /// Calls that are newer than the list don't exist, nor those of the second way to make calls that
-/// some kernels have, whose numbers are high. `clone3` keeps its flags in memory, where filters
-/// can't look: libraries take `clone` then.
+/// some kernels have, whose numbers are high. `clone3` and `openat2` keep their flags in memory,
+/// where filters can't look: libraries take `clone` and `openat` then.
 fn newer() -> BpfProgram {
     let statement = |code: u32, k| instruction(code, (0, 0), k);
     let number_of_call = 0;
     vec![
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, number_of_call),
-        instruction(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, (1, 0), NEWEST),
-        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, (0, 1), CLONE3),
+        instruction(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, (2, 0), NEWEST),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, (1, 0), CLONE3),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, (0, 1), OPENAT2),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | code(libc::ENOSYS)),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
     ]
 }
 
 const CLONE3: u32 = 435;
+const OPENAT2: u32 = 437;
 
 fn instruction(code: u32, (jt, jf): (u8, u8), k: u32) -> sock_filter {
     sock_filter { code: u16::try_from(code).unwrap_or_default(), jt, jf, k }
@@ -262,6 +300,7 @@ mod tests {
         let lists = [NETWORK, PROCESSES, SHARED, ATTRIBUTES, SYSTEM, OLD];
         let mut calls: Vec<i64> = lists.into_iter().flatten().copied().collect();
         calls.extend(conditional().unwrap().iter().map(|(call, _)| call));
+        calls.extend(makers().unwrap().iter().map(|(call, _)| call));
         let count = calls.len();
         calls.sort_unstable();
         calls.dedup();

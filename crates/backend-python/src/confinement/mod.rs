@@ -13,6 +13,7 @@ mod output;
 mod restrict;
 mod server;
 mod start;
+mod variables;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use galatea_infer::Status;
 
 pub(crate) use server::WithoutControl;
 pub(crate) use start::{Confined, Scratch, Start, is_missing};
+pub(crate) use variables::Variables;
 
 /// The smallest limit of memory with which an interpreter can start, in MiB.
 const MEMORY_MIB_MIN: u64 = 32;
@@ -128,7 +130,7 @@ pub(crate) fn of_version(
     confinement: Confinement,
     (model, version): (&Path, &Path),
     temporary_folder: &Path,
-    turn: Arc<AtomicUsize>,
+    (turn, variables): (Arc<AtomicUsize>, Variables),
 ) -> Result<Option<Confined>, Status> {
     if confinement.is_off() {
         return Ok(None);
@@ -147,7 +149,7 @@ pub(crate) fn of_version(
         return Err(Status::invalid_argument(text));
     }
     let temporary_folder = temporary_folder.to_owned();
-    Ok(Some(Confined { confinement, own, temporary_folder, turn }))
+    Ok(Some(Confined { confinement, own, temporary_folder, turn, variables }))
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ use super::calls;
 const LANDLOCK: ABI = ABI::V6;
 const NEEDED: &str = "the sandbox of Python models needs Linux 6.12 or later with Landlock and \
     seccomp";
+/// The type of the file system of processes.
+const PROC: rustix::fs::FsWord = 0x9fa0;
 /// Files in which programs write what is not wanted.
 const SINKS: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
@@ -54,7 +56,7 @@ fn drop_capabilities() -> Result<(), Errno> {
 
 fn restrict_files(writable: &[&Path]) -> Result<(), String> {
     let read = AccessFs::from_read(LANDLOCK);
-    let mut rules = vec![rule(Path::new("/"), read)?];
+    let mut rules = readable(read)?;
     for path in writable {
         rules.push(rule(path, read | write_access())?);
     }
@@ -81,6 +83,33 @@ fn restrict_files(writable: &[&Path]) -> Result<(), String> {
         Ok(_) => Err(String::from(NEEDED)),
         Err(error) => Err(format!("{NEEDED}: {error}")),
     }
+}
+
+/// Everything may be read. The file system of processes can't be listed, because that would tell
+/// which descriptors others have open, so the root directory can't be either: its rights are
+/// those of all that it holds.
+fn readable(read: BitFlags<AccessFs>) -> Result<Vec<PathBeneath<PathFd>>, String> {
+    let failed = |error: std::io::Error| format!("failed to list '/' for the sandbox: {error}");
+    let mut rules = Vec::new();
+    for entry in std::fs::read_dir("/").map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        // A link that leads nowhere is nothing to read.
+        let Ok(metadata) = path.metadata() else { continue };
+        let access = if !metadata.is_dir() {
+            read & AccessFs::from_file(LANDLOCK)
+        } else if is_of_processes(&path) {
+            read & !BitFlags::from(AccessFs::ReadDir)
+        } else {
+            read
+        };
+        rules.push(rule(&path, access)?);
+    }
+    Ok(rules)
+}
+
+/// True of a directory in the file system of processes.
+fn is_of_processes(path: &Path) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|status| status.f_type == PROC)
 }
 
 fn rule(path: &Path, access: BitFlags<AccessFs>) -> Result<PathBeneath<PathFd>, String> {

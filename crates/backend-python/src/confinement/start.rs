@@ -15,7 +15,7 @@ use galatea_infer::Status;
 use rustix::process::{Pid, Resource, Rlimit};
 
 use super::output::Output;
-use super::{Confinement, restrict};
+use super::{Confinement, Variables, restrict};
 use crate::folders;
 
 /// Waits for a line, sets the variables that stand before `--`, and becomes what stands behind.
@@ -33,6 +33,8 @@ pub(crate) struct Confined {
     pub(super) temporary_folder: PathBuf,
     /// Spreads workers over processors.
     pub(super) turn: Arc<AtomicUsize>,
+    /// The variables that the sandbox leaves of the server's environment.
+    pub(super) variables: Variables,
 }
 
 /// A process to start.
@@ -82,7 +84,7 @@ impl Confined {
         if self.confinement.sandbox {
             let folder = folders::private(&self.temporary_folder, "galatea_python_tmp")
                 .map_err(|error| failed("make the temporary folder", error))?;
-            command.env("TMPDIR", &folder);
+            command.env_clear().envs(self.variables.allowed()).env("TMPDIR", &folder);
             scratch = Some(Scratch(folder));
             let (ends, [out, error]) =
                 Output::new().map_err(|error| failed("make the pipes", error))?;

@@ -32,16 +32,33 @@ pub(crate) fn perform(server: &dyn ServerAccess, document: &str) -> Result<Strin
             Ok(String::from("{}"))
         }
         "is_model_ready" => {
-            let version = match members.text("version").unwrap_or_default() {
-                "" => None,
-                text => Some(text.parse().map_err(|_| {
-                    Status::invalid_argument(format!("model version '{text}' is no number"))
-                })?),
-            };
+            let version = parse_version(members.text("version").unwrap_or_default())?;
             let is_ready = server.is_model_ready(name, version)?;
             Ok(format!("{{\"ready\":{is_ready}}}"))
         }
         other => Err(Status::internal(format!("a worker asked for '{other}'"))),
+    }
+}
+
+/// The version that a text begins with, as in Triton, which leaves what follows the digits.
+fn parse_version(text: &str) -> Result<Option<i64>, Status> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let wrong = |why: &str| {
+        Status::invalid_argument(format!(
+            "failed to get model version from specified version string '{text}'{why}, version \
+             should be an integral value > 0"
+        ))
+    };
+    let number = text.trim_ascii_start();
+    let unsigned = number.strip_prefix(['-', '+']).unwrap_or(number);
+    let digits = unsigned.bytes().take_while(u8::is_ascii_digit).count();
+    let end = number.len() - unsigned.len() + digits;
+    match number[..end].parse::<i64>() {
+        Ok(version) if version >= 0 => Ok(Some(version)),
+        Ok(_) => Err(wrong("")),
+        Err(_) => Err(wrong(" (details: stol)")),
     }
 }
 

@@ -21,7 +21,10 @@ impl Members {
     }
 
     pub(crate) fn number(&self, name: &str) -> Result<f64, Status> {
-        self.0.get(name).and_then(Value::as_f64).ok_or_else(|| missing(name))
+        let value = self.0.get(name).ok_or_else(|| missing(name))?;
+        // What isn't finite comes as text, which JSON's numbers can't say.
+        let text = || value.as_str().and_then(|text| text.parse().ok());
+        value.as_f64().or_else(text).ok_or_else(|| missing(name))
     }
 
     pub(crate) fn index(&self, name: &str) -> Result<u64, Status> {
@@ -39,7 +42,11 @@ impl Members {
         let object = object.as_object().ok_or_else(|| missing(name))?;
         let member = |(key, value): (_, _)| -> Result<(&str, &str), Status> {
             let (key, value): (&String, &Value) = (key, value);
-            Ok((key.as_str(), value.as_str().ok_or_else(|| missing(name))?))
+            let value = value.as_str().ok_or_else(|| {
+                // Triton's words: a model's own values come as it gave them.
+                Status::internal("attempt to access JSON non-string as string")
+            })?;
+            Ok((key.as_str(), value))
         };
         object.iter().map(member).collect()
     }

@@ -20,6 +20,12 @@ use crate::wire::{Frame, FrameSplitter, FromWorkerA, Malformed};
 /// How often a start that waits looks whether its time is over.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Characters that no worker's name has.
+const SHELL_CHARACTERS: [char; 21] = [
+    ';', '|', '&', '$', '`', '<', '>', '(', ')', '[', ']', '{', '}', '\\', '"', '\'', '*', '?',
+    '~', '#', '!',
+];
+
 /// How a worker is started.
 pub(crate) struct Launch<'a> {
     pub(crate) interpreter: &'a Interpreter,
@@ -57,8 +63,10 @@ impl Started {
     ///
     /// # Errors
     ///
-    /// `Internal` with what prevented it.
+    /// `InvalidArgument` for a name that Triton's command line of a worker could not hold,
+    /// `Internal` with what prevented the start.
     pub(crate) fn launch(launch: &Launch<'_>) -> Result<Self, Status> {
+        check_name(launch.instance)?;
         if let Some((environment, imports)) = launch.templates
             && let Some(started) = Self::fork(launch, environment, imports)?
         {
@@ -197,6 +205,15 @@ impl Started {
         }
         Ok(answer)
     }
+}
+
+/// Checks the name of a model or an instance. Triton refuses these characters, which mean
+/// something to the shell that starts its workers.
+fn check_name(name: &str) -> Result<(), Status> {
+    if name.contains(SHELL_CHARACTERS) {
+        return Err(Status::invalid_argument("Invalid stub name: contains invalid characters"));
+    }
+    Ok(())
 }
 
 /// What connects a worker with the server.

@@ -188,7 +188,7 @@ impl Series {
 
     fn increment(&self, kind: MetricKind, by: f64) -> Result<(), Status> {
         match &mut *self.0.lock("increment a value") {
-            MetricValue::Number(_) if kind == MetricKind::Counter && (by < 0.0 || by.is_nan()) => {
+            MetricValue::Number(_) if kind == MetricKind::Counter && by < 0.0 => {
                 Err(Status::invalid_argument(
                     "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by \
                      non-negative values.",

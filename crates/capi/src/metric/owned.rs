@@ -41,7 +41,7 @@ impl MetricFamily {
         labels.sort();
         let is_sorted = bounds.is_none_or(|bounds| bounds.is_sorted_by(|low, high| low < high));
         if !is_sorted {
-            return Err(Status::invalid_argument("buckets must ascend strictly"));
+            return Err(Status::invalid_argument("Bucket Boundaries must be strictly sorted"));
         }
         Ok(Metric { series: self.0.series(labels, bounds)?, kind: self.0.kind })
     }

@@ -72,17 +72,42 @@ pub(crate) unsafe fn begin(
     }
 }
 
-/// A request was taken with its trace. C gets no traces back that the server made.
-///
-/// # Safety
-///
-/// As [`begin`], and the caller uses the trace no more.
-pub(crate) unsafe fn handed_over(trace: *mut TRITONSERVER_InferenceTrace) {
-    // SAFETY: the caller's promise is passed on.
-    let object = unsafe { handle::borrow::<TraceObject>(trace, "trace") };
-    if object.is_ok_and(|object| object.callbacks().is_none()) {
-        // SAFETY: as above.
-        drop(unsafe { handle::take::<TraceObject>(trace, "trace") });
+/// A trace on its way to the server. C gets no traces back that the server made.
+pub(crate) enum Handover {
+    /// There is none, or C gets it back by a callback, perhaps before the handover is over.
+    Returned,
+    /// The server made it.
+    Kept(*mut TRITONSERVER_InferenceTrace),
+}
+
+impl Handover {
+    /// The handover of this trace, which has not begun.
+    ///
+    /// # Safety
+    ///
+    /// As [`begin`].
+    pub(crate) unsafe fn of(trace: *mut TRITONSERVER_InferenceTrace) -> Self {
+        if trace.is_null() {
+            return Self::Returned;
+        }
+        // SAFETY: the caller's promise is passed on.
+        let object = unsafe { handle::borrow::<TraceObject>(trace, "trace") };
+        match object {
+            Ok(object) if object.callbacks().is_none() => Self::Kept(trace),
+            Ok(_) | Err(_) => Self::Returned,
+        }
+    }
+
+    /// The request was taken with its trace.
+    ///
+    /// # Safety
+    ///
+    /// The caller uses the trace no more.
+    pub(crate) unsafe fn complete(self) {
+        if let Self::Kept(trace) = self {
+            // SAFETY: the caller's promise is passed on.
+            drop(unsafe { handle::take::<TraceObject>(trace, "trace") });
+        }
     }
 }
 

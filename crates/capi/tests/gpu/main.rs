@@ -33,7 +33,7 @@ use galatea_fakes::FakeServer;
 /// The GPU that outputs go to.
 const OUTPUT_GPU: i64 = 1;
 
-/// What the functions of the allocator use: memory for an output, and where responses go.
+/// The state of the allocator's functions: memory for an output, and the channel of responses.
 struct Place {
     output: DeviceBuffer,
     number: i64,

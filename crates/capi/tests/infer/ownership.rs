@@ -1,4 +1,4 @@
-//! What threads may do with a request while the server has it.
+//! The rights of threads over a request while the server has it.
 
 use super::*;
 

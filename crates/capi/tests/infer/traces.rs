@@ -1,7 +1,9 @@
 //! Traces of a server that the test simulates.
 
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use galatea_c_objects::log::{Level, Log, Setting};
 use galatea_c_objects::trace::TraceAddress;
 use galatea_capi::trace::*;
 
@@ -173,6 +175,41 @@ fn the_level_selects_the_callbacks() {
         assert_eq!(calls.take(), ["gone"]);
         assert_eq!(caller.events(), [Event::Released]);
     }
+}
+
+/// The error lines of the process's log, with the threads that wrote them.
+static ERRORS: Mutex<Vec<(ThreadId, String)>> = Mutex::new(Vec::new());
+
+struct ErrorLog;
+
+impl Log for ErrorLog {
+    fn is_enabled(&self, level: Level) -> bool {
+        level == Level::Error
+    }
+
+    fn write(&self, _: Level, _: Option<(&str, u32)>, text: &str) {
+        ERRORS.lock().unwrap().push((thread::current().id(), String::from(text)));
+    }
+
+    fn set(&self, _: &Setting) -> Result<(), Status> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_trace_may_be_deleted_before_the_handover_returns() {
+    galatea_c_objects::log::install(Box::new(ErrorLog));
+    let (trace, calls) = trace(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS);
+    // The server responds on the caller's thread.
+    let caller = Caller::new();
+    let request = caller.request();
+    caller.add_input(request, c"IN", &[5]);
+    ok(unsafe { server::TRITONSERVER_ServerInferAsync(caller.server, request, trace) });
+    assert_eq!(calls.take().last().map(String::as_str), Some("gone"));
+    let errors = ERRORS.lock().unwrap();
+    let own: Vec<_> =
+        errors.iter().filter(|(thread, _)| *thread == thread::current().id()).collect();
+    assert!(own.is_empty(), "{own:?}");
 }
 
 #[test]

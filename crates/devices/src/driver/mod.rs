@@ -47,7 +47,7 @@ pub(crate) struct IpcMemHandle {
     pub(crate) reserved: [u8; 64],
 }
 
-/// Where memory is: kind 1 is a device.
+/// A place of memory: kind 1 is a device.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct MemLocation {
@@ -55,7 +55,7 @@ pub(crate) struct MemLocation {
     pub(crate) number: c_int,
 }
 
-/// What memory is created: kind 1 is pinned, the only one.
+/// The kind of memory to create: kind 1 is pinned, the only one.
 #[repr(C)]
 pub(crate) struct MemAllocationProp {
     pub(crate) kind: c_int,
@@ -78,7 +78,7 @@ impl MemAllocationProp {
     }
 }
 
-/// Who may use memory; flags 3 are reading and writing.
+/// The right to use memory; flags 3 are reading and writing.
 #[repr(C)]
 pub(crate) struct MemAccessDesc {
     pub(crate) location: MemLocation,
@@ -136,7 +136,7 @@ functions! {
 }
 
 impl Driver {
-    /// What the driver says of a result.
+    /// The driver's text of a result.
     pub(crate) fn text(&self, code: Code) -> String {
         let mut text = std::ptr::null();
         // SAFETY: `text` is written for the duration of the call.

@@ -127,7 +127,7 @@ fn copies_stay_within_memory() {
     });
 }
 
-/// What the stand-in's checks are worth: it must see what the types of this crate forbid.
+/// Shows the worth of the stand-in's checks: it sees what the types of this crate forbid.
 #[test]
 fn the_stand_in_sees_a_stream_that_two_threads_share() {
     let test = "copies::the_stand_in_sees_a_stream_that_two_threads_share";

@@ -1,4 +1,4 @@
-//! Which devices are found, and what is said of them.
+//! The devices that are found, and the notes about them.
 
 use galatea_devices::{Devices, Found, Note, NoteLevel, PoolSizes};
 

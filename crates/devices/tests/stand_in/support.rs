@@ -9,7 +9,7 @@ use galatea_devices::{Devices, Found, PoolSizes};
 /// In the process of a test, this variable names the test's directory.
 const DIRECTORY: &str = "STAND_IN_DIRECTORY";
 
-/// What the stand-in complains of in a test.
+/// The complaints of the stand-in in a test.
 pub(crate) enum Violations {
     None,
     /// A line that contains this; and no other.

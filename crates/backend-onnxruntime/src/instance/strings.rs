@@ -1,0 +1,127 @@
+//! The memory of strings while a batch executes. The library holds each as an object, which
+//! takes eight times what an empty string takes in a request.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use galatea_gate::ledger::{Account, Charge};
+use galatea_infer::{PendingRequest, Status};
+use galatea_tensor::elements::BytesElements;
+use galatea_tensor::{Buffer, DataType};
+
+use crate::api::{RunOutputs, STRING_BYTES};
+use crate::signature::ModelSignature;
+
+/// The longest string that its object holds itself.
+const INLINE_BYTES: usize = 15;
+
+/// The least memory of a longer string: the library grows strings by doubling.
+const GROWN_BYTES: usize = 31;
+
+/// The memory that the allocator takes beside each allocation, with its rounding.
+const ALLOCATION_BYTES: usize = 24;
+
+/// More than a string's memory per byte of its tensor: four bytes for an empty one.
+const FACTOR_MAX: usize = STRING_BYTES / size_of::<u32>();
+
+/// The charge of a run's strings, which is made before they are; nothing for few.
+pub(super) struct StringCharge<'a> {
+    account: &'a Arc<Account>,
+    charge: Option<Charge>,
+    has_outputs: bool,
+}
+
+impl<'a> StringCharge<'a> {
+    /// Charges the inputs, and as much for the outputs: models pass strings on, or make
+    /// numbers of them.
+    pub(super) fn of_inputs(
+        signature: &ModelSignature,
+        requests: &[PendingRequest],
+        host_policy: &str,
+        account: &'a Arc<Account>,
+    ) -> Result<Self, Status> {
+        let of_strings = |datatype: DataType| datatype == DataType::Bytes;
+        let has_outputs = signature.outputs.iter().any(|plan| of_strings(plan.datatype));
+        let mut charge = Self { account, charge: None, has_outputs };
+        let mut bytes: usize = 0;
+        for plan in signature.inputs.iter().filter(|plan| of_strings(plan.datatype)) {
+            for pending in requests {
+                let Some(input) = pending.request().input(&plan.name) else { continue };
+                let data = input.data.for_host_policy(host_policy);
+                let framed = data.host().map_or(&[][..], |bytes| bytes);
+                bytes = bytes.saturating_add(memory_of(framed, data.len()));
+            }
+        }
+        if has_outputs {
+            bytes = bytes.saturating_mul(2);
+        }
+        charge.reach(bytes)?;
+        Ok(charge)
+    }
+
+    /// Charges the outputs beside what is charged, before they are read.
+    pub(super) fn add_outputs(&mut self, outputs: &RunOutputs<'_>) -> Result<(), Status> {
+        if !self.has_outputs {
+            return Ok(());
+        }
+        let bytes = outputs.string_bytes()?;
+        let inputs = self.charge.as_ref().map_or(0, |charge| charge.bytes() / 2);
+        self.reach(inputs.saturating_add(bytes))
+    }
+
+    /// Releases the charge: the library's objects are gone.
+    pub(super) fn converted(self) {
+        drop(self.charge);
+    }
+
+    fn reach(&mut self, bytes: usize) -> Result<(), Status> {
+        if bytes > Account::SMALL_BYTES_MAX {
+            let account = self.account;
+            let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
+            charge.reach(bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// The memory of the library's objects for framed strings. Few are not read for it, nor those
+/// in memory that can't be read.
+fn memory_of(framed: &[u8], length: usize) -> usize {
+    let most = length.saturating_mul(FACTOR_MAX);
+    if most <= Account::SMALL_BYTES_MAX || framed.is_empty() {
+        return most;
+    }
+    let elements = BytesElements::new(framed).map_while(Result::ok);
+    elements.map(|element| object_bytes(element.len())).fold(0, usize::saturating_add)
+}
+
+fn object_bytes(length: usize) -> usize {
+    if length <= INLINE_BYTES {
+        return STRING_BYTES;
+    }
+    length.max(GROWN_BYTES).saturating_add(ALLOCATION_BYTES).saturating_add(STRING_BYTES)
+}
+
+/// The strings of a response, which are charged until it is written.
+pub(super) fn charged(framed: Vec<u8>, account: &Arc<Account>) -> Result<Buffer, Status> {
+    if framed.len() <= Account::SMALL_BYTES_MAX {
+        return Ok(Buffer::from_vec(framed));
+    }
+    let charge = Charge::new(account, framed.len())?;
+    Ok(Buffer::from_bytes(Bytes::from_owner(charge.hold(framed))).charged())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_cost_what_the_library_takes() {
+        assert_eq!(memory_of(&[0; 4 << 10], 4 << 10), 32 << 10);
+        assert_eq!(memory_of(&[], 4 << 10), 32 << 10);
+        let long = [&1000_u32.to_le_bytes()[..], &[b'x'; 1000]].concat().repeat(4);
+        assert_eq!(memory_of(&long, long.len()), 4 * (1000 + 24 + 32));
+        assert_eq!(object_bytes(15), 32);
+        assert_eq!(object_bytes(16), 31 + 24 + 32);
+    }
+}

@@ -1,0 +1,88 @@
+//! The variables that a worker in the sandbox has.
+//!
+//! A list of what is allowed: the environment of a server holds keys of clouds and caches.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// Paths of programs and libraries, and what people read.
+const NAMES: [&str; 22] = [
+    "CONDA_PREFIX",
+    "HF_DATASETS_OFFLINE",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_HUB_OFFLINE",
+    "HOME",
+    "LANG",
+    "LANGUAGE",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TERM",
+    "TORCH_HOME",
+    "TRANSFORMERS_CACHE",
+    "TRANSFORMERS_OFFLINE",
+    "TZ",
+    "TZDIR",
+    "USER",
+    "VIRTUAL_ENV",
+    "XDG_CACHE_HOME",
+];
+
+/// Of Python, languages, and the threads of libraries.
+const BEGINNINGS: [&str; 7] = ["GOMP_", "KMP_", "LC_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON"];
+
+/// The variables of the server that its workers in the sandbox get.
+#[derive(Clone, Debug)]
+pub(crate) struct Variables {
+    /// Those of the server now.
+    pub(crate) inherited: fn() -> Vec<(OsString, OsString)>,
+    /// Names that an operator allows beside the list.
+    pub(crate) further: Vec<String>,
+}
+
+impl Variables {
+    /// Those that a worker gets that starts now.
+    pub(super) fn allowed(&self) -> impl Iterator<Item = (OsString, OsString)> {
+        (self.inherited)().into_iter().filter(|(name, _)| self.allows(name))
+    }
+
+    fn allows(&self, name: &OsStr) -> bool {
+        let further = self.further.iter().map(String::as_str);
+        NAMES.into_iter().chain(further).any(|one| name == one)
+            || BEGINNINGS.iter().any(|one| name.as_bytes().starts_with(one.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_listed_names_are_allowed() {
+        let inherited = || {
+            let names = [
+                "PATH",
+                "PATHS",
+                "AWS_SECRET_ACCESS_KEY",
+                "GOOGLE_APPLICATION_CREDENTIALS",
+                "AZURE_STORAGE_KEY",
+                "HF_TOKEN",
+                "LC_ALL",
+                "PYTHONPATH",
+                "MODEL_SIZE",
+            ];
+            names.map(|name| (OsString::from(name), OsString::from("x"))).to_vec()
+        };
+        let names = |further: &[&str]| {
+            let further = further.iter().map(|name| String::from(*name)).collect();
+            let variables = Variables { inherited, further };
+            variables.allowed().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[]), ["PATH", "LC_ALL", "PYTHONPATH"]);
+        assert_eq!(names(&["MODEL_SIZE"]), ["PATH", "LC_ALL", "PYTHONPATH", "MODEL_SIZE"]);
+        assert!(NAMES.is_sorted() && BEGINNINGS.is_sorted());
+    }
+}
