@@ -17,9 +17,11 @@ use galatea_capi::ReservedAddress;
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_devices::Devices;
 use galatea_dispatch::LogSink;
+use galatea_gate::ledger::{Account, Ledger};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
+use crate::backend_advice::advice;
 use crate::environment::Environment;
 use crate::flags::{BackendSetting, Settings};
 use crate::gpus;
@@ -46,6 +48,8 @@ const ONNXRUNTIME_SETTINGS: [&str; 4] = [
     "intra_op_thread_count",
 ];
 
+const BUILT_IN: [&str; 5] = [ENSEMBLE, IDENTITY, ONNXRUNTIME, PYTHON, TOKEN_COUNTER];
+
 /// The file of a backend that is written in Python.
 const PYTHON_FILE: &str = "model.py";
 /// The environment of such a backend.
@@ -64,6 +68,7 @@ pub(crate) struct Backends {
     python: Arc<PythonAccess>,
     devices: Devices,
     support: Support,
+    ledger: Arc<Ledger>,
 }
 
 /// A built-in backend that was created.
@@ -77,8 +82,9 @@ struct BuiltInBackend {
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct BackendInUse {
     pub(crate) name: String,
-    /// Its library; `None` if it is built in and needs none.
+    /// Its library, or the one that a built-in backend uses.
     pub(crate) library: Option<PathBuf>,
+    pub(crate) is_built_in: bool,
     /// Its settings as backends read them.
     pub(crate) config: String,
 }
@@ -122,7 +128,13 @@ impl Backends {
             python,
             devices,
             support,
+            ledger: Arc::default(),
         }
+    }
+
+    /// Charges the memory that backends take for requests to a ledger with a limit.
+    pub(crate) fn charging(self, ledger: Arc<Ledger>) -> Self {
+        Self { ledger, ..self }
     }
 
     /// The backend that a model asks for, in this order: a library beside the model or one
@@ -138,7 +150,7 @@ impl Backends {
             Some(directories) => (SearchScope::All, Plugins::model_has_library(name, directories)),
             None => (SearchScope::BackendDirectory, false),
         };
-        let is_built_in = [ENSEMBLE, IDENTITY, ONNXRUNTIME, PYTHON, TOKEN_COUNTER].contains(&name);
+        let is_built_in = BUILT_IN.contains(&name);
         // The usual name of the library means the same as no name.
         let names_another =
             !request.runtime.is_empty() && request.runtime != format!("libtriton_{name}.so");
@@ -160,6 +172,19 @@ impl Backends {
         }
         let built_in = self.built_in(name);
         if name == ENSEMBLE { built_in } else { self.plugins.with_strategies(built_in, scope) }
+    }
+
+    /// The advice for a model whose backend is found nowhere.
+    pub(crate) fn advice(&self, request: &BackendRequest<'_>) -> Option<String> {
+        let (name, directory) = (request.backend, &self.settings.backend_directory);
+        let beside = request.directories.unwrap_or_default();
+        let is_found = BUILT_IN.contains(&name)
+            || !request.runtime.is_empty()
+            || Plugins::is_installed(name, directory)
+            || Plugins::model_has_library(name, beside);
+        let is_name = Path::new(name).file_name().is_some_and(|file| file == name)
+            && !name.contains(char::is_control);
+        (is_name && !is_found).then(|| advice(name, &BUILT_IN, directory))
     }
 
     /// Whether the model's process runs in the sandbox.
@@ -241,15 +266,15 @@ impl Backends {
     /// backend.
     pub(crate) fn in_use(&self) -> Vec<BackendInUse> {
         let built_in = self.built_in.lock("list the backends");
-        let created = built_in.iter().map(|(name, one)| (name.clone(), one.library.clone()));
-        let mut found: Vec<(String, Option<PathBuf>)> =
-            created.filter(|(name, _)| name != ENSEMBLE).collect();
+        let created = built_in.iter().map(|(name, one)| (name.clone(), one.library.clone(), true));
+        let mut found: Vec<(String, Option<PathBuf>, bool)> =
+            created.filter(|(name, ..)| name != ENSEMBLE).collect();
         drop(built_in);
         let libraries = self.plugins.loaded_backends().into_iter();
-        found.extend(libraries.map(|(name, library)| (name, Some(library))));
-        let with_config = |(name, library): (String, Option<PathBuf>)| {
+        found.extend(libraries.map(|(name, library)| (name, Some(library), false)));
+        let with_config = |(name, library, is_built_in): (String, Option<PathBuf>, bool)| {
             let config = self.plugins.config_json(&name);
-            BackendInUse { name, library, config }
+            BackendInUse { name, library, is_built_in, config }
         };
         let mut in_use: Vec<BackendInUse> = found.into_iter().map(with_config).collect();
         in_use.sort();
@@ -281,6 +306,7 @@ impl Backends {
             start_timeout: settings.start_timeout,
             execute_timeout: settings.execute_timeout,
             confinement: settings.confinement,
+            sandbox_variables: settings.sandbox_variables,
             inherited: || std::env::vars_os().collect(),
             module_paths: vec![self.settings.backend_directory.join(PYTHON)],
             temporary_folder: self.environment.temporary_folder.clone(),
@@ -324,6 +350,7 @@ impl Backends {
             backend_config: settings_for(ONNXRUNTIME, &self.settings.backend_settings),
             log: Arc::new(move |level, message| log.write(level, message)),
             devices: self.devices.clone(),
+            account: Arc::new(Account::of_server(self.ledger.clone())),
         };
         if let Some(allocator) = &self.allocator {
             allocator.prefault();

@@ -50,9 +50,11 @@ fn agents_table(agents: &BTreeSet<(String, PathBuf)>) -> Table {
 fn backends_table(backends: &[BackendInUse]) -> Table {
     let mut table = Table::for_console(["Backend", "Path", "Config"]);
     for backend in backends {
-        let built_in = || String::from("built in");
-        let path =
-            backend.library.as_ref().map_or_else(built_in, |path| path.display().to_string());
+        let path = match (&backend.library, backend.is_built_in) {
+            (Some(library), false) => library.display().to_string(),
+            (Some(library), true) => format!("built in, with {}", library.display()),
+            (None, _) => String::from("built in"),
+        };
         table.row([backend.name.clone(), path, backend.config.clone()]);
     }
     table
@@ -160,19 +162,25 @@ mod tests {
 
     #[test]
     fn backends_show_where_they_are_and_what_they_read() {
-        let backend = |name: &str, library: Option<&str>| BackendInUse {
+        let backend = |name: &str, library: Option<&str>, is_built_in| BackendInUse {
             name: name.to_owned(),
             library: library.map(PathBuf::from),
+            is_built_in,
             config: String::from("{}"),
         };
-        let table = backends_table(&[backend("a", None), backend("b", Some("/b/libb.so"))]);
+        let table = backends_table(&[
+            backend("a", None, true),
+            backend("b", Some("/b/libb.so"), false),
+            backend("c", Some("/c.so"), true),
+        ]);
         let expected = "\
-+---------+------------+--------+
-| Backend | Path       | Config |
-+---------+------------+--------+
-| a       | built in   | {}     |
-| b       | /b/libb.so | {}     |
-+---------+------------+--------+
++---------+----------------------+--------+
+| Backend | Path                 | Config |
++---------+----------------------+--------+
+| a       | built in             | {}     |
+| b       | /b/libb.so           | {}     |
+| c       | built in, with /c.so | {}     |
++---------+----------------------+--------+
 ";
         assert_eq!(table.render(), expected);
     }

@@ -90,6 +90,9 @@ impl RepositoryCatalog {
             let reason = "Load parameter 'config' must be specified for model file override";
             return problem(String::from(reason));
         };
+        if let Err(status) = self.definer.model_code.check_files(files) {
+            return problem(status.to_string());
+        }
         // What is wrong with it is told when the model is defined.
         let text = ConfigDraft::from_json(OVERRIDE, &json).map(|draft| draft.to_pbtxt());
         match self.overlays.model(name, text.ok().as_deref(), files) {

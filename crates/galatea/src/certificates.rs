@@ -1,8 +1,9 @@
 //! The files of TLS: read at the start, and looked at again while the server runs.
 
 use std::convert::Infallible;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,6 +14,7 @@ use galatea_door::tls::{
 };
 use galatea_infer::LogLevel;
 use galatea_telemetry::Logger;
+use rustix::fs::OFlags;
 
 use crate::flags::tls::{TlsFlags, TlsSettings};
 
@@ -96,17 +98,22 @@ impl Certificates {
 
 /// Follows changes of the files.
 pub(crate) async fn follow(mut certificates: Vec<Certificates>) -> Infallible {
+    let Some(logger) = certificates.first().map(|first| first.logger.clone()) else {
+        return std::future::pending().await;
+    };
     loop {
-        if certificates.is_empty() {
-            return std::future::pending().await;
-        }
         tokio::time::sleep(LOOK_INTERVAL).await;
         // A file may be on a disk that doesn't answer; signals must not wait for it.
         let looking = tokio::task::spawn_blocking(move || {
             certificates.iter_mut().for_each(Certificates::look);
             certificates
         });
-        certificates = looking.await.unwrap_or_default();
+        let Ok(looked_at) = looking.await else {
+            logger
+                .error("changes of certificates are not followed any more: a look at them failed");
+            return std::future::pending().await;
+        };
+        certificates = looked_at;
     }
 }
 
@@ -172,7 +179,13 @@ impl Source {
 }
 
 fn read(path: &Path, reading: Reading) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
+    let mut options = OpenOptions::new();
+    options.read(true);
+    if matches!(reading, Reading::Again) {
+        // The open of a named pipe would wait for a writer, and end the following for good.
+        options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    }
+    let file = options.open(path)?;
     if matches!(reading, Reading::Again) && !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file, so changes are not followed"));
     }

@@ -40,7 +40,9 @@ impl ConnectionOptions {
     pub(crate) fn new(settings: &ConnectionSettings) -> Self {
         let all = ConnectionLimit::new(settings.max.unwrap_or_else(default_max));
         let epoch = Instant::now();
-        let options = |limits| DoorOptions { timeouts: settings.timeouts, limits, epoch };
+        let refused_max = refused_max(files_max());
+        let options =
+            |limits| DoorOptions { timeouts: settings.timeouts, limits, epoch, refused_max };
         let shared = |max: Option<usize>| -> Vec<Arc<ConnectionLimit>> {
             max.map(ConnectionLimit::new).into_iter().chain([all.clone()]).collect()
         };
@@ -53,14 +55,32 @@ impl ConnectionOptions {
     }
 }
 
-/// How many connections there may be, so that files are left for models.
+/// The descriptors that are kept for refusals, for models that are loaded later, and for what
+/// they do.
+const KEPT_FILES: u64 = 24;
+
+/// The number of connections by default, so that files are left for models.
 fn default_max() -> usize {
-    let files = getrlimit(Resource::Nofile).current;
-    files.map_or(usize::MAX, |files| usize::try_from(share_of(files)).unwrap_or(usize::MAX))
+    usize::try_from(share_of(files_max(), open_files())).unwrap_or(usize::MAX)
 }
 
-fn share_of(files: u64) -> u64 {
-    files.saturating_sub(files / 8).max(1)
+/// The number of files that the process may open.
+fn files_max() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// The number of files that the process has opened, as far as the system tells.
+fn open_files() -> u64 {
+    std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64)
+}
+
+fn share_of(files: u64, open: u64) -> u64 {
+    files.saturating_sub((files / 8).max(open.saturating_add(KEPT_FILES))).max(1)
+}
+
+/// The number of refused clients that are told why at once, at each of the doors.
+fn refused_max(files: u64) -> usize {
+    usize::try_from((files / 16).clamp(1, 64)).unwrap_or(1)
 }
 
 #[cfg(test)]
@@ -68,7 +88,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_left_for_models() {
-        assert_eq!([1024, 8, 1, 0].map(share_of), [896, 7, 1, 1]);
+    fn files_are_left_for_models_and_refusals() {
+        assert_eq!([1024, 64, 8, 0].map(|files| share_of(files, 20)), [896, 20, 1, 1]);
+        assert_eq!(share_of(1024, 600), 400);
+        assert_eq!([u64::MAX, 1024, 64, 0].map(refused_max), [64, 64, 4, 1]);
     }
 }

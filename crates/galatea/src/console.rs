@@ -92,6 +92,16 @@ impl Console {
         }
     }
 
+    /// Shows a step that takes long: in place of the last one on a terminal, elsewhere on a line
+    /// of its own.
+    pub(crate) fn show_step(self, text: &str) {
+        if self.is_terminal {
+            self.show(text);
+        } else {
+            print_line(&mut std::io::stderr(), text);
+        }
+    }
+
     /// Removes the line that was shown.
     pub(crate) fn clear(self) {
         self.show("");

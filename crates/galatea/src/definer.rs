@@ -17,6 +17,7 @@ use galatea_telemetry::Logger;
 
 use crate::agents::{AgentVisit, visit_agents};
 use crate::backends::{BackendRequest, Backends};
+use crate::model_code::ModelCode;
 use crate::op_libraries;
 
 /// The name of a configuration that comes with a load, for messages.
@@ -31,6 +32,8 @@ pub(crate) struct Definer {
     pub(crate) auto_complete: bool,
     /// What to look for in a directory that agents moved a model to.
     pub(crate) options: ScanOptions,
+    /// If a request to load may bring code.
+    pub(crate) model_code: ModelCode,
     /// The libraries of repository agents.
     pub(crate) agents: Arc<Agents>,
     /// The backends.
@@ -82,6 +85,10 @@ impl Definer {
             None => self.draft(source)?,
         };
         // Before agents act on it.
+        let without_code = self.model_code.check_of(overrides, || self.draft(source).ok());
+        if let Some(load) = &without_code {
+            load.check_named(&draft)?;
+        }
         op_libraries::check(&draft, overrides, || self.draft(source).ok())?;
         let visit = visit_agents(&self.agents, source, &draft, &self.options)
             .map_err(|status| DefineError::Directory(status.message().to_owned()))?;
@@ -97,6 +104,9 @@ impl Definer {
         let newest = source.versions.last();
         let files = newest.map_or(&[][..], |version| version.files.as_slice());
         draft.resolve_identity(&source.name, files)?;
+        if let Some(load) = without_code {
+            load.check_backend(&draft, files)?;
+        }
         let mut support = self.support.clone();
         if backend_name(&draft).is_empty() {
             // No backend will check the configuration, so it is checked here.
@@ -108,7 +118,7 @@ impl Definer {
         if let Some(reason) = backend.gpus_refused() {
             support.refuse_gpus(&reason);
         }
-        Ok(ModelDefinition {
+        let definition = ModelDefinition {
             stop: CancelToken::new(),
             namespace: source.namespace.clone(),
             name: source.name.clone(),
@@ -118,6 +128,24 @@ impl Definer {
             auto_complete: self.auto_complete,
             support,
             agents,
+        };
+        if let Some(advice) = self.advice(&definition) {
+            self.logger.error(format_args!("model '{}': {advice}", definition.name));
+        }
+        Ok(definition)
+    }
+
+    /// The advice for a model whose backend is found nowhere.
+    pub(crate) fn advice(&self, definition: &ModelDefinition) -> Option<String> {
+        let (draft, versions) = (&definition.draft, &definition.versions);
+        let own = std::iter::once(versions.first()?.model_path());
+        let directories: Vec<&Path> =
+            own.chain(versions.iter().map(|version| version.version_path())).collect();
+        self.backends.advice(&BackendRequest {
+            backend: backend_name(draft),
+            runtime: draft.runtime(),
+            directories: Some(&directories),
+            parameter: &|key| draft.parameter(key),
         })
     }
 

@@ -11,7 +11,7 @@ use galatea_engine::Server;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_grpc::{GrpcOptions, TestDelays};
-use galatea_http::{Dashboard, HttpOptions, LoadReportSource, RequestLog, TrafficRecorder};
+use galatea_http::{Dashboard, Hosts, HttpOptions, LoadReportSource, RequestLog, TrafficRecorder};
 use galatea_infer::{LogLevel, RegionControl, Status};
 use galatea_telemetry::{Logger, MetricsExporter};
 use galatea_trace::Tracer;
@@ -25,6 +25,7 @@ use crate::listeners::bind;
 use crate::load_report::load_report;
 use crate::make::{made_in_c, metrics_text};
 use crate::memory;
+use crate::shutdown::PATIENCE_SECS;
 use crate::workers::Workers;
 
 /// What opening endpoints needs.
@@ -122,8 +123,9 @@ impl Doors<'_> {
         let settings = self.settings;
         let options = ConnectionOptions::new(&settings.connections);
         let mut certificates = Vec::new();
-        let dashboard =
-            settings.dashboard.then(|| Dashboard::new(self.server.clone(), self.ledger.clone()));
+        let dashboard = settings
+            .dashboard
+            .then(|| dashboard(settings, self.server.clone(), self.ledger.clone()));
         let recorder =
             settings.traffic_recording.then(|| TrafficRecorder::new(self.server.clone()));
         let shown = Shown { dashboard: dashboard.clone(), recorder: recorder.clone() };
@@ -341,8 +343,8 @@ impl OpenDoors {
     }
 }
 
-/// Waits until a door has no connection, second by second, and logs each second. Returns
-/// the remaining seconds.
+/// Waits until a door has no connection, second by second, and logs each second. Connections
+/// that are all idle are closed: no request is lost with them. Returns the remaining seconds.
 async fn wait_for_connections(
     logger: &Logger,
     timeout_secs: u32,
@@ -350,6 +352,9 @@ async fn wait_for_connections(
     door: &RunningDoor,
 ) -> u32 {
     for remaining in (1..=timeout_secs).rev() {
+        if timeout_secs - remaining >= PATIENCE_SECS {
+            door.close_if_idle(PATIENCE_SECS);
+        }
         let count = door.connections();
         if count == 0 {
             return remaining;
@@ -360,6 +365,22 @@ async fn wait_for_connections(
         }
     }
     0
+}
+
+/// The page, under the names of this machine and those of the settings. Addresses, and the name
+/// `localhost`, are those of every server.
+fn dashboard(settings: &Settings, server: Arc<Server>, ledger: Arc<Ledger>) -> Dashboard {
+    let machine = host_name();
+    let given = settings.dashboard_hosts.iter().cloned();
+    // The endpoint may listen at a name that the machine does not call itself.
+    let listens = [settings.http.address.clone(), machine];
+    Dashboard::new(server, ledger, Hosts::new(given.chain(listens)))
+}
+
+/// The name that this machine calls itself; empty if the system doesn't tell.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 /// Logs requests over HTTP if the verbose log is on.

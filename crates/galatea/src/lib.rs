@@ -16,6 +16,7 @@
 
 mod agents;
 mod archives;
+mod backend_advice;
 mod backends;
 mod banner;
 mod c_log;
@@ -38,6 +39,7 @@ mod listeners;
 mod load_report;
 mod make;
 mod memory;
+mod model_code;
 mod onnxruntime_library;
 mod op_libraries;
 mod python;
@@ -95,6 +97,9 @@ pub fn program(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         }
         Ok(Request::Version) => {
             print_line(&mut io::stdout(), concat!("galatea ", env!("CARGO_PKG_VERSION")));
+            if let Some(commit) = option_env!("GALATEA_COMMIT") {
+                print_line(&mut io::stdout(), &format!("commit {commit}"));
+            }
             ExitCode::SUCCESS
         }
         Err(error @ UsageError::Rejected(_)) => {
@@ -102,11 +107,8 @@ pub fn program(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
         Err(error @ UsageError::Malformed(_)) => {
-            // The error comes last, so that the usage text doesn't push it off the screen.
-            print_line(
-                &mut io::stderr(),
-                &format!("{}\n{error}", flags::help(flags::HelpForm::Text)),
-            );
+            let text = error.to_string();
+            print_line(&mut io::stderr(), &format!("{text}\n{}", flags::advice(&text)));
             ExitCode::FAILURE
         }
     }

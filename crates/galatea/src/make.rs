@@ -28,7 +28,7 @@ use crate::definer::Definer;
 use crate::environment::Environment;
 use crate::flags::Settings;
 use crate::python::PythonAccess;
-use crate::shutdown::{Expired, count_down};
+use crate::shutdown::{Expired, Loads, count_down};
 use crate::{backends, banner, c_log, cache, gpus};
 
 /// The value of `--load-model` that means all models.
@@ -111,11 +111,12 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     let log = log_sink(logger.clone());
     let parallel_creation = environment.parallel_instance_loading;
     let (delay, backlog_delay) = (environment.delay_scheduler, environment.backlog_delay_scheduler);
-    let agents =
-        Arc::new(Agents::new(&settings.repoagent_directory, &environment.temporary_folder));
-    let overlays = Overlays::new(&environment.temporary_folder);
+    let folder = &environment.temporary_folder;
+    let agents = Arc::new(Agents::new(&settings.repoagent_directory, folder));
+    let overlays = Overlays::new(folder);
+    let options = settings.scan_options();
     let python = Arc::new(PythonAccess::new(logger.clone()));
-    let backends = Arc::new(Backends::new(
+    let backends = Backends::new(
         settings.clone(),
         environment,
         allocator,
@@ -123,20 +124,18 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         reserved,
         python.clone(),
         devices.clone(),
-    ));
-    let catalog = Arc::new(RepositoryCatalog {
-        repository,
-        overlays,
-        options: settings.scan_options(),
-        definer: Arc::new(Definer {
-            auto_complete: settings.auto_complete_config,
-            options: settings.scan_options(),
-            agents: agents.clone(),
-            backends: backends.clone(),
-            support: gpus::support(devices, settings),
-            logger: logger.clone(),
-        }),
+    );
+    let backends = Arc::new(backends.charging(parts.ledger.clone()));
+    let definer = Arc::new(Definer {
+        auto_complete: settings.auto_complete_config,
+        options: options.clone(),
+        model_code: settings.model_code,
+        agents: agents.clone(),
+        backends: backends.clone(),
+        support: gpus::support(devices, settings),
+        logger: logger.clone(),
     });
+    let catalog = Arc::new(RepositoryCatalog { repository, overlays, options, definer });
     let server = Arc::new(Server::new(ServerOptions {
         name: settings.id.clone(),
         version: String::from(SERVER_VERSION),
@@ -327,9 +326,9 @@ fn running(
             let seconds = timeout.map_or(exit_timeout_secs, |timeout| {
                 u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX)
             });
-            count_down(&logger, seconds, |wait| stopped.unload_all(wait)).map_err(|Expired| {
-                Status::internal("Exit timeout expired. Exiting immediately.")
-            })?;
+            count_down(&logger, seconds, Loads::Awaited, |wait| stopped.unload(wait)).map_err(
+                |Expired| Status::internal("Exit timeout expired. Exiting immediately."),
+            )?;
             *is_stopped = true;
             Ok(())
         }),

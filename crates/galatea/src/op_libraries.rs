@@ -38,7 +38,7 @@ pub(crate) fn check(
 }
 
 fn refusal(reason: &str) -> ConfigErrors {
-    let text = format!("{reason}: a library is code, which can't come with a request to load");
+    let text = format_args!("{reason}: a library is code, which can't come with a request to load");
     Diagnostic::about("model_operations.op_library_filename", text).into()
 }
 

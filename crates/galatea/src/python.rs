@@ -25,6 +25,8 @@ const START_TIMEOUT: &str = "stub-timeout-seconds";
 const START_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// How long an execution may take, in seconds; not limited unless it is set.
 const EXECUTE_TIMEOUT: &str = "execute-timeout-seconds";
+/// Names of variables that workers in the sandbox get too, with commas between them.
+const SANDBOX_VARIABLES: &str = "sandbox-variables";
 /// The settings of Triton that have no effect: here shared memory needs no size and no name.
 /// Each is checked as in Triton: the least value and the error.
 const WITHOUT_EFFECT: [(&str, i64, &str); 4] = [
@@ -37,7 +39,7 @@ const REGION_PREFIX: &str = "shm-region-prefix-name";
 
 /// Whether the backend reads a setting.
 pub(crate) fn is_read(key: &str) -> bool {
-    [EXECUTE_TIMEOUT, INTERPRETER, START_TIMEOUT, USE_LIBRARY].contains(&key)
+    [EXECUTE_TIMEOUT, INTERPRETER, SANDBOX_VARIABLES, START_TIMEOUT, USE_LIBRARY].contains(&key)
         || Confinement::is_setting(key)
 }
 
@@ -53,6 +55,7 @@ pub(crate) struct PythonSettings {
     pub(crate) start_timeout: Duration,
     pub(crate) execute_timeout: Option<Duration>,
     pub(crate) confinement: Confinement,
+    pub(crate) sandbox_variables: Vec<String>,
 }
 
 impl PythonSettings {
@@ -84,6 +87,7 @@ impl PythonSettings {
             start_timeout: seconds(START_TIMEOUT)?.unwrap_or(START_TIMEOUT_DEFAULT),
             execute_timeout: seconds(EXECUTE_TIMEOUT)?,
             confinement: confinement(own, python)?,
+            sandbox_variables: names(own.get(SANDBOX_VARIABLES).or(python.get(SANDBOX_VARIABLES)))?,
         })
     }
 }
@@ -97,6 +101,20 @@ pub(crate) fn confinement(
     Confinement::from_settings(|name| {
         own.get(name).or_else(|| python.get(name)).map(String::as_str)
     })
+}
+
+/// The names in a list of variables.
+fn names(list: Option<&String>) -> Result<Vec<String>, Status> {
+    let names = list.into_iter().flat_map(|list| list.split(','));
+    let checked = names.map(|name| match name.trim() {
+        name if name.is_empty() || name.contains(['=', '\0']) => {
+            Err(Status::invalid_argument(format!(
+                "{SANDBOX_VARIABLES} must be names of variables with commas between them, not '{name}'"
+            )))
+        }
+        name => Ok(name.to_owned()),
+    });
+    checked.collect()
 }
 
 /// A number of seconds.
@@ -236,10 +254,15 @@ mod tests {
             ("stub-timeout-seconds", "x", "stol"),
             ("stub-timeout-seconds", "0", "can't be smaller than or equal to zero."),
             ("shm-region-prefix-name", "", "must at least contain one character."),
+            ("sandbox-variables", "A,,B", "must be names of variables with commas"),
+            ("sandbox-variables", "A=1", "not 'A=1'"),
         ] {
             let found = error(key, value);
             assert!(found.as_deref().is_some_and(|text| text.contains(expected)), "{found:?}");
         }
+        let names = settings(&[("sandbox-variables", "A, B")]);
+        let read = PythonSettings::new(&BTreeMap::new(), &names).unwrap();
+        assert_eq!(read.sandbox_variables, ["A", "B"]);
         for key in ["shm-default-byte-size", "shm-growth-byte-size", "thread-pool-size"] {
             assert_eq!(error(key, "8388608"), None);
         }

@@ -18,10 +18,10 @@ use crate::children;
 use crate::console::print_line;
 use crate::doors::{Addresses, Doors, OpenDoors};
 use crate::environment::Environment;
-use crate::flags::Settings;
+use crate::flags::{Settings, open_loads};
 use crate::make;
 use crate::memory;
-use crate::shutdown::{StopSignals, count_down};
+use crate::shutdown::{Loads, PATIENCE_SECS, StopSignals, Stopped, count_down};
 use crate::tracing;
 use crate::workers::Workers;
 
@@ -85,8 +85,13 @@ impl Watch for LogOnly {
 
 /// The end of the program, after the server's; `tell` prints a failure that the log doesn't
 /// have.
-pub(crate) fn end_with(result: Result<(), Failure>, tell: impl FnOnce(&Failure)) -> ExitCode {
-    let Err(failure) = result else { return ExitCode::SUCCESS };
+pub(crate) fn end_with(result: Result<Stopped, Failure>, tell: impl FnOnce(&Failure)) -> ExitCode {
+    let failure = match result {
+        Ok(Stopped::Whole) => return ExitCode::SUCCESS,
+        // A backend's library is still at work.
+        Ok(Stopped::WithLoads(_)) => end_process(0),
+        Err(failure) => failure,
+    };
     tell(&failure);
     // Threads may still work on unfinished requests, so the server's parts are not destroyed.
     // Models may still execute after a failed stop, so their libraries are not destroyed either.
@@ -107,8 +112,8 @@ pub(crate) fn run(
     environment: Environment,
     allocator: ServerAllocator,
     watch: &mut dyn Watch,
-) -> Result<(), Failure> {
-    let logger = make::open_log_or_console(&settings, &environment).map_err(Failure::Start)?;
+) -> Result<Stopped, Failure> {
+    let logger = open_log(&settings, &environment)?;
     let (devices, exporter) = make::devices_and_exporter(&settings, &environment, &logger);
     let settings = Arc::new(settings);
     // Libraries of backends know the server by this address until the end.
@@ -178,10 +183,17 @@ pub(crate) fn run(
     tracer.stop();
     // A scan of a slow repository may still run, or a load whose caller is gone.
     runtime.shutdown_background();
-    if outcome.is_err() {
+    if !matches!(outcome, Ok(Stopped::Whole)) {
         children::kill_all(&logger);
     }
     outcome
+}
+
+/// Opens the log, which warns first of what others than this machine may do.
+fn open_log(settings: &Settings, environment: &Environment) -> Result<Logger, Failure> {
+    let logger = make::open_log_or_console(settings, environment).map_err(Failure::Start)?;
+    open_loads(settings).iter().for_each(|remark| logger.warning(remark));
+    Ok(logger)
 }
 
 fn catch_signals(runtime: &tokio::runtime::Runtime) -> Result<StopSignals, Failure> {
@@ -223,27 +235,42 @@ async fn stop(
     buckets: &Buckets,
     timeout_secs: u32,
     logger: &Logger,
-) -> Result<(), Failure> {
-    let remaining = doors.stop(timeout_secs, logger).await;
+) -> Result<Stopped, Failure> {
+    let mut stopping = std::pin::pin!(doors.stop(timeout_secs, logger));
+    let patience = tokio::time::sleep(Duration::from_secs(PATIENCE_SECS.into()));
+    let remaining = tokio::select! {
+        remaining = &mut stopping => remaining,
+        () = patience => {
+            let models = server.clone();
+            // A repository agent may be told of it. A panic of it leaves its load waiting.
+            let _ = tokio::task::spawn_blocking(move || models.give_up_loads()).await;
+            stopping.await
+        }
+    };
     server.begin_exit();
     buckets.give_up();
     logger.info("Waiting for in-flight requests to complete.");
     let (models, log) = (server.clone(), logger.clone());
     // This waits, and the doors finish responses meanwhile.
     let counting = tokio::task::spawn_blocking(move || {
-        count_down(&log, remaining, |wait| models.unload_all(wait))
+        count_down(&log, remaining, Loads::GivenUp, |wait| models.unload(wait))
     });
-    let Ok(Ok(_)) = counting.await else {
+    let Ok(Ok(stopped)) = counting.await else {
         let reason = "Exit timeout expired. Exiting immediately.";
         return Err(Failure::stop(reason));
     };
     // Not before: what is executed at the timeout must not pass for finished.
     doors.close_http().await;
-    logger.info("All models are stopped and unloaded");
+    match stopped {
+        Stopped::Whole => logger.info("All models are stopped and unloaded"),
+        Stopped::WithLoads(count) => {
+            logger.warning(format_args!("loads in progress were given up: {count}"))
+        }
+    }
     if !doors.have_written().await {
         // Every admitted request has its response. A client that doesn't read it, or never
         // finishes its request, is no failure of the server.
         logger.warning("Exit timeout expired. Closing the connections that are left.");
     }
-    Ok(())
+    Ok(stopped)
 }

@@ -179,14 +179,14 @@ fn an_interrupt_stops_the_server() {
 fn flags_without_effect_are_in_the_log_once() {
     // It ends without a repository, after the remarks about its flags.
     let (output, _, errors) = run(&[
-        "--buffer-manager-thread-count=4",
-        "--buffer-manager-thread-count=5",
+        "--grpc-http2-max-pings-without-data=4",
+        "--grpc-http2-max-pings-without-data=5",
         "--backend-config=identity,version=2",
         "--metrics-config=colour=red",
     ]);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     for line in [
-        "'--buffer-manager-thread-count' has no effect",
+        "'--grpc-http2-max-pings-without-data' has no effect",
         "--backend-config=identity,version=2 changes nothing",
         "the metrics setting 'colour=red' is unknown and changes nothing",
     ] {
@@ -319,12 +319,12 @@ fn a_model_without_a_version_to_serve_fails() {
 }
 
 #[test]
-fn a_wrong_command_line_is_explained_at_the_end_of_the_usage() {
+fn a_wrong_command_line_is_explained_in_a_paragraph() {
     let (output, standard, errors) = run(&["--no-such-flag=1"]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(standard, "");
-    assert!(errors.starts_with("Usage: galatea [flags]\n"), "{errors}");
-    assert!(errors.ends_with("\nBad option: \"--no-such-flag\".\nunrecognized option\n"));
+    assert!(errors.starts_with("Bad option: \"--no-such-flag\".\nunrecognized option\n"));
+    assert!(errors.lines().count() < 12 && errors.contains("galatea --help"), "{errors}");
 }
 
 #[test]
@@ -334,7 +334,8 @@ fn help_and_version_end_with_success() {
     assert!(standard.contains("  --model-repository <string>\n"), "{standard}");
     let (output, standard, _) = run(&["--version"]);
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(standard, concat!("galatea ", env!("CARGO_PKG_VERSION"), "\n"));
+    let first = standard.lines().next();
+    assert_eq!(first, Some(concat!("galatea ", env!("CARGO_PKG_VERSION"))));
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod new_model;
 mod record;
 pub(crate) mod serve;
 mod simulate;
+mod sources;
 mod tune;
 
 use std::io;
@@ -21,6 +22,7 @@ use galatea_allocator::ServerAllocator;
 use serde_json::json;
 
 use self::bench::BenchOptions;
+use self::check::CheckOptions;
 use self::completions::Shell;
 use self::new_model::NewModel;
 use self::record::RecordOptions;
@@ -46,8 +48,8 @@ pub(crate) enum Invocation {
     Record(Box<RecordOptions>),
     /// Simulate what was recorded.
     Simulate(Box<SimulateOptions>),
-    /// Check the settings' repositories.
-    Check(Box<Settings>, Format),
+    /// Check models and the settings' repositories.
+    Check(Box<CheckOptions>, Format),
     /// Write a model to begin with.
     New(NewModel, Format),
     /// Convert files of traces for viewers.
@@ -129,15 +131,14 @@ fn read(
     }
 }
 
-/// The repositories are operands; flags are those of the server that would serve them.
+/// The models and repositories are operands; flags are those of the server that would serve them.
 fn read_check(line: CommandLine, format: Format) -> Result<Invocation, String> {
-    let CommandLine { mut settings, operands, .. } = line;
-    settings.model_repositories.extend(operands.into_iter().map(PathBuf::from));
-    if settings.model_repositories.is_empty() {
-        return Err(String::from("a model repository is missing"));
+    let CommandLine { settings, operands: models, .. } = line;
+    if models.is_empty() && settings.model_repositories.is_empty() {
+        return Err(String::from("a model is missing: a file, a directory or a repository"));
     }
     flags::check_rejected(&settings).map_err(|error| error.to_string())?;
-    Ok(Invocation::Check(Box::new(settings), format))
+    Ok(Invocation::Check(Box::new(CheckOptions { settings, models }), format))
 }
 
 fn read_new(line: &CommandLine, format: Format) -> Result<Invocation, String> {
@@ -166,13 +167,11 @@ pub(crate) fn run(
         Ok(Invocation::Simulate(options)) => {
             printed(simulate::run(&options, environment.colours), options.format)
         }
-        Ok(Invocation::Check(settings, format)) => {
-            match check::run(*settings, environment, format) {
-                Ok(true) => ExitCode::SUCCESS,
-                Ok(false) => ExitCode::FAILURE,
-                Err(reason) => failed(&reason, format),
-            }
-        }
+        Ok(Invocation::Check(options, format)) => match check::run(*options, environment, format) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(reason) => failed(&reason, format),
+        },
         Ok(Invocation::New(model, format)) => printed(model.write(format), format),
         Ok(Invocation::ExportTraces(files, format)) => printed(tracing::export(&files), format),
         Ok(Invocation::Completions(shell)) => printed(Ok(shell.script()), Format::Text),

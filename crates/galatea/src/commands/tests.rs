@@ -53,15 +53,16 @@ fn help_of_a_command_is_its_own() {
 }
 
 #[test]
-fn a_check_takes_flags_and_repositories() {
-    match read("check a --json --model-config-name x b") {
-        Ok(Invocation::Check(settings, Format::Json)) => {
-            assert_eq!(settings.model_repositories, [PathBuf::from("a"), PathBuf::from("b")]);
-            assert_eq!(settings.model_config_name.as_deref(), Some("x"));
+fn a_check_takes_flags_and_models() {
+    match read("check a.onnx --json --model-repository r --model-config-name x b") {
+        Ok(Invocation::Check(options, Format::Json)) => {
+            assert_eq!(options.models, ["a.onnx", "b"]);
+            assert_eq!(options.settings.model_repositories, [PathBuf::from("r")]);
+            assert_eq!(options.settings.model_config_name.as_deref(), Some("x"));
         }
         other => panic!("{other:?}"),
     }
-    check_error("check", "check: a model repository is missing");
+    check_error("check", "check: a model is missing: a file, a directory or a repository");
 }
 
 #[test]

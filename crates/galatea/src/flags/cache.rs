@@ -33,9 +33,24 @@ const CACHE_CONFIG: Flag = Flag {
         let [cache, key, value] = value::setting(value).ok_or_else(|| malformed(value))?;
         let config = config_of(settings, CacheFlag::CacheConfig, cache)?;
         *config = with_setting(config, key, value);
+        if cache == LOCAL && key == "size" {
+            note_unread(settings, value);
+        }
         Ok(())
     },
 };
+
+/// Notes that a unit behind a size is not read, as in Triton.
+fn note_unread(settings: &mut Settings, value: &str) {
+    let digits = value.bytes().take_while(u8::is_ascii_digit).count();
+    let (count, rest) = value.split_at(digits);
+    if digits > 0 && !rest.is_empty() {
+        settings.note(format!(
+            "'--cache-config=local,size={value}' means {count} bytes: '{rest}' is not read, as sizes \
+             have no unit"
+        ));
+    }
+}
 
 const CACHE_DIRECTORY: Flag = Flag {
     name: "cache-directory",

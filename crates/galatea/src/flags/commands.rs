@@ -137,6 +137,12 @@ pub(crate) const TUNE: Command = Command {
              Variable dimensions are 1 otherwise.",
         ),
         option("max-batch", Some("number"), "32", "The largest batch that is tried."),
+        option(
+            "allow-smaller-batches",
+            None,
+            "",
+            "Try a smaller max_batch_size than the model's, and its batches without joining requests.",
+        ),
         option("instances", Some("number"), "", "The most instances; by default the processors."),
         option("seconds", Some("number"), "2", "How long each of the best few is checked."),
         option("output", Some("file"), "", "Where the configuration is written."),
@@ -210,6 +216,13 @@ pub(crate) const SIMULATE: Command = Command {
             "",
             "Further instances than these slow each other down.",
         ),
+        option(
+            "clients",
+            Some("number"),
+            "",
+            "Clients that send a request when they have the answer to the last one; 0 keeps the \
+             recorded times. By default the recording tells.",
+        ),
         option("config", Some("file"), "", "A config.pbtxt in place of the recorded one."),
         option("json", None, "", "Print the results as JSON."),
     ],
@@ -220,11 +233,12 @@ pub(crate) const SIMULATE: Command = Command {
 
 pub(crate) const CHECK: Command = Command {
     name: "check",
-    arguments: "REPOSITORY...",
+    arguments: "MODEL...",
     operands: Operands::Paths,
     options: &[option("json", None, "", "Print the report as JSON.")],
     takes_flags: true,
-    help: "Finds what would keep the models of repositories from loading, without serving them.",
+    help: "Finds what would keep models from loading, without serving them: files, directories of \
+           models, or repositories.",
 };
 
 pub(crate) const NEW_PYTHON: Command = Command {

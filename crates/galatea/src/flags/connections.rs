@@ -32,7 +32,7 @@ const CONNECTION_LIMIT: Flag = Flag {
     help: "How many HTTP and gRPC connections may be open. When there are as many, those \
            that have been idle for longest are closed; if none is idle, a new one is refused \
            (HTTP 503). 0 is no limit. Default: seven eighths of the files that the \
-           process may open.",
+           process may open, or fewer if it has opened many itself.",
     apply: |settings, value| {
         settings.connections.max = Some(if_any(value)?.unwrap_or(usize::MAX));
         Ok(())

@@ -101,13 +101,10 @@ const GRPC_INFER_THREAD_COUNT: Flag = Flag {
     name: "grpc-infer-thread-count",
     argument: Some("integer"),
     default: "2",
-    help: "Threads for gRPC inference, from 2 to 128. No effect: see --http-thread-count.",
-    apply: |settings, value| match value::number::<i32>(value)? {
-        2..=128 => {
-            let because = "--http-thread-count bounds the threads of all endpoints";
-            settings.no_effect("grpc-infer-thread-count", because);
-            Ok(())
-        }
+    help: "Threads for gRPC inference in Triton, from 2 to 128. Checked alone: the threads of \
+           --http-thread-count serve gRPC too.",
+    apply: |_, value| match value::number::<i32>(value)? {
+        2..=128 => Ok(()),
         _ => Err(Refusal(String::from(
             "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.",
         ))),
@@ -118,13 +115,8 @@ const GRPC_INFER_ALLOCATION_POOL_SIZE: Flag = Flag {
     name: "grpc-infer-allocation-pool-size",
     argument: Some("integer"),
     default: "8",
-    help: "How many request states to keep for reuse. No effect: none are kept.",
-    apply: |settings, value| {
-        value::number::<i32>(value)?;
-        settings
-            .no_effect("grpc-infer-allocation-pool-size", "no request states are kept for reuse");
-        Ok(())
-    },
+    help: "How many request states Triton keeps for reuse. Checked alone: none are kept.",
+    apply: |_, value| value::number::<i32>(value).map(|_| ()),
 };
 
 const GRPC_MAX_RESPONSE_POOL_SIZE: Flag = Flag {

@@ -15,6 +15,7 @@ pub(super) const GROUP: Group = Group {
         HTTP_HEADER_FORWARD_PATTERN,
         HTTP_RESTRICTED_API,
         ALLOW_DASHBOARD,
+        DASHBOARD_HOST,
         ALLOW_TRAFFIC_RECORDING,
         HTTP_USE_SSL,
         HTTP_USE_SSL_MUTUAL,
@@ -132,6 +133,24 @@ const ALLOW_DASHBOARD: Flag = Flag {
            instances do: /dashboard.",
     apply: |settings, value| {
         settings.dashboard = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+const DASHBOARD_HOST: Flag = Flag {
+    name: "dashboard-host",
+    argument: Some("string"),
+    default: "",
+    help: "A further host name under which the page is served; the flag may be repeated. Without \
+           it these are addresses, localhost, the name of the machine and that of --http-address: \
+           a site of another name can't have its own lead here and read what the server does.",
+    apply: |settings, value| {
+        if value.is_empty() || value.contains([':', '/', ' ']) {
+            return Err(Refusal(format!(
+                "expected a host name without scheme and port, such as models.example; got {value}"
+            )));
+        }
+        settings.dashboard_hosts.push(value.to_owned());
         Ok(())
     },
 };

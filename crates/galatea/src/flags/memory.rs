@@ -112,16 +112,9 @@ const BUFFER_MANAGER_THREAD_COUNT: Flag = Flag {
     name: "buffer-manager-thread-count",
     argument: Some("integer"),
     default: "0",
-    help: "Threads that copy tensors in parallel. No effect: a batch is gathered by the thread \
-           that executes it.",
-    apply: |settings, value| {
-        value::number::<i32>(value)?;
-        settings.no_effect(
-            "buffer-manager-thread-count",
-            "a batch is gathered by the thread that executes it",
-        );
-        Ok(())
-    },
+    help: "Threads that copy tensors in parallel in Triton. Checked alone: a batch is gathered by \
+           the thread that executes it.",
+    apply: |_, value| value::number::<i32>(value).map(|_| ()),
 };
 
 const HOST_POLICY: Flag = Flag {

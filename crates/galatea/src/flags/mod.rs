@@ -18,6 +18,7 @@ mod http;
 mod logging;
 mod memory;
 mod metrics;
+mod open_loads;
 mod parse;
 mod ports;
 mod rate_limiter;
@@ -30,11 +31,12 @@ mod tracing;
 mod usage;
 mod value;
 
+pub(crate) use open_loads::open_loads;
 pub(crate) use parse::{
     CommandLine, Request, UsageError, begin, check, check_rejected, parse, parse_command, resolve,
 };
 pub(crate) use settings::{BackendSetting, CacheFlag, CacheSettings, DoorSettings, Settings};
-pub(crate) use usage::{HelpForm, command_help, help};
+pub(crate) use usage::{HelpForm, advice, command_help, help};
 
 use value::Refusal;
 

@@ -7,6 +7,7 @@ use galatea_repository::Symlinks;
 
 use super::value::{self, Refusal};
 use super::{Flag, Group, Settings};
+use crate::model_code::{self, ModelCode};
 
 pub(super) const GROUP: Group = Group {
     title: "Model Repository",
@@ -24,6 +25,7 @@ pub(super) const GROUP: Group = Group {
         MODEL_LOAD_THREAD_COUNT,
         MODEL_LOAD_RETRY_COUNT,
         MODEL_NAMESPACING,
+        ALLOW_MODEL_CODE_FROM_LOADS,
         ENABLE_PEER_ACCESS,
     ],
 };
@@ -196,6 +198,20 @@ const MODEL_NAMESPACING: Flag = Flag {
     apply: |settings, value| {
         settings.namespaces =
             if value::boolean(value)? { Namespaces::Repositories } else { Namespaces::None };
+        Ok(())
+    },
+};
+
+const ALLOW_MODEL_CODE_FROM_LOADS: Flag = Flag {
+    name: model_code::FLAG,
+    argument: Some("boolean"),
+    default: "true",
+    help: "Whether requests to load may bring code: a model in Python, or a configuration that \
+           names a backend, a library, a program or an agent that the repository's doesn't. Not \
+           one of Triton's flags.",
+    apply: |settings, value| {
+        settings.model_code =
+            if value::boolean(value)? { ModelCode::Allowed } else { ModelCode::Refused };
         Ok(())
     },
 };

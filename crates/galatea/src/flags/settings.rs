@@ -17,6 +17,7 @@ use super::gpus::GpuSettings;
 use crate::connections::ConnectionSettings;
 use crate::environment::VertexAiVariables;
 use crate::memory::MemoryLimit;
+use crate::model_code::ModelCode;
 use crate::tracing::TraceFlags;
 
 /// Everything that flags set, with the defaults that Triton has.
@@ -30,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) exit_on_error: bool,
     /// Whether the server is ready only if all of its models are.
     pub(crate) strict_readiness: bool,
+    /// If a request to load may bring code.
+    pub(crate) model_code: ModelCode,
     /// The model repositories.
     pub(crate) model_repositories: Vec<PathBuf>,
     /// Whether backends may fill in what a configuration leaves out.
@@ -73,6 +76,8 @@ pub(crate) struct Settings {
     pub(crate) http: DoorSettings,
     /// Whether the HTTP endpoint has the dashboard.
     pub(crate) dashboard: bool,
+    /// The names under which it is served, beside those of the machine.
+    pub(crate) dashboard_hosts: Vec<String>,
     /// Whether clients of the HTTP endpoint may record traffic.
     pub(crate) traffic_recording: bool,
     /// Threads that serve the endpoints.
@@ -223,6 +228,7 @@ impl Default for Settings {
             exit_timeout_secs: 30,
             exit_on_error: true,
             strict_readiness: true,
+            model_code: ModelCode::Allowed,
             model_repositories: Vec::new(),
             auto_complete_config: true,
             model_config_name: None,
@@ -244,6 +250,7 @@ impl Default for Settings {
             log: LogOptions::default(),
             http: door("0.0.0.0", 8000),
             dashboard: false,
+            dashboard_hosts: Vec::new(),
             traffic_recording: false,
             http_threads: 8,
             http_input_bytes_max: 64 * 1024 * 1024,

@@ -276,10 +276,12 @@ fn a_value_that_leaves_a_missing_feature_off_is_accepted() {
 }
 
 /// Flags that are taken and change nothing.
-const WITHOUT_EFFECT: [&str; 4] = [
+const WITHOUT_EFFECT: [&str; 1] = ["--grpc-http2-max-pings-without-data=5"];
+
+/// Flags for a structure that Triton has, whose effect no client can see.
+const CHECKED_ALONE: [&str; 3] = [
     "--grpc-infer-thread-count=16",
     "--grpc-infer-allocation-pool-size=64",
-    "--grpc-http2-max-pings-without-data=5",
     "--buffer-manager-thread-count=4",
 ];
 
@@ -340,6 +342,17 @@ fn a_flag_without_effect_gets_one_remark() {
 }
 
 #[test]
+fn flags_that_no_client_can_see_need_no_remark() {
+    for argument in CHECKED_ALONE {
+        let changed = format!("{:?}", settings(&[argument]));
+        assert_eq!(changed, format!("{:?}", Settings::default()), "{argument}");
+        let name = argument.trim_start_matches("--").split('=').next().unwrap();
+        let help = flags().find(|flag| flag.name == name).unwrap().help;
+        assert!(help.contains("Checked alone"), "{help}");
+    }
+}
+
+#[test]
 // row: CLI-19
 fn resources_are_counted_for_each_device_or_one() {
     let limits = settings(&["--rate-limit-resource=a:1:2", "--rate-limit-resource=b:3"]);
@@ -379,6 +392,8 @@ fn values_without_effect_are_still_checked() {
         "--repository-poll-secs=x",
         "--grpc-infer-thread-count=1",
         "--grpc-infer-thread-count=129",
+        "--grpc-infer-allocation-pool-size=x",
+        "--buffer-manager-thread-count=x",
         "--cuda-memory-pool-byte-size=1",
         "--cuda-memory-pool-byte-size=0:",
         "--cuda-virtual-address-size=:1",
@@ -509,7 +524,9 @@ fn every_flag_of_triton_is_known_and_few_are_new() {
     expected.insert("memory-limit");
     expected.insert("repository-symlinks");
     expected.insert("allow-dashboard");
+    expected.insert("dashboard-host");
     expected.insert("allow-traffic-recording");
+    expected.insert(crate::model_code::FLAG);
     expected.extend(["http-use-ssl", "http-use-ssl-mutual"]);
     expected.extend(["http-server-cert", "http-server-key", "http-root-cert"]);
     expected.extend(known.iter().filter(|name| name.starts_with("connection-")));

@@ -3,8 +3,10 @@
 
 use std::fmt::Write;
 
+use galatea_config::nearest;
+
 use super::commands::{COMMANDS, Command, CommandOption};
-use super::{Flag, GROUPS};
+use super::{Flag, GROUPS, flags};
 
 const WIDTH: usize = 72;
 const INDENT: &str = "        ";
@@ -38,6 +40,30 @@ pub(crate) fn help(form: HelpForm) -> String {
         HelpForm::Markdown => markdown(),
         HelpForm::Man => man(),
     }
+}
+
+/// The help that fits an error of the command line: the flag that it is about, or the one that
+/// was probably meant.
+pub(crate) fn advice(error: &str) -> String {
+    let named = error.strip_prefix("Bad option: \"--").and_then(|rest| rest.split_once('"'));
+    let (name, reason) = named.unwrap_or_default();
+    let mut text = String::new();
+    match flags().find(|flag| flag.name == name) {
+        Some(flag) => {
+            describe(&mut text, flag);
+            if flag.argument == Some("boolean") {
+                let _ = writeln!(text, "{INDENT}Values: true, on, 1, false, off, 0.");
+            }
+        }
+        None if reason.contains("unrecognized") => {
+            if let Some(meant) = nearest(name, flags().map(|flag| flag.name)) {
+                let _ = writeln!(text, "Did you mean \"--{meant}\"?");
+            }
+        }
+        None => {}
+    }
+    text.push_str("Usage: galatea [flags]; galatea --help prints all of them.");
+    text
 }
 
 fn usage() -> String {
@@ -251,6 +277,28 @@ mod tests {
     fn the_pages_are_made_from_the_flags() {
         check(HelpForm::Markdown, include_str!("../../../../docs/flags.md"));
         check(HelpForm::Man, include_str!("../../../../docs/galatea.1"));
+    }
+
+    #[test]
+    fn advice_is_short_and_about_the_flag() {
+        let unknown =
+            |name: &str| advice(&format!("Bad option: \"--{name}\".\nunrecognized option"));
+        assert!(unknown("htp-port").starts_with("Did you mean \"--http-port\"?\n"));
+        assert!(unknown("model-repositry").starts_with("Did you mean \"--model-repository\"?\n"));
+        assert_eq!(
+            unknown("nonsense"),
+            "Usage: galatea [flags]; galatea --help prints all of them."
+        );
+        let value = advice("Bad option: \"--strict-readiness\".\ninvalid value");
+        assert!(value.starts_with("  --strict-readiness <boolean>\n"), "{value}");
+        assert!(value.contains("Values: true, on"), "{value}");
+        let mode = advice("Bad option: \"--model-control-mode\".\ninvalid argument");
+        assert!(["none", "poll", "explicit"].iter().all(|one| mode.contains(one)), "{mode}");
+        assert!(mode.lines().count() < 10);
+        assert_eq!(
+            advice("Unexpected argument: a"),
+            "Usage: galatea [flags]; galatea --help prints all of them."
+        );
     }
 
     #[test]

@@ -153,7 +153,7 @@ fn measured(options: &BenchOptions, environment: &Environment) -> Result<Report,
     };
     let targets = server.as_ref().map_or(&options.targets, |server| &server.targets);
     let (model, sample) = sample(options, targets)?;
-    let mut report = Report::new(&model, &sample, options.batch, options.duration);
+    let mut report = Report::new(&model, &sample, options);
     for target in targets {
         let started = server.as_ref().map(|server| server.process);
         let process = started.or_else(|| local::listening_process(&target.address));

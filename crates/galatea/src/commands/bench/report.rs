@@ -6,6 +6,7 @@ use std::time::Duration;
 use galatea_load::{Interface, Measurement, Protocol, Sample};
 use serde_json::{Value, json};
 
+use super::BenchOptions;
 use crate::console::{Console, Format, Style};
 
 /// The shares of requests whose latency is told.
@@ -15,6 +16,8 @@ const SHARES: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
 pub(super) struct Report {
     model: String,
     inputs: Vec<(String, &'static str, Vec<u64>)>,
+    /// Inputs with variable dimensions that are 1, as no shape was given.
+    assumed: Vec<String>,
     batch: u64,
     duration: Duration,
     pub(super) rows: Vec<Row>,
@@ -66,14 +69,22 @@ impl Row {
 }
 
 impl Report {
-    pub(super) fn new(model: &Interface, sample: &Sample, batch: u64, duration: Duration) -> Self {
+    pub(super) fn new(model: &Interface, sample: &Sample, options: &BenchOptions) -> Self {
         let inputs = sample
             .inputs
             .iter()
             .map(|input| (input.name.clone(), input.datatype.protocol_name(), input.shape.clone()));
-        let batch = if model.has_batches { batch } else { 1 };
+        let batch = if model.has_batches { options.batch } else { 1 };
+        let own = model.inputs.iter().filter(|input| {
+            let dims = input.shape.iter().skip(usize::from(model.has_batches));
+            let is_sent = sample.inputs.iter().any(|sent| sent.name == input.name);
+            is_sent
+                && !options.shapes.contains_key(&input.name)
+                && dims.clone().any(|size| *size < 0)
+        });
+        let assumed = own.map(|input| input.name.clone()).collect();
         let (model, inputs) = (model.name.clone(), inputs.collect());
-        Self { model, inputs, batch, duration, rows: Vec::new() }
+        Self { model, inputs, assumed, batch, duration: options.duration, rows: Vec::new() }
     }
 
     /// The number of requests that failed.
@@ -99,6 +110,7 @@ impl Report {
         json!({
             "model": self.model,
             "inputs": inputs,
+            "assumed": self.assumed,
             "batch": self.batch,
             "results": self.rows.iter().map(|row| row.to_json(self.batch)).collect::<Vec<_>>(),
         })
@@ -111,7 +123,14 @@ impl Report {
             .map(|(name, datatype, shape)| format!("{name} {datatype} {}", json!(shape)));
         let inputs = inputs.collect::<Vec<_>>().join(", ");
         let seconds = self.duration.as_secs();
-        let mut text = format!("model {}: {inputs}; {seconds} s for each line\n\n", self.model);
+        let mut text = format!("model {}: {inputs}; {seconds} s for each line\n", self.model);
+        for name in &self.assumed {
+            let note = format!(
+                "{name} has variable dimensions, which are 1: --shape {name}:SIZES sets them"
+            );
+            let _ = writeln!(text, "{}", console.paint(Style::Bad, &note));
+        }
+        text.push('\n');
         let has_cpu = self.rows.iter().any(|row| row.server_cpu.is_some());
         let cpu = if has_cpu { "  server CPUs" } else { "" };
         let head =

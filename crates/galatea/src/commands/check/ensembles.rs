@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use galatea_config::{
-    ComposingModel, ConfigDraft, ConfigErrors, Diagnostic, ModelSpec, validate_ensemble,
+    BoundedText, ComposingModel, ConfigDraft, ConfigErrors, Diagnostic, ModelSpec,
+    validate_ensemble,
 };
 use galatea_dispatch::ModelDefinition;
 use galatea_engine::{Namespaces, version_not_loaded};
@@ -80,7 +81,7 @@ impl Ensembles {
         }
         waiting.sort();
         found.extend(waiting.into_iter().filter_map(|id| {
-            let text = format!("ensemble {id} needs itself, through the models of its steps");
+            let text = format_args!("ensemble {id} needs itself, through the models of its steps");
             let errors = Diagnostic::about("ensemble_scheduling", text).into();
             let located = self.models.get(&id)?.draft.locate(errors);
             Some((id, located))
@@ -116,9 +117,9 @@ impl Ensembles {
                 if self.models.get(&resolved)?.versions.contains(&version) {
                     return None;
                 }
-                let path = format!("ensemble_scheduling.step[{index}].model_version");
+                let path = format_args!("ensemble_scheduling.step[{index}].model_version");
                 let status = version_not_loaded(id, &resolved, version);
-                Some(Diagnostic::about(path, status.message()))
+                Some(Diagnostic::about(path, BoundedText::quote(status.message())))
             })
             .collect()
     }

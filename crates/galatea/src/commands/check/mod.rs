@@ -1,4 +1,4 @@
-//! `galatea check REPOSITORY…`: the checks of a server's start, without serving.
+//! `galatea check MODEL…`: the checks of a server's start, without serving.
 //!
 //! One run finds everything that would keep a model from loading: problems of the
 //! repositories, configurations, backends and model files, steps of ensembles that don't fit
@@ -17,7 +17,7 @@ use galatea_backend::ModelFiles;
 use galatea_backend_plugin::Agents;
 use galatea_bucket::Buckets;
 use galatea_capi::ReservedAddress;
-use galatea_config::{ConfigErrors, Diagnostic};
+use galatea_config::{BoundedText, ConfigErrors, Diagnostic};
 use galatea_dispatch::{LogSink, ModelDefinition, ResourceLimitCheck, VersionProblem};
 use galatea_engine::{LoadOverride, Namespaces};
 use galatea_infer::Status;
@@ -28,25 +28,41 @@ use galatea_telemetry::{LogOptions, Logger};
 use self::differences::Differences;
 use self::ensembles::Ensembles;
 use self::report::{ModelReport, Report};
+use super::sources::{self, Repositories};
 use crate::backends::{self, Backends};
 use crate::console::{Format, print_line};
 use crate::definer::{DefineError, Definer};
 use crate::environment::Environment;
 use crate::flags::Settings;
 use crate::gpus;
+use crate::model_code::ModelCode;
 use crate::python::PythonAccess;
 
-/// Checks the repositories of the settings and prints a report. Returns whether there is
+/// The question of a check.
+#[derive(Debug)]
+pub(crate) struct CheckOptions {
+    /// The settings of the server that would serve the models.
+    pub(super) settings: Settings,
+    /// Files, directories of models, and repositories, beside those of the settings.
+    pub(super) models: Vec<String>,
+}
+
+/// Checks the models and the repositories of the settings and prints a report. Returns whether there is
 /// no error.
 ///
 /// # Errors
 ///
 /// If a repository can't be read at all.
 pub(crate) fn run(
-    settings: Settings,
+    options: CheckOptions,
     environment: Environment,
     format: Format,
 ) -> Result<bool, String> {
+    let CheckOptions { mut settings, models } = options;
+    let sources = sources::find_for_check(&models)?;
+    // Links last as long as the check.
+    let repositories = Repositories::of(&sources, None, &environment.temporary_folder)?;
+    settings.model_repositories.extend(repositories.paths.iter().cloned());
     let namespaces = settings.namespaces;
     let buckets = Arc::new(Buckets::new(environment.buckets.clone()));
     let opened = Repository::open_with(&settings.model_repositories, Some(buckets));
@@ -80,6 +96,7 @@ pub(crate) fn run(
     let definer = Definer {
         auto_complete,
         options,
+        model_code: ModelCode::Allowed,
         agents: Arc::new(agents),
         backends: backends.clone(),
         support,
@@ -87,6 +104,7 @@ pub(crate) fn run(
     };
     check_models(&definer, scan, namespaces, &limits, &mut report);
     report.backends = backends.in_use();
+    report.name_places(&repositories.places);
     print_line(&mut std::io::stdout(), report.render(format).trim_end());
     Ok(report.error_count() == 0)
 }
@@ -148,13 +166,14 @@ fn check_model(
             return report;
         }
         Err(DefineError::Directory(reason)) => {
-            report.add(Diagnostic::about("", reason));
+            report.add(Diagnostic::about("", BoundedText::quote(&reason)));
             return report;
         }
     };
     missing_versions(&definition, &mut report);
+    report.add_warnings(definer.advice(&definition).into_iter().collect());
     if let Err(status) = definition.check_versions() {
-        report.add(Diagnostic::about("", status.message()));
+        report.add(Diagnostic::about("", BoundedText::quote(status.message())));
     }
     let mut passed = BTreeMap::new();
     for files in &definition.versions {
@@ -170,7 +189,8 @@ fn check_model(
             report.set_backend(&spec);
             differences.add(&id, &spec);
             if let Err(status) = limits.add(&spec) {
-                report.add(Diagnostic::about("instance_group", status.message()));
+                report
+                    .add(Diagnostic::about("instance_group", BoundedText::quote(status.message())));
             }
             passed.insert(files.version(), spec);
         }
@@ -196,7 +216,7 @@ fn missing_versions(definition: &ModelDefinition, report: &mut ModelReport) {
 
 fn at_version(files: &dyn ModelFiles, status: &Status) -> Diagnostic {
     let file = files.version_path().display().to_string();
-    Diagnostic { file, ..Diagnostic::about("", status.message()) }
+    Diagnostic { file, ..Diagnostic::about("", BoundedText::quote(status.message())) }
 }
 
 impl ModelReport {

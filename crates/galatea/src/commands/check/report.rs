@@ -1,9 +1,12 @@
 //! The report of a check, for people and for programs.
 
-use galatea_config::{Diagnostic, ModelSpec};
+use std::path::PathBuf;
+
+use galatea_config::{BoundedText, Diagnostic, ModelSpec};
 use galatea_repository::ModelSource;
 use serde_json::{Value, json};
 
+use super::super::sources::Places;
 use super::differences::Differences;
 use crate::backends::BackendInUse;
 use crate::console::Format;
@@ -55,7 +58,7 @@ impl ModelReport {
         Self {
             name,
             versions: Vec::new(),
-            errors: vec![Diagnostic::about("", reason)],
+            errors: vec![Diagnostic::about("", BoundedText::quote(&reason))],
             warnings: Vec::new(),
             config_path: String::new(),
             backend: None,
@@ -125,6 +128,22 @@ impl Report {
     pub(super) fn error_count(&self) -> usize {
         let errors = self.models.iter().map(|model| model.errors.len());
         self.errors.len() + errors.sum::<usize>()
+    }
+
+    /// Names the files that were given in place of the links to them.
+    pub(super) fn name_places(&mut self, places: &Places) {
+        let name = |text: &mut String| *text = places.named_in(text);
+        self.errors.iter_mut().for_each(name);
+        for model in &mut self.models {
+            model.warnings.iter_mut().for_each(name);
+            for error in &mut model.errors {
+                name(&mut error.file);
+                error.message = BoundedText::quote(&places.named_in(&error.message));
+            }
+        }
+        for library in self.backends.iter_mut().filter_map(|one| one.library.as_mut()) {
+            *library = PathBuf::from(places.named_in(&library.display().to_string()));
+        }
     }
 
     pub(super) fn render(&self, format: Format) -> String {
@@ -249,7 +268,7 @@ mod tests {
     fn example() -> Diagnostic {
         Diagnostic {
             position: Some(Position { line: 3, column: 5 }),
-            suggestion: Some(String::from("dims")),
+            suggestion: Some("dims".into()),
             ..Diagnostic::about("input[0].dimz", "unknown field")
         }
     }

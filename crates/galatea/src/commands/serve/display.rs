@@ -11,10 +11,11 @@ use galatea_engine::Server;
 use galatea_gate::access::Rules;
 use galatea_infer::{ModelMetadata, ModelState, Pass, RepositoryEntry, ServerControl};
 use galatea_load::{Interface, curl};
+use galatea_repository::ScanProblem;
 use galatea_telemetry::Logger;
 use serde_json::{Value, json};
 
-use super::sources::Places;
+use crate::commands::sources::Places;
 use crate::console::{Colours, Console, Format, Style, print_line};
 use crate::doors::{Address, Addresses};
 use crate::flags::Settings;
@@ -255,10 +256,22 @@ impl Watch for Display {
     }
 }
 
-/// The models that were to be loaded.
+/// The models that were to be loaded, and what could not be read.
 fn entries(server: &Server) -> Vec<RepositoryEntry> {
     let index = server.repository_index(Pass::in_process(), false).unwrap_or_default();
-    index.into_iter().filter(|entry| entry.state.is_some()).collect()
+    let tried = index.into_iter().filter(|entry| entry.state.is_some());
+    tried.chain(server.unread().into_iter().map(unread)).collect()
+}
+
+/// A model that could not even be read, or a repository. The index has no reason for it.
+fn unread(problem: ScanProblem) -> RepositoryEntry {
+    let text = problem.to_string();
+    let (name, reason) = match problem {
+        ScanProblem::Model { name, reason } => (name, reason),
+        ScanProblem::Duplicate { name } => (name, text),
+        ScanProblem::Repository { path, reason } => (path, reason),
+    };
+    RepositoryEntry { name, version: None, state: Some(ModelState::Unavailable), reason }
 }
 
 /// A reason as people read it.

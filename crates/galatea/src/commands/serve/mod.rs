@@ -1,12 +1,10 @@
 //! `galatea serve MODEL...`: models without a repository and without configurations.
 //!
-//! Files become a repository of links (`sources.rs`), which the server serves like any other:
+//! Files become a repository of links (`sources/`), which the server serves like any other:
 //! loaded once, and reloaded only if the flags or a client ask for it. The start is shown on the
 //! terminal instead of the log, unless the flags turn the log on (`display.rs`).
 
 mod display;
-mod external;
-mod sources;
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +14,7 @@ use galatea_allocator::ServerAllocator;
 use rustix::process::{Signal, getpid, kill_process};
 
 use self::display::Display;
-use self::sources::Repositories;
+use super::sources::{self, Repositories};
 use crate::console::{Format, print_line};
 use crate::environment::Environment;
 use crate::flags::{self, CommandLine, Settings, UsageError};

@@ -2,7 +2,7 @@
 //!
 //! Three things are shown beside each other: what was recorded, a simulation of the recorded
 //! configuration with the recorded arrivals, which says how far a simulation can be trusted, and
-//! a simulation with the options.
+//! a simulation with the options. Clients that waited for their answers do so in simulations too.
 
 mod options;
 mod report;
@@ -11,7 +11,9 @@ mod settings;
 use std::fs::File;
 use std::io::BufReader;
 
-use galatea_simulate::{LearnedCosts, LoadOptions, Report, arrivals, recorded, simulate};
+use galatea_simulate::{
+    Clients, LearnedCosts, LoadOptions, Report, arrivals, recorded, simulate, simulate_clients,
+};
 use galatea_traffic::Traffic;
 
 pub(crate) use self::options::SimulateOptions;
@@ -48,10 +50,28 @@ fn compare(options: &SimulateOptions) -> Result<Comparison, String> {
     let deadline_ns = options.deadline_ns();
     let usual = LoadOptions { load: 1.0, repeat: 1, deadline_ns };
     let load = LoadOptions { load: options.load, repeat: options.repeat(), ..usual };
+    let found = Clients::of(&traffic);
+    // The baseline is of what was recorded, whatever is asked for.
+    let own = if options.clients == Some(0) { None } else { found.clone() };
+    let asked = match options.clients {
+        Some(0) => None,
+        Some(count) => Some(match found {
+            Some(found) => found.of_count(count),
+            None => Clients::new(count, Vec::new()),
+        }),
+        None => found.map(|clients| clients.times(load.load)),
+    };
+    let run = |configured: &Configured, load, clients: Option<&Clients>| {
+        run_one(configured, &traffic, load, &costs, clients)
+    };
+    let (configured, simulated) =
+        (run(&before, usual, own.as_ref()), run(&after, load, asked.as_ref()));
+    let recorded = recorded(&traffic, deadline_ns);
+    let clients = [&own, &own, &asked].map(|clients| clients.as_ref().map(|clients| clients.count));
     Ok(Comparison {
-        recorded: Column::new(before.clone(), 1.0, recorded(&traffic, deadline_ns)),
-        configured: Column::new(before.clone(), 1.0, run_one(&before, &traffic, usual, &costs)),
-        simulated: Column::new(after.clone(), load.load, run_one(&after, &traffic, load, &costs)),
+        recorded: Column::new(before.clone(), 1.0, clients[0], recorded),
+        configured: Column::new(before.clone(), 1.0, clients[1], configured),
+        simulated: Column::new(after, load.load, clients[2], simulated),
         learned: costs.sizes(),
         traffic,
     })
@@ -62,12 +82,19 @@ fn run_one(
     traffic: &Traffic,
     load: LoadOptions,
     costs: &LearnedCosts,
+    clients: Option<&Clients>,
 ) -> Report {
     let mut costs = costs.clone();
     let deadline_ns = load.deadline_ns.min(configured.objective_ns());
     let padded = configured.padded_dims(&traffic.header);
     let load = arrivals(traffic, &LoadOptions { deadline_ns, ..load }, &padded);
-    simulate(&configured.scheduling, configured.instances, &load, |one| costs.draw(one))
+    let (scheduling, instances) = (&configured.scheduling, configured.instances);
+    match clients {
+        None => simulate(scheduling, instances, &load, |one| costs.draw(one)),
+        Some(clients) => {
+            simulate_clients(scheduling, instances, &load, clients, |one| costs.draw(one))
+        }
+    }
 }
 
 /// The files of one recording.

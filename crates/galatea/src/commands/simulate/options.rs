@@ -6,6 +6,7 @@ use crate::flags::CommandLine;
 
 /// The most instances, and the largest batch.
 const INSTANCES_MAX: u64 = 10_000;
+const CLIENTS_MAX: u64 = 1_000_000;
 const BATCH_MAX: u64 = 1 << 20;
 /// A day, in microseconds.
 const TIME_MAX: u64 = 86_400_000_000;
@@ -19,6 +20,8 @@ pub(crate) struct SimulateOptions {
     pub(super) changes: Changes,
     deadline_us: Option<u64>,
     pub(super) processors: u32,
+    /// Clients that wait for their answers; 0 if none does, and none if the recording decides.
+    pub(super) clients: Option<u32>,
     pub(super) config: Option<String>,
     pub(crate) format: Format,
 }
@@ -53,6 +56,7 @@ impl SimulateOptions {
             changes,
             deadline_us: number("deadline", 1, TIME_MAX)?,
             processors: small("processors", 1, INSTANCES_MAX)?.unwrap_or(0),
+            clients: small("clients", 0, CLIENTS_MAX)?,
             config: line.option("config").map(String::from),
             files: line.operands,
             format,

@@ -12,6 +12,12 @@ use crate::console::{Console, Format, Style, bar};
 
 const NS_PER_MS: f64 = 1e6;
 
+/// A simulation is far from what was recorded if a latency differs by this factor and this many
+/// milliseconds, or the throughput by its factor.
+const FAR_LATENCY: f64 = 2.0;
+const FAR_MS: f64 = 1.0;
+const FAR_THROUGHPUT: f64 = 1.25;
+
 /// The width of a bar of the histogram.
 const BAR_COLUMNS: usize = 24;
 
@@ -22,12 +28,19 @@ const SIZES_MAX: usize = 24;
 pub(super) struct Column {
     configured: Configured,
     load: f64,
+    /// Number of clients that wait for their answers, if they do.
+    clients: Option<u32>,
     report: Report,
 }
 
 impl Column {
-    pub(super) const fn new(configured: Configured, load: f64, report: Report) -> Self {
-        Self { configured, load, report }
+    pub(super) const fn new(
+        configured: Configured,
+        load: f64,
+        clients: Option<u32>,
+        report: Report,
+    ) -> Self {
+        Self { configured, load, clients, report }
     }
 }
 
@@ -58,6 +71,7 @@ impl Comparison {
             "executions": self.traffic.executions.len(),
             "lost": self.traffic.lost,
             "learned": counts(self.learned.iter()),
+            "warning": self.warning(),
             "recorded": self.recorded.to_json(),
             "configured": self.configured.to_json(),
             "simulated": self.simulated.to_json(),
@@ -75,6 +89,9 @@ impl Comparison {
             let lost = format!("{} more are lost, so that the load was higher", self.traffic.lost);
             let _ = writeln!(text, "{}", console.paint(Style::Bad, &lost));
         }
+        if let Some(warning) = self.warning() {
+            let _ = writeln!(text, "{}", console.paint(Style::Bad, &warning));
+        }
         let head =
             format!("\n{:<16}{:>20}{:>20}{:>20}", "", "recorded", "simulated", "with options");
         let _ = writeln!(text, "{}", console.paint(Style::Strong, &head));
@@ -87,6 +104,35 @@ impl Comparison {
         self.add_reasons(&mut text, "closed", |report| &report.closed);
         self.add_histogram(&mut text);
         text
+    }
+
+    /// The first thing by which the simulation of what was recorded is far from it: what is
+    /// simulated with options is then worth little.
+    fn warning(&self) -> Option<String> {
+        let (recorded, simulated) = (&self.recorded.report, &self.configured.report);
+        let is_far = |one: f64, other: f64, factor: f64, least: f64| {
+            let (low, high) = (one.min(other), one.max(other));
+            high > factor * low && high - low > least
+        };
+        let quantiles = [("p50", 0.5), ("p99", 0.99)].into_iter().find_map(|(name, share)| {
+            let of = |report: &Report| float(report.quantile_ns(share)) / NS_PER_MS;
+            let (own, found) = (of(recorded), of(simulated));
+            let is_far = is_far(own, found, FAR_LATENCY, FAR_MS);
+            is_far.then(|| format!("{name} was {own:.3} ms and is {found:.3} ms simulated"))
+        });
+        let (own, found) = (recorded.throughput(), simulated.throughput());
+        let rates = || {
+            let is_far = is_far(own, found, FAR_THROUGHPUT, 0.0);
+            is_far.then(|| format!("{own:.1} answers/s were recorded, and {found:.1} simulated"))
+        };
+        let is_known = recorded.answered() > 0;
+        let far = quantiles.or_else(rates).filter(|_| is_known)?;
+        let cause = match (self.configured.clients, self.learned.len()) {
+            (_, 1) => "executions of one size are recorded only",
+            (None, _) => "if clients waited for their answers, --clients says how many",
+            (Some(_), _) => "what an execution takes varied more than its size tells",
+        };
+        Some(format!("the simulation is far from what was recorded: {far}; {cause}"))
     }
 
     /// A row for each reason that any column has.
@@ -133,8 +179,11 @@ impl Comparison {
 /// A row's name, and its cell in a column.
 type Row = (&'static str, fn(&Column) -> String);
 
-const ROWS: [Row; 13] = [
+const ROWS: [Row; 14] = [
     ("load", |column| format!("{}", column.load)),
+    ("waiting clients", |column| {
+        column.clients.map_or_else(|| String::from("-"), |clients| clients.to_string())
+    }),
     ("instances", |column| column.configured.instances.to_string()),
     ("max batch", |column| column.configured.scheduling.max_batch_size.to_string()),
     ("scheduler", |column| column.configured.scheduler()),
@@ -159,6 +208,7 @@ impl Column {
         let ms = |share: f64| float(report.quantile_ns(share)) / NS_PER_MS;
         json!({
             "load": self.load,
+            "clients": self.clients,
             "instances": self.configured.instances,
             "max_batch": self.configured.scheduling.max_batch_size,
             "scheduler": self.configured.scheduler(),

@@ -3,12 +3,16 @@
 use serde_json::{Map, Value, json};
 
 /// The parameter by which ONNX models get their threads, and the one of the latency objective.
-const THREADS: &str = "intra_op_thread_count";
-const OBJECTIVE: &str = "latency_objective_us";
+pub(super) const THREADS: &str = "intra_op_thread_count";
+pub(super) const OBJECTIVE: &str = "latency_objective_us";
 
 /// The beginning of the parameters about padding, which is a way to join requests and is refused
-/// without that. Candidates with a latency objective join requests of equal lengths alone.
-const PADDING: &str = "batch_padding";
+/// without that.
+pub(super) const PADDING: &str = "batch_padding";
+
+/// Fields of `dynamic_batching`.
+pub(super) const DELAY: &str = "max_queue_delay_microseconds";
+pub(super) const PREFERRED: &str = "preferred_batch_size";
 
 /// Instances and the threads of each: what executions cost depends on it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,21 +34,24 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// The configuration with these settings in place of its own.
+    /// The configuration with these settings in place of its own. Everything else of it stays:
+    /// priorities, limits of queues, padding, and the size of requests that are not joined.
     pub(super) fn apply(&self, own: &Value) -> Value {
-        let mut config = with_resources(own, self.resources, self.max_batch);
+        let mut config = own.clone();
+        set_resources(&mut config, self.resources);
+        let own_max = max_batch_size(own);
         let Some(fields) = config.as_object_mut() else { return config };
-        if self.max_batch > 1 {
-            let delay = self.objective_us.map_or(self.delay_us, |_| 0);
-            let batching = json!({ "max_queue_delay_microseconds": delay });
-            fields.insert(String::from("dynamic_batching"), batching);
+        if self.max_batch <= 1 {
+            fields.remove("dynamic_batching");
+            parameters(fields).retain(|name, _| !needs_batching(name));
+            return config;
         }
-        if self.max_batch > 1 && self.objective_us.is_none() {
-            let own = own["parameters"].as_object().into_iter().flatten();
-            let padding = own.filter(|(name, _)| name.starts_with(PADDING));
-            let padding = padding.map(|(name, value)| (name.clone(), value.clone()));
-            parameters(fields).extend(padding);
+        if own_max > 0 {
+            fields.insert(String::from("max_batch_size"), json!(self.max_batch));
         }
+        let mut batching = if joins(own) { own["dynamic_batching"].clone() } else { json!({}) };
+        self.apply_delay(&mut batching);
+        fields.insert(String::from("dynamic_batching"), batching);
         if let Some(objective_us) = self.objective_us {
             let value = json!({ "string_value": objective_us.to_string() });
             parameters(fields).insert(String::from(OBJECTIVE), value);
@@ -52,40 +59,107 @@ impl Candidate {
         config
     }
 
+    fn apply_delay(&self, batching: &mut Value) {
+        let delay = self.objective_us.map_or(self.delay_us, |_| 0);
+        let Some(batching) = batching.as_object_mut() else { return };
+        if delay > 0 || batching.contains_key(DELAY) {
+            batching.insert(String::from(DELAY), json!(delay));
+        }
+        if let Some(sizes) = batching.get_mut(PREFERRED).and_then(Value::as_array_mut) {
+            sizes.retain(|size| size.as_u64().is_some_and(|size| size <= self.max_batch.into()));
+        }
+    }
+
+    /// True if every request that its own configuration takes is taken, and joined with others if
+    /// it was.
+    pub(super) fn keeps(&self, own: &Value) -> bool {
+        if self.max_batch <= 1 {
+            return !joins(own);
+        }
+        u64::from(self.max_batch) >= max_batch_size(own)
+    }
+
     /// The settings in a few words.
     pub(super) fn text(&self) -> String {
-        let Resources { instances, threads } = self.resources;
-        let threads = threads.map_or_else(String::new, |threads| format!(", threads {threads}"));
         let batches = match (self.max_batch, self.objective_us) {
             (0 | 1, _) => String::from("no batching"),
             (size, Some(objective_us)) => format!("batches to {size}, objective {objective_us} µs"),
             (size, None) => format!("batches to {size}, delay {} µs", self.delay_us),
         };
-        format!("instances {instances}{threads}, {batches}")
+        format!("{}, {batches}", self.resources.text())
     }
 }
 
-/// The configuration with instances and batches of this size, and no scheduler.
+impl Resources {
+    /// In a few words.
+    pub(super) fn text(self) -> String {
+        let threads =
+            self.threads.map_or_else(String::new, |threads| format!(", threads {threads}"));
+        format!("instances {}{threads}", self.instances)
+    }
+}
+
+/// The `max_batch_size` of a configuration.
+pub(super) fn max_batch_size(config: &Value) -> u64 {
+    config["max_batch_size"].as_u64().unwrap_or(0)
+}
+
+/// True if a configuration joins requests.
+pub(super) fn joins(config: &Value) -> bool {
+    config.get("dynamic_batching").is_some_and(|batching| !batching.is_null())
+}
+
+/// True if a configuration has a latency objective of its own.
+pub(super) fn has_objective(config: &Value) -> bool {
+    config["parameters"].get(OBJECTIVE).is_some()
+}
+
+/// True if a configuration prefers some sizes, which contradicts an objective.
+pub(super) fn has_preferred_sizes(config: &Value) -> bool {
+    let sizes = config["dynamic_batching"][PREFERRED].as_array();
+    sizes.is_some_and(|sizes| !sizes.is_empty())
+}
+
+fn needs_batching(parameter: &str) -> bool {
+    parameter == OBJECTIVE || parameter.starts_with(PADDING)
+}
+
+/// The configuration with batches of this size that are made of one request each: what
+/// executions cost is measured with it.
 pub(super) fn with_resources(config: &Value, resources: Resources, max_batch: u32) -> Value {
     let mut config = config.clone();
+    set_resources(&mut config, resources);
+    let has_batches = max_batch_size(&config) > 0;
     let Some(fields) = config.as_object_mut() else { return config };
-    for choice in ["dynamic_batching", "sequence_batching", "ensemble_scheduling", "instance_group"]
-    {
-        fields.remove(choice);
-    }
-    // A model that takes batches takes them of one too.
-    let has_batches = fields.get("max_batch_size").and_then(Value::as_i64).unwrap_or(0) > 0;
+    fields.remove("dynamic_batching");
     if has_batches {
         fields.insert(String::from("max_batch_size"), json!(max_batch.max(1)));
     }
-    let group = json!([{ "count": resources.instances, "kind": "KIND_CPU" }]);
-    fields.insert(String::from("instance_group"), group);
-    parameters(fields).retain(|name, _| name != OBJECTIVE && !name.starts_with(PADDING));
+    parameters(fields).retain(|name, _| !needs_batching(name));
+    config
+}
+
+/// Sets the number of instances and threads. Of several groups the first stays.
+fn set_resources(config: &mut Value, resources: Resources) {
+    let usual = instances(config);
+    let Some(fields) = config.as_object_mut() else { return };
+    if usual != resources.instances || fields.get("instance_group").is_none() {
+        let own = fields.get("instance_group").and_then(|groups| groups.get(0)).cloned();
+        let mut group = own.unwrap_or_else(|| json!({ "kind": "KIND_CPU" }));
+        group["count"] = json!(resources.instances);
+        fields.insert(String::from("instance_group"), json!([group]));
+    }
     if let Some(threads) = resources.threads {
         let value = json!({ "string_value": threads.to_string() });
         parameters(fields).insert(String::from(THREADS), value);
     }
-    config
+}
+
+/// The instances of all groups.
+pub(super) fn instances(config: &Value) -> u32 {
+    let groups = config["instance_group"].as_array().map_or(&[][..], Vec::as_slice);
+    let count = |group: &Value| u32::try_from(group["count"].as_u64().unwrap_or(1).max(1));
+    groups.iter().filter_map(|group| count(group).ok()).sum::<u32>().max(1)
 }
 
 fn parameters(fields: &mut Map<String, Value>) -> &mut Map<String, Value> {
@@ -119,30 +193,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_replace_those_of_the_configuration() {
+    fn settings_replace_those_of_the_configuration_and_the_rest_stays() {
         let config = json!({
             "max_batch_size": 4,
             "parameters": { "latency_objective_us": { "string_value": "5" }, "a": { "string_value": "b" } },
-            "instance_group": [{ "count": 7 }],
-            "dynamic_batching": { "preferred_batch_size": [2] },
+            "instance_group": [{ "count": 7, "kind": "KIND_GPU", "gpus": [1] }],
+            "dynamic_batching": { "preserve_ordering": true, "preferred_batch_size": [2, 4] },
         });
         let resources = Resources { instances: 2, threads: Some(1) };
         let some = Candidate { resources, max_batch: 8, delay_us: 100, objective_us: None };
         let applied = some.apply(&config);
         assert_eq!(applied["max_batch_size"], 8);
-        assert_eq!(applied["dynamic_batching"], json!({ "max_queue_delay_microseconds": 100 }));
-        assert_eq!(applied["instance_group"][0]["count"], 2);
-        let names: Vec<&String> = applied["parameters"].as_object().unwrap().keys().collect();
-        assert_eq!(names, ["a", "intra_op_thread_count"]);
+        let batching = json!({ "preserve_ordering": true, "preferred_batch_size": [2, 4],
+                               "max_queue_delay_microseconds": 100 });
+        assert_eq!(applied["dynamic_batching"], batching);
+        let group = json!([{ "count": 2, "kind": "KIND_GPU", "gpus": [1] }]);
+        assert_eq!(applied["instance_group"], group);
+        let threads = &applied["parameters"]["intra_op_thread_count"]["string_value"];
+        assert_eq!((threads, applied["parameters"].as_object().unwrap().len()), (&json!("1"), 3));
+        let less = Candidate { max_batch: 2, ..some }.apply(&config);
+        assert_eq!(less["dynamic_batching"]["preferred_batch_size"], json!([2]));
         let alone = Candidate { max_batch: 1, ..some }.apply(&config);
-        assert_eq!((&alone["max_batch_size"], alone.get("dynamic_batching")), (&json!(1), None));
+        assert_eq!((&alone["max_batch_size"], alone.get("dynamic_batching")), (&json!(4), None));
         assert_eq!(some.text(), "instances 2, threads 1, batches to 8, delay 100 µs");
     }
 
     #[test]
-    fn requests_are_padded_only_where_they_are_joined_without_an_objective() {
+    fn smaller_batches_are_known_from_the_others() {
+        let one = |max_batch| Candidate {
+            resources: Resources { instances: 1, threads: None },
+            max_batch,
+            delay_us: 0,
+            objective_us: None,
+        };
+        let joined = json!({ "max_batch_size": 4, "dynamic_batching": {} });
+        assert_eq!([1, 2, 4, 8].map(|size| one(size).keeps(&joined)), [false, false, true, true]);
+        let single = json!({ "max_batch_size": 4 });
+        assert_eq!([1, 2, 4].map(|size| one(size).keeps(&single)), [true, false, true]);
+        assert!(one(1).keeps(&json!({})));
+    }
+
+    #[test]
+    fn padding_goes_only_where_requests_are_not_joined() {
         let config = json!({
-            "max_batch_size": 4,
+            "max_batch_size": 4, "dynamic_batching": {},
             "parameters": { "batch_padding": { "string_value": "ids=0" }, "batch_padding_budget": {} },
         });
         let resources = Resources { instances: 1, threads: None };
@@ -151,8 +245,7 @@ mod tests {
         assert_eq!(names(&with_resources(&config, resources, 8)), 0);
         assert_eq!(some.apply(&config)["parameters"], config["parameters"]);
         assert_eq!(names(&Candidate { max_batch: 1, ..some }.apply(&config)), 0);
-        let timed = Candidate { objective_us: Some(5), ..some }.apply(&config);
-        assert_eq!(timed["parameters"], json!({ "latency_objective_us": { "string_value": "5" } }));
+        assert_eq!(names(&Candidate { objective_us: Some(5), ..some }.apply(&config)), 3);
     }
 
     #[test]

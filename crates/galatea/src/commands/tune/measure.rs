@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use galatea_load::{Interface, Level, Sample, Shapes, run_level};
 use galatea_simulate::LearnedCosts;
+use galatea_traffic::RecordedExecution;
 
 use super::candidate::{Resources, with_resources};
 use super::server::TunedServer;
@@ -12,13 +13,27 @@ use super::server::TunedServer;
 const DURATION: Duration = Duration::from_millis(250);
 const WARMUP: Duration = Duration::from_millis(100);
 
+/// The most times that a size is measured.
+const ATTEMPTS: usize = 3;
+
+/// A batch that takes this many times as long as a larger one, or as a smaller one row by row, and
+/// longer by this time, is measured again.
+const DOUBTFUL_FACTOR: f64 = 2.0;
+const DOUBTFUL_ROW_FACTOR: f64 = 4.0;
+const DOUBTFUL_NS: f64 = 100_000.0;
+
 /// What was measured with some instances and threads.
 pub(super) struct Measured {
     pub(super) resources: Resources,
     pub(super) costs: LearnedCosts,
     /// The sizes and how long an execution typically takes.
-    pub(super) curve: Vec<(u32, u64)>,
+    pub(super) curve: Curve,
+    /// Sizes that were measured again, and what came of it.
+    pub(super) remarks: Vec<String>,
 }
+
+/// Typical durations of executions in nanoseconds, by rows.
+pub(super) type Curve = Vec<(u32, u64)>;
 
 /// Measures batches of these sizes, in rows.
 pub(super) fn measure(
@@ -47,22 +62,80 @@ pub(super) fn measure(
             None => Ok(()),
         }
     };
-    let ran: Result<(), String> = sizes.iter().try_for_each(|rows| run(*rows));
-    let executions = recorder.finish()?;
-    ran?;
-    let costs = LearnedCosts::new(&executions)?;
-    let busy = resources.instances;
-    let typical = |rows| costs.typical(galatea_simulate::Execution { rows, length: 0, busy });
-    let curve = sizes.iter().map(|rows| (*rows, typical(*rows))).collect();
-    Ok(Measured { resources, costs, curve })
+    let record = |sizes: &[u32]| -> Result<Vec<RecordedExecution>, String> {
+        sizes.iter().try_for_each(|rows| run(*rows))?;
+        Ok(recorder.take())
+    };
+    let measured = settle(resources, sizes, record);
+    let finished = recorder.finish();
+    let measured = measured?;
+    finished.map(|()| measured)
 }
 
-/// 1, 2, 4 and so on, and the largest.
-pub(super) fn sizes(largest: u32) -> Vec<u32> {
+/// Records each size, and those again whose costs can hardly be true.
+fn settle(
+    resources: Resources,
+    sizes: &[u32],
+    record: impl Fn(&[u32]) -> Result<Vec<RecordedExecution>, String>,
+) -> Result<Measured, String> {
+    let mut executions = record(sizes)?;
+    let mut remarks = Vec::new();
+    for attempt in 1.. {
+        let costs = LearnedCosts::new(&executions)?;
+        let busy = resources.instances;
+        let typical = |rows| costs.typical(galatea_simulate::Execution { rows, length: 0, busy });
+        let curve: Curve = sizes.iter().map(|rows| (*rows, typical(*rows))).collect();
+        let doubtful = doubtful(&curve);
+        if doubtful.is_empty() || attempt == ATTEMPTS {
+            let unsettled = doubtful.iter().map(|(rows, why)| {
+                format!(
+                    "{rows} rows still {why} when measured {ATTEMPTS} times: is the machine quiet?"
+                )
+            });
+            remarks.extend(unsettled);
+            return Ok(Measured { resources, costs, curve, remarks });
+        }
+        remarks.extend(doubtful.iter().map(|(rows, why)| format!("{rows} rows again: {why}")));
+        let again: Vec<u32> = doubtful.into_iter().map(|(rows, _)| rows).collect();
+        executions.retain(|one| !again.contains(&one.rows));
+        executions.extend(record(&again)?);
+    }
+    unreachable!("the last attempt returns")
+}
+
+/// The sizes whose costs can hardly be true, and why.
+fn doubtful(curve: &[(u32, u64)]) -> Vec<(u32, String)> {
+    let exceeds = |one: f64, limit: f64, other: f64| one > limit && one > other + DOUBTFUL_NS;
+    let of = |(rows, ns): &(u32, u64)| -> Option<(u32, String)> {
+        let cost = float(*ns);
+        let other = curve.iter().find(|(size, ns)| {
+            let other = float(*ns);
+            let share = f64::from(*rows) / f64::from(*size);
+            if size > rows {
+                exceeds(cost, DOUBTFUL_FACTOR * other, other)
+            } else {
+                size < rows && exceeds(cost, DOUBTFUL_ROW_FACTOR * share * other, share * other)
+            }
+        })?;
+        let (size, ns) = other;
+        Some((*rows, format!("took {:.1} times as long as {size}", cost / float((*ns).max(1)))))
+    };
+    curve.iter().filter_map(of).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "durations are compared roughly")]
+const fn float(ns: u64) -> f64 {
+    ns as f64
+}
+
+/// 1, 2, 4 and so on, that of the configuration as it is, and the largest.
+pub(super) fn sizes(largest: u32, own: u32) -> Vec<u32> {
     let mut sizes: Vec<u32> = std::iter::successors(Some(1_u32), |size| size.checked_mul(2))
         .take_while(|size| *size < largest)
         .collect();
-    sizes.push(largest.max(1));
+    sizes.extend([largest.max(1), own.clamp(1, largest.max(1))]);
+    sizes.sort_unstable();
+    sizes.dedup();
     sizes
 }
 
@@ -70,10 +143,53 @@ pub(super) fn sizes(largest: u32) -> Vec<u32> {
 mod tests {
     use super::*;
 
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn what_can_hardly_be_true_is_measured_again() {
+        let resources = Resources { instances: 1, threads: None };
+        let attempts = std::cell::Cell::new(0);
+        let measured = |is_quiet: bool| {
+            attempts.set(0);
+            let record = |sizes: &[u32]| {
+                attempts.set(attempts.get() + 1);
+                let is_slow = |rows| rows == 1 && (attempts.get() == 1 || !is_quiet);
+                let ns = |rows| if is_slow(rows) { 600 * MS } else { MS };
+                let one = |rows: &u32| RecordedExecution {
+                    rows: *rows,
+                    busy: 1,
+                    duration_ns: ns(*rows),
+                    ..RecordedExecution::default()
+                };
+                Ok(sizes.iter().map(one).collect())
+            };
+            settle(resources, &[1, 2, 4], record).unwrap()
+        };
+        let settled = measured(true);
+        assert_eq!(settled.curve, [(1, MS), (2, MS), (4, MS)]);
+        assert_eq!(settled.remarks, ["1 rows again: took 600.0 times as long as 2"]);
+        let unsettled = measured(false);
+        assert_eq!((unsettled.curve[0], attempts.get()), ((1, 600 * MS), ATTEMPTS));
+        let last = unsettled.remarks.last().unwrap();
+        assert!(last.starts_with("1 rows still took 600.0 times as long as 2"), "{last}");
+    }
+
+    #[test]
+    fn costs_are_doubtful_if_larger_batches_are_cheaper_or_rows_much_dearer() {
+        let rows = |curve: &[(u32, u64)]| {
+            doubtful(curve).into_iter().map(|(rows, _)| rows).collect::<Vec<_>>()
+        };
+        assert!(rows(&[(1, MS), (2, 2 * MS), (4, 4 * MS), (8, 3 * MS)]).is_empty());
+        assert_eq!(rows(&[(1, MS), (2, 20 * MS), (4, 2 * MS)]), [2]);
+        assert_eq!(rows(&[(1, MS), (2, 2 * MS), (4, 40 * MS)]), [4]);
+        // A twentieth of a millisecond is no reason.
+        assert!(rows(&[(1, MS / 20), (2, MS / 100)]).is_empty());
+    }
+
     #[test]
     fn sizes_double_up_to_the_largest() {
-        assert_eq!(sizes(1), [1]);
-        assert_eq!(sizes(8), [1, 2, 4, 8]);
-        assert_eq!(sizes(12), [1, 2, 4, 8, 12]);
+        assert_eq!(sizes(1, 1), [1]);
+        assert_eq!(sizes(8, 2), [1, 2, 4, 8]);
+        assert_eq!(sizes(12, 3), [1, 2, 3, 4, 8, 12]);
     }
 }

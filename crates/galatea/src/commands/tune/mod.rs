@@ -3,9 +3,11 @@
 //! The costs of executions are measured on this machine, some seconds for each number of
 //! instances and threads. Each candidate is then simulated with them (`galatea-simulate`), which
 //! takes milliseconds, and only the best few are checked on a server, beside the configuration
-//! as it is. What is best there is printed as a `config.pbtxt` with the reasons.
+//! as it is. What is best there is printed with the reasons, as the model's own `config.pbtxt` with
+//! the least that must change.
 
 mod candidate;
+mod edit;
 mod measure;
 mod objective;
 mod report;
@@ -14,13 +16,14 @@ mod server;
 mod verify;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use galatea_load::{Interface, Sample, Shapes, interface};
 use serde_json::Value;
 
-use self::candidate::{Candidate, Resources, resources};
+use self::candidate::{Candidate, Resources, instances, resources};
 use self::measure::{Measured, measure, sizes};
 use self::objective::Objective;
 use self::report::Report;
@@ -40,6 +43,9 @@ const CHECKED_ALIKE: usize = 2;
 /// What has less than this share of the best simulated score is not worth a check.
 const PROMISING_SHARE: f64 = 0.7;
 
+/// A gain below this over the configuration as it is may be chance: that one is kept.
+const GAIN_MIN: f64 = 1.02;
+
 /// Bounds of options.
 const BATCH_MAX: u32 = 4096;
 const INSTANCES_MAX: u32 = 256;
@@ -58,6 +64,7 @@ pub(crate) struct TuneOptions {
     duration: Duration,
     output: Option<PathBuf>,
     replaces: bool,
+    allows_smaller: bool,
     pub(crate) format: Format,
 }
 
@@ -91,6 +98,7 @@ impl TuneOptions {
             instances: (instances > 0).then_some(instances),
             duration: Duration::from_secs(u64::from(number("seconds", 2, SECONDS_MAX)?)),
             replaces: line.has("write"),
+            allows_smaller: line.has("allow-smaller-batches"),
             output,
             flags: line.flags,
             format,
@@ -98,6 +106,20 @@ impl TuneOptions {
         // Before anything takes long.
         options.destination()?;
         Ok(options)
+    }
+
+    /// The text of the model's configuration, if it has a file.
+    fn file(&self) -> Result<Option<String>, String> {
+        let path = Path::new(&self.model).join("config.pbtxt");
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(format!("can't read '{}': {error}", path.display())),
+        }
     }
 
     /// The file that is written, if one is.
@@ -128,23 +150,38 @@ pub(super) fn run(options: &TuneOptions, colours: Colours) -> Result<String, Str
     console.clear();
     let report = report?;
     if let Some(path) = options.destination()? {
-        let written = std::fs::write(&path, &report.pbtxt);
+        let written = std::fs::write(&path, &report.edited.text);
         written.map_err(|error| format!("can't write '{}': {error}", path.display()))?;
     }
     Ok(report.render(options.format))
 }
 
 fn tune(options: &TuneOptions, console: Console) -> Result<Report, String> {
-    console.show("starting a server");
-    let server = TunedServer::start(&options.model, &options.flags)?;
+    console.show_step("starting a server");
+    let file = options.file()?;
+    let mut server = TunedServer::start(&options.model, &options.flags)?;
+    edit::forget_completed(&mut server.config, file.as_deref());
     let model = interface(&server.target, &server.model)?;
     check(&model, options)?;
     let sample = Sample::new(&model, u64::from(options.rows), &options.shapes)?;
     let measured = measure_all(options, &server, &model, console)?;
-    let found = search_all(options, &server.config, &measured, console)?;
-    let count = found.count;
-    let checked = check_best(options, &server, &sample, found, console)?;
-    Report::new(options, &server, &measured, count, checked)
+    let searched = search_all(options, &server.config, &measured, console)?;
+    let (count, smaller) = (searched.count, searched.smaller.clone());
+    let checked = check_best(options, &server, &sample, searched, console)?;
+    let found = Tuned { measured, simulated: count, smaller, checked, file };
+    Report::new(options, &server, found)
+}
+
+/// The findings of a run.
+struct Tuned {
+    measured: Vec<Measured>,
+    simulated: usize,
+    /// The best of those with smaller batches, which were not allowed.
+    smaller: Option<Found>,
+    /// The best first.
+    checked: Vec<Verified>,
+    /// The file of the configuration without tuning.
+    file: Option<String>,
 }
 
 fn check(model: &Interface, options: &TuneOptions) -> Result<(), String> {
@@ -180,14 +217,12 @@ fn measure_all(
     if !all.contains(&usual) {
         all.push(usual);
     }
-    let sizes = sizes(if model.has_batches {
-        options.max_batch.max(usual_batch(&server.config))
-    } else {
-        1
-    });
+    let usual_batch = usual_batch(&server.config);
+    let largest = if model.has_batches { options.max_batch.max(usual_batch) } else { 1 };
+    let sizes = sizes(largest, usual_batch);
     let mut measured = Vec::new();
     for one in all {
-        console.show(&format!("measuring {} instances, threads {:?}", one.instances, one.threads));
+        console.show_step(&format!("measuring {}", one.text()));
         measured.push(measure(server, model, &options.shapes, one, &sizes)?);
     }
     Ok(measured)
@@ -195,10 +230,7 @@ fn measure_all(
 
 /// The instances of the configuration as it is, with its own threads.
 fn usual_resources(config: &Value) -> Resources {
-    let groups = config["instance_group"].as_array().map_or(&[][..], Vec::as_slice);
-    let count = |group: &Value| group["count"].as_u64().and_then(|count| u32::try_from(count).ok());
-    let instances = groups.iter().filter_map(count).sum::<u32>().max(1);
-    Resources { instances, threads: None }
+    Resources { instances: instances(config), threads: None }
 }
 
 fn usual_batch(config: &Value) -> u32 {
@@ -223,6 +255,8 @@ fn usual_costs<'a>(config: &Value, measured: &'a [Measured]) -> Result<&'a Measu
 struct Searched {
     best: Vec<Found>,
     count: usize,
+    /// The best of those with smaller batches, if they are not allowed and one is better.
+    smaller: Option<Found>,
     /// The configuration without tuning.
     usual: Found,
 }
@@ -246,19 +280,25 @@ fn search_all(
             search.capacity = search.capacity.max(search.saturated(*candidate, measured)?);
         }
     }
+    console.show_step(&format!("simulating {} configurations", all.len()));
     let mut found = Vec::new();
     for (number, (candidate, measured)) in all.iter().enumerate() {
         console.show(&format!("simulating {} of {}", number + 1, all.len()));
         found.push(search.evaluate(*candidate, measured)?);
     }
+    let is_tried = |one: &Found| options.allows_smaller || one.candidate.keeps(config);
+    let (found, smaller): (Vec<Found>, Vec<Found>) = found.into_iter().partition(is_tried);
     // Of equal ones, the one with less of everything.
     let best = best_few(found);
+    let least = best.iter().map(|one| one.score).fold(0.0, f64::max) * GAIN_MIN;
+    let smaller = smaller.into_iter().max_by(|one, other| one.score.total_cmp(&other.score));
+    let smaller = smaller.filter(|one| one.score > least);
     let mut usual =
         search.evaluate_config(usual(config), config, usual_costs(config, measured)?)?;
     if matches!(options.objective, Objective::Goodput { .. }) {
         usual.rate = best.iter().map(|found| found.rate).fold(usual.rate, f64::max);
     }
-    Ok(Searched { best, count: all.len(), usual })
+    Ok(Searched { best, count: all.len(), smaller, usual })
 }
 
 /// The best few: those of all instances and threads first that are best with theirs.
@@ -299,14 +339,19 @@ fn check_best(
     };
     let mut checked = Vec::new();
     for found in searched.best {
-        console.show(&format!("checking {}", found.candidate.text()));
+        console.show_step(&format!("checking {}", found.candidate.text()));
         let config = found.candidate.apply(&server.config);
         checked.push(verification.verify(found, &config, false)?);
     }
-    console.show("checking the configuration as it is");
+    console.show_step("checking the configuration as it is");
     checked.push(verification.verify(searched.usual, &server.config, true)?);
-    checked.sort_by(|one, other| other.score.total_cmp(&one.score));
+    checked.sort_by(|one, other| rank(other).total_cmp(&rank(one)));
     Ok(checked)
+}
+
+/// The score by which configurations are compared: what gains little is not worth a change.
+fn rank(one: &Verified) -> f64 {
+    if one.is_default { one.score * GAIN_MIN } else { one.score }
 }
 
 #[cfg(test)]
@@ -365,5 +410,17 @@ mod tests {
         let config = serde_json::json!({ "instance_group": [{ "count": 2 }, { "count": 1 }] });
         assert_eq!(usual_resources(&config).instances, 3);
         assert_eq!(usual_resources(&Value::Null).instances, 1);
+    }
+
+    #[test]
+    fn what_gains_little_is_not_worth_a_change() {
+        let of = |score, is_default| {
+            let resources = Resources { instances: 1, threads: None };
+            let candidate = Candidate { resources, max_batch: 1, delay_us: 0, objective_us: None };
+            let found = Found { candidate, score, rate: 0.0 };
+            Verified { found, score, latency: None, is_default, remark: None }
+        };
+        assert!(rank(&of(100.0, true)) > rank(&of(101.0, false)));
+        assert!(rank(&of(100.0, true)) < rank(&of(103.0, false)));
     }
 }

@@ -4,10 +4,12 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::TuneOptions;
+use super::candidate::Resources;
+use super::edit::{Edited, edit};
 use super::measure::Measured;
 use super::server::TunedServer;
 use super::verify::Verified;
+use super::{TuneOptions, Tuned};
 use crate::commands::simulate::Configured;
 use crate::console::Format;
 
@@ -22,86 +24,96 @@ pub(super) struct Report {
     simulated: usize,
     /// The best first.
     checked: Vec<Verified>,
-    /// The configuration that is best, with comments.
-    pub(super) pbtxt: String,
+    /// Further remarks.
+    notes: Vec<String>,
+    /// The configuration that is best.
+    pub(super) edited: Edited,
 }
 
 /// The cost of executions with some instances and threads.
 struct Curve {
-    instances: u32,
-    threads: Option<u32>,
+    resources: Resources,
     sizes: Vec<(u32, u64)>,
+}
+
+impl Curve {
+    fn new(measured: &Measured) -> Self {
+        Self { resources: measured.resources, sizes: measured.curve.clone() }
+    }
 }
 
 impl Report {
     pub(super) fn new(
         options: &TuneOptions,
         server: &TunedServer,
-        measured: &[Measured],
-        simulated: usize,
-        checked: Vec<Verified>,
+        found: Tuned,
     ) -> Result<Self, String> {
+        let Tuned { measured, simulated, smaller, checked, file } = found;
         let best = checked.first().ok_or("nothing was checked")?;
-        let unit = options.objective.unit();
         if best.score <= 0.0 {
-            return Err(format!(
-                "no configuration reaches the objective: an execution of one request takes {:.3} ms",
-                measured
-                    .iter()
-                    .filter_map(|one| one.curve.first())
-                    .map(|(_, ns)| ms(*ns))
-                    .fold(f64::INFINITY, f64::min)
-            ));
+            return Err(unreachable_objective(&measured, &checked));
         }
-        let config = if best.is_default {
-            server.config.clone()
+        let edited = if best.is_default {
+            unchanged(file, &server.config)?
         } else {
-            best.found.candidate.apply(&server.config)
+            edit(file.as_deref(), &server.config, &best.found.candidate)?
         };
-        let curve = |one: &Measured| Curve {
-            instances: one.resources.instances,
-            threads: one.resources.threads,
-            sizes: one.curve.clone(),
-        };
-        let mut report = Self {
+        let notes = smaller.as_ref().map(|one| {
+            format!(
+                "{} may do better (simulated: {:.1}), with smaller batches than the configuration \
+                 has: --allow-smaller-batches tries that",
+                one.candidate.text(),
+                one.score
+            )
+        });
+        let remarks = measured.iter().flat_map(|one| {
+            one.remarks.iter().map(|remark| format!("{}: {remark}", one.resources.text()))
+        });
+        Ok(Self {
             model: server.model.clone(),
             objective: format!("{:?}", options.objective),
-            unit,
-            curves: measured.iter().map(curve).collect(),
+            unit: options.objective.unit(),
+            notes: notes.into_iter().chain(remarks).collect(),
+            curves: measured.iter().map(Curve::new).collect(),
             simulated,
             checked,
-            pbtxt: String::new(),
-        };
-        let text = Configured::of_json("the best configuration", &config.to_string())?.to_pbtxt();
-        report.pbtxt = format!("{}{text}", report.reasons());
-        Ok(report)
+            edited,
+        })
     }
 
-    /// The comments of the configuration.
+    /// The reasons as comments.
     fn reasons(&self) -> String {
         let mut text = String::from("# Chosen by galatea tune on this machine.\n");
         let _ = writeln!(text, "# Objective: {}.", self.unit);
         let _ =
             writeln!(text, "# Simulated {} configurations; checked on a server:", self.simulated);
         for one in &self.checked {
-            let _ = writeln!(text, "#   {:>10.1}  {}", one.score, name(one));
+            let remark = one.remark.iter().map(|remark| format!(": {remark}"));
+            let remark = remark.collect::<String>();
+            let _ = writeln!(text, "#   {:>10.1}  {}{remark}", one.score, name(one));
+        }
+        let changes = &self.edited.changes;
+        if changes.is_empty() {
+            text.push_str("# Nothing is changed: nothing was better by more than 2 %.\n");
+        }
+        for change in changes {
+            let _ = writeln!(text, "# Changed: {change}.");
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "# Note: {note}.");
         }
         let _ = writeln!(text, "# An execution takes, in ms by rows of its batch:");
         for curve in &self.curves {
             let sizes = curve.sizes.iter().map(|(rows, ns)| format!("{rows}: {:.3}", ms(*ns)));
-            let _ = writeln!(
-                text,
-                "#   {}: {}",
-                resources(curve),
-                sizes.collect::<Vec<_>>().join(", ")
-            );
+            let sizes = sizes.collect::<Vec<_>>().join(", ");
+            let _ = writeln!(text, "#   {}: {sizes}", curve.resources.text());
         }
         text
     }
 
     pub(super) fn render(&self, format: Format) -> String {
         match format {
-            Format::Text => self.pbtxt.clone(),
+            Format::Text => format!("{}{}", self.reasons(), self.edited.text),
             Format::Json => self.to_json().to_string(),
         }
     }
@@ -110,7 +122,8 @@ impl Report {
         let curve = |curve: &Curve| {
             let sizes: serde_json::Map<String, Value> =
                 curve.sizes.iter().map(|(rows, ns)| (rows.to_string(), json!(ms(*ns)))).collect();
-            json!({ "instances": curve.instances, "threads": curve.threads, "ms": sizes })
+            let Resources { instances, threads } = curve.resources;
+            json!({ "instances": instances, "threads": threads, "ms": sizes })
         };
         let checked = |one: &Verified| {
             let candidate = &one.found.candidate;
@@ -123,6 +136,7 @@ impl Report {
                 "objective_us": candidate.objective_us,
                 "simulated": one.found.score,
                 "measured": one.score,
+                "remark": one.remark,
                 "latency_ms": one.latency.map(|latency| latency.as_secs_f64() * 1e3),
             })
         };
@@ -133,7 +147,9 @@ impl Report {
             "costs": self.curves.iter().map(curve).collect::<Vec<_>>(),
             "simulated": self.simulated,
             "checked": self.checked.iter().map(checked).collect::<Vec<_>>(),
-            "config": self.pbtxt,
+            "changes": self.edited.changes,
+            "notes": self.notes,
+            "config": self.edited.text,
         })
     }
 }
@@ -145,9 +161,23 @@ fn name(one: &Verified) -> String {
     format!("{} (simulated: {:.1})", one.found.candidate.text(), one.found.score)
 }
 
-fn resources(curve: &Curve) -> String {
-    let threads = curve.threads.map_or_else(String::new, |threads| format!(", threads {threads}"));
-    format!("instances {}{threads}", curve.instances)
+/// The configuration as it is: its file, or what the server made without one.
+fn unchanged(file: Option<String>, config: &Value) -> Result<Edited, String> {
+    let text = match file {
+        Some(text) => text,
+        None => Configured::of_json("the configuration", &config.to_string())?.to_pbtxt(),
+    };
+    Ok(Edited { text, changes: Vec::new() })
+}
+
+fn unreachable_objective(measured: &[Measured], checked: &[Verified]) -> String {
+    let costs = measured.iter().filter_map(|one| one.curve.first()).map(|(_, ns)| ms(*ns));
+    let least = costs.fold(f64::INFINITY, f64::min);
+    let usual = checked.iter().find(|one| one.is_default).and_then(|one| one.remark.as_ref());
+    let usual = usual.map_or_else(String::new, |remark| format!("; as it is: {remark}"));
+    format!(
+        "no configuration reaches the objective: an execution of one request takes {least:.3} ms{usual}"
+    )
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]

@@ -6,7 +6,7 @@ use galatea_load::poisson;
 use galatea_simulate::{Arrival, Report, simulate};
 use serde_json::Value;
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, has_objective, has_preferred_sizes};
 use super::measure::Measured;
 use super::objective::Objective;
 use crate::commands::simulate::Configured;
@@ -61,13 +61,16 @@ impl Search<'_> {
                 continue;
             }
             // With more than enough requests, none waits for a delay.
-            if matches!(self.objective, Objective::Latency { .. }) {
+            let is_timed = has_objective(self.config);
+            if matches!(self.objective, Objective::Latency { .. }) && !is_timed {
                 let delays = DELAYS_US.iter().filter(|delay| **delay > 0);
                 delays
                     .filter(|delay| u128::from(**delay) < limit_us)
                     .for_each(|delay| add(*delay, None));
             }
-            if let Objective::Goodput { limit } = self.objective {
+            if let Objective::Goodput { limit } = self.objective
+                && !has_preferred_sizes(self.config)
+            {
                 add(0, u64::try_from(limit.as_micros()).ok());
             }
         }
@@ -175,7 +178,8 @@ mod tests {
         let sizes = [1, 2, 4, 8];
         let costs = LearnedCosts::new(&sizes.map(one)).unwrap();
         let curve = sizes.iter().map(|rows| (*rows, 0)).collect();
-        Measured { resources: Resources { instances: 1, threads: None }, costs, curve }
+        let resources = Resources { instances: 1, threads: None };
+        Measured { resources, costs, curve, remarks: Vec::new() }
     }
 
     fn best(objective: &str) -> Found {

@@ -1,8 +1,8 @@
 //! The server that candidates are measured on: each is loaded with its configuration.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -70,21 +70,28 @@ impl TunedServer {
         }
         let is_over = Arc::new(AtomicBool::new(false));
         let seen = is_over.clone();
-        let thread = std::thread::spawn(move || read(&mut connection, &seen));
-        Ok(Recorder { is_over, thread })
+        let (sender, executions) = mpsc::channel();
+        let thread = std::thread::spawn(move || read(&mut connection, &seen, &sender));
+        Ok(Recorder { is_over, thread, executions })
     }
 }
 
 /// Executions that are being recorded.
 pub(super) struct Recorder {
     is_over: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Vec<RecordedExecution>, String>>,
+    thread: JoinHandle<Result<(), String>>,
+    executions: mpsc::Receiver<RecordedExecution>,
 }
 
 impl Recorder {
-    /// Those until now.
-    pub(super) fn finish(self) -> Result<Vec<RecordedExecution>, String> {
+    /// Those since the last call.
+    pub(super) fn take(&self) -> Vec<RecordedExecution> {
         std::thread::sleep(RECORDING_PAUSE);
+        self.executions.try_iter().collect()
+    }
+
+    /// Ends the recording.
+    pub(super) fn finish(self) -> Result<(), String> {
         self.is_over.store(true, Ordering::Release);
         self.thread.join().map_err(|_| String::from("the recording failed"))?
     }
@@ -93,20 +100,20 @@ impl Recorder {
 fn read(
     connection: &mut Connection,
     is_over: &AtomicBool,
-) -> Result<Vec<RecordedExecution>, String> {
-    let mut executions = Vec::new();
+    executions: &mpsc::Sender<RecordedExecution>,
+) -> Result<(), String> {
     while !is_over.load(Ordering::Acquire) {
         match connection.line(Instant::now() + RECORDING_PAUSE)? {
             Received::Line(text) => {
                 if let Line::Execution(execution) = Line::parse(&text)? {
-                    executions.push(execution);
+                    let _ = executions.send(execution);
                 }
             }
             Received::Nothing => {}
             Received::End => break,
         }
     }
-    Ok(executions)
+    Ok(())
 }
 
 /// A call of an endpoint that returns a document, or nothing.

@@ -31,6 +31,23 @@ pub(super) struct Verified {
     pub(super) latency: Option<Duration>,
     /// Whether it is the configuration without tuning.
     pub(super) is_default: bool,
+    /// Why the score is 0.
+    pub(super) remark: Option<String>,
+}
+
+/// A score in requests per second, and the latency that belongs to it.
+#[derive(Clone, Debug, PartialEq)]
+struct Scored {
+    rate: f64,
+    latency: Option<Duration>,
+    /// Why the rate is 0.
+    remark: Option<String>,
+}
+
+impl Scored {
+    fn new(rate: f64, latency: Option<Duration>, why: impl FnOnce() -> String) -> Self {
+        Self { rate, latency, remark: (rate <= 0.0).then(why) }
+    }
 }
 
 /// How candidates are checked.
@@ -51,19 +68,20 @@ impl Verification<'_> {
         is_default: bool,
     ) -> Result<Verified, String> {
         self.server.load(config)?;
-        let (score, latency) = match self.objective {
+        let scored = match self.objective {
             Objective::Throughput => self.saturate(&found)?,
             Objective::Goodput { limit } => self.overload(found.rate, limit)?,
             Objective::Latency { share, limit } => {
                 descend(found.rate / STEP, share, limit, |rate| self.send(rate))?
             }
         };
-        let score = score * f64::from(self.rows);
-        Ok(Verified { found, score, latency, is_default })
+        let Scored { rate, latency, remark } = scored;
+        let score = rate * f64::from(self.rows);
+        Ok(Verified { found, score, latency, is_default, remark })
     }
 
     /// Always twice as many requests as can be executed at a time.
-    fn saturate(&self, found: &Found) -> Result<(f64, Option<Duration>), String> {
+    fn saturate(&self, found: &Found) -> Result<Scored, String> {
         let batches = u64::from(found.candidate.resources.instances) * 2;
         let requests = u64::from(found.candidate.max_batch.max(1).div_ceil(self.rows.max(1)));
         let level = Level {
@@ -74,15 +92,19 @@ impl Verification<'_> {
             duration: self.duration,
         };
         let measured = run_level(level, || (), |_, _| ())?;
-        Ok((measured.rate(), measured.latency(0.5)))
+        let reason = || measured.failures.keys().next().map_or("no answer came", String::as_str);
+        let why = || format!("no request was answered: {}", reason());
+        Ok(Scored::new(measured.rate(), measured.latency(0.5), why))
     }
 
     /// More requests than can be served: those answered in time count.
-    fn overload(&self, rate: f64, limit: Duration) -> Result<(f64, Option<Duration>), String> {
+    fn overload(&self, rate: f64, limit: Duration) -> Result<Scored, String> {
         let measured = self.send(rate)?;
         #[expect(clippy::cast_precision_loss, reason = "a run has few responses")]
         let in_time = measured.within(limit) as f64;
-        Ok((in_time / measured.elapsed.max(self.duration).as_secs_f64(), measured.latency(0.5)))
+        let latency = measured.latency(0.5);
+        let why = || format!("none of them came in time; half took {}", longer_than(latency));
+        Ok(Scored::new(in_time / measured.elapsed.max(self.duration).as_secs_f64(), latency, why))
     }
 
     fn send(&self, rate: f64) -> Result<TimedMeasurement, String> {
@@ -98,7 +120,8 @@ fn descend(
     share: f64,
     limit: Duration,
     mut send: impl FnMut(f64) -> Result<TimedMeasurement, String>,
-) -> Result<(f64, Option<Duration>), String> {
+) -> Result<Scored, String> {
+    let mut remark = String::from("the simulation finds no rate at which it is");
     for _ in 0..STEPS {
         if rate < 1.0 {
             break;
@@ -106,11 +129,23 @@ fn descend(
         let measured = send(rate)?;
         let latency = measured.latency(share);
         if measured.failed() == 0 && latency.is_some_and(|latency| latency <= limit) {
-            return Ok((rate, latency));
+            return Ok(Scored::new(rate, latency, String::new));
+        }
+        let percent = share * 100.0;
+        remark = format!("p{percent:.0} at {rate:.1} requests/s: {}", longer_than(latency));
+        if let Some((reason, count)) = measured.failures.iter().next() {
+            remark = format!("at {rate:.1} requests/s {count} failed: {reason}");
         }
         rate *= STEP;
     }
-    Ok((0.0, None))
+    Ok(Scored::new(0.0, None, || format!("not within {limit:?} at any rate tried; {remark}")))
+}
+
+fn longer_than(latency: Option<Duration>) -> String {
+    latency.map_or_else(
+        || String::from("no answer"),
+        |latency| format!("{:.3} ms", latency.as_secs_f64() * 1e3),
+    )
 }
 
 #[cfg(test)]
@@ -133,7 +168,7 @@ mod tests {
     }
 
     fn found(slow: f64, broken: f64) -> f64 {
-        descend(100.0, 0.99, LIMIT, server(slow, broken)).unwrap().0
+        descend(100.0, 0.99, LIMIT, server(slow, broken)).unwrap().rate
     }
 
     #[test]
@@ -147,6 +182,20 @@ mod tests {
     #[test]
     fn less_than_one_request_a_second_is_nothing() {
         let none = |_| -> Result<TimedMeasurement, String> { unreachable!("nothing is sent") };
-        assert_eq!(descend(0.5, 0.99, LIMIT, none), Ok((0.0, None)));
+        let found = descend(0.5, 0.99, LIMIT, none).unwrap();
+        assert!(
+            found.rate <= 0.0 && found.remark.unwrap().contains("the simulation finds no rate")
+        );
+    }
+
+    #[test]
+    fn a_score_of_nothing_has_its_reason() {
+        let remark =
+            |slow, broken| descend(100.0, 0.99, LIMIT, server(slow, broken)).unwrap().remark;
+        assert_eq!(remark(100.0, 100.0), None);
+        let slow = remark(1.0, 100.0).unwrap();
+        assert_eq!(slow, "not within 20ms at any rate tried; p99 at 32.1 requests/s: 40.000 ms");
+        let broken = remark(1.0, 1.0).unwrap();
+        assert!(broken.ends_with("at 32.1 requests/s 1 failed: status 503"), "{broken}");
     }
 }

@@ -1,14 +1,15 @@
-//! What the arguments of `galatea serve` are: files of models, directories of models, or
+//! The arguments of `galatea serve` and `galatea check`: files of models, directories of models, or
 //! repositories.
 
+mod external;
+
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use galatea_repository::{LinkedRepository, is_remote};
-
-use super::external;
 
 /// What an argument, or a file in a directory that is one, stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,25 @@ pub(super) fn find(arguments: &[String]) -> Result<Vec<Source>, String> {
     let mut sources = Vec::new();
     for argument in arguments {
         sources.extend(find_one(argument)?);
+    }
+    Ok(sources)
+}
+
+/// The same for arguments that may also be repositories without a good model, or missing: opening
+/// them tells. A repository is only that, because its server leaves files beside its models
+/// alone.
+pub(super) fn find_for_check(arguments: &[String]) -> Result<Vec<Source>, String> {
+    let mut sources = Vec::new();
+    for argument in arguments {
+        let path = PathBuf::from(argument);
+        let is_file = fs::metadata(&path).is_ok_and(|found| !found.is_dir());
+        match find_one(argument) {
+            Ok(found) if !found.contains(&Source::Repository(path.clone())) => {
+                sources.extend(found);
+            }
+            Err(reason) if is_file => return Err(reason),
+            Ok(_) | Err(_) => sources.push(Source::Repository(path)),
+        }
     }
     Ok(sources)
 }
@@ -79,6 +99,9 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
 }
 
 const MODEL: &str = "model.py";
+
+/// The file of an ONNX model that is linked alone.
+const USUAL: &str = "model.onnx";
 
 fn of_file(path: &Path) -> Option<Source> {
     if is_onnx(path) {
@@ -157,10 +180,11 @@ impl Repositories {
         })?;
         let mut places = Places::default();
         for (name, source) in names {
-            let made = link(&linked, &name, source)
-                .map_err(|error| format!("can't serve '{}': {error}", source.path().display()))?;
-            places.0.push(made);
+            link(&linked, &name, source)
+                .map_err(|error| format!("can't use '{}': {error}", source.path().display()))?;
+            places.add(&linked.path().join(&name), source);
         }
+        places.sort();
         paths.push(linked.path().to_owned());
         Ok(Self { paths, places, _linked: Some(linked) })
     }
@@ -171,6 +195,24 @@ impl Repositories {
 pub(super) struct Places(Vec<(PathBuf, PathBuf)>);
 
 impl Places {
+    /// Adds a model by the path of its links. A path that the user has no file for means the source.
+    fn add(&mut self, model: &Path, source: &Source) {
+        let path = source.path();
+        if let Source::Onnx(_) | Source::Python(_) = source {
+            self.0.push((model.join("1").join(USUAL), path.to_owned()));
+            let inside = format!("{}/", model.join("1").display());
+            self.0.push((PathBuf::from(inside), folder(path).join("")));
+            self.0.push((model.join("1"), path.to_owned()));
+            self.0.push((model.join("config.pbtxt"), path.to_owned()));
+        }
+        self.0.push((model.to_owned(), path.to_owned()));
+    }
+
+    /// Puts long paths before those that they begin with.
+    fn sort(&mut self) {
+        self.0.sort_by_key(|(link, _)| Reverse(link.as_os_str().len()));
+    }
+
     /// A message that names the files that were given, not the links to them.
     pub(super) fn named_in(&self, message: &str) -> String {
         self.0.iter().fold(message.to_owned(), |message, (link, place)| {
@@ -224,29 +266,16 @@ fn name_of(source: &Source) -> Result<String, String> {
         .map_err(|error| format!("'{}' can't be a model: {error}", path.display()))
 }
 
-/// Adds a model. Returns the link, and where it leads.
-fn link(
-    linked: &LinkedRepository,
-    name: &str,
-    source: &Source,
-) -> std::io::Result<(PathBuf, PathBuf)> {
-    let version = |backend: &str, file: &Path| {
-        linked.add_version(name, folder(file), &config(backend, file))?;
-        Ok((linked.path().join(name).join("1"), folder(file).to_owned()))
-    };
+/// Adds a model.
+fn link(linked: &LinkedRepository, name: &str, source: &Source) -> std::io::Result<()> {
+    let version =
+        |backend: &str, file: &Path| linked.add_version(name, folder(file), &config(backend, file));
     match source {
         Source::Onnx(path) if external::has_data_beside(path)? => version("onnxruntime", path),
-        Source::Onnx(path) => {
-            const USUAL: &str = "model.onnx";
-            linked.add_file(name, path, USUAL)?;
-            Ok((linked.path().join(name).join("1").join(USUAL), path.clone()))
-        }
+        Source::Onnx(path) => linked.add_file(name, path, USUAL),
         // Models import what is beside them.
         Source::Python(path) => version("python", path),
-        Source::Model(path) | Source::Repository(path) => {
-            linked.add_model(name, path)?;
-            Ok((linked.path().join(name), path.clone()))
-        }
+        Source::Model(path) | Source::Repository(path) => linked.add_model(name, path),
     }
 }
 
@@ -296,6 +325,19 @@ mod tests {
         let places = Places(vec![("/tmp/x/a/1/model.onnx".into(), "b/a.onnx".into())]);
         let found = places.named_in("can't open '/tmp/x/a/1/model.onnx'");
         assert_eq!(found, "can't open 'b/a.onnx'");
+    }
+
+    #[test]
+    fn a_place_is_that_of_the_longest_path() {
+        let mut places = Places::default();
+        places.add(Path::new("/t/a"), &Source::Model("m/a".into()));
+        places.add(Path::new("/t/ab"), &Source::Onnx("f/ab.onnx".into()));
+        places.add(Path::new("/t/c"), &Source::Python("f/c.py".into()));
+        places.sort();
+        let check = |message, expected| assert_eq!(places.named_in(message), expected);
+        check("/t/a/1/x", "m/a/1/x");
+        check("'/t/ab' /t/ab/1 /t/ab/1/model.onnx", "'f/ab.onnx' f/ab.onnx f/ab.onnx");
+        check("/t/c/1/c.py /t/c/config.pbtxt", "f/c.py f/c.py");
     }
 
     #[test]

@@ -1,0 +1,218 @@
+//! Code that comes with a request to load, which an operator may forbid.
+//!
+//! The rule is a list of what is data: backends whose models can't be code. A load with files
+//! may name only these. A load with a configuration alone may besides name the backend that the
+//! repository's configuration names, with the same file and parameters, because that is code of
+//! the operator's.
+
+use std::fmt;
+
+use galatea_config::{ConfigDraft, ConfigErrors, Diagnostic};
+use galatea_engine::LoadOverride;
+use galatea_infer::Status;
+
+/// The flag, without its dashes.
+pub(crate) const FLAG: &str = "allow-model-code-from-loads";
+
+/// Backends whose models are data. Ensembles have none.
+const DATA: [&str; 3] = ["identity", "onnxruntime", "token_counter"];
+const ENSEMBLE: &str = "ensemble";
+/// Endings of files that are code.
+const ENDINGS: [&str; 5] = [".py", ".pyc", ".pyd", ".sh", ".so"];
+
+/// The right of a request to load to bring code.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ModelCode {
+    /// As in Triton.
+    #[default]
+    Allowed,
+    /// Only those who write to the repositories may.
+    Refused,
+}
+
+/// A load that may not bring code, and the configuration that the repository has.
+pub(crate) struct LoadWithoutCode {
+    /// `None` if the load brings files: nothing of the repository counts then.
+    own: Option<ConfigDraft>,
+}
+
+impl ModelCode {
+    /// The check of a load; `None` if it may bring code, or brings nothing.
+    pub(crate) fn check_of(
+        self,
+        overrides: LoadOverride,
+        repository_config: impl FnOnce() -> Option<ConfigDraft>,
+    ) -> Option<LoadWithoutCode> {
+        match (self, overrides) {
+            (Self::Allowed, _) | (Self::Refused, LoadOverride::None) => None,
+            (Self::Refused, LoadOverride::Files) => Some(LoadWithoutCode { own: None }),
+            (Self::Refused, LoadOverride::Configuration) => {
+                let own = repository_config().unwrap_or_else(ConfigDraft::empty);
+                Some(LoadWithoutCode { own: Some(own) })
+            }
+        }
+    }
+
+    /// Refuses files that are code by their names.
+    pub(crate) fn check_files(self, files: &[(String, Vec<u8>)]) -> Result<(), Status> {
+        let is_code = |path: &str| {
+            let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+            ENDINGS.iter().any(|ending| name.ends_with(ending)) || name.contains(".so.")
+        };
+        match files.iter().find(|(path, _)| self == Self::Refused && is_code(path)) {
+            None => Ok(()),
+            Some((path, _)) => Err(Status::invalid_argument(format!(
+                "file '{}' is code, which --{FLAG}=false keeps out",
+                path.escape_debug()
+            ))),
+        }
+    }
+}
+
+impl LoadWithoutCode {
+    /// Refuses code that the configuration names and the repository's doesn't.
+    pub(crate) fn check_named(&self, draft: &ConfigDraft) -> Result<(), ConfigErrors> {
+        let known = self.own.as_ref().map(ConfigDraft::named_code).unwrap_or_default();
+        let named = draft.named_code();
+        match named.iter().find(|code| !known.contains(code)) {
+            None => Ok(()),
+            Some(code) => {
+                Err(refusal(code.field, format_args!("'{}' is", code.value.escape_debug())))
+            }
+        }
+    }
+
+    /// Refuses a backend that may execute code, unless it is the repository's and executes what
+    /// that says. The draft's name and backend are resolved; `files` are those of a version.
+    pub(crate) fn check_backend(
+        &self,
+        draft: &ConfigDraft,
+        files: &[String],
+    ) -> Result<(), ConfigErrors> {
+        let backend = draft.backend();
+        if draft.platform() == ENSEMBLE || backend.is_empty() || DATA.contains(&backend) {
+            return Ok(());
+        }
+        let unlike =
+            || refusal("backend", format_args!("models of '{}' may be", backend.escape_debug()));
+        let mut own = self.own.clone().ok_or_else(unlike)?;
+        own.rename(draft.name());
+        own.resolve_identity(draft.name(), files).map_err(|_| unlike())?;
+        if own.backend() != backend {
+            return Err(unlike());
+        }
+        let (message, own) = (draft.message(), own.message());
+        let files_of = "default_model_filename";
+        if message.default_model_filename != own.default_model_filename {
+            return Err(refusal(
+                files_of,
+                format_args!("another file than the repository's may be"),
+            ));
+        }
+        if message.cc_model_filenames != own.cc_model_filenames {
+            return Err(refusal(
+                "cc_model_filenames",
+                format_args!("other files than the repository's may be"),
+            ));
+        }
+        let keys = message.parameters.keys().chain(own.parameters.keys());
+        let mut keys = keys.filter(|key| message.parameters.get(*key) != own.parameters.get(*key));
+        match keys.next() {
+            None => Ok(()),
+            Some(key) => Err(refusal(
+                "parameters",
+                format_args!("another '{}' than the repository's may name", key.escape_debug()),
+            )),
+        }
+    }
+}
+
+fn refusal(field: &'static str, what: fmt::Arguments<'_>) -> ConfigErrors {
+    let text = format_args!("{what} code, which --{FLAG}=false keeps out of loads");
+    Diagnostic::about(field, text).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PYTHON: &str = "backend: 'python' \
+        parameters { key: 'GALATEA_SANDBOX' value { string_value: 'true' } }";
+
+    fn draft(text: &str) -> ConfigDraft {
+        let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
+        draft.rename("m");
+        draft.resolve_identity("m", &[]).unwrap();
+        draft
+    }
+
+    /// The field that is refused of a load over a configuration in the repository, or with files.
+    fn refused(text: &str, own: Option<&str>) -> Option<String> {
+        let overrides =
+            if own.is_some() { LoadOverride::Configuration } else { LoadOverride::Files };
+        let own = || own.map(|text| ConfigDraft::from_pbtxt("f", text).unwrap());
+        let load = ModelCode::Refused.check_of(overrides, own).unwrap();
+        let draft = draft(text);
+        let checked = load.check_named(&draft).and_then(|()| load.check_backend(&draft, &[]));
+        checked.err().map(|errors| errors.diagnostics[0].path.to_string())
+    }
+
+    #[test]
+    fn data_may_come_and_code_of_the_repository_may_stay() {
+        for backend in DATA {
+            assert_eq!(refused(&format!("backend: '{backend}'"), None), None);
+            assert_eq!(refused(&format!("backend: '{backend}'"), Some(PYTHON)), None);
+        }
+        let other = format!("{PYTHON} max_batch_size: 8 instance_group {{ count: 2 }}");
+        assert_eq!(refused(&other, Some(PYTHON)), None);
+        let libraries = "backend: 'onnxruntime' model_operations { op_library_filename: 'a.so' }";
+        assert_eq!(refused(libraries, Some(libraries)), None);
+    }
+
+    #[test]
+    fn code_is_refused_by_name() {
+        let with = |more: &str| format!("{PYTHON} {more}");
+        let environment =
+            "parameters { key: 'EXECUTION_ENV_PATH' value { string_value: '/a.tar.gz' } }";
+        for (text, own, field) in [
+            ("backend: 'python'", None, "backend"),
+            ("backend: 'unknown'", None, "backend"),
+            ("default_model_filename: 'model.py'", None, "backend"),
+            ("backend: 'python'", Some("backend: 'onnxruntime'"), "backend"),
+            ("backend: 'pytorch'", Some(PYTHON), "backend"),
+            ("backend: 'python'", Some(PYTHON), "parameters"),
+            (&with(environment), Some(PYTHON), "parameters"),
+            (&with("default_model_filename: 'other.py'"), Some(PYTHON), "default_model_filename"),
+            (&with("runtime: 'other.so'"), Some(PYTHON), "runtime"),
+            (
+                "backend: 'onnxruntime' parameters { key: 'TRITON_BATCH_STRATEGY_PATH' \
+                 value { string_value: 'b.so' } }",
+                Some("backend: 'onnxruntime'"),
+                "parameters.TRITON_BATCH_STRATEGY_PATH",
+            ),
+            (
+                "backend: 'identity' model_repository_agents { agents { name: 'sum' } }",
+                Some("backend: 'identity'"),
+                "model_repository_agents",
+            ),
+        ] {
+            assert_eq!(refused(text, own).as_deref(), Some(field), "{text}");
+        }
+    }
+
+    #[test]
+    fn files_are_refused_by_their_names_unless_code_is_allowed() {
+        let refused = |code: ModelCode, path: &str| {
+            code.check_files(&[(String::from(path), Vec::new())]).is_err()
+        };
+        for path in ["1/model.py", "/1/Model.PY", "libtriton_x.so", "1/batchstrategy.so.1"] {
+            assert!(refused(ModelCode::Refused, path), "{path}");
+            assert!(!refused(ModelCode::Allowed, path), "{path}");
+        }
+        for path in ["1/model.onnx", "warmup/so", "labels.txt"] {
+            assert!(!refused(ModelCode::Refused, path), "{path}");
+        }
+        assert!(ModelCode::Allowed.check_of(LoadOverride::Files, || None).is_none());
+        assert!(ModelCode::Refused.check_of(LoadOverride::None, || None).is_none());
+    }
+}
