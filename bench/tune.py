@@ -130,7 +130,8 @@ def shapes(model: str) -> list[str]:
 def tune(options: argparse.Namespace, directory: pathlib.Path) -> tuple[Setting, float, Any]:
     """Runs the command: what it chose, its seconds, and its document."""
     started = time.monotonic()
-    command = [options.galatea, "tune", str(directory), "--json", *shapes(directory.name)]
+    own = ["--json", "--allow-smaller-batches", *shapes(directory.name)]
+    command = [options.galatea, "tune", str(directory), *own]
     library = f"--onnxruntime-library={options.onnxruntime_library}"
     command += [f"--seconds={options.seconds}", library]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -48,7 +48,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("trace", &["tensor", "infer", "gate"]),
     ("backend-ensemble", &["tensor", "config", "infer", "backend", "policy"]),
     ("backend-examples", &GROUND),
-    ("backend-onnxruntime", &["devices", "tensor", "config", "infer", "backend"]),
+    ("backend-onnxruntime", &["devices", "tensor", "config", "infer", "backend", "gate"]),
     ("backend-python", &["devices", "tensor", "config", "infer", "backend", "policy", "shm"]),
     ("c-objects", &["abi", "tensor", "infer"]),
     ("backend-plugin", &["devices", "abi", "c-objects", "tensor", "config", "infer", "backend"]),

@@ -25,24 +25,31 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool speaks to its terminal")]
 
 mod arrows;
+mod builds;
+mod changed;
+mod cost;
 mod count;
 mod flags;
 mod fuzz;
 mod headers;
 mod image;
 mod left_out;
+mod loom;
 mod mutants;
 mod onnxruntime;
 mod process;
 mod programs;
+mod pytest;
 mod python;
 mod readme;
 mod repeated;
+mod result;
 mod sbom;
 mod seeds;
 mod serve;
 mod soak;
 mod steady;
+mod steps;
 mod test;
 mod tidy;
 mod wheel;
@@ -54,8 +61,12 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   test                 format, lints, arrows, tests in Rust and Python, simulation
-    --only STEP        one step alone: fmt, clippy, arrows, headers, tidy, rust, doc, python,
-                       deploy, readme, descriptors, simulation, mutants or fuzz
+    --all              also the dashboard in a browser, proxies and Helm, planted bugs, fuzzing
+    --changed [COMMIT] the tests that a change since then can have broken; unless it is given, since
+                       the branch left main, or since the last commit of main itself
+    --only STEP        one step alone: fmt, arrows, headers, tidy, clippy, build, rust, doc,
+                       python, readme, descriptors, simulation, browser, deploy, mutants,
+                       loom or fuzz
   soak                 reloads and slow answers by the hundreds, a cluster of Ray: minutes, not seconds
   steady               hours of mixed traffic under a ledger: memory, descriptors, latencies
     --output FOLDER    a new folder for what is measured
@@ -77,6 +88,7 @@ usage: cargo xtask TASK
     --only-tree DIR    only write the files of the image into this directory
     -- OPTIONS         hand the rest to the program that builds
   sbom                 list the components of the program in CycloneDX's format; prints the path
+  loom                 try all interleavings of the threads in models of shared state
   mutants              plant each listed bug in the scheduler; the simulator must find it
     --sample N         only N bugs, for a minute or two instead of more than an hour
     --seed N           that this seed draws
@@ -120,6 +132,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
             Ok(())
         }
         ["fuzz", options @ ..] => fuzz::run(options),
+        ["loom"] => loom::run(),
         ["mutants", options @ ..] => mutants::run(options),
         ["wheel", options @ ..] => wheel::run(options),
         ["tidy", options @ ..] => tidy::run(options),

@@ -40,13 +40,14 @@ const PARTS: [&str; 16] = [
 
 /// Programs that some tests do without: they are left out where it is missing,
 /// with a reason. Only the steps that name them see them.
-const OPTIONAL: [&str; 14] = [
+const OPTIONAL: [&str; 15] = [
     "bash",
     "c++",
     "chromedriver",
     "chromium",
     "curl",
     "fish",
+    "git",
     "haproxy",
     "mdbook",
     "prometheus",
@@ -83,9 +84,14 @@ pub(crate) fn path_with(optional: &[&str]) -> OsString {
     path
 }
 
+/// The path of an optional program.
+pub(crate) fn path_of(optional: &str) -> PathBuf {
+    folder(optional).join(optional)
+}
+
 /// Whether an optional program is there.
 pub(crate) fn has(optional: &str) -> bool {
-    folder(optional).join(optional).exists()
+    path_of(optional).exists()
 }
 
 /// One folder for the needed programs, and one for each optional program.

@@ -15,14 +15,14 @@ const TESTS_MAX: u64 = 5;
 /// How the line starts that names a test of pytest's.
 const PASSED_WHEN_REPEATED: &str = "PASSED WHEN REPEATED ";
 
-/// Runs pytest, and repeats the tests that failed if they are few.
-pub(crate) fn record(pytest: &mut Command) -> Result<Recorded, String> {
+/// Runs pytest, and repeats the tests that failed if they are few, with some more options.
+pub(crate) fn record(pytest: &mut Command, again: &[&str]) -> Result<Recorded, String> {
     let first = process::record(pytest)?;
     let count = Count::in_text(&first.text);
     if first.success || count.failed == 0 || count.failed > TESTS_MAX {
         return Ok(first);
     }
-    pytest.args(["--last-failed", "--last-failed-no-failures", "none"]);
+    pytest.args(["--last-failed", "--last-failed-no-failures", "none"]).args(again);
     Ok(joined(&first, &process::record(pytest)?))
 }
 

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use crate::count::Count;
 use crate::process::{command, record};
-use crate::{onnxruntime, python, test, workspace};
+use crate::result::counted;
+use crate::{builds, onnxruntime, pytest, python, workspace};
 
 /// A test, and the variable that makes it long.
 struct LongTest {
@@ -60,14 +61,14 @@ pub(crate) fn run() -> Result<(), String> {
 }
 
 fn long_tests() -> Result<Count, String> {
-    let program = test::build_program()?;
-    let load_generator = test::build_load_generator()?;
-    let mut tests = command(test::python_for_tests()?);
+    let program = builds::server()?;
+    let load_generator = builds::load_generator()?;
+    let mut tests = command(pytest::python_for_tests()?);
     tests.args(["-m", "pytest", "--quiet", "-s"]);
     at_full_length(&mut tests);
     tests.arg("--galatea").arg(program).arg("--load-generator").arg(load_generator);
     tests.arg("--onnxruntime-library").arg(onnxruntime::fetch()?);
-    Ok(test::counted(&record(&mut tests)?))
+    Ok(counted(&record(&mut tests)?))
 }
 
 /// A cluster of Ray takes minutes, and its packages half a gigabyte.
@@ -76,8 +77,8 @@ fn ray_tests() -> Result<Count, String> {
     let requirements = workspace::root().join("tests/ray.txt");
     let mut tests = command(python::environment("venv-ray", &requirements, &[])?);
     tests.args(["-m", "pytest", "--quiet", "-s", "--disable-warnings", file]);
-    tests.env(variable, test::build_extension()?);
-    Ok(test::counted(&record(&mut tests)?))
+    tests.env(variable, builds::extension()?);
+    Ok(counted(&record(&mut tests)?))
 }
 
 fn at_full_length(tests: &mut Command) {

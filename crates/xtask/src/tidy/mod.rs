@@ -6,6 +6,8 @@ mod files;
 mod links;
 mod mask;
 mod names;
+mod openings;
+mod source_paths;
 mod words;
 
 use files::File;
@@ -26,10 +28,12 @@ struct Check {
     run: fn(&[File]) -> Vec<Violation>,
 }
 
-const CHECKS: [Check; 5] = [
+const CHECKS: [Check; 7] = [
     Check { about: "words that the glossary replaces", run: check_words },
     Check { about: "names of types in too many crates", run: names::check },
     Check { about: "links that lead nowhere", run: links::check },
+    Check { about: "doc comments that open with a clause", run: openings::check },
+    Check { about: "paths in comments that lead nowhere", run: source_paths::check },
     Check { about: "circles of modules", run: circles::check },
     Check { about: "reasons of the differences from Triton", run: differences::check },
 ];

@@ -1,0 +1,25 @@
+//! Models of threads: each module `models` under loom, which tries all interleavings.
+//!
+//! Everything is compiled for it with `--cfg loom_models`, so it has a folder of its own.
+
+use std::process::Command;
+
+use crate::process::{cargo, run as run_command};
+
+/// The crates that have models.
+const CRATES: [&str; 3] = ["galatea-stdx", "galatea-infer", "galatea-door"];
+
+/// The task: runs all models.
+pub(crate) fn run() -> Result<(), String> {
+    run_command(&mut tests())
+}
+
+/// The command that runs them.
+pub(crate) fn tests() -> Command {
+    let mut tests = cargo();
+    tests.env("RUSTFLAGS", "--cfg loom_models").args(["test", "--locked", "--lib"]);
+    tests.args(["--target-dir", "target/loom", "--no-fail-fast"]);
+    tests.args(CRATES.iter().flat_map(|name| ["--package", name]));
+    tests.arg("models::");
+    tests
+}

@@ -1,0 +1,160 @@
+//! The checks that need no client: the sources, tests in Rust, simulation, fuzzing.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::changed::Plan;
+use crate::left_out::LeftOut;
+use crate::process::{Recorded, cargo, command, output, record, run as run_command};
+use crate::result::StepResult;
+use crate::{
+    arrows, builds, fuzz, headers, loom, mutants as planted, onnxruntime, programs, pytest,
+    readme as document, seeds, tidy, workspace,
+};
+
+/// Compiles everything that later steps run, so that they wait for no compiler.
+pub(crate) fn build() -> Result<StepResult, String> {
+    builds::everything()?;
+    Ok(StepResult::Check(true))
+}
+
+fn check(command: &mut Command) -> Result<StepResult, String> {
+    Ok(StepResult::Check(record(command)?.success))
+}
+
+pub(crate) fn format() -> Result<StepResult, String> {
+    check(cargo().args(["fmt", "--all", "--check"]))
+}
+
+pub(crate) fn lints() -> Result<StepResult, String> {
+    let options = ["--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"];
+    check(cargo().arg("clippy").args(options))
+}
+
+pub(crate) fn check_arrows() -> Result<StepResult, String> {
+    arrows::run()?;
+    Ok(StepResult::Check(true))
+}
+
+/// Checks that the C headers follow from the declarations.
+pub(crate) fn check_headers() -> Result<StepResult, String> {
+    headers::check()?;
+    Ok(StepResult::Check(true))
+}
+
+/// Words, names, links and modules are in order.
+pub(crate) fn check_tidiness() -> Result<StepResult, String> {
+    tidy::run(&[])?;
+    Ok(StepResult::Check(true))
+}
+
+/// Tests find ONNX Runtime through the same variable as the server.
+fn with_onnxruntime(command: &mut Command) -> Result<&mut Command, String> {
+    Ok(command.env("GALATEA_ONNXRUNTIME_LIBRARY", onnxruntime::fetch()?))
+}
+
+pub(crate) fn rust_tests(plan: Option<&Plan>) -> Result<StepResult, String> {
+    if let Some(plan) = plan {
+        return tests_of(plan).map(StepResult::Tests);
+    }
+    let mut tests = cargo();
+    if has_nextest() {
+        tests.args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]);
+    } else {
+        tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
+        tests.args(["--lib", "--bins", "--tests"]);
+    }
+    Ok(StepResult::Tests(record(with_onnxruntime(&mut tests)?)?))
+}
+
+/// The tests of some crates, built as those of the whole workspace: a crate that is built alone
+/// would have other features of its libraries.
+fn tests_of(plan: &Plan) -> Result<Recorded, String> {
+    let options = ["test", "--workspace", "--locked", "--no-run", "--message-format=json"];
+    let messages = output(cargo().args(options).args(["--lib", "--bins", "--tests"]))?;
+    let mut all = Recorded { success: true, text: String::new() };
+    for (folder, program) in messages.lines().filter_map(test_program) {
+        if folder.file_name().is_some_and(|name| plan.crates.contains(&*name.to_string_lossy())) {
+            let mut tests = command(program);
+            let one = record(with_onnxruntime(tests.current_dir(folder))?)?;
+            all.success &= one.success;
+            all.text.push_str(&one.text);
+        }
+    }
+    Ok(all)
+}
+
+/// A package's folder and a program of its tests, from a message of cargo.
+fn test_program(message: &str) -> Option<(PathBuf, PathBuf)> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    let is_test = message.get("profile")?.get("test")?.as_bool()?;
+    let program = message.get("executable")?.as_str()?;
+    let manifest = Path::new(message.get("manifest_path")?.as_str()?);
+    is_test.then_some((manifest.parent()?.to_path_buf(), PathBuf::from(program)))
+}
+
+fn has_nextest() -> bool {
+    let version = cargo().args(["nextest", "--version"]).output();
+    version.is_ok_and(|output| output.status.success())
+}
+
+pub(crate) fn doc_tests() -> Result<StepResult, String> {
+    let options = ["test", "--workspace", "--locked", "--no-fail-fast", "--doc"];
+    Ok(StepResult::Tests(record(with_onnxruntime(cargo().args(options))?)?))
+}
+
+/// The commands that README.md shows.
+pub(crate) fn readme() -> Result<StepResult, String> {
+    let path = workspace::root().join("README.md");
+    let document = std::fs::read_to_string(&path)
+        .map_err(|error| format!("can't read '{}': {error}", path.display()))?;
+    if !programs::has("curl") {
+        let tests = document::tests(&document);
+        return Ok(StepResult::LeftOut(LeftOut::because("there is no curl", tests)));
+    }
+    let program = builds::server()?;
+    let library = onnxruntime::fetch()?;
+    let models = workspace::cache().join("models-readme");
+    run_command(
+        command(pytest::python_for_tests()?)
+            .arg("examples/make_models.py")
+            .arg("--output")
+            .arg(&models),
+    )?;
+    document::run(&document, &program, &library, &models).map(StepResult::Counted)
+}
+
+/// Our .proto files against those that public clients carry.
+pub(crate) fn descriptors() -> Result<StepResult, String> {
+    check(command(pytest::python_for_tests()?).arg("tests/protocol/compare_descriptors.py"))
+}
+
+/// About a minute of the simulator. The sources of the scheduler choose the seeds: a run of the
+/// same sources repeats, and many changes together cover many seeds.
+pub(crate) fn simulation() -> Result<StepResult, String> {
+    const SEEDS: &str = "30000";
+    let mut simulator = command(builds::simulator()?);
+    check(simulator.args(["--seeds", SEEDS, "--first"]).arg(seeds::of_schedulers()?.to_string()))
+}
+
+/// Lets the simulator find a few planted bugs.
+pub(crate) fn mutants() -> Result<StepResult, String> {
+    planted::run_sample(seeds::of_schedulers()?).map(StepResult::Check)
+}
+
+/// Models of threads, in all their interleavings.
+pub(crate) fn models() -> Result<StepResult, String> {
+    Ok(StepResult::Tests(record(&mut loom::tests())?))
+}
+
+/// Some seconds of every fuzz target. Their runtime is written in C++.
+pub(crate) fn fuzz_targets() -> Result<StepResult, String> {
+    const SECONDS: &str = "10";
+    if !programs::has("c++") {
+        let reason = "there is no C++ compiler for the runtime of the fuzz targets";
+        return Ok(StepResult::LeftOut(LeftOut::because(reason, fuzz::count()?)));
+    }
+    fuzz::run_all(SECONDS, programs::path_with(&["c++"])).map(StepResult::Counted)
+}
