@@ -147,7 +147,7 @@ def page() -> str:
         "",
         f"Triton's features as {len(rows)} rows, the state of each in Galatea, and the tests that",
         "show it. The features are those of Triton 2.73 (release 26.09). The tests run with",
-        "`cargo xtask test`, but for those of programs that a machine lacks.",
+        "`cargo xtask test --all`, but for those of programs that a machine lacks.",
         "[CONTRIBUTING](../CONTRIBUTING.md#mark-what-a-test-shows) says how a test is marked.",
         "",
         "| state | rows | meaning |",

@@ -37,9 +37,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the mark."""
-    mark = "galatea_only: Triton answers otherwise, see docs/differences.md"
-    config.addinivalue_line("markers", mark)
+    """Declares the marks."""
+    for mark in (
+        "galatea_only: Triton answers otherwise, see docs/differences.md",
+        "alone: no other test runs meanwhile, because it compares times",
+    ):
+        config.addinivalue_line("markers", mark)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -25,20 +28,33 @@ def environment(name: str, *requirements: str) -> pathlib.Path:
     key = hashlib.sha256("\n".join([version, *requirements]).encode()).hexdigest()[:8]
     folder = ROOT / ".cache" / f"venv-{name}-{key}"
     python = folder / "bin" / "python"
-    mark = folder / "complete"
-    if mark.exists():
-        return python
+    # Tests that run side by side wait for the one that makes it.
+    with _lock(folder):
+        mark = folder / "complete"
+        if not mark.exists():
+            _make(folder, requirements)
+            mark.touch()
+    return python
+
+
+@contextlib.contextmanager
+def _lock(folder: pathlib.Path) -> Iterator[None]:
+    folder.parent.mkdir(exist_ok=True)
+    with folder.with_name(folder.name + ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _make(folder: pathlib.Path, requirements: tuple[str, ...]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    command = [python, "-m", "pip", "install", "--quiet", *requirements]
+    command = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", *requirements]
     result = subprocess.run(
         command, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX, check=False
     )
     if result.returncode != 0:
         last = (result.stderr.strip().splitlines() or ["pip says nothing"])[-1]
         pytest.skip(f"needs packages of the package index: {last}")
-    mark.touch()
-    return python
 
 
 def run(python: pathlib.Path, *arguments: object, **variables: str) -> tuple[int, str]:

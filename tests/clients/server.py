@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import http.client
+import itertools
 import json
 import os
 import pathlib
+import secrets
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +21,10 @@ START_SECONDS_MAX = 90.0
 STOP_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.02
 REQUEST_SECONDS_MAX = 60.0
+
+PORT_MIN = 10_000
+PORT_SHARES = 16
+PORTS_OF_A_SHARE = 1_400
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
@@ -62,15 +68,35 @@ class Reply:
         return json.loads(self.body[: int(length)]), self.body[int(length) :]
 
 
+def _ports_of_this_process() -> Iterator[int]:
+    """Ports below those that the system gives to clients, in turn.
+
+    Tests that run side by side have ports of their own, so that none takes the port that
+    another one's server is about to open.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = PORT_MIN + worker % PORT_SHARES * PORTS_OF_A_SHARE
+    start = secrets.randbelow(PORTS_OF_A_SHARE)
+    while True:
+        yield from range(first + start, first + PORTS_OF_A_SHARE)
+        yield from range(first, first + start)
+
+
+_ports = _ports_of_this_process()
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as one:
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def free_ports(count: int) -> list[int]:
     """Ports without a listener at the moment."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    return list(itertools.islice(filter(_is_free, _ports), count))
 
 
 def wait_until(condition: Callable[[], bool], seconds_max: float, what: str) -> None:

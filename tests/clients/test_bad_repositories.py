@@ -315,3 +315,30 @@ def test_one_bad_model_among_two_hundred(
         for number in range(200):
             reply = server.infer(f"m{number}", {"inputs": [tensor]})
             assert (reply.status == 200) == (f"m{number}" not in bad), reply
+
+
+@pytest.mark.galatea_only
+def test_links_into_the_kernel_or_back_up_end_no_walk(
+    program: Program, start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Everything on the machine is behind such links, many times over."""
+    repository = tmp_path / "models"
+    write_model(repository, "good", 7)
+    for name, target in {
+        "good/1/process": "/proc/self",
+        "good/1/all": "/",
+        "good/2": "1",
+        "process": "/proc/self",
+        "up": "..",
+    }.items():
+        (repository / name).symlink_to(target)
+    with start_server(repository, "--exit-on-error=false") as server:
+        server.wait_until_live()
+        wait_until(lambda: added_value_or_none(server) == 7, 60, "the good model serves")
+    command = program.command([])
+    checked = subprocess.run(
+        [command[0], "check", "--json", *command[1:], repository],
+        capture_output=True, timeout=60, check=False,
+    )
+    models = json.loads(checked.stdout)["models"]
+    assert {model["name"] for model in models if model["errors"]} == {"process", "up"}

@@ -18,7 +18,7 @@ from constant_models import constant_model
 from server import Program, wait_until
 from terminals import Terminal
 
-pytestmark = pytest.mark.galatea_only
+pytestmark = [pytest.mark.galatea_only, pytest.mark.alone]
 
 SECONDS_MAX = 120
 QUICK = ["--duration=1", "--concurrency=1,3"]
@@ -49,6 +49,19 @@ def results(line: list[str]) -> dict[str, Any]:
     assert (done.returncode, done.stderr) == (0, ""), done
     (text,) = done.stdout.splitlines()
     return json.loads(text)
+
+
+def test_variable_dimensions_that_are_made_up_are_told(
+    program: Program, tmp_path: pathlib.Path
+) -> None:
+    """A model of texts is measured with one word otherwise, and seems to be fast."""
+    identity(tmp_path, "free", "", "[ 3, -1 ]")
+    own = starting(program, "--duration=1", "--concurrency=1", tmp_path)
+    done = run(own)
+    note = "INPUT0 has variable dimensions, which are 1: --shape INPUT0:SIZES sets them"
+    assert done.returncode == 0 and note in done.stdout, done
+    assert results(own)["assumed"] == ["INPUT0"]
+    assert results([*own, "--shape=INPUT0:3,7"])["assumed"] == []
 
 
 @pytest.fixture

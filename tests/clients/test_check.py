@@ -11,6 +11,8 @@ import make_models
 import pytest
 
 from conftest import StartServer
+from constant_models import constant_model
+from python_backend import interpreter_flag
 from server import Program
 
 pytestmark = pytest.mark.galatea_only
@@ -133,6 +135,55 @@ def test_models_that_would_not_load(
     found = errors(program, tmp_path)
     assert found["good"] == []
     assert any(reason in one["message"] for one in found["model"]), found
+
+
+MISNAMED = "found {0}, expected model.{1}, or set default_model_filename"
+
+
+def test_a_file_of_another_name_is_pointed_out(program: Program, tmp_path: pathlib.Path) -> None:
+    """With and without a configuration; the file that was expected is named."""
+    cases = {
+        "bare": (None, "scale.onnx"),
+        "onnx": ('backend: "onnxruntime"', "scale.onnx"),
+        "python": ('backend: "python"', "code.py"),
+    }
+    for name, (config, file) in cases.items():
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1" / file).write_bytes(constant_model(1))
+        if config is not None:
+            (tmp_path / name / "config.pbtxt").write_text(config)
+    found = errors(program, interpreter_flag(), tmp_path)
+    for name, (_, file) in cases.items():
+        (error,) = found[name]
+        kind = file.rpartition(".")[2]
+        assert MISNAMED.format(file, kind) in error["message"], error
+    (tmp_path / "onnx" / "config.pbtxt").write_text(
+        'backend: "onnxruntime" default_model_filename: "scale.onnx"'
+    )
+    assert errors(program, tmp_path / "onnx") == {"onnx": []}
+
+
+def test_an_unknown_backend_has_advice(program: Program, tmp_path: pathlib.Path) -> None:
+    """A name that was probably meant, and what has to be installed."""
+    backends = tmp_path / "backends"
+    for name in ("onxruntime", "tensorrt"):
+        write(tmp_path / "r", name, f'backend: "{name}"')
+    write(tmp_path / "r", "id", IDENTITY)
+    done = check(program, "--json", f"--backend-directory={backends}", tmp_path / "r")
+    found = {model["name"]: model["warnings"] for model in json.loads(done.stdout)["models"]}
+    library = f"'{backends}/{{0}}/libtriton_{{0}}.so'"
+    (typo,), (absent,) = found["onxruntime"], found["tensorrt"]
+    assert "did you mean 'onnxruntime'?" in typo and library.format("onxruntime") in typo
+    assert "did you mean" not in absent and library.format("tensorrt") in absent
+    assert found["id"] == []
+    command = program.command([])
+    server = subprocess.run(
+        [*command, f"--model-repository={tmp_path / 'r'}", f"--backend-directory={backends}",
+         "--http-port=0", "--grpc-port=0", "--metrics-port=0"],
+        capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+    )
+    assert server.returncode == 1
+    assert "model 'onxruntime': there is no backend 'onxruntime': did you mean" in server.stderr
 
 
 def test_missing_versions_cause_a_warning(program: Program, tmp_path: pathlib.Path) -> None:
@@ -286,6 +337,38 @@ def test_repositories_that_cannot_be_checked(
     done = check(program, *arguments)
     assert done.returncode == code
     assert done.stderr.strip()
+
+
+def test_files_and_directories_of_models_are_checked(
+    program: Program, tmp_path: pathlib.Path
+) -> None:
+    """They are named as they were given, not as the server would see them."""
+    good, bad, python = tmp_path / "good.onnx", tmp_path / "bad one.onnx", tmp_path / "words.py"
+    good.write_bytes(constant_model(1))
+    bad.write_text("hello")
+    python.write_text("def predict(text: list[str]) -> list[int]:\n    return [1]\n")
+    write(tmp_path / "models", "net", IDENTITY.replace("FP32", "FP33"))
+    found = errors(program, good, bad, tmp_path / "models" / "net")
+    assert set(found) == {"good", "bad_one", "net"} and not found["good"]
+    (error,) = found["bad_one"]
+    assert error["file"] == str(bad) and str(bad) in error["message"], error
+    assert {one["file"] for one in found["net"]} == {f"{tmp_path}/models/net/config.pbtxt"}
+    done = check(program, good)
+    assert done.returncode == 0 and done.stdout.endswith("1 model, nothing wrong\n"), done.stdout
+    done = check(program, interpreter_flag(), python)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (tmp_path / "notes.txt").write_text("hello")
+    done = check(program, tmp_path / "notes.txt")
+    assert done.returncode == 1 and "is neither an ONNX model" in done.stderr
+
+
+def test_a_repository_is_only_its_models(program: Program, tmp_path: pathlib.Path) -> None:
+    """Its server leaves files beside them alone. An empty one is as good as others."""
+    write(tmp_path / "r", "id", IDENTITY)
+    (tmp_path / "r" / "id.onnx").write_bytes(constant_model(1))
+    assert errors(program, tmp_path / "r") == {"id": []}
+    (tmp_path / "empty").mkdir()
+    assert errors(program, tmp_path / "empty") == {}
 
 
 def test_what_a_user_of_triton_would_want_to_know(program: Program, tmp_path: pathlib.Path) -> None:

@@ -87,6 +87,7 @@ def test_expect_continue(server: Server) -> None:
         assert (connection.read_response() or (0, b""))[0] == 200
 
 
+@pytest.mark.alone
 # row: HTTP-27
 def test_a_busy_model_does_not_block_other_connections(server: Server) -> None:
     """Other connections get responses while a model executes."""

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import pathlib
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -206,6 +207,47 @@ def test_the_page_says_nothing_of_the_server(server: Server) -> None:
     assert "default-src 'none'" in policy and "unsafe" not in policy
     known = {"If-None-Match": reply.headers["ETag"]}
     assert server.request("GET", "/dashboard", headers=known).status == 304
+
+
+@pytest.mark.parametrize("path", ["/dashboard", "/dashboard/events"])
+def test_only_the_names_of_the_server_are_answered(
+    start_server: StartServer, tmp_path: pathlib.Path, path: str
+) -> None:
+    """A site whose name leads here can't read the page or the stream; added names can."""
+    with start_server(tmp_path, FLAG, "--dashboard-host=models.example") as server:
+        server.wait_until_ready()
+
+        def status(host: str, **more: str) -> int:
+            connection = http.client.HTTPConnection(
+                "127.0.0.1", server.http_port, timeout=REQUEST_SECONDS_MAX
+            )
+            with contextlib.closing(connection):
+                connection.request("GET", path, headers={**HEADER, "Host": host, **more})
+                return connection.getresponse().status
+
+        own = ["localhost", f"LOCALHOST:{server.http_port}", "127.0.0.1", "[::1]:1", "10.9.8.7"]
+        for host in [*own, socket.gethostname(), "models.example", "Models.example:443"]:
+            assert status(host) == 200, host
+            assert status("localhost", Origin=f"http://{host}") == 200, host
+        for host in ["site.example", "localhost.site.example:8000", "a.models.example", "x"]:
+            assert status(host) == 403, host
+            assert status("localhost", Origin=f"https://{host}") == 403, host
+        assert status("localhost", Origin="null") == 403
+        # The endpoints of every client answer any name, as Triton's do.
+        connection = http.client.HTTPConnection("127.0.0.1", server.http_port)
+        with contextlib.closing(connection):
+            connection.request("GET", "/v2", headers={"Host": "site.example"})
+            assert connection.getresponse().status == 200
+
+
+@pytest.mark.parametrize("value", ["", "http://a", "a:8000", "a b"])
+def test_a_wrong_name_ends_the_start(
+    start_server: StartServer, tmp_path: pathlib.Path, value: str
+) -> None:
+    """The error says what a name is."""
+    with start_server(tmp_path, FLAG, f"--dashboard-host={value}") as server:
+        assert server.wait_for_exit() == 1
+        assert "expected a host name without scheme and port" in server.log()
 
 
 def test_a_restricted_stream_needs_the_key(

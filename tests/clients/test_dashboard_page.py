@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pathlib
+import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 
@@ -199,6 +202,13 @@ def test_loading_trying_and_unloading_by_keys_alone(page: Browser, server: Serve
     text = page.wait_for(result + "one.textContent")
     assert 'OUTPUT0 · BYTES [1, 1]\n["<b>grüße</b>"]' in text
     assert "OUTPUT1 · FP32 [1, 3]\n[0.5,0.5,0.5]" in text
+    # The same request as a command of a shell has the same response.
+    page.run("document.getElementById('try-curl').click()")
+    command = page.wait_for(result + "/curl/.test(one.textContent) && one.textContent")
+    if shutil.which("curl"):
+        done = subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+        outputs = {one["name"]: one["data"] for one in json.loads(done.stdout)["outputs"]}
+        assert outputs == {"OUTPUT0": ["<b>grüße</b>"], "OUTPUT1": [0.5, 0.5, 0.5]}
     # An error of the server is shown as it is.
     page.run("document.querySelector('#try-inputs input').focus()")
     page.press("Control", "a")
@@ -272,7 +282,20 @@ def test_it_is_dark_where_that_is_preferred(page: Browser) -> None:
         page.prefer(prefers_color_scheme="light")
 
 
-@pytest.mark.parametrize("width", [360, 860, 1600])
+@pytest.mark.parametrize("width", [1024, 1600])
+def test_a_reason_has_the_whole_row(page: Browser, width: int) -> None:
+    page.resize(width, 900)
+    try:
+        share = """
+          const row = document.querySelector('tr.model.idle');
+          return row.querySelector('.status').offsetWidth / row.offsetWidth
+        """
+        page.wait_for(f"return (() => {{ {share} }})() > 0.6")
+    finally:
+        page.resize(1280, 900)
+
+
+@pytest.mark.parametrize("width", [360, 860, 861, 1024, 1280, 1440, 1441, 1600])
 def test_it_fits_the_width(page: Browser, width: int) -> None:
     page.resize(width, 900)
     try:
@@ -285,6 +308,14 @@ def test_it_fits_the_width(page: Browser, width: int) -> None:
             one.scrollWidth <= one.clientWidth + 1)
         """
         assert page.run(wide)
+        # Nothing of the table is cut off, its last buttons included.
+        whole = """
+          const wide = document.querySelector('.wide');
+          const inside = wide.getBoundingClientRect();
+          return wide.scrollWidth <= wide.clientWidth && [...wide.querySelectorAll('button')]
+            .every((one) => one.getBoundingClientRect().right <= inside.right + 1)
+        """
+        assert page.run(whole)
     finally:
         page.resize(1280, 900)
 

@@ -44,3 +44,11 @@ def test_the_named_tests_exist(name: str) -> None:
     """Each name is a test in a file of this directory."""
     folder = pathlib.Path(__file__).parent
     assert any(f"def {name}(" in path.read_text() for path in folder.glob("test_*.py"))
+
+
+def test_users_read_of_no_doors() -> None:
+    """It is a word of the code: services of HTTP and gRPC. Paths may have it."""
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        if page.name not in ("glossary.md", "compatibility.md"):
+            words = re.findall(r"\bdoors?\b", page.read_text(), re.IGNORECASE)
+            assert not words, page

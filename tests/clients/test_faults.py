@@ -287,6 +287,8 @@ def test_no_descriptors_left(crowded: tuple[Server, Descriptors]) -> None:
             assert "Too many open files" in server.log()
             # A call on a connection that is open needs none.
             assert stub.ModelInfer(infer_message()).outputs
+        # Clients that come before the others have been noticed to be gone are refused.
+        wait_until(server.is_live, SECONDS_MAX, "there are descriptors again")
         check_serving(server)
         descriptors.restore()
         assert server.request("POST", path, b"{}").status == 200

@@ -241,7 +241,7 @@ def test_parts_beyond_a_region(sharing: Server, memory: Memory) -> None:
 
 
 def test_an_unregistered_region_stays_with_its_requests(sharing: Server, memory: Memory) -> None:
-    """The output goes to the region, though its name is free."""
+    """The output goes to the region, which is listed until then."""
     register(sharing, "r", memory)
     with tritonclient.grpc.InferenceServerClient(sharing.grpc_url) as grpc:
         tensor = tritonclient.grpc.InferInput("INPUT0", [1, 4], "FP32")
@@ -253,9 +253,11 @@ def test_an_unregistered_region_stays_with_its_requests(sharing: Server, memory:
             "slow", [tensor], lambda result, error: results.append(error or result), outputs=[output]
         )
         wait_until(lambda: sharing.is_executing("slow"), 30, "the request is not executed")
+        before = sharing.get("/v2/cudasharedmemory/status").json()
         unregister(sharing, "r")
-        assert sharing.get("/v2/cudasharedmemory/status").json() == []
+        assert sharing.get("/v2/cudasharedmemory/status").json() == before != []
         wait_until(lambda: bool(results), 30, "there is no response")
+        assert sharing.get("/v2/cudasharedmemory/status").json() == []
     assert not isinstance(results[0], Exception), results
     assert memory.get(VALUES.nbytes) == VALUES.tobytes()
 

@@ -157,6 +157,56 @@ def test_the_number_of_connections_is_limited(
             wait_until(server.is_live, 30, "there are places again")
 
 
+def crowd(server: Server, stack: contextlib.ExitStack, count: int, sent: bytes) -> None:
+    """Connections that stay open and have sent this."""
+    for _ in range(count):
+        connection = stack.enter_context(Connection(server))
+        # A refused connection may be closed already.
+        with contextlib.suppress(OSError):
+            connection.send(sent)
+
+
+def status_after_connecting(server: Server) -> int:
+    """The status of a request; 0 if there is no response."""
+    try:
+        with Connection(server) as connection:
+            connection.send(get("/v2/health/live"))
+            return (connection.read_response() or (0, b""))[0]
+    except OSError:
+        return 0
+
+
+def test_refused_clients_read_why(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Beside hundreds of refused clients that stay, each further one gets its 503."""
+    with start_server(tmp_path, "--connection-limit=20") as server, contextlib.ExitStack() as stack:
+        server.wait_until_ready()
+        begun = get("/v2/health/live")[:20]
+        crowd(server, stack, 20, begun)
+        wait_until(lambda: server.get("/v2/health/live").status == 503, 30, "all places are taken")
+        for _ in range(8):
+            crowd(server, stack, 100, b"")
+            assert [status_after_connecting(server) for _ in range(5)] == [503] * 5
+
+
+@pytest.mark.parametrize("limit", [[], ["--connection-limit=0"]])
+def test_few_descriptors(
+    start_server: StartServer, tmp_path: pathlib.Path, limit: list[str]
+) -> None:
+    """Idle connections make room at once; while none is idle, clients are told so."""
+    launcher = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh"]
+    with start_server(tmp_path, *limit, launcher=launcher) as server:
+        server.wait_until_ready()
+        with contextlib.ExitStack() as stack:
+            crowd(server, stack, 200, get("/v2/health/live"))
+            assert [status_after_connecting(server) for _ in range(20)] == [200] * 20
+            assert server.is_live()
+        with contextlib.ExitStack() as stack:
+            crowd(server, stack, 200, get("/v2/health/live")[:20])
+            wait_until(lambda: status_after_connecting(server) == 503, 30, "no descriptor is left")
+            assert [status_after_connecting(server) for _ in range(5)] == [503] * 5
+        wait_until(server.is_live, 30, "there are places again")
+
+
 LIVE = "/inference.GRPCInferenceService/ServerLive"
 
 

@@ -9,7 +9,10 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import make_models
+import numpy as np
 import pytest
+import tritonclient.grpc
+from tritonclient.utils import InferenceServerException
 
 from conftest import StartServer
 from latch import Latch
@@ -77,6 +80,40 @@ def test_requests_in_flight_are_finished(
         assert server.wait_for_exit() == 0
 
 
+@pytest.mark.galatea_only
+# row: CLI-26
+def test_calls_are_refused_while_a_request_holds_the_end(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """New calls over gRPC get the text, on open connections and on new ones."""
+    text = "GRPC server is shutting down and has stopped accepting new requests."
+    latch = Latch(tmp_path, "busy")
+    tensor = tritonclient.grpc.InferInput("INPUT0", [1], "INT32")
+    tensor.set_data_from_numpy(np.array([7], dtype=np.int32))
+
+    def connect() -> tritonclient.grpc.InferenceServerClient:
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        return tritonclient.grpc.InferenceServerClient(server.grpc_url, channel_args=own)
+
+    with start_server(tmp_path) as server, ThreadPoolExecutor(1) as clients, latch:
+        server.wait_until_ready()
+        with connect() as used, connect() as idle:
+            assert used.is_server_live() and idle.is_server_live()
+            taken = clients.submit(used.infer, "busy", [tensor])
+            wait_until(lambda: server.is_executing("busy"), 60, "the request executes")
+            server.terminate()
+            wait_until(lambda: "gRPC service connections" in server.log(), 60, "it stops")
+            with connect() as new:
+                for client in (used, idle, new):
+                    with pytest.raises(InferenceServerException) as raised:
+                        client.infer("busy", [tensor])
+                    status = (raised.value.status(), raised.value.message())
+                    assert status == ("StatusCode.UNAVAILABLE", text)
+            latch.open()
+            assert taken.result().as_numpy("OUTPUT0") == [7]
+        assert server.wait_for_exit() == 0
+
+
 def test_open_connections_are_served_until_their_clients_close_them(
     start_server: StartServer, slow_repository: pathlib.Path
 ) -> None:
@@ -123,6 +160,96 @@ def test_silent_connections_delay_the_end_by_the_exit_timeout(
         # The connection that asked for readiness may still count in the first second.
         assert re.search("Timeout 2: Found [23] HTTP service connections", server.log())
         assert "Timeout 1: Found 2 HTTP service connections" in server.log()
+
+
+@pytest.mark.galatea_only
+def test_idle_connections_do_not_hold_the_end(
+    start_server: StartServer, slow_repository: pathlib.Path
+) -> None:
+    """Connections without a request are closed after two seconds, and the others live on."""
+    with start_server(slow_repository) as server:
+        server.wait_until_ready()
+        with Connection(server) as idle, Connection(server) as unused, Connection(server) as half:
+            idle.send(get("/v2/health/ready"))
+            assert (idle.read_response() or (0, b""))[0] == 200
+            half.send(get("/v2/health/ready")[:30])
+            assert server.is_ready()
+            server.terminate()
+            # While a client is about to send a request, none is closed.
+            wait_until(lambda: "Timeout 26: Found 3 HTTP" in server.log(), 60, "it waits")
+            half.send(get("/v2/health/ready")[30:])
+            assert (half.read_response() or (0, b""))[0] == 200
+            assert server.wait_for_exit() == 0
+            assert all(one.is_closed_by_server() for one in (idle, unused, half))
+        assert "Timeout 10: " not in server.log()
+
+
+STUCK = """
+import pathlib
+import time
+class TritonPythonModel:
+    def initialize(self, args):
+        pathlib.Path({mark!r}).touch()
+        while True:
+            time.sleep(1)
+    def execute(self, requests):
+        return []
+"""
+
+
+@pytest.mark.galatea_only
+@pytest.mark.parametrize("way", ["http", "grpc", "poll"])
+def test_a_load_that_never_ends_does_not_hold_the_end(
+    start_server: StartServer, tmp_path: pathlib.Path, way: str
+) -> None:
+    """Clients that wait for it are told, its process is gone, and the exit code is 0."""
+    mark, repository = tmp_path / "begun", tmp_path / "models"
+    repository.mkdir()
+
+    def write() -> None:
+        folder = tmp_path / "stuck"
+        (folder / "1").mkdir(parents=True)
+        (folder / "1" / "model.py").write_text(STUCK.format(mark=str(mark)))
+        config = IDENTITY.format(name="stuck").replace('"identity"', '"python"')
+        (folder / "config.pbtxt").write_text(config)
+        folder.rename(repository / "stuck")
+
+    mode = "poll" if way == "poll" else "explicit"
+    flags = [f"--model-control-mode={mode}", "--repository-poll-secs=1"]
+    with start_server(repository, *flags) as server, ThreadPoolExecutor(1) as clients:
+        server.wait_until_ready()
+        write()
+        loading = None
+        if way == "http":
+            path = "/v2/repository/models/stuck/load"
+            loading = clients.submit(server.request, "POST", path, b"{}")
+        if way == "grpc":
+            client = tritonclient.grpc.InferenceServerClient(f"localhost:{server.grpc_port}")
+            loading = clients.submit(client.load_model, "stuck")
+        wait_until(mark.exists, 60, "the load is stuck")
+        server.terminate()
+        assert server.wait_for_exit() == 0
+        if loading and way == "http":
+            reply = loading.result()
+            assert (reply.status, reply.json()) == (503, {"error": "Server exiting"})
+        if loading and way == "grpc":
+            with pytest.raises(InferenceServerException, match="Server exiting"):
+                loading.result()
+        log = server.log()
+        assert "loads in progress were given up: 1" in log
+        assert "Timeout 10: " not in log
+        killed = [int(number) for number in re.findall(r"process (\d+), which .* was killed", log)]
+        assert killed
+        wait_until(lambda: not any(map(is_alive, killed)), 60, "the worker is gone")
+
+
+def is_alive(process: int) -> bool:
+    """Whether there is a process of this number that is more than a dead one's remains."""
+    try:
+        state = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
 
 
 @pytest.mark.galatea_only

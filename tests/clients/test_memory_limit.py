@@ -145,6 +145,37 @@ def test_many_large_grpc_requests(limited: Server) -> None:
     assert set(codes) <= {"OK", "RESOURCE_EXHAUSTED"} and codes["OK"] >= ROUNDS, codes
 
 
+def test_strings_are_charged_at_what_they_cost(limited: Server) -> None:
+    """ONNX Runtime takes 32 bytes or more for each, for inputs and outputs."""
+
+    def body(count: int) -> bytes:
+        head = '{"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1,%d],"data":[' % count
+        return head.encode() + b'"",' * (count - 1) + b'""]}]}'
+
+    path = "/v2/models/onnx_identity_bytes/infer"
+    small, large = body(100_000), body(5_000_000)
+    with Connection(limited) as connection:
+        connection.send(request_of(path, small))
+        assert (connection.read_response() or (0, b""))[0] == 200
+    before = resident_kilobytes(limited)
+
+    def client(_: int) -> tuple[int, bytes]:
+        with Connection(limited) as connection:
+            connection.send(request_of(path, large))
+            status, answer = connection.read_response() or (0, b"")
+            return status, answer[:300]
+
+    with bounded(limited), concurrent.futures.ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(client, range(12)))
+    assert all(status == 503 and b"--memory-limit" in text for status, text in answers), answers
+    wait_until(lambda: resident_kilobytes(limited) < before + 32 * 1024, 60, "memory is given back")
+
+
+def request_of(path: str, body: bytes) -> bytes:
+    """A request with this body."""
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
 def test_a_request_beyond_the_limit_is_refused_at_once(limited: Server) -> None:
     """Neither its body nor its message has to arrive."""
     with Connection(limited) as connection:

@@ -56,6 +56,7 @@ def wait_for_rest(server: Server) -> None:
         wait_until(lambda model=model: not server.is_executing(model), IDLE_SECONDS, "it rests")
 
 
+@pytest.mark.alone
 def test_each_request_is_answered_once(server: Server) -> None:
     """Each ends with a response, an error or its own cancellation; nothing is left behind."""
     send_crowd(server, 300, SEED + 1, CLIENTS)

@@ -184,7 +184,7 @@ def test_the_settings_are_known(start_server: StartServer, tmp_path: pathlib.Pat
     names = re.findall(r"^\| `([a-z]+(?:-[a-z]+)*)=(\w+)", PAGE, flags=re.MULTILINE)
     values = {"N": "5", "PATH": "python3"}
     flags = [f"--backend-config=python,{name}={values.get(one, one)}" for name, one in names]
-    assert len(flags) == 7
+    assert len(flags) == 8
     with start_server(tmp_path, *flags, "--backend-config=python,nonsense=1") as server:
         server.wait_until_ready()
         log = server.log()

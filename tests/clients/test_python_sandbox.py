@@ -26,6 +26,15 @@ from transports import RESPONSE_SECONDS_MAX
 
 TEXTS = tensors("IN:STRING:1", "OUT:STRING:1")
 SANDBOX = "--backend-config=python,sandbox=true"
+VARIABLES = "--backend-config=python,sandbox-variables=GALATEA_TEST_ALLOWED,GALATEA_TEST_OTHER"
+SECRETS = [
+    "AWS_SECRET_ACCESS_KEY",
+    "AZURE_STORAGE_KEY",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GALATEA_TEST_SECRET",
+    "HF_TOKEN",
+    "TRITONCACHE_REDIS_PASSWORD",
+]
 EXPLICIT = "--model-control-mode=explicit"
 OPEN, CLOSED = "open", "closed"
 #: The signals and abstract sockets that Landlock knows of since this version.
@@ -86,8 +95,11 @@ def place(
 ) -> Iterator[Place]:
     """A server without the sandbox, and one with it."""
     made = Place(tmp_path_factory.mktemp(request.param), request.param == OPEN)
-    flags = [] if made.is_open else [SANDBOX]
-    with start_server(made.repository, interpreter_flag(), *flags) as made.server:
+    flags = [] if made.is_open else [SANDBOX, VARIABLES]
+    variables = dict.fromkeys([*SECRETS, "GALATEA_TEST_ALLOWED"], "text")
+    with start_server(
+        made.repository, interpreter_flag(), *flags, environment=variables
+    ) as made.server:
         made.server.wait_until_ready()
         yield made
     assert made.server.process.returncode == 0
@@ -295,11 +307,11 @@ def test_the_server_is_no_target(place: Place) -> None:
     code = """
 def reach(thread):
     return not call(234, os.getppid(), thread, 0)
-threads = [int(name) for name in os.listdir(f'/proc/{os.getppid()}/task')]
-result = any(reach(thread) for thread in threads)
+result = any(reach(thread) for thread in THREADS)
 """
+    threads = [int(name) for name in os.listdir(f"/proc/{place.do('result = os.getppid()')}/task")]
     if sys.platform == "linux" and os.uname().machine == "x86_64":
-        assert place.do(code) == str(place.is_open)
+        assert place.do(code, THREADS=threads) == str(place.is_open)
 
 
 def test_secrets_of_other_processes(place: Place, victim: Victim) -> None:
@@ -309,6 +321,63 @@ def test_secrets_of_other_processes(place: Place, victim: Victim) -> None:
         check(place, place.do(f"open(f'/proc/{{os.getppid()}}/{file}', 'rb').read(0)"))
     check(place, place.do(f"os.readlink('/proc/{number}/fd/0')"))
     check(place, place.do(f"os.listdir('/proc/{number}/root')"))
+    # Descriptors would tell with whom they speak, the list of processes who there is.
+    for directory in (f"/proc/{number}/fd", f"/proc/{number}/task", "/proc/self/fd", "/proc"):
+        check(place, place.do(f"os.listdir('{directory}')"))
+    check(place, place.do("os.listdir(f'/proc/{os.getppid()}/fd')"))
+
+
+def test_secrets_of_the_environment(place: Place) -> None:
+    """A worker in the sandbox has the variables on a list, and those that a flag names."""
+    code = "result = [name for name in NAMES if os.environ.get(name)]"
+    names = [*SECRETS, "PATH", "GALATEA_TEST_ALLOWED"]
+    expected = names if place.is_open else names[len(SECRETS):]
+    assert place.do(code, NAMES=names) == str(expected)
+    other = "subprocess.run(['/bin/sh', '-c', 'export -p'], capture_output=True).stdout.decode()"
+    found = place.do(f"result = {other}")
+    assert all((name in found) == place.is_open for name in SECRETS)
+
+
+def remove(path: pathlib.Path) -> None:
+    """Removes a file or an empty directory, if it is there."""
+    if path.is_dir():
+        path.rmdir()
+    path.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "os.open('OWN/made', os.O_CREAT | os.O_WRONLY, MODE)",
+        "os.open('made', os.O_CREAT | os.O_WRONLY, MODE, dir_fd=os.open('OWN', os.O_RDONLY))",
+        "os.mknod('OWN/made', stat.S_IFREG | MODE)",
+        "os.open('OWN', os.O_TMPFILE | os.O_WRONLY, MODE)",
+        "os.mkdir('OWN/made', 0o755); os.chmod('OWN/made', MODE)",
+    ],
+)
+@pytest.mark.parametrize("mode", [0o4755, 0o2755])
+def test_files_that_change_their_user(place: Place, code: str, mode: int) -> None:
+    """A program outside of the sandbox could execute them."""
+    made = place.own / "made"
+    remove(made)
+    check(place, place.do(f"import stat; {code}", MODE=mode))
+    assert not made.exists() or bool(made.stat().st_mode & 0o6000) == place.is_open
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of x86-64")
+def test_other_calls_that_make_files(place: Place) -> None:
+    """The mode is in a register, or in memory, where a filter can't look."""
+    path = f"b'{place.own}/made'"
+    set_user, creat, mknod, openat2 = 0o4755, 85, 133, 437
+    for number in (creat, mknod):
+        remove(place.own / "made")
+        answer = place.do(f"result = call({number}, {path}, {set_user}, 0)")
+        assert (answer == "EPERM") == (not place.is_open), answer
+    assert (place.do(f"result = call({openat2}, -1, {path}, 0, 0)") == "ENOSYS") == (
+        not place.is_open)
+    # Without making a file, the mode doesn't count.
+    opened = "c.syscall(2, b'OWN/model.py', os.O_RDONLY, 0o7777)"
+    assert int(place.do(f"result = {opened}")) >= 0
 
 
 def test_debugging(place: Place, victim: Victim) -> None:

@@ -79,6 +79,7 @@ def test_what_ends_a_worker(server: Server, way: str, text: str) -> None:
         ("wrong_type", 200, "INT32"),
         ("wrong_shape", 200, "[2,3,4]"),
         ("both", 200, "sent"),
+        ("sent_twice", 200, "first"),
         ("after_final", 200, "first"),
         ("wrong_device", 500, "memory allocated on GPU device"),
         ("scribble", 200, "2"),

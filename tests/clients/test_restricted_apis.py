@@ -338,4 +338,4 @@ def test_rules_are_checked_at_the_start(
     given = [f"--{flag}={value}" for value in values]
     done = run(program, f"--model-repository={tmp_path}", *given)
     assert done.returncode == 1
-    assert f'\nBad option: "--{flag}".\n{reason}\n' in done.stderr
+    assert f'Bad option: "--{flag}".\n{reason}\n' in done.stderr

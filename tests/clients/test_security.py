@@ -575,19 +575,19 @@ def test_cve_2026_24173_24174_numbers_of_the_wrong_kind(server: Server) -> None:
 
 
 def test_cve_2026_47479_arrays_of_empty_strings(server: Server) -> None:
-    """More strings than the shape says, and ten million of them."""
+    """Fewer strings than the shape says, and many more than a request may have tensors."""
     tensor = {"name": "INPUT0", "datatype": "BYTES", "shape": [1, 10_000]}
 
     def attempt() -> None:
         check_refused(server.infer("identity_bytes", {"inputs": [{**tensor, "data": [""] * 9999}]}))
 
-    def attempt_with_millions() -> None:
-        check_refused(server.infer("identity_bytes", body))
+    def attempt_with_many() -> None:
+        assert server.infer("identity_bytes", body).status == 200
 
-    head = b'{"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1,10000000],"data":['
-    body = head + b'"",' * 9_999_999 + b'""]}]}'
+    head = b'{"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1,200000],"data":['
+    body = head + b'"",' * 199_999 + b'""]}]}'
     repeat(server, attempt)
-    repeat(server, attempt_with_millions, peak_mebibytes=128)
+    repeat(server, attempt_with_many, peak_mebibytes=128)
 
 
 # Outputs and classes.

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -251,6 +252,35 @@ def test_what_can_not_be_served(program: Program, model: pathlib.Path) -> None:
     assert "not all models can be served" in document["error"]
 
 
+def test_each_model_that_can_not_be_read_has_its_reason(
+    program: Program, tmp_path: pathlib.Path
+) -> None:
+    """Also models that the repository's index has no reason for."""
+    for name, config in (("bad", "max_batch: 3"), ("other", 'name: "another"')):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.pbtxt").write_text(config)
+    code, out, errors = refused(program, tmp_path)
+    assert (code, out) == (1, "")
+    assert re.search("^failed  bad: .*max_batch", errors, re.MULTILINE), errors
+    assert "failed  other: " in errors and "unexpected directory name 'other'" in errors
+    assert "error: not all models can be served" in errors
+    code, out, _ = refused(program, "--json", tmp_path)
+    models = {model["name"]: model for model in json.loads(out)["models"]}
+    assert set(models) == {"bad", "other"} and code == 1
+    assert models["other"]["state"] == "UNAVAILABLE"
+    assert "unexpected directory name" in models["other"]["reason"]
+
+
+def test_a_file_of_another_name_is_pointed_out(program: Program, tmp_path: pathlib.Path) -> None:
+    """In what the command shows, and in the log."""
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "scale.onnx").write_bytes(constant_model(1))
+    advice = "found scale.onnx, expected model.onnx, or set default_model_filename"
+    for flags in ([], ["--log-info=true"]):
+        code, out, errors = refused(program, tmp_path, *flags)
+        assert code == 1 and advice in out + errors, (flags, out, errors)
+
+
 def test_arguments_that_mean_nothing(program: Program, model: pathlib.Path) -> None:
     """The usage of the command is shown, not that of the server."""
     for arguments, reason in (
@@ -341,4 +371,4 @@ def test_under_the_name_of_triton_there_are_no_commands(
             [triton, name, model], capture_output=True, text=True, timeout=SECONDS_MAX
         )
         assert done.returncode == 1
-        assert done.stderr.endswith(f"Unexpected argument: {name}\n")
+        assert done.stderr.startswith(f"Unexpected argument: {name}\n")

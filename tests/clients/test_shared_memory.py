@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
+import socket
 import struct
 import threading
 import time
@@ -188,6 +190,21 @@ def test_every_method_of_the_client_library(sharing: Server, protocol: str) -> N
 
 
 @pytest.mark.galatea_only
+@pytest.mark.parametrize("name", ["", "r"])
+def test_a_cuda_region_without_a_handle_has_invalid_arguments(sharing: Server, name: str) -> None:
+    """Also where there is no GPU. Triton 2.51's build without GPUs says that instead."""
+
+    async def call() -> None:
+        async with tritonclient.grpc.aio.InferenceServerClient(sharing.grpc_url) as client:
+            await client.register_cuda_shared_memory(name, b"", 0, 0)
+
+    expected = "failed to register shared memory region.*invalid args"
+    with pytest.raises(InferenceServerException, match=expected):
+        asyncio.run(call())
+    assert sharing.get("/v2/cudasharedmemory/status").json() == []
+
+
+@pytest.mark.galatea_only
 # row: SHM-01 CLI-25 SEC-04
 def test_without_the_flag(server: Server) -> None:
     """Nothing but the status works, and the refusal names the flag."""
@@ -227,34 +244,100 @@ def test_the_flag_may_say_no(
         assert (reply.status, reply.error()) == (501, DISABLED)
 
 
+@contextlib.contextmanager
+def executing(
+    server: Server, protocol: str, tensors: dict[str, Any], place: tuple[str, int, int] | None
+) -> Iterator[None]:
+    """Within it a slow request executes; after it, the request has its response."""
+    failures: list[Exception] = []
+
+    def use() -> None:
+        try:
+            infer(server, protocol, "slow", tensors, {"OUTPUT0": place})
+        except InferenceServerException as error:
+            failures.append(error)
+
+    def is_executing() -> bool:
+        status = server.get("/v2/models/slow/scheduler").body
+        return b"executing" in status or b"busy" in status
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    try:
+        wait_until(is_executing, 30, "the request executes")
+        yield
+        assert thread.is_alive()
+    finally:
+        thread.join()
+    assert not failures
+
+
+@pytest.mark.galatea_only
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("everything", [False, True])
 # row: SHM-04
-def test_a_region_may_be_unregistered_in_use(sharing: Server) -> None:
-    """The request that uses it gets its result there; its name is free at once."""
+def test_a_region_in_use_is_unregistered_later(
+    sharing: Server, protocol: str, everything: bool
+) -> None:
+    """It is listed, found and has its name until the last request has ended; then it is gone."""
+    given = {"INPUT0": ("FP32", [1, 4], "in", 16, 0)}
     with shared_object(PAGE) as first, shared_object(PAGE) as second:
         first.put(VALUES.tobytes())
-        register(sharing, "r", first.key, PAGE)
-        done: list[Any] = []
-
-        def use() -> None:
-            given = ("FP32", [1, 4], "r", 16, 0)
-            done.append(
-                infer(sharing, "http", "slow", {"INPUT0": given}, {"OUTPUT0": ("r", 16, 64)})
-            )
-
-        thread = threading.Thread(target=use)
-        thread.start()
-        def executing() -> bool:
-            status = sharing.get("/v2/models/slow/scheduler").body
-            return b"executing" in status or b"busy" in status
-
-        wait_until(executing, 30, "the request executes")
-        unregister(sharing, "r")
-        assert not done
-        register(sharing, "r", second.key, PAGE)
-        thread.join()
-        assert done
-        assert first.get(16, 64) == VALUES.tobytes()
+        for name in ("in", "out", "unused"):
+            register(sharing, name, first.key, PAGE)
+        before = system_status(sharing)
+        with executing(sharing, protocol, given, ("out", 16, 64)):
+            for name in [""] if everything else ["in", "out", "unused"]:
+                unregister(sharing, name)
+            # The input was copied, and is in use nevertheless.
+            assert system_status(sharing) == [one for one in before if one["name"] != "unused"]
+            with pytest.raises(InferenceServerException, match="'in' already in manager"):
+                register(sharing, "in", second.key, PAGE)
+            infer(sharing, "http", "identity_fp32", given, {"OUTPUT0": ("out", 16, 128)})
+        assert system_status(sharing) == []
+        register(sharing, "in", second.key, PAGE)
+        assert first.get(16, 64) == first.get(16, 128) == VALUES.tobytes()
         assert second.get(16, 64) == bytes(16)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("model", ["identity_fp32", "onnx_identity_fp32"])
+def test_a_region_is_out_of_use_when_its_client_has_the_response(
+    sharing: Server, protocol: str, model: str
+) -> None:
+    """A client that has its response finds the name free."""
+    given = {"INPUT0": ("FP32", [1, 4], "r", 16, 0)}
+    with shared_object(PAGE) as one:
+        for _ in range(20):
+            register(sharing, "r", one.key, PAGE)
+            infer(sharing, protocol, model, given, {"OUTPUT0": ("r", 16, 64)})
+            unregister(sharing, "r")
+            assert system_status(sharing) == []
+
+
+@pytest.mark.galatea_only
+def test_a_client_that_does_not_read_keeps_no_name(sharing: Server) -> None:
+    """A request has ended when its response is made, also if its client never reads it."""
+    values = np.zeros([1, 1 << 22], dtype=np.float32)
+    place = {"shared_memory_region": "r", "shared_memory_byte_size": values.nbytes}
+    request = {
+        "inputs": [
+            {"name": "INPUT0", "datatype": "FP32", "shape": [1, 1 << 22], "parameters": place}
+        ]
+    }
+    body = json.dumps(request).encode()
+    head = f"POST /v2/models/slow/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    address = ("127.0.0.1", int(sharing.http_url.rsplit(":", 1)[1]))
+    with shared_object(values.nbytes) as one, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(address)
+        register(sharing, "r", one.key, values.nbytes)
+        client.sendall(head.encode() + b"\r\n" + body)
+        # The response begins, and is longer than what the system keeps for its reader.
+        client.recv(1)
+        unregister(sharing, "r")
+        assert system_status(sharing) == []
+        register(sharing, "r", one.key, PAGE)
 
 
 def test_a_key_is_opened_anew(sharing: Server) -> None:

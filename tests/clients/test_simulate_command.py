@@ -307,6 +307,51 @@ def test_what_is_no_recording_is_refused(
     assert expected in json.loads(done.stdout)["error"]
 
 
+def closed_loop(clients: int) -> list[dict[str, Any]]:
+    """Requests of clients that wait: each takes 10 ms, with answers in turn. The server was slower
+    by a hundredth than its executions tell, so that a queue would grow if none waited."""
+    latency, step = 11 * MS, 11 * MS // clients
+    executed = {"close": "instance_idle", "instance": "m_0", "batch": 1}
+    requests = [
+        {"at_ns": number * (step + MS // 100), "rows": 1, "queue_ns": 0, "compute_ns": latency,
+         "execution": number, **executed}
+        for number in range(400)
+    ]
+    executions = [
+        {"execution": number, "duration_ns": (step * 11) // 10, "rows": 1, "busy": 1}
+        for number in range(400)
+    ]
+    return [header(config={**CONFIG, "dynamic_batching": None}), *executions, *requests]
+
+
+def test_clients_that_waited_for_answers_do_so_when_simulated(
+    program: Program, tmp_path: pathlib.Path
+) -> None:
+    """Otherwise a little less speed makes an endless queue."""
+    path = write(tmp_path / "t", closed_loop(4))
+    found = results(program, path, "--load=2")
+    assert [found[name]["clients"] for name in ("recorded", "configured", "simulated")] == [4, 4, 8]
+    assert found["configured"]["latency_ms"]["p99"] == pytest.approx(12.1, rel=0.05)
+    assert found["simulated"]["latency_ms"]["p99"] == pytest.approx(24.2, rel=0.05)
+    assert found["warning"] is None
+    found = results(program, path, "--clients=1")
+    assert found["simulated"]["clients"] == 1
+    assert found["simulated"]["latency_ms"]["p50"] == pytest.approx(3.025, rel=0.05)
+
+
+def test_a_simulation_far_from_the_recording_is_called_so(
+    program: Program, tmp_path: pathlib.Path
+) -> None:
+    """With the recorded times the same recording has a queue that grows."""
+    path = write(tmp_path / "t", closed_loop(4))
+    found = results(program, path, "--clients=0")
+    assert found["configured"]["latency_ms"]["p99"] > 30
+    warning = "the simulation is far from what was recorded: p50 was 11.000 ms and is "
+    assert found["warning"].startswith(warning), found["warning"]
+    assert warning in run(program, path, "--clients=0").stdout
+    assert warning not in run(program, path).stdout
+
+
 def test_arguments_are_checked(program: Program, traffic: pathlib.Path) -> None:
     """A value out of its range ends the command with 2."""
     done = run(program, traffic, "--load=0")

@@ -173,6 +173,39 @@ def test_new_certificates_are_taken_under_load(
     assert log.count("have changed and are in use") == 4
 
 
+def test_a_pipe_does_not_end_the_following(
+    start_server: StartServer,
+    repository: pathlib.Path,
+    authority: Authority,
+    tmp_path: pathlib.Path,
+) -> None:
+    """A named pipe that nothing writes to is told of, and the next good file is taken."""
+    first, second = authority.issue("server"), authority.issue("server")
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    shutil.copy(first.certificate, certificate)
+    shutil.copy(first.key, key)
+    flags = Identity(certificate, key, 0).flags("http")
+    with start_server(repository, *flags) as server:
+        wait_until_open(server)
+        certificate.unlink()
+        os.mkfifo(certificate)
+        reason = "it is no regular file, so changes are not followed"
+        wait_until(lambda: reason in server.log(), RELOAD_SECONDS_MAX, "the pipe is told of")
+        assert served_serial(server.http_port, authority.file) == first.serial
+        for source, target in ((second.certificate, certificate), (second.key, key)):
+            shutil.copy(source, tmp_path / "next")
+            os.replace(tmp_path / "next", target)
+        wait_until(
+            lambda: served_serial(server.http_port, authority.file) == second.serial,
+            RELOAD_SECONDS_MAX,
+            "the second is served",
+        )
+        # What the server stops with is not waiting for the pipe.
+        server.terminate()
+        assert server.wait_for_exit() == 0
+    assert server.log().count("the certificate stays as it is: ") == 1
+
+
 def test_new_roots_are_taken(
     start_server: StartServer,
     repository: pathlib.Path,

@@ -115,8 +115,6 @@ ONCE = {"http-restricted-api", "grpc-restricted-protocol"}
 #: What changes nothing here: there is no GPU, and no TLS.
 WITHOUT_EFFECT = {
     "enable-peer-access",
-    "grpc-infer-thread-count",
-    "grpc-infer-allocation-pool-size",
     "grpc-server-cert",
     "grpc-server-key",
     "grpc-root-cert",
@@ -125,7 +123,6 @@ WITHOUT_EFFECT = {
     "cuda-memory-pool-byte-size",
     "cuda-virtual-address-size",
     "min-supported-compute-capability",
-    "buffer-manager-thread-count",
     "model-load-gpu-limit",
 }
 #: What another flag must come with.

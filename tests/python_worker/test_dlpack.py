@@ -32,7 +32,7 @@ def test_round_trip_without_a_copy(load, long):
                 again = pb_utils.Tensor.from_dlpack("OUT", tensor.to_dlpack())
                 third = pb_utils.Tensor.from_dlpack("IN", Owner(again))
                 assert again.shape() == third.shape() == list(array.shape)
-                assert again.triton_dtype() == tensor.triton_dtype()
+                assert again._dtype == tensor._dtype
                 again.as_numpy()[0] = 7
                 assert array[0] == 7 == third.as_numpy()[0]
                 assert tensor.__dlpack_device__() == (1, 0)
@@ -64,7 +64,7 @@ def test_data_types(load, dtype):
 def test_bf16(load):
     worker = load(model("""tensor = requests[0].inputs()[0]
                 again = pb_utils.Tensor.from_dlpack("OUT", tensor.to_dlpack())
-                assert again.triton_dtype() == 14 and again.shape() == [3]
+                assert again._dtype == 14 and again.shape() == [3]
                 return [pb_utils.InferenceResponse([again, tensor])]"""), config=CONFIG)
     content = bytes(range(6))
     tensors = outputs(worker.execute(request(1, [Tensor("IN", "BF16", [3], content)])))[0]

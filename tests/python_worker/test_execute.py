@@ -242,7 +242,7 @@ def test_fields_of_a_request(load):
                         r.request_id(), r.correlation_id(), r.flags(), r.timeout(),
                         json.loads(r.parameters()), sorted(r.requested_output_names()),
                         [t.name() for t in r.inputs()], [t.shape() for t in r.inputs()],
-                        r.is_cancelled(), r.model_name(), r.model_version(),
+                        r.is_cancelled(), r._model_name, r._model_version,
                         r.trace().get_context()])
                 raise pb_utils.TritonModelException(json.dumps(seen))
     """)

@@ -55,7 +55,7 @@ def test_frames_of_a_form_differ_in_key_and_contents():
     request, found = values(execute_frame(8, numbers(5, 6), numbers(7, name="B"), wanted=["OUT"]))
     assert (request._key, found) == (8, [("IN", [5, 6]), ("B", [7])])
     assert request.requested_output_names() == {"OUT"} and request.request_id() == ""
-    assert request.parameters() == "{}" and request.model_name() == "m"
+    assert request.parameters() == "{}" and request._model_name == "m"
     found = values(first)[0].inputs()[0].as_numpy()
     found[0] = 9  # of this request alone
     assert values(first)[1][0] == ("IN", [1, 2])
@@ -72,7 +72,7 @@ def test_what_differs_elsewhere_is_read_anew(tensor, wanted):
     request, found = values(execute_frame(2, tensor, wanted=wanted))
     assert found == [(tensor.name(), tensor.as_numpy().tolist())]
     assert request.requested_output_names() == set(wanted)
-    assert request.inputs()[0].triton_dtype() == tensor.triton_dtype()
+    assert request.inputs()[0]._dtype == tensor._dtype
     assert request.inputs()[0].shape() == tensor.shape()
 
 

@@ -46,10 +46,11 @@ def test_other_modules_of_the_model(start, tmp_path):
 
 @pytest.mark.parametrize("body, begin", [
     ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'\n\n"
-                              "At:\n  {path}(1): <module>\n  <frozen importlib._bootstrap"),
+                              "At:\n  {path}(1): <module>\n"),
     ("def broken(:\n    pass", "SyntaxError: "),
     ("class Other: pass", "AttributeError: module '1.model' has no attribute "
-                          "'TritonPythonModel'"),
+                          "'TritonPythonModel'\n\nm/1/model.py has neither a class "
+                          "TritonPythonModel nor a function predict"),
     ("class TritonPythonModel:\n    def initialize(self, args):\n        raise OSError(5)",
      "OSError: 5\n\nAt:\n  {path}(3): initialize\n"),
     ("class TritonPythonModel:\n    def initialize(self, args):\n        import sys; "
@@ -60,12 +61,25 @@ def test_failing_start(start, tmp_path, body, begin):
     kind, code, message = start().initialize(path)
     assert (kind, code) == ("failed", 1)
     assert message.startswith(begin.format(path=path)), message
-    assert "galatea" not in message
+    assert "galatea" not in message and "importlib" not in message
 
 
-def test_syntax_error_names_the_line(start, tmp_path):
-    path = harness.write_model(tmp_path, "x = 1\ndef broken(:\n    pass")
-    assert "(model.py, line 2)" in start().initialize(path)[2]
+@pytest.mark.parametrize("file", ["model.py", "beside.py"])
+@pytest.mark.parametrize("command", ["initialize", "auto_complete"])
+def test_syntax_error_shows_the_line(start, tmp_path, file, command):
+    path = harness.write_model(tmp_path, "import beside")
+    (path.parent / file).write_text("x = 1\nif x:\n    y = = 2\n")
+    message = getattr(start(), command)(path)[2]
+    assert message.startswith(f"SyntaxError: invalid syntax ({file}, line 3)\n\n")
+    assert message.endswith(f'\n\n  File "m/1/{file}", line 3\n    y = = 2\n        ^')
+    assert "importlib" not in message
+
+
+def test_long_lines_of_source_are_not_shown(start, tmp_path):
+    path = harness.write_model(
+        tmp_path, 'compile("x = = " + "1 + " * 1000 + "1", "made.py", "exec")')
+    message = start().initialize(path)[2]
+    assert message.endswith('File "made.py", line 1')
 
 
 def test_missing_file(start, tmp_path):

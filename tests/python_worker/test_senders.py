@@ -105,8 +105,6 @@ CHECKS = [
      "Unable to send response. Unsupported flag provided."),
     (True, "sender.send()",
      "Inference Response object must be provided when the response flags is set to zero."),
-    (False, "sender.send(response); sender.send(response)",
-     "Unable to send response. Non-decoupled model cannot send more than one response."),
     (False, "sender.send(flags=1)",
      "Unable to send response. Non-decoupled model cannot send complete final before "
      "sending a response."),
@@ -291,3 +289,26 @@ def test_responses_of_many_threads_keep_their_order(load):
         else:
             assert response["parameters"] == '{"n": %d}' % next_of[key]
             next_of[key] += 1
+
+
+TWICE = "Unable to send response. Non-decoupled model cannot send more than one response."
+
+
+@pytest.mark.parametrize("end, text", [
+    ("return [pb_utils.InferenceResponse(), pb_utils.InferenceResponse()]", TWICE),
+    ("raise ValueError('the model fails')", "ValueError: the model fails"),
+    ("requests[0].get_response_sender().send(pb_utils.InferenceResponse())",
+     f"TritonModelException: {TWICE}"),
+])
+def test_what_was_sent_stays_when_the_execution_fails(load, end, text):
+    worker = load(model(f"""requests[0].get_response_sender().send(
+                    pb_utils.InferenceResponse(parameters={{"a": 1}}))
+                {end}"""))
+    result = worker.execute(request(1, []), request(2, []))
+    assert result["outcome"] == 0
+    first, second = [entry["response"] for entry in result["requests"]]
+    assert first is None and second["code"] == 1
+    assert second["message"].startswith("Failed to process the request(s) for model ")
+    assert f"message: {text}" in second["message"]
+    assert worker.read_response() == (1, 0, {"parameters": '{"a": 1}', "tensors": {}})
+    assert worker.read_response() == (1, 1, None)

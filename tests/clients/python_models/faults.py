@@ -78,6 +78,11 @@ class TritonPythonModel:
         sender.send(response("sent"), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
         return response("returned")
 
+    def sent_twice(self, request):
+        sender = request.get_response_sender()
+        sender.send(response("first"))
+        sender.send(response("second"))
+
     def after_final(self, request):
         sender = request.get_response_sender()
         sender.send(response("first"), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)

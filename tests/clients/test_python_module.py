@@ -1,0 +1,64 @@
+"""The module of Python models: type and text of what each call gives, as in Triton."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+
+import pytest
+
+from module_cases import ask, unpack
+from python_backend import (
+    PythonServer,
+    start_python,  # noqa: F401
+    tensors,
+    write_model,
+)
+
+#: Recorded from Triton 2.51, whose stub has numpy 1.
+GOLDEN = (
+    pathlib.Path(__file__).resolve().parents[1]
+    / "differential" / "goldens" / "triton-2.51-python-module.json"
+)
+
+
+ONE = "instance_group { kind: KIND_CPU count: 1 }"
+
+
+def expected(text: str) -> str:
+    """What Triton 2.73 says instead of 2.51, and numpy 2 instead of 1."""
+    text = re.sub(r"\b(List|Set|Tuple)\[", lambda found: f"{found[1].lower()}[", text)
+    text = text.replace(
+        "error: c_python_backend_utils.TritonError = None)",
+        "error: c_python_backend_utils.TritonError = None, parameters: object = None)",
+    )
+    text = text.replace(
+        "Unable to cast Python instance to C++ type (",
+        "Unable to cast Python instance of type <class 'TYPE'> to C++ type '?' (",
+    )
+    return text.replace("<class 'numpy.bool_'>", "<class 'numpy.bool'>")
+
+
+def simple(text: str) -> str:
+    """A text without what depends on the version of numpy, or isn't in the golden."""
+    text = re.sub(r"instance of type <class '[^']*'>", "instance of type <class 'TYPE'>", text)
+    return text.replace("<class 'numpy.bool_'>", "<class 'numpy.bool'>")
+
+
+def test_calls_of_the_module(
+    start_python: PythonServer,  # noqa: F811
+    tmp_path: pathlib.Path,
+) -> None:
+    reason = "some calls leave the stub's memory broken; module_cases.py records them"
+    if not start_python.is_own:
+        pytest.skip(reason)
+    write_model(tmp_path, "probe", tensors("IN:STRING", "OUT:STRING") + ONE, "probe")
+    golden = unpack(json.loads(GOLDEN.read_text()))
+    flags = ("--model-control-mode=explicit", "--load-model=probe")
+    with start_python(tmp_path, *flags) as server:
+        found = ask(f"http://{server.wait_until_ready().http_url}", "probe")
+    assert len(golden) > 2500
+    for expression, text in golden.items():
+        given = found[expression]
+        assert given is not None and simple(given) == expected(text), expression
