@@ -174,7 +174,7 @@ impl ModelCopy {
         if downloads.is_empty() {
             return Ok(());
         }
-        check_space(&downloads, self.path()).map_err(Status::internal)?;
+        check_space(&*self.store, &downloads, self.path()).map_err(Status::internal)?;
         let results = self.store.begin(downloads.clone())();
         self.finish_versions(&downloads, &results)
     }
@@ -203,7 +203,8 @@ impl BeginsEarly for ModelCopy {
         let byte_size = sum_of_bytes(&downloads);
         let beside = Limits::BUCKET_AHEAD_BYTES_MAX;
         // Without room on the disk for all that begins early, models are copied one by one.
-        if downloads.is_empty() || byte_size > beside || !has_space(self.path(), 2 * beside) {
+        let has_room = || self.store.free_bytes(self.path()).is_none_or(|free| free >= 2 * beside);
+        if downloads.is_empty() || byte_size > beside || !has_room() {
             return true;
         }
         let Some(reservation) = reserve(byte_size) else { return false };
@@ -214,10 +215,14 @@ impl BeginsEarly for ModelCopy {
 }
 
 /// Checks that there is room for these files.
-pub(super) fn check_space(downloads: &[Download], directory: &Path) -> Result<(), String> {
+pub(super) fn check_space(
+    store: &dyn RemoteStore,
+    downloads: &[Download],
+    directory: &Path,
+) -> Result<(), String> {
     let needed = sum_of_bytes(downloads);
     // A file system that doesn't tell finds out when it is full.
-    let Some(free) = free_bytes(directory) else { return Ok(()) };
+    let Some(free) = store.free_bytes(directory) else { return Ok(()) };
     if needed > free {
         let directory = directory.parent().unwrap_or(directory).display();
         return Err(format!("'{directory}' has {free} bytes left, and {needed} are needed"));
@@ -228,15 +233,6 @@ pub(super) fn check_space(downloads: &[Download], directory: &Path) -> Result<()
 fn sum_of_bytes(downloads: &[Download]) -> u64 {
     let sizes = downloads.iter().map(|download| download.object.state.byte_size);
     sizes.fold(0, u64::saturating_add)
-}
-
-fn has_space(directory: &Path, needed: u64) -> bool {
-    free_bytes(directory).is_none_or(|free| free >= needed)
-}
-
-fn free_bytes(directory: &Path) -> Option<u64> {
-    let space = rustix::fs::statvfs(directory).ok()?;
-    Some(space.f_bavail.saturating_mul(space.f_frsize))
 }
 
 fn is_library(path: &str) -> bool {

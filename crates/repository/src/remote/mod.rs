@@ -24,7 +24,7 @@ mod stamps;
 mod tests;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -80,6 +80,12 @@ pub trait RemoteStore: fmt::Debug + Send + Sync {
 
     /// Begins to copy objects to files, several at a time.
     fn begin(&self, downloads: Vec<Download>) -> CopiesUnderWay;
+
+    /// The bytes that a directory's file system has left for copies, if it tells.
+    fn free_bytes(&self, directory: &Path) -> Option<u64> {
+        let space = rustix::fs::statvfs(directory).ok()?;
+        Some(space.f_bavail.saturating_mul(space.f_frsize))
+    }
 }
 
 /// Waits for copies that began. The results are in the order of their [`Download`]s. If it is

@@ -167,7 +167,7 @@ impl RemoteRoot {
             downloads.extend(model.copy.first_downloads());
             parts.push((folder.clone(), first..downloads.len()));
         }
-        let results = match check_space(&downloads, self.copies.parent()) {
+        let results = match check_space(&*self.store, &downloads, self.copies.parent()) {
             Ok(()) if downloads.is_empty() => Vec::new(),
             Ok(()) => self.store.begin(downloads.clone())(),
             Err(reason) => vec![Err(RemoteError::Failed(reason)); downloads.len()],

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use galatea_backend::ModelFiles;
@@ -24,6 +25,8 @@ struct Memory {
     byte_sizes: BTreeMap<String, u64>,
     /// Copies of these fail.
     broken: Option<String>,
+    /// The bytes that are left for copies, if that is known.
+    free_bytes: Option<u64>,
     downloads: Vec<String>,
     lists: usize,
 }
@@ -103,6 +106,10 @@ impl RemoteStore for FakeStore {
         };
         let results = downloads.iter().map(&mut copy).collect();
         Box::new(|| results)
+    }
+
+    fn free_bytes(&self, _directory: &Path) -> Option<u64> {
+        self.0.lock("ask for the room").free_bytes
     }
 }
 
@@ -297,6 +304,25 @@ fn copies_begin_early_as_far_as_there_is_room() {
     assert_eq!(world.store.downloads(), ["c/1/x", "d/1/x"], "too large to begin early");
     c.fetch().unwrap();
     assert!(world.store.downloads().is_empty());
+}
+
+#[test]
+fn without_room_nothing_begins_early_and_what_does_not_fit_is_refused() {
+    let world = World::new(&[("a/1/x", "12345678")]);
+    let pretend = |free_bytes| {
+        world.store.0.lock("pretend").free_bytes = Some(free_bytes);
+    };
+    pretend(2 * Limits::BUCKET_AHEAD_BYTES_MAX - 1);
+    let Scan { models, .. } = world.scan();
+    let version = models.first().unwrap().directory.version(1);
+    version.fetch_ahead();
+    assert!(world.store.downloads().is_empty(), "the room is for one copy at a time");
+    pretend(7);
+    let error = version.fetch().unwrap_err().to_string();
+    assert!(error.contains("has 7 bytes left, and 8 are needed"), "{error}");
+    pretend(8);
+    version.fetch().unwrap();
+    assert_eq!(world.store.downloads(), ["a/1/x"]);
 }
 
 #[test]
