@@ -114,11 +114,12 @@ def test_the_stream_begins_with_what_is_allowed(server: Server) -> None:
 def test_models_that_execute_side_by_side_are_seen_at_once(
     server: Server, events: dict[str, EventModel]
 ) -> None:
-    with contextlib.ExitStack() as stack, Watcher(server) as watcher:
+    requests, holds = contextlib.ExitStack(), contextlib.ExitStack()
+    with requests, holds, Watcher(server) as watcher:
         watcher.frame()
         for name, model in events.items():
-            stack.enter_context(sending(server, model, name))
-            stack.enter_context(model.held("execute"))
+            holds.enter_context(model.held("execute"))
+            requests.enter_context(sending(server, model, name))
         seen: dict[str, Any] = {}
 
         def are_executing() -> bool:
@@ -141,8 +142,8 @@ def test_who_waits_and_why_a_batch_was_small(
         watcher.frame()
         with contextlib.ExitStack() as stack:
             hold = stack.enter_context(contextlib.ExitStack())
-            stack.enter_context(sending(server, first, "first"))
             hold.enter_context(first.held("execute"))
+            stack.enter_context(sending(server, first, "first"))
             wait_until(
                 lambda: watcher.models()["first"]["instances"][0]["current"] is not None,
                 REQUEST_SECONDS_MAX,

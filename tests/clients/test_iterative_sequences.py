@@ -39,6 +39,9 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
     for name, strategy in STRATEGIES.items():
         slow = iterative.token_counter(True, strategy, 2, DELAY_MICROSECONDS)
         write_example(repository, f"slow_{name}", slow)
+        hasty = f"{strategy} max_sequence_idle_microseconds: {DELAY_MICROSECONDS // 2}"
+        late = iterative.token_counter(True, hasty, 2, DELAY_MICROSECONDS)
+        write_example(repository, f"late_{name}", late)
     with start_server(repository) as running:
         yield running.wait_until_ready()
 
@@ -100,6 +103,18 @@ def test_many_requests_at_once(stream: GrpcStream, strategy: str, state: str) ->
         stream.send(model, count(number), request_id=name)
     expected = {name: list(range(number)) for name, number in requests.items()}
     assert tokens(stream, requests) == expected
+
+
+# row: ITER-05
+def test_an_iteration_after_the_idle_time_fails(stream: GrpcStream, strategy: str) -> None:
+    """The first token comes; then the sequence is not there any more, as in Triton."""
+    stream.send(f"late_{strategy}", count(5), request_id="a")
+    assert tokens(stream, {"a": 1}) == {"a": [0]}
+    with pytest.raises(InferenceServerException, match="must specify the START flag on the first"):
+        stream.receive()
+    # One execution has no idle time.
+    stream.send(f"late_{strategy}", count(1), request_id="b")
+    assert tokens(stream, {"b": 1}) == {"b": [0]}
 
 
 # row: ITER-07

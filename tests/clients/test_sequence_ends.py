@@ -141,10 +141,10 @@ def is_busy(server: Server, model: str) -> bool:
 
 
 # row: SEQ-05
-def test_waiting_sequences_do_not_idle_out(
-    server: Server, calls: GrpcCalls, strategy: str
+def test_requests_that_wait_in_an_idle_sequence_are_executed(
+    server: Server, calls: GrpcCalls, other: Grpc, strategy: str
 ) -> None:
-    """Idleness counts neither in the backlog nor while a request runs."""
+    """The idle time ends while a request executes: what has arrived is answered."""
     model = f"slow_idle_{strategy}"
     active, waiting = next(_ids), next(_ids)
     # The execution takes longer than a sequence may be idle.
@@ -153,6 +153,8 @@ def test_waiting_sequences_do_not_idle_out(
         wait_until(lambda: is_busy(server, model) or calls.is_finished(0), 60, "it runs")
     calls.send(model, tensors(5, 0), sequence_id=waiting, sequence_start=True)
     assert [total(calls.wait(0)), total(calls.wait(1))] == [1, 5]
+    # Its only request has been executed since before the end of its idle time.
+    assert_unknown(other, model, active)
 
 
 # row: SEQ-23

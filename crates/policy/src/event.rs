@@ -134,6 +134,8 @@ pub enum FailReason {
     MissingStart,
     /// Its sequence waited for a slot until the timeout of one of its requests.
     SequenceTimeoutExpired,
+    /// It was rescheduled after the idle time of its sequence.
+    RescheduledTooLate,
 }
 
 impl FailReason {
@@ -147,6 +149,7 @@ impl FailReason {
             FailReason::NoSequence => "no_sequence",
             FailReason::MissingStart => "missing_start",
             FailReason::SequenceTimeoutExpired => "sequence_timeout",
+            FailReason::RescheduledTooLate => "rescheduled_too_late",
             FailReason::TooLate { .. } => "too_late",
         }
     }

@@ -67,6 +67,7 @@ impl TraceHash {
                     FailReason::MissingStart => 6,
                     FailReason::SequenceTimeoutExpired => 7,
                     FailReason::TooLate { .. } => 8,
+                    FailReason::RescheduledTooLate => 9,
                 });
             }
             Decision::InstanceRemoved(instance) => self.pair(13, u64::from(instance.0)),

@@ -36,6 +36,8 @@ fn check(mode: Mode, seeds: u64, occurrences: &[Occurrence]) {
 const FAILURES: [Occurrence; 2] =
     [Occurrence::Failure(FailReason::Cancelled), Occurrence::Failure(FailReason::Draining)];
 
+const ITERATIONS: [Occurrence; 1] = [Occurrence::Failure(FailReason::RescheduledTooLate)];
+
 const SEQUENCES: [Occurrence; 8] = [
     Occurrence::LoneBatch,
     Occurrence::SharedBatch,
@@ -76,6 +78,7 @@ fn iterative_sequences_keep_the_rules() {
         [Occurrence::Start, Occurrence::Middle, Occurrence::SharedBatch, Occurrence::SequenceEnded];
     check(Mode::Iterative, 1000, &occurrences);
     check(Mode::Iterative, 500, &FAILURES);
+    check(Mode::Iterative, 500, &ITERATIONS);
 }
 
 /// A rate limiter that grants at once makes no difference.

@@ -9,7 +9,7 @@ use galatea_policy::{CloseReason, FailReason};
 use galatea_stdx::len64;
 
 /// Every reason, in the order of the metrics.
-const FAIL_REASONS: [FailReason; 8] = [
+const FAIL_REASONS: [FailReason; 9] = [
     FailReason::QueueFull,
     FailReason::TimeoutExpired,
     FailReason::Cancelled,
@@ -17,6 +17,7 @@ const FAIL_REASONS: [FailReason; 8] = [
     FailReason::NoSequence,
     FailReason::MissingStart,
     FailReason::SequenceTimeoutExpired,
+    FailReason::RescheduledTooLate,
     FailReason::TooLate { retry_after_ns: 0 },
 ];
 

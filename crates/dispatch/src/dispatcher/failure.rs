@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use galatea_backend::LogLevel;
-use galatea_infer::{Code, CorrelationId, FailureReason, PendingRequest, Status};
+use galatea_infer::{Code, CorrelationId, FailureReason, InferenceRequest, PendingRequest, Status};
 use galatea_policy::FailReason;
 
 use crate::LogSink;
@@ -29,6 +29,7 @@ const fn is_refusal(reason: FailReason) -> bool {
         FailReason::TimeoutExpired
         | FailReason::Cancelled
         | FailReason::SequenceTimeoutExpired
+        | FailReason::RescheduledTooLate
         | FailReason::TooLate { .. } => false,
     }
 }
@@ -63,14 +64,9 @@ fn describe(request: &PendingRequest, reason: FailReason) -> (Status, Option<Fai
             ));
             (status, None)
         }
-        FailReason::MissingStart => {
-            let status = Status::invalid_argument(format!(
-                "inference request for sequence {} to model '{model}' must specify the START flag \
-                 on the first request of the sequence",
-                id_text(&content.correlation_id)
-            ));
-            (status, None)
-        }
+        FailReason::MissingStart => (missing_start(content), None),
+        // In Triton the request is queued anew, and its sequence isn't there any more.
+        FailReason::RescheduledTooLate => (missing_start(content), Some(FailureReason::Backend)),
         FailReason::TooLate { retry_after_ns } => {
             let status = too_late(request, Duration::from_nanos(retry_after_ns), Instant::now());
             (prefixed(status), Some(FailureReason::Rejected))
@@ -80,6 +76,15 @@ fn describe(request: &PendingRequest, reason: FailReason) -> (Status, Option<Fai
             Some(FailureReason::Rejected),
         ),
     }
+}
+
+fn missing_start(content: &InferenceRequest) -> Status {
+    Status::invalid_argument(format!(
+        "inference request for sequence {} to model '{}' must specify the START flag on the first \
+         request of the sequence",
+        id_text(&content.correlation_id),
+        content.model_name
+    ))
 }
 
 /// The error of a request whose answer would come this much after its deadline. With so much more

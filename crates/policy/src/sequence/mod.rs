@@ -3,17 +3,22 @@
 //!
 //! A sequence begins with a request whose key is unknown. It gets a free slot, or
 //! waits for one in the backlog, first come, first served. It is open until a request
-//! with END arrives, it was idle for too long, one of its requests was cancelled, it
+//! with END arrives, its idle time is over, one of its requests was cancelled, it
 //! waited for a slot for too long, or the model unloads. A closed sequence accepts no
 //! request. Once its last request has been dispatched it ends, and its slot goes to
 //! the backlog in the same step.
+//!
+//! The idle time counts from the arrival of the last request, in the backlog too, whatever
+//! waits or executes. A sequence that gets its slot after that has [`SLOT_GRACE_NS`] left, in
+//! which its client can go on. As in Triton, where a thread looks for idle sequences.
 //!
 //! The first request of a sequence with a slot is eligible while none of its requests
 //! is in execution. A batcher makes batches from the eligible requests of an instance:
 //! by slot for the strategy direct, dynamically for oldest.
 //!
 //! An iterative sequence is one request, which becomes eligible again until its
-//! backend has finished it; then the sequence ends.
+//! backend has finished it; then the sequence ends. Its idle time counts from the last time
+//! that it was queued: rescheduled after that, it fails.
 //!
 //! # Keys
 //!
@@ -59,6 +64,10 @@ use crate::scheduler_state::SchedulerState;
 use crate::spec::{SchedulingSpec, SequenceSpec, SequenceStrategy};
 use crate::time::Time;
 
+/// The idle time that a sequence has at least when it gets its slot, unless its whole idle time
+/// is less. Triton looks this often whether idle sequences have left the backlog.
+const SLOT_GRACE_NS: u64 = 50_000_000;
+
 /// Assigns sequences to slots of instances and batches their requests.
 #[derive(Clone, Debug)]
 pub(crate) struct SequenceBatcher {
@@ -74,7 +83,7 @@ pub(crate) struct SequenceBatcher {
     /// Instances that are removed once their sequences have ended.
     removing: BTreeSet<InstanceId>,
     backlog: Backlog,
-    /// When sequences without requests in their slots count as idle.
+    /// The ends of the idle times of sequences in slots.
     idle: Deadlines<SequenceIndex>,
     /// Instances whose batches must be decided again.
     dirty: BTreeSet<InstanceId>,
@@ -93,6 +102,8 @@ struct Sequence {
     executing: Option<RequestIndex>,
     placement: Placement,
     state: SequenceState,
+    /// The last arrival of a request.
+    arrived_at: Time,
 }
 
 /// Backlog → Slot, never back.
@@ -103,11 +114,14 @@ enum Placement {
     Slot(Slot),
 }
 
-/// Open → Closed: whether requests may join a sequence.
+/// Open → Closed → Expired.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum SequenceState {
+    /// Requests may join it.
     Open,
     Closed,
+    /// It is iterative, and its request can't be rescheduled any more.
+    Expired,
 }
 
 /// Numbers of requests.
@@ -186,8 +200,12 @@ impl SequenceBatcher {
             self.end(index, out);
         }
         while let Some(index) = self.idle.pop_due(now) {
-            self.close(index, out);
-            self.end(index, out);
+            if self.iterative {
+                self.get_mut(index).state = SequenceState::Expired;
+            } else {
+                self.close(index, out);
+                self.end_if_finished(index, out);
+            }
         }
         while let Some((_, instance)) = self.wakeups.first().filter(|(time, _)| *time <= now) {
             self.mark_dirty(*instance);
@@ -261,19 +279,19 @@ impl SequenceBatcher {
             self.requests.remove(request);
             return;
         };
-        self.get_mut(index).executing = None;
-        match (release, state) {
-            (Release::Reschedule, RequestState::Executing) => {
-                self.requeue(index, request, now);
-                return;
-            }
-            (Release::Reschedule, _) => {
-                self.requests.remove(request);
-                out.push(Action::Fail { key, reason: FailReason::Cancelled });
-            }
-            (Release::Done, _) => {
-                self.requests.remove(request);
-            }
+        let sequence = self.get_mut(index);
+        sequence.executing = None;
+        let is_too_late = sequence.state == SequenceState::Expired;
+        if (release, state) == (Release::Reschedule, RequestState::Executing) && !is_too_late {
+            self.requeue(index, request, now);
+            return;
+        }
+        self.requests.remove(request);
+        if release == Release::Reschedule {
+            let is_cancelled = state == RequestState::Cancelled;
+            let reason =
+                if is_cancelled { FailReason::Cancelled } else { FailReason::RescheduledTooLate };
+            out.push(Action::Fail { key, reason });
         }
         self.add_eligible(index, now);
         self.end_if_finished(index, out);

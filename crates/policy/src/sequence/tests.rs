@@ -6,7 +6,7 @@ use crate::{
 };
 
 fn spec(max_batch_size: u32, strategy: SequenceStrategy) -> SchedulingSpec {
-    let sequence = SequenceSpec { strategy, max_sequence_idle_ns: 100, iterative: false };
+    let sequence = SequenceSpec { strategy, max_sequence_idle_ns: 0, iterative: false };
     SchedulingSpec {
         max_batch_size,
         mode: SchedulingMode::Sequence(sequence),
@@ -29,6 +29,12 @@ fn oldest(max_batch_size: u32, max_candidate_sequences: u32) -> SchedulingSpec {
     spec(max_batch_size, strategy)
 }
 
+fn idle(spec: SchedulingSpec, max_sequence_idle_ns: u64) -> SchedulingSpec {
+    let SchedulingMode::Sequence(sequence) = spec.mode else { panic!("a sequence batcher") };
+    let mode = SchedulingMode::Sequence(SequenceSpec { max_sequence_idle_ns, ..sequence });
+    SchedulingSpec { mode, ..spec }
+}
+
 fn iterative(spec: SchedulingSpec) -> SchedulingSpec {
     let SchedulingMode::Sequence(sequence) = spec.mode else { panic!("a sequence batcher") };
     SchedulingSpec {
@@ -48,8 +54,8 @@ fn a_sequence_keeps_its_slot_and_runs_in_order() {
          4 free 0 -> run _+^2 on 0; never
          5 done 1 -> ; never
          6 request 4 of=7 -> ; never
-         7 done 2 -> ; 107
-         8 free 0 -> run 3 on 0; 107
+         7 done 2 -> ; never
+         8 free 0 -> run 3 on 0; never
          9 request 5 of=8 end -> closed 8; never
          9 done 3 -> ; never
          10 free 0 -> run 4+5$ on 0, ended 8; never",
@@ -72,9 +78,82 @@ fn a_freed_slot_goes_to_the_backlog_in_the_same_step() {
          7 free 0 -> run ^2 on 0; never
          8 done 2 -> ; never
          8 free 0 -> run 4 on 0; never
-         9 done 4 -> ; 109
-         9 free 0 -> ; 109
-         109 tick -> closed 8, ended 8, run ^3 on 0; never",
+         9 done 4 -> ; never
+         9 free 0 -> ; never
+         9 request 6 of=8 end -> closed 8, run 6$ on 0, ended 8; never
+         10 free 0 -> run ^3 on 0; never",
+    );
+}
+
+#[test]
+fn idle_time_counts_from_the_last_arrival_whatever_executes() {
+    check(
+        idle(direct(1), 100),
+        "0 add 0 -> ; never
+         1 request 1 of=7 start -> run ^1 on 0; 101
+         2 request 2 of=8 start -> ; 101
+         50 request 3 of=7 -> ; 150
+         60 done 1 -> ; 150
+         60 free 0 -> run 3 on 0; 150
+         150 tick -> closed 7, ended 7; 250
+         151 done 3 -> ; 250
+         152 free 0 -> run ^2 on 0; 250
+         250 tick -> closed 8, ended 8; never",
+    );
+}
+
+#[test]
+fn what_waits_in_a_sequence_whose_idle_time_is_over_still_executes() {
+    check(
+        idle(direct(1), 100),
+        "0 add 0 -> ; never
+         1 request 1 of=7 start -> run ^1 on 0; 101
+         2 request 2 of=7 -> ; 102
+         102 tick -> closed 7; never
+         103 done 1 -> ; never
+         103 free 0 -> run 2 on 0, ended 7; never",
+    );
+}
+
+#[test]
+fn a_slot_that_comes_late_leaves_its_sequence_a_moment() {
+    const SECOND: u64 = 1_000_000_000;
+    check(
+        idle(direct(1), SECOND),
+        "0 add 0 -> ; never
+         0 request 1 of=7 start -> run ^1 on 0; 1000000000
+         10 request 2 of=8 start -> ; 1000000000
+         1000000000 tick -> closed 7, ended 7; 1050000000
+         1010000000 done 1 -> ; 1050000000
+         1010000000 free 0 -> run ^2 on 0; 1050000000
+         1040000000 request 3 of=8 -> ; 2040000000",
+    );
+}
+
+#[test]
+fn the_idle_time_of_an_iteration_counts_from_its_rescheduling() {
+    const SECOND: u64 = 1_000_000_000;
+    check(
+        idle(iterative(direct(1)), SECOND),
+        "0 add 0 -> ; never
+         0 request 1 of=1 start -> closed 1, run ^1 on 0; 1000000000
+         400000000 again 1 -> ; 1400000000",
+    );
+}
+
+#[test]
+fn an_iteration_after_the_idle_time_fails() {
+    check(
+        idle(iterative(direct(1)), 100),
+        "0 add 0 -> ; never
+         1 request 1 of=1 start -> closed 1, run ^1 on 0; 101
+         2 request 2 of=2 start -> closed 2; 101
+         50 again 1 -> ; 150
+         50 free 0 -> run 1 on 0; 150
+         150 tick -> ; never
+         151 again 1 -> fail 1 RescheduledTooLate, ended 1; 251
+         151 free 0 -> run ^2 on 0; 251
+         260 done 2 -> ended 2; never",
     );
 }
 
@@ -103,15 +182,15 @@ fn oldest_batches_the_next_requests_of_its_candidates() {
          3 request 3 of=3 start -> ; never
          3 request 4 of=4 start -> ; never
          4 request 5 of=2 -> ; never
-         5 done 1 -> ; 105
-         5 free 0 -> run ^2+^3 on 0; 105
+         5 done 1 -> ; never
+         5 free 0 -> run ^2+^3 on 0; never
          6 request 6 of=1 end -> closed 1; never
          7 done 2 -> ; never
-         7 done 3 -> ; 107
-         7 free 0 -> run 6$+5 on 0, ended 1; 107
-         8 done 6 -> ; 107
-         8 done 5 -> ; 107
-         8 free 0 -> run ^4 on 0; 107",
+         7 done 3 -> ; never
+         7 free 0 -> run 6$+5 on 0, ended 1; never
+         8 done 6 -> ; never
+         8 done 5 -> ; never
+         8 free 0 -> run ^4 on 0; never",
     );
 }
 
@@ -126,7 +205,7 @@ fn a_late_release_delays_only_its_sequence() {
          3 free 0 -> run ^3 on 0; never
          4 free 0 -> ; never
          5 done 1 -> run 2 on 0; never
-         6 done 3 -> ; 106",
+         6 done 3 -> ; never",
     );
 }
 
@@ -139,10 +218,10 @@ fn a_slot_waits_for_others_only_within_the_delay() {
          1 request 1 of=1 start -> ; 51
          2 request 2 of=2 start -> run ^1+^2 on 0; never
          3 request 3 of=3 start -> ; never
-         4 done 1 -> ; 104
-         4 done 2 -> ; 104
+         4 done 1 -> ; never
+         4 done 2 -> ; never
          5 free 0 -> ; 53
-         53 tick -> run _+_+^3 on 0; 104",
+         53 tick -> run _+_+^3 on 0; never",
     );
 }
 
@@ -167,7 +246,7 @@ fn a_sequence_in_the_backlog_fails_at_its_earliest_deadline() {
          3 request 3 of=2 start timeout=50 -> ; 4
          4 tick -> fail 1 SequenceTimeoutExpired, fail 2 SequenceTimeoutExpired, closed 1, ended 1; 53
          5 add 0 -> run ^3 on 0; never
-         60 done 3 -> ; 160",
+         60 done 3 -> ; never",
     );
 }
 
@@ -203,7 +282,7 @@ fn cancellation_of_all_requests_frees_the_slot_at_once() {
          4 cancel 2 -> fail 2 Cancelled, closed 1, ended 1; never
          5 free 0 -> run ^3 on 0; never
          6 done 1 -> ; never
-         7 done 3 -> ; 107",
+         7 done 3 -> ; never",
     );
 }
 
@@ -267,9 +346,9 @@ fn draining_ends_idle_sequences_for_the_backlog() {
         direct(1),
         "0 add 0 -> ; never
          1 request 1 of=1 start -> run ^1 on 0; never
-         2 done 1 -> ; 102
-         2 free 0 -> ; 102
-         3 request 2 of=2 start -> ; 102
+         2 done 1 -> ; never
+         2 free 0 -> ; never
+         3 request 2 of=2 start -> ; never
          4 drain -> closed 1, ended 1, closed 2, run ^2 on 0, ended 2; never
          5 done 2 -> ; never
          5 free 0 -> drained; never",
@@ -290,10 +369,11 @@ fn an_instance_is_removed_when_its_last_sequence_has_ended() {
          6 free 0 -> removed 0; never
          7 done 3 -> ; never
          8 add 1 -> run ^2 on 1; never
-         9 done 2 -> ; 109
-         9 free 1 -> ; 109
-         10 remove 1 -> ; 109
-         109 tick -> closed 2, ended 2, removed 1; never",
+         9 done 2 -> ; never
+         9 free 1 -> ; never
+         10 remove 1 -> ; never
+         11 request 4 of=2 end -> closed 2, run 4$ on 1, ended 2; never
+         12 free 1 -> removed 1; never",
     );
 }
 
@@ -307,8 +387,8 @@ fn sequences_are_held_until_slots_and_backlog_have_enough() {
          1 request 1 of=1 start -> ; never
          2 request 2 of=2 start -> ; never
          3 request 3 of=3 start -> run ^1+^2 on 0; never
-         4 done 1 -> ; 104
-         4 free 0 -> ; 104
+         4 done 1 -> ; never
+         4 free 0 -> ; never
          5 request 4 of=1 -> run 4 on 0; never",
     );
 }
@@ -353,19 +433,19 @@ fn each_instance_requests_permits_for_its_own_sequences() {
          2 request 2 of=2 start -> ask 1; never
          3 request 3 of=1 -> ; never
          4 grant 1 -> run ^2 on 1; never
-         5 done 2 -> ; 105
-         5 free 1 -> used 1; 105",
+         5 done 2 -> ; never
+         5 free 1 -> used 1; never",
     );
     let slots = scheduler.status().sequences.unwrap().slots;
     assert_eq!(slots[0].waits_for, SlotWaitReason::Permit);
     play(
         scheduler,
-        "6 cancel 1 -> fail 1 Cancelled, fail 3 Cancelled, closed 1, ended 1, withdraw 0; 105
-         7 grant 0 -> unused 0; 105
-         8 request 4 of=3 start -> ask 0; 105
-         9 remove 0 -> ; 105
-         10 cancel 4 -> fail 4 Cancelled, closed 3, ended 3, withdraw 0, removed 0; 105
-         11 grant 0 -> unused 0; 105",
+        "6 cancel 1 -> fail 1 Cancelled, fail 3 Cancelled, closed 1, ended 1, withdraw 0; never
+         7 grant 0 -> unused 0; never
+         8 request 4 of=3 start -> ask 0; never
+         9 remove 0 -> ; never
+         10 cancel 4 -> fail 4 Cancelled, closed 3, ended 3, withdraw 0, removed 0; never
+         11 grant 0 -> unused 0; never",
     );
 }
 

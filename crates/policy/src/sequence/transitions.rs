@@ -5,7 +5,9 @@ use crate::event::{Action, Actions, FailReason};
 use crate::ids::{InstanceId, RequestInfo, SequenceKey, SequencePosition};
 use crate::queue::DenseIndex;
 use crate::sequence::requests::{Request, RequestIndex, RequestState, SequenceQueue};
-use crate::sequence::{Placement, Sequence, SequenceBatcher, SequenceIndex, SequenceState};
+use crate::sequence::{
+    Placement, SLOT_GRACE_NS, Sequence, SequenceBatcher, SequenceIndex, SequenceState,
+};
 use crate::time::Time;
 
 impl SequenceBatcher {
@@ -21,6 +23,7 @@ impl SequenceBatcher {
             executing: None,
             placement,
             state: SequenceState::Open,
+            arrived_at: now,
         });
         self.fill_slots(now);
     }
@@ -48,6 +51,7 @@ impl SequenceBatcher {
         });
         let sequence = self.sequences[index.index()].as_mut().expect("the sequence is live");
         sequence.queue.push_back(&mut self.requests, request);
+        sequence.arrived_at = now;
         match sequence.placement {
             Placement::Backlog(_) => {
                 self.counts.queued_in_backlog += 1;
@@ -57,9 +61,11 @@ impl SequenceBatcher {
             }
             Placement::Slot(_) => {
                 self.counts.queued_in_slots += 1;
-                self.idle.remove(index);
                 if sequence.queue.len == 1 {
                     self.add_eligible(index, now);
+                }
+                if self.iterative || !position.end {
+                    self.set_idle_end(index, now);
                 }
             }
         }
@@ -73,12 +79,29 @@ impl SequenceBatcher {
         again.waits_since = now;
         let sequence = self.sequences[index.index()].as_mut().expect("the sequence is live");
         sequence.queue.push_front(&mut self.requests, request);
+        sequence.arrived_at = now;
         self.counts.queued_in_slots += 1;
         self.add_eligible(index, now);
+        self.set_idle_end(index, now);
+    }
+
+    /// Begins the idle time of a sequence with a slot at its last arrival.
+    fn set_idle_end(&mut self, index: SequenceIndex, now: Time) {
+        let idle_ns = self.max_sequence_idle_ns;
+        if idle_ns == 0 {
+            return;
+        }
+        let least = now.saturating_add(idle_ns.min(SLOT_GRACE_NS));
+        let end = self.get(index).arrived_at.saturating_add(idle_ns).max(least);
+        self.idle.remove(index);
+        if end != Time::MAX {
+            self.arrivals += 1;
+            self.idle.insert(end, self.arrivals, index);
+        }
     }
 
     /// Makes the first request of a sequence eligible if the sequence has a slot and
-    /// no request in execution. Without a request the sequence becomes idle.
+    /// no request in execution.
     pub(super) fn add_eligible(&mut self, index: SequenceIndex, now: Time) {
         let sequence = self.get(index);
         let (Placement::Slot(slot), None) = (sequence.placement, sequence.executing) else {
@@ -88,12 +111,6 @@ impl SequenceBatcher {
             let lane = self.lanes.get_mut(&slot.instance).expect("a slot's instance is there");
             lane.insert(slot, first, self.requests.get(first), now);
             self.mark_dirty(slot.instance);
-        } else if sequence.state == SequenceState::Open
-            && self.max_sequence_idle_ns != 0
-            && let Some(deadline) = now.deadline_after(self.max_sequence_idle_ns)
-        {
-            self.arrivals += 1;
-            self.idle.insert(deadline, self.arrivals, index);
         }
     }
 
@@ -119,8 +136,13 @@ impl SequenceBatcher {
             sequence.placement = Placement::Slot(slot);
             self.counts.queued_in_backlog -= sequence.queue.len;
             self.counts.queued_in_slots += sequence.queue.len;
+            let may_idle = self.iterative || sequence.state == SequenceState::Open;
+            // Without a request it begins in this step: its first is about to join it.
             if sequence.queue.len > 0 {
                 self.add_eligible(index, now);
+                if may_idle {
+                    self.set_idle_end(index, now);
+                }
             }
         }
     }
@@ -210,7 +232,9 @@ impl SequenceBatcher {
         if sequence.state == SequenceState::Open {
             sequence.state = SequenceState::Closed;
             let key = sequence.key;
-            self.idle.remove(index);
+            if !self.iterative {
+                self.idle.remove(index);
+            }
             out.push(Action::SequenceClosed(key));
         }
     }
@@ -219,7 +243,7 @@ impl SequenceBatcher {
     /// request may be rescheduled.
     pub(super) fn end_if_finished(&mut self, index: SequenceIndex, out: &mut Actions) {
         let sequence = self.get(index);
-        let is_closed = sequence.state == SequenceState::Closed;
+        let is_closed = sequence.state != SequenceState::Open;
         let may_be_rescheduled = self.iterative && sequence.executing.is_some();
         if is_closed && sequence.queue.len == 0 && !may_be_rescheduled {
             self.end(index, out);
@@ -230,6 +254,7 @@ impl SequenceBatcher {
     pub(super) fn end(&mut self, index: SequenceIndex, out: &mut Actions) {
         let sequence = self.sequences[index.index()].take().expect("the sequence is live");
         assert_eq!(sequence.queue.len, 0, "{:?} ends with nothing queued", sequence.key);
+        self.idle.remove(index);
         if let Some(executing) = sequence.executing {
             self.requests.get_mut(executing).sequence = None;
         }

@@ -47,9 +47,13 @@ pub(crate) struct Sequence {
     pub(crate) executing: Option<RequestKey>,
     /// When its next request became eligible, and its order.
     pub(crate) eligible: Option<Eligibility>,
-    /// The last arrival or release.
-    pub(crate) quiet_since: Time,
+    /// The last arrival of a request, or of one that was rescheduled.
+    pub(crate) arrived_at: Time,
+    /// The time at which it got its slot.
+    pub(crate) slot_since: Time,
     pub(crate) closing: ClosingState,
+    /// The idle time of an iterative sequence is over: its request isn't rescheduled.
+    pub(crate) is_expired: bool,
     /// Its request was cancelled in execution; it fails when it is rescheduled.
     pub(crate) cancelled_in_execution: bool,
 }
@@ -129,8 +133,10 @@ impl Sequence {
             queue: VecDeque::new(),
             executing: None,
             eligible: None,
-            quiet_since: now,
+            arrived_at: now,
+            slot_since: now,
             closing: ClosingState::Open,
+            is_expired: false,
             cancelled_in_execution: false,
         }
     }
@@ -140,10 +146,6 @@ impl Sequence {
         if self.closing == ClosingState::Open {
             self.closing = ClosingState::Due;
         }
-    }
-
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.queue.is_empty() && self.executing.is_none()
     }
 }
 
@@ -195,7 +197,7 @@ impl Ledger {
             expires: later(now, info.timeout_ns),
             due_failure: None,
         });
-        sequence.quiet_since = now;
+        sequence.arrived_at = now;
         if mark.end || iterative {
             sequence.must_close();
         }
@@ -237,6 +239,7 @@ impl Ledger {
             self.lanes.get_mut(&instance).expect("it has the slot").slots[slot] = Some(sequence);
             let assigned = self.sequences.get_mut(&sequence).expect("it waited");
             assigned.placement = Placement::Slot { instance, slot };
+            assigned.slot_since = self.now;
             self.update_eligibility(sequence);
         }
     }
@@ -287,17 +290,34 @@ impl Ledger {
         let Some((key, sequence)) = self.sequences.iter_mut().find(is_its_own) else { return };
         let key = *key;
         sequence.executing = None;
-        sequence.quiet_since = self.now;
         match release {
             Release::Done => {}
             Release::Reschedule => {
-                let due_failure = sequence.cancelled_in_execution.then_some(FailReason::Cancelled);
+                sequence.arrived_at = self.now;
+                let due_failure = if sequence.cancelled_in_execution {
+                    Some(FailReason::Cancelled)
+                } else {
+                    sequence.is_expired.then_some(FailReason::RescheduledTooLate)
+                };
                 let again =
                     WaitingRequest { start: false, due_failure, waits_since: self.now, ..request };
                 sequence.queue.push_front(again);
             }
         }
         self.update_eligibility(key);
+    }
+
+    /// Notes the iterative sequences whose idle time is over. Nobody sees it before they are
+    /// rescheduled.
+    pub(crate) fn expire(&mut self) {
+        if !self.rules.iterative {
+            return;
+        }
+        let overdue = self.sequences.iter().filter(|(_, sequence)| self.is_idle(sequence));
+        let overdue: Vec<SequenceKey> = overdue.map(|(key, _)| *key).collect();
+        for key in overdue {
+            self.sequences.get_mut(&key).expect("it is live").is_expired = true;
+        }
     }
 
     /// A sequence has ended: its slot is free.

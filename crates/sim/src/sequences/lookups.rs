@@ -84,16 +84,27 @@ impl Ledger {
         }
     }
 
-    /// When the sequence ends if no event arrives before.
+    /// When the sequence accepts no request any more, or isn't rescheduled any more, if no event
+    /// arrives before.
     pub(crate) fn ends_at(&self, sequence: &Sequence) -> Option<Time> {
         match sequence.placement {
             Placement::Refused => None,
             Placement::Backlog => sequence.queue.iter().filter_map(|request| request.expires).min(),
-            Placement::Slot { .. } if sequence.is_quiet() => {
-                self.rules.idle_at(sequence.quiet_since)
+            Placement::Slot { .. } if self.may_expire(sequence) => {
+                self.rules.idle_at(sequence.arrived_at, sequence.slot_since)
             }
             Placement::Slot { .. } => None,
         }
+    }
+
+    fn may_expire(&self, sequence: &Sequence) -> bool {
+        let is_iterative = self.rules.iterative && !sequence.is_expired;
+        is_iterative || (!self.rules.iterative && sequence.closing == ClosingState::Open)
+    }
+
+    /// Whether it has a slot, and its idle time is over.
+    pub(crate) fn is_idle(&self, sequence: &Sequence) -> bool {
+        matches!(sequence.placement, Placement::Slot { .. }) && self.is_overdue(sequence)
     }
 
     pub(crate) fn is_overdue(&self, sequence: &Sequence) -> bool {

@@ -5,6 +5,9 @@ use galatea_policy::{SchedulingMode, SequenceSpec, SequenceStrategy, Time};
 use crate::dynamic_rules::DynamicRules;
 use crate::setup::Setup;
 
+/// The idle time that is left to a sequence that gets its slot late.
+pub(super) const SLOT_GRACE_NS: u64 = 50_000_000;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     /// Slots per instance.
@@ -61,9 +64,10 @@ impl Rules {
         }
     }
 
-    /// When a sequence without requests since then ends as idle.
-    pub(crate) fn idle_at(&self, quiet_since: Time) -> Option<Time> {
-        later(quiet_since, self.idle_ns)
+    /// When the idle time ends of a sequence with a slot since then.
+    pub(crate) fn idle_at(&self, arrived_at: Time, slot_since: Time) -> Option<Time> {
+        let least = slot_since.saturating_add(self.idle_ns.min(SLOT_GRACE_NS));
+        later(arrived_at, self.idle_ns).map(|end| end.max(least))
     }
 }
 

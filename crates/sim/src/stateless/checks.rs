@@ -132,6 +132,7 @@ fn record_failure(
         | FailReason::NoSequence
         | FailReason::MissingStart
         | FailReason::SequenceTimeoutExpired
+        | FailReason::RescheduledTooLate
         | FailReason::TooLate { .. } => false,
     };
     ensure!(due, "{key:?} fails with {reason:?} without cause");

@@ -107,7 +107,7 @@ impl World {
         Ok(())
     }
 
-    /// Records a request or a reply of a client's sequence.
+    /// Records a request of a client's sequence.
     pub(super) fn record_activity(&mut self, client: usize, sequence: Option<u64>) {
         let now = self.harness.now();
         let mut sequences = self.clients[client].sequences.open.iter_mut();
@@ -117,15 +117,12 @@ impl World {
     }
 
     /// Whether the request's sequence may have ended as idle: its client sent nothing for
-    /// the idle time and had no open request.
+    /// the idle time.
     pub(super) fn was_idle(&self, refused: &Open) -> bool {
         let SchedulingMode::Sequence(settings) = &self.trace.setup.spec.mode else { return false };
         let idle_ns = settings.max_sequence_idle_ns;
-        let same_talk =
-            |open: &&Open| (open.client, open.sequence) == (refused.client, refused.sequence);
         let since = self.harness.now().saturating_since(refused.last_activity);
-        let is_alone = self.open.values().filter(same_talk).count() == 1;
-        idle_ns != 0 && since >= idle_ns && is_alone
+        idle_ns != 0 && since >= idle_ns
     }
 
     /// A client learns that its sequence has ended.

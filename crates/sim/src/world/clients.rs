@@ -127,6 +127,7 @@ impl World {
             | FailReason::TimeoutExpired
             | FailReason::NoSequence
             | FailReason::SequenceTimeoutExpired
+            | FailReason::RescheduledTooLate
             | FailReason::TooLate { .. } => false,
         };
         if is_allowed {

@@ -82,12 +82,9 @@ impl World {
             open.iterations_left -= 1;
             return self.step_at(now, Event::Released { key, release: Release::Reschedule });
         }
-        let (client, sequence) = (open.client, open.sequence);
         self.completed += 1;
         self.settle(key);
-        self.step_at(now, Event::Released { key, release: Release::Done })?;
-        self.record_activity(client, sequence);
-        Ok(())
+        self.step_at(now, Event::Released { key, release: Release::Done })
     }
 
     pub(super) fn add_instance(&mut self) -> Result<(), String> {

@@ -29,7 +29,7 @@ pub enum Occurrence {
     Failure(FailReason),
 }
 
-const OCCURRENCES: [(Occurrence, &str); 15] = [
+const OCCURRENCES: [(Occurrence, &str); 16] = [
     (Occurrence::LoneBatch, "batches of one"),
     (Occurrence::SharedBatch, "of several"),
     (Occurrence::Padding, "rows of padding"),
@@ -45,6 +45,7 @@ const OCCURRENCES: [(Occurrence, &str); 15] = [
     (Occurrence::Failure(FailReason::NoSequence), "without sequence"),
     (Occurrence::Failure(FailReason::MissingStart), "without start"),
     (Occurrence::Failure(FailReason::SequenceTimeoutExpired), "timeouts in the backlog"),
+    (Occurrence::Failure(FailReason::RescheduledTooLate), "rescheduled too late"),
 ];
 
 /// The count of each occurrence.

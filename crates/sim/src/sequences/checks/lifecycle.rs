@@ -21,8 +21,7 @@ pub(super) fn record_closed(ledger: &mut Ledger, key: SequenceKey) -> Check {
         return Err(format!("{key:?} was closed, but does not exist"));
     };
     ensure!(sequence.closing != ClosingState::Closed, "{key:?} was closed twice");
-    let is_idle = sequence.is_quiet() && ledger.is_overdue(sequence);
-    let caused = sequence.closing == ClosingState::Due || is_idle;
+    let caused = sequence.closing == ClosingState::Due || ledger.is_idle(sequence);
     ensure!(caused, "{key:?} was closed without cause");
     ledger.sequences.get_mut(&key).expect("it is there").closing = ClosingState::Closed;
     Ok(())

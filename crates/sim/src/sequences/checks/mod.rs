@@ -30,6 +30,7 @@ pub(crate) fn check_step(
 ) -> Check {
     ledger.now = ledger.now.max(now);
     check_count(ledger, decisions)?;
+    ledger.expire();
     let mut decisions = decisions.iter();
     while lifecycle::something_expires(ledger) {
         let decision =

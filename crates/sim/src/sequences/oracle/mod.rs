@@ -51,8 +51,12 @@ struct LiveSequence {
     cancelled: bool,
     /// Its order and time of becoming eligible.
     ready: Option<(u64, Time)>,
-    /// Its order and time of becoming idle.
-    idle: Option<(u64, Time)>,
+    /// The last arrival of a request, or of one that was rescheduled.
+    arrived: Time,
+    /// The end of its idle time, and the order of its beginning.
+    idle_end: Option<(Time, u64)>,
+    /// It is iterative, and its idle time is over.
+    expired: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -163,23 +167,33 @@ impl Oracle {
             let index = self.sequence(key).expect("it waits");
             self.fail_from(index, 0, FailReason::SequenceTimeoutExpired, decisions);
         }
-        let ends = |sequence: &LiveSequence| {
-            Some((self.idle_at(sequence)?, sequence.idle?.0, sequence.key))
-        };
+        let ends = |sequence: &LiveSequence| Some((sequence.idle_end?, sequence.key));
         let ends = self.sequences.iter().filter_map(ends);
-        let mut idle: Vec<_> = ends.filter(|(at, ..)| *at <= self.now).collect();
+        let mut idle: Vec<_> = ends.filter(|((at, _), _)| *at <= self.now).collect();
         idle.sort();
-        for (.., key) in idle {
+        for (_, key) in idle {
             let index = self.sequence(key).expect("it is idle");
+            self.sequences[index].idle_end = None;
+            if self.iterative {
+                self.sequences[index].expired = true;
+                continue;
+            }
             self.close(index, decisions);
             self.end_if_finished(key, decisions);
         }
     }
 
-    /// When the sequence ends as idle, if it is idle.
-    fn idle_at(&self, sequence: &LiveSequence) -> Option<Time> {
-        let (_, since) = sequence.idle?;
-        if self.idle_ns == 0 { None } else { sum(since, self.idle_ns) }
+    /// Begins the idle time of a sequence with a slot.
+    fn begin_idle_time(&mut self, index: usize) {
+        let sequence = &mut self.sequences[index];
+        if sequence.slot.is_none() || self.idle_ns == 0 || !(self.iterative || sequence.open) {
+            return;
+        }
+        let whole = sequence.arrived.saturating_add(self.idle_ns);
+        let least = self.now.saturating_add(self.idle_ns.min(super::rules::SLOT_GRACE_NS));
+        let end = whole.max(least);
+        self.ticks += 1;
+        sequence.idle_end = (end != Time::MAX).then_some((end, self.ticks));
     }
 
     fn enqueue(&mut self, info: RequestInfo, decisions: &mut Vec<Decision>) {
@@ -213,9 +227,11 @@ impl Oracle {
             start: mark.start,
             end: mark.end,
         });
+        self.sequences[index].arrived = self.now;
         if mark.end || self.iterative {
             self.close(index, decisions);
         }
+        self.begin_idle_time(index);
     }
 
     fn begin(&mut self, key: SequenceKey) -> usize {
@@ -227,7 +243,9 @@ impl Oracle {
             open: true,
             cancelled: false,
             ready: None,
-            idle: None,
+            arrived: self.now,
+            idle_end: None,
+            expired: false,
         });
         self.sequences.len() - 1
     }
@@ -269,10 +287,14 @@ impl Oracle {
         let ran = sequence.running.take().expect("it is in execution");
         if release == Release::Reschedule && sequence.cancelled {
             decisions.push(Decision::Fail(key, FailReason::Cancelled));
+        } else if release == Release::Reschedule && sequence.expired {
+            decisions.push(Decision::Fail(key, FailReason::RescheduledTooLate));
         } else if release == Release::Reschedule {
             sequence.waiting.insert(0, Pending { since: self.now, start: false, ..ran });
+            sequence.arrived = self.now;
+            self.begin_idle_time(index);
         }
-        let sequence = sequence.key;
+        let sequence = self.sequences[index].key;
         self.end_if_finished(sequence, decisions);
     }
 
@@ -280,6 +302,7 @@ impl Oracle {
         let sequence = &mut self.sequences[index];
         if sequence.open {
             sequence.open = false;
+            sequence.idle_end = sequence.idle_end.filter(|_| self.iterative);
             decisions.push(Decision::SequenceClosed(sequence.key));
         }
     }
@@ -299,12 +322,13 @@ impl Oracle {
         decisions.push(Decision::SequenceEnded(key));
     }
 
-    /// Assigns free slots to the backlog, and updates which sequences are eligible or idle.
+    /// Assigns free slots to the backlog, and updates which sequences are eligible.
     fn assign_slots(&mut self) {
         while let Some(index) = self.sequences.iter().position(|sequence| sequence.slot.is_none())
             && let Some(slot) = self.best_slot()
         {
             self.sequences[index].slot = Some(slot);
+            self.begin_idle_time(index);
         }
         for sequence in &mut self.sequences {
             let idle = sequence.slot.is_some() && sequence.running.is_none();
@@ -317,7 +341,6 @@ impl Oracle {
                 }
             };
             note(idle && !sequence.waiting.is_empty(), &mut sequence.ready);
-            note(idle && sequence.waiting.is_empty(), &mut sequence.idle);
         }
     }
 
@@ -379,7 +402,7 @@ impl Oracle {
         let backlog = self.sequences.iter().filter(|sequence| sequence.slot.is_none());
         let failures =
             backlog.flat_map(|sequence| &sequence.waiting).filter_map(|one| one.fails_at);
-        let idle = self.sequences.iter().filter_map(|sequence| self.idle_at(sequence));
+        let idle = self.sequences.iter().filter_map(|sequence| Some(sequence.idle_end?.0));
         failures.chain(idle).chain(self.batch_dispatch_times()).min()
     }
 }
