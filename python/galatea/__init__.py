@@ -49,7 +49,7 @@ from ._errors import (
 )
 from ._frontend import KServeGrpc, KServeHttp, Metrics
 from ._logging import LogMessage
-from ._memory import MemoryBuffer
+from ._memory import MemoryAllocator, MemoryBuffer, default_memory_allocators
 from ._metrics import Metric, MetricFamily
 from ._model import Model
 from ._options import ModelLoadDeviceLimit, Options, RateLimiterResource
@@ -74,6 +74,7 @@ __all__ = [
     "LogFormat",
     "LogLevel",
     "LogMessage",
+    "MemoryAllocator",
     "MemoryBuffer",
     "MemoryType",
     "Metric",
@@ -99,6 +100,7 @@ __all__ = [
     "UnavailableError",
     "UnknownError",
     "UnsupportedError",
+    "default_memory_allocators",
 ]
 
 try:

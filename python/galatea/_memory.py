@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Optional, Union
+
+import numpy
 
 from ._dlpack import Memory, memory_of
 from ._enums import DLDeviceType, MemoryType
-from ._errors import InvalidArgumentError
+from ._errors import InternalError, InvalidArgumentError
 
 #: A place for memory: ``"cpu"``, ``MemoryType.CPU``, ``(MemoryType.CPU, 0)``, or the same with a
 #: :class:`DLDeviceType`.
@@ -39,6 +43,48 @@ class MemoryBuffer:
         if type(owner).__module__ != "numpy":
             owner = (owner, memory.capsule)
         return MemoryBuffer(memory.address, MemoryType.CPU, 0, memory.byte_size, owner)
+
+
+class MemoryAllocator(ABC):
+    """Memory for the outputs of responses, made by the program."""
+
+    @abstractmethod
+    def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
+        """Memory of at least `size` bytes. Another type than the one asked for may be returned."""
+
+
+class _CPUAllocator(MemoryAllocator):
+    def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
+        return MemoryBuffer.from_dlpack(numpy.empty(size, numpy.byte))
+
+
+_CPU_ALLOCATOR = _CPUAllocator()
+
+#: The allocators of requests that name none. While the one of the CPU is the first, outputs stay
+#: in the server's memory, without a copy.
+default_memory_allocators: dict[MemoryType, MemoryAllocator] = {MemoryType.CPU: _CPU_ALLOCATOR}
+
+
+def place_output(
+    output: MemoryBuffer, chosen: Optional[MemoryAllocator], wanted: tuple[MemoryType, int]
+) -> MemoryBuffer:
+    """The output in memory of the request's allocator, or else of the default one."""
+    allocator = chosen or default_memory_allocators.get(MemoryType.CPU, _CPU_ALLOCATOR)
+    if allocator is _CPU_ALLOCATOR:
+        return output
+    try:
+        place = allocator.allocate(output.size, *wanted)
+    except Exception as error:
+        raise InternalError(f"the memory allocator failed: {error}") from error
+    if place.memory_type == MemoryType.GPU or place.size < output.size:
+        raise InternalError(
+            f"the memory allocator returned {place.size} bytes of {place.memory_type.name}, and "
+            f"{output.size} of CPU are needed"
+        )
+    ctypes.memmove(place.data_ptr, output.data_ptr, output.size)
+    return MemoryBuffer(
+        place.data_ptr, place.memory_type, place.memory_type_id, output.size, place.owner
+    )
 
 
 def parse_device_or_memory_type(place: Any) -> tuple[MemoryType, int]:

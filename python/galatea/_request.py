@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ._enums import MemoryType
 from ._errors import InvalidArgumentError, UnsupportedError
-from ._memory import DeviceOrMemoryType, parse_device_or_memory_type
+from ._memory import DeviceOrMemoryType, MemoryAllocator, parse_device_or_memory_type
 from ._tensor import Tensor
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class InferenceRequest:
     `inputs` are tensors by name: arrays of numpy, lists, tensors of other libraries through
     DLPack, or :class:`Tensor`. Their memory is read in place, so it must not change until the
     last response. `requested_outputs` are the names of the outputs wanted; all if empty.
+    `output_memory_allocator` makes the memory that outputs are copied to; without one, and with
+    the first of :data:`default_memory_allocators`, they are not copied.
     """
 
     model: Model
@@ -39,6 +41,7 @@ class InferenceRequest:
     output_memory_type: Optional[DeviceOrMemoryType] = None
     response_queue: Optional[Union[queue.SimpleQueue[Any], asyncio.Queue[Any]]] = None
     requested_outputs: list[str] = field(default_factory=list)
+    output_memory_allocator: Optional[MemoryAllocator] = None
 
     def _values(self) -> dict[str, Any]:
         """What the server gets."""
@@ -58,11 +61,15 @@ class InferenceRequest:
             "parameters": [_parameter(name, value) for name, value in self.parameters.items()],
         }
 
-    def _check_output_memory(self) -> None:
+    def _output_place(self) -> tuple[MemoryType, int]:
+        """The memory that outputs are wanted in."""
         if self.output_memory_type is None:
-            return
-        kind, _ = parse_device_or_memory_type(self.output_memory_type)
-        if kind == MemoryType.GPU:
+            return MemoryType.CPU, 0
+        return parse_device_or_memory_type(self.output_memory_type)
+
+    def _check_output_memory(self) -> None:
+        kind, _ = self._output_place()
+        if kind == MemoryType.GPU and self.output_memory_allocator is None:
             raise InvalidArgumentError(
                 f"Memory type {self.output_memory_type} not supported: outputs are in the CPU's "
                 "memory"

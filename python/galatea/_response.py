@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _galatea
 from ._enums import DataType, MemoryType
-from ._errors import TritonError
-from ._memory import MemoryBuffer
+from ._errors import InternalError, TritonError
+from ._memory import MemoryBuffer, place_output
 from ._request import InferenceRequest
 from ._tensor import Tensor
 
@@ -52,9 +52,16 @@ class InferenceResponse:
         result.model = request.model._with(response.model_name, response.model_version)
         result.request_id = response.id
         result.parameters = dict(response.parameters)
-        for data_type, name, shape, memory in response.outputs:
-            place = MemoryBuffer(memory.address, MemoryType.CPU, 0, memory.byte_size, memory)
-            result.outputs[name] = Tensor(DataType(data_type), shape, place)
+        allocator = request.output_memory_allocator
+        try:
+            for data_type, name, shape, memory in response.outputs:
+                made = MemoryBuffer(memory.address, MemoryType.CPU, 0, memory.byte_size, memory)
+                place = place_output(made, allocator, request._output_place())
+                result.outputs[name] = Tensor(DataType(data_type), shape, place)
+        except InternalError as failure:
+            result.outputs = {}
+            failure.args += (result,)
+            result.error = failure
         return result
 
 

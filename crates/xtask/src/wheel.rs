@@ -1,4 +1,4 @@
-//! Builds the package for Python as a wheel.
+//! Builds the packages for Python as wheels.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::process::{command, run as run_command};
 use crate::{python, workspace};
 
-/// The task: builds the wheel into `python/dist`, and shows which systems it is for.
+/// The task: builds the wheels into `python/dist`, and shows which systems the server is for.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let profile: &[&str] = match options {
         [] => &["--release"],
@@ -22,6 +22,11 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     maturin.current_dir(&folder).arg("build").args(profile).args(["--locked", "--out"]).arg(&dist);
     run_command(&mut maturin)?;
     let wheel = built(&dist)?;
+    // Beside it the names `tritonserver` and `tritonfrontend`, which are pure Python.
+    let mut aliases = command(&python);
+    aliases.args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]);
+    aliases.arg("--wheel-dir").arg(&dist).arg(folder.join("aliases"));
+    run_command(&mut aliases)?;
     let bytes = fs::metadata(&wheel).map_err(|error| error.to_string())?.len();
     run_command(command(python.with_file_name("auditwheel")).arg("show").arg(&wheel))?;
     println!("{} ({}.{} MB)", wheel.display(), bytes / 1_000_000, bytes / 100_000 % 10);

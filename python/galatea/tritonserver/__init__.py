@@ -14,6 +14,7 @@ from .. import (
     LogFormat,
     LogLevel,
     LogMessage,
+    MemoryAllocator,
     MemoryBuffer,
     MemoryType,
     Metric,
@@ -35,6 +36,7 @@ from .. import (
     UnavailableError,
     UnknownError,
     UnsupportedError,
+    default_memory_allocators,
 )
 from .. import __version__ as __version__
 
@@ -50,6 +52,7 @@ __all__ = [
     "LogFormat",
     "LogLevel",
     "LogMessage",
+    "MemoryAllocator",
     "MemoryBuffer",
     "MemoryType",
     "Metric",
@@ -72,4 +75,5 @@ __all__ = [
     "UnknownError",
     "UnsupportedError",
     "__version__",
+    "default_memory_allocators",
 ]
