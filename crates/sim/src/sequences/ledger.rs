@@ -307,7 +307,7 @@ impl Ledger {
         self.update_eligibility(key);
     }
 
-    /// Notes the iterative sequences whose idle time is over. Nobody sees it before they are
+    /// Notes the iterative sequences whose idle time is over. It shows when they are
     /// rescheduled.
     pub(crate) fn expire(&mut self) {
         if !self.rules.iterative {
