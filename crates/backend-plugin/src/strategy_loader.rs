@@ -41,7 +41,7 @@ impl StrategyLoader {
             None,
             &format!("model '{}' has the batching strategy '{}'", spec.name, path.display()),
         );
-        let library = self.opener.library(&path)?;
+        let library = self.opener.library_anew(&path)?;
         let strategy = Strategy::initialize(library, &path, self.model_of(loaded)?)?;
         Ok(strategy.map(|strategy| Box::new(strategy) as Box<dyn BatchRule>))
     }

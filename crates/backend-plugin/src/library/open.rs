@@ -1,7 +1,8 @@
 //! Opening a plug-in's library.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use galatea_abi::backend::{
     TRITONBACKEND_Finalize, TRITONBACKEND_GetBackendAttribute, TRITONBACKEND_Initialize,
@@ -44,12 +45,14 @@ pub(crate) struct Opener {
     /// The functions of this crate that plug-ins must find.
     exports: fn() -> Vec<ExportedFunction>,
     provided: Lock<BTreeSet<String>>,
+    /// The number of libraries that were opened anew.
+    opened_anew: AtomicU32,
 }
 
 impl Opener {
     /// Plug-ins must find these functions, and those of `c-objects`, in this process.
     pub(crate) fn new(exports: fn() -> Vec<ExportedFunction>) -> Self {
-        Self { exports, provided: Lock::default() }
+        Self { exports, provided: Lock::default(), opened_anew: AtomicU32::new(0) }
     }
 
     /// Opens the backend at `path`.
@@ -58,6 +61,13 @@ impl Opener {
         let entry_points = BackendEntryPoints::of(&library, path);
         std::mem::forget(library);
         entry_points
+    }
+
+    /// Opens the library that is at `path` now, also while one that was there before is still
+    /// open: the loader would take that one, whose name is the same.
+    pub(crate) fn library_anew(&self, path: &Path) -> Result<Library, Status> {
+        let number = self.opened_anew.fetch_add(1, Ordering::Relaxed);
+        self.library(&spelled_anew(path, number))
     }
 
     /// Opens the library at `path`. It finds the server's functions in this process.
@@ -104,6 +114,21 @@ fn is_server_library(name: &str) -> bool {
     name == "libtritonserver.so"
         || name.starts_with("libtritonserver.so.")
         || (name.starts_with("libtritonserver-") && name.ends_with(".so"))
+}
+
+/// Another spelling of the path for each number.
+fn spelled_anew(path: &Path, number: u32) -> PathBuf {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return path.to_owned();
+    };
+    let mut spelled = folder.as_os_str().to_owned();
+    let digits = u32::BITS.saturating_sub(number.leading_zeros());
+    for digit in 0..digits {
+        spelled.push(if number >> digit & 1 == 0 { "/." } else { "//." });
+    }
+    spelled.push("/");
+    spelled.push(name);
+    PathBuf::from(spelled)
 }
 
 /// The loader's message.
@@ -197,7 +222,13 @@ pub(crate) unsafe fn function<T: Copy>(library: &Library, name: &core::ffi::CStr
 
 #[cfg(test)]
 mod tests {
-    use super::{Opener, is_server_library};
+    use std::collections::BTreeSet;
+    use std::ffi::c_int;
+    use std::path::{Path, PathBuf};
+
+    use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+    use super::{Opener, function, is_server_library, spelled_anew};
     use crate::testing::{Folder, compile};
 
     /// The loader would access pages that don't exist, and end the process.
@@ -213,6 +244,36 @@ mod tests {
             let expected = format!("the file '{}' is cut short", library.display());
             assert!(status.message().ends_with(&expected), "{length}: {status}");
         }
+    }
+
+    #[test]
+    fn a_replaced_library_is_opened_while_the_one_before_is_open() {
+        let folder = Folder::new();
+        let path = compile(&folder, "libbefore.so", "int one(void) { return 1; }", &[]);
+        let after = compile(&folder, "libafter.so", "int one(void) { return 2; }", &[]);
+        let open = |number| {
+            // SAFETY: the library has no initialisers.
+            unsafe { Library::open(Some(spelled_anew(&path, number)), RTLD_NOW | RTLD_LOCAL) }
+                .unwrap()
+        };
+        let call = |library: &Library| {
+            // SAFETY: it is the function's type.
+            let one = unsafe { function::<extern "C" fn() -> c_int>(library, c"one") };
+            one.unwrap()()
+        };
+        let before = open(0);
+        let same = open(1);
+        std::fs::rename(after, &path).unwrap();
+        assert_eq!([call(&before), call(&same), call(&open(2))], [1, 1, 2]);
+    }
+
+    #[test]
+    fn each_number_spells_the_same_path_in_another_way() {
+        let path = Path::new("/usr/bin/env");
+        let spelled: Vec<PathBuf> = (0..100).map(|number| spelled_anew(path, number)).collect();
+        let texts: BTreeSet<_> = spelled.iter().map(|one| one.as_os_str()).collect();
+        assert_eq!(texts.len(), 100);
+        assert!(spelled.iter().all(|one| one == path), "components are the same");
     }
 
     #[test]
