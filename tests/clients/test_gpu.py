@@ -149,6 +149,23 @@ def test_gpus_that_can_too_little_are_left_alone(
         assert series(server, "nv_gpu_power_limit") == {UUIDS[1]: 300}
 
 
+# row: CLI-22
+def test_a_minimum_that_excludes_every_gpu_is_shown(
+    start_server: StartServer, stand_in: StandIn, repository: pathlib.Path
+) -> None:
+    """In the table of options, and in what backends get."""
+    python_model(repository, "where")
+    environment = stand_in.environment(STAND_IN_CAPABILITY="7.0,7.5")
+    flags = ["--min-supported-compute-capability=9.25", interpreter_flag()]
+    with start_server(repository, *flags, environment=environment) as server:
+        server.wait_until_ready()
+        assert place(server, "where") == "CPU:0"
+        rows = [line.split("|")[1:-1] for line in server.log().splitlines() if line.startswith("|")]
+        options = {row[0].strip(): row[1].strip() for row in rows if len(row) == 2}
+        assert options["min_supported_compute_capability"] == "9.2"
+        assert '"min-compute-capability":"9.250000"' in server.log()
+
+
 @pytest.mark.galatea_only
 # row: MET-12
 def test_a_variable_turns_gpus_off(

@@ -369,8 +369,7 @@ fn plugin_settings(
 ) -> PluginSettings {
     let all = settings.clone();
     // Triton's, where no GPU is used, is that of its build.
-    let min_capability =
-        if support.gpus.is_empty() { 6.0 } else { settings.gpus.min_compute_capability };
+    let min_capability = settings.gpus.shown_minimum(!support.gpus.is_empty(), 6.0);
     let server = galatea_backend_plugin::ServerAddress::default();
     server.set(reserved.address());
     PluginSettings {

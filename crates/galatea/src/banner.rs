@@ -100,15 +100,13 @@ fn options(metadata: &ServerMetadata, settings: &Settings, gpus: &[i32]) -> Tabl
     table.row(["model_config_name", settings.model_config_name.as_deref().unwrap_or_default()]);
     table.row(["rate_limit", if settings.rate_limiting { "EXEC_COUNT" } else { "OFF" }]);
     table.row(["pinned_memory_pool_byte_size", &settings.gpus.pools.pinned.to_string()]);
-    let capability = if gpus.is_empty() {
-        String::from("0.0")
-    } else {
+    if !gpus.is_empty() {
         for (gpu, bytes) in pools(settings, gpus) {
             table.row([format!("cuda_memory_pool_byte_size{{{gpu}}}"), bytes.to_string()]);
         }
-        format!("{:.1}", settings.gpus.min_compute_capability)
-    };
-    table.row(["min_supported_compute_capability", &capability]);
+    }
+    let capability = settings.gpus.shown_minimum(!gpus.is_empty(), 0.0);
+    table.row(["min_supported_compute_capability", &format!("{capability:.1}")]);
     table.row(["strict_readiness", &number(settings.strict_readiness)]);
     table.row(["exit_timeout", &settings.exit_timeout_secs.to_string()]);
     table.row(["cache_enabled", &number(settings.cache.is_some())]);

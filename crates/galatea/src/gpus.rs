@@ -19,7 +19,7 @@ pub(crate) fn find(settings: &Settings, environment: &Environment) -> Found {
     if environment.cpu_only {
         return Found::default();
     }
-    Devices::find(settings.gpus.min_compute_capability)
+    Devices::find(settings.gpus.minimum())
 }
 
 /// Allocates the pools, before models are loaded.
@@ -49,7 +49,7 @@ pub(crate) fn support(devices: &Devices, settings: &Settings) -> Support {
         return support;
     }
     support.gpus = devices.numbers();
-    support.min_compute_capability = settings.gpus.min_compute_capability;
+    support.min_compute_capability = settings.gpus.minimum();
     for device in devices.iter() {
         let info = device.info();
         let (Ok(number), (major, minor)) = (i32::try_from(info.number), info.capability) else {

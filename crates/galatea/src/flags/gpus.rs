@@ -10,8 +10,8 @@ const MIN_COMPUTE_CAPABILITY: f64 = 7.5;
 /// What the command line says of GPUs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GpuSettings {
-    /// GPUs that can compute less are left alone.
-    pub(crate) min_compute_capability: f64,
+    /// GPUs that can compute less are left alone, if the flag was given.
+    pub(crate) min_compute_capability: Option<f64>,
     /// How much memory is allocated at the start.
     pub(crate) pools: PoolSizes,
     /// How many addresses are reserved on GPUs for states of sequences that grow.
@@ -24,10 +24,24 @@ pub(crate) struct GpuSettings {
     pub(crate) notes_without: Vec<String>,
 }
 
+impl GpuSettings {
+    /// The compute capability below which GPUs are left alone.
+    pub(crate) fn minimum(&self) -> f64 {
+        self.min_compute_capability.unwrap_or(MIN_COMPUTE_CAPABILITY)
+    }
+
+    /// The same as the log and backends see it. A server that was told nothing of GPUs and has
+    /// none shows the value `without` them.
+    pub(crate) fn shown_minimum(&self, has_gpus: bool, without: f64) -> f64 {
+        let is_shown = has_gpus || self.min_compute_capability.is_some();
+        if is_shown { self.minimum() } else { without }
+    }
+}
+
 impl Default for GpuSettings {
     fn default() -> Self {
         Self {
-            min_compute_capability: MIN_COMPUTE_CAPABILITY,
+            min_compute_capability: None,
             pools: PoolSizes::default(),
             growing_bytes: BTreeMap::new(),
             load_limits: BTreeMap::new(),

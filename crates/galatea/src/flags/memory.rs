@@ -102,7 +102,7 @@ const MIN_SUPPORTED_COMPUTE_CAPABILITY: Flag = Flag {
     default: "7.5",
     help: "GPUs below this compute capability are left alone. No effect without GPUs.",
     apply: |settings, value| {
-        settings.gpus.min_compute_capability = value::fraction(value)?;
+        settings.gpus.min_compute_capability = Some(value::fraction(value)?);
         settings.no_effect_without_gpus("min-supported-compute-capability");
         Ok(())
     },

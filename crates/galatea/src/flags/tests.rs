@@ -323,7 +323,7 @@ fn gpus_are_set_one_by_one() {
     let gpus = &set.gpus;
     assert_eq!(gpus.pools.devices, [(0, u64::MAX), (1, 6)].into());
     assert_eq!((gpus.pools.pinned, &gpus.growing_bytes), (0, &[(3, 7)].into()));
-    assert_eq!((gpus.min_compute_capability, gpus.peer_access), (8.6, false));
+    assert_eq!((gpus.minimum(), gpus.peer_access), (8.6, false));
     assert_eq!((&gpus.load_limits, set.metrics_options.gpu), (&[(2, 0.25)].into(), false));
 }
 
