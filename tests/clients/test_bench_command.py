@@ -210,7 +210,9 @@ def test_what_can_not_be_measured(program: Program, tmp_path: pathlib.Path) -> N
     ):
         done = run(command(program, *arguments))
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("Usage: galatea bench") and reason in done.stderr
+        assert done.stderr.startswith("error: ") and reason in done.stderr
+        assert done.stderr.splitlines()[-1].startswith("Usage: galatea bench [options] [MODEL...]")
+        assert len(done.stderr.splitlines()) < 8
 
 
 def test_the_table_and_no_bar_away_from_terminals(program: Program, model: pathlib.Path) -> None:

@@ -270,7 +270,7 @@ def test_a_new_model_overwrites_nothing(program: Program, tmp_path: pathlib.Path
     assert result.returncode == 1 and f"'{tmp_path / 'file'}'" in result.stderr
     result = new(program, "python", "../m", f"--directory={tmp_path}")
     assert result.returncode == 2
-    assert result.stderr.splitlines()[-1].startswith("error: '../m' is no name for a model: ")
+    assert result.stderr.splitlines()[0].startswith("error: '../m' is no name for a model: ")
 
 
 def test_values_of_json(server: Server) -> None:

@@ -286,12 +286,15 @@ def test_arguments_that_mean_nothing(program: Program, model: pathlib.Path) -> N
     for arguments, reason in (
         ([], "a model is missing"),
         ([model, "--nonsense"], "unrecognized option"),
+        ([model, "--jsn"], 'Did you mean "--json"?'),
+        ([model, "--htp-port=1"], 'Did you mean "--http-port"?'),
         ([model, "--name=a/b"], "it contains a slash"),
         ([model, "--load-model=x"], "requires setting '--model-control-mode=explicit'"),
     ):
         code, out, errors = refused(program, *arguments)
         assert (code, out) == (2, ""), arguments
-        assert errors.startswith("Usage: galatea serve") and reason in errors
+        assert errors.startswith("error: ") and reason in errors
+        assert errors.splitlines()[-1].startswith("Usage: galatea serve [options] MODEL...")
 
 
 def test_without_onnx_runtime_the_error_says_how_to_get_it(

@@ -177,8 +177,8 @@ pub(crate) fn run(
         Ok(Invocation::Completions(shell)) => printed(Ok(shell.script()), Format::Text),
         Ok(Invocation::Help(command)) => printed(Ok(flags::command_help(command)), Format::Text),
         Err(CommandError { command, reason }) => {
-            let help = flags::command_help(command);
-            print_line(&mut io::stderr(), &format!("{help}\nerror: {reason}"));
+            let advice = flags::command_advice(command, &reason);
+            print_line(&mut io::stderr(), &format!("error: {reason}\n{advice}"));
             ExitCode::from(2)
         }
     }

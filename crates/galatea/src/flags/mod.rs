@@ -36,7 +36,7 @@ pub(crate) use parse::{
     CommandLine, Request, UsageError, begin, check, check_rejected, parse, parse_command, resolve,
 };
 pub(crate) use settings::{BackendSetting, CacheFlag, CacheSettings, DoorSettings, Settings};
-pub(crate) use usage::{HelpForm, advice, command_help, help};
+pub(crate) use usage::{HelpForm, advice, command_advice, command_help, help};
 
 use value::Refusal;
 

@@ -60,9 +60,43 @@ pub(crate) fn advice(error: &str) -> String {
                 let _ = writeln!(text, "Did you mean \"--{meant}\"?");
             }
         }
-        None => {}
+        None => {
+            let argument = error.strip_prefix("Unexpected argument: ");
+            let names = COMMANDS.iter().map(|command| command.name);
+            if let Some(meant) = argument.and_then(|argument| nearest(argument, names)) {
+                let _ = writeln!(text, "Did you mean the command '{meant}'?");
+            }
+        }
     }
     text.push_str("Usage: galatea [flags]; galatea --help prints all of them.");
+    text
+}
+
+/// The help that fits an error of a command: the option that it is about, or the one that was
+/// probably meant.
+pub(crate) fn command_advice(command: &Command, error: &str) -> String {
+    let mut text = String::new();
+    let is_named = |option: &&CommandOption| {
+        [format!("'--{}'", option.name), format!("\"--{}\"", option.name)]
+            .iter()
+            .any(|quoted| error.contains(quoted))
+    };
+    let unknown = error.strip_prefix("Bad option: \"--").filter(|_| error.contains("unrecognized"));
+    if let Some((name, _)) = unknown.and_then(|rest| rest.split_once('"')) {
+        let own = command.options.iter().map(|option| option.name);
+        let server = flags().map(|flag| flag.name).filter(|_| command.takes_flags);
+        if let Some(meant) = nearest(name, own.chain(server)) {
+            let _ = writeln!(text, "Did you mean \"--{meant}\"?");
+        }
+    } else if let Some(option) = command.options.iter().find(is_named) {
+        describe_option(&mut text, option);
+    }
+    let options = if command.options.is_empty() { "" } else { " [options]" };
+    let (name, arguments) = (command.name, command.arguments);
+    let _ = write!(
+        text,
+        "Usage: galatea {name}{options} {arguments}; galatea {name} --help explains it."
+    );
     text
 }
 
@@ -117,18 +151,22 @@ pub(crate) fn command_help(command: &Command) -> String {
         text.push('\n');
     }
     for option in command.options {
-        let _ = match option.argument {
-            Some(argument) => writeln!(text, "  --{} <{argument}>", option.name),
-            None => writeln!(text, "  --{}", option.name),
-        };
-        for line in wrap(&option_explained(option), WIDTH) {
-            let _ = writeln!(text, "{INDENT}{line}");
-        }
+        describe_option(&mut text, option);
     }
     if command.takes_flags {
         text.push_str("\nThe server's flags are taken too: see galatea --help.\n");
     }
     text
+}
+
+fn describe_option(text: &mut String, option: &CommandOption) {
+    let _ = match option.argument {
+        Some(argument) => writeln!(text, "  --{} <{argument}>", option.name),
+        None => writeln!(text, "  --{}", option.name),
+    };
+    for line in wrap(&option_explained(option), WIDTH) {
+        let _ = writeln!(text, "{INDENT}{line}");
+    }
 }
 
 fn option_explained(option: &CommandOption) -> String {
@@ -271,6 +309,32 @@ mod tests {
     /// Checks that a page of the documentation is made from the flags.
     fn check(form: HelpForm, page: &str) {
         assert!(help(form) == page, "write the pages anew with 'cargo xtask flags'");
+    }
+
+    #[test]
+    fn an_error_of_a_command_is_told_in_a_few_lines() {
+        let check = |command: &Command, error: &str, expected: &str| {
+            assert_eq!(command_advice(command, error), expected);
+        };
+        let tune = Command::named(&[String::from("tune")]).unwrap().0;
+        check(
+            tune,
+            "Bad option: \"--objektive\".\nunrecognized option",
+            "Did you mean \"--objective\"?\n\
+             Usage: galatea tune [options] MODEL; galatea tune --help explains it.",
+        );
+        check(
+            tune,
+            "'--instances' takes a number, not 'x'",
+            "  --instances <number>\n        \
+             The most instances; by default the processors.\n\
+             Usage: galatea tune [options] MODEL; galatea tune --help explains it.",
+        );
+        let error = "Bad option: \"--zzz\".\nunrecognized option";
+        check(tune, error, "Usage: galatea tune [options] MODEL; galatea tune --help explains it.");
+        assert!(
+            advice("Unexpected argument: tnue").starts_with("Did you mean the command 'tune'?")
+        );
     }
 
     #[test]
