@@ -162,4 +162,4 @@ def test_other_shells(program: Program, arguments: list[str], reason: str) -> No
         timeout=SECONDS_MAX, check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1] == f"error: {reason}"
+    assert done.stderr.splitlines()[0] == f"error: {reason}"

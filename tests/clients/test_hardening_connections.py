@@ -21,6 +21,7 @@ from typing import Any
 
 import grpc
 import make_models
+import numpy
 import pytest
 import tritonclient.grpc
 from tritonclient.grpc import service_pb2
@@ -47,9 +48,12 @@ from resilience import (
     unharmed,
     write_identity,
 )
-from server import Server, wait_until
+from server import REQUEST_SECONDS_MAX, Server, wait_until
 
 pytestmark = pytest.mark.galatea_only
+
+#: Numbers whose text takes long to write.
+LONG_TEXT_NUMBERS = 4_000_000
 
 
 @pytest.fixture(name="busy")
@@ -489,3 +493,34 @@ def test_floods_of_pings_leave_nothing(server: Server) -> None:
             with Http2Connection(server) as connection:
                 connection.send(ping() * 200)
                 assert connection.read_until(is_goaway).reason == ENHANCE_YOUR_CALM
+
+
+def test_other_connections_are_served_while_a_long_text_is_encoded(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """One thread serves all connections, and answers between the execution and the response."""
+    write_identity(tmp_path, "identity")
+    data = numpy.arange(LONG_TEXT_NUMBERS, dtype=numpy.int32).tobytes()
+    tensor = {"name": "INPUT0", "datatype": "INT32", "shape": [1, LONG_TEXT_NUMBERS],
+              "parameters": {"binary_data_size": len(data)}}
+    head = json.dumps({"inputs": [tensor]}).encode()
+    length = f"Inference-Header-Content-Length: {len(head)}"
+    with start_server(tmp_path, "--http-thread-count=1") as server:
+        server.wait_until_ready()
+        with Connection(server) as large, Connection(server) as other:
+            large.send(post("/v2/models/identity/infer", head + data, length))
+
+            def is_executed() -> bool:
+                other.send(get("/v2/models/identity/stats"))
+                _, text = other.read_response() or (0, b"")
+                return json.loads(text)["model_stats"][0]["execution_count"] == 1
+
+            wait_until(is_executed, REQUEST_SECONDS_MAX, "it is executed")
+            answered = 0
+            while not large.has_something_to_read():
+                other.send(get("/v2/health/live"))
+                assert other.read_response() == (200, b"")
+                answered += 1
+            status, text = large.read_response() or (0, b"")
+    assert status == 200 and len(json.loads(text)["outputs"][0]["data"]) == LONG_TEXT_NUMBERS
+    assert answered > 10

@@ -68,6 +68,7 @@ mod plain;
 mod request_body;
 mod request_head;
 mod request_log;
+mod response_encoder;
 mod route;
 mod server;
 mod single_response;

@@ -51,7 +51,7 @@ fn encode(
     account: &Arc<Account>,
 ) -> Result<EncodedResponse, Status> {
     let (mut json, charge) = match ResponseCharge::new(response, encoding, account)? {
-        None => (Vec::with_capacity(estimate(response, encoding)), None),
+        None => (Vec::with_capacity(json_bytes_estimate(response, encoding)), None),
         Some(charge) => (Vec::with_capacity(charge.text_bytes_max), Some(charge)),
     };
     let mut chunks: SmallVec<[Bytes; 2]> = SmallVec::new();
@@ -91,7 +91,8 @@ fn encode(
 }
 
 /// Estimates the length of the JSON; seldom too small.
-pub(super) fn estimate(response: &InferenceResponse, encoding: &OutputEncoding) -> usize {
+#[must_use]
+pub fn json_bytes_estimate(response: &InferenceResponse, encoding: &OutputEncoding) -> usize {
     let text =
         response.outputs.iter().filter(|output| encoding.form(&output.name) == OutputForm::Json);
     let bytes = text.fold(0_usize, |sum, output| sum.saturating_add(output.data.len()));

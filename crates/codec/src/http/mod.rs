@@ -63,7 +63,7 @@ pub use decode::{TargetModel, decode_infer};
 pub use documents::{
     encode_error, encode_model_metadata, encode_repository_index, encode_server_metadata,
 };
-pub use encode::{EncodedResponse, encode_infer_response};
+pub use encode::{EncodedResponse, encode_infer_response, json_bytes_estimate};
 pub use errors::{body_too_large, check_stream_end, inflated_body_too_large, nothing_to_inflate};
 pub use generate::{GenerateForm, decode_generate, encode_generate, encode_generate_error};
 pub use header::{parse_header_length, parse_length_in_type};

@@ -7,7 +7,7 @@ use galatea_codec::compression::StreamEnd;
 use galatea_codec::forward::{ValueForm, forward};
 use galatea_codec::http::{
     DecodeBounds, OutputEncoding, TargetModel, check_stream_end, decode_infer, decode_raw_infer,
-    encode_infer_response, parse_version,
+    parse_version,
 };
 use galatea_gate::ledger::Account;
 use galatea_infer::{
@@ -132,7 +132,7 @@ impl Api {
             Ok(result) => result,
             Err(status) => return http_response::failure(&status),
         };
-        let encoded = guarded(move || encode_infer_response(&result, &encoding, account));
+        let encoded = self.encoder.encode(result, encoding, account).await;
         let response = match encoded.map(http_response::inference) {
             Ok(response) if self.dialect.compresses() => {
                 self.compression.deflate(head, response, account).await

@@ -8,7 +8,7 @@ use galatea_infer::{InferenceResponse, OutputTensor, ParameterValue, Status};
 use smallvec::{SmallVec, smallvec};
 
 use crate::http::documents::encode_error;
-use crate::http::encode::{estimate, push_elements, push_parameter_value};
+use crate::http::encode::{json_bytes_estimate, push_elements, push_parameter_value};
 use crate::http::json::{push_signed, push_string};
 use crate::http::output::{OutputEncoding, OutputForm};
 use crate::http::response_charge::ResponseCharge;
@@ -58,7 +58,7 @@ pub fn encode_generate(
     let encoding = OutputEncoding::uniform(OutputForm::Json);
     let charge = ResponseCharge::new(response, &encoding, account)?;
     let capacity = match &charge {
-        None => estimate(response, &encoding),
+        None => json_bytes_estimate(response, &encoding),
         Some(charge) => charge.text_bytes_max,
     };
     let mut text = Vec::with_capacity(capacity);
