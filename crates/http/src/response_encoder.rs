@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// A response with one output of so many bytes.
+    /// A response with one output of this length.
     fn response(length: usize, account: &Arc<Account>) -> InferenceResponse {
         let json = format!(
             r#"{{"inputs":[{{"name":"INPUT0","datatype":"UINT8","shape":[{length}],
@@ -86,7 +86,7 @@ mod tests {
         echo(decode_infer(&body.into(), json.len(), target, &bounds).unwrap().0)
     }
 
-    /// Whether an output of so many bytes is encoded in the first poll.
+    /// Whether an output of this length is encoded in the first poll.
     fn is_encoded_at_once(length: usize, form: OutputForm) -> bool {
         let account = Arc::new(Account::unlimited());
         let response = response(length, &account);
