@@ -3,12 +3,13 @@
 //! Short ones are encoded on the I/O thread. Long texts go to threads for such work, of which
 //! there are no more than processors, because an I/O thread serves many other connections.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use galatea_codec::http::{
     EncodedResponse, OutputEncoding, encode_infer_response, json_bytes_estimate,
 };
-use galatea_door::{BlockingPermit, BlockingPermits};
+use galatea_door::BlockingPermits;
 use galatea_gate::ledger::Account;
 use galatea_infer::{InferenceResponse, Status};
 
@@ -28,39 +29,39 @@ impl ResponseEncoder {
     }
 
     /// The body of a response in the forms that its request selected.
-    pub(crate) async fn encode(
+    ///
+    /// A short one is there at once, so that the futures of requests hold nothing of it.
+    pub(crate) fn encode(
         &self,
         response: InferenceResponse,
         encoding: OutputEncoding,
         account: &Arc<Account>,
-    ) -> Result<EncodedResponse, Status> {
+    ) -> EncodeOutcome {
         if json_bytes_estimate(&response, &encoding) <= INLINE_JSON_BYTES {
-            return guarded(move || encode_infer_response(&response, &encoding, account));
+            return EncodeOutcome::Done(guarded(|| {
+                encode_infer_response(&response, &encoding, account)
+            }));
         }
-        let permit = self.permits.acquire().await;
-        // It is boxed, as the future of every short response is as large as this one.
-        Box::pin(encode_elsewhere(response, encoding, account.clone(), permit)).await
+        let (permits, account) = (self.permits.clone(), account.clone());
+        EncodeOutcome::Elsewhere(Box::pin(async move {
+            let permit = permits.acquire().await;
+            let work = move || {
+                let _permit = permit;
+                guarded(|| encode_infer_response(&response, &encoding, &account))
+            };
+            tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(exiting()))
+        }))
     }
 }
 
-async fn encode_elsewhere(
-    response: InferenceResponse,
-    encoding: OutputEncoding,
-    account: Arc<Account>,
-    permit: BlockingPermit,
-) -> Result<EncodedResponse, Status> {
-    let work = move || {
-        let _permit = permit;
-        guarded(|| encode_infer_response(&response, &encoding, &account))
-    };
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(exiting()))
+/// A response that is encoded, or will be.
+pub(crate) enum EncodeOutcome {
+    Done(Result<EncodedResponse, Status>),
+    Elsewhere(Pin<Box<dyn Future<Output = Result<EncodedResponse, Status>> + Send>>),
 }
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-    use std::task::{Context, Waker};
-
     use galatea_codec::http::{DecodeBounds, OutputForm, TargetModel, decode_infer};
     use galatea_fakes::echo;
     use galatea_gate::limits::Limits;
@@ -86,25 +87,21 @@ mod tests {
         echo(decode_infer(&body.into(), json.len(), target, &bounds).unwrap().0)
     }
 
-    /// Whether an output of this length is encoded in the first poll.
+    /// Whether an output of this length is encoded on the thread that asks.
     fn is_encoded_at_once(length: usize, form: OutputForm) -> bool {
         let account = Arc::new(Account::unlimited());
         let response = response(length, &account);
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let encoder = ResponseEncoder::new();
-        runtime.block_on(async {
-            let mut encoded =
-                pin!(encoder.encode(response, OutputEncoding::uniform(form), &account));
-            let polled = encoded.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            let at_once = polled.is_ready();
-            let encoded = match polled {
-                std::task::Poll::Ready(encoded) => encoded,
-                std::task::Poll::Pending => encoded.await,
-            };
-            let bytes: usize = encoded.unwrap().chunks.iter().map(bytes::Bytes::len).sum();
-            assert!(bytes > length);
-            at_once
-        })
+        let encoding = encoder.encode(response, OutputEncoding::uniform(form), &account);
+        let at_once = matches!(encoding, EncodeOutcome::Done(_));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let encoded = match encoding {
+            EncodeOutcome::Done(encoded) => encoded,
+            EncodeOutcome::Elsewhere(encoding) => runtime.block_on(encoding),
+        };
+        let bytes: usize = encoded.unwrap().chunks.iter().map(bytes::Bytes::len).sum();
+        assert!(bytes > length);
+        at_once
     }
 
     #[test]

@@ -26,6 +26,7 @@ use crate::guard::guarded;
 use crate::http_response::{self, HttpResponse};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
+use crate::response_encoder::EncodeOutcome;
 use crate::single_response::{CancelOnDrop, InferenceResult, SingleResponse};
 
 /// The model of a request, with the request's trace and deadline.
@@ -132,7 +133,10 @@ impl Api {
             Ok(result) => result,
             Err(status) => return http_response::failure(&status),
         };
-        let encoded = self.encoder.encode(result, encoding, account).await;
+        let encoded = match self.encoder.encode(result, encoding, account) {
+            EncodeOutcome::Done(encoded) => encoded,
+            EncodeOutcome::Elsewhere(encoding) => encoding.await,
+        };
         let response = match encoded.map(http_response::inference) {
             Ok(response) if self.dialect.compresses() => {
                 self.compression.deflate(head, response, account).await
