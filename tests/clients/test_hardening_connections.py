@@ -524,3 +524,26 @@ def test_other_connections_are_served_while_a_long_text_is_encoded(
             status, text = large.read_response() or (0, b"")
     assert status == 200 and len(json.loads(text)["outputs"][0]["data"]) == LONG_TEXT_NUMBERS
     assert answered > 10
+
+
+def test_other_connections_are_served_while_a_long_text_is_read(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """The same for the text of a request, whose response is no text."""
+    write_identity(tmp_path, "identity")
+    data = "[" + "1234567," * (LONG_TEXT_NUMBERS - 1) + "7]"
+    tensor = {"name": "INPUT0", "datatype": "INT32", "shape": [1, LONG_TEXT_NUMBERS], "data": 0}
+    request = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+    body = json.dumps(request).replace('"data": 0', f'"data": {data}').encode()
+    with start_server(tmp_path, "--http-thread-count=1") as server:
+        server.wait_until_ready()
+        with Connection(server) as large, Connection(server) as other:
+            large.send(post("/v2/models/identity/infer", body))
+            answered = 0
+            while not large.has_something_to_read():
+                other.send(get("/v2/health/live"))
+                assert other.read_response() == (200, b"")
+                answered += 1
+            status, response = large.read_response() or (0, b"")
+    assert status == 200 and len(response) > LONG_TEXT_NUMBERS * 4
+    assert answered > 100

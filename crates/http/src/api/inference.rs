@@ -6,8 +6,7 @@ use bytes::Bytes;
 use galatea_codec::compression::StreamEnd;
 use galatea_codec::forward::{ValueForm, forward};
 use galatea_codec::http::{
-    DecodeBounds, OutputEncoding, TargetModel, check_stream_end, decode_infer, decode_raw_infer,
-    parse_version,
+    DecodeBounds, OutputEncoding, TargetModel, check_stream_end, decode_raw_infer, parse_version,
 };
 use galatea_gate::ledger::Account;
 use galatea_infer::{
@@ -24,14 +23,19 @@ use crate::compression::{BodyCoding, InflatedBody};
 use crate::endpoint::Disconnected;
 use crate::guard::guarded;
 use crate::http_response::{self, HttpResponse};
+use crate::long_text::{DecodedRequest, TextBounds, TextOutcome};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
-use crate::response_encoder::EncodeOutcome;
 use crate::single_response::{CancelOnDrop, InferenceResult, SingleResponse};
 
-/// The model of a request, with the request's trace and deadline.
-struct TracedTarget<'a> {
-    target: TargetModel,
+/// The model of a request, with what is known beside its body.
+struct Target<'a> {
+    model: TargetModel,
+    arrival: InferenceArrival<'a>,
+}
+
+/// The trace, deadline and explanation of a request.
+struct InferenceArrival<'a> {
     trace: Option<ClientTrace>,
     deadline: Deadline,
     explanation: Option<&'a Arc<Explanation>>,
@@ -75,7 +79,8 @@ impl Api {
         let trace =
             received.and_then(|received| received.begin_trace(pass, head, &target.model_name));
         let explanation = explanation.as_ref();
-        let target = TracedTarget { target, trace, deadline, explanation };
+        let arrival = InferenceArrival { trace, deadline, explanation };
+        let target = Target { model: target, arrival };
         let mut response = self.infer_body(pass, head, bytes, account, target).await;
         explain(&mut response, explanation);
         Ok(response)
@@ -87,7 +92,7 @@ impl Api {
         head: &RequestHead<'_>,
         bytes: Bytes,
         account: &Arc<Account>,
-        target: TracedTarget<'_>,
+        target: Target<'_>,
     ) -> HttpResponse {
         let inflated = match self.dialect.coding(head) {
             BodyCoding::Identity => Ok(InflatedBody { bytes, end: StreamEnd::Complete }),
@@ -102,9 +107,19 @@ impl Api {
             Ok(measured) => measured,
             Err(status) => return http_response::plain(http_response::failure(&status)),
         };
-        let explanation = target.explanation;
-        let started =
-            guarded(|| self.start_inference(pass, head, body, header_length, account, target));
+        let InflatedBody { bytes, end } = body;
+        let Target { model, arrival } = target;
+        let explanation = arrival.explanation;
+        let decoded = match self.decode(pass, bytes, header_length, account, model) {
+            TextOutcome::Done(decoded) => decoded,
+            TextOutcome::Elsewhere(decoding) => decoding.await,
+        };
+        let started = decoded.and_then(|decoded| {
+            guarded(|| {
+                check_stream_end(end, header_length == 0)?;
+                self.start_inference(pass, head, decoded, arrival)
+            })
+        });
         let started = match started {
             Ok(started) => started,
             // As in Triton, the trace of a request that is not understood ends here.
@@ -133,9 +148,9 @@ impl Api {
             Ok(result) => result,
             Err(status) => return http_response::failure(&status),
         };
-        let encoded = match self.encoder.encode(result, encoding, account) {
-            EncodeOutcome::Done(encoded) => encoded,
-            EncodeOutcome::Elsewhere(encoding) => encoding.await,
+        let encoded = match self.text_threads.encode(result, encoding, account) {
+            TextOutcome::Done(encoded) => encoded,
+            TextOutcome::Elsewhere(encoding) => encoding.await,
         };
         let response = match encoded.map(http_response::inference) {
             Ok(response) if self.dialect.compresses() => {
@@ -179,31 +194,37 @@ impl Api {
         if has_tensors { u64::MAX } else { limit }
     }
 
+    /// Reads a request. Without JSON the whole body is its only tensor.
+    fn decode(
+        &self,
+        pass: Pass<api::Inference>,
+        body: Bytes,
+        header_length: usize,
+        account: &Arc<Account>,
+        target: TargetModel,
+    ) -> TextOutcome<DecodedRequest> {
+        if header_length > 0 {
+            let (limits, regions) = (&self.limits, &self.regions);
+            let bounds = TextBounds { limits, account, regions, pass };
+            return self.text_threads.decode(body, header_length, target, &bounds);
+        }
+        TextOutcome::Done(guarded(|| {
+            let (name, version) = (&target.model_name, target.model_version);
+            let config = self.control.config_for_inference(pass, name, version)?;
+            let regions = Regions::new(&*self.regions, pass);
+            let bounds = DecodeBounds { limits: &self.limits, account, regions };
+            decode_raw_infer(&body, target, &config, &bounds)
+        }))
+    }
+
     fn start_inference(
         &self,
         pass: Pass<api::Inference>,
         head: &RequestHead<'_>,
-        body: InflatedBody,
-        header_length: usize,
-        account: &Arc<Account>,
-        target: TracedTarget<'_>,
+        (mut request, encoding): DecodedRequest,
+        arrival: InferenceArrival<'_>,
     ) -> Result<StartedInference, Status> {
-        let InflatedBody { bytes: body, end } = body;
-        let TracedTarget { target, trace, deadline, explanation } = target;
-        let is_raw = header_length == 0;
-        let regions = Regions::new(&*self.regions, pass);
-        let bounds = DecodeBounds { limits: &self.limits, account, regions };
-        let (mut request, encoding) = if is_raw {
-            let config = self.control.config_for_inference(
-                pass,
-                &target.model_name,
-                target.model_version,
-            )?;
-            decode_raw_infer(&body, target, &config, &bounds)?
-        } else {
-            decode_infer(&body, header_length, target, &bounds)?
-        };
-        check_stream_end(end, is_raw)?;
+        let InferenceArrival { trace, deadline, explanation } = arrival;
         if let Some(forwarding) = &self.header_forward {
             let headers = head.headers.iter().map(|header| (header.name, header.value));
             forward(&mut request.parameters, forwarding.parameters(headers, ValueForm::HttpLine)?);

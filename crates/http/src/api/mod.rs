@@ -37,9 +37,9 @@ use crate::dialect::Dialect;
 use crate::endpoint::{Disconnected, Endpoint};
 use crate::guard::{exiting, guarded};
 use crate::http_response::{self, HttpResponse};
+use crate::long_text::TextThreads;
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
-use crate::response_encoder::ResponseEncoder;
 use crate::route::{ModelAction, Route};
 use crate::single_response::InferenceResult;
 use crate::traffic::TrafficRecorder;
@@ -61,7 +61,7 @@ pub(crate) struct Api {
     pub(crate) repository_permits: RepositoryPermits,
     body_drain: BodyDrain,
     compression: Compression,
-    encoder: ResponseEncoder,
+    text_threads: TextThreads,
     log: Option<Arc<dyn LogControl>>,
     request_log: Option<RequestLog>,
     pub(crate) load_report: Option<LoadReportSource>,
@@ -129,7 +129,7 @@ impl Api {
             repository_permits: RepositoryPermits::default(),
             body_drain: BodyDrain::new(drain_bytes_max, options.drain_silence_max),
             compression: Compression::new(),
-            encoder: ResponseEncoder::new(),
+            text_threads: TextThreads::new(),
             log: options.log.clone(),
             request_log: options.request_log.clone(),
             load_report: options.load_report.clone(),
