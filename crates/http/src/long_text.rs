@@ -26,13 +26,9 @@ const INLINE_JSON_BYTES: usize = 128 << 10;
 /// A request with the forms of its outputs.
 pub(crate) type DecodedRequest = (InferenceRequest, OutputEncoding);
 
-/// A text that was read or written, or will be.
-///
-/// A short one is there at once, so that the futures of requests hold nothing of it.
-pub(crate) enum TextOutcome<T> {
-    Done(Result<T, Status>),
-    Elsewhere(Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>),
-}
+/// A text that is read or written on another thread. It is boxed, so that the futures of short
+/// requests have no room for it.
+pub(crate) type Elsewhere<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
 
 /// The bounds of a request's text, and the regions that its tensors may be in.
 pub(crate) struct TextBounds<'a> {
@@ -40,6 +36,19 @@ pub(crate) struct TextBounds<'a> {
     pub(crate) account: &'a Arc<Account>,
     pub(crate) regions: &'a Arc<dyn RegionControl>,
     pub(crate) pass: Pass<api::Inference>,
+}
+
+/// Whether the JSON of a request takes an I/O thread too long.
+pub(crate) const fn is_long_request(header_length: usize) -> bool {
+    header_length > INLINE_JSON_BYTES
+}
+
+/// Whether the JSON of a response takes an I/O thread too long.
+pub(crate) fn is_long_response(response: &InferenceResponse, encoding: &OutputEncoding) -> bool {
+    let sizes = response.outputs.iter().map(|output| output.data.len());
+    // Most responses are short in any form.
+    sizes.fold(0, usize::saturating_add) > INLINE_JSON_BYTES / 4
+        && json_bytes_estimate(response, encoding) > INLINE_JSON_BYTES
 }
 
 /// The threads that read and write long texts.
@@ -59,15 +68,8 @@ impl TextThreads {
         header_length: usize,
         target: TargetModel,
         bounds: &TextBounds<'_>,
-    ) -> TextOutcome<DecodedRequest> {
+    ) -> Elsewhere<DecodedRequest> {
         let TextBounds { limits, account, regions, pass } = *bounds;
-        if header_length <= INLINE_JSON_BYTES {
-            return TextOutcome::Done(guarded(|| {
-                let regions = Regions::new(&**regions, pass);
-                let bounds = DecodeBounds { limits, account, regions };
-                decode_infer(&body, header_length, target, &bounds)
-            }));
-        }
         let (limits, account, regions) = (*limits, account.clone(), regions.clone());
         self.elsewhere(move || {
             let regions = Regions::new(&*regions, pass);
@@ -82,11 +84,7 @@ impl TextThreads {
         response: InferenceResponse,
         encoding: OutputEncoding,
         account: &Arc<Account>,
-    ) -> TextOutcome<EncodedResponse> {
-        if json_bytes_estimate(&response, &encoding) <= INLINE_JSON_BYTES {
-            let encoded = guarded(|| encode_infer_response(&response, &encoding, account));
-            return TextOutcome::Done(encoded);
-        }
+    ) -> Elsewhere<EncodedResponse> {
         let account = account.clone();
         self.elsewhere(move || encode_infer_response(&response, &encoding, &account))
     }
@@ -94,16 +92,16 @@ impl TextThreads {
     fn elsewhere<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Status> + Send + 'static,
-    ) -> TextOutcome<T> {
+    ) -> Elsewhere<T> {
         let permits = self.permits.clone();
-        TextOutcome::Elsewhere(Box::pin(async move {
+        Box::pin(async move {
             let permit = permits.acquire().await;
             let work = move || {
                 let _permit = permit;
                 guarded(work)
             };
             tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(exiting()))
-        }))
+        })
     }
 }
 
@@ -115,68 +113,45 @@ mod tests {
 
     use super::*;
 
-    /// The text or its error, and whether it was there at once.
-    fn end<T>(outcome: TextOutcome<T>) -> (T, bool) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        match outcome {
-            TextOutcome::Done(done) => (done.unwrap(), true),
-            TextOutcome::Elsewhere(text) => (runtime.block_on(text).unwrap(), false),
-        }
-    }
-
-    fn decode(json: &str, binary: &[u8], account: &Arc<Account>) -> (InferenceRequest, bool) {
-        let mut body = json.to_owned().into_bytes();
-        body.extend_from_slice(binary);
+    /// A request with one tensor of this length, read on another thread.
+    fn request(length: usize, account: &Arc<Account>) -> InferenceRequest {
+        let json = format!(
+            r#"{{"inputs":[{{"name":"INPUT0","datatype":"UINT8","shape":[{length}],
+            "parameters":{{"binary_data_size":{length}}}}}]}}"#
+        );
+        let header_length = json.len();
+        let mut body = json.into_bytes();
+        body.extend(std::iter::repeat_n(7, length));
         let target = TargetModel { model_name: "m".into(), model_version: None };
         let regions: Arc<dyn RegionControl> = Arc::new(NoRegions::default());
         let limits = Limits { input_bytes_max: u64::MAX };
         let bounds =
             TextBounds { limits: &limits, account, regions: &regions, pass: Pass::in_process() };
-        let outcome = TextThreads::new().decode(body.into(), json.len(), target, &bounds);
-        let ((request, _), at_once) = end(outcome);
-        (request, at_once)
-    }
-
-    /// A request for one tensor in binary form.
-    fn binary_request(length: usize, account: &Arc<Account>) -> (InferenceRequest, bool) {
-        let json = format!(
-            r#"{{"inputs":[{{"name":"INPUT0","datatype":"UINT8","shape":[{length}],
-            "parameters":{{"binary_data_size":{length}}}}}]}}"#
-        );
-        decode(&json, &vec![7; length], account)
-    }
-
-    /// The same as a text.
-    fn text_request(length: usize, account: &Arc<Account>) -> (InferenceRequest, bool) {
-        let data = vec!["7"; length].join(",");
-        let json = format!(
-            r#"{{"inputs":[{{"name":"INPUT0","datatype":"UINT8","shape":[{length}],
-            "data":[{data}]}}]}}"#
-        );
-        decode(&json, &[], account)
-    }
-
-    #[test]
-    fn io_threads_read_short_texts_and_tensors_alone() {
-        let account = Arc::new(Account::unlimited());
-        assert!(text_request(1000, &account).1);
-        assert!(binary_request(10 << 20, &account).1);
-        assert!(!text_request(1 << 20, &account).1);
+        let decoding = TextThreads::new().decode(body.into(), header_length, target, &bounds);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(decoding).unwrap().0
     }
 
     #[test]
     fn io_threads_write_short_texts_and_tensors_alone() {
         let account = Arc::new(Account::unlimited());
-        let is_written_at_once = |length: usize, form| {
-            let response = echo(binary_request(length, &account).0);
-            let encoding = OutputEncoding::uniform(form);
-            let (encoded, at_once) = end(TextThreads::new().encode(response, encoding, &account));
-            let bytes: usize = encoded.chunks.iter().map(Bytes::len).sum();
-            assert!(bytes > length);
-            at_once
+        let is_long = |length: usize, form| {
+            let response = echo(request(length, &account));
+            is_long_response(&response, &OutputEncoding::uniform(form))
         };
-        assert!(is_written_at_once(1000, OutputForm::Json));
-        assert!(is_written_at_once(10 << 20, OutputForm::Binary));
-        assert!(!is_written_at_once(10 << 20, OutputForm::Json));
+        assert!(!is_long(1000, OutputForm::Json));
+        assert!(!is_long(10 << 20, OutputForm::Binary));
+        assert!(is_long(10 << 20, OutputForm::Json));
+    }
+
+    #[test]
+    fn other_threads_write_the_same() {
+        let account = Arc::new(Account::unlimited());
+        let response = echo(request(1 << 20, &account));
+        let encoding = OutputEncoding::uniform(OutputForm::Json);
+        let expected = encode_infer_response(&response, &encoding, &account).unwrap();
+        let encoding = TextThreads::new().encode(response, encoding, &account);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert_eq!(runtime.block_on(encoding), Ok(expected));
     }
 }

@@ -6,12 +6,13 @@ use bytes::Bytes;
 use galatea_codec::compression::StreamEnd;
 use galatea_codec::forward::{ValueForm, forward};
 use galatea_codec::http::{
-    DecodeBounds, OutputEncoding, TargetModel, check_stream_end, decode_raw_infer, parse_version,
+    DecodeBounds, OutputEncoding, TargetModel, check_stream_end, decode_infer, decode_raw_infer,
+    encode_infer_response, parse_version,
 };
 use galatea_gate::ledger::Account;
 use galatea_infer::{
-    CancelToken, ClientTrace, Deadline, DoorTraceSink, Explanation, Mark, Pass, Regions,
-    ResponseSender, Status, Trace, api,
+    CancelToken, ClientTrace, Deadline, DoorTraceSink, Explanation, InferenceRequest, Mark, Pass,
+    Regions, ResponseSender, Status, Trace, api,
 };
 use galatea_stdx::len64;
 use tokio::sync::oneshot;
@@ -23,18 +24,20 @@ use crate::compression::{BodyCoding, InflatedBody};
 use crate::endpoint::Disconnected;
 use crate::guard::guarded;
 use crate::http_response::{self, HttpResponse};
-use crate::long_text::{DecodedRequest, TextBounds, TextOutcome};
+use crate::long_text::{TextBounds, is_long_request, is_long_response};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::single_response::{CancelOnDrop, InferenceResult, SingleResponse};
 
-/// The model of a request, with what is known beside its body.
-struct Target<'a> {
-    model: TargetModel,
-    arrival: InferenceArrival<'a>,
+/// The model of a request, with the request's trace and deadline.
+struct TracedTarget<'a> {
+    target: TargetModel,
+    trace: Option<ClientTrace>,
+    deadline: Deadline,
+    explanation: Option<&'a Arc<Explanation>>,
 }
 
-/// The trace, deadline and explanation of a request.
+/// What is known of a request beside its body.
 struct InferenceArrival<'a> {
     trace: Option<ClientTrace>,
     deadline: Deadline,
@@ -79,8 +82,7 @@ impl Api {
         let trace =
             received.and_then(|received| received.begin_trace(pass, head, &target.model_name));
         let explanation = explanation.as_ref();
-        let arrival = InferenceArrival { trace, deadline, explanation };
-        let target = Target { model: target, arrival };
+        let target = TracedTarget { target, trace, deadline, explanation };
         let mut response = self.infer_body(pass, head, bytes, account, target).await;
         explain(&mut response, explanation);
         Ok(response)
@@ -92,7 +94,7 @@ impl Api {
         head: &RequestHead<'_>,
         bytes: Bytes,
         account: &Arc<Account>,
-        target: Target<'_>,
+        target: TracedTarget<'_>,
     ) -> HttpResponse {
         let inflated = match self.dialect.coding(head) {
             BodyCoding::Identity => Ok(InflatedBody { bytes, end: StreamEnd::Complete }),
@@ -107,19 +109,13 @@ impl Api {
             Ok(measured) => measured,
             Err(status) => return http_response::plain(http_response::failure(&status)),
         };
-        let InflatedBody { bytes, end } = body;
-        let Target { model, arrival } = target;
-        let explanation = arrival.explanation;
-        let decoded = match self.decode(pass, bytes, header_length, account, model) {
-            TextOutcome::Done(decoded) => decoded,
-            TextOutcome::Elsewhere(decoding) => decoding.await,
+        let explanation = target.explanation;
+        let started = if is_long_request(header_length) {
+            Box::pin(self.start_long_inference(pass, head, body, header_length, account, target))
+                .await
+        } else {
+            guarded(|| self.start_inference(pass, head, body, header_length, account, target))
         };
-        let started = decoded.and_then(|decoded| {
-            guarded(|| {
-                check_stream_end(end, header_length == 0)?;
-                self.start_inference(pass, head, decoded, arrival)
-            })
-        });
         let started = match started {
             Ok(started) => started,
             // As in Triton, the trace of a request that is not understood ends here.
@@ -148,9 +144,10 @@ impl Api {
             Ok(result) => result,
             Err(status) => return http_response::failure(&status),
         };
-        let encoded = match self.text_threads.encode(result, encoding, account) {
-            TextOutcome::Done(encoded) => encoded,
-            TextOutcome::Elsewhere(encoding) => encoding.await,
+        let encoded = if is_long_response(&result, &encoding) {
+            self.text_threads.encode(result, encoding, account).await
+        } else {
+            guarded(move || encode_infer_response(&result, &encoding, account))
         };
         let response = match encoded.map(http_response::inference) {
             Ok(response) if self.dialect.compresses() => {
@@ -194,34 +191,63 @@ impl Api {
         if has_tensors { u64::MAX } else { limit }
     }
 
-    /// Reads a request. Without JSON the whole body is its only tensor.
-    fn decode(
-        &self,
-        pass: Pass<api::Inference>,
-        body: Bytes,
-        header_length: usize,
-        account: &Arc<Account>,
-        target: TargetModel,
-    ) -> TextOutcome<DecodedRequest> {
-        if header_length > 0 {
-            let (limits, regions) = (&self.limits, &self.regions);
-            let bounds = TextBounds { limits, account, regions, pass };
-            return self.text_threads.decode(body, header_length, target, &bounds);
-        }
-        TextOutcome::Done(guarded(|| {
-            let (name, version) = (&target.model_name, target.model_version);
-            let config = self.control.config_for_inference(pass, name, version)?;
-            let regions = Regions::new(&*self.regions, pass);
-            let bounds = DecodeBounds { limits: &self.limits, account, regions };
-            decode_raw_infer(&body, target, &config, &bounds)
-        }))
-    }
-
     fn start_inference(
         &self,
         pass: Pass<api::Inference>,
         head: &RequestHead<'_>,
-        (mut request, encoding): DecodedRequest,
+        body: InflatedBody,
+        header_length: usize,
+        account: &Arc<Account>,
+        target: TracedTarget<'_>,
+    ) -> Result<StartedInference, Status> {
+        let InflatedBody { bytes: body, end } = body;
+        let TracedTarget { target, trace, deadline, explanation } = target;
+        let is_raw = header_length == 0;
+        let regions = Regions::new(&*self.regions, pass);
+        let bounds = DecodeBounds { limits: &self.limits, account, regions };
+        let (request, encoding) = if is_raw {
+            let config = self.control.config_for_inference(
+                pass,
+                &target.model_name,
+                target.model_version,
+            )?;
+            decode_raw_infer(&body, target, &config, &bounds)?
+        } else {
+            decode_infer(&body, header_length, target, &bounds)?
+        };
+        check_stream_end(end, is_raw)?;
+        let arrival = InferenceArrival { trace, deadline, explanation };
+        self.begin_inference(pass, head, request, encoding, arrival)
+    }
+
+    /// Reads the request's text on another thread.
+    async fn start_long_inference(
+        &self,
+        pass: Pass<api::Inference>,
+        head: &RequestHead<'_>,
+        body: InflatedBody,
+        header_length: usize,
+        account: &Arc<Account>,
+        target: TracedTarget<'_>,
+    ) -> Result<StartedInference, Status> {
+        let InflatedBody { bytes: body, end } = body;
+        let TracedTarget { target, trace, deadline, explanation } = target;
+        let (limits, regions) = (&self.limits, &self.regions);
+        let bounds = TextBounds { limits, account, regions, pass };
+        let decoding = self.text_threads.decode(body, header_length, target, &bounds);
+        let (request, encoding) = decoding.await?;
+        check_stream_end(end, false)?;
+        let arrival = InferenceArrival { trace, deadline, explanation };
+        guarded(|| self.begin_inference(pass, head, request, encoding, arrival))
+    }
+
+    #[inline]
+    fn begin_inference(
+        &self,
+        pass: Pass<api::Inference>,
+        head: &RequestHead<'_>,
+        mut request: InferenceRequest,
+        encoding: OutputEncoding,
         arrival: InferenceArrival<'_>,
     ) -> Result<StartedInference, Status> {
         let InferenceArrival { trace, deadline, explanation } = arrival;
