@@ -20,6 +20,7 @@ def token_counter(
     max_batch_size: int = 4,
     delay_microseconds: int = 0,
     with_state: bool = False,
+    idle_microseconds: int = 60_000_000,
 ) -> Example:
     """Produces COUNT tokens, one in each execution."""
     steps = 'output [ { name: "STEPS_NEXT" data_type: TYPE_INT32 dims: [ 1 ] } ]'
@@ -33,6 +34,7 @@ output [ {{ name: "LIVE" data_type: TYPE_INT32 dims: [ 1 ] }} ]
 model_transaction_policy {{ decoupled: {str(decoupled).lower()} }}
 sequence_batching {{
   iterative_sequence: true
+  max_sequence_idle_microseconds: {idle_microseconds}
   {strategy}
 {STATE if with_state else ""}}}
 parameters {{ key: "DELAY_MICROSECONDS" value {{ string_value: "{delay_microseconds}" }} }}

@@ -39,8 +39,10 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
     for name, strategy in STRATEGIES.items():
         slow = iterative.token_counter(True, strategy, 2, DELAY_MICROSECONDS)
         write_example(repository, f"slow_{name}", slow)
-        hasty = f"{strategy} max_sequence_idle_microseconds: {DELAY_MICROSECONDS // 2}"
-        late = iterative.token_counter(True, hasty, 2, DELAY_MICROSECONDS)
+        idle = DELAY_MICROSECONDS // 2
+        late = iterative.token_counter(
+            True, strategy, 2, DELAY_MICROSECONDS, idle_microseconds=idle
+        )
         write_example(repository, f"late_{name}", late)
     with start_server(repository) as running:
         yield running.wait_until_ready()

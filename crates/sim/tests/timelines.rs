@@ -160,8 +160,8 @@ fn an_idle_sequence_frees_its_slot() {
          10 finish 0 -> 0: - B.1^
          4000000 send B.2 ->
          4000001 finish 0 -> 0: - B.2
-         5000009 tick ->
-         5000010 tick -> closed A, ended A
+         4999999 tick ->
+         5000000 tick -> closed A, ended A
          5000020 send A.2 -> fail A.2 MissingStart, closed A, ended A
          5000030 finish 0 -> 0: C.1^",
     );
