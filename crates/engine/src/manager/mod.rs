@@ -164,6 +164,12 @@ impl Manager {
         self.driver.lock("look for an order").is_ordered(name)
     }
 
+    /// Whether a model is to be served, because an order or a model that needs it wants it.
+    #[cfg(test)]
+    pub(crate) fn wants(&self, id: &str) -> bool {
+        self.driver.lock("look for a model").is_desired(id)
+    }
+
     /// Waits until no load is under way, for at most `timeout`. Returns the number of jobs
     /// that are left.
     pub(crate) fn wait_idle(&self, timeout: Duration) -> usize {

@@ -156,7 +156,7 @@ fn an_unload_leaves_a_load_on_behalf_of_an_ensemble_its_thread() {
         world.controls.loading.wait_for(1);
         // The load of m waits for the only thread.
         let load = scope.spawn(|| world.load("e"));
-        until(|| world.server.manager.is_ordered("e"));
+        until(|| world.server.manager.wants("m"));
         let unload = scope.spawn(|| world.server.unload_model("m", false));
         until(|| world.server.manager.is_ordered("m"));
         world.controls.loading.open();
