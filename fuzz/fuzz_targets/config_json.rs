@@ -1,11 +1,20 @@
-//! A configuration in JSON, as clients send it with a load.
+//! A configuration in JSON, as clients send it with a load. The memory that it takes is bounded
+//! by its length.
 
 #![no_main]
 
 use galatea_config::{ConfigDraft, Support};
+use galatea_fuzz::bounded_by_length;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
+    bounded_by_length(text, |text| {
+        let Ok(mut draft) = ConfigDraft::from_json("config", text) else { return };
+        let _ = draft.resolve_identity("model", &[String::from("model.onnx")]);
+        if let Ok(spec) = draft.finish(&Support::default()) {
+            let _ = spec.to_json();
+        }
+    });
     let Ok(mut draft) = ConfigDraft::from_json("config", text) else { return };
     if draft.resolve_identity("model", &[String::from("model.onnx")]).is_err() {
         return;

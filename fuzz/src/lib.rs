@@ -1,4 +1,7 @@
-//! What the targets share: doors in front of a model that returns its inputs.
+//! Shared parts of the targets: doors in front of a model that returns its inputs, and the
+//! memory that an input takes.
+
+mod memory;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,6 +14,8 @@ use galatea_http::{
 };
 use galatea_infer::{ArchiveLayout, ModelArchives, Pass, api};
 use tokio::runtime::{Builder, Handle};
+
+pub use self::memory::bounded_by_length;
 
 /// A door that listens, on a thread of its own, to the end of the process.
 pub struct Door {

@@ -5,11 +5,13 @@ use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::{
     Arity, EnumDescriptor, FieldDescriptor, FieldKind, MessageDescriptor, model_config,
 };
-use serde_json::{Map, Number, Value as Json};
+use serde_json::Number;
 
 use crate::diagnostic::{BoundedText, ConfigErrors, Diagnostic, Diagnostics, bounded};
-use crate::dynamic::{DynamicMessage, DynamicValue, MapKey, entry_fields};
-use crate::json_text::{self, JsonError};
+use crate::dynamic::{
+    CountedMessage, DynamicMessage, DynamicValue, MapKey, MessageCount, entry_fields,
+};
+use crate::json_text::{JsonError, JsonPart, JsonReader, Parts};
 use crate::suggest::{nearest, nearest_value};
 
 pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigErrors> {
@@ -22,11 +24,14 @@ pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigEr
         let message = bounded!("{size} bytes are too many, at most {most} are read");
         return Err(named(Diagnostic::about("", message)).into());
     }
-    let value = json_text::parse(text).map_err(|JsonError { position, message }| {
+    let mut decoder = JsonDecoder {
+        json: JsonReader::new(text),
+        diagnostics: Diagnostics::default(),
+        messages: MessageCount::for_text(text),
+    };
+    let message = decoder.whole().map_err(|JsonError { position, message }| {
         named(Diagnostic { position: Some(position), ..Diagnostic::about("", message) })
     })?;
-    let mut decoder = JsonDecoder::default();
-    let message = decoder.message(model_config(), &value, "");
     let diagnostics = decoder.diagnostics.into_vec().into_iter().map(named).collect();
     ConfigErrors { diagnostics }.into_result()?;
     message.unwrap_or_else(|| DynamicMessage::new(model_config())).to_message().map_err(|error| {
@@ -34,24 +39,33 @@ pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigEr
     })
 }
 
+/// The value of a text, or `None` if it was reported to be wrong.
+type Decoded<T> = Result<Option<T>, JsonError>;
+
 /// Decodes values and continues after errors.
-#[derive(Default)]
-struct JsonDecoder {
+struct JsonDecoder<'t> {
+    json: JsonReader<'t>,
     diagnostics: Diagnostics,
-    /// The number of messages read so far.
-    messages: usize,
+    messages: MessageCount,
 }
 
-impl JsonDecoder {
+impl JsonDecoder<'_> {
+    fn whole(&mut self) -> Decoded<DynamicMessage> {
+        let value = self.json.value()?;
+        let message = self.message(model_config(), &value, "")?;
+        self.json.end().map(|()| message)
+    }
+
     /// Reports a value of the wrong type.
-    fn type_error<T>(&mut self, path: &str, value: &Json, expected: &str) -> Option<T> {
+    fn type_error<T>(&mut self, path: &str, value: &JsonPart, expected: &str) -> Decoded<T> {
+        self.json.skip(value)?;
         let shown = match value {
-            Json::Null => "null",
-            Json::Bool(_) => "a boolean",
-            Json::Number(_) => "this number",
-            Json::String(_) => "this string",
-            Json::Array(_) => "a list",
-            Json::Object(_) => "an object",
+            JsonPart::Null => "null",
+            JsonPart::Bool(_) => "a boolean",
+            JsonPart::Number(_) => "this number",
+            JsonPart::String(_) => "this string",
+            JsonPart::List => "a list",
+            JsonPart::Object => "an object",
         };
         let message = bounded!("{shown} is not possible here");
         let expected = Some(BoundedText::quote(expected));
@@ -59,38 +73,43 @@ impl JsonDecoder {
             expected,
             ..Diagnostic::about(BoundedText::quote(path), message)
         });
-        None
+        Ok(None)
     }
 
     fn message(
         &mut self,
         descriptor: &'static MessageDescriptor,
-        value: &Json,
+        value: &JsonPart,
         path: &str,
-    ) -> Option<DynamicMessage> {
-        let Json::Object(members) = value else {
+    ) -> Decoded<DynamicMessage> {
+        if *value != JsonPart::Object {
             let expected = bounded!("an object with the fields of {}", descriptor.name);
             return self.type_error(path, value, &expected);
-        };
-        self.messages = self.messages.saturating_add(1);
-        if self.messages > Limits::CONFIG_MESSAGES_MAX {
-            // Once is enough.
-            if self.messages == Limits::CONFIG_MESSAGES_MAX.saturating_add(1) {
-                let text = bounded!("more than {} objects", Limits::CONFIG_MESSAGES_MAX);
-                self.diagnostics.push(|| Diagnostic::about(BoundedText::quote(path), text));
-            }
-            return None;
+        }
+        let counted = self.messages.add();
+        if counted == CountedMessage::First {
+            let text = bounded!("more than {} objects", self.messages.most);
+            self.diagnostics.push(|| Diagnostic::about(BoundedText::quote(path), text));
+        }
+        if counted != CountedMessage::Within {
+            self.json.skip(value)?;
+            return Ok(None);
         }
         let mut message = DynamicMessage::new(descriptor);
-        for (name, member) in members {
+        let mut read = Parts::None;
+        while let Some(name) = self.json.next_key(&mut read)? {
             let path =
-                if path.is_empty() { BoundedText::quote(name) } else { bounded!("{path}.{name}") };
-            match descriptor.field_by_json_name(name).or_else(|| descriptor.field(name)) {
-                Some(field) => self.field(&mut message, field, member, &path),
-                None => self.unknown_field(descriptor, name, &path),
+                if path.is_empty() { BoundedText::quote(&name) } else { bounded!("{path}.{name}") };
+            let member = self.json.value()?;
+            match descriptor.field_by_json_name(&name).or_else(|| descriptor.field(&name)) {
+                Some(field) => self.field(&mut message, field, &member, &path)?,
+                None => {
+                    self.json.skip(&member)?;
+                    self.unknown_field(descriptor, &name, &path);
+                }
             }
         }
-        Some(message)
+        Ok(Some(message))
     }
 
     fn unknown_field(&mut self, descriptor: &MessageDescriptor, name: &str, path: &str) {
@@ -106,87 +125,113 @@ impl JsonDecoder {
         &mut self,
         message: &mut DynamicMessage,
         field: &'static FieldDescriptor,
-        value: &Json,
+        value: &JsonPart,
         path: &str,
-    ) {
+    ) -> Result<(), JsonError> {
         // Null counts as absent.
-        if value.is_null() {
-            return;
+        if *value == JsonPart::Null {
+            return Ok(());
         }
-        if let Some(choice) = field.oneof.filter(|choice| message.has_choice(choice)) {
+        if let Some(choice) = field.oneof.filter(|_| message.has_other_choice(field)) {
             let text = bounded!("another possibility of the oneof '{choice}' is given too");
             self.diagnostics.push(|| Diagnostic::about(BoundedText::quote(path), text));
-            return;
+            return self.json.skip(value);
         }
         match (field.arity, value) {
-            (Arity::Map, Json::Object(members)) => self.map(message, field, members, path),
-            (Arity::Map, other) => self.type_error(path, other, "an object").unwrap_or_default(),
+            (Arity::Map, JsonPart::Object) => self.map(message, field, path)?,
+            (Arity::Map, other) => {
+                self.type_error::<()>(path, other, "an object")?;
+            }
             (Arity::List, elements) => {
                 let mut list = Vec::new();
-                self.list(field.kind, elements, path, &mut list);
-                message.set(field, DynamicValue::List(list));
+                self.list(field.kind, elements, path, &mut list)?;
+                message.set(field, DynamicValue::List(Box::new(list)));
             }
             (Arity::One, single) => {
-                if let Some(value) = self.value(field.kind, single, path) {
+                if let Some(value) = self.value(field.kind, single, path)? {
                     message.set(field, value);
                 }
             }
         }
+        Ok(())
     }
 
     /// As for protocol buffers, a single value is a list of one, lists in a list are joined,
     /// and null is no element.
-    fn list(&mut self, kind: FieldKind, value: &Json, path: &str, list: &mut Vec<DynamicValue>) {
+    fn list(
+        &mut self,
+        kind: FieldKind,
+        value: &JsonPart,
+        path: &str,
+        list: &mut Vec<DynamicValue>,
+    ) -> Result<(), JsonError> {
         match value {
-            Json::Null => {}
-            Json::Array(elements) => {
-                for (index, element) in elements.iter().enumerate() {
-                    self.list(kind, element, &bounded!("{path}[{index}]"), list);
+            JsonPart::Null => {}
+            JsonPart::List => {
+                let mut read = Parts::None;
+                for index in 0_usize.. {
+                    if !self.json.next_element(&mut read)? {
+                        break;
+                    }
+                    let element = self.json.value()?;
+                    self.list(kind, &element, &bounded!("{path}[{index}]"), list)?;
                 }
             }
-            single => list.extend(self.value(kind, single, path)),
+            single => list.extend(self.value(kind, single, path)?),
         }
+        Ok(())
     }
 
     fn map(
         &mut self,
         message: &mut DynamicMessage,
         field: &'static FieldDescriptor,
-        members: &Map<String, Json>,
         path: &str,
-    ) {
-        let FieldKind::Message(entry) = field.kind else { return };
-        let Some((key, value)) = entry_fields(entry) else { return };
-        for (name, member) in members {
+    ) -> Result<(), JsonError> {
+        let FieldKind::Message(entry) = field.kind else { return Ok(()) };
+        let Some((key, value)) = entry_fields(entry) else { return Ok(()) };
+        let mut read = Parts::None;
+        while let Some(name) = self.json.next_key(&mut read)? {
             let path = bounded!("{path}[\"{}\"]", name.escape_debug());
+            let member = self.json.value()?;
             let name = match key.kind {
                 FieldKind::Uint64 => match name.parse() {
                     Ok(number) => MapKey::U64(number),
                     Err(_) => {
                         let text = "the key is not a number";
                         self.diagnostics.push(|| Diagnostic::about(path, text));
+                        self.json.skip(&member)?;
                         continue;
                     }
                 },
-                _ => MapKey::String(name.clone()),
+                _ => MapKey::String(name),
             };
-            // Null is a value without fields.
-            let nothing = Json::Object(Map::new());
-            let member = if member.is_null() { &nothing } else { member };
-            if let Some(value) = self.value(value.kind, member, &path) {
+            let decoded = match (&member, value.kind) {
+                // Null is a value without fields.
+                (JsonPart::Null, FieldKind::Message(inner)) => {
+                    Some(DynamicValue::Message(Box::new(DynamicMessage::new(inner))))
+                }
+                (member, kind) => self.value(kind, member, &path)?,
+            };
+            if let Some(value) = decoded {
                 message.insert(field, name, value);
             }
         }
+        Ok(())
     }
 
-    fn value(&mut self, kind: FieldKind, value: &Json, path: &str) -> Option<DynamicValue> {
+    fn value(&mut self, kind: FieldKind, value: &JsonPart, path: &str) -> Decoded<DynamicValue> {
         let read = match kind {
             FieldKind::Message(inner) => {
-                return self.message(inner, value, path).map(DynamicValue::Message);
+                let message = self.message(inner, value, path)?;
+                return Ok(message.map(|message| DynamicValue::Message(Box::new(message))));
             }
             FieldKind::Enum(descriptor) => return self.enumeration(descriptor, value, path),
             FieldKind::Bool => boolean(value).map(DynamicValue::Bool),
-            FieldKind::String => value.as_str().map(|text| DynamicValue::String(text.to_owned())),
+            FieldKind::String => match value {
+                JsonPart::String(text) => Some(DynamicValue::String(text.clone())),
+                _ => None,
+            },
             FieldKind::Int32 => {
                 integer(value).and_then(|i| i.try_into().ok()).map(DynamicValue::I32)
             }
@@ -205,7 +250,7 @@ impl JsonDecoder {
         if read.is_none() {
             return self.type_error(path, value, expectation(kind));
         }
-        read
+        Ok(read)
     }
 
     /// Names match in any case, and with '-' for '_'; a number need not be known, and may be
@@ -213,26 +258,27 @@ impl JsonDecoder {
     fn enumeration(
         &mut self,
         descriptor: &EnumDescriptor,
-        value: &Json,
+        value: &JsonPart,
         path: &str,
-    ) -> Option<DynamicValue> {
-        let Json::String(name) = value else {
+    ) -> Decoded<DynamicValue> {
+        let JsonPart::String(name) = value else {
             let number = match value {
-                Json::Number(number) => number.as_i64().and_then(|i| i32::try_from(i).ok()),
+                JsonPart::Number(number) => number.as_i64().and_then(|i| i32::try_from(i).ok()),
                 _ => None,
             };
             let expected = "the name or the number of a value";
-            return number
-                .map(DynamicValue::EnumNumber)
-                .or_else(|| self.type_error(path, value, expected));
+            return match number {
+                Some(number) => Ok(Some(DynamicValue::EnumNumber(number))),
+                None => self.type_error(path, value, expected),
+            };
         };
         let plain = name.replace('-', "_");
         let mut values = descriptor.values.iter();
         if let Some((_, number)) = values.find(|value| value.0.eq_ignore_ascii_case(&plain)) {
-            return Some(DynamicValue::EnumNumber(*number));
+            return Ok(Some(DynamicValue::EnumNumber(*number)));
         }
         if let Ok(number) = name.parse() {
-            return Some(DynamicValue::EnumNumber(number));
+            return Ok(Some(DynamicValue::EnumNumber(number)));
         }
         let names: Vec<String> = descriptor.names().map(str::to_owned).collect();
         let message = bounded!("'{}' is not a value of {}", name.escape_debug(), descriptor.name);
@@ -241,7 +287,7 @@ impl JsonDecoder {
             suggestion: nearest_value(name, &names),
             ..Diagnostic::about(BoundedText::quote(path), message)
         });
-        None
+        Ok(None)
     }
 }
 
@@ -259,20 +305,21 @@ const fn expectation(kind: FieldKind) -> &'static str {
 }
 
 /// A boolean, or its name.
-fn boolean(value: &Json) -> Option<bool> {
+fn boolean(value: &JsonPart) -> Option<bool> {
     match value {
-        Json::String(text) => text.parse().ok(),
-        other => other.as_bool(),
+        JsonPart::String(text) => text.parse().ok(),
+        JsonPart::Bool(value) => Some(*value),
+        _ => None,
     }
 }
 
 /// An integer: a number without a fraction, or a string, the JSON form of large integers.
-fn integer(value: &Json) -> Option<i128> {
+fn integer(value: &JsonPart) -> Option<i128> {
     match value {
-        Json::String(text) => {
+        JsonPart::String(text) => {
             text.parse::<u64>().map(i128::from).ok().or(text.parse::<i64>().map(i128::from).ok())
         }
-        Json::Number(number) => whole(number),
+        JsonPart::Number(number) => whole(number),
         _ => None,
     }
 }
@@ -288,10 +335,10 @@ fn whole(number: &Number) -> Option<i128> {
 }
 
 /// A number, or the name of a number without a JSON form.
-fn float(value: &Json) -> Option<f64> {
+fn float(value: &JsonPart) -> Option<f64> {
     match value {
-        Json::Number(number) => number.as_f64(),
-        Json::String(text) => text.parse().ok(),
+        JsonPart::Number(number) => number.as_f64(),
+        JsonPart::String(text) => text.parse().ok(),
         _ => None,
     }
 }

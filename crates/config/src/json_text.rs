@@ -3,36 +3,105 @@
 //! Triton takes what that reader takes: keys without quotes, single quotes, a comma before a
 //! closing bracket, control characters in strings, and any character behind a backslash.
 
-use serde_json::{Map, Number, Value as Json};
+use serde_json::Number;
 
 use crate::diagnostic::Position;
 
 /// Deeper nesting is refused, as by protocol buffers.
 const DEPTH_MAX: usize = 100;
 
-/// What is wrong with a text, and where.
+/// An error in a text, and its place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct JsonError {
     pub(crate) position: Position,
     pub(crate) message: &'static str,
 }
 
-pub(crate) fn parse(text: &str) -> Result<Json, JsonError> {
-    let mut parser = Parser { text, at: 0 };
-    let value = parser.value(0).and_then(|value| {
-        parser.skip_space();
-        if parser.peek().is_some() { Err("nothing may follow the value") } else { Ok(value) }
-    });
-    value.map_err(|message| JsonError { position: parser.position(), message })
+/// A value, or the beginning of one with parts, which are read one by one.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum JsonPart {
+    Null,
+    Bool(bool),
+    Number(Number),
+    String(String),
+    /// A list: [`JsonReader::next_element`] comes next.
+    List,
+    /// An object: [`JsonReader::next_key`] comes next.
+    Object,
 }
 
-struct Parser<'t> {
+/// The parts of a list or object that were read.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Parts {
+    #[default]
+    None,
+    Some,
+}
+
+/// Reads a text part by part, because a tree of a short text takes a hundred times its memory.
+pub(crate) struct JsonReader<'t> {
     text: &'t str,
     /// The number of bytes that were read.
     at: usize,
+    /// The number of lists and objects that were not read to their ends.
+    depth: usize,
 }
 
-impl Parser<'_> {
+impl<'t> JsonReader<'t> {
+    pub(crate) const fn new(text: &'t str) -> Self {
+        Self { text, at: 0, depth: 0 }
+    }
+
+    /// Reads a value, of a list or object only the bracket.
+    pub(crate) fn value(&mut self) -> Result<JsonPart, JsonError> {
+        self.part().map_err(|message| self.error(message))
+    }
+
+    /// Whether a list has another element, which is to be read next.
+    pub(crate) fn next_element(&mut self, read: &mut Parts) -> Result<bool, JsonError> {
+        let missing = "',' or ']' is missing behind an element";
+        self.has_next(read, ']', missing).map_err(|message| self.error(message))
+    }
+
+    /// The key of the next member of an object, whose value is to be read next.
+    pub(crate) fn next_key(&mut self, read: &mut Parts) -> Result<Option<String>, JsonError> {
+        self.member(read).map_err(|message| self.error(message))
+    }
+
+    /// Reads the parts of a value that has no field.
+    pub(crate) fn skip(&mut self, value: &JsonPart) -> Result<(), JsonError> {
+        let mut read = Parts::None;
+        match value {
+            JsonPart::List => {
+                while self.next_element(&mut read)? {
+                    let element = self.value()?;
+                    self.skip(&element)?;
+                }
+            }
+            JsonPart::Object => {
+                while self.next_key(&mut read)?.is_some() {
+                    let member = self.value()?;
+                    self.skip(&member)?;
+                }
+            }
+            JsonPart::Null | JsonPart::Bool(_) | JsonPart::Number(_) | JsonPart::String(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Checks that nothing follows.
+    pub(crate) fn end(&mut self) -> Result<(), JsonError> {
+        self.skip_space();
+        match self.peek() {
+            Some(_) => Err(self.error("nothing may follow the value")),
+            None => Ok(()),
+        }
+    }
+
+    fn error(&self, message: &'static str) -> JsonError {
+        JsonError { position: self.position(), message }
+    }
+
     fn rest(&self) -> &str {
         self.text.get(self.at..).unwrap_or_default()
     }
@@ -69,41 +138,52 @@ impl Parser<'_> {
         Position { line, column }
     }
 
-    fn value(&mut self, depth: usize) -> Result<Json, &'static str> {
-        if depth > DEPTH_MAX {
+    fn part(&mut self) -> Result<JsonPart, &'static str> {
+        if self.depth > DEPTH_MAX {
             return Err("the nesting is too deep");
         }
         self.skip_space();
         match self.peek() {
-            Some('{') => self.object(depth),
-            Some('[') => self.list(depth),
-            Some(quote @ ('"' | '\'')) => self.string(quote).map(Json::String),
+            Some('{') => Ok(self.open(JsonPart::Object)),
+            Some('[') => Ok(self.open(JsonPart::List)),
+            Some(quote @ ('"' | '\'')) => self.string(quote).map(JsonPart::String),
             Some('-' | '0'..='9') => self.number(),
             Some(_) => self.word(),
             None => Err("a value is missing"),
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<Json, &'static str> {
+    fn open(&mut self, part: JsonPart) -> JsonPart {
         self.next();
-        let mut members = Map::new();
-        loop {
-            if self.take('}') {
-                return Ok(Json::Object(members));
-            }
-            let key = self.key()?;
-            if !self.take(':') {
-                return Err("':' is missing behind a key");
-            }
-            members.insert(key, self.value(depth + 1)?);
-            if !self.take(',') {
-                return if self.take('}') {
-                    Ok(Json::Object(members))
-                } else {
-                    Err("',' or '}' is missing behind a member")
-                };
-            }
+        self.depth += 1;
+        part
+    }
+
+    /// Whether another part comes before the closing bracket. A comma may come before that.
+    fn has_next(
+        &mut self,
+        read: &mut Parts,
+        closer: char,
+        missing: &'static str,
+    ) -> Result<bool, &'static str> {
+        let is_separated = *read == Parts::None || self.take(',');
+        *read = Parts::Some;
+        if self.take(closer) {
+            self.depth -= 1;
+            return Ok(false);
         }
+        if is_separated { Ok(true) } else { Err(missing) }
+    }
+
+    fn member(&mut self, read: &mut Parts) -> Result<Option<String>, &'static str> {
+        if !self.has_next(read, '}', "',' or '}' is missing behind a member")? {
+            return Ok(None);
+        }
+        let key = self.key()?;
+        if !self.take(':') {
+            return Err("':' is missing behind a key");
+        }
+        Ok(Some(key))
     }
 
     fn key(&mut self) -> Result<String, &'static str> {
@@ -120,24 +200,6 @@ impl Parser<'_> {
         }
         self.at += length;
         Ok(key)
-    }
-
-    fn list(&mut self, depth: usize) -> Result<Json, &'static str> {
-        self.next();
-        let mut elements = Vec::new();
-        loop {
-            if self.take(']') {
-                return Ok(Json::Array(elements));
-            }
-            elements.push(self.value(depth + 1)?);
-            if !self.take(',') {
-                return if self.take(']') {
-                    Ok(Json::Array(elements))
-                } else {
-                    Err("',' or ']' is missing behind an element")
-                };
-            }
-        }
     }
 
     fn string(&mut self, quote: char) -> Result<String, &'static str> {
@@ -189,7 +251,7 @@ impl Parser<'_> {
         Ok(number)
     }
 
-    fn number(&mut self) -> Result<Json, &'static str> {
+    fn number(&mut self) -> Result<JsonPart, &'static str> {
         const WRONG: &str = "this is no number";
         let rest = self.rest();
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+');
@@ -210,13 +272,15 @@ impl Parser<'_> {
             Number::from_f64(number).ok_or("the number is out of range")?
         };
         self.at += length;
-        Ok(Json::Number(number))
+        Ok(JsonPart::Number(number))
     }
 
-    fn word(&mut self) -> Result<Json, &'static str> {
-        for (word, value) in
-            [("true", Json::Bool(true)), ("false", Json::Bool(false)), ("null", Json::Null)]
-        {
+    fn word(&mut self) -> Result<JsonPart, &'static str> {
+        for (word, value) in [
+            ("true", JsonPart::Bool(true)),
+            ("false", JsonPart::Bool(false)),
+            ("null", JsonPart::Null),
+        ] {
             if self.rest().starts_with(word) {
                 self.at += word.len();
                 return Ok(value);
@@ -230,8 +294,47 @@ impl Parser<'_> {
 mod tests {
     use super::*;
 
+    /// Reads a whole text as plain JSON.
+    fn plain(text: &str) -> Result<serde_json::Value, JsonError> {
+        let mut reader = JsonReader::new(text);
+        let value = tree(&mut reader)?;
+        reader.end().map(|()| value)
+    }
+
+    fn tree(reader: &mut JsonReader<'_>) -> Result<serde_json::Value, JsonError> {
+        let mut read = Parts::default();
+        Ok(match reader.value()? {
+            JsonPart::Null => serde_json::Value::Null,
+            JsonPart::Bool(value) => value.into(),
+            JsonPart::Number(number) => number.into(),
+            JsonPart::String(text) => text.into(),
+            JsonPart::List => {
+                let mut elements = Vec::new();
+                while reader.next_element(&mut read)? {
+                    elements.push(tree(reader)?);
+                }
+                elements.into()
+            }
+            JsonPart::Object => {
+                let mut members = serde_json::Map::new();
+                while let Some(key) = reader.next_key(&mut read)? {
+                    members.insert(key, tree(reader)?);
+                }
+                members.into()
+            }
+        })
+    }
+
+    fn skipped(text: &str) -> Result<(), JsonError> {
+        let mut reader = JsonReader::new(text);
+        let value = reader.value()?;
+        reader.skip(&value)?;
+        reader.end()
+    }
+
     fn check(text: &str, expected: &str) {
-        let actual = match parse(text) {
+        assert_eq!(skipped(text).err(), plain(text).err(), "{text}");
+        let actual = match plain(text) {
             Ok(value) => value.to_string(),
             Err(JsonError { position: Position { line, column }, message }) => {
                 format!("{line}:{column}: {message}")

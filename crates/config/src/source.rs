@@ -74,15 +74,55 @@ impl SourceText {
     }
 }
 
+/// The places of values in a file, by path; the first one of a path counts.
+#[derive(Debug, Default)]
+pub(crate) struct Spans {
+    spans: BTreeMap<String, Span>,
+    /// The elements of lists of scalars, by the path of the list. A number in a list takes two
+    /// bytes of the file, and its path would take a hundred.
+    elements: BTreeMap<String, Vec<Range<u32>>>,
+}
+
+impl Spans {
+    pub(crate) fn add(&mut self, path: &str, span: &Span) {
+        if !self.spans.contains_key(path) {
+            self.spans.insert(path.to_owned(), span.clone());
+        }
+    }
+
+    /// Adds the next element of a list.
+    pub(crate) fn add_element(&mut self, list: &str, index: usize, span: &Span) {
+        let offset = |offset: usize| u32::try_from(offset).unwrap_or(u32::MAX);
+        let span = offset(span.start)..offset(span.end);
+        match self.elements.get_mut(list) {
+            Some(elements) if elements.len() == index => elements.push(span),
+            Some(_) => {}
+            None => {
+                self.elements.insert(list.to_owned(), vec![span]);
+            }
+        }
+    }
+
+    fn get(&self, path: &str) -> Option<Span> {
+        self.spans.get(path).cloned().or_else(|| self.element(path))
+    }
+
+    fn element(&self, path: &str) -> Option<Span> {
+        let (list, index) = path.strip_suffix(']')?.rsplit_once('[')?;
+        let span = self.elements.get(list)?.get(index.parse::<usize>().ok()?)?;
+        Some(usize::try_from(span.start).ok()?..usize::try_from(span.end).ok()?)
+    }
+}
+
 /// The positions of a configuration's fields, by path.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SourceMap {
     source: Option<Arc<SourceText>>,
-    spans: Arc<BTreeMap<String, Span>>,
+    spans: Arc<Spans>,
 }
 
 impl SourceMap {
-    pub(crate) fn new(source: SourceText, spans: BTreeMap<String, Span>) -> Self {
+    pub(crate) fn new(source: SourceText, spans: Spans) -> Self {
         Self { source: Some(Arc::new(source)), spans: Arc::new(spans) }
     }
 
@@ -94,7 +134,7 @@ impl SourceMap {
         let mut path: &str = &diagnostic.path;
         loop {
             if let Some(span) = self.spans.get(path) {
-                return source.locate(diagnostic, &span.clone());
+                return source.locate(diagnostic, &span);
             }
             match path.rfind(['.', '[']) {
                 Some(end) => path = path.get(..end).unwrap_or(""),
@@ -128,7 +168,8 @@ mod tests {
 
     #[test]
     fn a_missing_field_has_the_position_of_its_enclosing_field() {
-        let spans = BTreeMap::from([("input[0]".to_owned(), 2..7)]);
+        let mut spans = Spans::default();
+        spans.add("input[0]", &(2..7));
         let map = SourceMap::new(SourceText::new("f", "\n\ninput { }"), spans);
         let mut diagnostic = Diagnostic::about("input[0].reshape.shape[1]", "x");
         map.locate(&mut diagnostic);

@@ -5,7 +5,46 @@ mod wire;
 
 use std::collections::BTreeMap;
 
+use galatea_gate::limits::Limits;
 use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
+
+/// Counts the messages of a text and bounds their number: an empty one takes three bytes of
+/// text and hundreds of memory.
+#[derive(Debug)]
+pub(crate) struct MessageCount {
+    read: usize,
+    pub(crate) most: usize,
+}
+
+/// The place of a message beside the bound of their number.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CountedMessage {
+    Within,
+    /// The first one too many, which is to be reported.
+    First,
+    Beyond,
+}
+
+impl MessageCount {
+    /// The shortest message with something in it, such as `{key:"a" value:""}`, is longer.
+    const BYTES_MIN: usize = 16;
+    /// The number of messages that a text of any length may have.
+    const FREE: usize = 1 << 10;
+
+    pub(crate) fn for_text(text: &str) -> Self {
+        let most = Self::FREE.saturating_add(text.len() / Self::BYTES_MIN);
+        Self { read: 0, most: most.min(Limits::CONFIG_MESSAGES_MAX) }
+    }
+
+    pub(crate) fn add(&mut self) -> CountedMessage {
+        self.read = self.read.saturating_add(1);
+        match self.read.saturating_sub(self.most) {
+            0 => CountedMessage::Within,
+            1 => CountedMessage::First,
+            _ => CountedMessage::Beyond,
+        }
+    }
+}
 
 /// A message with the fields that are set.
 #[derive(Clone, Debug)]
@@ -15,7 +54,9 @@ pub(crate) struct DynamicMessage {
     fields: BTreeMap<u32, DynamicValue>,
 }
 
-/// The value of a field.
+/// The value of a field. It is small, because a list may have one for every two bytes of a
+/// configuration.
+#[expect(clippy::box_collection, reason = "values are small")]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DynamicValue {
     Bool(bool),
@@ -27,9 +68,9 @@ pub(crate) enum DynamicValue {
     F64(f64),
     String(String),
     EnumNumber(i32),
-    Message(DynamicMessage),
-    List(Vec<Self>),
-    Map(BTreeMap<MapKey, Self>),
+    Message(Box<DynamicMessage>),
+    List(Box<Vec<Self>>),
+    Map(Box<BTreeMap<MapKey, Self>>),
 }
 
 /// The key of a map entry.
@@ -65,10 +106,12 @@ impl DynamicMessage {
         self.fields.insert(field.number, value);
     }
 
-    /// Whether a field of this `oneof` is set.
-    pub(crate) fn has_choice(&self, choice: &str) -> bool {
-        let mut fields = self.descriptor.fields.iter();
-        fields.any(|field| field.oneof == Some(choice) && self.get(field).is_some())
+    /// Whether another field of the same `oneof` is set.
+    pub(crate) fn has_other_choice(&self, field: &FieldDescriptor) -> bool {
+        let is_other = |other: &FieldDescriptor| {
+            other.oneof == field.oneof && other.number != field.number && self.get(other).is_some()
+        };
+        field.oneof.is_some() && self.descriptor.fields.iter().any(is_other)
     }
 
     /// The number of elements of a list or map.
@@ -83,7 +126,7 @@ impl DynamicMessage {
     /// Appends to a list.
     pub(crate) fn push(&mut self, field: &FieldDescriptor, value: DynamicValue) {
         let list =
-            self.fields.entry(field.number).or_insert_with(|| DynamicValue::List(Vec::new()));
+            self.fields.entry(field.number).or_insert_with(|| DynamicValue::List(Box::default()));
         if let DynamicValue::List(list) = list {
             list.push(value);
         }
@@ -92,7 +135,7 @@ impl DynamicMessage {
     /// Inserts an entry into a map; replaces an entry with the same key.
     pub(crate) fn insert(&mut self, field: &FieldDescriptor, key: MapKey, value: DynamicValue) {
         let map =
-            self.fields.entry(field.number).or_insert_with(|| DynamicValue::Map(BTreeMap::new()));
+            self.fields.entry(field.number).or_insert_with(|| DynamicValue::Map(Box::default()));
         if let DynamicValue::Map(map) = map {
             map.insert(key, value);
         }
@@ -124,7 +167,7 @@ pub(crate) fn entry_fields(
 
 impl DynamicValue {
     /// The default value of a kind.
-    pub(crate) const fn default_of(kind: FieldKind) -> Self {
+    pub(crate) fn default_of(kind: FieldKind) -> Self {
         match kind {
             FieldKind::Bool => Self::Bool(false),
             FieldKind::Int32 => Self::I32(0),
@@ -135,16 +178,18 @@ impl DynamicValue {
             FieldKind::Double => Self::F64(0.0),
             FieldKind::String => Self::String(String::new()),
             FieldKind::Enum(_) => Self::EnumNumber(0),
-            FieldKind::Message(descriptor) => Self::Message(DynamicMessage::new(descriptor)),
+            FieldKind::Message(descriptor) => {
+                Self::Message(Box::new(DynamicMessage::new(descriptor)))
+            }
         }
     }
 
     /// The default value of a field.
-    pub(crate) const fn default_of_field(field: &FieldDescriptor) -> Self {
+    pub(crate) fn default_of_field(field: &FieldDescriptor) -> Self {
         match field.arity {
             Arity::One => Self::default_of(field.kind),
-            Arity::List => Self::List(Vec::new()),
-            Arity::Map => Self::Map(BTreeMap::new()),
+            Arity::List => Self::List(Box::default()),
+            Arity::Map => Self::Map(Box::default()),
         }
     }
 }

@@ -62,7 +62,7 @@ impl DynamicMessage {
                 DynamicValue::String(String::from_utf8(length_delimited(bytes)?.to_vec()).ok()?)
             }
             FieldKind::Message(inner) => {
-                DynamicValue::Message(Self::decode(inner, length_delimited(bytes)?)?)
+                DynamicValue::Message(Self::decode(inner, length_delimited(bytes)?)?.into())
             }
             kind => number(kind, bytes)?,
         };
@@ -85,7 +85,7 @@ fn encode_field(out: &mut Vec<u8>, number: u32, value: &DynamicValue) {
             list.iter().for_each(|element| encode_field(out, number, element))
         }
         DynamicValue::Map(map) => {
-            for (key, value) in map {
+            for (key, value) in map.iter() {
                 let mut entry = Vec::new();
                 match key {
                     MapKey::U64(key) => encode_field(&mut entry, 1, &DynamicValue::U64(*key)),

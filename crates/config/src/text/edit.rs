@@ -152,7 +152,7 @@ impl ConfigText {
     }
 
     fn fields(&self) -> Vec<Field> {
-        let (tokens, _) = lexer::tokens(&self.text);
+        let tokens = lexer::tokens(&self.text);
         Reader { text: &self.text, tokens: &tokens, at: 0 }.fields(true)
     }
 }

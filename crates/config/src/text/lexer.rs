@@ -32,22 +32,36 @@ pub(super) struct LexicalError {
 }
 
 /// Splits `text` into tokens; the last is always [`TokenKind::End`].
-pub(super) fn tokens(text: &str) -> (Vec<Token>, Vec<LexicalError>) {
-    let mut lexer = Lexer { text, at: 0, tokens: Vec::new(), errors: Vec::new() };
-    lexer.run();
-    (lexer.tokens, lexer.errors)
+pub(super) fn tokens(text: &str) -> Vec<Token> {
+    let mut lexer = Lexer::new(text);
+    let mut tokens = Vec::new();
+    loop {
+        let token = lexer.token();
+        let is_end = token.kind == TokenKind::End;
+        tokens.push(token);
+        if is_end {
+            return tokens;
+        }
+    }
 }
 
-struct Lexer<'a> {
+/// A reader of tokens. It holds no more than the one that it reads, because a token takes more
+/// memory than its text.
+pub(super) struct Lexer<'a> {
     text: &'a str,
     at: usize,
-    tokens: Vec<Token>,
     errors: Vec<LexicalError>,
 }
 
-impl Lexer<'_> {
-    fn run(&mut self) {
-        self.skip_while(|c| c == '\u{feff}');
+impl<'a> Lexer<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        let mut lexer = Self { text, at: 0, errors: Vec::new() };
+        lexer.skip_while(|c| c == '\u{feff}');
+        lexer
+    }
+
+    /// Reads the next token, which is [`TokenKind::End`] from the end of the text on.
+    pub(super) fn token(&mut self) -> Token {
         while let Some(c) = self.peek() {
             let start = self.at;
             match c {
@@ -55,19 +69,26 @@ impl Lexer<'_> {
                 ' ' | '\t' | '\r' | '\n' | '\u{b}' | '\u{c}' => self.advance(c),
                 'A'..='Z' | 'a'..='z' | '_' => {
                     self.skip_while(|c| c.is_ascii_alphanumeric() || c == '_');
-                    self.push(TokenKind::Identifier, start);
+                    return self.token_from(TokenKind::Identifier, start);
                 }
-                '0'..='9' => self.number(start),
-                '.' if self.second().is_some_and(|c| c.is_ascii_digit()) => self.number(start),
-                '"' | '\'' => self.string(c, start),
+                '0'..='9' => return self.number(start),
+                '.' if self.second().is_some_and(|c| c.is_ascii_digit()) => {
+                    return self.number(start);
+                }
+                '"' | '\'' => return self.string(c, start),
                 ':' | '{' | '}' | '<' | '>' | '[' | ']' | ',' | ';' | '-' | '.' | '/' => {
                     self.advance(c);
-                    self.push(TokenKind::Symbol(c), start);
+                    return self.token_from(TokenKind::Symbol(c), start);
                 }
                 other => self.unexpected(other, start),
             }
         }
-        self.push(TokenKind::End, self.text.len());
+        self.token_from(TokenKind::End, self.text.len())
+    }
+
+    /// Takes the errors of the tokens that were read since the last call.
+    pub(super) fn take_errors(&mut self) -> Vec<LexicalError> {
+        std::mem::take(&mut self.errors)
     }
 
     fn peek(&self) -> Option<char> {
@@ -90,13 +111,13 @@ impl Lexer<'_> {
         }
     }
 
-    fn push(&mut self, kind: TokenKind, start: usize) {
-        self.tokens.push(Token { kind, span: start..self.at });
+    const fn token_from(&self, kind: TokenKind, start: usize) -> Token {
+        Token { kind, span: start..self.at }
     }
 
     /// Reads a number and all characters attached to it, so that `12abc` is one invalid
     /// number instead of a number and a name.
-    fn number(&mut self, start: usize) {
+    fn number(&mut self, start: usize) -> Token {
         let mut previous = ' ';
         let hexadecimal = self.text.get(start..).is_some_and(|t| t.starts_with("0x"));
         while let Some(c) = self.peek() {
@@ -107,10 +128,10 @@ impl Lexer<'_> {
             previous = c;
             self.advance(c);
         }
-        self.push(TokenKind::Number, start);
+        self.token_from(TokenKind::Number, start)
     }
 
-    fn string(&mut self, quote: char, start: usize) {
+    fn string(&mut self, quote: char, start: usize) -> Token {
         self.advance(quote);
         let mut escaped = false;
         while let Some(c) = self.peek()
@@ -122,7 +143,7 @@ impl Lexer<'_> {
             } else if c == '\\' {
                 escaped = true;
             } else if c == quote {
-                return self.push(TokenKind::String, start);
+                return self.token_from(TokenKind::String, start);
             }
         }
         let span = start..self.at;
@@ -131,7 +152,7 @@ impl Lexer<'_> {
             span,
         });
         // The parser needs a token to continue.
-        self.push(TokenKind::String, start);
+        self.token_from(TokenKind::String, start)
     }
 
     fn unexpected(&mut self, c: char, start: usize) {
@@ -146,8 +167,14 @@ impl Lexer<'_> {
 mod tests {
     use super::*;
 
+    fn read(text: &str) -> (Vec<Token>, Vec<LexicalError>) {
+        let mut lexer = Lexer::new(text);
+        while lexer.token().kind != TokenKind::End {}
+        (tokens(text), lexer.take_errors())
+    }
+
     fn check(text: &str, expected: &[&str]) {
-        let (tokens, errors) = tokens(text);
+        let (tokens, errors) = read(text);
         let (end, rest) = tokens.split_last().unwrap();
         assert_eq!(end.kind, TokenKind::End);
         let shown: Vec<&str> = rest.iter().map(|token| &text[token.span.clone()]).collect();
@@ -165,7 +192,7 @@ mod tests {
 
     #[test]
     fn invalid_text_is_reported_and_skipped() {
-        let (tokens, errors) = tokens("a: @@@ 'open\nb: \u{1}");
+        let (tokens, errors) = read("a: @@@ 'open\nb: \u{1}");
         let kinds: Vec<TokenKind> = tokens.iter().map(|token| token.kind).collect();
         let colon = TokenKind::Symbol(':');
         let name = TokenKind::Identifier;

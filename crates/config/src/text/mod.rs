@@ -9,8 +9,6 @@ mod parser;
 mod print;
 mod scalar;
 
-use std::collections::BTreeMap;
-
 use galatea_gate::limits::Limits;
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::model_config;
@@ -18,13 +16,13 @@ use galatea_protocol::schema::model_config;
 pub use self::edit::ConfigText;
 pub(crate) use self::print::to_pbtxt;
 use crate::diagnostic::{ConfigErrors, Diagnostic, bounded};
-use crate::source::{SourceText, Span};
+use crate::source::{SourceText, Spans};
 
 /// A configuration and the positions of its fields.
 #[derive(Debug)]
 pub(crate) struct ParsedConfig {
     pub(crate) message: ModelConfig,
-    pub(crate) spans: BTreeMap<String, Span>,
+    pub(crate) spans: Spans,
 }
 
 /// Parses a configuration file.

@@ -8,17 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use galatea_gate::limits::Limits;
 use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
 
-use super::lexer::{self, Token, TokenKind};
+use super::lexer::{Lexer, Token, TokenKind};
 use super::scalar::{expectation, short};
 use crate::diagnostic::{BoundedText, Diagnostic};
-use crate::dynamic::DynamicMessage;
-use crate::source::{SourceText, Span};
+use crate::dynamic::{DynamicMessage, MessageCount};
+use crate::source::{SourceText, Span, Spans};
 use crate::suggest::nearest;
 
 /// The message of a file, the positions of its fields, and its errors.
 pub(super) struct ParsedMessage {
     pub(super) message: DynamicMessage,
-    pub(super) spans: BTreeMap<String, Span>,
+    pub(super) spans: Spans,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
@@ -27,33 +27,37 @@ pub(super) struct ParsedMessage {
 /// Messages nest no deeper than the schema, which is not recursive. Unknown fields are
 /// skipped without recursion. The input therefore can't exhaust the stack.
 pub(super) fn parse(source: &SourceText, descriptor: &'static MessageDescriptor) -> ParsedMessage {
-    let (tokens, errors) = lexer::tokens(source.text());
+    let mut lexer = Lexer::new(source.text());
     let mut parser = Parser {
         source,
-        tokens,
-        at: 0,
-        spans: BTreeMap::new(),
+        next: [lexer.token(), lexer.token()],
+        lexer,
+        previous_end: 0,
+        spans: Spans::default(),
         diagnostics: Vec::new(),
         root: descriptor,
-        unterminated: errors.iter().map(|error| error.span.start).collect(),
+        unterminated: BTreeSet::new(),
+        messages: MessageCount::for_text(source.text()),
     };
-    for error in errors {
-        parser.report(&error.span, "", error.message, None, None);
-    }
+    parser.report_lexical_errors();
     let message = parser.message(descriptor, "", None);
     ParsedMessage { message, spans: parser.spans, diagnostics: parser.diagnostics }
 }
 
 struct Parser<'a> {
     source: &'a SourceText,
-    tokens: Vec<Token>,
-    at: usize,
-    spans: BTreeMap<String, Span>,
+    lexer: Lexer<'a>,
+    /// The next two tokens.
+    next: [Token; 2],
+    /// The end of the token before them.
+    previous_end: usize,
+    spans: Spans,
     diagnostics: Vec<Diagnostic>,
     /// The type of the whole file.
     root: &'static MessageDescriptor,
     /// The starts of unterminated strings, which are reported already.
     unterminated: BTreeSet<usize>,
+    messages: MessageCount,
 }
 
 /// A message that is being parsed.
@@ -83,13 +87,14 @@ impl<'a> Parser<'a> {
     // Tokens.
 
     fn token(&self) -> Token {
-        self.peek(0)
+        let [token, _] = &self.next;
+        token.clone()
     }
 
-    fn peek(&self, ahead: usize) -> Token {
-        let end = self.source.text().len();
-        let token = self.tokens.get(self.at.saturating_add(ahead)).cloned();
-        token.unwrap_or(Token { kind: TokenKind::End, span: end..end })
+    /// The token behind the next one.
+    fn second(&self) -> Token {
+        let [_, token] = &self.next;
+        token.clone()
     }
 
     fn text(&self, token: &Token) -> &'a str {
@@ -97,7 +102,10 @@ impl<'a> Parser<'a> {
     }
 
     fn advance(&mut self) {
-        self.at = self.at.saturating_add(1);
+        let [token, second] = &mut self.next;
+        self.previous_end = token.span.end;
+        *token = std::mem::replace(second, self.lexer.token());
+        self.report_lexical_errors();
     }
 
     fn is(&self, symbol: char) -> bool {
@@ -135,6 +143,13 @@ impl<'a> Parser<'a> {
         }
         self.source.locate(&mut diagnostic, span);
         self.diagnostics.push(diagnostic);
+    }
+
+    fn report_lexical_errors(&mut self) {
+        for error in self.lexer.take_errors() {
+            self.unterminated.insert(error.span.start);
+            self.report(&error.span, "", error.message, None, None);
+        }
     }
 
     /// No further error is kept.
@@ -222,9 +237,8 @@ impl<'a> Parser<'a> {
     fn extension(&mut self, path: &str) {
         let start = self.token().span.start;
         self.skip_brackets();
-        let end = self.tokens.get(self.at.saturating_sub(1)).map_or(start, |t| t.span.end);
         self.report(
-            &(start..end),
+            &(start..self.previous_end),
             path,
             "extensions and Any messages have no place in a configuration",
             Some("the name of a field".to_owned()),
@@ -243,7 +257,7 @@ impl<'a> Parser<'a> {
             return self.skip_value();
         };
         let path = join(&partial.path, name);
-        self.spans.entry(path.clone()).or_insert_with(|| name_token.span.clone());
+        self.spans.add(&path, &name_token.span);
         if field.arity == Arity::One {
             self.check_set_once(partial, field, &name_token.span, &path);
         }

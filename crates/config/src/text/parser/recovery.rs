@@ -90,6 +90,6 @@ impl Parser<'_> {
     /// Whether a field seems to begin here: a name and a token that may follow it.
     pub(super) fn starts_field(&self) -> bool {
         self.token().kind == TokenKind::Identifier
-            && matches!(self.peek(1).kind, TokenKind::Symbol(':' | '{' | '<' | '['))
+            && matches!(self.second().kind, TokenKind::Symbol(':' | '{' | '<' | '['))
     }
 }

@@ -6,7 +6,7 @@ use super::super::lexer::TokenKind;
 use super::super::literal;
 use super::super::scalar::{self, ScalarToken, expectation, short};
 use super::{Container, OpenBracket, Parser, PartialMessage};
-use crate::dynamic::{DynamicMessage, DynamicValue, MapKey};
+use crate::dynamic::{CountedMessage, DynamicMessage, DynamicValue, MapKey};
 use crate::source::Span;
 
 impl<'a> Parser<'a> {
@@ -47,14 +47,24 @@ impl<'a> Parser<'a> {
                 return false;
             }
         };
+        let counted = self.messages.add();
+        if counted == CountedMessage::First {
+            let text = format!("more than {} objects", self.messages.most);
+            self.report(&token.span, path, text, None, None);
+        }
+        if counted != CountedMessage::Within {
+            self.skip_brackets();
+            return true;
+        }
         self.advance();
         let bracket = OpenBracket { closer, span: token.span.clone(), container };
-        let element = self.element_path(partial, field, path, &token.span);
+        let element = element_path(path, field, partial.message.len(field));
+        self.spans.add(&element, &token.span);
         let message = self.message(inner, &element, Some(&bracket));
         if field.arity == Arity::Map {
             self.insert_entry(partial, field, message, path, &token.span);
         } else {
-            store(partial, field, DynamicValue::Message(message));
+            store(partial, field, DynamicValue::Message(Box::new(message)));
         }
         true
     }
@@ -72,7 +82,7 @@ impl<'a> Parser<'a> {
             MapKey::String(text) => format!("\"{}\"", short(text)),
             MapKey::U64(number) => number.to_string(),
         };
-        self.spans.entry(format!("{path}[{shown}]")).or_insert_with(|| span.clone());
+        self.spans.add(&format!("{path}[{shown}]"), span);
         partial.message.insert(field, key, value);
     }
 
@@ -101,11 +111,15 @@ impl<'a> Parser<'a> {
     ) -> bool {
         let start = self.token().span;
         let Some((token, span)) = self.scalar_token(kind, path) else { return false };
-        let element = self.element_path(partial, field, path, &start);
+        let index = partial.message.len(field);
+        if field.arity != Arity::One {
+            self.spans.add_element(path, index, &start);
+        }
         match token.map(|token| scalar::value(kind, &token)) {
             Some(Ok(value)) => store(partial, field, value),
             Some(Err(wrong)) => {
                 let expected = Some(wrong.expected);
+                let element = element_path(path, field, index);
                 self.report(&span, &element, wrong.message, expected, wrong.suggestion);
                 // The list gets a default, so that later elements keep their indexes.
                 if field.arity == Arity::List {
@@ -126,7 +140,7 @@ impl<'a> Parser<'a> {
     ) -> Option<(Option<ScalarToken<'a>>, Span)> {
         let first = self.token();
         let negative = self.is('-');
-        let token = if negative { self.peek(1) } else { first.clone() };
+        let token = if negative { self.second() } else { first.clone() };
         let span = first.span.start..token.span.end;
         let text = self.text(&token);
         let value = match token.kind {
@@ -225,20 +239,13 @@ impl<'a> Parser<'a> {
             TokenKind::End => false,
         }
     }
+}
 
-    fn element_path(
-        &mut self,
-        partial: &PartialMessage,
-        field: &FieldDescriptor,
-        path: &str,
-        span: &Span,
-    ) -> String {
-        if field.arity == Arity::One {
-            return path.to_owned();
-        }
-        let element = format!("{path}[{}]", partial.message.len(field));
-        self.spans.entry(element.clone()).or_insert_with(|| span.clone());
-        element
+/// The path of a field's value: of an element if the field has several.
+fn element_path(path: &str, field: &FieldDescriptor, index: usize) -> String {
+    match field.arity {
+        Arity::One => path.to_owned(),
+        Arity::List | Arity::Map => format!("{path}[{index}]"),
     }
 }
 
