@@ -547,3 +547,23 @@ def test_other_connections_are_served_while_a_long_text_is_read(
             status, response = large.read_response() or (0, b"")
     assert status == 200 and len(response) > LONG_TEXT_NUMBERS * 4
     assert answered > 100
+
+
+def test_other_connections_are_served_while_a_long_text_to_generate_is_read(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """The last element is wrong, so that the response is short."""
+    write_identity(tmp_path, "identity")
+    body = b'{"INPUT0":[' + b"1234567," * (LONG_TEXT_NUMBERS - 1) + b'"x"]}'
+    with start_server(tmp_path, "--http-thread-count=1") as server:
+        server.wait_until_ready()
+        with Connection(server) as large, Connection(server) as other:
+            large.send(post("/v2/models/identity/generate", body))
+            answered = 0
+            while not large.has_something_to_read():
+                other.send(get("/v2/health/live"))
+                assert other.read_response() == (200, b"")
+                answered += 1
+            status, text = large.read_response() or (0, b"")
+    assert (status, "error" in json.loads(text)) == (500, True), text
+    assert answered > 100

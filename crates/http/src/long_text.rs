@@ -1,4 +1,4 @@
-//! The JSON of inference requests and responses.
+//! The JSON of inference requests and responses, and of requests to generate.
 //!
 //! Short texts are read and written on the I/O thread. Long ones go to threads for such work, of
 //! which there are no more than processors, because an I/O thread serves many other connections.
@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_codec::http::{
-    DecodeBounds, EncodedResponse, OutputEncoding, TargetModel, decode_infer,
+    DecodeBounds, EncodedResponse, OutputEncoding, TargetModel, decode_generate, decode_infer,
     encode_infer_response, json_bytes_estimate,
 };
 use galatea_door::BlockingPermits;
 use galatea_gate::ledger::Account;
 use galatea_gate::limits::Limits;
 use galatea_infer::{
-    InferenceRequest, InferenceResponse, Pass, RegionControl, Regions, Status, api,
+    InferenceRequest, InferenceResponse, ModelConfigDocument, Pass, RegionControl, Regions, Status,
+    api,
 };
 
 use crate::guard::{exiting, guarded};
@@ -75,6 +76,23 @@ impl TextThreads {
             let regions = Regions::new(&*regions, pass);
             let bounds = DecodeBounds { limits: &limits, account: &account, regions };
             decode_infer(&body, header_length, target, &bounds)
+        })
+    }
+
+    /// Reads a request to generate.
+    pub(crate) fn decode_generate(
+        &self,
+        body: Bytes,
+        target: TargetModel,
+        config: Arc<ModelConfigDocument>,
+        bounds: &TextBounds<'_>,
+    ) -> Elsewhere<InferenceRequest> {
+        let TextBounds { limits, account, regions, pass } = *bounds;
+        let (limits, account, regions) = (*limits, account.clone(), regions.clone());
+        self.elsewhere(move || {
+            let regions = Regions::new(&*regions, pass);
+            let bounds = DecodeBounds { limits: &limits, account: &account, regions };
+            decode_generate(&body, target, &config, &bounds)
         })
     }
 

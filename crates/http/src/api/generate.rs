@@ -9,8 +9,8 @@ use galatea_codec::http::{
 };
 use galatea_gate::ledger::Account;
 use galatea_infer::{
-    Backpressure, CancelToken, Deadline, Explanation, Mark, Pass, Regions, ResponseSender, Status,
-    Trace, api,
+    Backpressure, CancelToken, Deadline, Explanation, Mark, ModelConfigDocument, Pass, Regions,
+    ResponseSender, Status, Trace, api,
 };
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
@@ -24,6 +24,7 @@ use crate::event_stream::{Beginning, Collected, EventStream};
 use crate::events::Events;
 use crate::guard::guarded;
 use crate::http_response::{self, HttpResponse};
+use crate::long_text::{TextBounds, is_long_request};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::route::ModelAction;
@@ -37,7 +38,7 @@ pub(crate) struct NamedModel<'a> {
 
 /// A body, and when it was received if requests are traced.
 struct ReceivedBody<'a> {
-    bytes: &'a Bytes,
+    bytes: Bytes,
     received: Option<Received>,
     deadline: Deadline,
     explanation: Option<&'a Arc<Explanation>>,
@@ -69,9 +70,8 @@ impl Api {
         mark(explanation.as_ref(), Mark::Received);
         let account = body.account();
         let explanation = explanation.as_ref();
-        let body = ReceivedBody { bytes: &bytes, received, deadline, explanation };
-        let begun = guarded(|| self.begin_generation(pass, head, body, account, model, form));
-        drop(bytes);
+        let body = ReceivedBody { bytes, received, deadline, explanation };
+        let begun = Box::pin(self.begin_generation(pass, head, body, account, model, form)).await;
         let mut events = match begun {
             Ok(events) => events,
             Err(status) => return Ok(http_response::failure(&status)),
@@ -99,7 +99,7 @@ impl Api {
         self.load_report.as_ref()?.header(head.load_report?)
     }
 
-    fn begin_generation(
+    async fn begin_generation(
         &self,
         pass: Pass<api::Inference>,
         head: &RequestHead<'_>,
@@ -108,22 +108,27 @@ impl Api {
         model: NamedModel<'_>,
         form: GenerateForm,
     ) -> Result<EventStream, Status> {
-        let version = parse_version(model.version)?;
-        let config = self.control.config_for_inference(pass, model.name, version)?;
-        let trace = body.received.and_then(|received| received.begin_trace(pass, head, model.name));
+        let ReceivedBody { bytes, received, deadline, explanation } = body;
+        let (target, config) = guarded(|| self.generating_model(pass, model))?;
+        let trace = received.and_then(|received| received.begin_trace(pass, head, model.name));
         if self.dialect.coding(head) != BodyCoding::Identity {
             return Err(Status::invalid_argument(
                 "Unsupported content-encoding, only 'identity' is supported.",
             ));
         }
-        let target = TargetModel { model_name: model.name.to_owned(), model_version: version };
-        let regions = Regions::new(&*self.regions, pass);
-        let bounds = DecodeBounds { limits: &self.limits, account, regions };
-        let mut request = decode_generate(body.bytes, target, &config, &bounds)?;
+        let mut request = if is_long_request(bytes.len()) {
+            let (limits, regions) = (&self.limits, &self.regions);
+            let bounds = TextBounds { limits, account, regions, pass };
+            self.text_threads.decode_generate(bytes, target, config, &bounds).await?
+        } else {
+            let regions = Regions::new(&*self.regions, pass);
+            let bounds = DecodeBounds { limits: &self.limits, account, regions };
+            guarded(|| decode_generate(&bytes, target, &config, &bounds))?
+        };
         request.cancel = CancelToken::new();
-        request.deadline = body.deadline;
+        request.deadline = deadline;
         let (traced, trace) = trace.map(|trace| (trace.request, trace.door)).unzip();
-        request.trace = match body.explanation {
+        request.trace = match explanation {
             None => traced,
             Some(explanation) => Some(Trace::explained(traced, explanation.clone())),
         };
@@ -131,8 +136,22 @@ impl Api {
         if form == GenerateForm::Event {
             request.backpressure = Backpressure::default().with(events.congestion_point());
         }
-        self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
-        Ok(events)
+        guarded(|| {
+            self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
+            Ok(events)
+        })
+    }
+
+    /// The model that a path names, with its configuration.
+    fn generating_model(
+        &self,
+        pass: Pass<api::Inference>,
+        model: NamedModel<'_>,
+    ) -> Result<(TargetModel, Arc<ModelConfigDocument>), Status> {
+        let version = parse_version(model.version)?;
+        let config = self.control.config_for_inference(pass, model.name, version)?;
+        let target = TargetModel { model_name: model.name.to_owned(), model_version: version };
+        Ok((target, config))
     }
 }
 
