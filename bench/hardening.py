@@ -18,6 +18,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -100,10 +101,40 @@ class Stage:
 
 @contextlib.contextmanager
 def growth(server: Server) -> Iterator[Callable[[], str]]:
-    """How far the memory grows above its size before."""
+    """How far the memory grows above its size before, and how long others wait meanwhile."""
     before = resident_kilobytes(server)
     reset_peak(server)
-    yield lambda: f"+{(peak_kilobytes(server) - before) >> 10} MiB"
+    with others(server) as waits:
+        yield lambda: f"+{(peak_kilobytes(server) - before) >> 10} MiB, {waits()}"
+
+
+@contextlib.contextmanager
+def others(server: Server) -> Iterator[Callable[[], str]]:
+    """Asks for the server's health on a connection of its own, again and again."""
+    times: list[float] = []
+    stop = threading.Event()
+    request = get("/v2/health/live")
+
+    def ask() -> None:
+        with Connection(server) as connection:
+            while not stop.wait(0.001):
+                start = time.monotonic()
+                connection.send(request)
+                assert (connection.read_response() or (0,))[0] == 200
+                times.append(1000 * (time.monotonic() - start))
+
+    def waits() -> str:
+        stop.set()
+        asker.result()
+        worst = statistics.quantiles(times, n=100)[98] if len(times) > 1 else max(times)
+        return f"health p99 {worst:.0f} ms of {len(times)}"
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asker = pool.submit(ask)
+        try:
+            yield waits
+        finally:
+            stop.set()
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -171,6 +202,47 @@ def strings(stage: Stage) -> str:
             return grown()
 
 
+@finding("2d", "12 times 5 million empty strings for ONNX (--memory-limit=256M)", "+792 MiB")
+def onnx_strings(stage: Stage) -> str:
+    """All at once."""
+    count = 5_000_000
+    head = '{"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1,%d],"data":[' % count
+    body = head.encode() + b'"",' * (count - 1) + b'""]}]}'
+    request = post("/v2/models/onnx_identity_bytes/infer", body)
+    repository = stage.repository("onnx_identity_bytes")
+
+    def send(server: Server) -> str:
+        with Connection(server) as connection:
+            connection.send_while_accepted([request])
+            return str((connection.read_response() or ("none",))[0])
+
+    with stage.serve("--memory-limit=256M", repository=repository) as server:
+        with growth(server) as grown, concurrent.futures.ThreadPoolExecutor(12) as pool:
+            answers = set(pool.map(lambda _: send(server), range(12)))
+            return f"{grown()}, {', '.join(sorted(answers))}"
+
+
+@finding("2e", "4 million numbers as JSON, asked for by two clients", "health 947 ms")
+def long_answers(stage: Stage) -> str:
+    """Of a model that returns what it is sent."""
+    count = 4_000_000
+    tensor = {"name": "INPUT0", "datatype": "INT32", "shape": [1, count]}
+    tensor["parameters"] = {"binary_data_size": 4 * count}
+    header = json.dumps({"inputs": [tensor]}).encode()
+    body = header + b"\x07\x01\0\0" * count
+    request = post(f"/v2/models/{loads.SPARE_MODEL}/infer", body, f"{HEADER_LENGTH}: {len(header)}")
+
+    def send(server: Server) -> int:
+        with Connection(server) as connection:
+            connection.send(request)
+            return (connection.read_response() or (0,))[0]
+
+    with stage.serve() as server, growth(server) as grown:
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            assert set(pool.map(lambda _: send(server), range(4))) == {200}
+        return grown()
+
+
 @finding("3", "100 failed loads of new names", "100 descriptors, none in the index")
 def failed_loads(stage: Stage) -> str:
     """Each brings files that are no model."""
@@ -193,6 +265,31 @@ def mistakes(stage: Stage) -> str:
         reply = loads.load(server, loads.SPARE_MODEL, {"config": config})
         seconds = time.monotonic() - start
         return f"{len(reply.body)} bytes, {grown()}, {seconds:.1f} s"
+
+
+def growth_of_load(stage: Stage, config: str) -> str:
+    """What a load with this configuration takes."""
+    with stage.serve(EXPLICIT) as server, growth(server) as grown:
+        start = time.monotonic()
+        reply = loads.load(server, loads.SPARE_MODEL, {"config": config})
+        seconds = time.monotonic() - start
+        return f"{reply.status}, {len(reply.body)} bytes, {grown()}, {seconds:.1f} s"
+
+
+@finding("4b", "3.9 MiB of dimensions in a configuration", "+260 MiB")
+def configured_dimensions(stage: Stage) -> str:
+    """Of one input."""
+    head = '{"name":"spare","backend":"identity","input":[{"name":"x","data_type":"TYPE_INT32",'
+    return growth_of_load(stage, head + '"dims":[' + "1," * (39 * MEBIBYTE // 20) + "1]}]}")
+
+
+@finding("4c", "175 KiB of unknown names in batch_padding", "over 1.9 GiB")
+def padding_names(stage: Stage) -> str:
+    """None of them is an input."""
+    names = ",".join(f"n{number}=0" for number in range(20_000))
+    config = {"name": "spare", "backend": "identity", "dynamic_batching": {}, "max_batch_size": 4}
+    config["parameters"] = {"batch_padding": {"string_value": names}}
+    return growth_of_load(stage, json.dumps(config))
 
 
 @finding("5a", "22 unfinished bodies of 62 MiB (now with --memory-limit=256M)", "+1.4 GiB")

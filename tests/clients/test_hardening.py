@@ -259,11 +259,11 @@ def test_failed_loads_keep_neither_directories_nor_descriptors(
 def test_mistakes_of_a_configuration_are_shown_up_to_a_number(
     explicit: Server, field: str
 ) -> None:
-    """1.1 MiB of empty inputs became 76 MiB of errors."""
+    """1.1 MiB of inputs without names became 76 MiB of errors."""
     text = json.dumps(identity_config(SPARE_MODEL))[:-1]
     members = {
-        "input": '"input":[' + ",".join(["{}"] * 60_000) + "]",
-        "batch_input": '"batch_input":[' + ",".join(["{}"] * 60_000) + "]",
+        "input": '"input":[' + ",".join(['{"optional":false}'] * 60_000) + "]",
+        "batch_input": '"batch_input":[' + ",".join(['{"target_name":[]}'] * 60_000) + "]",
         "unknown": ",".join(f'"field_{number}":0' for number in range(100_000)),
     }
     config = f"{text},{members[field]}}}"
