@@ -12,11 +12,9 @@ from server import REQUEST_SECONDS_MAX, Server
 class Connection:
     """A TCP connection with a buffered reader."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, timeout: float = REQUEST_SECONDS_MAX) -> None:
         """Connects to the main HTTP port."""
-        self._socket = socket.create_connection(
-            ("127.0.0.1", server.http_port), timeout=REQUEST_SECONDS_MAX
-        )
+        self._socket = socket.create_connection(("127.0.0.1", server.http_port), timeout=timeout)
         self._reader = self._socket.makefile("rb")
 
     def __enter__(self) -> Connection:

@@ -19,7 +19,7 @@ from conftest import StartServer
 from raw_http import Connection
 from raw_http2 import ACK, DATA, END_STREAM, SETTINGS, Http2Connection, frame, is_end_of
 from resilience import GOOD_MODEL, MEBIBYTE, check_serving, peak_kilobytes, reset_peak
-from server import HEADER_LENGTH, Server, resident_kilobytes, wait_until
+from server import HEADER_LENGTH, REQUEST_SECONDS_MAX, Server, resident_kilobytes, wait_until
 
 pytestmark = pytest.mark.galatea_only
 
@@ -160,7 +160,8 @@ def test_strings_are_charged_at_what_they_cost(limited: Server) -> None:
     before = resident_kilobytes(limited)
 
     def client(_: int) -> tuple[int, bytes]:
-        with Connection(limited) as connection:
+        # A debug build reads 60 million strings, two requests at a time.
+        with Connection(limited, 4 * REQUEST_SECONDS_MAX) as connection:
             connection.send(request_of(path, large))
             status, answer = connection.read_response() or (0, b"")
             return status, answer[:300]
