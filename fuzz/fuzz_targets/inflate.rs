@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(at_once, in_slices);
 });
 
-/// How the stream ended, what was read of it, and its content.
+/// The end of the stream, the length that was read of it, and its content.
 fn inflate(body: &Bytes, format: Format, budget: usize) -> (Progress, usize, Bytes) {
     let mut inflater =
         Inflater::new(body.clone(), format, OUTPUT_BYTES_MAX, Arc::new(Account::unlimited()));

@@ -73,7 +73,7 @@ fn decoded(protocol: u8, content: &[u8]) -> Result<LogUpdate, Status> {
     decode_log_request(content, &Limits::default())
 }
 
-/// Where a change stands in Triton's order.
+/// The place of a change in Triton's order.
 fn place(change: &LogChange) -> u8 {
     match change {
         LogChange::Info(_) => 0,

@@ -1,4 +1,4 @@
-//! What a worker of a Python model says: any frames on both sockets while it has a batch.
+//! The messages of a model's worker: any frames on both sockets while it has a batch.
 //!
 //! The first byte of an input says whether the model is decoupled. Then come frames without
 //! their lengths: the socket, the length of the body in two bytes, and the body. What is left

@@ -135,7 +135,7 @@ fn begin(tracer: &Tracer, model: &str, line: &[u8]) {
     trace.request.end();
 }
 
-/// What a model gets is JSON, in the trace of a client that sent one.
+/// Checks that a model gets JSON, in the trace of a client that sent one.
 fn check_context(trace: &Trace, parent: &str, for_collector: bool) {
     let context = trace.identity().context;
     if context.is_empty() {

@@ -7,12 +7,12 @@ use galatea_tensor::DataType;
 use crate::api::{Session, TensorInfo, ValueType};
 use crate::signature::not_a_tensor;
 
-/// Whether the configuration needs no completion, so the model need not be opened.
+/// Returns true if the configuration needs no completion, so the model need not be opened.
 pub(crate) fn is_complete(draft: &ConfigDraft) -> bool {
     inputs_are_given(draft) && !draft.message().output.is_empty()
 }
 
-/// Whether the configuration lists the inputs. Batch inputs describe certain inputs, which
+/// Returns true if the configuration lists the inputs. Batch inputs describe certain inputs, which
 /// the model does not determine.
 fn inputs_are_given(draft: &ConfigDraft) -> bool {
     !draft.message().input.is_empty() || !draft.message().batch_input.is_empty()

@@ -1,9 +1,9 @@
-//! Which of the library's errors say that a GPU can't be used any more.
+//! The library's errors that say that a GPU can't be used any more.
 //!
 //! The library has one code for all of them, and names the function of CUDA with its result in
 //! the message: `CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; …`.
 
-/// Whether an error of a run says that the GPU's context is gone, and with it everything on the
+/// Returns true if an error of a run says that the GPU's context is gone, with everything on the
 /// device: each later call would fail too. Other errors, such as that memory is exhausted, are
 /// of one request.
 pub(crate) fn is_of_device(message: &str) -> bool {

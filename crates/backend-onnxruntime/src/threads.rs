@@ -43,7 +43,7 @@ pub(crate) struct ThreadDemand {
     pub(crate) instances: u32,
     /// Threads for each execution; `None` leaves them to the server.
     pub(crate) intra_op_threads: Option<i32>,
-    /// Whether the model asks for something that the shared pool can't give: threads for
+    /// Returns true if the model asks for something that the shared pool can't give: threads for
     /// several operators at the same time, or threads that spin.
     pub(crate) needs_own_pool: bool,
 }

@@ -21,7 +21,7 @@ use crate::slot::Slot;
 /// The time between two readings: so short that the page seems to move with the server.
 pub(crate) const PERIOD: Duration = Duration::from_millis(500);
 
-/// Who watches a server.
+/// The watchers of a server.
 pub(crate) struct Audience {
     server: Arc<dyn Watch>,
     ledger: Arc<Ledger>,
@@ -32,7 +32,7 @@ pub(crate) struct Audience {
 struct State {
     slots: BTreeMap<u64, Slot>,
     next_number: u64,
-    /// Whether a task reads for the watchers.
+    /// True if a task reads for the watchers.
     is_read: bool,
     /// Set once: the server stops.
     has_ended: bool,
@@ -129,7 +129,7 @@ impl Audience {
         !self.state.lock("look for watchers").slots.is_empty()
     }
 
-    /// Whether the task may end: there is no watcher, and the next one starts another.
+    /// Returns true if the task may end: there is no watcher, and the next one starts another.
     fn try_stop(&self) -> bool {
         let mut state = self.state.lock("end without watchers");
         state.is_read = !state.slots.is_empty();

@@ -13,7 +13,7 @@ use galatea_infer::{
 };
 use serde_json::{Map, Value, json};
 
-/// What a watcher is told first.
+/// The first event of a watcher.
 pub(crate) fn hello(allows_model_control: bool, period: Duration) -> Bytes {
     event(
         "hello",

@@ -7,7 +7,7 @@
 //! instances have executed. All watchers share what is read for it. While there is no watcher,
 //! nothing is read, and nothing is recorded.
 //!
-//! What this is not: it knows no HTTP, and changes nothing in the server. Loads, unloads and
+//! Not its part: it knows no HTTP, and changes nothing in the server. Loads, unloads and
 //! inference requests of the page go to the endpoints that any client uses.
 //!
 //! | file | what it does |

@@ -16,7 +16,7 @@ struct Waiting {
     _charge: Charge,
 }
 
-/// What waits for a watcher, and how many events it has lost.
+/// The events that wait for a watcher, and the number of those that it has lost.
 pub(crate) struct Slot {
     account: Arc<Account>,
     events: VecDeque<Waiting>,

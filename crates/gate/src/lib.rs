@@ -1,4 +1,4 @@
-//! What a caller may do, how much of it, and what it costs: the decisions that every door
+//! The rights of a caller, their amount, and their cost: the decisions that every door
 //! asks for before it collects, decodes or forwards anything.
 //!
 //! This crate decides. It reads no socket, knows no protocol, and has no thread, clock or

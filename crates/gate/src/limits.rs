@@ -29,28 +29,28 @@ impl Limits {
     /// Triton has no such limit. This one is far above any model's interface and
     /// keeps a small body from naming millions of tensors.
     pub const TENSORS_MAX: usize = 4096;
-    /// How long a client may take for the handshake of TLS.
+    /// The time that a client may take for the handshake of TLS.
     ///
     /// It is two round trips, so this is long even for a client at the other end of a
     /// satellite link. Triton's gRPC door waits 120 s.
     pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(20);
-    /// How long a client may take for the handshake of HTTP/2, which is gRPC's, as in Triton.
+    /// The time that a client may take for the handshake of HTTP/2, which is gRPC's, as in Triton.
     pub const HTTP2_HANDSHAKE_TIME_MAX: Duration = Duration::from_mins(2);
-    /// How long a gRPC client may take until it begins its first call.
+    /// The time that a gRPC client may take until it begins its first call.
     ///
     /// Clients connect long before they call, so this is generous. Without it a connection
     /// that is never used would keep its place for ever.
     pub const FIRST_CALL_TIME_MAX: Duration = Duration::from_mins(10);
-    /// How long a gRPC client that is told to begin no more calls may take to acknowledge
+    /// The time that a gRPC client that is told to begin no more calls may take to acknowledge
     /// that. The acknowledgement takes one round trip.
     pub const GOAWAY_TIME_MAX: Duration = Duration::from_secs(5);
-    /// How long an HTTP client may stop sending the body of a refused request before the
+    /// The time for which an HTTP client may stop sending the body of a refused request before the
     /// response is sent.
     ///
     /// A client that is still sending would find the connection closed, and not see the
     /// response. One that waits for an answer sends nothing more.
     pub const REFUSED_BODY_SILENCE_MAX: Duration = Duration::from_secs(1);
-    /// How long the body of a refused request is read in all, while its client keeps sending.
+    /// The time for which the body of a refused request is read in all, while its client sends.
     pub const REFUSED_BODY_TIME_MAX: Duration = Duration::from_secs(30);
     /// The maximum number of handshakes of TLS in progress at one door; beyond it the oldest
     /// is given up. Each holds some 30 KiB, so all of them hold 30 MiB.
@@ -144,14 +144,14 @@ impl Limits {
     pub const REPOSITORY_CALLS_MAX: usize = 64;
     /// The maximum number of repository indexes that a door makes at a time.
     pub const REPOSITORY_INDEXES_MAX: usize = 8;
-    /// How many bytes of the events of a generate request may wait until its client reads
+    /// The number of bytes of a generate request's events that may wait until its client reads
     /// before its model pauses.
     ///
     /// Beside them the system has some in the socket's buffer. Tokens take a hundred bytes.
     pub const EVENT_STREAM_BYTES_MAX: usize = 4 << 20;
     /// The same as a number of events.
     pub const EVENT_STREAM_EVENTS_MAX: usize = 4096;
-    /// How many bytes of such events may wait at all, for models that don't pause. The
+    /// The number of bytes of such events that may wait at all, for models that don't pause. The
     /// connection is closed by the event that comes then.
     pub const EVENT_STREAM_BYTES_LOST: usize = 256 << 20;
     /// The maximum number of files that come with a request to load a model.

@@ -1,4 +1,4 @@
-//! Which keys a client may name.
+//! The keys that a client may name.
 
 use galatea_infer::Status;
 

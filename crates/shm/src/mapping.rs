@@ -16,7 +16,7 @@ use crate::copy::{self, copy};
 
 /// The mapping of a region: a constant address and length.
 ///
-/// What is there changes as others write, and pages go missing when they shorten the object.
+/// Its content changes as others write, and pages go missing when they shorten the object.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     byte_size: usize,

@@ -29,7 +29,7 @@ impl SharedMemory {
         Ok(Self { mapping: Arc::new(mapping) })
     }
 
-    /// Whether this part is mapped.
+    /// Returns true if this part is mapped.
     #[must_use]
     pub fn contains(&self, offset: usize, byte_size: usize) -> bool {
         self.mapping.part(offset, byte_size).is_some()

@@ -168,7 +168,7 @@ impl SharedRegions {
         Ok(())
     }
 
-    /// What is registered of this kind: that of this name, or all if it is empty.
+    /// The regions of this kind: that of this name, or all if it is empty.
     fn shown<T: Clone>(
         &self,
         kind: RegionKind,

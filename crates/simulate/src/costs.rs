@@ -1,4 +1,4 @@
-//! How long executions take, by those that were recorded.
+//! The durations of executions, by those that were recorded.
 //!
 //! Durations are kept for each number of rows, of requests about as long, while about as many
 //! instances were busy. An execution of a size that was recorded takes one of its durations, at

@@ -1,4 +1,4 @@
-//! What the scheduler of a model would do with a load: the real scheduler on a virtual clock.
+//! The decisions of a model's scheduler about a load: the real scheduler on a virtual clock.
 //!
 //! [`simulate`] takes the arrivals of requests and a function that says how long executions
 //! take, and returns a [`Report`]. Nothing here decides anything: each decision is one of
@@ -48,11 +48,11 @@ pub use self::report::Report;
 pub struct Arrival {
     /// When it arrives, in nanoseconds.
     pub at_ns: u64,
-    /// How long after its arrival an answer is of use; `u64::MAX` is without limit.
+    /// The time after its arrival in which an answer is of use; `u64::MAX` is without limit.
     pub deadline_ns: u64,
     /// Rows of the first dimension.
     pub rows: u32,
-    /// What its length is, only the function of durations knows.
+    /// Its length, whose meaning only the function of durations knows.
     pub length: u32,
     /// The length by which the scheduler pads it, if it does.
     pub padded_length: Option<u32>,

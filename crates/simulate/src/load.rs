@@ -6,12 +6,12 @@ use galatea_traffic::{RecordedRequest, Traffic};
 
 use crate::{Arrival, Report};
 
-/// How a recording becomes a load.
+/// The way in which a recording becomes a load.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct LoadOptions {
-    /// How much faster requests arrive than they did.
+    /// The factor by which requests arrive faster than they did.
     pub load: f64,
-    /// How often the recording is played.
+    /// The number of times that the recording is played.
     pub repeat: u32,
     /// The deadline of requests that have none or a later one; `u64::MAX` is none.
     pub deadline_ns: u64,
@@ -62,7 +62,7 @@ pub fn arrivals(traffic: &Traffic, options: &LoadOptions, padded: &[usize]) -> V
     arrivals
 }
 
-/// What a scheduler sees of a request's shape.
+/// The shape of a request, as a scheduler sees it.
 struct Sized {
     shape: u32,
     padded_length: Option<u32>,
@@ -71,7 +71,7 @@ struct Sized {
 /// A request's sizes without what is padded.
 struct Padded {
     dims: Vec<u32>,
-    /// Whether requests of other lengths share its batches: its own are equal.
+    /// True if requests of other lengths share its batches: its own are equal.
     shares: bool,
     /// The longest of its lengths; none if nothing is padded.
     length: Option<u32>,
@@ -91,7 +91,7 @@ impl Padded {
     }
 }
 
-/// What the recorded server did. Requests that were cancelled count as refused, and errors of
+/// The report of the recorded server. Requests that were cancelled count as refused, and errors of
 /// the backend as answers.
 pub fn recorded(traffic: &Traffic, deadline_ns: u64) -> Report {
     let mut report = Report::default();

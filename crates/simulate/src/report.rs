@@ -1,4 +1,4 @@
-//! What became of a load.
+//! The outcome of a load.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub struct Report {
     pub batches: BTreeMap<u32, u64>,
     /// Number of executions by the reason why their batches were closed.
     pub closed: BTreeMap<Cow<'static, str>, u64>,
-    /// How long all executions took together.
+    /// The time that all executions took together.
     pub busy_ns: u64,
     /// When the last request was answered, in nanoseconds.
     pub ended_ns: u64,
@@ -55,7 +55,7 @@ impl Report {
         rows as f64 / self.executions().max(1) as f64
     }
 
-    /// How many instances were busy at a time, on average.
+    /// The number of instances that were busy at a time, on average.
     pub fn busy_instances(&self) -> f64 {
         self.busy_ns as f64 / self.ended_ns.max(1) as f64
     }

@@ -1,4 +1,4 @@
-//! Which crate may use what: the rules that keep the floors apart.
+//! The crates that each crate may use: the rules that keep the floors apart.
 //!
 //! They are checked against the workspace as cargo resolves it and against the sources,
 //! by the task and by a test of this crate.
@@ -12,7 +12,7 @@ pub(crate) use graph::Graph;
 /// The ground and the vocabulary that everything above may speak.
 const GROUND: [&str; 4] = ["tensor", "config", "infer", "backend"];
 
-/// What each crate may use of the others, named as their folders are. Every crate
+/// The crates that each one may use of the others, named as their folders are. Every crate
 /// that isn't [`PURE`] may use `stdx` beside these.
 ///
 /// An arrow that is not here is a decision of its own: ARCHITECTURE.md says

@@ -1,6 +1,6 @@
 //! Counting the tests in what test runners print.
 
-/// How many tests passed and failed.
+/// The numbers of tests that passed and failed.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     /// Passed.

@@ -3,7 +3,7 @@
 //! The toolchain is the stable one: `RUSTC_BOOTSTRAP` unlocks the instrumentation.
 //! AddressSanitizer is off, because the fuzzed crates forbid `unsafe`, and without it a
 //! target runs twice as many inputs. The seeds of a target are in `fuzz/corpus/TARGET`.
-//! What a run finds beside them is kept in `.cache/fuzz`, so that the next run goes on there.
+//! Inputs that a run finds beside them are kept in `.cache/fuzz`, for the next run to go on there.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::workspace;
 /// The version that is installed where `cargo fuzz` is missing.
 const CARGO_FUZZ: &str = "0.13.2";
 
-/// How long a target runs unless `--seconds` says it.
+/// The time that a target runs unless `--seconds` says it.
 const SECONDS: &str = "1800";
 
 /// An input that takes longer than this many seconds is a finding.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// The reason of every Rust test that is marked with `#[ignore]`.
 const IGNORED: &str = "marked `#[ignore]` or ```` ```ignore ```` in the Rust source";
 
-/// How many tests were left out for each reason.
+/// The number of tests that were left out for each reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeftOut(BTreeMap<String, u64>);
 

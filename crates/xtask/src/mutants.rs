@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::process::{cargo, record, run as run_command};
 use crate::workspace;
 
-/// How many bugs `cargo xtask test` plants.
+/// The number of bugs that `cargo xtask test` plants.
 const SAMPLE: &str = "3";
 
 /// The task: plants all bugs, or those that the options of the program `mutants` choose.

@@ -51,7 +51,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
 
 /// The output of a command that ended.
 pub(crate) struct Recorded {
-    /// Whether it succeeded.
+    /// True if it succeeded.
     pub(crate) success: bool,
     /// Both of its outputs.
     pub(crate) text: String,

@@ -14,11 +14,11 @@ use std::process::Command;
 
 use crate::workspace;
 
-/// What README.md and CONTRIBUTING.md ask for. The assembler, the linker and
+/// The programs that README.md and CONTRIBUTING.md ask for. The assembler, the linker and
 /// `nm` are parts of a C compiler.
 const NEEDED: [&str; 5] = ["cargo", "rustc", "cc", "python3", "sh"];
 
-/// What comes with a program of [`NEEDED`], under whatever name it has there.
+/// Programs that come with one of [`NEEDED`], under whatever name they have there.
 const PARTS: [&str; 16] = [
     "ar",
     "as",
@@ -89,7 +89,7 @@ pub(crate) fn path_of(optional: &str) -> PathBuf {
     folder(optional).join(optional)
 }
 
-/// Whether an optional program is there.
+/// Returns true if an optional program is there.
 pub(crate) fn has(optional: &str) -> bool {
     path_of(optional).exists()
 }

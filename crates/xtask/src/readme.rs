@@ -18,7 +18,7 @@ struct Block {
     script: String,
 }
 
-/// How many blocks of a document are tests.
+/// The number of blocks of a document that are tests.
 pub(crate) fn tests(document: &str) -> u64 {
     u64::try_from(blocks(document).len()).unwrap_or(u64::MAX)
 }

@@ -12,7 +12,7 @@ use crate::process::{self, Recorded};
 /// More failed tests than this are not a matter of luck.
 const TESTS_MAX: u64 = 5;
 
-/// How the line starts that names a test of pytest's.
+/// The start of a line that names a test of pytest's.
 const PASSED_WHEN_REPEATED: &str = "PASSED WHEN REPEATED ";
 
 /// Runs pytest, and repeats the tests that failed if they are few, with some more options.

@@ -1,4 +1,4 @@
-//! Where things are.
+//! The places of things.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ pub(crate) fn root() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// Where tasks keep what they fetch and make.
+/// The folder in which tasks keep what they fetch and make.
 pub(crate) fn cache() -> PathBuf {
     root().join(".cache")
 }

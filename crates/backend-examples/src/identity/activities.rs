@@ -8,7 +8,7 @@ use galatea_infer::Trace;
 
 use crate::checks::integer_parameter;
 
-/// How long each of them takes, as in Triton's backend.
+/// The duration of each of them, as in Triton's backend.
 const STEP: Duration = Duration::from_millis(100);
 
 /// The activities of a model, by its parameters.

@@ -25,12 +25,12 @@ impl Delays {
         })
     }
 
-    /// Whether an execution sleeps.
+    /// Returns true if an execution sleeps.
     pub(crate) const fn delay_execution(&self) -> bool {
         self.execution_ms > 0
     }
 
-    /// How long instance number `instance` sleeps in each execution.
+    /// The time that instance number `instance` sleeps in each execution.
     pub(crate) fn execution(&self, instance: u64) -> Duration {
         let times = self.instance_multiplier.saturating_mul(instance).max(1);
         Duration::from_millis(self.execution_ms.saturating_mul(times))

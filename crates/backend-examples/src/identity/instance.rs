@@ -17,7 +17,7 @@ pub(crate) struct IdentityInstance {
     pub(crate) pairs: Arc<[TensorPair]>,
     pub(crate) delay: Duration,
     pub(crate) activities: Option<Activities>,
-    /// Whether requests have a batch dimension.
+    /// True if requests have a batch dimension.
     pub(crate) batches: bool,
     pub(crate) host: Arc<dyn Host>,
 }

@@ -1,4 +1,4 @@
-//! Which input each output repeats.
+//! The input that each output repeats.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(crate) struct TensorPair {
     pub(crate) datatype: DataType,
     /// The shape of the input as the backend sees it, without the batch dimension.
     pub(crate) dims: Vec<i64>,
-    /// Whether a batch dimension precedes `dims`.
+    /// True if a batch dimension precedes `dims`.
     pub(crate) batched: bool,
 }
 

@@ -20,7 +20,7 @@ const DELAY: &str = "DELAY_MICROSECONDS";
 pub(crate) struct Interface {
     pub(crate) model_name: Arc<str>,
     pub(crate) decoupled: bool,
-    /// Whether tensors have a batch dimension.
+    /// True if tensors have a batch dimension.
     pub(crate) batched: bool,
     pub(crate) outputs: Vec<(Arc<str>, OutputKind)>,
     /// The implicit state that counts the tokens of a request.

@@ -232,7 +232,7 @@ fn requests_join_and_leave_at_every_execution() {
     }
 }
 
-/// Whether there is congestion, which the test sets, and the hooks that wait for its end.
+/// The congestion, which the test sets, and the hooks that wait for its end.
 #[derive(Default)]
 struct TestCongestion(Mutex<(bool, Vec<ResumeHook>)>);
 

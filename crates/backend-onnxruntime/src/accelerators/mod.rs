@@ -35,7 +35,7 @@ pub(crate) struct Providers {
     tensorrt: Vec<ProviderOptions>,
     cuda: Option<ProviderOptions>,
     openvino: Vec<ProviderOptions>,
-    /// What asks for the first provider of GPUs, as an error says it.
+    /// The setting that asks for the first provider of GPUs, as an error says it.
     asked_by: String,
     /// Accelerators that the session does not use.
     not_used: Vec<String>,
@@ -108,7 +108,7 @@ impl Providers {
         require(library, OPENVINO, "execution accelerator 'openvino'")
     }
 
-    /// What the operator is told of settings that the session doesn't use.
+    /// Warnings for the operator about settings that the session doesn't use.
     pub(crate) fn warnings(&self, model: &str) -> Vec<String> {
         // Triton ignores them without a word.
         let unused = self.not_used.iter().map(|accelerator| {

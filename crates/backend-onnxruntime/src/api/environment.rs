@@ -26,7 +26,7 @@ pub(crate) struct GlobalThreads {
     pub(crate) intra_op: c_int,
     /// Threads that execute different operators at the same time.
     pub(crate) inter_op: c_int,
-    /// Whether idle threads wait for work by spinning.
+    /// Switches spinning of idle threads on.
     pub(crate) spinning: Switch,
 }
 

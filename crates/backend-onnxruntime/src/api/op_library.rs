@@ -10,7 +10,7 @@ use super::environment::OrtEnvironment;
 use super::library::with_causes;
 use super::options::{SessionOptions, path_string};
 
-/// Whether a library has the function that registers its operators.
+/// The presence of the function that registers a library's operators.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EntryPoint {
     /// It has the function.

@@ -260,7 +260,7 @@ impl SessionOptions {
         self.needs_exclusive_creation = true;
     }
 
-    /// Whether the session must be created under [`OrtEnvironment::lock_creation`]: with
+    /// Returns true if the session must be created under [`OrtEnvironment::lock_creation`]: with
     /// OpenVINO's provider, and with libraries of operators.
     pub(super) const fn needs_exclusive_creation(&self) -> bool {
         self.needs_exclusive_creation

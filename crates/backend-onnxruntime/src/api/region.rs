@@ -49,7 +49,7 @@ impl<'data> ByteRegion<'data> {
         self.byte_size
     }
 
-    /// Whether the start is aligned for elements of `size` bytes.
+    /// Returns true if the start is aligned for elements of `size` bytes.
     pub(crate) fn is_aligned(&self, size: usize) -> bool {
         self.byte_size == 0 || self.start.addr().is_multiple_of(size)
     }

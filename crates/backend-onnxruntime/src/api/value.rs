@@ -262,9 +262,9 @@ pub(crate) struct DeviceTensor {
     pub(crate) address: u64,
     /// The size of its elements together.
     pub(crate) byte_size: usize,
-    /// Whether its memory is an input's, which is valid during the run only.
+    /// True if its memory is an input's, which is valid during the run only.
     pub(crate) is_input: bool,
-    /// What keeps the memory allocated, if it isn't an input's.
+    /// The owner that keeps the memory allocated, if it isn't an input's.
     pub(crate) owner: Arc<dyn Any + Send + Sync>,
 }
 

@@ -1,4 +1,4 @@
-//! Whether the work of a model depends only on the shapes of its inputs.
+//! Models whose work depends only on the shapes of their inputs.
 //!
 //! Inline execution needs models whose duration can be predicted from earlier requests with
 //! the same shapes. The work of most operators does not depend on values. Exceptions are
@@ -80,7 +80,7 @@ impl GraphTensors {
     }
 }
 
-/// Whether the work of the model in this file depends only on the shapes of its inputs;
+/// Returns true if the work of the model in this file depends only on the shapes of its inputs;
 /// `false` if that is unknown.
 pub(crate) fn is_model_predictable(path: &Path) -> bool {
     is_file_predictable(path) == Some(true)

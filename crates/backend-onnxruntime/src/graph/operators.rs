@@ -1,4 +1,4 @@
-//! Which operators are predictable.
+//! Operators that are predictable.
 
 /// The operators of ONNX' own domain whose work and output shapes depend only on the shapes
 /// of their inputs, and for some also on the values of [shape inputs](has_shape_inputs).
@@ -139,13 +139,13 @@ const PREDICTABLE: [&str; 133] = [
     "Xor",
 ];
 
-/// Whether an operator's work depends only on the shapes of its inputs and on the values of
+/// Returns true if an operator's work depends only on the shapes of its inputs and on the values of
 /// its shape inputs.
 pub(super) fn is_predictable(domain: &str, op_type: &str) -> bool {
     matches!(domain, "" | "ai.onnx") && PREDICTABLE.binary_search(&op_type).is_ok()
 }
 
-/// Whether the values of an operator's inputs after the first determine a shape or axes.
+/// Returns true if the values of an operator's inputs after the first give a shape or axes.
 pub(super) fn has_shape_inputs(op_type: &str) -> bool {
     matches!(op_type, "Reshape" | "Slice" | "Split" | "Squeeze" | "Unsqueeze")
         || op_type.starts_with("Reduce")

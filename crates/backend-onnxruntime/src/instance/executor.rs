@@ -1,4 +1,4 @@
-//! What an instance executes on: a session that others share, or one on a GPU with a stream of
+//! The session of an instance: one that others share, or one on a GPU with a stream of
 //! its own.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct Executor {
     session: AnySession,
     devices: Devices,
     account: Arc<Account>,
-    /// Whether inputs are gathered in pinned memory.
+    /// True if inputs are gathered in pinned memory.
     pinned: bool,
 }
 

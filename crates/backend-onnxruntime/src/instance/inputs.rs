@@ -29,7 +29,7 @@ impl<'a> InputPart<'a> {
         Self { tensor, data: tensor.data.for_host_policy(host_policy) }
     }
 
-    /// Where the data is, if an instance can use it there.
+    /// The place of the data, if an instance can use it there.
     fn place(&self) -> Option<Part<'a>> {
         Part::of(self.data)
     }

@@ -47,7 +47,7 @@ struct OutputContent<'plan> {
     executor: &'plan Executor,
 }
 
-/// How an output is split among the requests of its batch.
+/// The way in which an output is split among the requests of its batch.
 #[derive(Copy, Clone)]
 enum OutputSplit<'plan> {
     /// Not at all: there is one request.
@@ -64,7 +64,7 @@ struct OutputPart {
     elements: Range<u64>,
 }
 
-/// Where the output of a run is to be: states stay in the memory of the instance's GPU, and so
+/// The place of a run's output: states stay in the memory of the instance's GPU, and so
 /// does what all who want it take there. Others read the host's.
 pub(super) fn place<'a>(
     plan: &OutputPlan,
@@ -82,7 +82,7 @@ pub(super) fn place<'a>(
     }
 }
 
-/// Whether a request wants the output in the host's memory.
+/// Returns true if a request wants the output in the host's memory.
 fn is_wanted_on_host(plan: &OutputPlan, requests: &[PendingRequest]) -> bool {
     let wants = |pending: &PendingRequest| {
         plan.is_wanted_by(pending) && !pending.request().device_outputs.include(&plan.name)

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::executor::{Executor, copy_failed};
 use crate::api::{DeviceBytes, DeviceSession};
 
-/// What the address of a tensor in a GPU's memory is a multiple of: the widest load of a kernel.
+/// The alignment of a tensor in a GPU's memory: the widest load of a kernel.
 /// ONNX Runtime's own tensors always are, and a GPU is lost by a load from elsewhere.
 const ALIGNMENT: u64 = 16;
 
@@ -32,12 +32,12 @@ pub(super) struct DevicePart<'data> {
     data: &'data Buffer,
     device: u32,
     address: u64,
-    /// Whether a client may change it: then the model computes with a copy.
+    /// True if a client may change it: then the model computes with a copy.
     may_change: bool,
 }
 
 impl<'data> Part<'data> {
-    /// Where the data is; `None` if it can be read neither by the CPU nor by a GPU.
+    /// The place of the data; `None` if it can be read neither by the CPU nor by a GPU.
     pub(super) fn of(data: &'data Buffer) -> Option<Self> {
         if let Some(bytes) = data.host() {
             return Some(Self::Host(bytes));

@@ -83,8 +83,8 @@ impl StateMemory {
         }
     }
 
-    /// Whether too much memory would be unused, with a tensor of `length` bytes more of which
-    /// sequences use `used`.
+    /// Returns true if too much memory would be unused, with a tensor of `length` more bytes, of
+    /// which sequences use `used`.
     pub(super) fn would_waste(&self, length: usize, used: usize) -> bool {
         let unused = length.saturating_sub(used);
         let rows = self.counters.row_bytes.load(Ordering::Relaxed);

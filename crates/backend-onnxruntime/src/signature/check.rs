@@ -12,7 +12,7 @@ pub(super) struct SignatureCheck<'a> {
     pub(super) session: &'a Session,
 }
 
-/// What the configuration may say about a variable size of the model.
+/// The sizes that the configuration may give for a variable size of the model.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum VariableSize {
     /// The configuration may fix it.

@@ -10,7 +10,7 @@ use galatea_tensor::{DataType, Shape};
 #[derive(Debug)]
 pub(crate) struct ModelSignature {
     pub(crate) model_name: Arc<str>,
-    /// Whether the first dimension is a batch.
+    /// True if the first dimension is a batch.
     pub(crate) batched: bool,
     /// The inputs of requests: the configured inputs in their order, then the controls and
     /// states of the sequence batcher.
@@ -29,11 +29,11 @@ pub(crate) struct InputPlan {
     /// The session's index of it.
     pub(crate) index: usize,
     pub(crate) layout: InputLayout,
-    /// Whether it is a sequence's state.
+    /// True if it is a sequence's state.
     pub(crate) is_state: bool,
 }
 
-/// How the tensors of a batch's requests are joined into the model's.
+/// The way in which the tensors of a batch's requests are joined into the model's.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InputLayout {
     /// As rows of one tensor.
@@ -66,17 +66,17 @@ pub(crate) struct OutputPlan {
     pub(crate) index: usize,
     /// The shape of ones that replaces the model's scalar.
     pub(crate) scalar_shape: Option<Shape>,
-    /// Whether requests may ask for it.
+    /// True if requests may ask for it.
     pub(crate) is_visible: bool,
-    /// Whether the next request of the sequence gets it as its state.
+    /// True if the next request of the sequence gets it as its state.
     pub(crate) is_state: bool,
     /// The input that is written in place with it, if it is a state that may grow.
     pub(crate) grows_in: Option<Arc<str>>,
-    /// How to find each request's part, if it is not its rows.
+    /// The way to find each request's part, if it is not its rows.
     pub(crate) scatter: Option<ScatterPlan>,
 }
 
-/// How an output is split by the shapes of an input.
+/// The split of an output by the shapes of an input.
 #[derive(Debug)]
 pub(crate) struct ScatterPlan {
     pub(crate) source_input: String,
@@ -86,7 +86,7 @@ pub(crate) struct ScatterPlan {
 }
 
 impl OutputPlan {
-    /// Whether the response to a request has this output.
+    /// Returns true if the response to a request has this output.
     pub(crate) fn is_wanted_by(&self, pending: &PendingRequest) -> bool {
         self.is_visible && !pending.is_padding() && pending.request().wants_output(&self.name)
     }

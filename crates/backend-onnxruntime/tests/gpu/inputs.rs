@@ -12,7 +12,7 @@ const CONFIG: &str = "
     output [ { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]
     instance_group [ { kind: KIND_GPU gpus: [ 0 ] } ]";
 
-/// What the last run of a session read and wrote.
+/// The reads and writes of a session's last run.
 fn last_run() -> String {
     report("onnxruntime").pop().unwrap()
 }

@@ -160,7 +160,7 @@ impl Gpus {
         memory
     }
 
-    /// What is in a GPU's memory.
+    /// The contents of a GPU's memory.
     #[allow(unsafe_code, reason = "a region is an address")]
     pub(crate) fn download(&self, buffer: &Buffer) -> Vec<u8> {
         let region = buffer.device().unwrap();
@@ -176,7 +176,7 @@ impl Gpus {
     }
 }
 
-/// What is in a GPU's memory now, whatever is queued. It needs `STAND_IN_READABLE`.
+/// The contents of a GPU's memory now, whatever is queued. It needs `STAND_IN_READABLE`.
 #[allow(unsafe_code, reason = "a region is an address, here of this process")]
 pub(crate) fn peek(buffer: &Buffer) -> Vec<u8> {
     let region = buffer.device().unwrap();

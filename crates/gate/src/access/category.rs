@@ -5,9 +5,9 @@ use std::fmt;
 /// A category of APIs that can be restricted, named as in Triton.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Category {
-    /// Whether the server and its models are live and ready.
+    /// Liveness and readiness of the server and its models.
     Health,
-    /// What the server and its models are.
+    /// Descriptions of the server and its models.
     Metadata,
     /// Inference and generation.
     Inference,
@@ -17,7 +17,7 @@ pub enum Category {
     ModelConfig,
     /// Listing, loading and unloading models.
     ModelRepository,
-    /// What was counted of models, and what their schedulers wait for.
+    /// Counts of models, and the reasons why their schedulers wait.
     Statistics,
     /// The settings of traces.
     Trace,

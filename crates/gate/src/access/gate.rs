@@ -32,7 +32,7 @@ impl Gate {
         Self { rules: (!rules.is_empty()).then(|| Box::new(rules)) }
     }
 
-    /// Whether it lets all callers in, so that no headers need to be collected for it.
+    /// Returns true if it lets all callers in, so that no headers need to be collected for it.
     pub const fn is_open(&self) -> bool {
         self.rules.is_none()
     }
@@ -40,7 +40,7 @@ impl Gate {
     /// Lets a caller use the APIs of a category if `header` finds the value that its rule
     /// demands, or it has no rule. `header` is called only if it has one.
     ///
-    /// How long this takes does not depend on how much of a wrong value is right.
+    /// The time that this takes does not depend on how much of a wrong value is right.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Who may call which API: the restricted APIs of Triton.
+//! The callers of each API: the restricted APIs of Triton.
 //!
 //! The APIs are divided into nine [categories](Category). A [`Rule`] restricts a category to
 //! callers that know a header with a value. Each door has a [`Gate`] with the rules of its

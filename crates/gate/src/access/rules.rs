@@ -75,7 +75,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether nothing is restricted.
+    /// Returns true if nothing is restricted.
     pub fn is_empty(&self) -> bool {
         Category::ALL.into_iter().all(|category| self.get(category).is_none())
     }

@@ -12,16 +12,16 @@ use super::{Exhausted, Ledger};
 #[derive(Debug)]
 pub struct Account {
     ledger: Arc<Ledger>,
-    /// What was taken from the ledger.
+    /// The bytes that were taken from the ledger.
     taken: AtomicUsize,
-    /// What was taken and is not charged.
+    /// The bytes that were taken and are not charged.
     credit: AtomicUsize,
-    /// Whether it counts among those of which the largest is known.
+    /// True if it counts among those of which the largest is known.
     is_compared: bool,
 }
 
 impl Account {
-    /// What an open connection holds by itself, in bytes: its receive buffer, its state and
+    /// The bytes that an open connection holds by itself: its receive buffer, its state and
     /// one small message.
     pub const BASE_BYTES: usize = 32 << 10;
 

@@ -35,7 +35,7 @@ impl Charge {
         account.try_charge(bytes).then(|| Self { account: account.clone(), bytes })
     }
 
-    /// How many bytes are charged.
+    /// The number of bytes that are charged.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes

@@ -18,7 +18,7 @@
 //! operation on the connection's own account. Only one charge in many reaches the counters
 //! that all connections share.
 //!
-//! What is held may exceed the limit by [`Account::BASE_BYTES`] for each open connection,
+//! Held bytes may exceed the limit by [`Account::BASE_BYTES`] for each open connection,
 //! because a connection is not refused for memory: its health checks must be answered. The
 //! doors bound the number of connections.
 //!
@@ -49,7 +49,7 @@ pub use account::Account;
 pub use charge::{Charge, Held};
 pub use trim::{TrimDecision, TrimRule};
 
-/// How long a client should wait before it repeats a refused request, in seconds: a hint
+/// The time that a client should wait before it repeats a refused request, in seconds: a hint
 /// for `Retry-After` and its like. Requests hold memory for milliseconds to seconds.
 pub const RETRY_AFTER_SECS: u32 = 1;
 
@@ -62,11 +62,11 @@ pub struct Ledger {
     peak: AtomicUsize,
     /// The most that a single account has held.
     account_peak: AtomicUsize,
-    /// How many charges were refused.
+    /// The number of charges that were refused.
     refusals: AtomicUsize,
 }
 
-/// What a ledger holds, read by [`Ledger::sample`].
+/// The contents of a ledger, read by [`Ledger::sample`].
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// The bytes that are held now.
@@ -109,7 +109,7 @@ impl Ledger {
         self.account_peak.load(Ordering::Relaxed)
     }
 
-    /// How many charges were refused since the start.
+    /// The number of charges that were refused since the start.
     #[must_use]
     pub fn refusals(&self) -> usize {
         self.refusals.load(Ordering::Relaxed)
@@ -191,14 +191,14 @@ impl Default for Ledger {
 /// A charge is refused, because requests and responses hold too much already.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Exhausted {
-    /// How many bytes were to be held in addition.
+    /// The number of bytes that were to be held in addition.
     pub wanted: usize,
     /// The limit of what may be held.
     pub limit: usize,
 }
 
 impl Exhausted {
-    /// Whether the same charge is refused even when nothing else is held.
+    /// Returns true if the same charge is refused even when nothing else is held.
     #[must_use]
     pub const fn is_lasting(&self) -> bool {
         self.wanted > self.limit

@@ -38,7 +38,7 @@ enum PlantedBug {
     Unchecked,
 }
 
-/// What was found wrong.
+/// A mistake that was found.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Violation {
     /// An account's sum isn't that of its charges.

@@ -12,11 +12,11 @@ use super::Sample;
 pub struct TrimRule {
     /// The most that was held since memory was last given back.
     peak: usize,
-    /// Whether the period before ended with a fall.
+    /// True if the period before ended with a fall.
     has_just_fallen: bool,
 }
 
-/// Whether free memory goes back to the system now.
+/// The decision about free memory: kept, or given back to the system now.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TrimDecision {
     /// The allocator keeps it.

@@ -13,7 +13,7 @@ use super::Fault;
 
 use assembly::{galatea_shm_copy, galatea_shm_copy_end, galatea_shm_copy_step};
 
-/// What handled SIGBUS before. A handler gets no object to keep it in.
+/// The handler of SIGBUS before. A handler gets no object to keep it in.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Installs the handler, once for the process.

@@ -39,7 +39,7 @@ fn push_escaped(line: &mut String, character: char) {
     }
 }
 
-/// Whether the character ends a line or changes the direction of the text behind it.
+/// Returns true if the character ends a line or changes the direction of the text behind it.
 const fn is_deceptive(character: char) -> bool {
     matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

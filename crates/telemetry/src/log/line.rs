@@ -1,4 +1,4 @@
-//! How a line of the log is put together.
+//! The parts of a line of the log.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 pub(super) struct Losses {
     count: u64,
     reason: String,
-    /// Whether the last one was written in part.
+    /// True if the last one was written in part.
     is_torn: bool,
 }
 

@@ -24,7 +24,7 @@ pub(crate) use escape::escape_controls;
 use line::Line;
 use losses::Losses;
 
-/// Where in the source a line was written.
+/// The place in the source where a line was written.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct SourcePosition<'a> {
     /// The file; only the part after its last slash is printed.
@@ -39,21 +39,21 @@ impl<'a> From<&'a Location<'_>> for SourcePosition<'a> {
     }
 }
 
-/// How a [`Logger`] starts.
+/// The settings with which a [`Logger`] starts.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
-    /// How lines begin.
+    /// The form of the beginnings of lines.
     pub format: LogFormat,
     /// A file that receives everything instead of the console; appended to.
     pub file: Option<PathBuf>,
-    /// Whether messages are quoted as JSON strings. Without it they are written as they
+    /// True if messages are quoted as JSON strings. Without it they are written as they
     /// are, with line breaks and control characters, as Triton does.
     pub quote: bool,
-    /// Whether information is logged.
+    /// True if information is logged.
     pub info: bool,
-    /// Whether warnings are logged.
+    /// True if warnings are logged.
     pub warning: bool,
-    /// Whether errors are logged.
+    /// True if errors are logged.
     pub error: bool,
     /// Verbose lines up to this level are logged; 0 is none.
     pub verbose_level: u32,
@@ -205,7 +205,7 @@ impl Logger {
         }
     }
 
-    /// Whether lines of this level are logged at the moment.
+    /// Returns true if lines of this level are logged at the moment.
     #[must_use]
     pub fn enabled(&self, level: LogLevel) -> bool {
         let inner = &self.inner;
@@ -262,7 +262,7 @@ impl Logger {
         }
     }
 
-    /// What the log is set to at the moment.
+    /// The settings of the log at the moment.
     #[must_use]
     pub fn settings(&self) -> LogSettings {
         let inner = &self.inner;

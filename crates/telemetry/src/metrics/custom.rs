@@ -10,9 +10,9 @@ use super::text::{Exposition, Labels, MetricKind, Number};
 pub struct CustomFamily {
     /// Its name, which Prometheus can read.
     pub name: String,
-    /// What it means.
+    /// The meaning of its values, for readers.
     pub help: String,
-    /// What its values are.
+    /// The kind of its values.
     pub kind: MetricKind,
     /// Its series by their labels.
     pub series: Vec<(Vec<(String, String)>, CustomValue)>,

@@ -21,7 +21,7 @@ pub(super) struct GpuGauges {
     read_at: Instant,
 }
 
-/// What is shown of a GPU.
+/// The values that are shown of a GPU.
 #[derive(Debug, Default, PartialEq)]
 struct Gauges {
     /// A device that is gone has no use: its series end.
@@ -37,7 +37,7 @@ struct Gauges {
     failures: Failures,
 }
 
-/// How often in a row each reading failed.
+/// The number of times in a row that each reading failed.
 #[derive(Debug, Default, PartialEq)]
 struct Failures {
     utilization: u32,
@@ -167,7 +167,7 @@ impl Gauges {
     }
 }
 
-/// Whether the library says that the device is gone.
+/// Returns true if the library says that the device is gone.
 fn is_lost(reading: &Reading) -> bool {
     let utilization = reading.utilization_percent.as_ref().err();
     let memory = reading.memory_used_and_total.as_ref().err();

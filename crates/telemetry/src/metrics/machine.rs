@@ -118,7 +118,7 @@ impl MachineGauges {
         }
     }
 
-    /// What can't be read is shown as 0, as Triton does.
+    /// Values that can't be read are shown as 0, as Triton does.
     pub(super) fn read(&mut self, readings: &dyn Readings, now: Instant) {
         let ticks = readings.stat().ok().and_then(|text| ProcessorTicks::parse(&text));
         self.utilization = ticks.map_or(0.0, |ticks| ticks.utilization_since(self.ticks));

@@ -36,7 +36,7 @@ pub struct MetricsExporter {
     devices: Devices,
     /// None if GPUs are not shown.
     gpus: Option<Lock<GpuGauges>>,
-    /// Where it is said what can't be measured.
+    /// The log in which it is said what can't be measured.
     logger: Option<Logger>,
 }
 
@@ -68,7 +68,7 @@ impl MetricsExporter {
         names.map(|(number, name)| (number, name.to_owned())).collect()
     }
 
-    /// How long to wait between two calls of [`MetricsExporter::poll`]: as in Triton, half of
+    /// The time between two calls of [`MetricsExporter::poll`]: as in Triton, half of
     /// the interval. An interval of 0, with which Triton reads without a pause, is one of
     /// a few milliseconds.
     #[must_use]

@@ -1,27 +1,27 @@
-//! What is shown, and how `--metrics-config` sets it.
+//! The families that are shown, and the settings of `--metrics-config`.
 
 use std::time::Duration;
 
-/// What the exporter shows.
+/// The families that the exporter shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricsOptions {
-    /// Whether durations are shown as counters. As in Triton, without them
+    /// True if durations are shown as counters. As in Triton, without them
     /// the counters of requests and executions stay at 0 too.
     pub counter_latencies: bool,
-    /// Whether the time to the first response is recorded as a histogram.
+    /// True if the time to the first response is recorded as a histogram.
     pub histogram_latencies: bool,
-    /// Whether durations are recorded as summaries.
+    /// True if durations are recorded as summaries.
     pub summary_latencies: bool,
     /// The quantiles of the summaries.
     pub summary_quantiles: Vec<f64>,
-    /// Whether durations and batch sizes are recorded as histograms that can be added up over
+    /// True if durations and batch sizes are recorded as histograms that can be added up over
     /// servers. Triton has no such setting.
     pub galatea_histograms: bool,
-    /// Whether the processor's and the memory's use is shown.
+    /// True if the processor's and the memory's use is shown.
     pub cpu: bool,
-    /// Whether the use of GPUs is shown.
+    /// True if the use of GPUs is shown.
     pub gpu: bool,
-    /// How often gauges of the machine are read; as in Triton, twice in this time.
+    /// The time in which gauges of the machine are read twice, as in Triton.
     pub interval: Duration,
 }
 
@@ -40,7 +40,7 @@ impl Default for MetricsOptions {
     }
 }
 
-/// What is strange about a setting that was taken nevertheless.
+/// A remark on a strange setting that was taken nevertheless.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingNote(pub String);
 

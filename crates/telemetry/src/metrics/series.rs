@@ -8,7 +8,7 @@ use galatea_infer::{
     ModelStatistics, SummaryReadings,
 };
 
-/// What the families of models show in one series.
+/// The values that the families of models show in one series.
 #[derive(Debug)]
 pub(super) struct Series<'a> {
     pub(super) gpu_uuid: Option<&'a str>,
@@ -47,7 +47,7 @@ pub(super) fn all<'a>(
     all
 }
 
-/// What of a version was not executed on this GPU.
+/// The part of a version's counts that was not executed on this GPU.
 fn without(model: ModelStatistics, gpu: &GpuStatistics) -> ModelStatistics {
     let minus = |all: DurationStatistic, part: DurationStatistic| DurationStatistic {
         // They are read one after the other, while both grow.
@@ -96,7 +96,7 @@ fn take_away(all: &mut SummaryReadings, part: &SummaryReadings) {
     }
 }
 
-/// What of a version was executed on this GPU. As in Triton its gauges and its histogram are
+/// A version's counts of executions on this GPU. As in Triton its gauges and its histogram are
 /// there, and are 0.
 fn of_gpu(model: &ModelStatistics, gpu: &GpuStatistics) -> ModelStatistics {
     let first_response_ms = model.measurements.first_response_ms.as_ref();

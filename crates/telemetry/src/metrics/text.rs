@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
-/// What the values of a family mean.
+/// The meaning of the values of a family.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// A value that only grows.
@@ -67,7 +67,7 @@ impl Labels {
 /// A number as Triton prints it: 16 digits, without zeros at their end.
 pub(super) struct Number(pub(super) f64);
 
-/// How many digits are printed.
+/// The number of digits that are printed.
 const DIGITS: i32 = 16;
 
 impl Display for Number {

@@ -13,7 +13,7 @@ use crate::process::{cargo, output};
 pub(crate) struct Package {
     /// The name, such as `galatea-tensor`.
     pub(crate) name: String,
-    /// Where it is.
+    /// Its folder.
     pub(crate) folder: PathBuf,
     /// Names of the packages that it uses.
     pub(crate) uses: BTreeSet<String>,

@@ -1,6 +1,6 @@
-//! What the sources of `abi` declare.
+//! The declarations in the sources of `abi`.
 
-/// What all headers share.
+/// The declarations that all headers share.
 pub(super) struct Declarations {
     pub(super) objects: Vec<String>,
     pub(super) enumerations: Vec<Enumeration>,
@@ -23,7 +23,7 @@ pub(super) struct Function {
     /// Names and types, as Rust writes them.
     pub(super) arguments: Vec<(String, String)>,
     pub(super) result: Option<String>,
-    /// Whether a library that is loaded provides it, not the server.
+    /// True if a library that is loaded provides it, not the server.
     pub(super) of_plug_in: bool,
 }
 

@@ -62,7 +62,7 @@ pub(super) fn header(
     Ok(text)
 }
 
-/// How functions are declared: `DECLSPEC` those of the server, `ISPEC` those of a
+/// The declarations of functions: `DECLSPEC` those of the server, `ISPEC` those of a
 /// library that it loads.
 fn macros(prefix: &str, is_plug_in: bool) -> String {
     let visible = "__attribute__((visibility(\"default\")))";

@@ -20,7 +20,7 @@ pub(super) fn check(files: &[File]) -> Vec<Violation> {
         .collect()
 }
 
-/// What is wrong on the page.
+/// The mistakes on the page.
 fn mistakes(page: &str) -> Vec<String> {
     let mut listed: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
     let mut rows: Vec<(usize, &str)> = Vec::new();

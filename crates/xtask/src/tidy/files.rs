@@ -32,17 +32,17 @@ impl File {
         Self { path: path.to_owned(), area: area(path), text: text.to_owned(), masked }
     }
 
-    /// Whether it ends with a dot and this.
+    /// Returns true if it ends with a dot and this.
     pub(super) fn is(&self, extension: &str) -> bool {
         Path::new(&self.path).extension().is_some_and(|is| is == extension)
     }
 
-    /// Whether it keeps the words of its time.
+    /// Returns true if it keeps the words of its time.
     pub(super) fn is_history(&self) -> bool {
         HISTORY.contains(&self.path.as_str())
     }
 
-    /// Whether it is a source in Rust of which only tests are made.
+    /// Returns true if it is a source in Rust of which only tests are made.
     pub(super) fn is_test(&self) -> bool {
         self.path.split('/').any(|part| {
             let stem = part.strip_suffix(".rs").unwrap_or(part);

@@ -25,7 +25,7 @@ pub(super) struct Masked {
     pub(super) code: String,
 }
 
-/// What the lexer is in.
+/// The part of a source that the lexer is in.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Region {
     Code,
@@ -138,7 +138,7 @@ impl Lexer {
         self.take(if ends { wanted.len() } else { 1 }, false, false);
     }
 
-    /// Whether a string of documentation begins here: on a line of its own.
+    /// Returns true if a string of documentation begins here: on a line of its own.
     fn documents(&self) -> bool {
         let before = self.characters.get(..self.at).unwrap_or_default();
         let line = before.rsplit(|character| *character == '\n').next().unwrap_or_default();
@@ -225,7 +225,7 @@ pub(super) fn without_tests(code: &str) -> String {
     kept
 }
 
-/// Where an item ends: behind its braces, or behind a semicolon before any brace.
+/// The end of an item: behind its braces, or behind a semicolon before any brace.
 fn item_end(text: &str) -> usize {
     let mut depth: usize = 0;
     for (at, character) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! What keeps the code readable and no compiler checks: words, names, links, circles.
+//! The rules that keep the code readable and no compiler checks: words, names, links, circles.
 
 mod circles;
 mod differences;
@@ -17,13 +17,13 @@ use files::File;
 struct Violation {
     /// The crate or folder.
     area: String,
-    /// Where and what.
+    /// The place and the mistake.
     text: String,
 }
 
 /// One kind of check.
 struct Check {
-    /// What it finds.
+    /// The mistakes that it finds.
     about: &'static str,
     run: fn(&[File]) -> Vec<Violation>,
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Violation;
 use super::files::File;
 
-/// How many crates may define a type of the same name.
+/// The number of crates that may define a type of the same name.
 const CRATES_MAX: usize = 3;
 
 /// Names that may be in more crates, and why.

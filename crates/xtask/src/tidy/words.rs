@@ -3,7 +3,7 @@
 use super::Violation;
 use super::files::File;
 
-/// How a word is recognized.
+/// The way in which a word is recognized.
 #[derive(Copy, Clone, Debug)]
 enum Form {
     /// This word, alone or as a part of a name, in either case and number.
@@ -26,7 +26,7 @@ const fn dropped(form: Form, instead: &'static str) -> Dropped {
     Dropped { form, instead }
 }
 
-/// What may be called the original of something: something that isn't Triton.
+/// Subjects whose originals may be called so, because they aren't Triton.
 const ORIGINALS: &[&str] = &[
     "array",
     "body",
@@ -96,7 +96,7 @@ const DROPPED: &[Dropped] = &[
 struct Token<'a> {
     text: &'a str,
     line: usize,
-    /// Whether `::` follows.
+    /// True if `::` follows.
     leads: bool,
 }
 
@@ -148,7 +148,7 @@ fn matches(form: Form, tokens: &[Token<'_>]) -> bool {
     }
 }
 
-/// Whether a part of a name is this word, in singular or plural.
+/// Returns true if a part of a name is this word, in singular or plural.
 fn is_word(part: &str, word: &str) -> bool {
     part.eq_ignore_ascii_case(word)
         || part.strip_suffix(['s', 'S']).is_some_and(|part| part.eq_ignore_ascii_case(word))

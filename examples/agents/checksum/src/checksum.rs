@@ -49,7 +49,7 @@ pub(crate) fn check(directory: &Path, key: &str, expected: &str) -> Result<(), R
     )))
 }
 
-/// Whether a path leads only downwards.
+/// Returns true if a path leads only downwards.
 fn is_beneath(path: &Path) -> bool {
     let is_name = |component| matches!(component, Component::Normal(_) | Component::CurDir);
     path.components().next().is_some() && path.components().all(is_name)

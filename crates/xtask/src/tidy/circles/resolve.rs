@@ -1,4 +1,4 @@
-//! Which file defines what a path names.
+//! The file that defines the target of a path.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::uses::{self, Import, Paths};
 /// The names from the crate's root to a module.
 type Module = Vec<String>;
 
-/// How many re-exports a name may lead through.
+/// The number of re-exports that a name may lead through.
 const STEPS_MAX: u32 = 16;
 
 /// The files of a crate.

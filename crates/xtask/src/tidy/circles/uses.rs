@@ -7,11 +7,11 @@ pub(super) struct Import {
     pub(super) path: Vec<String>,
     /// The name it gets; `*` for all names.
     pub(super) name: String,
-    /// Whether it is for others: `pub use`.
+    /// True if it is for others: `pub use`.
     pub(super) is_export: bool,
 }
 
-/// What a source names.
+/// The names in a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Paths {
     pub(super) imports: Vec<Import>,
