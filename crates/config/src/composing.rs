@@ -15,7 +15,7 @@ use crate::spec::{InputSpec, ModelSpec, OutputSpec};
 pub struct ComposingModel {
     /// Its name, with its namespace if it has one.
     pub id: String,
-    /// What is known of it.
+    /// Its specification.
     pub spec: Arc<ModelSpec>,
 }
 
@@ -120,7 +120,7 @@ impl InferredTensor {
     }
 }
 
-/// Whether some shape matches both lists of dimensions, where -1 is any size.
+/// Returns true if some shape matches both lists of dimensions, where -1 is any size.
 fn are_compatible(one: &[i64], other: &[i64]) -> bool {
     let pairs = || one.iter().zip(other);
     one.len() == other.len() && pairs().all(|(a, b)| a == b || *a == -1 || *b == -1)

@@ -110,11 +110,11 @@ pub struct Diagnostic {
     pub position: Option<Position>,
     /// The field, such as `input[0].dims`; empty for the whole file.
     pub path: BoundedText,
-    /// What is wrong, in Triton's words if it finds that too.
+    /// The mistake, in Triton's words if it finds that too.
     pub message: BoundedText,
     /// When Triton finds it.
     pub stage: Stage,
-    /// What would be valid, if known.
+    /// The valid values, if known.
     pub expected: Option<BoundedText>,
     /// The value that was probably meant.
     pub suggestion: Option<BoundedText>,
@@ -229,7 +229,7 @@ impl Diagnostics {
         self.kept.is_empty()
     }
 
-    /// What is tolerated, and the rest. Nothing is if some were dropped, because what is
+    /// Tolerated errors, and the rest. None are tolerated if some were dropped, because what is
     /// tolerated has to be left out.
     pub(crate) fn split_tolerated(self) -> (Vec<Diagnostic>, Self) {
         let Self { kept, dropped } = self;

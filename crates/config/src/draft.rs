@@ -27,7 +27,7 @@ pub struct TensorDraft {
     pub dims: Vec<i64>,
     /// The shape that the backend sees instead.
     pub reshape: Option<Vec<i64>>,
-    /// Whether a request may leave it out; never for outputs.
+    /// True if a request may leave it out; never for outputs.
     pub optional: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct AgentDraft {
     pub parameters: BTreeMap<String, String>,
 }
 
-/// Whether a backend completes a configuration.
+/// The part of a backend in a configuration.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// It may fill in what is left out.
@@ -242,7 +242,7 @@ impl ConfigDraft {
         steps.map(|step| (step.model_name.clone(), version(step.model_version))).collect()
     }
 
-    /// Whether only the instances and the served versions differ from `other`, so that a
+    /// Returns true if only the instances and the served versions differ from `other`, so that a
     /// loaded model need not be reloaded. Settings that were left out count as their
     /// defaults.
     #[must_use]
@@ -310,7 +310,7 @@ impl ConfigDraft {
         (dims.to_vec(), None)
     }
 
-    /// Whether the configuration selects a scheduler.
+    /// Returns true if the configuration selects a scheduler.
     #[must_use]
     pub const fn scheduling_is_set(&self) -> bool {
         self.message.scheduling_choice.is_some()
@@ -368,7 +368,7 @@ impl ConfigDraft {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The mistakes in it.
     pub fn check_at_poll(
         &self,
         support: &Support,

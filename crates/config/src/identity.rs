@@ -184,12 +184,12 @@ pub(crate) fn backend_of_platform(platform: &str) -> Option<&'static str> {
     known.map(|one| one.backend)
 }
 
-/// Whether this backend requires one of its own platforms.
+/// Returns true if this backend requires one of its own platforms.
 pub(crate) fn backend_has_platforms(backend: &str) -> bool {
     KNOWN_BACKENDS.iter().any(|one| one.backend == backend && !one.platforms.is_empty())
 }
 
-/// Whether this platform is the one of pipelines of other models.
+/// Returns true if this platform is the one of pipelines of other models.
 pub(crate) fn is_ensemble(platform: &str) -> bool {
     platform == ENSEMBLE
 }

@@ -57,7 +57,7 @@ impl<'t> JsonReader<'t> {
         self.part().map_err(|message| self.error(message))
     }
 
-    /// Whether a list has another element, which is to be read next.
+    /// Returns true if a list has another element, which is to be read next.
     pub(crate) fn next_element(&mut self, read: &mut Parts) -> Result<bool, JsonError> {
         let missing = "',' or ']' is missing behind an element";
         self.has_next(read, ']', missing).map_err(|message| self.error(message))
@@ -159,7 +159,7 @@ impl<'t> JsonReader<'t> {
         part
     }
 
-    /// Whether another part comes before the closing bracket. A comma may come before that.
+    /// Returns true if another part comes before the closing bracket. A comma may come before that.
     fn has_next(
         &mut self,
         read: &mut Parts,

@@ -6,7 +6,7 @@ use galatea_protocol::inference::ModelConfig;
 /// The parameter's name.
 pub(crate) const PARAMETER: &str = "latency_objective_us";
 
-/// How a diagnostic names the parameter's place.
+/// The parameter's place in a diagnostic.
 pub(crate) const PATH: &str = "parameters[\"latency_objective_us\"]";
 
 /// The text of the parameter; `None` without it.

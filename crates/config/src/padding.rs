@@ -43,7 +43,7 @@ const SHOWN_BYTES_MAX: usize = 512;
 /// A variable dimension.
 const ANY: i64 = -1;
 
-/// How requests of unequal lengths share a batch.
+/// The way in which requests of unequal lengths share a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Padding {
     /// The inputs that are padded, with the mask if there is one.
@@ -171,7 +171,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What a model must be like to be padded.
+    /// Checks that the model can be padded.
     fn check_model(&mut self) {
         let config = self.config;
         let reason = match &config.scheduling_choice {

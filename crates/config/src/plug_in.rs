@@ -1,4 +1,4 @@
-//! What a plug-in backend sees of a configuration before it is final, and what it may
+//! A configuration as a plug-in backend sees it before it is final, and the parts that it may
 //! change.
 
 use galatea_protocol::inference::model_instance_group::Kind;

@@ -37,14 +37,14 @@ pub struct ModelSpec {
     pub op_library_filenames: Vec<String>,
     /// Parameters for the backend.
     pub parameters: BTreeMap<String, String>,
-    /// How requests form batches.
+    /// The way in which requests form batches.
     pub scheduling: SchedulingChoice,
-    /// How long answers may take, from the arrival of their requests. With the dynamic
+    /// The time that answers may take, from the arrival of their requests. With the dynamic
     /// batcher it turns deadline batching on; 0 does that without an objective, for requests
     /// that have deadlines of their own.
     pub latency_objective_microseconds: Option<u64>,
-    /// How requests of unequal lengths share a batch; none if they don't. Only with the
-    /// dynamic batcher.
+    /// The way in which requests of unequal lengths share a batch; none if they don't. Only with
+    /// the dynamic batcher.
     pub padding: Option<Padding>,
     /// Tensors that the server computes from the shapes of a batch's requests.
     pub batch_inputs: Vec<BatchInputSpec>,
@@ -52,13 +52,13 @@ pub struct ModelSpec {
     pub batch_outputs: Vec<BatchOutputSpec>,
     /// Settings that trade resources for speed.
     pub optimization: Optimization,
-    /// What each instance executes before the model serves.
+    /// The samples that each instance executes before the model serves.
     pub warmup: Vec<WarmupSample>,
     /// The versions that are served.
     pub version_policy: VersionPolicy,
-    /// Whether a request may get any number of responses.
+    /// True if a request may get any number of responses.
     pub decoupled: bool,
-    /// Whether the response cache may serve equal requests, if the server has one.
+    /// True if the response cache may serve equal requests, if the server has one.
     pub response_cache: bool,
     /// Labels added to the model's metrics.
     pub metric_tags: BTreeMap<String, String>,
@@ -173,13 +173,13 @@ pub struct InputSpec {
     pub dims: Vec<i64>,
     /// The shape that the backend sees instead; empty for one element per batch item.
     pub reshape: Option<Vec<i64>>,
-    /// Whether a request may leave it out.
+    /// True if a request may leave it out.
     pub optional: bool,
-    /// Whether requests with different shapes may share a batch.
+    /// True if requests with different shapes may share a batch.
     pub allow_ragged_batch: bool,
-    /// Whether its contents are a shape. It has no batch dimension of its own then.
+    /// True if its contents are a shape. It has no batch dimension of its own then.
     pub is_shape_tensor: bool,
-    /// Whether its elements are in an order of the backend's, so that only the backend knows
+    /// True if its elements are in an order of the backend's, so that only the backend knows
     /// how many bytes they take.
     pub is_non_linear_format_io: bool,
     /// The order of an image's dimensions.
@@ -211,7 +211,7 @@ pub struct OutputSpec {
     pub reshape: Option<Vec<i64>>,
     /// The file with the labels of its classes; may be empty.
     pub label_filename: String,
-    /// Whether its contents are a shape.
+    /// True if its contents are a shape.
     pub is_shape_tensor: bool,
 }
 
@@ -220,13 +220,13 @@ pub struct OutputSpec {
 pub struct InstanceGroup {
     /// The group's name: an instance's name is this name and a number.
     pub name: String,
-    /// Where they run.
+    /// Their place.
     pub kind: InstanceKind,
     /// The number of instances for each device, at least 1.
     pub count: u32,
     /// The GPUs, if `kind` is [`InstanceKind::Gpu`].
     pub gpus: Vec<i32>,
-    /// Whether they are created but execute no requests.
+    /// True if they are created but execute no requests.
     pub passive: bool,
     /// The host policy, which selects their processors; empty for that of their kind of
     /// device.
@@ -246,7 +246,7 @@ pub struct SecondaryDevice {
     pub device_id: i64,
 }
 
-/// What an instance needs from the rate limiter, if it is enabled.
+/// The resources that an instance needs from the rate limiter, if it is enabled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateLimiterSpec {
     /// The resources; empty for an instance that is not limited.
@@ -261,13 +261,13 @@ pub struct RateLimiterSpec {
 pub struct ResourceNeed {
     /// The resource's name.
     pub name: String,
-    /// Whether the resource belongs to the whole server instead of each device.
+    /// True if the resource belongs to the whole server instead of each device.
     pub global: bool,
     /// The number of units.
     pub count: u32,
 }
 
-/// Where an instance runs.
+/// The place of an instance.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum InstanceKind {
     /// The CPU.
@@ -278,7 +278,7 @@ pub enum InstanceKind {
     Model,
 }
 
-/// How requests form batches.
+/// The way in which requests form batches.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SchedulingChoice {
     /// Each request is a batch of its own.
@@ -294,25 +294,25 @@ pub enum SchedulingChoice {
 /// The settings of the sequence batcher.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SequenceBatching {
-    /// How long a sequence with a slot may be idle; never 0.
+    /// The time that a sequence with a slot may be idle; never 0.
     pub max_sequence_idle_microseconds: u64,
-    /// How an instance's sequences share batches.
+    /// The way in which an instance's sequences share batches.
     pub strategy: SequenceStrategy,
     /// The control inputs, at most one of each kind.
     pub controls: Vec<ControlSpec>,
     /// The state tensors that each request passes to the next one of its sequence.
     pub states: Vec<StateSpec>,
-    /// Whether each request is a sequence of its own, which is executed again until the
+    /// True if each request is a sequence of its own, which is executed again until the
     /// backend ends it.
     pub iterative: bool,
 }
 
-/// How an instance's sequences share batches.
+/// The way in which an instance's sequences share batches.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SequenceStrategy {
     /// Each sequence has a slot, which is its row in every batch.
     Direct {
-        /// How long the oldest request may wait for more slots.
+        /// The time that the oldest request may wait for more slots.
         max_queue_delay_microseconds: u64,
         /// The fraction of the slots, from 0 to 1, that must be ready for a batch to
         /// execute before the delay is over; with 0 it executes at once.
@@ -324,9 +324,9 @@ pub enum SequenceStrategy {
         max_candidate_sequences: u32,
         /// As [`DynamicBatching::preferred_batch_sizes`].
         preferred_batch_sizes: Vec<u32>,
-        /// How long the oldest request may wait for others.
+        /// The time that the oldest request may wait for others.
         max_queue_delay_microseconds: u64,
-        /// Whether responses leave in the order of the requests.
+        /// True if responses leave in the order of the requests.
         preserve_ordering: bool,
     },
 }
@@ -379,9 +379,9 @@ pub struct StateSpec {
     pub dims: Vec<i64>,
     /// The state of a sequence's first request.
     pub initial: InitialState,
-    /// Whether input and output share one buffer.
+    /// True if input and output share one buffer.
     pub use_same_buffer_for_input_output: bool,
-    /// Whether that buffer keeps its contents when the state becomes larger.
+    /// True if that buffer keeps its contents when the state becomes larger.
     pub is_growable: bool,
 }
 
@@ -450,9 +450,9 @@ pub struct DynamicBatching {
     /// Batch sizes that are dispatched before the delay ends, as configured. By default
     /// the maximum batch size.
     pub preferred_batch_sizes: Vec<u32>,
-    /// How long the oldest request may wait for others.
+    /// The time that the oldest request may wait for others.
     pub max_queue_delay_microseconds: u64,
-    /// Whether responses leave in the order of the requests.
+    /// True if responses leave in the order of the requests.
     pub preserve_ordering: bool,
     /// The number of priority levels; 0 for a single queue without priorities.
     pub priority_levels: u64,
@@ -467,17 +467,17 @@ pub struct DynamicBatching {
 /// The limits of a queue of waiting requests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueuePolicy {
-    /// What happens to a request whose timeout expires.
+    /// The fate of a request whose timeout expires.
     pub timeout_action: TimeoutAction,
     /// The timeout; 0 for none.
     pub default_timeout_microseconds: u64,
-    /// Whether a request may set a shorter timeout.
+    /// True if a request may set a shorter timeout.
     pub allow_timeout_override: bool,
     /// The maximum number of waiting requests; 0 for no limit.
     pub max_queue_size: u32,
 }
 
-/// What happens to a request whose timeout expires.
+/// The fate of a request whose timeout expires.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum TimeoutAction {
     /// It is refused.
@@ -498,9 +498,9 @@ pub struct Optimization {
     pub cpu_execution_accelerators: Vec<Accelerator>,
     /// Execution providers for the GPU, in order.
     pub gpu_execution_accelerators: Vec<Accelerator>,
-    /// Whether inputs are gathered in pinned memory; no effect on the CPU.
+    /// True if inputs are gathered in pinned memory; no effect on the CPU.
     pub input_pinned_memory: bool,
-    /// Whether outputs are taken from pinned memory; no effect on the CPU.
+    /// True if outputs are taken from pinned memory; no effect on the CPU.
     pub output_pinned_memory: bool,
 }
 

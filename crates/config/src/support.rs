@@ -12,17 +12,17 @@ use galatea_protocol::inference::{ModelConfig, ModelInstanceGroup};
 pub struct Support {
     /// Numbers of the GPUs that models may use; empty on a CPU-only server.
     pub gpus: Vec<i32>,
-    /// What each of these GPUs can compute, by its number.
+    /// The generation of each of these GPUs, by its number.
     pub compute_capabilities: BTreeMap<i32, ComputeCapability>,
     /// GPUs that can compute less than this are left alone. It is named in messages.
     pub min_compute_capability: f64,
     /// Why the model's backend can't use the GPUs that there are, if so. `gpus` is empty then.
     pub gpus_refused: Option<String>,
-    /// Whether the model's backend gets the whole configuration, and may use any setting.
+    /// True if the model's backend gets the whole configuration, and may use any setting.
     pub whole_configuration: bool,
 }
 
-/// What a GPU can compute: the generation of its instructions.
+/// The generation of a GPU's instructions.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ComputeCapability {
     /// Such as the 8 of 8.6.
@@ -70,7 +70,7 @@ impl Support {
         }
     }
 
-    /// Whether there are GPUs, and all of these among them.
+    /// Returns true if there are GPUs, and all of these among them.
     pub(crate) fn are_usable(&self, gpus: &[i32]) -> bool {
         self.gpus_available() && gpus.iter().all(|gpu| self.gpus.contains(gpu))
     }
@@ -89,7 +89,7 @@ impl Support {
         files.collect()
     }
 
-    /// Whether models may use a GPU.
+    /// Returns true if models may use a GPU.
     #[must_use]
     pub const fn gpus_available(&self) -> bool {
         !self.gpus.is_empty()

@@ -21,7 +21,7 @@ pub(crate) fn leave_out(config: &mut ModelConfig, diagnostics: &[Diagnostic]) {
     elements.into_iter().rev().for_each(|element| element.remove(config));
 }
 
-/// Whether the element that a diagnostic is about is left out. Some only have no effect.
+/// Returns true if the element that a diagnostic is about is left out. Some only have no effect.
 pub(crate) fn is_left_out(diagnostic: &Diagnostic) -> bool {
     Element::at(&diagnostic.path).is_some()
 }
@@ -151,7 +151,7 @@ fn remove_at<T>(list: &mut Vec<T>, index: usize) {
 mod tests {
     use crate::{ConfigDraft, SchedulingChoice, Support};
 
-    /// What the specification has, and the number of remarks.
+    /// Checks the specification and the number of remarks.
     fn check(text: &str, expected: &str) {
         let mut draft = ConfigDraft::from_pbtxt("f", &format!("backend: 'b' {text}")).unwrap();
         draft.resolve_identity("m", &[]).unwrap();

@@ -29,11 +29,11 @@ pub struct WarmupInput {
     pub datatype: DataType,
     /// Its shape without the batch dimension; no -1.
     pub dims: Vec<i64>,
-    /// Where its elements come from.
+    /// The source of its elements.
     pub content: WarmupContent,
 }
 
-/// Where the elements of a warmup tensor come from.
+/// The source of the elements of a warmup tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WarmupContent {
     /// Zeros, or empty strings.

@@ -99,7 +99,7 @@ struct IgnoredSetting {
     is_used: fn(&ModelConfig, &Support) -> bool,
 }
 
-/// Whether states stay in the memory of GPUs.
+/// Returns true if states stay in the memory of GPUs.
 fn executes_onnx_on_gpus(config: &ModelConfig) -> bool {
     let is_on_gpu = |group: &ModelInstanceGroup| group.kind() == Kind::Gpu;
     config.backend == "onnxruntime" && config.instance_group.iter().any(is_on_gpu)

@@ -1,4 +1,4 @@
-//! What a connection waits for, and since when.
+//! The activity of a connection: the thing that it waits for, and since when.
 //!
 //! Code that reads from a client or writes to it says when it begins and ends to wait
 //! ([`Activity::client`]). That costs two stores in memory, and no timer: once a second a
@@ -25,7 +25,7 @@ impl Tick {
     }
 }
 
-/// What a client must do next.
+/// The next step that a client must take.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// Begin a request. The connection may be closed at any time.
@@ -38,7 +38,7 @@ pub enum Waiting {
     Response,
 }
 
-/// How many seconds a client may take; `None` is for ever.
+/// The number of seconds that a client may take; `None` is for ever.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
 pub struct Timeouts {
     /// From the end of a response to the next request.
@@ -50,7 +50,7 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// Whether a wait that began at `since` is over at `now`. It has lasted at least as
+    /// Returns true if a wait that began at `since` is over at `now`. It has lasted at least as
     /// long as it may, and at most two seconds longer.
     #[must_use]
     pub const fn is_over(&self, waiting: Waiting, since: Tick, now: Tick) -> bool {
@@ -70,7 +70,7 @@ impl Timeouts {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Overdue;
 
-/// What a connection does. It is shared with those who decide that a wait ends.
+/// The activity of a connection. It is shared with those who decide that a wait ends.
 #[derive(Debug)]
 pub struct Activity {
     /// A [`State`] in bits.
@@ -172,7 +172,7 @@ impl Activity {
         }
     }
 
-    /// Whether the wait was ended.
+    /// Returns true if the wait was ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let state = State::of(self.state.load(Ordering::Acquire));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use galatea_gate::limits::Limits;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many threads may wait for backends on behalf of a door. Further calls wait for a
+/// The number of threads that may wait for backends for a door. Further calls wait for a
 /// permit; each connection bounds how many of its calls do.
 const THREADS_MAX: usize = 16;
 

@@ -30,7 +30,7 @@ const fn keepalive() -> TcpKeepalive {
         .with_retries(4)
 }
 
-/// What a door does with its connections.
+/// The treatment of a door's connections.
 pub trait Protocol: Send + Sync + 'static {
     /// Serves a connection to its end, on the I/O thread that keeps it.
     ///
@@ -38,7 +38,7 @@ pub trait Protocol: Send + Sync + 'static {
     /// it is `Draining`.
     fn serve(self: Arc<Self>, connection: Connection) -> impl Future<Output = ()> + Send;
 
-    /// What is sent on a connection for which there is no place, before it is closed.
+    /// The bytes for a connection for which there is no place, before it is closed.
     fn refusal(&self) -> &'static [u8] {
         &[]
     }
@@ -48,7 +48,7 @@ pub trait Protocol: Send + Sync + 'static {
         let _ = phase;
     }
 
-    /// What a client is sent that speaks plain text to a door with TLS, before its
+    /// The bytes for a client that speaks plain text to a door with TLS, before its
     /// connection is closed.
     fn reply_to_plain_text(&self) -> &[u8] {
         &[]
@@ -71,10 +71,10 @@ pub struct Connection {
     pub place: Place,
 }
 
-/// How a door treats connections.
+/// The settings for a door's connections.
 #[derive(Clone, Debug)]
 pub struct DoorOptions {
-    /// How long clients may take.
+    /// The times that clients may take.
     pub timeouts: Timeouts,
     /// The limits on the number of connections. Several doors may share one.
     pub limits: Vec<Arc<ConnectionLimit>>,
@@ -220,7 +220,7 @@ impl RunningDoor {
         self.advance(Phase::Draining);
     }
 
-    /// How many connections are open that were made before
+    /// The number of open connections that were made before
     /// [`RunningDoor::stop_accepting`].
     #[must_use]
     pub fn connections(&self) -> usize {

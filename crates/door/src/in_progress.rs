@@ -20,7 +20,7 @@ pub(crate) struct InProgress {
 
 #[derive(Debug, Default)]
 struct Open {
-    /// How many were ever begun.
+    /// The number of those that were ever begun.
     begun: u64,
     /// By their numbers; dropping the sender ends one.
     in_progress: BTreeMap<u64, oneshot::Sender<Infallible>>,

@@ -1,4 +1,4 @@
-//! What every network front end needs, and nothing of a protocol.
+//! The needs of every network front end, and nothing of a protocol.
 //!
 //! A door listens on a port and hands each connection to one of the I/O threads that it
 //! is given, where the connection stays. This crate has the parts that don't depend on
@@ -6,7 +6,7 @@
 //! connections that a drain waits for, TLS ([`tls`]), and small tools for protocols: threads
 //! for work that blocks, and for documents that take long to render.
 //!
-//! What this is not: it reads and writes no byte of a protocol, knows no request and owns no
+//! Not its part: it reads and writes no byte of a protocol, knows no request and owns no
 //! thread.
 //!
 //! Start with [`Door`] (`door.rs`). A front end implements [`Protocol`]:

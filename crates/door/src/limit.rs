@@ -1,4 +1,4 @@
-//! How many connections there may be.
+//! The number of connections that there may be.
 //!
 //! Each connection needs a file descriptor, and so do models. Without a limit, clients
 //! could take all of them. A connection takes a place of each limit that holds for its
@@ -41,7 +41,7 @@ impl ConnectionLimit {
         })
     }
 
-    /// How many connections have places.
+    /// The number of connections that have places.
     #[must_use]
     pub fn open(&self) -> usize {
         self.count.taken()

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use tokio::sync::watch;
 
-/// How far a door is on its way: `Serving` → `Draining` → `Closed`. It never goes back.
+/// The phase of a door on its way: `Serving` → `Draining` → `Closed`. It never goes back.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Connections and requests are served.
@@ -66,7 +66,7 @@ impl PhaseWatch {
         }
     }
 
-    /// Whether new requests are refused.
+    /// Returns true if new requests are refused.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.phase() != Phase::Serving

@@ -14,7 +14,7 @@ impl PlaceCount {
         Self { max, taken: AtomicUsize::new(0) }
     }
 
-    /// How many are taken.
+    /// The number of those that are taken.
     pub(crate) fn taken(&self) -> usize {
         self.taken.load(Ordering::Acquire)
     }

@@ -29,7 +29,7 @@ struct Shared<K, T> {
 /// The documents to render. Its length is bounded by the number of requests that wait.
 struct Queue<K, T> {
     documents: VecDeque<Wanted<K, T>>,
-    /// Whether a thread works on the queue.
+    /// True if a thread works on the queue.
     is_active: bool,
 }
 

@@ -33,7 +33,7 @@ pub enum StreamReadHalf {
 
 /// The writing half of a [`Stream`].
 ///
-/// What was written through TLS has left only after a flush.
+/// A half that writes. Bytes through TLS have left only after a flush.
 #[derive(Debug)]
 pub enum StreamWriteHalf {
     /// Of a plain one.

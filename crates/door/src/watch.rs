@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::activity::{Activity, Tick, Timeouts};
 use crate::places::Places;
 
-/// How often connections are looked at.
+/// The time between two looks at connections.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connections that an I/O thread serves for one door.
@@ -111,7 +111,7 @@ impl Watch {
 }
 
 impl Place {
-    /// What the connection does.
+    /// The activity of the connection.
     #[must_use]
     pub fn activity(&self) -> &Arc<Activity> {
         &self.watched.activity

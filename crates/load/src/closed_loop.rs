@@ -14,16 +14,16 @@ use crate::connection::grpc::GrpcConnection;
 use crate::connection::http::HttpConnection;
 use crate::sample::Sample;
 
-/// How many different reasons of failures are kept.
+/// The number of different reasons of failures that are kept.
 const REASONS_MAX: usize = 8;
 
-/// How long a failed connection waits before the next one.
+/// The time that a failed connection waits before the next one.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// A request without a response for so long has failed.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How often progress is told.
+/// The time between two lines about progress.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
 
 /// A protocol that a server speaks.
@@ -55,27 +55,27 @@ pub struct Target {
     pub address: String,
 }
 
-/// What is sent to a target, and for how long.
+/// The requests to a target, and their time.
 #[derive(Copy, Clone, Debug)]
 pub struct Level<'a> {
     /// The server.
     pub target: &'a Target,
     /// The request.
     pub sample: &'a Sample,
-    /// How many connections there are, each with one request at a time.
+    /// The number of connections, each with one request at a time.
     pub connections: u64,
-    /// How long requests are sent before they are counted.
+    /// The time for which requests are sent before they are counted.
     pub warmup: Duration,
-    /// How long they are counted.
+    /// The time for which they are counted.
     pub duration: Duration,
 }
 
-/// What became of the requests of a level.
+/// The outcome of the requests of a level.
 #[derive(Debug)]
 pub struct Measurement {
     /// The responses without an error.
     pub responses: u64,
-    /// How long they were counted.
+    /// The time for which they were counted.
     pub elapsed: Duration,
     /// Requests that failed, by reason.
     pub failures: BTreeMap<String, u64>,
@@ -122,7 +122,7 @@ impl Measurement {
     }
 }
 
-/// What all connections of a level share.
+/// The parts that all connections of a level share.
 struct Shared {
     measurement: RefCell<Measurement>,
     /// From when on requests are counted.

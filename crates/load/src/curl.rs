@@ -6,10 +6,10 @@ use crate::interface::Interface;
 use crate::sample::{Sample, SampleInput, Shapes, path_segment};
 use galatea_tensor::DataType;
 
-/// How many elements of a tensor are written out.
+/// The number of elements of a tensor that are written out.
 const ELEMENTS_MAX: usize = 32;
 
-/// How many strings of a tensor are written out: they have no other form in a command line.
+/// The number of strings of a tensor that are written out: a command line has no other form.
 const STRINGS_MAX: usize = 1_000;
 
 /// A command that sends a sample to the server at this URL. It works as it is in a shell with

@@ -1,4 +1,4 @@
-//! What a server says about its models.
+//! Descriptions that a server gives of its models.
 
 use std::future::Future;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::connection::http::HttpConnection;
 use crate::interface::Interface;
 use crate::sample::{path_segment, with_prefix};
 
-/// How long a server may take to answer.
+/// The time that a server may take to answer.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The names of the models that are ready.

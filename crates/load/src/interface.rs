@@ -1,4 +1,4 @@
-//! What a model takes and returns, as its metadata and its configuration say.
+//! The inputs and outputs of a model, as its metadata and its configuration say.
 
 use galatea_protocol::inference::{ModelConfig, ModelMetadataResponse, model_metadata_response};
 use galatea_tensor::DataType;
@@ -13,11 +13,11 @@ pub struct Interface {
     pub inputs: Vec<TensorInterface>,
     /// Its outputs.
     pub outputs: Vec<TensorInterface>,
-    /// Whether it sends any number of responses to a request.
+    /// True if it sends any number of responses to a request.
     pub is_decoupled: bool,
-    /// Whether its requests belong to sequences.
+    /// True if its requests belong to sequences.
     pub has_sequences: bool,
-    /// Whether the first dimension is that of the batch.
+    /// True if the first dimension is that of the batch.
     pub has_batches: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct TensorInterface {
     pub datatype: DataType,
     /// Its dimensions with that of the batch, -1 where variable.
     pub shape: Vec<i64>,
-    /// Whether a request may leave it out.
+    /// True if a request may leave it out.
     pub is_optional: bool,
 }
 
@@ -39,7 +39,7 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// What is missing.
+    /// The part that is missing.
     pub fn from_json(metadata: &Value, config: &Value) -> Result<Self, String> {
         let name = metadata["name"].as_str().ok_or("the metadata has no name")?;
         let optional = optional_inputs(config);

@@ -8,7 +8,7 @@
 //! that is cut off by a disconnect. The report is one line of JSON. The exit code is 1 if a
 //! good request failed.
 //!
-//! What this is not: a benchmark. It shares the machine with the server and measures
+//! Not its part: it is no benchmark. It shares the machine with the server and measures
 //! latencies only to show that good requests are served meanwhile.
 
 #![forbid(unsafe_code)]

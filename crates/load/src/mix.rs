@@ -1,4 +1,4 @@
-//! What a connection does next.
+//! The next step of a connection.
 
 /// A step of a connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

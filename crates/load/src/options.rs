@@ -33,7 +33,7 @@ pub(crate) enum Protocol {
     Grpc,
 }
 
-/// What is sent, and where.
+/// The requests that are sent, and their target.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) protocol: Protocol,
@@ -50,11 +50,11 @@ pub(crate) struct Options {
     pub(crate) rate: Option<f64>,
     /// When requests arrive, in an open loop.
     pub(crate) times: Option<Vec<Duration>>,
-    /// Whether the model's tensors have a dimension of batches.
+    /// True if the model's tensors have a dimension of batches.
     pub(crate) is_batched: bool,
     /// The file of latencies.
     pub(crate) samples: Option<PathBuf>,
-    /// Whether HTTP 503 and gRPC RESOURCE_EXHAUSTED are counted apart from failures.
+    /// True if HTTP 503 and gRPC RESOURCE_EXHAUSTED are counted apart from failures.
     pub(crate) expects_refusals: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What happened to the requests.
+//! The outcome of the requests.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Report {
     start: Instant,
-    /// Where each latency is written, as it happens.
+    /// The file into which each latency is written, as it happens.
     samples: Option<BufWriter<File>>,
     latencies: Vec<Duration>,
-    /// How late the generator itself was, in an open loop.
+    /// The delays of the generator itself, in an open loop.
     late: Vec<Duration>,
     refused: u64,
     disconnects: u64,
     /// Good requests that failed, by reason.
     failures: BTreeMap<String, u64>,
-    /// What hostile requests got, by kind and result.
+    /// The answers to hostile requests, by kind and result.
     hostile: BTreeMap<String, u64>,
 }
 
-/// How a good request ended.
+/// The end of a good request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Served {
     /// With its own tensor.

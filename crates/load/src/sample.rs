@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::interface::{Interface, TensorInterface};
 
-/// What all strings of samples are.
+/// The text of all strings of samples.
 const TEXT: &str = "text";
 
 /// The longest tensor of a sample, in bytes.
@@ -33,7 +33,7 @@ pub struct Sample {
     pub inputs: Vec<SampleInput>,
     /// The outputs of the model.
     pub outputs: Vec<TensorInterface>,
-    /// Whether the request has to be a sequence of its own.
+    /// True if the request has to be a sequence of its own.
     pub is_sequence: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct SampleInput {
     pub datatype: DataType,
     /// Its shape.
     pub shape: Vec<u64>,
-    /// How many elements it has.
+    /// The number of its elements.
     pub elements: usize,
 }
 

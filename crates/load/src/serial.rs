@@ -13,7 +13,7 @@ use crate::report::{Report, Served};
 /// A request that takes longer has failed.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How long the response to a hostile request is awaited.
+/// The time for which the response to a hostile request is awaited.
 const HOSTILE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A client of one protocol. Errors are reasons.

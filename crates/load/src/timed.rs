@@ -17,7 +17,7 @@ use crate::sample::Sample;
 /// A request without a response for so long has failed.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// What became of requests that were sent at given times.
+/// The outcome of requests that were sent at given times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimedMeasurement {
     /// From the time at which a request was due to its response, ascending: of those without an

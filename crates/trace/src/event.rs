@@ -1,4 +1,4 @@
-//! What is recorded of a request while it is traced.
+//! The records of a request while it is traced.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) enum Event {
     Tensor { trace: u64, activity: &'static str, tensor: RecordedTensor },
 }
 
-/// What a trace is about.
+/// The subject of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subject {
     /// 0 is none.
@@ -24,9 +24,9 @@ pub(crate) struct Subject {
     pub(crate) model_name: String,
     pub(crate) model_version: i64,
     pub(crate) request_id: String,
-    /// How long after its arrival the answer is needed.
+    /// The time after its arrival at which the answer is needed.
     pub(crate) deadline: Option<Duration>,
-    /// What a collector knows it by.
+    /// The identifier by which a collector knows it.
     pub(crate) span: [u8; 8],
 }
 

@@ -43,7 +43,7 @@ struct TraceEntries {
     tensors: Vec<Value>,
 }
 
-/// What lies between two points of a request.
+/// The stages between two points of a request.
 const STAGES: [(&str, &str, &str); 5] = [
     ("request", "REQUEST_START", "REQUEST_END"),
     ("queue", "QUEUE_START", "COMPUTE_START"),
@@ -109,7 +109,7 @@ impl TraceEntries {
         self.convert_custom(root, id, events);
     }
 
-    /// What backends reported: pairs of a beginning and an end, and instants.
+    /// Reports of backends: pairs of a beginning and an end, and instants.
     fn convert_custom(&self, root: u64, id: u64, events: &mut Vec<Value>) {
         let mut open: Vec<(&str, u64)> = Vec::new();
         for (name, ns) in self.times.iter().filter(|(name, _)| !is_known(name)) {

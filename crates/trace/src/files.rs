@@ -20,7 +20,7 @@ pub(crate) struct TraceFiles {
     next_number: u32,
     /// The file without a number, and how much of it is written before its last bracket.
     whole: Option<(File, u64)>,
-    /// What is not written yet, by the number of the settings.
+    /// Traces that are not written yet, by the number of the settings.
     unwritten: HashMap<u64, Unwritten>,
 }
 
@@ -29,13 +29,13 @@ pub(crate) struct TraceFiles {
 struct Unwritten {
     text: String,
     traces: u32,
-    /// How many traces go into one file; 0 is all.
+    /// The number of traces that go into one file; 0 is all.
     frequency: u32,
     /// With those that are written already.
     collected: u64,
 }
 
-/// Where traces are written.
+/// The file for traces.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Place {
     /// A new file with the next number.
@@ -132,7 +132,7 @@ impl TraceFiles {
     }
 }
 
-/// Where the rest of traces goes, which is as in Triton a file like those before.
+/// The place for the rest of traces, which is as in Triton a file like those before.
 const fn remaining_place(log_frequency: u32) -> Place {
     if log_frequency == 0 { Place::Whole } else { Place::Numbered }
 }

@@ -42,7 +42,7 @@ impl CollectedTrace {
     }
 }
 
-/// What the thread gets.
+/// The messages to the thread.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A trace is complete.
@@ -128,7 +128,7 @@ impl TraceQueue {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many traces were dropped so far.
+    /// The number of traces that were dropped so far.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

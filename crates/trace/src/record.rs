@@ -17,7 +17,7 @@ use crate::otel::spans::ClientSpan;
 use crate::queue::{CollectedTrace, Memory, TraceQueue};
 use crate::settings::Setting;
 
-/// What all traces of a tracer share.
+/// The parts that all traces of a tracer share.
 #[derive(Debug)]
 pub(crate) struct Recording {
     pub(crate) queue: TraceQueue,

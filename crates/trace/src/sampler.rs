@@ -1,4 +1,4 @@
-//! Which requests are traced: one of every few, up to a number of them.
+//! The requests that are traced: one of every few, up to a number of them.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -29,19 +29,19 @@ impl Sampler {
         self.rate
     }
 
-    /// How many traces are left; -1 is any number.
+    /// The number of traces that are left; -1 is any number.
     pub(crate) fn count(&self) -> i32 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Whether all traces that were allowed have been begun, and `collected` of them, which
+    /// Returns true if all traces that were allowed have been begun, and `collected` of them, which
     /// are all, are complete. As in Triton this compares with the number of requests, so
     /// that it never holds if only some of them were traced.
     pub(crate) fn are_all_collected(&self, collected: u64) -> bool {
         self.count() == 0 && self.requests.load(Ordering::Acquire) == collected
     }
 
-    /// Whether the next request is traced, which it is in any case if `forced`. Requests are
+    /// Returns true if the next request is traced, in any case if `forced`. Requests are
     /// not counted while the settings are invalid.
     pub(crate) fn sample(&self, is_valid: bool, forced: bool) -> bool {
         if self.rate == 0 {

@@ -14,13 +14,13 @@ use crate::sampler::Sampler;
 /// The values of settings.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Fields {
-    /// What is traced.
+    /// The parts of requests that are traced.
     pub levels: TraceLevels,
     /// Of how many requests one is traced; 0 is only those whose clients trace them.
     pub rate: u32,
-    /// How many more requests are traced; -1 is any number.
+    /// The number of requests that are traced from now on; -1 is any number.
     pub count: i32,
-    /// How many traces go into one file; 0 is all.
+    /// The number of traces that go into one file; 0 is all.
     pub log_frequency: u32,
 }
 
@@ -30,7 +30,7 @@ impl Default for Fields {
     }
 }
 
-/// Which fields were set, and don't follow others.
+/// The fields that were set, and don't follow others.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct SetFields {
     levels: bool,
@@ -45,7 +45,7 @@ impl SetFields {
     }
 }
 
-/// Where traces go, as far as it decides which settings are valid.
+/// The destination of traces, as far as it decides which settings are valid.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     /// Files with a name.
@@ -64,7 +64,7 @@ pub(crate) struct Setting {
     pub(crate) number: u64,
     pub(crate) levels: TraceLevels,
     pub(crate) log_frequency: u32,
-    /// Which requests are traced.
+    /// The choice of the requests that are traced.
     pub(crate) sampler: Sampler,
     set: SetFields,
     invalid: Option<&'static str>,
@@ -115,12 +115,12 @@ impl Setting {
         }
     }
 
-    /// Whether the next request is traced, which it is in any case if `forced`.
+    /// Returns true if the next request is traced, which it is in any case if `forced`.
     pub(crate) fn sample(&self, forced: bool) -> bool {
         self.sampler.sample(self.invalid.is_none(), forced)
     }
 
-    /// Whether a request may be traced with these settings.
+    /// Returns true if a request may be traced with these settings.
     fn may_trace(&self, destination: Destination) -> bool {
         !self.levels.is_off() && (self.invalid.is_none() || destination == Destination::Collector)
     }
@@ -151,7 +151,7 @@ impl SettingsTable {
         model.and_then(|model| self.models.get(model)).unwrap_or(&self.global)
     }
 
-    /// Whether any request may be traced.
+    /// Returns true if any request may be traced.
     pub(crate) fn may_trace(&self) -> bool {
         let mut all = self.models.values().chain([&self.global]);
         all.any(|setting| setting.may_trace(self.destination))
@@ -237,7 +237,7 @@ fn field<T>(change: FieldChange<T>, kept: Option<T>, fallback: T) -> T {
     }
 }
 
-/// Which fields are set after a change.
+/// The fields that are set after a change.
 fn set_fields(current: Option<&Setting>, change: &TraceChange) -> SetFields {
     let before = current.map(|setting| setting.set).unwrap_or_default();
     SetFields {

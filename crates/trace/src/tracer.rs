@@ -24,10 +24,10 @@ use crate::record::{Record, Recording};
 use crate::settings::{Destination, Fields, OnEnd, SettingsTable};
 use crate::writer;
 
-/// How long the end of the server waits for the thread that writes.
+/// The time that the end of the server waits for the thread that writes.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Where traces go.
+/// The destination of traces.
 #[derive(Clone, Debug)]
 pub enum TraceOutput {
     /// Into files with this name; empty is none.
@@ -36,14 +36,14 @@ pub enum TraceOutput {
     Collector(Box<CollectorOptions>),
 }
 
-/// How spans go to a collector.
+/// The way of spans to a collector.
 #[derive(Clone, Debug)]
 pub struct CollectorOptions {
     /// The collector.
     pub collector: Collector,
-    /// What all spans have in common: attributes of the server.
+    /// Attributes of the server, which all spans have in common.
     pub resource: Vec<(String, String)>,
-    /// How spans are gathered.
+    /// The bounds within which spans are gathered.
     pub limits: BatchLimits,
 }
 
@@ -53,11 +53,11 @@ pub type CheckModel = Box<dyn Fn(&str) -> Result<(), Status> + Send + Sync>;
 /// Writes a line into the server's log.
 pub type LogError = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What a tracer is made of.
+/// The parts of a tracer.
 pub struct TracerOptions {
     /// The settings of the start.
     pub start: Fields,
-    /// Where traces go.
+    /// The destination of traces.
     pub output: TraceOutput,
     /// Further settings to report to clients.
     pub further: Vec<(String, String)>,

@@ -6,7 +6,7 @@ use crate::files::TraceFiles;
 use crate::otel::exporter::Exporter;
 use crate::queue::{CollectedTrace, Message, TraceQueue};
 
-/// Where the thread brings traces.
+/// The place to which the thread brings traces.
 #[derive(Debug)]
 pub(crate) enum Destination {
     Files(TraceFiles),

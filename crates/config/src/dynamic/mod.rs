@@ -106,7 +106,7 @@ impl DynamicMessage {
         self.fields.insert(field.number, value);
     }
 
-    /// Whether another field of the same `oneof` is set.
+    /// Returns true if another field of the same `oneof` is set.
     pub(crate) fn has_other_choice(&self, field: &FieldDescriptor) -> bool {
         let is_other = |other: &FieldDescriptor| {
             other.oneof == field.oneof && other.number != field.number && self.get(other).is_some()

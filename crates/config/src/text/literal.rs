@@ -7,7 +7,7 @@ pub(super) enum Number {
     Integer {
         /// The value without its sign; `None` if it overflows.
         magnitude: Option<u64>,
-        /// Whether it is hexadecimal or octal.
+        /// True if it is hexadecimal or octal.
         based: bool,
     },
     /// With a point, an exponent or the suffix `f`.

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::ConfigDraft;
 
-    /// What Triton writes for the same JSON.
+    /// Compares with Triton's text for the same JSON.
     #[test]
     fn a_configuration_is_printed_as_in_triton() {
         let json = include_str!("testdata/override.json");

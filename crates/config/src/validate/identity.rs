@@ -33,7 +33,7 @@ fn is_plain_name(name: &str) -> bool {
     is_model_name(name) && !name.contains('\\')
 }
 
-/// Whether a path is relative and never leaves its directory; it may be empty.
+/// Returns true if a path is relative and never leaves its directory; it may be empty.
 pub(super) fn is_path_beneath(path: &str) -> bool {
     let parts = |part: &str| part != "..";
     !path.starts_with('/') && !path.chars().any(char::is_control) && path.split('/').all(parts)

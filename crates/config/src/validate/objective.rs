@@ -91,7 +91,7 @@ fn check_batching(
     }
 }
 
-/// Whether requests can be served behind others by this policy.
+/// Returns true if requests can be served behind others by this policy.
 fn delays(policy: &ModelQueuePolicy) -> bool {
     let has_timeouts = policy.default_timeout_microseconds != 0 || policy.allow_timeout_override;
     has_timeouts && policy.timeout_action() == TimeoutAction::Delay

@@ -184,7 +184,7 @@ impl StateCheck<'_> {
     }
 }
 
-/// Whether the size of a tensor does not overflow; invalid dimensions are reported
+/// Returns true if the size of a tensor does not overflow; invalid dimensions are reported
 /// elsewhere and count as 1.
 fn fits(data_type: i32, dims: &[i64]) -> bool {
     // A string takes at least the four bytes of its length.

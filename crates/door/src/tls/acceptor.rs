@@ -20,10 +20,10 @@ use crate::connections::OpenConnection;
 use crate::in_progress::InProgress;
 use crate::phase::PhaseWatch;
 
-/// How long a client that doesn't speak TLS may go on sending before its connection is closed.
+/// The time for which a client that doesn't speak TLS may go on sending before it is closed.
 const PLAIN_TEXT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How much of what it sends is read meanwhile.
+/// The number of bytes that are read of it meanwhile.
 const PLAIN_TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// TLS at a door: a configuration that can be replaced, and the handshakes in progress.
@@ -127,7 +127,7 @@ impl Tls {
     }
 }
 
-/// Whether a client speaks a protocol of text, as HTTP does, instead of TLS.
+/// Returns true if a client speaks a protocol of text, as HTTP does, instead of TLS.
 async fn begins_with_a_letter(stream: &TcpStream) -> bool {
     let mut first = [0];
     matches!(stream.peek(&mut first).await, Ok(1) if first.iter().all(u8::is_ascii_uppercase))

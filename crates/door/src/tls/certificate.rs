@@ -8,14 +8,14 @@ use std::time::Duration;
 /// The parts of a certificate, as they are encoded.
 #[derive(Debug)]
 pub(super) struct Certificate<'d> {
-    /// Whether it is of version 1, which has no extensions.
+    /// True if it is of version 1, which has no extensions.
     pub(super) is_version_1: bool,
     pub(super) issuer: &'d [u8],
     pub(super) subject: &'d [u8],
     pub(super) validity: Validity,
     /// The public key with its algorithm: a `SubjectPublicKeyInfo`.
     pub(super) public_key: &'d [u8],
-    /// What the issuer signed.
+    /// The part that the issuer signed.
     pub(super) signed: &'d [u8],
     /// The algorithm of the signature, without the tag of its sequence.
     pub(super) signature_algorithm: &'d [u8],
@@ -30,7 +30,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Whether the certificate is valid at this time.
+    /// Returns true if the certificate is valid at this time.
     pub(super) fn contains(self, now: Duration) -> bool {
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         (self.not_before..=self.not_after).contains(&now)

@@ -1,4 +1,4 @@
-//! Which certificates of clients are trusted.
+//! Trusted certificates of clients.
 //!
 //! webpki verifies certificates of version 3 by the rules of the web. Triton's users also have
 //! clients whose certificates those rules don't know and OpenSSL accepts:
@@ -60,13 +60,13 @@ struct ClientVerifier {
 }
 
 impl ClientVerifier {
-    /// Whether a certificate that webpki refuses is trusted all the same.
+    /// Returns true if a certificate that webpki refuses is trusted all the same.
     fn trusts(&self, der: &CertificateDer<'_>, certificate: &Certificate<'_>) -> bool {
         let is_root = self.roots.iter().any(|root| root == der);
         is_root || (certificate.is_version_1 && self.is_signed(certificate))
     }
 
-    /// Whether a root has signed the certificate itself.
+    /// Returns true if a root has signed the certificate itself.
     fn is_signed(&self, certificate: &Certificate<'_>) -> bool {
         self.signing.iter().filter_map(|root| Certificate::parse(root)).any(|root| {
             let algorithms = self.algorithms.all.iter().copied().filter(|algorithm| {
@@ -78,7 +78,7 @@ impl ClientVerifier {
     }
 }
 
-/// Whether one of the algorithms is the key's, and finds the signature right.
+/// Returns true if one of the algorithms is the key's, and finds the signature right.
 fn verify<'a>(
     public_key: &[u8],
     algorithms: impl IntoIterator<Item = &'a dyn SignatureVerificationAlgorithm>,
@@ -171,7 +171,7 @@ mod tests {
         CertificateDer::from_pem_slice(text).unwrap()
     }
 
-    /// Whether a client with this certificate is let in.
+    /// Returns true if a client with this certificate is let in.
     fn lets_in(roots: &[&[u8]], client: &[u8]) -> Result<(), Error> {
         let roots = roots.iter().map(|root| certificate(root)).collect();
         let verifier = new(roots, &Arc::new(ring::default_provider())).unwrap();

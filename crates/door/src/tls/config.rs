@@ -13,7 +13,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use super::certificate::{Certificate, Validity};
 use super::client_verifier;
 
-/// What the files hold that a configuration is made of.
+/// The contents of the files that a configuration is made of.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The server's certificate, followed by those of its issuers.
@@ -31,7 +31,7 @@ impl fmt::Debug for TlsFiles {
     }
 }
 
-/// Which of the files is meant.
+/// One of the files.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TlsFile {
     /// [`TlsFiles::certificate`].
@@ -47,7 +47,7 @@ pub enum TlsFile {
 pub struct TlsError {
     /// The file.
     pub file: TlsFile,
-    /// What is wrong, to be read behind the file's name.
+    /// The mistake, to be read behind the file's name.
     pub reason: String,
 }
 
@@ -60,7 +60,7 @@ pub enum ApplicationProtocol {
     Http2,
 }
 
-/// Whether clients show who they are.
+/// The demand on clients to show who they are.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Clients {
     /// They need no certificate.

@@ -10,7 +10,7 @@ use rustls::{Error, InvalidMessage};
 pub struct HandshakeFailure {
     /// The kind, for counting or for logging each kind once.
     pub kind: FailureKind,
-    /// What happened, as a clause.
+    /// The event, as a clause.
     pub reason: String,
 }
 

@@ -11,7 +11,7 @@ use std::fmt::Debug;
 #[derive(Debug)]
 pub struct Reload<F> {
     served: F,
-    /// What was seen last, if it isn't what is served.
+    /// The files that were seen last, if they aren't what is served.
     seen: Option<Seen<F>>,
 }
 
@@ -21,7 +21,7 @@ struct Seen<F> {
     is_judged: bool,
 }
 
-/// What is to be done after a look at the files.
+/// The next step after a look at the files.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReloadStep<'r, F> {
     /// Nothing.
@@ -62,7 +62,7 @@ impl<F: PartialEq + Clone + Debug> Reload<F> {
         }
     }
 
-    /// What was judged last is served now.
+    /// Notes that the files that were judged last are served now.
     pub fn adopt(&mut self) {
         if let Some(Seen { reading: Ok(files), .. }) = self.seen.take() {
             self.served = files;

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// How much is read at once: four full records.
+/// The number of bytes that are read at once: four full records.
 const READ_BYTES: usize = 64 << 10;
 
 /// A socket that reads ahead.
@@ -19,7 +19,7 @@ pub(super) struct Socket {
     stream: TcpStream,
     /// Bytes that were read ahead; without memory while the connection waits.
     ahead: Vec<u8>,
-    /// Where the bytes begin that were not handed on.
+    /// The start of the bytes that were not handed on.
     start: usize,
 }
 

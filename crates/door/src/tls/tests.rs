@@ -66,7 +66,7 @@ async fn pair() -> (TcpStream, TcpStream) {
     (client, listener.accept().await.unwrap().0)
 }
 
-/// Whether an echo comes back through TLS.
+/// Returns true if an echo comes back through TLS.
 async fn echoes(tls: &Tls, config: ClientConfig) -> bool {
     let (client, server) = pair().await;
     let phase = PhaseSender::new();

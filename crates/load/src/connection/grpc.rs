@@ -44,7 +44,7 @@ impl GrpcConnection {
         self.stream.take()
     }
 
-    /// Whether no call was made.
+    /// Returns true if no call was made.
     #[must_use]
     pub const fn is_bare(&self) -> bool {
         self.stream.is_some()

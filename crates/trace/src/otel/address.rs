@@ -1,11 +1,11 @@
-//! Where a collector is.
+//! The address of a collector.
 
 use std::fmt;
 
 /// The place of a collector, from a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorAddress {
-    /// Whether it is reached over TLS.
+    /// True if it is reached over TLS.
     pub(super) is_tls: bool,
     pub(super) host: String,
     pub(super) port: u16,

@@ -22,12 +22,12 @@ pub struct Collector {
     tls: Option<Tls>,
 }
 
-/// How a collector is reached.
+/// The settings of connections to a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorConnection {
-    /// What each batch has in its head. Those that would end their line are left out.
+    /// Headers of each batch. Those that would end their line are left out.
     pub headers: Vec<(String, String)>,
-    /// How long a batch may take, from connecting to the response.
+    /// The time that a batch may take, from connecting to the response.
     pub time_max: Duration,
     /// For `https`.
     pub certificates: CertificateFiles,
@@ -57,7 +57,7 @@ impl Collector {
         Ok(Self { address, connection, tls })
     }
 
-    /// Where it is.
+    /// Its address.
     #[must_use]
     pub const fn address(&self) -> &CollectorAddress {
         &self.address

@@ -14,12 +14,12 @@ const STATE_MEMBERS_MAX: usize = 32;
 /// The longest key, and the longest value, of a member of a state.
 const STATE_PART_BYTES_MAX: usize = 256;
 
-/// Where a span belongs.
+/// The place of a span in its trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SpanContext {
     pub(crate) trace: TraceNumber,
     pub(crate) span: SpanNumber,
-    /// What collectors pass on unread; may be empty. All spans of a trace share it.
+    /// The state that collectors pass on unread; may be empty. All spans of a trace share it.
     pub(crate) state: Arc<str>,
 }
 

@@ -10,18 +10,18 @@ use super::otlp;
 use super::spans::{Span, spans_of};
 use crate::queue::{CollectedTrace, Memory};
 
-/// How spans are gathered.
+/// The bounds within which spans are gathered.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
     /// The greatest number of spans that wait; further ones are dropped.
     pub queued_max: usize,
-    /// How long a span waits at most until it is sent.
+    /// The time that a span waits at most until it is sent.
     pub delay: Duration,
     /// The greatest number of spans that are sent together.
     pub batch_max: usize,
 }
 
-/// Which spans are sent when: a value that is told the time.
+/// Decides about the times at which spans are sent: a value that is told the time.
 #[derive(Debug)]
 struct Batcher<T> {
     limits: BatchLimits,
@@ -62,7 +62,7 @@ impl<T> Batcher<T> {
         (!batch.is_empty()).then_some(batch)
     }
 
-    /// How long until the next batch, if one waits.
+    /// The time until the next batch, if one waits.
     fn wait(&self, now: Instant) -> Option<Duration> {
         self.due.map(|due| due.saturating_duration_since(now))
     }
@@ -122,12 +122,12 @@ impl Exporter {
         Ok(())
     }
 
-    /// How long until something is to be sent; `None` is any time.
+    /// The time until something is to be sent; `None` is any time.
     pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
         self.spans.wait(now)
     }
 
-    /// How many spans were dropped because the collector is too slow.
+    /// The number of spans that were dropped because the collector is too slow.
     pub(crate) fn dropped(&self) -> u64 {
         self.spans.dropped
     }

@@ -11,7 +11,7 @@ use super::context::SpanContext;
 use super::ids::{NumberSource, SpanNumber, TraceNumber};
 use crate::event::{Activity, Event, Subject};
 
-/// What a collector knows of a request beside its records.
+/// The facts about a request that a collector gets beside its records.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSpan {
     /// The span in which the client sent the request, if it said so.
@@ -22,7 +22,7 @@ pub(crate) struct ClientSpan {
     pub(crate) start_ns: u64,
     /// The same.
     pub(crate) end_ns: u64,
-    /// What is to be added to times of the monotonic clock, for those since the epoch.
+    /// The difference between times since the epoch and times of the monotonic clock.
     pub(crate) epoch_ns: u64,
 }
 
@@ -65,7 +65,7 @@ impl From<u64> for AttributeValue {
     }
 }
 
-/// What is open: a span of ours by its place, or the client's.
+/// An open span: one of ours by its place, or the client's.
 #[derive(Copy, Clone, Debug)]
 enum Open {
     Span(usize),

@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// Where systems keep the certificates that programs trust.
+/// The places where systems keep the certificates that programs trust.
 const TRUSTED: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -22,7 +22,7 @@ const TRUSTED: [&str; 4] = [
 pub struct CertificateFiles {
     /// Those whom to trust; without it, those whom the system trusts.
     pub trusted: Option<PathBuf>,
-    /// What the collector is shown, with its key.
+    /// The certificate that the collector is shown, with its key.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for CertificateError {
 
 impl std::error::Error for CertificateError {}
 
-/// What all connections have in common.
+/// The settings that all connections have in common.
 #[derive(Clone, Debug)]
 pub(super) struct Tls(Arc<ClientConfig>);
 

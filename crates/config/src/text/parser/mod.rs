@@ -68,7 +68,7 @@ struct PartialMessage {
     set: BTreeMap<&'static str, &'static str>,
 }
 
-/// What directly contains a message.
+/// The direct container of a message.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Container {
     Field,

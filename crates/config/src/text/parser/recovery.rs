@@ -87,7 +87,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a field seems to begin here: a name and a token that may follow it.
+    /// Returns true if a field seems to begin here: a name and a token that may follow it.
     pub(super) fn starts_field(&self) -> bool {
         self.token().kind == TokenKind::Identifier
             && matches!(self.second().kind, TokenKind::Symbol(':' | '{' | '<' | '['))
