@@ -92,12 +92,12 @@ impl AgentLeaseSlot {
         Self { unclaimed: Lock::new(unclaimed), lease }
     }
 
-    /// Whether the model has no agents.
+    /// Returns true if the model has no agents.
     pub(crate) const fn is_empty(&self) -> bool {
         self.lease.is_none()
     }
 
-    /// Whether the model has agents, but can't be loaded with them any more.
+    /// Returns true if the model has agents, but can't be loaded with them any more.
     pub(crate) fn is_expired(&self) -> bool {
         self.lease.as_ref().is_some_and(|reference| {
             reference.is_expired.load(Ordering::SeqCst) || reference.lease.strong_count() == 0

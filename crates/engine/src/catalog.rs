@@ -56,13 +56,13 @@ pub struct CatalogModel {
     pub path: PathBuf,
     /// When its files changed last.
     pub modified: ModificationTimes,
-    /// What the parameters of the load replace.
+    /// The parts of the model that the parameters of the load replace.
     pub overrides: LoadOverride,
     /// Reads its configuration. The error says what is wrong with it.
     pub define: Box<dyn FnOnce() -> Result<ModelDefinition, String> + Send>,
 }
 
-/// What the parameters of a load replace of the model in the repository.
+/// The parts of the model in the repository that the parameters of a load replace.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LoadOverride {
     /// Nothing.

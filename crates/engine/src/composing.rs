@@ -26,7 +26,7 @@ impl PinnedModels {
     ///
     /// # Errors
     ///
-    /// What the ensemble needs and doesn't have, in Triton's words.
+    /// The models that the ensemble needs and doesn't have, in Triton's words.
     pub(crate) fn new(
         id: &str,
         needed: &[NeededModel],

@@ -23,7 +23,7 @@ pub(crate) struct GpuLosses {
 
 #[derive(Default)]
 struct LossState {
-    /// Whether the models have to be told.
+    /// True if the models have to be told.
     is_due: bool,
     is_running: bool,
 }

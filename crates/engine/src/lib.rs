@@ -3,7 +3,7 @@
 //! [`InferenceService`](galatea_infer::InferenceService) and
 //! [`ServerControl`](galatea_infer::ServerControl).
 //!
-//! Which models shall serve is decided by the pure lifecycle of `galatea-policy`; this crate
+//! The models that shall serve are chosen by the pure lifecycle of `galatea-policy`; this crate
 //! drives it. How one version executes its requests is up to `galatea-dispatch`.
 //!
 //! The engine is no front end: it never sees bytes of a protocol. It reads no file: models

@@ -6,12 +6,12 @@ use galatea_gate::access::{Pass, api};
 
 /// Reads how archives are laid out.
 pub trait ModelArchives: Send + Sync + fmt::Debug {
-    /// What is in the directory of an archive. The path is absolute, and was checked against
+    /// The contents of an archive's directory. The path is absolute, and was checked against
     /// the places where archives may be. Takes as long as disks do.
     fn layout(&self, pass: Pass<api::ModelRepository>, path: &str) -> ArchiveLayout;
 }
 
-/// What the directory of an archive is.
+/// The layout of an archive's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArchiveLayout {
     /// A model: it has a configuration.

@@ -15,7 +15,7 @@ pub type ResumeHook = Box<dyn FnOnce() + Send>;
 ///
 /// Both methods are called on any thread that sends, so neither may block.
 pub trait CongestionPoint: Send + Sync {
-    /// Whether the sender of responses should pause.
+    /// Returns true if the sender of responses should pause.
     fn is_congested(&self) -> bool;
 
     /// Keeps `hook` and runs it once when the congestion is over, on the thread
@@ -25,7 +25,7 @@ pub trait CongestionPoint: Send + Sync {
     fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook>;
 }
 
-/// How a request tells its backend that the receiver of its responses is
+/// Tells a request's backend that the receiver of its responses is
 /// congested. Backends that send many responses consult it.
 ///
 /// A backend that ignores it loses no responses; they only take memory. The
@@ -35,10 +35,10 @@ pub struct Backpressure {
     points: Vec<Arc<dyn CongestionPoint>>,
 }
 
-/// How often a waiting thread checks whether the request is cancelled.
+/// The time between two checks of a waiting thread for the cancellation of its request.
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a thread waits at most. As in Triton, sending continues then: models
+/// The time that a thread waits at most. As in Triton, sending continues then: models
 /// that wait for each other in a circle make progress again.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
@@ -50,7 +50,7 @@ impl Backpressure {
         self
     }
 
-    /// Whether the sender of responses should pause.
+    /// Returns true if the sender of responses should pause.
     #[must_use]
     pub fn is_congested(&self) -> bool {
         self.points.iter().any(|point| point.is_congested())

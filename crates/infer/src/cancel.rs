@@ -30,13 +30,13 @@ impl CancelToken {
         Self { shared: Some(Arc::default()) }
     }
 
-    /// Whether the request can ever be cancelled.
+    /// Returns true if the request can ever be cancelled.
     #[must_use]
     pub const fn can_be_cancelled(&self) -> bool {
         self.shared.is_some()
     }
 
-    /// Whether the request is cancelled.
+    /// Returns true if the request is cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.shared.as_ref().is_some_and(|shared| shared.cancelled.load(Ordering::Acquire))

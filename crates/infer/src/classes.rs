@@ -1,4 +1,4 @@
-//! What the classification extension needs to know of a model: the labels of its
+//! The facts about a model that the classification extension needs: the labels of its
 //! outputs.
 
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ impl ClassLabels {
     }
 }
 
-/// How a model's outputs are turned into classes.
+/// The way in which a model's outputs are turned into classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelClasses {
     batches: bool,
@@ -76,7 +76,7 @@ impl ModelClasses {
         Self { batches, labels }
     }
 
-    /// Whether the first dimension of outputs is the batch dimension.
+    /// Returns true if the first dimension of outputs is the batch dimension.
     #[must_use]
     pub const fn batches(&self) -> bool {
         self.batches

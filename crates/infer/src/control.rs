@@ -1,4 +1,4 @@
-//! What clients can learn of the server and its models: metadata, states,
+//! The facts about the server and its models that clients can learn: metadata, states,
 //! statistics.
 
 use std::sync::Arc;
@@ -95,7 +95,7 @@ pub struct LoadParameters {
 }
 
 impl LoadParameters {
-    /// Whether the model is loaded as it is in the repository.
+    /// Returns true if the model is loaded as it is in the repository.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.config.is_none() && self.files.is_empty()
@@ -201,7 +201,7 @@ pub struct ModelStatistics {
     pub memory: Vec<MemoryUsage>,
     /// Failed requests by reason, in the order of [`FailureReason::ALL`].
     pub failures: [u64; 4],
-    /// Whether its configuration asks for the response cache.
+    /// True if its configuration asks for the response cache.
     pub is_cached: bool,
     /// Requests waiting in the scheduler now.
     pub pending: u64,
@@ -211,13 +211,13 @@ pub struct ModelStatistics {
     pub load_duration: Duration,
     /// The metric labels that `metric_tags` in the configuration adds.
     pub metric_tags: Arc<[(String, String)]>,
-    /// What only metrics show.
+    /// Measurements that only metrics show.
     pub measurements: Measurements,
-    /// What of it was executed on each GPU, which only metrics show.
+    /// The part of it that was executed on each GPU, which only metrics show.
     pub gpus: Vec<GpuStatistics>,
 }
 
-/// What the instances of a version on one GPU have executed.
+/// The executions of a version's instances on one GPU.
 #[derive(Clone, Debug, Default)]
 pub struct GpuStatistics {
     /// The number of the GPU.
@@ -239,7 +239,7 @@ pub struct GpuStatistics {
 pub struct MemoryUsage {
     /// The kind.
     pub kind: MemoryUsageKind,
-    /// Which memory of that kind, such as the number of a GPU.
+    /// The memory of that kind, such as the number of a GPU.
     pub id: i64,
     /// The number of bytes.
     pub byte_size: u64,

@@ -104,7 +104,7 @@ fn whole(text: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// How long from now the headers allow; `Err` with the name of one that can't be read.
+    /// The time from now that the headers allow; `Err` with the name of one that can't be read.
     fn allowed(
         envoy: Option<&str>,
         request: Option<&str>,

@@ -16,10 +16,10 @@ use crate::{
 /// Explanations of steps of steps, and so on, end here.
 const DEPTH_MAX: u32 = 8;
 
-/// What is gathered about one request, by the threads that have it.
+/// The facts about one request, gathered by the threads that have it.
 #[derive(Debug)]
 pub struct Explanation {
-    /// Where its times begin.
+    /// The beginning of its times.
     epoch: Instant,
     detail: Detail,
     depth: u32,
@@ -50,7 +50,7 @@ impl Explanation {
     /// The header with the stages as browsers read them.
     pub const SERVER_TIMING: &'static str = text::SERVER_TIMING;
 
-    /// Whether the value of the header asks for an explanation.
+    /// Returns true if the value of the header asks for an explanation.
     #[must_use]
     pub fn is_asked(value: &[u8]) -> bool {
         text::is_asked(value)
@@ -117,7 +117,7 @@ impl Explanation {
         })
     }
 
-    /// What is known so far, with the steps.
+    /// The facts known so far, with the steps.
     fn facts(&self) -> Facts {
         let (mut facts, steps) = {
             let gathered = self.gathered.lock("read an explanation");

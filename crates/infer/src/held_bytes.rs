@@ -1,4 +1,4 @@
-//! How many bytes the requests of a model hold.
+//! The number of bytes that the requests of a model hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ struct Share {
 }
 
 impl ModelBytes {
-    /// How many bytes are held now.
+    /// The number of bytes that are held now.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

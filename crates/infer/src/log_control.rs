@@ -1,4 +1,4 @@
-//! What clients can read and change of the log.
+//! The parts of the log that clients can read and change.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use galatea_gate::access::{Pass, api};
 
 use crate::Status;
 
-/// How a line begins.
+/// The form of a line's beginning.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// `I1121 07:45:01.123456 PID file:line] `: level, month and day, time.
@@ -33,20 +33,20 @@ impl LogFormat {
     }
 }
 
-/// What the log is set to at the moment.
+/// The settings of the log at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
     /// The file that receives everything; empty for the console.
     pub file: String,
-    /// Whether information is logged.
+    /// True if information is logged.
     pub info: bool,
-    /// Whether warnings are logged.
+    /// True if warnings are logged.
     pub warning: bool,
-    /// Whether errors are logged.
+    /// True if errors are logged.
     pub error: bool,
     /// Verbose lines up to this level are logged.
     pub verbose_level: u32,
-    /// How lines begin.
+    /// The form of lines' beginnings.
     pub format: LogFormat,
 }
 
@@ -54,15 +54,15 @@ pub struct LogSettings {
 /// server starts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LogChange {
-    /// Whether information is logged.
+    /// Switches information on or off.
     Info(bool),
-    /// Whether warnings are logged.
+    /// Switches warnings on or off.
     Warning(bool),
-    /// Whether errors are logged.
+    /// Switches errors on or off.
     Error(bool),
     /// Verbose lines up to this level are logged.
     VerboseLevel(u32),
-    /// How lines begin.
+    /// The form of lines' beginnings.
     Format(LogFormat),
 }
 
@@ -78,13 +78,13 @@ impl LogChange {
 
 /// The log, as doors see it.
 pub trait LogControl: fmt::Debug + Send + Sync {
-    /// What the log is set to at the moment.
+    /// The settings of the log at the moment.
     fn settings(&self, pass: Pass<api::Logging>) -> LogSettings;
     /// Changes one setting, for all lines from now on.
     fn change(&self, pass: Pass<api::Logging>, change: LogChange);
 }
 
-/// What a client asks of the log.
+/// A client's changes to the log.
 ///
 /// As in Triton, the changes in front of a mistake are made: a client that gets an error may
 /// have changed the log.

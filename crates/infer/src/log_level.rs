@@ -1,4 +1,4 @@
-//! How much a line of the log matters.
+//! The weight of a line of the log.
 
 /// The level of a line of the log, from the most to the least important.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 pub struct HistogramReading {
     /// The upper bounds of the buckets, ascending.
     pub bounds: Vec<f64>,
-    /// How many observations each bucket holds, without those of the buckets before it. The
+    /// The number of observations in each bucket, without those of the buckets before it. The
     /// last, behind the bounds, is for what exceeds all of them.
     pub counts: Vec<u64>,
     /// The sum of all observations.
@@ -24,7 +24,7 @@ pub struct SummaryReading {
     pub quantiles: Vec<(f64, Option<u64>)>,
 }
 
-/// What Triton calls summaries of latencies.
+/// The values that Triton calls summaries of latencies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SummaryReadings {
     /// Requests, from arrival to response. As in Triton, models that use the response cache
@@ -59,7 +59,7 @@ pub struct DistributionReadings {
 /// Counts by reason. The names don't change.
 pub type CountsByReason = Vec<(&'static str, u64)>;
 
-/// What is measured of a version besides its statistics.
+/// The measurements of a version besides its statistics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measurements {
     /// From arrival to the first response, in whole milliseconds.

@@ -28,7 +28,7 @@ pub struct PendingRequest {
     batch_size: u32,
     /// Set while a backend has a request of a sequence.
     sequence: Option<Box<SequenceContext>>,
-    /// Whether no client sent it: it fills a row of a sequence batch.
+    /// True if no client sent it: it fills a row of a sequence batch.
     is_padding: bool,
     /// Records its execution and its end.
     trace: Option<Arc<Trace>>,
@@ -39,7 +39,7 @@ pub struct PendingRequest {
 pub struct SequenceContext {
     /// The correlation ID of the sequence.
     pub correlation_id: CorrelationId,
-    /// Whether the sequence begins or ends with this execution.
+    /// True if the sequence begins or ends with this execution.
     pub flags: SequenceFlags,
     /// The sequence's implicit state, as the previous request left it.
     /// [`PendingRequest::update_state`] replaces it.
@@ -48,7 +48,7 @@ pub struct SequenceContext {
     pub owner: Arc<dyn SequenceOwner>,
     /// The owner's key of the request.
     pub key: u64,
-    /// Whether the request may be rescheduled.
+    /// True if the request may be rescheduled.
     pub iterative: bool,
 }
 
@@ -167,7 +167,7 @@ impl PendingRequest {
         }
     }
 
-    /// Whether this row only keeps other rows in their slots.
+    /// Returns true if this row only keeps other rows in their slots.
     #[must_use]
     pub const fn is_padding(&self) -> bool {
         self.is_padding

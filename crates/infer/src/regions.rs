@@ -32,7 +32,7 @@ pub struct SystemRegion {
     pub name: String,
     /// The name of the shared memory object.
     pub key: String,
-    /// Where the region begins in the object, in bytes.
+    /// The start of the region in the object, in bytes.
     pub offset: u64,
     /// Its length in bytes.
     pub byte_size: u64,
@@ -53,7 +53,7 @@ pub struct CudaRegion {
 ///
 /// A request keeps its regions: it can use one that has been unregistered meanwhile.
 pub trait RegionControl: Send + Sync + fmt::Debug {
-    /// Whether clients may register regions.
+    /// Returns true if clients may register regions.
     fn is_allowed(&self) -> bool;
 
     /// Registers a region of POSIX shared memory.
@@ -75,7 +75,7 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
         name: &str,
     ) -> Result<Vec<SystemRegion>, Status>;
 
-    /// Whether the server uses GPUs, so that regions may be in their memory.
+    /// Returns true if the server uses GPUs, so that regions may be in their memory.
     fn has_gpus(&self) -> bool {
         false
     }
@@ -137,7 +137,7 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
 /// Clients may share no memory.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct NoRegions {
-    /// Whether the server uses GPUs.
+    /// True if the server uses GPUs.
     pub has_gpus: bool,
 }
 

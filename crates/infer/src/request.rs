@@ -30,7 +30,7 @@ pub struct InferenceRequest {
     pub parameters: Vec<Parameter>,
     /// The priority level: 1 is the highest, 0 selects the model's default.
     pub priority: u64,
-    /// How long the request may wait in the queue, in microseconds; 0 selects
+    /// The time that the request may wait in the queue, in microseconds; 0 selects
     /// the model's default.
     pub timeout_microseconds: u64,
     /// When the response is needed. Doors set what the client's headers say; admission adds
@@ -38,7 +38,7 @@ pub struct InferenceRequest {
     pub deadline: Deadline,
     /// The sequence that the request belongs to.
     pub correlation_id: CorrelationId,
-    /// Whether the request starts or ends that sequence.
+    /// The start and the end of that sequence, if the request is one.
     pub sequence_flags: SequenceFlags,
     /// Set when the client cancels the request.
     pub cancel: CancelToken,
@@ -78,7 +78,7 @@ impl InferenceRequest {
         self.inputs.iter().find(|input| input.name == name)
     }
 
-    /// Whether the output with this name is requested.
+    /// Returns true if the output with this name is requested.
     #[must_use]
     pub fn wants_output(&self, name: &str) -> bool {
         self.outputs.is_empty() || self.outputs.iter().any(|output| output == name)
@@ -99,7 +99,7 @@ pub enum DeviceOutputs {
 }
 
 impl DeviceOutputs {
-    /// Whether the output with this name may stay in a GPU's memory.
+    /// Returns true if the output with this name may stay in a GPU's memory.
     #[must_use]
     pub fn include(&self, name: &str) -> bool {
         match self {
@@ -122,7 +122,7 @@ pub enum CorrelationId {
     Text(String),
 }
 
-/// Whether a request starts or ends its sequence.
+/// The flags of a request that starts or ends its sequence.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SequenceFlags {
     /// It is the first request.

@@ -16,7 +16,7 @@ use crate::{
 pub struct Responder {
     sender: Option<ResponseSender>,
     statistics: StatisticsReporter,
-    /// Whether the observer knows of the first response.
+    /// True if the observer knows of the first response.
     has_responded: bool,
     /// Its hooks are cleared when there is nothing left to cancel.
     cancel: CancelToken,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{InferenceResponse, Status};
 
-/// Whether more replies to the same request may follow.
+/// The place of a reply among those to its request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Finality {
     /// More may follow.
@@ -17,14 +17,14 @@ pub enum Finality {
     EndApart,
 }
 
-/// What a [`ResponseSink`] receives.
+/// A message to a [`ResponseSink`].
 #[derive(Debug)]
 pub enum Reply {
     /// A response, or the error that stands in its place.
     Response {
         /// The response or error.
         result: Result<InferenceResponse, Status>,
-        /// Whether it is the last reply.
+        /// The place of the reply: last or not.
         finality: Finality,
     },
     /// The end of the replies, without a response of its own.
@@ -32,14 +32,14 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Whether nothing follows this reply.
+    /// Returns true if nothing follows this reply.
     #[must_use]
     pub const fn is_final(&self) -> bool {
         !matches!(self, Self::Response { finality: Finality::More, .. })
     }
 }
 
-/// Where a door receives the replies to one request.
+/// The door's receiver of the replies to one request.
 ///
 /// Any thread may call it, so it must not block. It is not called again after a
 /// final reply. It wakes other threads through

@@ -33,15 +33,15 @@ pub struct NameMapping {
 /// and versions are [`NotFound`](crate::Code::NotFound); a version that exists
 /// but is not ready is [`Unavailable`](crate::Code::Unavailable).
 pub trait ServerControl: Send + Sync {
-    /// Whether the server runs.
+    /// Returns true if the server runs.
     fn live(&self, pass: Pass<api::Health>) -> bool;
-    /// Whether the server accepts inference requests.
+    /// Returns true if the server accepts inference requests.
     ///
     /// # Errors
     ///
     /// `Unavailable` while the server shuts down.
     fn ready(&self, pass: Pass<api::Health>) -> Result<bool, Status>;
-    /// Whether a version of a model accepts inference requests. False for one that does not
+    /// Returns true if a version of a model accepts inference requests. False for one that does not
     /// exist or is not loaded.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ pub trait ServerControl: Send + Sync {
         name: &str,
         version: Option<i64>,
     ) -> Result<bool, Status>;
-    /// Whether [`ServerControl::model_ready`] of this model may block, or
+    /// Returns true if [`ServerControl::model_ready`] of this model may block, or
     /// [`ServerControl::ready`] if `model` is `None`. Both may ask a backend, whose
     /// check has no time limit.
     fn readiness_may_block(
@@ -98,7 +98,7 @@ pub trait ServerControl: Send + Sync {
         name: &str,
         version: Option<i64>,
     ) -> Result<std::sync::Arc<ModelConfigDocument>, Status>;
-    /// Whether a model is decoupled: sends any number of responses to a request.
+    /// Returns true if a model is decoupled: sends any number of responses to a request.
     ///
     /// # Errors
     ///

@@ -49,11 +49,11 @@ pub struct TraceSubject<'a> {
     pub model_version: i64,
     /// The client's identifier of the request; may be empty.
     pub request_id: &'a str,
-    /// How long after its arrival the answer is needed, if its model looks at deadlines.
+    /// The time after its arrival at which the answer is needed, if its model looks at deadlines.
     pub deadline: Option<Duration>,
 }
 
-/// What identifies a trace.
+/// The identity of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceIdentity {
     /// Its number in this process.
@@ -87,7 +87,7 @@ pub struct TracedTensor<'a> {
 ///
 /// Called on the thread that has the request, so it must not block.
 pub trait TraceSink: Send + Sync + std::fmt::Debug {
-    /// Whether it records tensors.
+    /// Returns true if it records tensors.
     fn wants_tensors(&self) -> bool;
     /// Begins the trace: called first.
     fn begin(&self, subject: &TraceSubject<'_>);
@@ -105,7 +105,7 @@ pub trait TraceSink: Send + Sync + std::fmt::Debug {
     fn record_custom(&self, _name: &str, _at_ns: u64) {}
     /// The same, at an instant.
     fn record_activity(&self, _name: &str, _at: Instant) {}
-    /// What identifies the trace, for backends that ask.
+    /// The identity of the trace, for backends that ask.
     fn identity(&self) -> TraceIdentity {
         TraceIdentity::default()
     }
@@ -173,7 +173,7 @@ impl Trace {
         Some(Arc::new(Self::with(sink, explanation, Some(self.clone()))))
     }
 
-    /// Whether the request is traced. One that is only explained has no trace for its
+    /// Returns true if the request is traced. One that is only explained has no trace for its
     /// model either.
     #[must_use]
     pub const fn is_traced(&self) -> bool {
@@ -281,7 +281,7 @@ impl Trace {
         }
     }
 
-    /// What identifies the trace.
+    /// The identity of the trace.
     #[must_use]
     pub fn identity(&self) -> TraceIdentity {
         self.sink.as_ref().map(|sink| sink.identity()).unwrap_or_default()

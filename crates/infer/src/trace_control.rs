@@ -58,13 +58,13 @@ pub trait DoorTraceSink: Send + Sync + std::fmt::Debug {
 /// The two halves of the trace of a client's request.
 #[derive(Debug)]
 pub struct ClientTrace {
-    /// What the request carries.
+    /// The trace that the request carries.
     pub request: Arc<Trace>,
-    /// What its door keeps until the response is sent.
+    /// The trace that its door keeps until the response is sent.
     pub door: Arc<dyn DoorTraceSink>,
 }
 
-/// What is traced.
+/// The parts of requests that are traced.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceLevels {
     /// When requests pass trace points.
@@ -74,7 +74,7 @@ pub struct TraceLevels {
 }
 
 impl TraceLevels {
-    /// Whether nothing is traced.
+    /// Returns true if nothing is traced.
     #[must_use]
     pub const fn is_off(self) -> bool {
         !self.timestamps && !self.tensors
@@ -106,38 +106,38 @@ pub enum FieldChange<T> {
 /// A change of the settings.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceChange {
-    /// What is traced.
+    /// The parts of requests that are traced.
     pub levels: FieldChange<TraceLevels>,
     /// Of how many requests one is traced.
     pub rate: FieldChange<u32>,
-    /// How many more requests are traced; -1 is any number.
+    /// The number of requests that are traced from now on; -1 is any number.
     pub count: FieldChange<i32>,
-    /// How many traces go into one file; 0 is all.
+    /// The number of traces that go into one file; 0 is all.
     pub log_frequency: FieldChange<u32>,
 }
 
 /// The settings in force, for all models or for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceSettings {
-    /// What is traced.
+    /// The parts of requests that are traced.
     pub levels: TraceLevels,
     /// Of how many requests one is traced.
     pub rate: u32,
-    /// How many more requests are traced; -1 is any number.
+    /// The number of requests that are traced from now on; -1 is any number.
     pub count: i32,
-    /// Where traces go.
+    /// The destination of traces.
     pub mode: TraceMode,
     /// Further settings by name, with names that may be repeated: those of the command line
     /// for this mode.
     pub further: Vec<(String, String)>,
 }
 
-/// Where traces go.
+/// The destination of traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceMode {
     /// Into files.
     Triton {
-        /// How many traces go into one file; 0 is all.
+        /// The number of traces that go into one file; 0 is all.
         log_frequency: u32,
         /// The name of the file; empty is none.
         file: String,
@@ -174,11 +174,11 @@ pub struct TraceHeaders<'a> {
 
 /// The tracing of clients' requests.
 pub trait TraceControl: Send + Sync + std::fmt::Debug {
-    /// Whether any request may be traced: one load, for every request.
+    /// Returns true if any request may be traced: one load, for every request.
     fn is_on(&self) -> bool;
 
-    /// Whether [`TraceHeaders`] decide about it: others need not be kept. False while nothing is
-    /// traced.
+    /// Returns true if [`TraceHeaders`] decide about it: others need not be kept. False while
+    /// nothing is traced.
     fn reads_headers(&self) -> bool {
         false
     }

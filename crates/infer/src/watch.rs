@@ -1,4 +1,4 @@
-//! What happens in the server now, for those who look on: queues, instances and the latest
+//! The server now, for those who look on: queues, instances and the latest
 //! executions of each.
 
 use std::fmt;
@@ -14,24 +14,24 @@ pub trait Watch: fmt::Debug + Send + Sync {
     /// recording goes on: its owner shares what it reads.
     fn begin(&self, pass: Pass<api::Statistics>) -> Option<Box<dyn Recording>>;
 
-    /// Whether clients may load and unload models, as far as the control mode decides.
+    /// Returns true if clients may load and unload models, as far as the control mode decides.
     fn allows_model_control(&self) -> bool;
 }
 
 /// Executions that are recorded as long as this lives.
 pub trait Recording: Send {
-    /// What happened since the last call, and how things are now. Takes long with many models.
+    /// Reads events since the last call, and the present state. Takes long with many models.
     fn read(&mut self) -> Reading;
 }
 
-/// What a recording has read.
+/// The result of one look at a recording.
 #[derive(Debug, Default)]
 pub struct Reading {
     /// The time of the reading, since the recording began.
     pub at: Duration,
     /// Versions that serve, as many as are shown.
     pub versions: Vec<WatchedVersion>,
-    /// How many further versions there are.
+    /// The number of further versions.
     pub omitted: usize,
 }
 
@@ -59,7 +59,7 @@ pub struct WatchedQueue {
     pub waiting: usize,
     /// Since when the oldest of them waits.
     pub oldest: Duration,
-    /// What the first of them waits for, as the scheduler's status names it.
+    /// The event that the first of them waits for, as the scheduler's status names it.
     pub waits_for: Option<&'static str>,
 }
 
@@ -83,7 +83,7 @@ pub struct WatchedInstance {
     pub current: Option<WatchedExecution>,
     /// The executions that have ended, by time.
     pub ended: Vec<WatchedExecution>,
-    /// How many executions were not kept, because there was no room for them.
+    /// The number of executions that were not kept, because there was no room for them.
     pub lost: u64,
 }
 
@@ -100,7 +100,7 @@ pub struct WatchedExecution {
     pub batch_size: u32,
     /// The sum of the times that they took.
     pub busy: Duration,
-    /// How long the request waited that waited longest.
+    /// The time that the request waited that waited longest.
     pub waited: Duration,
     /// Why their batches were closed when they were.
     pub reasons: CloseReasons,

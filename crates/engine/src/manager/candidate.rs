@@ -19,9 +19,9 @@ pub(super) struct Candidate {
     pub(super) content: CandidateContent,
 }
 
-/// What serves if the candidate becomes desired.
+/// The model that serves if the candidate becomes desired.
 pub(super) enum CandidateContent {
-    /// What the plan has already: the model in the catalog did not change. It is not
+    /// The model that the plan has already: that in the catalog did not change. It is not
     /// defined.
     Unchanged(Box<CatalogModel>),
     /// This model.

@@ -34,7 +34,7 @@ impl DefinedModel {
     ///
     /// # Errors
     ///
-    /// What is wrong with its configuration.
+    /// The mistakes in its configuration.
     pub(super) fn define(found: CatalogModel, reaper: &Reaper) -> Result<Self, String> {
         let CatalogModel { path, modified, overrides, define, .. } = found;
         let mut definition = define()?;
@@ -68,7 +68,7 @@ impl DefinedModel {
         self.definition.needed_models().into_iter().map(|needed| needed.name)
     }
 
-    /// Whether defining what the catalog holds now would result in the same model.
+    /// Returns true if defining what the catalog holds now would result in the same model.
     pub(super) fn is_current(&self, found: &CatalogModel) -> bool {
         found.overrides == LoadOverride::None
             && self.path == found.path
@@ -76,7 +76,7 @@ impl DefinedModel {
             && !self.agents.is_expired()
     }
 
-    /// Whether both have their files from the same directory of a repository, where times
+    /// Returns true if both have their files from the same directory of a repository, where times
     /// tell which versions changed.
     pub(super) fn shares_files_with(&self, other: &Self) -> bool {
         self.overrides != LoadOverride::Files

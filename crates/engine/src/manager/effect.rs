@@ -1,4 +1,4 @@
-//! What the plan wants done, and what it is told when that is done.
+//! Effects that the plan wants, and the events that tell it that they are done.
 //!
 //! The plan is stepped under the manager's lock. What follows from a step, a [`Step`], is
 //! done behind it: the registry's changes still under the lock, so that registry and plan
@@ -23,17 +23,17 @@ use crate::registry::RegistryChange;
 /// A version that serves, and a change of its instances.
 pub(super) type ChangedVersion = (Arc<ModelHandle>, InstanceChange);
 
-/// What a load is to bring into service.
+/// The model that a load is to bring into service.
 pub(super) struct LoadOrder {
     pub(super) id: ModelName,
     /// The ids of the models that it needs, by the names that it has for them.
     pub(super) dependencies: BTreeMap<String, ModelName>,
     pub(super) model: Arc<DefinedModel>,
-    /// What the last successful load brought into service.
+    /// The model that the last successful load brought into service.
     pub(super) serving: Option<Arc<DefinedModel>>,
 }
 
-/// What all versions of a load share.
+/// The parts that all versions of a load share.
 #[derive(Clone, Default)]
 pub(super) struct LoadResources {
     /// The lease of the model's repository agents, if it has any.
@@ -42,13 +42,13 @@ pub(super) struct LoadResources {
     pub(super) composing: Option<Arc<PinnedModels>>,
 }
 
-/// What a load has to do.
+/// The work of a load.
 pub(super) struct LoadPreparation {
     pub(super) resources: LoadResources,
     pub(super) versions: Vec<PreparedVersion>,
 }
 
-/// What a load has to do for one version.
+/// The work of a load for one version.
 pub(super) enum PreparedVersion {
     Load(Arc<dyn ModelFiles>),
     /// The version stays, and lacks instances.
@@ -76,7 +76,7 @@ pub(super) enum VersionWorkKind {
     AddInstances(Arc<ModelHandle>),
 }
 
-/// What repository agents are told of an abandoned load.
+/// The message to repository agents about an abandoned load.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum AbandonNotice {
     LoadFailed,
@@ -133,7 +133,7 @@ pub(super) enum ManagerEvent {
     UnloadAnnounced(ModelName),
 }
 
-/// What follows from a step of the plan.
+/// The consequences of a step of the plan.
 #[derive(Default)]
 pub(super) struct Step {
     pub(super) changes: Vec<RegistryChange>,
@@ -144,7 +144,7 @@ pub(super) struct Step {
 }
 
 impl LoadOrder {
-    /// Whether the load is not wanted any more.
+    /// Returns true if the load is not wanted any more.
     pub(super) fn is_stopped(&self) -> bool {
         self.model.definition.stop.is_cancelled()
     }
@@ -176,7 +176,7 @@ impl VersionWork {
         }
     }
 
-    /// Whether the version was worked on before.
+    /// Returns true if the version was worked on before.
     pub(super) const fn is_retry(&self) -> bool {
         matches!(self.kind, VersionWorkKind::Load { attempt: 2.., .. })
     }

@@ -65,7 +65,7 @@ pub(super) struct Load<M, C> {
     versions: BTreeMap<i64, VersionState<M, C>>,
 }
 
-/// What a version does after an attempt to load it.
+/// The next step of a version after an attempt to load it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum AttemptResult {
     /// It is loaded or failed for good.
@@ -139,7 +139,7 @@ impl<M, C> Load<M, C> {
         self.versions.insert(version, state);
     }
 
-    /// Whether no version is being worked on.
+    /// Returns true if no version is being worked on.
     pub(super) fn is_complete(&self) -> bool {
         self.expect(LoadState::Loading);
         let is_pending = |state: &VersionState<M, C>| {

@@ -57,7 +57,7 @@ use crate::catalog::Catalog;
 use crate::reaper::Reaper;
 use crate::registry::Registry;
 
-/// What causes models to be loaded and unloaded.
+/// The cause of loads and unloads.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ControlMode {
     /// All models are loaded at start. Nothing changes later.
@@ -80,7 +80,7 @@ impl ControlMode {
     }
 }
 
-/// Whether several models may have the same name.
+/// The use of names: several models may have the same one, or not.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Namespaces {
     /// Each name is that of one model.
@@ -90,7 +90,7 @@ pub enum Namespaces {
     Repositories,
 }
 
-/// What a manager is made of.
+/// The parts of a manager.
 pub(crate) struct ManagerOptions {
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) mode: ControlMode,
@@ -158,13 +158,13 @@ impl Manager {
         self.driver.worker.withdraw_all();
     }
 
-    /// Whether an order for this name is being carried out.
+    /// Returns true if an order for this name is being carried out.
     #[cfg(test)]
     pub(crate) fn is_ordered(&self, name: &str) -> bool {
         self.driver.lock("look for an order").is_ordered(name)
     }
 
-    /// Whether a model is to be served, because an order or a model that needs it wants it.
+    /// Returns true if a model is to be served, because an order or a model that needs it wants it.
     #[cfg(test)]
     pub(crate) fn wants(&self, id: &str) -> bool {
         self.driver.lock("look for a model").is_desired(id)

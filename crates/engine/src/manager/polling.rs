@@ -12,7 +12,7 @@ use super::effect::Step;
 use super::plan::{Plan, UnusedModels};
 use crate::catalog::CatalogModel;
 
-/// What a scan found and could not read.
+/// The parts that a scan found and could not read.
 #[derive(Default)]
 struct ScanFailures {
     /// Models that can't be loaded, by id, and why.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use galatea_policy::ModelName;
 use galatea_stdx::{Condvar, Lock};
 
-/// What a job does.
+/// The work of a job.
 pub(super) type Work = Box<dyn FnOnce() + Send>;
 
 /// Work for a thread of the pool, and the model that it is for.

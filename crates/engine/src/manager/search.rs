@@ -20,7 +20,7 @@ pub(super) struct OrderedModels {
     /// These, and the models that they need. With namespaces, all models of the needed
     /// names.
     pub(super) all: Vec<ModelName>,
-    /// Whether all of them could be read.
+    /// True if all of them could be read.
     pub(super) is_complete: bool,
 }
 

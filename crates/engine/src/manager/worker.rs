@@ -21,7 +21,7 @@ use crate::handle::ModelHandle;
 use crate::reaper::Reaper;
 use crate::registry::{Registry, Snapshot};
 
-/// What all loads of a server use.
+/// The parts that all loads of a server use.
 pub(super) struct LoadWorker {
     pub(super) registry: Arc<Registry>,
     pub(super) loader: Loader,
@@ -77,8 +77,8 @@ impl LoadWorker {
             .map_err(|status| refusal(LoadOutcome::Incompatible, status))
     }
 
-    /// Whether a version that is ready can stay, at most with other instances. A version whose
-    /// files repository agents may have changed can't.
+    /// Returns true if a version that is ready can stay, at most with other instances. A version
+    /// whose files repository agents may have changed can't.
     fn may_stay(&self, order: &LoadOrder, version: i64, snapshot: &Snapshot) -> bool {
         let Some(serving) = &order.serving else { return false };
         let (old, new) = (&serving.definition, &order.model.definition);

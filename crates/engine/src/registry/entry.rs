@@ -1,4 +1,4 @@
-//! What the registry knows of one model and of each of its versions.
+//! The registry's facts about one model and about each of its versions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -84,7 +84,7 @@ impl ModelEntry {
         self.versions.insert(version, VersionEntry::unavailable(String::from(UNLOADED)));
     }
 
-    /// Whether this version is the one that drains. The number may serve again, as another
+    /// Returns true if this version is the one that drains. The number may serve again, as another
     /// version.
     pub(super) fn is_draining(&self, version: i64, model: &Weak<LoadedModel>) -> bool {
         let draining = self.versions.get(&version).and_then(|entry| entry.draining.as_ref());
@@ -96,7 +96,7 @@ impl ModelEntry {
         self.versions.values().filter_map(|entry| entry.model.as_ref())
     }
 
-    /// Whether the model counts as ready: it has versions, and every version is ready
+    /// Returns true if the model counts as ready: it has versions, and every version is ready
     /// unless it was taken out of service.
     pub(super) fn is_ready(&self) -> bool {
         let is_fine = |entry: &VersionEntry| entry.model.is_some() || entry.reason == UNLOADED;

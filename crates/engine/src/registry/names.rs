@@ -1,4 +1,4 @@
-//! What names mean where several models may have the same one.
+//! The meaning of names where several models may have the same one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

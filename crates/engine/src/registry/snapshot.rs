@@ -121,7 +121,7 @@ impl Snapshot {
         self.models.values().filter(|model| !model.is_ready()).count()
     }
 
-    /// Whether a model of this id was ordered at some time.
+    /// Returns true if a model of this id was ordered at some time.
     pub(crate) fn has_model(&self, id: &str) -> bool {
         self.models.contains_key(id)
     }
@@ -140,7 +140,7 @@ impl Snapshot {
         self.models.values().flat_map(|model| model.versions.values())
     }
 
-    /// Whether all models are ready.
+    /// Returns true if all models are ready.
     pub(crate) fn all_ready(&self) -> bool {
         self.models.values().all(|model| model.is_ready())
     }

@@ -45,7 +45,7 @@ impl Server {
         if self.is_failed() { Err(Status::unavailable("Server not ready")) } else { Ok(()) }
     }
 
-    /// Whether the model itself says that it is ready.
+    /// Returns true if the model itself says that it is ready.
     fn can_serve(&self, model: &LoadedModel) -> bool {
         let Err(status) = model.check_ready() else { return true };
         self.options.log.write(

@@ -34,22 +34,22 @@ pub struct ServerOptions {
     pub name: String,
     /// The server's version in its metadata.
     pub version: String,
-    /// Whether the server is ready only if all of its models are.
+    /// True if the server is ready only if all of its models are.
     pub strict_readiness: bool,
     /// Schedulers hold back until this number of requests waits; 0 is off. Makes batches
     /// predictable in tests.
     pub hold_until_queued: u32,
     /// The same for the backlog of sequence batchers, in addition.
     pub hold_until_backlogged: u32,
-    /// Whether instances of a model are created in parallel, whatever its backend declares.
+    /// True if instances of a model are created in parallel, whatever its backend declares.
     pub parallel_creation: Option<bool>,
     /// Judges the memory of a GPU after an instance was created on it.
     pub gpu_memory_check: Option<GpuMemoryCheck>,
     /// The catalog of the models.
     pub catalog: Arc<dyn Catalog>,
-    /// What causes models to be loaded and unloaded.
+    /// The cause of loads and unloads.
     pub control: ControlMode,
-    /// Whether several models may have the same name.
+    /// The use of names: several models may have the same one, or not.
     pub namespaces: Namespaces,
     /// The number of threads that load models.
     pub load_threads: usize,
@@ -59,9 +59,9 @@ pub struct ServerOptions {
     pub cache: Option<Arc<dyn ResponseCache>>,
     /// The processors on which instances run.
     pub host_policies: HostPolicies,
-    /// How instances of all models share resources.
+    /// The way in which instances of all models share resources.
     pub rate_limit: RateLimit,
-    /// What is recorded of requests besides the statistics.
+    /// The records of requests besides the statistics.
     pub measurements: MeasurementOptions,
     /// Counts the memory of padded batches, beside that of requests and responses.
     pub ledger: Arc<Ledger>,
@@ -79,7 +79,7 @@ pub struct Server {
     exiting: AtomicBool,
     /// Set at most once, before any request: there is nothing to serve from.
     failed: AtomicBool,
-    /// Whether executions are recorded for watchers.
+    /// True if executions are recorded for watchers.
     is_recording: Arc<AtomicBool>,
     gpu_losses: Arc<GpuLosses>,
     /// The number of recordings of traffic.
@@ -141,7 +141,7 @@ impl Server {
         })
     }
 
-    /// What to call when a GPU failed and can't be used any more, with its number and the reason.
+    /// The function to call when a GPU failed and can't be used any more, with its number and why.
     /// Every model's instances on it fail what they have and go out of service; others go on. It
     /// returns at once, on any thread, and may be called several times.
     pub fn gpu_loss_handler(&self) -> impl Fn(u32, &str) + Send + Sync + use<> {
@@ -196,7 +196,7 @@ impl Server {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Whether [`Server::begin_exit`] was called.
+    /// Returns true if [`Server::begin_exit`] was called.
     #[must_use]
     pub fn is_exiting(&self) -> bool {
         self.exiting.load(Ordering::Acquire)

@@ -84,7 +84,7 @@ impl Plan {
         }
     }
 
-    /// What others need becomes desired first, so that it is never reported as missing.
+    /// Dependencies become desired first, so that none is ever reported as missing.
     fn insert_dependencies_first(&mut self, mut candidates: Vec<Candidate>, step: &mut Step) {
         while !candidates.is_empty() {
             let names: BTreeSet<String> = candidates.iter().map(|one| one.name.clone()).collect();

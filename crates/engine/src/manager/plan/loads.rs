@@ -128,7 +128,7 @@ impl Plan {
         self.loads.remove(id).unwrap_or_else(|| panic!("{id} is not being loaded"))
     }
 
-    /// Whether versions that were loaded of the model shall serve.
+    /// Returns true if versions that were loaded of the model shall serve.
     fn may_serve(&self, id: &str) -> bool {
         !self.is_closed && self.is_desired(id)
     }

@@ -1,6 +1,6 @@
 //! The plan: which models shall serve, and the loads that bring them into service.
 //!
-//! Which models shall serve, in which revision and for which reason goes into the pure
+//! The models that shall serve, their revisions and their reasons go into the pure
 //! [`Lifecycle`]; out of it come loads and unloads, one at a time per model. Start, reload,
 //! poll, order and failure are one case. The plan adds what the names and revisions of the
 //! lifecycle stand for, and the state of each load under way. It is stepped by orders
@@ -9,7 +9,7 @@
 //!
 //! # Names
 //!
-//! Where repositories may hold models of the same name, the plan knows models by ids of
+//! Repositories may hold models of the same name: then the plan knows models by ids of
 //! namespace and name. The meaning of a name in an ensemble is part of the plan: when it
 //! changes, the ensemble is desired in another revision, before the model that the name
 //! meant goes.
@@ -32,7 +32,7 @@ use super::effect::{Effect, Step};
 use crate::LoadFailure;
 use crate::agent_lease::AgentLease;
 
-/// How far an order is.
+/// The progress of an order.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum OrderPhase {
     Begun,
@@ -40,7 +40,7 @@ enum OrderPhase {
     Loads,
 }
 
-/// What the manager's lock guards. Models are known here by their ids.
+/// The state that the manager's lock guards. Models are known here by their ids.
 pub(super) struct Plan {
     lifecycle: Lifecycle,
     /// The desired models by name; only with namespaces, without which an id is a name.
@@ -60,17 +60,17 @@ pub(super) struct Plan {
 
 #[derive(Default)]
 struct PlannedModel {
-    /// What shall serve. The revision changes with the model, and with the models that it
+    /// The model that shall serve. The revision changes with it, and with the models that it
     /// needs.
     desired: Option<(Revision, Arc<DefinedModel>)>,
     /// The ids of the models that it needs, by the names that it has for them.
     dependencies: BTreeMap<String, ModelName>,
     serving: Option<Arc<DefinedModel>>,
-    /// What failed in the last load.
+    /// The failures of the last load.
     failures: Vec<LoadFailure>,
     /// The same as a text for clients.
     error: Option<String>,
-    /// Whether the last load failed because the models that it needs don't fit.
+    /// True if the last load failed because the models that it needs don't fit.
     is_misfit: bool,
     /// Set if an unload overtook the last load.
     is_overtaken: bool,
@@ -133,7 +133,7 @@ impl Plan {
     }
 }
 
-/// What is known of models.
+/// Facts about models.
 impl Plan {
     /// The models that a name in an order means.
     pub(super) fn ids_of(&self, name: &str) -> Vec<ModelName> {
@@ -155,7 +155,7 @@ impl Plan {
         self.lifecycle.desired().any(|desired| **desired == *id)
     }
 
-    /// Whether a revision of the model serves.
+    /// Returns true if a revision of the model serves.
     #[cfg(test)]
     pub(super) fn is_serving(&self, id: &str) -> bool {
         self.lifecycle.serving_revision(id).is_some()
@@ -166,7 +166,7 @@ impl Plan {
         self.lifecycle.is_loading(id)
     }
 
-    /// Whether neither the model nor one that needs it is being loaded or unloaded, and no
+    /// Returns true if neither the model nor one that needs it is being loaded or unloaded, and no
     /// order to load one that needs it is left. As in Triton, an unload of a model comes
     /// after the load of an ensemble that has begun.
     pub(super) fn is_at_rest(&self, id: &str) -> bool {
@@ -180,7 +180,7 @@ impl Plan {
         self.lifecycle.is_settled_with_related(id) && !loaded.any(|id| dependents.contains(&*id))
     }
 
-    /// Whether a removed model is out of service, with the models that need it. If it is
+    /// Returns true if a removed model is out of service, with the models that need it. If it is
     /// desired again, it is enough that what served before is out of service.
     pub(super) fn is_out_of_service(&self, id: &str) -> bool {
         if self.is_desired(id) {
@@ -189,7 +189,7 @@ impl Plan {
         self.is_settled_with_related(id)
     }
 
-    /// Whether everything is done for the model, what it needs and the models that need it.
+    /// Returns true if everything is done for the model, what it needs and the models that need it.
     pub(super) fn is_settled_with_related(&self, id: &str) -> bool {
         let is_idle = |id: &ModelName| !self.effects.contains_key(id);
         self.lifecycle.is_settled_with_related(id)

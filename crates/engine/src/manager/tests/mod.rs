@@ -87,7 +87,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// How the test controls the catalog, the backend and the repository agents, and what it
+/// The test's controls of the catalog, the backend and the repository agents, and the numbers it
 /// counts.
 #[derive(Default)]
 struct Controls {
@@ -112,7 +112,7 @@ struct Controls {
     agents_panic: AtomicBool,
     /// The number of definitions with repository agents.
     agent_count: AtomicUsize,
-    /// What the agents were told.
+    /// The messages to the agents.
     notices: Mutex<Vec<String>>,
 }
 

@@ -72,7 +72,7 @@ struct Simulation {
     worker: LoadWorker,
     world: World,
     has_namespaces: bool,
-    /// How many of a hundred orders are polls.
+    /// The number of polls in a hundred orders.
     polls: usize,
     effects: Vec<Effect>,
     orders: Vec<(usize, SimulatedOrder)>,

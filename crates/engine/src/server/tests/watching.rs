@@ -1,4 +1,4 @@
-//! What watchers see of a server.
+//! Views of a server by its watchers.
 
 use galatea_backend::ExecutionPolicy::Inline;
 use galatea_infer::{CloseReasons, Pass, Watch};
