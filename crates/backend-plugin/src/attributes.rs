@@ -1,4 +1,4 @@
-//! What a backend declares about itself: the object that
+//! Declarations of a backend about itself: the object that
 //! `TRITONBACKEND_GetBackendAttribute` fills in.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -41,7 +41,7 @@ pub(crate) struct Backend {
     pub(crate) name: String,
     pub(crate) entry_points: BackendEntryPoints,
     pub(crate) preferred: Lock<Vec<PreferredInstances>>,
-    /// Whether instances of a model may be made at the same time.
+    /// True if instances of a model may be made at the same time.
     parallel: AtomicBool,
     /// The GPUs of the server.
     pub(crate) devices: Devices,
@@ -49,7 +49,7 @@ pub(crate) struct Backend {
     pub(crate) fingerprint: Option<BackendFingerprint>,
 }
 
-/// What a backend learns about itself.
+/// The facts that a backend learns about itself.
 pub(crate) struct BackendInfo<'a> {
     pub(crate) name: &'a str,
     pub(crate) directory: &'a str,
@@ -159,7 +159,7 @@ functions! {
         pointer::write(backend_config, object(backend)?.config.address(), "backend_config")
     }
 
-    /// How instances may be called.
+    /// The way in which instances may be called.
     fn TRITONBACKEND_BackendExecutionPolicy(
         backend: *mut TRITONBACKEND_Backend,
         policy: *mut TRITONBACKEND_ExecutionPolicy,
@@ -186,7 +186,7 @@ functions! {
         }
     }
 
-    /// Where the backend's files are.
+    /// The place of the backend's files.
     fn TRITONBACKEND_BackendArtifacts(
         backend: *mut TRITONBACKEND_Backend,
         artifact_type: *mut TRITONBACKEND_ArtifactType,

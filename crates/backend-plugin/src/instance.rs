@@ -50,7 +50,7 @@ impl InstanceObject {
         u32::try_from(self.device_id).ok().filter(|_| is_on_gpu)
     }
 
-    /// What records the execution of a request that was released to be executed again.
+    /// The recorder of a request's execution that was released to be executed again.
     /// Triton lets backends report on such requests, because they are the same objects in
     /// their next execution. Here backends may report on them until the next batch.
     pub(crate) fn rescheduled(
@@ -113,7 +113,7 @@ impl Instance {
         self.object.address()
     }
 
-    /// Whether the backend says that the instance can serve.
+    /// Returns true if the backend says that the instance can serve.
     fn ready(&self) -> Result<(), Status> {
         match self.model.info.backend.entry_points.instance_ready {
             // SAFETY: the object lives as long as the instance.
@@ -129,7 +129,7 @@ impl Instance {
         }
     }
 
-    /// What the backend promises of executions. By default they may block on anything. A
+    /// The backend's promises about executions. By default they may block on anything. A
     /// decoupled model never promises more: sending many responses may wait for slow
     /// clients.
     pub(crate) fn guarantee(&self, decoupled: bool) -> Result<ExecutionGuarantee, Status> {
@@ -175,7 +175,7 @@ impl InstanceGuard {
         Self(None)
     }
 
-    /// Whether the backend says that the instance can serve.
+    /// Returns true if the backend says that the instance can serve.
     pub(crate) fn ready(&self) -> Result<(), Status> {
         self.0.as_ref().map_or(Ok(()), |instance| instance.ready())
     }
@@ -286,7 +286,7 @@ functions! {
         pointer::write(host_policy, object(instance)?.host_policy.address(), "host_policy")
     }
 
-    /// Whether the instance never gets requests.
+    /// Returns true if the instance never gets requests.
     fn TRITONBACKEND_ModelInstanceIsPassive(
         instance: *mut TRITONBACKEND_ModelInstance,
         is_passive: *mut bool,

@@ -1,4 +1,4 @@
-//! What backends report of the memory that their models and instances use.
+//! Reports of backends on the memory that their models and instances use.
 
 use std::collections::BTreeMap;
 

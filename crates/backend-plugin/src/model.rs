@@ -28,7 +28,7 @@ const CONFIG_VERSION: u32 = 1;
 pub(crate) struct ModelObject(Arc<ModelInfo>);
 galatea_c_objects::object!(ModelObject as TRITONBACKEND_Model, kind 23);
 
-/// What is known of a model.
+/// The facts about a model.
 pub(crate) struct ModelInfo {
     name: CString,
     version: i64,
@@ -52,7 +52,7 @@ enum ModelConfig {
     InForce(String),
 }
 
-/// What is known once the configuration is in force.
+/// The facts that are known once the configuration is in force.
 pub(crate) struct ServingModel {
     pub(crate) name: Arc<str>,
     pub(crate) version: i64,
@@ -289,7 +289,7 @@ functions! {
         pointer::write(model_config, message::into_c(info.config_json()), "model_config")
     }
 
-    /// Whether the backend may complete the configuration.
+    /// Returns true if the backend may complete the configuration.
     fn TRITONBACKEND_ModelAutoCompleteConfig(
         model: *mut TRITONBACKEND_Model,
         auto_complete_config: *mut bool,

@@ -68,13 +68,13 @@ impl Plugins {
         Arc::new(BackendWithStrategies { backend, scope, strategies: self.strategies.clone() })
     }
 
-    /// Whether one of a model's directories holds a library for this backend.
+    /// Returns true if one of a model's directories holds a library for this backend.
     #[must_use]
     pub fn model_has_library(backend: &str, directories: &[&Path]) -> bool {
         model_has_library(backend, directories)
     }
 
-    /// Whether the directory of backends contains a library for this backend, or its
+    /// Returns true if the directory of backends contains a library for this backend, or its
     /// Python file.
     #[must_use]
     pub fn is_installed(backend: &str, backend_directory: &Path) -> bool {

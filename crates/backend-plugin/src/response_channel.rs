@@ -93,7 +93,7 @@ impl ChannelMessage {
 }
 
 impl ResponseChannel {
-    /// Whether an output may be in a GPU's memory.
+    /// Returns true if an output may be in a GPU's memory.
     pub(crate) fn takes_on_device(&self, output: &str) -> bool {
         self.device_outputs.include(output)
     }
@@ -140,7 +140,7 @@ impl ResponseChannel {
         self.cancel.is_cancelled()
     }
 
-    /// Where the request is counted; `None` for padding.
+    /// The statistics in which the request is counted; `None` for padding.
     pub(crate) const fn statistics(&self) -> Option<&StatisticsReporter> {
         self.statistics.as_ref()
     }
@@ -150,7 +150,7 @@ impl ResponseChannel {
         self.reported.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether the request still needs a final reply.
+    /// Returns true if the request still needs a final reply.
     pub(crate) fn is_open(&self) -> bool {
         self.state.lock("check whether it is open").phase == ChannelPhase::Open
     }

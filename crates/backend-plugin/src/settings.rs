@@ -1,4 +1,4 @@
-//! What plug-ins learn of the server, and where they are installed.
+//! The facts about the server that plug-ins learn, and the places where they are installed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ impl ServerAddress {
 /// Returns the settings of the command line for a backend.
 pub type BackendSettings = Arc<dyn Fn(&str) -> BTreeMap<String, String> + Send + Sync>;
 
-/// What plug-ins learn of the server, and where they are installed.
+/// The facts about the server that plug-ins learn, and the places where they are installed.
 #[derive(Clone)]
 pub struct PluginSettings {
     /// The directory that contains one directory per backend.

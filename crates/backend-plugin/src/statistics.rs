@@ -1,4 +1,4 @@
-//! What plug-ins report on their executions.
+//! Reports of plug-ins on their executions.
 
 use std::sync::Arc;
 use std::time::Duration;

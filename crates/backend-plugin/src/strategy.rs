@@ -66,9 +66,9 @@ impl StrategyFunctions {
 /// An initialised strategy. Dropping it finalises it and closes its library.
 pub(crate) struct Strategy {
     functions: StrategyFunctions,
-    /// What the library keeps for the model.
+    /// The library's object for the model.
     batcher: *mut TRITONBACKEND_Batcher,
-    /// What it keeps for the open batch.
+    /// The library's object for the open batch.
     batch: *mut c_void,
     model: Arc<Model>,
     /// Dropped last: it contains the functions.

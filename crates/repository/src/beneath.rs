@@ -20,7 +20,7 @@ pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
 }
 
-/// What happens to symbolic links in a model's directory.
+/// The treatment of symbolic links in a model's directory.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Symlinks {
     /// They are followed to anywhere: the operator made them.

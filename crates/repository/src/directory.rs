@@ -22,7 +22,7 @@ pub struct ModelDirectory {
     symlinks: Symlinks,
     /// Removes the directory with its last user.
     _temporary: Option<Arc<TemporaryDirectory>>,
-    /// What it is a copy of, which may not be complete yet.
+    /// The source of this copy, which may not be complete yet.
     remote: Option<Arc<ModelCopy>>,
 }
 

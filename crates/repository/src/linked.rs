@@ -25,7 +25,7 @@ impl LinkedRepository {
         Ok(Self { directory })
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.directory.path

@@ -61,7 +61,7 @@ impl Overlays {
     }
 }
 
-/// Where a path leads in a model's directory, in which a client starts: `/a` is `a`, and
+/// The target of a path in a model's directory, in which a client starts: `/a` is `a`, and
 /// `a/../b` is `b`. As there are no links, no file system need be asked.
 fn inside(path: &str) -> Result<PathBuf, Status> {
     let refused = || {

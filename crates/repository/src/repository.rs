@@ -22,7 +22,7 @@ pub struct Repository {
     roots: Lock<Arc<Roots>>,
     /// Opens those in object stores.
     connector: Option<Arc<dyn RemoteConnector>>,
-    /// Whether repositories may have models of the same name.
+    /// True if repositories may have models of the same name.
     has_namespaces: bool,
 }
 
@@ -105,7 +105,7 @@ impl Repository {
         self.change(|roots| roots.unregister(path.as_ref()))
     }
 
-    /// Whether registration mapped this name to a directory.
+    /// Returns true if registration mapped this name to a directory.
     #[must_use]
     pub fn is_mapped_name(&self, name: &str) -> bool {
         self.roots().is_mapped(name)
@@ -253,7 +253,7 @@ impl Repository {
         })
     }
 
-    /// Whether the id of a model of this name could be split into namespace and name.
+    /// Returns true if the id of a model of this name could be split into namespace and name.
     fn allows(&self, name: &str) -> bool {
         !self.has_namespaces || can_have_namespace(name)
     }

@@ -69,7 +69,7 @@ pub(crate) struct RootListing {
     pub(crate) found: BTreeMap<String, Result<FoundModel, String>>,
 }
 
-/// How much is read of an object store when it is listed.
+/// The part of an object store that is read when it is listed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
     /// The names of models.
@@ -107,7 +107,7 @@ impl Root {
         &self.path
     }
 
-    /// Whether the repository has an entry of this name that is, or may be, a
+    /// Returns true if the repository has an entry of this name that is, or may be, a
     /// directory.
     pub(crate) fn has(&self, name: &str) -> bool {
         if let Place::Remote(remote) = &self.place {
@@ -118,7 +118,7 @@ impl Root {
             && !is_other_file(&handle, OsStr::new(name))
     }
 
-    /// Whether the repository can be opened. Object stores tell of problems themselves.
+    /// Returns true if the repository can be opened. Object stores tell of problems themselves.
     pub(crate) fn check_readable(&self) -> io::Result<()> {
         match self.place {
             Place::Local => beneath::open_directory(&self.path).map(drop),
@@ -190,7 +190,7 @@ impl RootListing {
     }
 }
 
-/// Whether an entry is certainly not a directory, such as a text file beside the models. An
+/// Returns true if an entry is certainly not a directory, such as a text file beside the models. An
 /// entry that can't be examined may be a directory.
 fn is_other_file(root: &OwnedFd, entry: &OsStr) -> bool {
     let status = rustix::fs::statat(root, entry, AtFlags::empty());

@@ -49,7 +49,7 @@ pub enum RegisterError {
     InvalidName {
         /// The path.
         path: String,
-        /// What is wrong with the name.
+        /// The mistake in the name.
         reason: String,
     },
     /// It is not registered.
@@ -81,7 +81,7 @@ pub(crate) struct ModelLocation {
     pub(crate) root: Arc<Root>,
     pub(crate) directory: String,
     pub(crate) name: String,
-    /// Whether registration mapped the name to the directory.
+    /// True if registration mapped the name to the directory.
     pub(crate) is_mapped: bool,
     /// The model of an object store, if it was read already.
     pub(crate) found: Option<Result<FoundModel, String>>,
@@ -142,7 +142,7 @@ impl Roots {
         self.list.binary_search_by(|root| root.path().cmp(path))
     }
 
-    /// Whether registration mapped this name to a directory.
+    /// Returns true if registration mapped this name to a directory.
     pub(crate) fn is_mapped(&self, name: &str) -> bool {
         self.mappings.contains_key(name)
     }

@@ -1,4 +1,4 @@
-//! What repositories hold, as a scan or a lookup reports it.
+//! The contents of repositories, as a scan or a lookup reports them.
 //!
 //! The types are generic over the model, because a reader of the same repositories may
 //! know more about a model than its directory tells: the catalog of a server adds how a
@@ -10,16 +10,16 @@ use thiserror::Error;
 
 use crate::source::ModelSource;
 
-/// What a scan of all repositories found.
+/// The result of a scan of all repositories.
 #[derive(Debug)]
 pub struct Scan<M = ModelSource> {
     /// The models, sorted by name.
     pub models: Vec<M>,
-    /// What could not be read.
+    /// The parts that could not be read.
     pub problems: Vec<ScanProblem>,
 }
 
-/// What a lookup of one name found.
+/// The result of a lookup of one name.
 #[derive(Debug)]
 pub enum Lookup<M = ModelSource> {
     /// No repository has a model of that name.
@@ -30,7 +30,7 @@ pub enum Lookup<M = ModelSource> {
     Problem(ScanProblem),
 }
 
-/// What keeps a model from being loaded, or a repository from being listed.
+/// A reason that keeps a model from being loaded, or a repository from being listed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ScanProblem {
     /// A repository can't be listed.
@@ -65,7 +65,7 @@ pub struct ListedModel {
     pub namespace: Option<Arc<str>>,
     /// The model's name.
     pub name: String,
-    /// Whether several repositories have it, so that none of them can be loaded.
+    /// True if several repositories have it, so that none of them can be loaded.
     pub is_duplicate: bool,
 }
 

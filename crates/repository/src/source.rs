@@ -26,13 +26,13 @@ const CONFIG_FOLDER: &str = "configs";
 /// Directories of a model that are no versions. The log doesn't mention them.
 const OTHER_FOLDERS: [&str; 3] = ["warmup", "initial_state", CONFIG_FOLDER];
 
-/// What a scan looks for in each model's directory.
+/// The things that a scan looks for in each model's directory.
 #[derive(Clone, Debug, Default)]
 pub struct ScanOptions {
     /// Models that have `configs/NAME.pbtxt` with this name use it instead of
     /// their `config.pbtxt`.
     pub config_name: Option<String>,
-    /// What happens to links in the models' directories.
+    /// The treatment of links in the models' directories.
     pub symlinks: Symlinks,
 }
 
@@ -44,7 +44,7 @@ pub struct ModelSource {
     pub name: String,
     /// Its namespace, if there are any.
     pub namespace: Option<Arc<str>>,
-    /// Whether registration gave the model its name. The name in its configuration
+    /// True if registration gave the model its name. The name in its configuration
     /// doesn't count then.
     pub is_mapped: bool,
     /// Its directory.
@@ -53,7 +53,7 @@ pub struct ModelSource {
     pub config: Option<ConfigFile>,
     /// Its versions, ascending.
     pub versions: Vec<VersionSource>,
-    /// What the scan ignored, for the log.
+    /// The parts that the scan ignored, for the log.
     pub notes: Vec<String>,
     /// When its files changed last.
     pub modified: ModificationTimes,
@@ -84,7 +84,7 @@ impl ModelSource {
     ///
     /// # Errors
     ///
-    /// What can't be read.
+    /// The part that can't be read.
     pub fn at(name: &str, path: &Path, options: &ScanOptions) -> Result<Self, String> {
         let directory = ModelDirectory::new(path.to_owned(), options.symlinks);
         directory.open().map_err(|error| format!("can't open '{}': {error}", path.display()))?;

@@ -19,7 +19,7 @@ pub struct AgentChain {
     phase: Lock<ChainPhase>,
 }
 
-/// What the agents were notified of.
+/// The last event of which the agents were notified.
 ///
 /// ```text
 /// Loading ── loaded ──> Loaded ── unloading ──> Unloading
@@ -38,7 +38,7 @@ impl AgentChain {
         Self { sessions, location, phase: Lock::new(ChainPhase::Loading) }
     }
 
-    /// Where the agents left the model.
+    /// The place where the agents left the model.
     #[must_use]
     pub fn location(&self) -> &Path {
         &self.location

@@ -33,7 +33,7 @@ functions! {
         pointer::write(minor, REPOAGENT_API_VERSION.1, "minor")
     }
 
-    /// Where the model is.
+    /// The place of the model.
     fn TRITONREPOAGENT_ModelRepositoryLocation(
         _agent: *mut TRITONREPOAGENT_Agent,
         model: *mut TRITONREPOAGENT_AgentModel,

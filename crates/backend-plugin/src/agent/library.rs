@@ -35,7 +35,7 @@ pub(super) fn find(directory: &Path, name: &str) -> Result<PathBuf, Status> {
     )))
 }
 
-/// What `TRITONREPOAGENT_Agent` points to: the agent's own state.
+/// The target of `TRITONREPOAGENT_Agent` pointers: the agent's own state.
 #[derive(Debug, Default)]
 pub(super) struct AgentObject {
     pub(super) state: AtomicPtr<c_void>,

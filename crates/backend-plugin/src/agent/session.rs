@@ -24,7 +24,7 @@ use super::directories::AgentDirectories;
 use super::library::AgentRef;
 use crate::owned::Owned;
 
-/// What an agent is notified of.
+/// An event of which an agent is notified.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum AgentAction {
     /// The model is to be loaded. The agent may refuse that, or move the model.
@@ -61,7 +61,7 @@ impl AgentAction {
     }
 }
 
-/// What `TRITONREPOAGENT_AgentModel` points to: what an agent may see of a model.
+/// The target of `TRITONREPOAGENT_AgentModel` pointers: the part of a model that an agent may see.
 pub(super) struct AgentModel {
     /// The agent's own state for the model.
     pub(super) state: AtomicPtr<c_void>,
@@ -74,7 +74,7 @@ pub(super) struct AgentModel {
 }
 galatea_c_objects::object!(AgentModel as TRITONREPOAGENT_AgentModel, kind 34);
 
-/// Where the model is.
+/// The place of the model.
 struct ModelLocation {
     /// The last one is current. The others stay, because C may still read them.
     paths: Vec<CString>,
@@ -105,7 +105,7 @@ impl AgentModel {
         }
     }
 
-    /// Where the model is. The text lives as long as the object.
+    /// The place of the model. The text lives as long as the object.
     pub(super) fn location(&self) -> Result<*const core::ffi::c_char, Status> {
         let location = self.location.lock("read the location");
         let location = location.paths.last().map(|location| location.as_ptr());
@@ -252,7 +252,7 @@ impl AgentSession {
         }
     }
 
-    /// Where the agent left the model.
+    /// The place where the agent left the model.
     pub(super) fn location(&self) -> Result<PathBuf, Status> {
         let location = self.model()?.location()?;
         // SAFETY: the text lives as long as the object, which is borrowed.

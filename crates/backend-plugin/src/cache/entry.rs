@@ -1,4 +1,4 @@
-//! What a cache gets with each call: an entry, which is a list of buffers, and an
+//! The objects that a cache gets with each call: an entry, which is a list of buffers, and an
 //! allocator, which makes the copy when the cache asks for it.
 
 use core::ffi::c_void;
@@ -68,7 +68,7 @@ pub(super) enum AllocatorObject {
     Lookup {
         /// The key that the response must have been stored under.
         key: CacheKey,
-        /// What was copied.
+        /// The response that was copied.
         found: Lock<Option<InferenceResponse>>,
     },
 }

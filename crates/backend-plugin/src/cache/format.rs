@@ -67,7 +67,7 @@ impl EncodedResponse {
         self.parts(out);
     }
 
-    /// What follows the hash.
+    /// The parts that follow the hash.
     fn parts(&self, mut out: impl FnMut(&[u8])) {
         out(&length(self.description.len()));
         out(&self.description);
@@ -135,7 +135,7 @@ fn push(out: &mut Vec<u8>, bytes: &[u8]) {
 ///
 /// # Errors
 ///
-/// What is wrong with the bytes.
+/// The mistake in the bytes.
 pub(super) fn decode(key: &CacheKey, entry: &Bytes) -> Result<InferenceResponse, &'static str> {
     let Some((magic, rest)) = entry.split_first_chunk::<8>() else { return Err(CUT_SHORT) };
     if *magic != MAGIC {

@@ -21,7 +21,7 @@ use super::entry::{
 use super::*;
 use crate::testing::Folder;
 
-/// What a cache of these tests does.
+/// The behaviour of a cache of these tests.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum FakeBehaviour {
     Good,

@@ -108,7 +108,7 @@ impl Opener {
     }
 }
 
-/// Whether a library is Triton's server, under its own name or one that a packager gave
+/// Returns true if a library is Triton's server, under its own name or one that a packager gave
 /// it.
 fn is_server_library(name: &str) -> bool {
     name == "libtritonserver.so"

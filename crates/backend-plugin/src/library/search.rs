@@ -14,7 +14,7 @@ const PYTHON_ENVIRONMENT_FILE: &str = "pb_exec_env_model.py.tar.gz";
 /// The backend that executes such backends.
 const PYTHON_BACKEND: &str = "python";
 
-/// Where the library of a model's backend may be.
+/// The places where the library of a model's backend may be.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum SearchScope {
     /// In the model's directories and in the directory of backends.
@@ -49,7 +49,7 @@ pub(crate) struct BackendSearch<'a> {
     pub(crate) backend_directory: &'a Path,
     /// The model's files.
     pub(crate) files: &'a dyn ModelFiles,
-    /// Whether the model's files may include libraries.
+    /// True if the model's files may include libraries.
     pub(crate) scope: SearchScope,
     /// The model's name, for messages.
     pub(crate) model: &'a str,
@@ -197,8 +197,8 @@ pub(crate) fn check_component(field: &str, name: &str) -> Result<(), Status> {
     )))
 }
 
-/// Whether the name leads to this file, which exists, and out of the directory. An operator's
-/// links lead where they lead.
+/// Returns true if the name leads to this file, which exists, and out of the directory. An
+/// operator's links lead where they lead.
 fn leads_out(name: &str, library: &Path, directory: &Path) -> bool {
     let has_parent = Path::new(name).components().any(|one| one == Component::ParentDir);
     let is_beneath = || match (fs::canonicalize(library), fs::canonicalize(directory)) {
@@ -228,14 +228,14 @@ fn check_beneath(library: &Path, directory: &Path) -> Result<(), Status> {
     )))
 }
 
-/// Whether a model contains its own library for its backend.
+/// Returns true if a model contains its own library for its backend.
 pub(crate) fn model_has_library(backend: &str, directories: &[&Path]) -> bool {
     let name = library_name(backend);
     check_component("backend", backend).is_ok()
         && directories.iter().any(|directory| directory.join(&name).is_file())
 }
 
-/// Whether the directory of backends contains this one, as a library or in Python.
+/// Returns true if the directory of backends contains this one, as a library or in Python.
 pub(crate) fn is_installed(backend: &str, backend_directory: &Path) -> bool {
     let own = backend_directory.join(backend);
     let names = [&library_name(backend), PYTHON_BACKEND_FILE];

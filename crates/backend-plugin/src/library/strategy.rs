@@ -21,7 +21,7 @@ pub(crate) struct StrategySearch<'a> {
     pub(crate) backend_directory: &'a Path,
     /// The model's files.
     pub(crate) files: &'a dyn ModelFiles,
-    /// Whether the model's files may include libraries.
+    /// True if the model's files may include libraries.
     pub(crate) scope: SearchScope,
     /// The path of the library from the configuration's parameter.
     pub(crate) path: Option<&'a str>,
@@ -91,7 +91,7 @@ impl<'a> StrategySearch<'a> {
         )))
     }
 
-    /// Whether the library is in the model's directory, after resolving links.
+    /// Returns true if the library is in the model's directory, after resolving links.
     fn is_beneath(&self, library: &Path) -> bool {
         let real = library.canonicalize().ok();
         let directory = self.files.model_path().canonicalize().ok();

@@ -87,7 +87,7 @@ functions! {
         pointer::write(id, object(request)?.id(), "id")
     }
 
-    /// Whether the client cancelled the request.
+    /// Returns true if the client cancelled the request.
     fn TRITONBACKEND_RequestIsCancelled(
         request: *mut TRITONBACKEND_Request,
         is_cancelled: *mut bool,
@@ -112,7 +112,7 @@ functions! {
         pointer::write(id, number, "id")
     }
 
-    /// How long the request may wait in the queue.
+    /// The time that the request may wait in the queue.
     fn TRITONBACKEND_InferenceRequestTimeoutMicroseconds(
         request: *mut TRITONBACKEND_Request,
         timeout: *mut u64,
@@ -136,7 +136,7 @@ functions! {
         pointer::write(id, found, "id")
     }
 
-    /// Whether the request starts or ends its sequence.
+    /// The flags that say that the request starts or ends its sequence.
     fn TRITONBACKEND_RequestFlags(request: *mut TRITONBACKEND_Request, flags: *mut u32) {
         let (_, at) = object(request)?.sequence();
         let start = if at.start { TRITONSERVER_REQUEST_FLAG_SEQUENCE_START.0 } else { 0 };

@@ -157,7 +157,7 @@ unsafe fn optional_text<'a>(name: *const c_char) -> Option<&'a CStr> {
     (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
 }
 
-/// Where C wants the properties of an input; null for those that it doesn't want.
+/// The places for the properties of an input; null for those that C doesn't want.
 struct PropertiesOut {
     name: *mut *const c_char,
     datatype: *mut TRITONSERVER_DataType,
@@ -200,7 +200,7 @@ unsafe fn write_if_not_null<T>(pointer: *mut T, value: T) {
     }
 }
 
-/// Where C wants the address of an input's memory and what describes it.
+/// The places for the address of an input's memory and for its description.
 struct BufferOut {
     buffer: *mut *const c_void,
     byte_size: *mut u64,

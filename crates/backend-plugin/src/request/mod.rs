@@ -180,7 +180,7 @@ impl RequestObject {
         }
     }
 
-    /// Where its execution is recorded; `None` for padding.
+    /// The recorder of its execution; `None` for padding.
     pub(crate) fn recorder(&self) -> Option<ExecutionRecorder> {
         let statistics = self.channel.statistics()?.clone();
         Some(ExecutionRecorder { statistics, trace: self.pending.trace().map(Arc::downgrade) })

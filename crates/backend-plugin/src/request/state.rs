@@ -31,7 +31,7 @@ galatea_c_objects::object!(StateObject as TRITONBACKEND_State, kind 27);
 struct StateContents {
     shape: Shape,
     buffer: StateBuffer,
-    /// Whether the sequence keeps the new value.
+    /// True if the sequence keeps the new value.
     is_update: bool,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct SharedState {
     memory: Arc<HostBuffer>,
     /// The part of the memory that is the state.
     byte_size: usize,
-    /// What gives it more memory, if it may grow.
+    /// The source of more memory, if it may grow.
     growth: Option<Arc<SharedStateMemory>>,
 }
 

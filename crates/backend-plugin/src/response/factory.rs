@@ -53,7 +53,7 @@ functions! {
         if is_final(send_flags) { factory.channel.end() } else { Ok(()) }
     }
 
-    /// Whether the client cancelled the request.
+    /// Returns true if the client cancelled the request.
     fn TRITONBACKEND_ResponseFactoryIsCancelled(
         factory: *mut TRITONBACKEND_ResponseFactory,
         is_cancelled: *mut bool,

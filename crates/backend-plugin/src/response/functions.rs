@@ -47,7 +47,7 @@ unsafe fn add_parameter(
     Ok(())
 }
 
-/// Where C wants the properties of an output.
+/// The places for the properties of an output.
 struct OutputPropertiesOut {
     datatype: *mut TRITONSERVER_DataType,
     shape: *mut *const i64,

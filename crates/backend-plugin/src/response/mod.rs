@@ -51,7 +51,7 @@ impl ResponseObject {
     }
 }
 
-/// Whether the flags mark the last response.
+/// Returns true if the flags mark the last response.
 const fn is_final(send_flags: u32) -> bool {
     send_flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL.0 != 0
 }

@@ -79,7 +79,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Whether the copy of a model began before a thread waited for it.
+/// The beginning of a model's copy: before a thread waited for it, or not.
 #[derive(Debug, Default)]
 pub(super) enum EarlyCopy {
     #[default]

@@ -42,7 +42,7 @@ pub(crate) struct ModelCopy {
     copying: Lock<()>,
 }
 
-/// Where a copy comes from.
+/// The origin of a copy.
 pub(super) struct Origin<'a> {
     pub(super) url: &'a Path,
     pub(super) folder: &'a str,
@@ -87,7 +87,7 @@ impl ModelCopy {
         Ok(copy)
     }
 
-    /// Whether a complete file is still as it was copied: a model may have written to it.
+    /// Returns true if a complete file is still as it was copied: a model may have written to it.
     fn has_unchanged(&self, path: &str, state: &ObjectState) -> bool {
         let is_complete = self.complete.lock("ask for a file").contains(path);
         let seconds = state.modified_ns.div_euclid(1_000_000_000);
@@ -107,7 +107,7 @@ impl ModelCopy {
         &self.url
     }
 
-    /// What is to be copied when the model is found: all that is beside the versions, and
+    /// The files to be copied when the model is found: all that is beside the versions, and
     /// libraries in them, which may be the model's backend.
     pub(super) fn first_downloads(&self) -> Vec<Download> {
         self.downloads(|path| !is_in_version(path) || is_library(path))

@@ -1,4 +1,4 @@
-//! Which objects belong to which model.
+//! The model that each object belongs to.
 //!
 //! A store has no directories: `m/1/model.onnx` is a name. Names become paths of files here, so
 //! each is checked: a writer of the bucket must not write elsewhere on this machine.
@@ -85,7 +85,7 @@ impl ModelListing {
     }
 }
 
-/// Whether a file is in the directory of a version.
+/// Returns true if a file is in the directory of a version.
 pub(crate) fn is_in_version(path: &str) -> bool {
     path.split_once('/').is_some_and(|(first, _)| version_number(first).is_ok())
 }

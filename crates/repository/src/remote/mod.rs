@@ -12,7 +12,7 @@
 //! - `ahead.rs` begins copies of models that wait for a thread to load them.
 //! - `root.rs` puts them together for one repository.
 //!
-//! How a store is asked is behind [`RemoteStore`]: a call answers when all is done. Nothing here
+//! Requests to a store are behind [`RemoteStore`]: a call answers when all is done. Nothing here
 //! knows a protocol, a credential or an asynchronous function.
 
 mod ahead;
@@ -35,7 +35,7 @@ pub(crate) use root::{FoundModel, RemoteRoot};
 /// The beginnings of the addresses of repositories in object stores, as in Triton.
 const SCHEMES: [&str; 3] = ["s3://", "gs://", "as://"];
 
-/// Whether this is the address of a repository in an object store.
+/// Returns true if this is the address of a repository in an object store.
 #[must_use]
 pub fn is_remote(path: &str) -> bool {
     SCHEMES.iter().any(|scheme| path.starts_with(scheme))
@@ -47,7 +47,7 @@ pub trait RemoteConnector: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What keeps it from being listed, in Triton's words where it has any.
+    /// The reason that keeps it from being listed, in Triton's words where it has any.
     fn connect(&self, url: &str) -> Result<RemoteRepository, RemoteError>;
 }
 
@@ -68,14 +68,14 @@ pub trait RemoteStore: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What keeps them from being listed; [`RemoteError::Name`] if it is the name of an object.
+    /// The reason that keeps them from being listed; [`RemoteError::Name`] for an object's name.
     fn list(&self, folder: &str, count_max: usize) -> Result<Vec<RemoteObject>, RemoteError>;
 
     /// The names of the folders that are directly in the repository.
     ///
     /// # Errors
     ///
-    /// What keeps them from being listed.
+    /// The reason that keeps them from being listed.
     fn folders(&self) -> Result<Vec<String>, RemoteError>;
 
     /// Begins to copy objects to files, several at a time.
@@ -97,11 +97,11 @@ pub type CopiesUnderWay = Box<dyn FnOnce() -> Vec<Result<(), RemoteError>> + Sen
 pub struct RemoteObject {
     /// Its path below the repository.
     pub path: String,
-    /// What was listed of it.
+    /// The state that was listed of it.
     pub state: ObjectState,
 }
 
-/// What tells an object from another one in its place.
+/// The signs that tell an object from another one in its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectState {
     /// The number of its bytes.

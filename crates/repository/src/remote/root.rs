@@ -16,7 +16,7 @@ use super::stamps::Stamps;
 use super::{Download, ModelCopy, RemoteError, RemoteRepository, RemoteStore};
 use crate::temporary::TemporaryDirectories;
 
-/// How often a model whose objects change while they are read is listed anew.
+/// The number of listings of a model whose objects change while they are read.
 const LISTINGS_MAX: usize = 3;
 
 /// A repository in an object store, and what is known of its models.
@@ -66,7 +66,7 @@ impl RemoteRoot {
         }
     }
 
-    /// Whether there is a model in this folder, or may be.
+    /// Returns true if there is a model in this folder, or may be.
     pub(crate) fn has(&self, folder: &str) -> bool {
         // More than one is an error here, and what else is wrong is told when the model is read.
         self.store.list(folder, 1).map_or(true, |found| !found.is_empty())

@@ -21,7 +21,7 @@ struct Memory {
     objects: BTreeMap<String, (String, i64)>,
     /// Objects that are written between the list and the copy, once.
     written_meanwhile: BTreeMap<String, String>,
-    /// What lists say of these objects' sizes.
+    /// The sizes of these objects according to lists.
     byte_sizes: BTreeMap<String, u64>,
     /// Copies of these fail.
     broken: Option<String>,

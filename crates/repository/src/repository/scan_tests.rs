@@ -7,7 +7,7 @@ use super::*;
 use crate::Symlinks;
 use crate::testing::Scratch;
 
-/// What a scan found, a line each.
+/// The result of a scan, a line each.
 fn describe(scan: &Scan) -> String {
     let mut text = String::new();
     for model in &scan.models {

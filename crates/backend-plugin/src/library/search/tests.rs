@@ -1,4 +1,4 @@
-//! Where libraries are looked for, and what isn't opened.
+//! The places where libraries are looked for, and libraries that aren't opened.
 
 use std::os::unix::fs::symlink;
 
