@@ -88,7 +88,7 @@ impl ServerAllocator {
     }
 
     /// Makes the heaps keep less of what is free, where the program may hold no more than
-    /// this many bytes: blocks come from `mmap` from a [`MMAP_SHARE`]th of it on.
+    /// this many bytes: blocks come from `mmap` from a `MMAP_SHARE`th of it on.
     ///
     /// Such a block leaves the process as soon as it is freed. In a heap short blocks settle
     /// in the place of a long one, so that the next long one needs another place: 64 clients

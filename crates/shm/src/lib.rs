@@ -11,7 +11,7 @@
 //! at any moment.
 //!
 //! - **Writes.** Nothing in the server borrows a region as a slice, and nothing reads a value
-//!   in it twice. Content leaves a region by one copy, which runs in assembly ([`copy`]), so
+//!   in it twice. Content leaves a region by one copy, which runs in assembly (`copy`), so
 //!   that the compiler assumes nothing about it. All that is checked (lengths of strings,
 //!   booleans, shapes) is checked in that copy, and backends compute with it. Without a copy
 //!   goes only what a backend repeats unread: then one copy goes from region to region.
@@ -25,13 +25,13 @@
 //!
 //! # Memory of GPUs
 //!
-//! A region may also be in the memory of a GPU ([`cuda`]). Its content goes in and out by copies
+//! A region may also be in the memory of a GPU (`cuda`). Its content goes in and out by copies
 //! too, each on a stream that it has for itself and waited for by an event of its own.
 //!
 //! # What it is not
 //!
 //! The crate knows no protocol, and nothing of the memory of Triton's stub processes, whose names
-//! it refuses ([`key`]). Memory that the server shares with its own workers, which has no name, is
+//! it refuses (`key`). Memory that the server shares with its own workers, which has no name, is
 //! copied in the same way ([`SharedMemory`]).
 
 #![deny(
