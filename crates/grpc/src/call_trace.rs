@@ -1,4 +1,4 @@
-//! What the door records of a traced request.
+//! The door's records of a traced request.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -29,7 +29,7 @@ pub(crate) struct Call {
     serial: u64,
 }
 
-/// What the head of a call says about it.
+/// The facts about a call in its head.
 pub(crate) struct CallHead {
     /// When the call is ended with a failure.
     pub(crate) deadline: Option<Instant>,
@@ -43,7 +43,7 @@ pub(crate) struct CallHead {
     pub(crate) response_coding: Option<Coding>,
     /// Since when it waits for its message, or the next one.
     pub(crate) waiting: Waiting,
-    /// What decides about traces in the metadata of the call.
+    /// The metadata of the call that decides about traces.
     pub(crate) trace_context: TraceContext,
     /// The explanation of its request, or how those of its stream's are made.
     pub(crate) explanation: Option<Arc<Explanation>>,
@@ -69,7 +69,7 @@ pub(crate) struct IncomingMessage {
     pub(crate) reader: MessageReader,
     /// The complete message, while it is being inflated.
     pub(crate) inflation: Option<Box<Inflation>>,
-    /// What `h2` keeps of it while its connection reads no calls.
+    /// The bytes that `h2` holds of it while its connection reads no calls.
     pub(crate) waiting: Option<Charge>,
     pub(crate) charge: ArrivalCharge,
 }
@@ -124,7 +124,7 @@ impl Calls {
         self.calls.try_remove(key.index)
     }
 
-    /// Whether there is none.
+    /// Returns true if there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }

@@ -14,13 +14,13 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::failure::{Failure, Refusal};
 
-/// How many bytes a connection inflates in a round, before it serves the rest of it.
+/// The number of bytes that a connection inflates in a round, before it serves the rest of it.
 pub(crate) const INFLATE_BYTES: usize = 128 << 10;
 
 /// The codings that clients may use, as gRPC's own servers name them.
 pub(crate) const ACCEPTED: HeaderValue = HeaderValue::from_static("identity, deflate, gzip");
 
-/// Which coding compresses responses, among those that the client accepts.
+/// The coding that compresses responses, among those that the client accepts.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum CompressionLevel {
     /// None.
@@ -38,7 +38,7 @@ pub enum CompressionLevel {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ArrivedMessage {
     pub(crate) bytes: Bytes,
-    /// Whether its flag says so. Without a coding in the head of the call that means nothing.
+    /// True if its flag says so. Without a coding in the head of the call that means nothing.
     pub(crate) is_compressed: bool,
 }
 
@@ -79,10 +79,10 @@ pub(crate) fn response_coding(level: CompressionLevel, headers: &HeaderMap) -> O
     }
 }
 
-/// How the messages of a call are inflated.
+/// The way in which the messages of a call are inflated.
 pub(crate) struct Inflating<'a> {
     pub(crate) coding: Option<Coding>,
-    /// How long a message may become.
+    /// The length that a message may have then.
     pub(crate) bytes_max: usize,
     pub(crate) account: &'a Arc<Account>,
 }

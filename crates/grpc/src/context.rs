@@ -1,4 +1,4 @@
-//! What all connections of a door share.
+//! The parts that all connections of a door share.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::buffers::MessagePool;
 use crate::event::ConnectionEvent;
 use crate::options::GrpcOptions;
 
-/// What all connections of a door share.
+/// The parts that all connections of a door share.
 pub(crate) struct DoorContext {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
@@ -51,7 +51,7 @@ pub(crate) enum AcceptPhase {
 pub(crate) type ForwardedParameters = Result<Vec<Parameter>, Status>;
 
 impl DoorContext {
-    /// Whether new inferences are refused.
+    /// Returns true if new inferences are refused.
     pub(crate) fn is_stopping(&self) -> bool {
         self.phase.is_stopping()
     }

@@ -45,7 +45,7 @@ pub(crate) fn permits(context: &DoorContext, method: Method) -> Option<BlockingP
     }
 }
 
-/// Whether the call is a readiness check that calls a backend, which may block.
+/// Returns true if the call is a readiness check that calls a backend, which may block.
 pub(crate) fn calls_backend(
     context: &DoorContext,
     admission: Admission,

@@ -60,7 +60,7 @@ impl DeadlineTimer {
         self.is_set = true;
     }
 
-    /// Whether the timer has expired. It must be set again then.
+    /// Returns true if the timer has expired. It must be set again then.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.is_set {
             return false;

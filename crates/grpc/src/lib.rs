@@ -11,7 +11,7 @@
 //! are made until they are written, and a connection with too many of them reads no further
 //! requests. The same holds for requests in progress that are too large together (`budget/`).
 //!
-//! What this is not: it knows no model, queue or backend, only the two traits of
+//! Not its part: it knows no model, queue or backend, only the two traits of
 //! `galatea-infer`. It translates nothing itself; that is the work of `galatea-codec`.
 //! Accepting and stopping are the work of [`galatea_door`]. Client shared memory, trace and
 //! log settings are not offered; a client that asks for them gets an

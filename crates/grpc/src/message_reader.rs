@@ -10,7 +10,7 @@ use crate::buffers::{MessageMemory, PartialMessage};
 use crate::compression::ArrivedMessage;
 use crate::failure::Failure;
 
-/// What the prefix of a message says.
+/// The contents of a message's prefix.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MessagePrefix {
     pub(crate) length: usize,

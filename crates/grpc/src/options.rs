@@ -25,32 +25,32 @@ pub struct GrpcOptions {
     pub message_bytes_max: usize,
     /// The limits that HTTP has too. They hold for calls that are not inferences.
     pub limits: Limits,
-    /// How many calls a connection may have in progress; clients queue more on their side.
+    /// The most calls that a connection may have in progress; clients queue more on their side.
     pub concurrent_calls_max: u32,
-    /// How long a new connection may take for the handshake of HTTP/2.
+    /// The time that a new connection may take for the handshake of HTTP/2.
     pub handshake_timeout: Duration,
     /// Pings, and how long connections last.
     pub keepalive: KeepaliveOptions,
-    /// How many bytes of responses to unary calls a connection may have unwritten before no
+    /// The bytes of responses to unary calls that a connection may have unwritten before no
     /// further calls are read from it.
     pub call_unwritten_bytes_max: usize,
-    /// How many bytes of responses a connection may have unwritten before nothing more is
+    /// The bytes of responses that a connection may have unwritten before nothing more is
     /// read from it, neither calls nor requests of streams.
     pub unwritten_bytes_max: usize,
     /// From how many bytes of unwritten responses on a connection drops further ones, which
     /// belong to requests that were read before. Calls fail then, and streams end.
     pub unwritten_bytes_dropped: usize,
-    /// How many bytes the unwritten responses of a connection may keep alive beside their
+    /// The bytes that the unwritten responses of a connection may keep alive beside their
     /// own, as parts of the outputs of batches or of requests; further ones are copied.
     pub retained_bytes_max: usize,
-    /// How many bytes the unary calls of a connection may have in progress before no further
+    /// The bytes that the unary calls of a connection may have in progress before no further
     /// calls are read from it; the same for the requests of all its streams together. For
     /// each request the larger of message and decoded tensors counts, and 2 KiB more.
     pub request_bytes_max: usize,
-    /// How many bytes of incomplete messages a connection may have. The message that brings
+    /// The bytes of incomplete messages that a connection may have. The message that brings
     /// more fails, unless it is the only one.
     pub arriving_bytes_max: usize,
-    /// How many requests of a stream may be without their final response, together with
+    /// The requests of a stream that may be without their final response, together with
     /// the responses that are unwritten, before further ones have to wait.
     pub stream_messages_max: usize,
     /// The same in bytes of their messages.
@@ -59,16 +59,16 @@ pub struct GrpcOptions {
     pub ledger: Arc<Ledger>,
     /// The metadata of inference calls that becomes parameters of their requests.
     pub header_forward: Option<HeaderForward>,
-    /// Who may use which API.
+    /// The callers of each API.
     pub gate: Gate,
-    /// How many responses of one request of a stream may be unwritten before its decoupled
+    /// The responses of one request of a stream that may be unwritten before its decoupled
     /// model is asked to pause; `None` leaves that to the limits of the stream.
     pub response_pool_size: Option<usize>,
     /// The log that clients may read and change; `None` for a server without one.
     pub log: Option<Arc<dyn LogControl>>,
     /// Delays for Triton's own tests.
     pub test_delays: TestDelays,
-    /// How responses to inferences are compressed.
+    /// The compression of responses to inferences.
     pub response_compression: CompressionLevel,
     /// The memory that clients share.
     pub regions: Arc<dyn RegionControl>,
@@ -76,7 +76,7 @@ pub struct GrpcOptions {
     pub tracing: Option<Arc<dyn TraceControl>>,
     /// TLS, with the protocol `h2`.
     pub tls: Option<Tls>,
-    /// How connections are limited.
+    /// The limits of connections.
     pub door: DoorOptions,
 }
 
@@ -89,25 +89,25 @@ pub struct KeepaliveOptions {
     /// The connection is closed if the client sends nothing for this long after a ping; `None`
     /// is never.
     pub timeout: Option<Duration>,
-    /// Whether clients without calls are pinged, and may ping as often as others.
+    /// True if clients without calls are pinged, and may ping as often as others.
     pub permit_without_calls: bool,
-    /// How long a client must leave between two pings while it is sent nothing.
+    /// The time that a client must leave between two pings while it is sent nothing.
     pub ping_interval_min: Duration,
-    /// How many pings may come earlier before the connection is closed; 0 is any number.
+    /// The pings that may come earlier before the connection is closed; 0 is any number.
     pub ping_strikes_max: u32,
-    /// How old a connection may become, a tenth more or less, before its client is told to
+    /// The age that a connection may reach, a tenth more or less, before its client is told to
     /// begin no more calls; `None` is any age.
     pub connection_age_max: Option<Duration>,
-    /// How long calls may go on after that; `None` is any time.
+    /// The time that calls may go on after that; `None` is any time.
     pub connection_age_grace: Option<Duration>,
-    /// How long a client may take until it begins its first call.
+    /// The time that a client may take until it begins its first call.
     pub first_call_timeout: Duration,
-    /// How long a client that is told to begin no more calls may take to acknowledge that.
+    /// The time that a client that is told to begin no more calls may take to acknowledge that.
     /// After that the connection ends as soon as it has no call.
     pub goaway_timeout: Duration,
 }
 
-/// Where a flag sets a time, its default is that of gRPC's own servers; the other times are
+/// Times that a flag sets have the defaults of gRPC's own servers; the other times are
 /// limits of the gate.
 impl Default for KeepaliveOptions {
     fn default() -> Self {

@@ -121,7 +121,7 @@ impl<R> ReorderBuffer<R> {
         self.bytes
     }
 
-    /// Whether every request has its final reply and every response has left.
+    /// Returns true if every request has its final reply and every response has left.
     pub(crate) fn is_empty(&self) -> bool {
         self.in_progress == 0 && self.ordered.is_empty()
     }

@@ -42,7 +42,7 @@ pub(crate) enum Method {
 }
 
 impl Method {
-    /// Whether every response is a few bytes long. Such calls are read even if the client
+    /// Returns true if every response is a few bytes long. Such calls are read even if the client
     /// doesn't keep up with its responses, so that it can still check the server's health.
     pub(crate) const fn has_short_response(self) -> bool {
         matches!(self, Self::HealthCheck | Self::ModelReady | Self::ServerLive | Self::ServerReady)
@@ -138,14 +138,14 @@ fn admit(gate: &Gate, method: &KnownMethod, headers: &HeaderMap) -> Result<Admis
     })
 }
 
-/// How much is told to a call that asks for explanations: who may not read statistics learns
+/// The detail for a call that asks for explanations: who may not read statistics learns
 /// nothing of others.
 pub(crate) fn explained_detail(gate: &Gate, headers: &HeaderMap) -> Detail {
     let statistics = KnownMethod::Offered(Method::ModelStatistics);
     if admit(gate, &statistics, headers).is_ok() { Detail::Schedule } else { Detail::Own }
 }
 
-/// How long the call may take. A call without any time left is refused.
+/// The time that the call may take. A call without any time left is refused.
 fn timeout(headers: &HeaderMap) -> Result<Option<Timeout>, Failure> {
     let Some(text) = headers.get("grpc-timeout") else { return Ok(None) };
     match parse_timeout(text.as_bytes()) {
@@ -157,7 +157,7 @@ fn timeout(headers: &HeaderMap) -> Result<Option<Timeout>, Failure> {
     }
 }
 
-/// How the client of a stream wants failures to be reported: as the status of the stream if
+/// The client's choice for failures of a stream: they are the status of the stream if
 /// the header has exactly this value.
 fn errors(headers: &HeaderMap) -> StreamErrors {
     match headers.get("triton_grpc_error") {
@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// Whether the gate refuses a call of this method with this metadata.
+    /// Returns true if the gate refuses a call of this method with this metadata.
     fn is_refused(gate: &Gate, path: &str, metadata: &[(&str, &str)]) -> bool {
         let request = Request::post(path).header("content-type", "application/grpc");
         let add = |request: http::request::Builder, (name, value): &(&str, &str)| {

@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
-/// How much of an unread response may be sent to the clients here.
+/// The bytes of an unread response that may be sent to the clients here.
 const CALL_WINDOW_BYTES: u32 = 16 << 10;
 /// More than a response takes beside its tensor.
 const BESIDE_BYTES: usize = 4 * KIB;

@@ -9,7 +9,7 @@ use galatea_infer::InferenceRequest;
 use super::memory_budget::{CallKind, MemoryBudget};
 use crate::failure::Failure;
 
-/// What the server keeps for a request beside its message: its call, its place in a queue,
+/// The bytes that a request takes beside its message: its call, its place in a queue,
 /// its sink. A guess on the high side.
 const OVERHEAD_BYTES: usize = 2 << 10;
 

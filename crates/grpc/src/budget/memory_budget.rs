@@ -37,7 +37,7 @@ pub(crate) struct BudgetLimits {
     pub(crate) unwritten_bytes_max: usize,
     /// From this many unwritten bytes on, further responses are dropped.
     pub(crate) unwritten_bytes_dropped: usize,
-    /// How much unwritten responses may keep alive beside their own bytes.
+    /// The bytes that unwritten responses may keep alive beside their own.
     pub(crate) retained_bytes_max: usize,
     /// From this many bytes of requests in progress on, no request of the same kind is
     /// read. Unary calls and streams count apart: a request of a stream may wait until the
@@ -146,7 +146,7 @@ impl MemoryBudget {
         calls.saturating_add(self.stream_unwritten_bytes.load(Ordering::Relaxed))
     }
 
-    /// Whether so much is unwritten or in progress that no further request is read.
+    /// Returns true if so much is unwritten or in progress that no further request is read.
     pub(crate) fn is_full(&self, kind: CallKind) -> bool {
         let is_kind_full = match kind {
             CallKind::Unary => {

@@ -13,7 +13,7 @@ use super::stream_budget::StreamBudget;
 use crate::call_trace::{CallTrace, SendTrace};
 use crate::failure::Failure;
 
-/// What a response takes beside its bytes: frames, lists and reference counts. A guess on
+/// The bytes that a response takes beside its own: frames, lists and reference counts. A guess on
 /// the high side, so that many tiny responses count as well.
 const OVERHEAD_BYTES: usize = 512;
 

@@ -9,7 +9,7 @@ use galatea_stdx::Lock;
 
 use super::memory_budget::{CallKind, MemoryBudget};
 
-/// How much of a stream may be unfinished before its requests have to wait.
+/// The unfinished part of a stream that its requests don't wait for.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct StreamLimits {
     /// Requests without a final reply and responses that are not written.
@@ -24,9 +24,9 @@ pub(crate) struct StreamBudget {
     limits: StreamLimits,
     unwritten_messages: AtomicUsize,
     unwritten_bytes: AtomicUsize,
-    /// Whether the stream waits until less of it is unwritten.
+    /// True if the stream waits until less of it is unwritten.
     is_waiting: AtomicBool,
-    /// Whether the stream has ended, so that replies are dropped.
+    /// True if the stream has ended, so that replies are dropped.
     is_over: AtomicBool,
     /// Decoupled models that pause until the client has read more.
     paused: Lock<Vec<PausedModel>>,
@@ -87,7 +87,7 @@ impl StreamBudget {
         &self.connection
     }
 
-    /// Whether there is no room for a further request of a stream that has `messages`
+    /// Returns true if there is no room for a further request of a stream that has `messages`
     /// requests with `bytes` in progress. If so, the stream is served again when there may
     /// be.
     pub(crate) fn is_full(&self, messages: usize, bytes: usize) -> bool {

@@ -18,7 +18,7 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const ACK: u8 = 1;
 
-/// What has passed since it was taken last. Only the task of the connection changes it, and
+/// The frames since they were taken last. Only the task of the connection changes it, and
 /// `h2` on behalf of that task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FrameCounts(Arc<Counts>);
@@ -34,17 +34,17 @@ struct Counts {
 }
 
 impl FrameCounts {
-    /// Whether anything was read.
+    /// Returns true if anything was read.
     pub(crate) fn take_read(&self) -> bool {
         self.0.has_read.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether the client was sent headers, data or a larger window.
+    /// Returns true if the client was sent headers, data or a larger window.
     pub(crate) fn take_sent_data(&self) -> bool {
         self.0.has_sent_data.swap(false, Ordering::Relaxed)
     }
 
-    /// How many pings of the client were read.
+    /// The number of pings of the client that were read.
     pub(crate) fn take_pings(&self) -> u32 {
         // This is called in each round, and pings are rare.
         if self.0.pings.load(Ordering::Relaxed) == 0 {

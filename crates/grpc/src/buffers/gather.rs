@@ -45,7 +45,7 @@ struct Output {
     write: StreamWriteHalf,
     gathered: StagingBuffer,
     sent: SentFrames,
-    /// Whether the flushes of `h2` do nothing.
+    /// True if the flushes of `h2` do nothing.
     is_gathering: bool,
 }
 
@@ -115,7 +115,7 @@ impl Output {
         Ok(())
     }
 
-    /// Whether `length` further bytes are gathered instead of written.
+    /// Returns true if `length` further bytes are gathered instead of written.
     fn has_room(&self, length: usize) -> bool {
         length < COPY_BYTES_MAX && self.gathered.len().saturating_add(length) <= GATHER_BYTES_MAX
     }

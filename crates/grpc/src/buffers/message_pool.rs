@@ -32,11 +32,11 @@ use crate::failure::Failure;
 
 /// The memory of shorter messages is not kept: the allocator reuses it.
 const POOLED_BYTES_MIN: usize = 128 << 10;
-/// How much memory is kept unused or lent to incomplete messages, at most.
+/// The bytes that are kept unused or lent to incomplete messages, at most.
 const POOL_BYTES_MAX: usize = 64 << 20;
 /// The same as a part of what requests and responses may hold: what is kept is not charged.
 const POOL_SHARE: usize = 8;
-/// How long memory is kept unused, at least; at most twice as long.
+/// The time that memory is kept unused, at least; at most twice as long.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// A message borrows memory when this fraction of it has arrived...
@@ -44,7 +44,7 @@ const LOAN_DIVISOR: usize = 16;
 /// ...or this much.
 const LOAN_BYTES_MAX: usize = 2 << 20;
 
-/// How much of a message must have arrived before it borrows memory for its whole length.
+/// The part of a message that must have arrived before it borrows memory for its whole length.
 fn loan_threshold(length: usize) -> usize {
     (length / LOAN_DIVISOR).min(LOAN_BYTES_MAX)
 }
@@ -63,12 +63,12 @@ impl PartialMessage {
         Self { length, buffer: MessageBuffer { bytes, borrowed: 0, charge: None, memory } }
     }
 
-    /// How much has arrived.
+    /// The bytes that have arrived.
     pub(crate) const fn len(&self) -> usize {
         self.buffer.bytes.len()
     }
 
-    /// How much is missing.
+    /// The bytes that are missing.
     pub(crate) const fn missing(&self) -> usize {
         self.length.saturating_sub(self.len())
     }
@@ -125,14 +125,14 @@ impl PartialMessage {
 #[derive(Debug)]
 struct MessageBuffer {
     bytes: Vec<u8>,
-    /// How much memory is borrowed from the pool, while the message is incomplete.
+    /// The bytes that are borrowed from the pool, while the message is incomplete.
     borrowed: usize,
     /// Released when the memory returns to the pool.
     charge: Option<Charge>,
     memory: MessageMemory,
 }
 
-/// Where the memory of messages comes from, and which account is charged for it.
+/// The source of the memory of messages, and the account that is charged for it.
 #[derive(Clone, Debug)]
 pub(crate) struct MessageMemory {
     pub(crate) pool: Arc<MessagePool>,
@@ -205,7 +205,7 @@ impl Drop for MessageBuffer {
 /// Memory for long messages that a door keeps.
 #[derive(Debug)]
 pub(crate) struct MessagePool {
-    /// How much is kept or lent, at most.
+    /// The bytes that are kept or lent, at most.
     bytes_max: usize,
     /// Learns how much is freed.
     ledger: Arc<Ledger>,
@@ -288,7 +288,7 @@ impl MessagePool {
         }
     }
 
-    /// How much may be kept beside what is held.
+    /// The bytes that may be kept beside what is held.
     fn room(&self) -> usize {
         let limit = self.ledger.limit().unwrap_or(usize::MAX);
         limit.saturating_sub(self.ledger.held())

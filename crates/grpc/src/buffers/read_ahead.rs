@@ -19,12 +19,12 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::staging::{STAGING_BYTES, StagingBuffer, StagingPool};
 
-/// How much is read ahead at once. Reads of at least this size are not read ahead.
+/// The bytes that are read ahead at once. Reads of at least this size are not read ahead.
 const AHEAD_BYTES: usize = STAGING_BYTES;
 /// After this many short reads that were filled, bytes are read ahead.
 const FULL_READS: u32 = 2;
 
-/// How much may still be read in a round.
+/// The bytes that may still be read in a round.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadQuota(Arc<AtomicUsize>);
 

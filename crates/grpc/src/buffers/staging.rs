@@ -11,7 +11,7 @@ use galatea_stdx::Lock;
 
 /// The size of a buffer.
 pub(crate) const STAGING_BYTES: usize = 64 * 1024;
-/// How many unused buffers a worker keeps.
+/// The number of unused buffers that a worker keeps.
 const POOLED_MAX: usize = 4;
 
 /// The buffers that the connections of a worker share.

@@ -43,27 +43,27 @@ mod calls;
 mod streams;
 mod upkeep;
 
-/// How much a client may send of one call before the task reads it.
+/// The bytes that a client may send of one call before the task reads it.
 const CALL_WINDOW_BYTES: u32 = 16 << 20;
 /// The same for all calls of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 /// The longest frame. A message in one frame isn't copied; longer messages are assembled
 /// from frames that are still in the caches of the processor.
 const FRAME_BYTES_MAX: u32 = 2 << 20;
-/// What a limit of memory leaves of it: `h2` has a buffer of the longest frame for each
+/// The share of a memory limit in a frame: `h2` has a buffer of the longest frame for each
 /// connection, and another while the frame before is read, which nothing charges. With 64
 /// connections they are at most an eighth of the limit.
 const FRAME_SHARE: usize = 1024;
 /// Shorter frames cost more than they save.
 const FRAME_BYTES_MIN: u32 = 64 << 10;
-/// How much is read before the task serves what has arrived.
+/// The bytes that are read before the task serves what has arrived.
 const READ_BYTES_MAX: usize = 1 << 20;
 /// The limit of headers that gRPC servers usually have.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// How many calls a client may reset before the task has seen them; more is an attack and
+/// The calls that a client may reset before the task has seen them; more is an attack and
 /// ends the connection.
 const UNSEEN_RESETS_MAX: usize = 256;
-/// How many rounds the task makes before other tasks run.
+/// The rounds that the task makes before other tasks run.
 const ROUNDS_MAX: u32 = 8;
 
 /// The text of a failure after a panic.
@@ -161,11 +161,11 @@ struct ConnectionTask {
     ready_streams: Vec<CallKey>,
     /// Streams that wait until the connection has room.
     paused_streams: Vec<CallKey>,
-    /// Whether unary calls wait until the connection has room.
+    /// True if unary calls wait until the connection has room.
     are_calls_paused: bool,
-    /// How many bytes may be inflated in the rest of this round.
+    /// The bytes that may be inflated in the rest of this round.
     inflates: usize,
-    /// What the connection holds is charged to it.
+    /// The account that is charged with the connection's memory.
     account: Arc<Account>,
     /// The size of the buffer of `h2` that is charged.
     buffer_bytes: usize,
@@ -173,7 +173,7 @@ struct ConnectionTask {
     resets_waker: Waker,
     timer: DeadlineTimer,
     state: UpkeepState,
-    /// Whether the socket has taken everything that was written.
+    /// True if the socket has taken everything that was written.
     is_flushed: bool,
     /// Empty between rounds; kept for its memory.
     events: VecDeque<ConnectionEvent>,
@@ -308,7 +308,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Where the memory of messages comes from.
+    /// The source of the memory of messages.
     fn message_memory(&self) -> MessageMemory {
         MessageMemory {
             pool: self.context.message_pool.clone(),
@@ -316,7 +316,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Whether calls or streams wait for room that is there.
+    /// Returns true if calls or streams wait for room that is there.
     fn can_resume(&self) -> bool {
         (self.are_calls_paused && !self.budget.is_full(CallKind::Unary))
             || (!self.paused_streams.is_empty() && !self.budget.is_full(CallKind::Stream))

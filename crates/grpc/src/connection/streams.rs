@@ -32,7 +32,7 @@ use crate::stream::{
     StreamSink,
 };
 
-/// How many requests of a stream are begun before other streams are served.
+/// The requests of a stream that are begun before other streams are served.
 const REQUESTS_IN_A_ROW_MAX: usize = 64;
 
 impl ConnectionTask {

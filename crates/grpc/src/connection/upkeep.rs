@@ -13,9 +13,9 @@ use crate::buffers::FrameCounts;
 use crate::options::KeepaliveOptions;
 use crate::upkeep::{Observed, PingPolice, PingVerdict, Upkeep, UpkeepAction};
 
-/// What tells a client that it pinged too often; clients of gRPC then ping less often.
+/// Tells a client that it pinged too often; clients of gRPC then ping less often.
 const TOO_MANY_PINGS: &[u8] = b"too_many_pings";
-/// What tells a client that its idle connection had to make room.
+/// Tells a client that its idle connection had to make room.
 const MAKES_ROOM: &[u8] = b"too_many_connections";
 /// By how much the age of connections differs, in thousandths, so that those that were made
 /// together don't end together.

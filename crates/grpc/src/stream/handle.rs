@@ -29,7 +29,7 @@ pub(crate) struct StreamForm {
     pub(crate) delay: Delay,
 }
 
-/// What the sinks of a stream's requests need.
+/// The parts that the sinks of a stream's requests need.
 pub(crate) struct StreamHandle {
     pub(crate) call: CallKey,
     pub(crate) form: StreamForm,
@@ -41,7 +41,7 @@ pub(crate) struct StreamHandle {
 struct StreamWaker {
     call: CallKey,
     inbox: Arc<Inbox<ConnectionEvent>>,
-    /// Whether the task of the connection is about to serve the stream.
+    /// True if the task of the connection is about to serve the stream.
     is_awake: AtomicBool,
 }
 

@@ -19,9 +19,9 @@ pub(crate) struct MessageSplitter {
     memory: MessageMemory,
     frames: VecDeque<Bytes>,
     state: SplitterState,
-    /// Whether the flag of the current message says that it is compressed.
+    /// True if the flag of the current message says that it is compressed.
     is_compressed: bool,
-    /// How many bytes were taken out of the frames since [`MessageSplitter::take_consumed`].
+    /// The bytes that were taken out of the frames since [`MessageSplitter::take_consumed`].
     consumed: usize,
 }
 
@@ -49,7 +49,7 @@ impl MessageSplitter {
         }
     }
 
-    /// How long a message may be.
+    /// The length that a message may have.
     pub(crate) const fn message_bytes_max(&self) -> usize {
         self.message_bytes_max
     }
@@ -125,7 +125,7 @@ impl MessageSplitter {
         }
     }
 
-    /// How many bytes were taken out since the last call: the client may send as many again.
+    /// The bytes that were taken out since the last call: the client may send as many again.
     pub(crate) const fn take_consumed(&mut self) -> usize {
         std::mem::replace(&mut self.consumed, 0)
     }
@@ -140,7 +140,7 @@ impl MessageSplitter {
         self.frames.iter().map(Bytes::len).fold(0, usize::saturating_add)
     }
 
-    /// How much has arrived of an incomplete message.
+    /// The bytes that have arrived of an incomplete message.
     pub(crate) fn partial_bytes(&self) -> usize {
         match &self.state {
             SplitterState::Prefix(..) => 0,

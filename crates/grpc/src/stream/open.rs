@@ -33,9 +33,9 @@ pub(crate) struct Stream {
     handle: Arc<StreamHandle>,
     /// Makes the task serve the stream.
     waker: Waker,
-    /// Whether the client sends no more requests.
+    /// True if the client sends no more requests.
     half_closed: bool,
-    /// Whether the stream waits until its connection has room.
+    /// True if the stream waits until its connection has room.
     is_paused: bool,
 }
 
@@ -113,7 +113,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether further requests have to wait. If so, the stream is served again when that
+    /// Returns true if further requests have to wait. If so, the stream is served again when that
     /// may have changed.
     pub(crate) fn is_full(&self) -> bool {
         self.handle.budget.is_full(self.replies.in_progress(), self.replies.bytes())
@@ -220,7 +220,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether no request is in progress and none will follow.
+    /// Returns true if no request is in progress and none will follow.
     pub(crate) fn is_done(&self) -> bool {
         self.is_idle()
             && self.half_closed
@@ -228,7 +228,7 @@ impl Stream {
             && self.messages.finish().is_ok()
     }
 
-    /// Whether no request is in progress.
+    /// Returns true if no request is in progress.
     pub(crate) fn is_idle(&self) -> bool {
         self.replies.is_empty()
     }

@@ -30,7 +30,7 @@ pub(crate) struct StreamSink {
     tag: RequestTag,
     replaced: ReplacedOutputs,
     replies: ExpectedReplies,
-    /// What responses are charged to.
+    /// The budget that responses are charged to.
     budget: ResponseBudget,
     _charge: RequestCharge,
     /// The trace of the request.
@@ -47,7 +47,7 @@ enum ExpectedReplies {
     Many(EmptyFinal),
 }
 
-/// What happens to a final reply without a response.
+/// The treatment of a final reply without a response.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum EmptyFinal {
     Sent,

@@ -36,7 +36,7 @@ pub(crate) struct Upkeep {
     goaway: GoAway,
 }
 
-/// How far the end of the connection is announced to the client.
+/// The announcement of the connection's end to the client.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum GoAway {
     No,
@@ -46,18 +46,18 @@ enum GoAway {
     Overdue,
 }
 
-/// What was observed of the connection.
+/// The observations of the connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Observed {
-    /// Whether something was read since the last step.
+    /// True if something was read since the last step.
     pub(crate) has_read: bool,
-    /// Whether a call is in progress.
+    /// True if a call is in progress.
     pub(crate) has_calls: bool,
-    /// Whether a response is not written.
+    /// True if a response is not written.
     pub(crate) is_writing: bool,
 }
 
-/// What is to be done.
+/// The next step for the connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UpkeepAction {
     /// Ping the client.
@@ -103,13 +103,13 @@ impl Upkeep {
         }
     }
 
-    /// Whether the connection ends as soon as it has no call and no response to write: the
+    /// Returns true if the connection ends as soon as it has no call and no response to write: the
     /// client had the time to acknowledge that it ends.
     pub(crate) fn ends_when_idle(&self) -> bool {
         self.goaway == GoAway::Overdue
     }
 
-    /// Whether a ping is not acknowledged.
+    /// Returns true if a ping is not acknowledged.
     pub(crate) const fn is_pinging(&self) -> bool {
         self.ping_deadline.is_some()
     }

@@ -6,7 +6,7 @@ struct Simulation {
     start: Instant,
     now: Instant,
     observed: Observed,
-    /// What was done, and at which second.
+    /// The steps that were taken, and their seconds.
     log: Vec<(UpkeepAction, u64)>,
 }
 

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::options::KeepaliveOptions;
 
-/// How long a client without calls must leave between two pings: as long as TCP's own
+/// The time that a client without calls must leave between two pings: as long as TCP's own
 /// keepalive leaves by default.
 const IDLE_INTERVAL: Duration = Duration::from_hours(2);
 
