@@ -11,7 +11,7 @@ use crate::http_response::HttpResponse;
 use crate::request_body::{DrainLimits, RequestBody};
 use crate::request_head::RequestHead;
 
-/// How many frames of a refused body are read.
+/// The number of frames of a refused body that are read.
 const FRAMES_MAX: u32 = 1 << 20;
 
 /// Drains the bodies of refused requests.

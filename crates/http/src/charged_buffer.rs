@@ -32,7 +32,7 @@ impl ChargedBuffer {
         &mut self.bytes
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     pub(crate) const fn len(&self) -> usize {
         self.bytes.len()
     }

@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a body of zeros is inflated in the first poll.
+    /// Returns true if a body of zeros is inflated in the first poll.
     fn is_inflated_at_once(length: usize) -> bool {
         let body = deflate(&[Bytes::from(vec![0; length])], Coding::Gzip, Level::DEFAULT);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

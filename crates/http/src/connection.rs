@@ -59,7 +59,7 @@ pub(crate) async fn serve<E: Endpoint>(
     Box::pin(serve_with_hyper(stream, Arc::new(service), phase, &hyper)).await;
 }
 
-/// What responds to the requests of a connection that hyper serves.
+/// Responds to the requests of a connection that hyper serves.
 struct Service<E> {
     endpoint: Arc<E>,
     activity: Arc<Activity>,
@@ -104,8 +104,8 @@ async fn respond<E: Endpoint>(
     Ok(into_hyper(response, &service))
 }
 
-/// Whether a body, if it has a transfer encoding, is chunked and nothing else. hyper ignores
-/// the others.
+/// Returns true if a body, if it has a transfer encoding, is chunked and nothing else. hyper
+/// ignores the others.
 fn has_known_encoding(headers: &HeaderMap) -> bool {
     let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
     let is_known = |encoding: &[u8]| encoding.eq_ignore_ascii_case(b"chunked");

@@ -1,4 +1,4 @@
-//! How the clients of a door say what a body is.
+//! The way in which the clients of a door say what a body is.
 
 use galatea_codec::http::{parse_header_length, parse_length_in_type};
 use galatea_infer::Status;
@@ -45,7 +45,7 @@ impl Dialect {
         Ok(self.length_in_type(head, body_length)?.unwrap_or(body_length))
     }
 
-    /// Whether the head tells the length of JSON before something else.
+    /// Returns true if the head tells the length of JSON before something else.
     pub(crate) fn tells_json_length(self, head: &RequestHead<'_>) -> bool {
         match self {
             Self::KServe => head.header_length.is_some(),
@@ -74,7 +74,7 @@ impl Dialect {
         }
     }
 
-    /// Whether responses are compressed for clients that accept it.
+    /// Returns true if responses are compressed for clients that accept it.
     pub(crate) const fn compresses(self) -> bool {
         matches!(self, Self::KServe)
     }

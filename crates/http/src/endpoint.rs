@@ -1,4 +1,4 @@
-//! What responds to the requests of a door.
+//! The responder to the requests of a door.
 
 use galatea_gate::ledger::Account;
 
@@ -23,7 +23,7 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
     /// Reads the body of a request that is refused without it, within limits.
     fn drain<B: RequestBody>(&self, body: &mut B) -> impl Future<Output = ()> + Send;
 
-    /// Whether it reads headers that [`RequestHead`] doesn't name.
+    /// Returns true if it reads headers that [`RequestHead`] doesn't name.
     fn wants_headers(&self) -> bool {
         false
     }

@@ -9,7 +9,7 @@ use galatea_gate::limits::Limits;
 use galatea_infer::{CongestionPoint, ResumeHook, Status};
 use galatea_stdx::{Lock, wake_batch};
 
-/// What an event takes beside its bytes, about.
+/// The bytes that an event takes beside its own, about.
 pub(crate) const EVENT_BYTES: usize = 128;
 
 /// A response in its form.
@@ -19,7 +19,7 @@ pub(crate) struct Event {
     pub(crate) _charge: Option<Charge>,
 }
 
-/// How far the replies are.
+/// The progress of the replies.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// More may follow.
@@ -36,9 +36,9 @@ pub(crate) struct State {
     pub(crate) events: VecDeque<Event>,
     /// The bytes of the events.
     pub(crate) bytes: usize,
-    /// How many responses there were, and errors in their place.
+    /// The number of responses, and of errors in their place.
     pub(crate) responses: u64,
-    /// Whether the first of them was an error.
+    /// True if the first of them was an error.
     pub(crate) begins_with_error: bool,
     /// Why no backend received the request.
     pub(crate) refusal: Option<Status>,

@@ -87,7 +87,7 @@ impl std::fmt::Display for EventsLost {
 
 impl std::error::Error for EventsLost {}
 
-/// Whether the first reply is a response. If not, no backend has received the request, or the
+/// The first reply, which may be no response: then no backend has received the request, or the
 /// response has no event.
 #[derive(Debug)]
 pub(crate) enum Beginning {
@@ -135,7 +135,7 @@ impl EventStream {
         self.trace.clone()
     }
 
-    /// Where the events pile up.
+    /// The place where the events pile up.
     pub(crate) fn congestion_point(&self) -> Arc<dyn CongestionPoint> {
         self.queue.clone()
     }

@@ -12,7 +12,7 @@ use crate::traffic::TrafficStream;
 pub(crate) enum Events {
     /// The responses to a generate request.
     Responses(EventStream),
-    /// What happens in the server.
+    /// The events of the server.
     Frames(Watcher),
     /// The requests that a model gets.
     Traffic(TrafficStream),

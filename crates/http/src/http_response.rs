@@ -114,7 +114,7 @@ pub(crate) struct HttpResponse {
     pub(crate) content_type: Option<&'static str>,
     /// The length of the JSON before binary tensors, for the header [`HEADER_LENGTH`].
     pub(crate) header_length: Option<usize>,
-    /// Whether that length is the end of the content type, and not a header of its own.
+    /// True if that length is the end of the content type, and not a header of its own.
     pub(crate) has_length_in_type: bool,
     /// The compression of the body.
     pub(crate) content_encoding: Option<&'static str>,
@@ -126,11 +126,11 @@ pub(crate) struct HttpResponse {
     pub(crate) headers: Option<Box<[(&'static str, HeaderValue)]>>,
     /// After how many seconds the client may try again, in the header `Retry-After`.
     pub(crate) retry_after_secs: Option<u32>,
-    /// Whether the connection is closed after this response.
+    /// True if the connection is closed after this response.
     pub(crate) closes: bool,
     /// The body, in order.
     pub(crate) chunks: SmallVec<[Bytes; 2]>,
-    /// What follows, of unknown length.
+    /// The events that follow, of unknown length.
     pub(crate) events: Option<Events>,
     /// The trace of its request.
     pub(crate) trace: Option<Arc<dyn DoorTraceSink>>,

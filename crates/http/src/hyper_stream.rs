@@ -22,11 +22,11 @@ const OVERDUE: &[u8] = b"HTTP/1.1 408 Request Timeout\r\n\
     Content-Length: 58\r\n\r\n\
     {\"error\":\"The head of the request did not arrive in time\"}";
 
-/// How far a request is.
+/// The progress of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     stage: AtomicU8,
-    /// What was received of the head, and maybe of the body, if that is wanted.
+    /// The received part of the head, and maybe of the body, if that is wanted.
     head: Option<Lock<Vec<u8>>>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct HyperStream {
     exchange: Arc<Exchange>,
     /// When the head began that is being read.
     head_since: Option<Tick>,
-    /// What the activity says that this waits for.
+    /// The thing that this waits for, as the activity says.
     waiting: Option<Waiting>,
 }
 

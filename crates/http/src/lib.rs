@@ -5,7 +5,7 @@
 //! [`InferenceService`](galatea_infer::InferenceService) and writes the responses.
 //! Management requests go to a [`ServerControl`](galatea_infer::ServerControl).
 //!
-//! What this is not: it knows no model, scheduler or backend, and it owns no thread. Its
+//! Not its part: it knows no model, scheduler or backend, and it owns no thread. Its
 //! connections live on the runtimes that it is given, each on one runtime for its whole
 //! life. Accepting and stopping are the work of [`galatea_door`].
 //!

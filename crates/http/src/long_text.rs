@@ -39,12 +39,12 @@ pub(crate) struct TextBounds<'a> {
     pub(crate) pass: Pass<api::Inference>,
 }
 
-/// Whether the JSON of a request takes an I/O thread too long.
+/// Returns true if the JSON of a request takes an I/O thread too long.
 pub(crate) const fn is_long_request(header_length: usize) -> bool {
     header_length > INLINE_JSON_BYTES
 }
 
-/// Whether the JSON of a response takes an I/O thread too long.
+/// Returns true if the JSON of a response takes an I/O thread too long.
 pub(crate) fn is_long_response(response: &InferenceResponse, encoding: &OutputEncoding) -> bool {
     let sizes = response.outputs.iter().map(|output| output.data.len());
     // Most responses are short in any form.

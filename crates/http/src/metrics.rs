@@ -16,9 +16,9 @@ use crate::request_head::RequestHead;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// How much is read of a body, which no request here needs.
+/// The bytes that are read of a body, which no request here needs.
 const DRAIN_BYTES_MAX: u64 = 64 << 20;
-/// How long a client may be silent while its body is drained.
+/// The time that a client may be silent while its body is drained.
 const DRAIN_SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Responds with what a function renders.

@@ -47,20 +47,20 @@ impl fmt::Debug for LoadReportSource {
 pub struct HttpOptions {
     /// The longest body, and the longest tensor made of one, in bytes.
     pub input_bytes_max: u64,
-    /// How many chunks a chunked body may have.
+    /// The number of chunks that a chunked body may have.
     pub chunks_max: u32,
-    /// How connections are limited.
+    /// The limits of connections.
     pub door: DoorOptions,
     /// The headers of inference requests that become request parameters.
     pub header_forward: Option<HeaderForward>,
-    /// How long a client may stop sending the body of a refused request before the
+    /// The time that a client may stop sending the body of a refused request before the
     /// response is sent.
     pub drain_silence_max: Duration,
     /// Counts and limits the memory of requests and responses.
     pub ledger: Arc<Ledger>,
-    /// Who may use which API.
+    /// The callers of each API.
     pub gate: Gate,
-    /// How loaded the server is, for clients that ask with a generate request; `None` if no
+    /// The server's load, for clients that ask with a generate request; `None` if no
     /// model says so.
     pub load_report: Option<LoadReportSource>,
     /// The memory that clients share.

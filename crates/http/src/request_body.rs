@@ -19,7 +19,7 @@ pub(crate) trait RequestBody: Send {
     /// A lower bound of its length.
     fn length_min(&self) -> u64;
 
-    /// Whether all of it was received.
+    /// Returns true if all of it was received.
     fn is_whole(&self) -> bool;
 
     /// The account of its connection.
@@ -41,7 +41,7 @@ pub(crate) struct HyperBody<'a> {
     body: Incoming,
     activity: &'a Activity,
     account: &'a Arc<Account>,
-    /// Whether its end was seen while it was drained.
+    /// True if its end was seen while it was drained.
     is_drained: bool,
 }
 
@@ -201,7 +201,7 @@ where
     tokio::time::timeout(limits.time_max, reading).await.unwrap_or(false)
 }
 
-/// What has been read of a body.
+/// The part of a body that has been read.
 enum Collected {
     Nothing,
     One(Bytes),

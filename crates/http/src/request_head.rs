@@ -1,4 +1,4 @@
-//! What the endpoints read in the head of a request.
+//! The part of a request's head that the endpoints read.
 
 use galatea_infer::{Explanation, TimeoutHeaders, TraceHeaders};
 use hyper::Method;
@@ -23,7 +23,7 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) second_header_length: Option<&'a [u8]>,
     pub(crate) encoding: Option<&'a [u8]>,
     pub(crate) accept_encoding: Option<&'a [u8]>,
-    /// How the server's load is reported with the response, if it is.
+    /// The form in which the server's load is reported with the response, if it is.
     pub(crate) load_report: Option<&'a [u8]>,
     pub(crate) trace: TraceHeaders<'a>,
     pub(crate) timeouts: TimeoutHeaders<'a>,

@@ -1,6 +1,6 @@
 //! A log of requests and their responses.
 //!
-//! Whether the log is on is checked first, so that no text is made without it.
+//! Its switch is checked first, so that no text is made while the log is off.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::http_response::HttpResponse;
 use crate::request_head::RequestHead;
 
-/// How much of an error's text is logged: a part of it may come from a client.
+/// The bytes of an error's text that are logged: a part of it may come from a client.
 const ERROR_BYTES_MAX: usize = 1 << 10;
 
 /// Logs requests and their responses, while it is on.

@@ -1,4 +1,4 @@
-//! Which endpoint a path names.
+//! The endpoint that a path names.
 //!
 //! Paths are not percent-decoded, as in Triton: a model whose name would need encoding
 //! can't be reached. Every path is matched as a whole.
@@ -124,7 +124,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Whether the endpoint has this method.
+    /// Returns true if the endpoint has this method.
     pub(crate) fn allows(&self, method: &Method) -> bool {
         match self {
             Self::Live | Self::Ready | Self::ServerMetadata | Self::AllStatistics => {

@@ -86,7 +86,7 @@ pub fn start_vertex_ai(
     door.listen(workers, listener, Http1::new(VertexAi::new(api, options)))
 }
 
-/// What a client gets that speaks HTTP to a door with TLS.
+/// The response to a client that speaks HTTP to a door with TLS.
 const HTTP_TO_HTTPS: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     Content-Type: application/json\r\nConnection: close\r\nContent-Length: 48\r\n\r\n\
     {\"error\":\"this port speaks HTTPS, and not HTTP\"}";

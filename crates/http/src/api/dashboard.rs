@@ -30,7 +30,7 @@ const HTML: &str = "text/html; charset=utf-8";
 /// The header of a request for the stream, with any value.
 const WATCH_HEADER: &str = "galatea-dashboard";
 
-/// Whether a path may be one of the dashboard.
+/// Returns true if a path may be one of the dashboard.
 pub(super) fn has(path: &str) -> bool {
     path.starts_with(PATH)
 }

@@ -1,4 +1,4 @@
-//! What the server and its models are: metadata, configurations, statistics.
+//! Descriptions of the server and its models: metadata, configurations, statistics.
 
 use galatea_codec::http::{
     encode_model_metadata, encode_server_metadata, encode_statistics, parse_version,

@@ -9,7 +9,7 @@ use galatea_infer::{Pass, ServerControl, Status, api};
 pub(crate) enum Document {
     /// The statistics of all models.
     Statistics { pass: Pass<api::Statistics> },
-    /// What the queues, slots and instances of a model wait for.
+    /// The things that the queues, slots and instances of a model wait for.
     Scheduler { pass: Pass<api::Statistics>, model: String, version: Option<i64> },
 }
 

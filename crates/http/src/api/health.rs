@@ -1,4 +1,4 @@
-//! Whether the server and its models are ready.
+//! Readiness of the server and its models.
 
 use galatea_codec::http::parse_version;
 use galatea_gate::access::Admission;

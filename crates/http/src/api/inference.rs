@@ -37,7 +37,7 @@ struct TracedTarget<'a> {
     explanation: Option<&'a Arc<Explanation>>,
 }
 
-/// What is known of a request beside its body.
+/// The facts about a request beside its body.
 struct InferenceArrival<'a> {
     trace: Option<ClientTrace>,
     deadline: Deadline,

@@ -183,7 +183,8 @@ impl Api {
         self.serve(route, &head.method, head, body).await
     }
 
-    /// Whether there is this endpoint: without the flag, that of traffic is unknown as in Triton.
+    /// Returns true if there is this endpoint: without the flag, that of traffic is unknown, as in
+    /// Triton.
     const fn has(&self, route: &Route<'_>) -> bool {
         !matches!(route, Route::Model { action: ModelAction::Traffic, .. })
             || self.recorder.is_some()

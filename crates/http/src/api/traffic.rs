@@ -17,7 +17,7 @@ const LINES: &str = "application/x-ndjson";
 /// so that no other site can let a visitor's browser begin a recording.
 const TRAFFIC_HEADER: &str = "galatea-traffic";
 
-/// Whether a path may be one of traffic.
+/// Returns true if a path may be one of traffic.
 pub(super) fn has(path: &str) -> bool {
     path.ends_with("/traffic")
 }

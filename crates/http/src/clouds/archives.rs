@@ -20,7 +20,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use super::options::Notices;
 use crate::guard::{exiting, guarded};
 
-/// How long an unload waits for the model's last requests. SageMaker waits a little longer.
+/// The time that an unload waits for the model's last requests. SageMaker waits a little longer.
 const UNLOAD_TIME_MAX: Duration = Duration::from_secs(350);
 
 /// The first and the longest pause between two looks whether a model is unloaded.
@@ -36,7 +36,7 @@ pub(super) struct WantedArchive {
     pub(super) name: String,
     /// The name of its model.
     pub(super) target: String,
-    /// Where it is.
+    /// Its path.
     pub(super) path: ArchivePath,
 }
 
@@ -90,7 +90,7 @@ impl Archives {
         Self { control, layouts, permits, notices, loaded, turns }
     }
 
-    /// Whether an archive of this name is loaded.
+    /// Returns true if an archive of this name is loaded.
     pub(super) fn contains(&self, name: &str) -> bool {
         self.loaded.lock("look for an archive").contains_key(name)
     }
@@ -270,7 +270,7 @@ impl LoadedArchive {
     }
 }
 
-/// Whether a version of a model is there, or on its way.
+/// Returns true if a version of a model is there, or on its way.
 fn is_loaded(index: &[RepositoryEntry], model: &str) -> bool {
     index.iter().filter(|entry| entry.name == model).any(|entry| match entry.state {
         Some(ModelState::Ready | ModelState::Loading | ModelState::Unloading) => true,

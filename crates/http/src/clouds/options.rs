@@ -11,13 +11,13 @@ use crate::HttpOptions;
 /// The settings of the door for SageMaker.
 #[derive(Clone)]
 pub struct SageMakerOptions {
-    /// What it has in common with the inference door. Headers become no parameters.
+    /// The options that it shares with the inference door. Headers become no parameters.
     pub http: HttpOptions,
-    /// What `/ping` asks.
+    /// The question of `/ping`.
     pub ping: Ping,
     /// The model of `/invocations`.
     pub default_model: String,
-    /// What `/invocations` does.
+    /// The meaning of `/invocations`.
     pub inference: InferenceType,
     /// The archives of models on the disk.
     pub archives: Arc<dyn ModelArchives>,
@@ -28,16 +28,16 @@ pub struct SageMakerOptions {
 /// Takes a line for the log.
 pub type Notices = dyn Fn(&dyn Display) + Send + Sync;
 
-/// What a health check asks.
+/// The question of a health check.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Ping {
-    /// Whether the server runs.
+    /// True if the server runs.
     Live,
-    /// Whether it accepts inference requests.
+    /// True if it accepts inference requests.
     Ready,
 }
 
-/// What the requests for inference are.
+/// The kind of the requests for inference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InferenceType {
     /// Those of KServe.
@@ -66,7 +66,7 @@ impl InferenceType {
 /// The settings of the door for Vertex AI.
 #[derive(Clone)]
 pub struct VertexAiOptions {
-    /// What it has in common with the inference door. Headers become no parameters.
+    /// The options that it shares with the inference door. Headers become no parameters.
     pub http: HttpOptions,
     /// The path of health checks.
     pub health: PathPattern,

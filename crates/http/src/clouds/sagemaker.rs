@@ -174,7 +174,7 @@ impl SageMaker {
         })
     }
 
-    /// What a request to load asks for.
+    /// The model that a request to load asks for.
     fn wanted(&self, head: &RequestHead<'_>, body: &[u8]) -> Result<WantedArchive, LoadFailure> {
         let request = ArchiveRequest::decode(body, &self.api.limits);
         let ArchiveRequest { model_name, url } = request.map_err(LoadFailure::Refused)?;
@@ -266,7 +266,7 @@ fn invoked(response: HttpResponse) -> HttpResponse {
     http_response::document(code, response.chunks.concat().into())
 }
 
-/// Whether a text tells that memory, or the disk, is short. The words are Triton's.
+/// Returns true if a text tells that memory, or the disk, is short. The words are Triton's.
 fn is_out_of_memory(text: &[u8]) -> bool {
     const WORDS: [&[u8]; 17] = [
         b"CUDA out of memory",

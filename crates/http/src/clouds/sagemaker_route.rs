@@ -1,4 +1,4 @@
-//! Which request to the door for SageMaker a method and a path are.
+//! The request to the door for SageMaker that a method and a path are.
 
 use galatea_gate::access::Category;
 use hyper::Method;

@@ -32,7 +32,7 @@ pub(crate) struct VertexAi {
     metrics: Option<Renderer<(), Bytes>>,
 }
 
-/// Where a request is redirected to.
+/// The target to which a request is redirected.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Redirect<'a> {
     Endpoint(Route<'a>),
@@ -42,7 +42,7 @@ enum Redirect<'a> {
 }
 
 impl<'a> Redirect<'a> {
-    /// What a path with its first slash means.
+    /// The meaning of a path with its first slash.
     fn of(path: &'a str) -> Option<Self> {
         if path == "/metrics" {
             return Some(Self::Metrics);

@@ -21,9 +21,9 @@ pub(super) struct PlainBody<'c, 'stream> {
     /// The bytes received with the head.
     early: &'c [u8],
     length: u64,
-    /// How many bytes are still to be received.
+    /// The number of bytes that are still to be received.
     missing: u64,
-    /// Whether the client waits for an interim response before it sends the body.
+    /// True if the client waits for an interim response before it sends the body.
     waits_for_continue: bool,
     /// Set when nothing is missing.
     is_whole: &'c AtomicBool,
@@ -32,7 +32,7 @@ pub(super) struct PlainBody<'c, 'stream> {
     account: &'c Arc<Account>,
 }
 
-/// What is read at once of a body that is drained.
+/// The bytes that are read at once of a body that is drained.
 const DRAIN_BYTES: usize = 16 << 10;
 
 impl<'c, 'stream> PlainBody<'c, 'stream> {

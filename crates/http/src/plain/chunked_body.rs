@@ -22,12 +22,12 @@ pub(super) struct ChunkedBody<'c, 'stream> {
     stream: &'c mut ReadHalf<'stream>,
     activity: &'c Activity,
     account: &'c Arc<Account>,
-    /// What was received.
+    /// The bytes that were received.
     received: Vec<u8>,
-    /// How much of it was decoded.
+    /// The number of them that were decoded.
     decoded: usize,
     decoder: ChunkDecoder,
-    /// Whether the client waits for an interim response before it sends the body.
+    /// True if the client waits for an interim response before it sends the body.
     waits_for_continue: bool,
     /// Set at the end of the body.
     is_whole: &'c AtomicBool,
@@ -55,7 +55,7 @@ impl<'c, 'stream> ChunkedBody<'c, 'stream> {
         }
     }
 
-    /// What was received behind the body.
+    /// The bytes that were received behind the body.
     pub(super) fn into_rest(self) -> Vec<u8> {
         let mut rest = self.received;
         rest.drain(..self.decoded.min(rest.len()));

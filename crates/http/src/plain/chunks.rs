@@ -6,10 +6,10 @@
 
 use std::ops::Range;
 
-/// How long the line of a chunk's size may be, extensions included.
+/// The length that the line of a chunk's size may have, extensions included.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
-/// How long all trailers may be.
+/// The length that all trailers may have.
 const TRAILER_BYTES_MAX: usize = 16 << 10;
 
 /// Splits a body into its chunks, however its bytes arrive.
@@ -18,7 +18,7 @@ pub(super) struct ChunkDecoder {
     state: State,
     /// The bytes of the current line or of the trailers.
     line_bytes: usize,
-    /// How many chunks with content have begun.
+    /// The number of chunks with content that have begun.
     chunks: u32,
 }
 
@@ -50,12 +50,12 @@ enum State {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// What a piece of a body has.
+/// The contents of a piece of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decoded {
     /// Content, as a part of the piece. May be empty.
     pub(super) content: Range<usize>,
-    /// How much of the piece was decoded.
+    /// The number of the piece's bytes that were decoded.
     pub(super) used: usize,
 }
 
@@ -64,12 +64,12 @@ impl ChunkDecoder {
         Self { state: State::Size { size: None }, line_bytes: 0, chunks: 0 }
     }
 
-    /// Whether the body is complete.
+    /// Returns true if the body is complete.
     pub(super) fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// How many chunks with content have begun.
+    /// The number of chunks with content that have begun.
     pub(super) const fn chunks(&self) -> u32 {
         self.chunks
     }

@@ -14,19 +14,19 @@ use std::task::{Context, Poll};
 use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-/// How every response begins.
+/// The beginning of every response.
 const FIRST_BYTE: &[u8] = b"H";
 
 /// Watches a connection while its response is made.
 pub(super) struct ClientWatch<'s> {
     stream: &'s TcpStream,
-    /// Whether the whole body was received. Until then, reading it notices the end.
+    /// True if the whole body was received. Until then, reading it notices the end.
     is_body_whole: &'s AtomicBool,
-    /// Whether the end of the connection is visible: behind further requests it isn't.
+    /// True if the end of the connection is visible: behind further requests it isn't.
     is_end_visible: bool,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 pub(super) enum WatchedResponse<T> {
     /// It has a response, of which the client has this many bytes.
     Made(T, usize),
@@ -34,7 +34,7 @@ pub(super) enum WatchedResponse<T> {
     Gone,
 }
 
-/// What a poll found.
+/// The result of a poll.
 enum Seen<T> {
     Response(T),
     /// The client sends no more.
@@ -51,7 +51,7 @@ impl<'s> ClientWatch<'s> {
         Self { stream, is_body_whole, is_end_visible }
     }
 
-    /// What `respond` returns, unless it fails or the client disconnects.
+    /// The result of `respond`, unless it fails or the client disconnects.
     pub(super) async fn unless_disconnected<T, F>(
         mut self,
         mut respond: Pin<&mut impl Future<Output = Result<T, F>>>,

@@ -23,10 +23,10 @@ const GATHERED_BYTES: usize = 16 << 10;
 /// After this many writes without a wait, other connections of the thread are served.
 const WRITES_IN_A_ROW_MAX: u32 = 16;
 
-/// What is sent to a client that sends no more.
+/// The bytes for a client that sends no more.
 const PROBE: &[u8] = b"0";
 
-/// How a client is seen to leave.
+/// The signs by which a client is seen to leave.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Watched {
     /// It sends no more.
@@ -35,7 +35,7 @@ pub(super) enum Watched {
     Reset,
 }
 
-/// What a poll found.
+/// The result of a poll.
 enum Seen {
     Event(Bytes),
     /// There is no event now, but something to be written.

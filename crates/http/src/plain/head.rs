@@ -20,7 +20,7 @@ pub(super) struct PlainHead<'a> {
     pub(super) keeps_alive: bool,
 }
 
-/// Where a body ends.
+/// The end of a body.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     /// After this many bytes.
@@ -29,7 +29,7 @@ pub(super) enum Framing {
     Chunks,
 }
 
-/// What the front of the received bytes is.
+/// The kind of the received bytes' front.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made, and not kept")]
 pub(super) enum Parsed<'a> {
@@ -58,7 +58,7 @@ pub(super) fn parse(bytes: &[u8], wants_headers: impl Fn(&str) -> bool) -> Parse
     }
 }
 
-/// Whether there is an empty line, which ends a head, after the first `seen` bytes. A head
+/// Returns true if there is an empty line, which ends a head, after the first `seen` bytes. A head
 /// that arrives byte by byte is parsed when it is complete.
 pub(super) fn has_end(bytes: &[u8], seen: usize) -> bool {
     let unseen = bytes.get(seen.saturating_sub(3)..).unwrap_or_default();
@@ -112,7 +112,7 @@ fn plain<'a>(
     Some(plain)
 }
 
-/// Whether a target is a path and nothing else, of characters that have one meaning.
+/// Returns true if a target is a path and nothing else, of characters that have one meaning.
 fn is_plain_path(path: &str) -> bool {
     let plain = |byte: u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-' | b'.' | b'~' | b'%')
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::request_head::SentHeader;
 
-    /// What is parsed of a request with these headers.
+    /// The parsed parts of a request with these headers.
     fn parsed_with(headers: &str) -> Option<String> {
         let text = format!("POST /v2/models/m/infer HTTP/1.1\r\n{headers}\r\nbody");
         let Parsed::Plain(plain) = parse(text.as_bytes(), |_| true) else { return None };

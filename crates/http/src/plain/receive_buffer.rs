@@ -6,14 +6,14 @@ use bytes::BufMut;
 use tokio::io::AsyncReadExt;
 use tokio::net::tcp::ReadHalf;
 
-/// What is received at once: heads, and bodies that are not longer. An idle connection
+/// The bytes that are received at once: heads, and bodies that are not longer. An idle connection
 /// keeps this much memory, and never more.
 pub(super) const RECEIVE_BYTES: usize = 16 << 10;
 
 /// The buffer. It never grows.
 pub(super) struct ReceiveBuffer {
     bytes: Vec<u8>,
-    /// Where the bytes begin that were not served.
+    /// The start of the bytes that were not served.
     start: usize,
 }
 

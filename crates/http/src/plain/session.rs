@@ -29,11 +29,11 @@ use crate::http_response::{self, HttpResponse, SendTrace};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 
-/// How long a client may go on sending after the response to a request that was not read
+/// The time that a client may go on sending after the response to a request that was not read
 /// to its end. A socket that is closed before that is reset, and the response lost.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How a session ended.
+/// The end of a session.
 pub(crate) enum SessionEnd {
     /// The connection is to be closed.
     Closed,
@@ -98,7 +98,7 @@ struct Session<'s, E> {
     writer: ResponseWriter,
 }
 
-/// What follows a request.
+/// The next step after a request.
 enum Next {
     /// The connection stays open for another request.
     KeepAlive,
@@ -113,20 +113,20 @@ enum Next {
 /// A request with its response, which is not written yet.
 struct Exchange {
     response: HttpResponse,
-    /// How many bytes of the response the client has.
+    /// The number of bytes of the response that the client has.
     sent: usize,
     rest: Rest,
 }
 
-/// What a request leaves behind.
+/// The remains of a request.
 struct Rest {
     /// The length of the head and of the body bytes behind it in the receive buffer.
     consumed: usize,
-    /// What was received behind the body, if it was received with it.
+    /// The bytes that were received behind the body, if they were received with it.
     behind_body: SmallVec<[u8; 1]>,
-    /// Whether the client wants to keep the connection.
+    /// True if the client wants to keep the connection.
     keeps_alive: bool,
-    /// Whether the whole body was received.
+    /// True if the whole body was received.
     is_whole: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How long a connection may keep its thread.
+//! The time that a connection may keep its thread.
 //!
 //! A client that sends requests faster than they are served never makes its connection
 //! wait, so the connection lets the other ones of its thread go first now and then. Time
@@ -7,10 +7,10 @@
 
 use std::time::{Duration, Instant};
 
-/// How long requests are served in a row, measured from the beginning of the second one.
+/// The time that requests are served in a row, measured from the start of the second one.
 const SLICE_TIME_MAX: Duration = Duration::from_micros(200);
 
-/// How many requests are served in a row, however short they are.
+/// The number of requests that are served in a row, however short they are.
 const SLICE_REQUESTS_MAX: u32 = 16;
 
 /// The requests that a connection has served without a wait.
@@ -53,7 +53,7 @@ impl TimeSlice {
 mod tests {
     use super::*;
 
-    /// How many requests of this duration are served before others get their turn.
+    /// The number of requests of this duration that are served before others get their turn.
     fn in_a_row(duration: Duration) -> u32 {
         let mut time_slice = TimeSlice::default();
         let begin = Instant::now();

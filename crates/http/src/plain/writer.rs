@@ -16,7 +16,7 @@ use crate::http_response::{HttpResponse, reason};
 /// writing several.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 
-/// How many buffers the system takes at once.
+/// The number of buffers that the system takes at once.
 const PARTS_MAX: usize = 64;
 
 /// After this many bytes without a wait, other connections of the thread are served: the

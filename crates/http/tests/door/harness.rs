@@ -102,7 +102,7 @@ impl Server {
     }
 }
 
-/// How long a test waits before it fails.
+/// The time that a test waits before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection.
@@ -217,7 +217,7 @@ impl Client {
         text
     }
 
-    /// Whether the server closes the connection without sending more.
+    /// Returns true if the server closes the connection without sending more.
     pub(crate) fn is_closed(&mut self) -> bool {
         match self.stream.read(&mut [0]) {
             Ok(count) => count == 0,

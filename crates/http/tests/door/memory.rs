@@ -1,4 +1,4 @@
-//! What requests and responses hold, and the refusals beyond the limit.
+//! The memory of requests and responses, and the refusals beyond the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use crate::harness::{Server, infer_body};
 const INFER: &str = "/v2/models/echo/infer";
 const HELD: &str = "/v2/models/held/infer";
 const LIMIT: usize = 4 << 20;
-/// What a connection holds by itself, and the most that it keeps as credit.
+/// The bytes that a connection holds by itself, and the most that it keeps as credit.
 const IDLE: usize = Account::BASE_BYTES + 2 * Account::STEP_BYTES;
 
 fn limited() -> (Server, Arc<Ledger>) {
