@@ -58,6 +58,7 @@ max_batch_size: 8
 input { name: "INPUT" data_type: TYPE_INT32 dims: [ 1 ] }
 output { name: "SUM" data_type: TYPE_INT32 dims: [ 1 ] }
 sequence_batching {
+  max_sequence_idle_microseconds: 600000000
   oldest { max_candidate_sequences: 8 }
   state {
     input_name: "LIST_IN" output_name: "LIST_OUT" data_type: TYPE_INT32 dims: [ -1 ]

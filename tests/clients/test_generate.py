@@ -77,7 +77,8 @@ def test_text_in_text_out(server: Server) -> None:
     reply = generate(server, "text", {"INPUT0": "h\u00e9llo", "id": "42", "temperature": 0.5})
     assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json")
     assert reply.body.decode() == (
-        '{"OUTPUT0":"h\u00e9llo","id":"42","model_name":"text","model_version":"1"}'
+        '{"OUTPUT0":"h\u00e9llo","id":"42","model_name":"text","model_version":"1",'
+        '"param0":"an example string parameter","param1":42,"param2":false,"param3":123.123}'
     )
     reply = generate(server, "text", {"parameters": {"INPUT0": ["a", "b"]}})
     assert reply.json()["OUTPUT0"] == ["a", "b"]

@@ -33,6 +33,10 @@ input { name: "A" data_type: TYPE_FP32 dims: [ -1 ] }
 output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
 """
 USUAL = ANY_NAME.replace('"A"', '"INPUT0"')
+HELP = (
+    "input_byte_size_counter "
+    "Cumulative input byte size of all requests received by the model"
+)
 VALUES = numpy.array([1.5, -2.0, 3.25], dtype=numpy.float32)
 
 BACKENDS = os.environ.get("GALATEA_TRITON_BACKENDS", "")
@@ -146,12 +150,13 @@ def triton(tmp_path: pathlib.Path) -> str:
     return install(pathlib.Path(BACKENDS) / "identity" / "libtriton_identity.so", tmp_path / "b")
 
 
-@needs_triton
+@pytest.mark.parametrize("flag", ["", pytest.param("triton", marks=needs_triton)])
 # row: BE-01
-def test_tritons_own_library(
-    start_server: StartServer, triton: str, tmp_path: pathlib.Path
+def test_parameters_metric_and_delays(
+    start_server: StartServer, flag: str, request: pytest.FixtureRequest, tmp_path: pathlib.Path
 ) -> None:
-    """It counts the bytes of inputs in a metric and adds parameters to its responses."""
+    """Built in or Triton's: bytes of inputs in a metric, and parameters of responses."""
+    flags = [request.getfixturevalue(flag)] if flag else []
     config = USUAL + "max_batch_size: 8 dynamic_batching { }"
     delayed = config + """
         parameters { key: "execute_delay_ms" value { string_value: "20" } }
@@ -160,7 +165,7 @@ def test_tritons_own_library(
     for name, text in models.items():
         write_model(tmp_path / "models", name, text)
     batch = VALUES.reshape(1, -1)
-    with start_server(tmp_path / "models", triton) as server:
+    with start_server(tmp_path / "models", *flags) as server:
         server.wait_until_ready()
         with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
             tensor = tritonclient.grpc.InferInput("INPUT0", batch.shape, "FP32")
@@ -177,6 +182,16 @@ def test_tritons_own_library(
         for name in models:
             counted = f'input_byte_size_counter{{model="{name}",version="1"}} {batch.nbytes}'
             assert counted in metrics
+            assert f"# HELP {HELP}\n" in metrics
+        with tritonclient.http.InferenceServerClient(server.http_url) as client:
+            given = tritonclient.http.InferInput("INPUT0", batch.shape, "FP32")
+            given.set_data_from_numpy(batch)
+            assert client.infer("usual", [given]).get_response()["parameters"] == {
+                "param0": "an example string parameter",
+                "param1": 42,
+                "param2": False,
+                "param3": 123.123,
+            }
         infer = server.statistics("delayed")["inference_stats"]["compute_infer"]
         assert infer["count"] == 1
         assert infer["ns"] >= 20_000_000

@@ -201,7 +201,9 @@ def test_results(typed: Server, kind: str) -> None:
         response, output = result.get_response(), result.get_output("OUTPUT0")
         if kit.is_http:
             assert (response["model_name"], response["model_version"]) == ("FP32", "1")
-            assert list(response) == ["id", "model_name", "model_version", "outputs"]
+            assert list(response) == [
+                "id", "model_name", "model_version", "parameters", "outputs",
+            ]
             assert (output["name"], output["shape"]) == ("OUTPUT0", [1, 3])
             return
         assert (response.model_name, response.model_version, response.id) == ("FP32", "1", "x")

@@ -47,7 +47,9 @@ MODELS = {
 }
 
 #: Families that are Galatea's own or came with releases after 2.51.
-LEFT_OUT = re.compile(r"galatea_|nv_model_load_duration_secs|nv_inference_first_response_")
+LEFT_OUT = re.compile(
+    r"galatea_|nv_model_load_duration_secs|nv_inference_first_response_|input_byte_size_counter"
+)
 #: Series whose values are the same in each run.
 COUNTED = re.compile(
     r"nv_inference_(request_success|request_failure|count|exec_count|pending_request_count)[{]"

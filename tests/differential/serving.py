@@ -7,10 +7,15 @@ import os
 import pathlib
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
+
+from server import free_ports  # noqa: E402
 
 READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 60
@@ -19,17 +24,6 @@ CLOUDS = ["sagemaker", "vertex-ai"]
 ENDPOINTS = ["http", "grpc", "metrics", *CLOUDS]
 #: The health API is restricted, and the server listens when its models are loaded.
 RESTRICTED = 403
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports without a listener now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def wait_ready(child: subprocess.Popen[bytes], port: int, log: pathlib.Path) -> None:

@@ -19,7 +19,7 @@
 //!             output { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ -1 ] }";
 //! let draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
 //! let spec = draft.finish(&Support::default()).unwrap();
-//! assert_eq!(IdentityBackend.execution_policy(&spec), ExecutionPolicy::Inline);
+//! assert_eq!(IdentityBackend::default().execution_policy(&spec), ExecutionPolicy::Inline);
 //! assert_eq!(TokenCounterBackend.execution_policy(&spec), ExecutionPolicy::Blocking);
 //! ```
 
@@ -32,5 +32,5 @@ mod identity;
 mod testing;
 mod token_counter;
 
-pub use crate::identity::IdentityBackend;
+pub use crate::identity::{IdentityBackend, InputCounter, InputCounters};
 pub use crate::token_counter::TokenCounterBackend;

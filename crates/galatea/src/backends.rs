@@ -25,6 +25,7 @@ use crate::backend_advice::advice;
 use crate::environment::Environment;
 use crate::flags::{BackendSetting, Settings};
 use crate::gpus;
+use crate::input_bytes::InputBytes;
 use crate::onnxruntime_library;
 use crate::python::{self, PythonAccess, PythonSettings};
 
@@ -284,7 +285,7 @@ impl Backends {
     fn create(&self, name: &str) -> Result<BuiltInBackend, Status> {
         let backend: Arc<dyn Backend> = match name {
             ENSEMBLE => Arc::new(EnsembleBackend::new()?),
-            IDENTITY => Arc::new(IdentityBackend),
+            IDENTITY => Arc::new(IdentityBackend::counting(Arc::new(InputBytes::new()?))),
             TOKEN_COUNTER => Arc::new(TokenCounterBackend),
             PYTHON => return self.python(PYTHON, None),
             ONNXRUNTIME => return self.onnxruntime(),

@@ -35,6 +35,7 @@ mod flags;
 mod frontend;
 mod gpus;
 mod in_process;
+mod input_bytes;
 mod listeners;
 mod load_report;
 mod make;

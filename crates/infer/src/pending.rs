@@ -258,12 +258,14 @@ impl PendingRequest {
     /// Records the request's statistics, sends the last or only response and
     /// releases the request.
     ///
-    /// In this order: a client that has the response sees it in the statistics.
+    /// In this order: a client that has the response sees it in the statistics, and finds the
+    /// regions of the request's inputs out of use.
     pub fn complete(
         mut self,
         result: Result<InferenceResponse, Status>,
         execution: &ExecutionTimes,
     ) {
+        self.give_up_regions();
         if let Some(responder) = self.responder.take() {
             responder.complete(result, execution);
         }
@@ -275,6 +277,7 @@ impl PendingRequest {
     /// Records a success, ends the request without a further response and releases
     /// it. Only for decoupled models.
     pub fn finish(mut self, execution: &ExecutionTimes) {
+        self.give_up_regions();
         if let Some(responder) = self.responder.take() {
             responder.finish(execution);
         }
@@ -283,9 +286,18 @@ impl PendingRequest {
         }
     }
 
+    /// Uses regions of clients no longer.
+    fn give_up_regions(&mut self) {
+        let in_regions = |input: &&mut InputTensor| input.data.foreign().is_some();
+        for input in self.request.inputs.iter_mut().filter(in_regions) {
+            input.data = Buffer::empty();
+        }
+    }
+
     /// Records a failure for `reason` and ends the request with an error: for
     /// requests that were not executed.
     pub fn fail(mut self, status: Status, reason: FailureReason) {
+        self.give_up_regions();
         if let Some(responder) = self.responder.take() {
             responder.fail(status, reason);
         }
@@ -294,6 +306,7 @@ impl PendingRequest {
     /// Ends the request with an error, and tells its caller that no backend received it: for
     /// requests that the scheduler does not take. Without a reason it counts nothing.
     pub fn refuse(mut self, status: Status, reason: Option<FailureReason>) {
+        self.give_up_regions();
         if let Some(responder) = self.responder.take() {
             responder.refuse(status, reason);
         }

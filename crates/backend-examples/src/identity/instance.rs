@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{Host, Instance, RefusedBatch};
 use galatea_infer::{
-    CorrelationId, ExecutionTimes, InferenceResponse, OutputTensor, PendingRequest, Status,
+    CorrelationId, ExecutionTimes, InferenceResponse, OutputTensor, Parameter, ParameterValue,
+    PendingRequest, Status,
 };
 use galatea_tensor::{Buffer, Shape};
 
 use crate::identity::activities::Activities;
+use crate::identity::counters::InputCounter;
 use crate::identity::tensor_pairs::TensorPair;
 
 pub(crate) struct IdentityInstance {
@@ -20,6 +22,20 @@ pub(crate) struct IdentityInstance {
     /// True if requests have a batch dimension.
     pub(crate) batches: bool,
     pub(crate) host: Arc<dyn Host>,
+    pub(crate) counter: Option<Arc<dyn InputCounter>>,
+    /// The parameters of each response.
+    pub(crate) parameters: Vec<Parameter>,
+}
+
+/// The parameters with which Triton's backend shows that responses can have some.
+pub(crate) fn example_parameters() -> Vec<Parameter> {
+    let parameter = |name: &str, value| Parameter { name: name.to_owned(), value };
+    vec![
+        parameter("param0", ParameterValue::String("an example string parameter".to_owned())),
+        parameter("param1", ParameterValue::Int64(42)),
+        parameter("param2", ParameterValue::Bool(false)),
+        parameter("param3", ParameterValue::Double(123.123)),
+    ]
 }
 
 impl Instance for IdentityInstance {
@@ -59,7 +75,12 @@ impl IdentityInstance {
         let mut outputs = Vec::with_capacity(self.pairs.len());
         for pair in self.pairs.iter().filter(|pair| request.wants_output(&pair.output)) {
             let (shape, data) = match request.input(&pair.input) {
-                Some(input) => (input.shape.clone(), input.data.clone()),
+                Some(input) => {
+                    if let Some(counter) = &self.counter {
+                        counter.add(input.data.len());
+                    }
+                    (input.shape.clone(), input.data.clone())
+                }
                 None => zeros(pair, pending)?,
             };
             let (name, datatype) = (pair.output.clone(), pair.datatype);
@@ -69,7 +90,7 @@ impl IdentityInstance {
             model_name: self.model_name.clone(),
             model_version: self.host.model_version(),
             id: request.id.clone(),
-            parameters: Vec::new(),
+            parameters: self.parameters.clone(),
             outputs,
         })
     }

@@ -15,11 +15,13 @@
 //! | `nested_span_count` | how many of them there are within each other |
 //! | `single_activity_frequency` | of this many nested ones, one reports a single activity too |
 //!
-//! A library of this name in the directory of backends replaces it. Differences from
-//! Triton's: there is no counter `input_byte_size_counter`; responses carry no example
-//! parameters.
+//! Each response carries four example parameters, and each input that is repeated adds its size
+//! to the counter `input_byte_size_counter` of its model and version, as in Triton.
+//!
+//! A library of this name in the directory of backends replaces it.
 
 mod activities;
+mod counters;
 mod delays;
 mod instance;
 mod tensor_pairs;
@@ -34,17 +36,34 @@ use galatea_backend::{
     Model, ModelFiles, Placement,
 };
 use galatea_config::ModelSpec;
-use galatea_infer::Status;
+use galatea_infer::{Parameter, Status};
 
 use crate::checks::refused;
 use crate::identity::activities::Activities;
+pub use crate::identity::counters::{InputCounter, InputCounters};
 use crate::identity::delays::Delays;
-use crate::identity::instance::IdentityInstance;
+use crate::identity::instance::{IdentityInstance, example_parameters};
 use crate::identity::tensor_pairs::{TensorPair, tensor_pairs};
 
 /// The backend `identity`.
-#[derive(Copy, Clone, Debug, Default)]
-pub struct IdentityBackend;
+#[derive(Clone, Default)]
+pub struct IdentityBackend {
+    counters: Option<Arc<dyn InputCounters>>,
+}
+
+impl IdentityBackend {
+    /// Makes a backend that counts the bytes of its models' inputs.
+    #[must_use]
+    pub fn counting(counters: Arc<dyn InputCounters>) -> Self {
+        Self { counters: Some(counters) }
+    }
+}
+
+impl std::fmt::Debug for IdentityBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IdentityBackend").field("counts", &self.counters.is_some()).finish()
+    }
+}
 
 impl Backend for IdentityBackend {
     fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
@@ -68,6 +87,9 @@ impl Backend for IdentityBackend {
         }
         let name = Arc::from(spec.name.as_str());
         let next_instance = AtomicU64::new(0);
+        let counters = self.counters.as_ref();
+        let counter = counters.map(|all| all.counter(&spec.name, host.model_version()));
+        let (counter, parameters) = (counter.transpose()?, example_parameters());
         let (pairs, batches) = (pairs.into(), spec.max_batch_size > 0);
         Ok(Box::new(IdentityModel {
             name,
@@ -76,6 +98,8 @@ impl Backend for IdentityBackend {
             activities,
             batches,
             host,
+            counter,
+            parameters,
             next_instance,
         }))
     }
@@ -91,6 +115,9 @@ struct IdentityModel {
     delays: Delays,
     activities: Option<Activities>,
     batches: bool,
+    /// Counts the bytes of its inputs.
+    counter: Option<Arc<dyn InputCounter>>,
+    parameters: Vec<Parameter>,
     host: Arc<dyn Host>,
     /// Instances are numbered in the order in which they are made.
     next_instance: AtomicU64,
@@ -107,6 +134,8 @@ impl Model for IdentityModel {
             activities: self.activities,
             batches: self.batches,
             host: self.host.clone(),
+            counter: self.counter.clone(),
+            parameters: self.parameters.clone(),
         }))
     }
 

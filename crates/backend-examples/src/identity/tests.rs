@@ -1,17 +1,18 @@
 //! Tests of whole models, from configuration to responses.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{Backend, Device, ExecutionPolicy, Model};
 use galatea_infer::{
-    Code, CorrelationId, InferenceRequest, InferenceResponse, InputTensor, PendingRequest, Reply,
-    RequestTimes, ResponseSender, Status,
+    Code, CorrelationId, InferenceRequest, InferenceResponse, InputTensor, ParameterValue,
+    PendingRequest, Reply, RequestTimes, ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use crate::identity::IdentityBackend;
 use crate::identity::delays::Delays;
+use crate::identity::{IdentityBackend, InputCounter, InputCounters};
 use crate::testing::{NoFiles, RecordingHost, placement, spec};
 
 const INPUT: &str = "name: 'INPUT0' data_type: TYPE_FP32 dims: [ -1 ]";
@@ -31,7 +32,7 @@ fn parameter(key: &str, value: &str) -> String {
 }
 
 fn load(text: &str, host: &Arc<RecordingHost>) -> Result<Box<dyn Model>, Status> {
-    IdentityBackend.load(Arc::new(spec(text)), &NoFiles, host.clone())
+    IdentityBackend::default().load(Arc::new(spec(text)), &NoFiles, host.clone())
 }
 
 fn tensor(name: &str, datatype: DataType, dims: &[i64], data: Vec<u8>) -> InputTensor {
@@ -52,8 +53,17 @@ fn execute_to_results(
     text: &str,
     requests: Vec<(u32, InferenceRequest)>,
 ) -> (Vec<Result<InferenceResponse, Status>>, Vec<u64>) {
+    execute_with(&IdentityBackend::default(), text, requests)
+}
+
+fn execute_with(
+    backend: &IdentityBackend,
+    text: &str,
+    requests: Vec<(u32, InferenceRequest)>,
+) -> (Vec<Result<InferenceResponse, Status>>, Vec<u64>) {
     let host = Arc::<RecordingHost>::default();
-    let mut instance = load(text, &host).unwrap().create_instance(&placement(Device::Cpu)).unwrap();
+    let model = backend.load(Arc::new(spec(text)), &NoFiles, host.clone()).unwrap();
+    let mut instance = model.create_instance(&placement(Device::Cpu)).unwrap();
     let (sender, receiver) = mpsc::channel();
     let pending = requests.into_iter().map(|(batch_size, request)| {
         let results = sender.clone();
@@ -99,6 +109,62 @@ fn outputs_share_the_buffers_of_the_inputs() {
     assert_eq!(output.data.host().unwrap().as_ptr(), given);
     assert_eq!((&*responses[0].model_name, responses[0].model_version), ("m", 3));
     assert_eq!(responses[0].id, "a");
+}
+
+/// Adds the sizes of all models' inputs.
+#[derive(Clone, Default)]
+struct Sum(Arc<AtomicUsize>);
+
+impl InputCounters for Sum {
+    fn counter(&self, model: &str, version: i64) -> Result<Arc<dyn InputCounter>, Status> {
+        assert_eq!((model, version), ("m", 3));
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+impl InputCounter for Sum {
+    fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn inputs_that_are_repeated_are_counted() {
+    let sum = Sum::default();
+    let backend = IdentityBackend::counting(Arc::new(sum.clone()));
+    let text = config(
+        &[INPUT, "name: 'INPUT1' data_type: TYPE_INT8 dims: [ -1 ]"],
+        &[OUTPUT, "name: 'OUTPUT1' data_type: TYPE_INT8 dims: [ -1 ]"],
+        "",
+    );
+    let whole = InferenceRequest {
+        inputs: vec![
+            tensor("INPUT0", DataType::Fp32, &[1, 3], vec![0; 12]),
+            tensor("INPUT1", DataType::Int8, &[1, 5], vec![0; 5]),
+        ],
+        ..InferenceRequest::default()
+    };
+    let part = InferenceRequest { outputs: vec![String::from("OUTPUT1")], ..whole.clone() };
+    execute_with(&backend, &text, vec![(1, whole), (1, part)]);
+    assert_eq!(sum.0.load(Ordering::Relaxed), 12 + 5 + 5);
+}
+
+#[test]
+fn responses_have_the_example_parameters() {
+    let request = InferenceRequest {
+        inputs: vec![tensor("INPUT0", DataType::Fp32, &[1, 0], vec![])],
+        ..InferenceRequest::default()
+    };
+    let (responses, _) = execute(&config(&[INPUT], &[OUTPUT], ""), vec![(1, request)]);
+    let parameters = responses[0].parameters.iter();
+    let found: Vec<_> = parameters.map(|one| (one.name.as_str(), one.value.clone())).collect();
+    let expected = [
+        ("param0", ParameterValue::String("an example string parameter".to_owned())),
+        ("param1", ParameterValue::Int64(42)),
+        ("param2", ParameterValue::Bool(false)),
+        ("param3", ParameterValue::Double(123.123)),
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -174,9 +240,12 @@ fn configurations_without_matching_pairs_are_refused() {
 #[test]
 fn models_with_delays_execute_on_a_thread_of_their_own() {
     let with = |parameters: &str| spec(&config(&[INPUT], &[OUTPUT], parameters));
-    assert_eq!(IdentityBackend.execution_policy(&with("")), ExecutionPolicy::Inline);
+    assert_eq!(IdentityBackend::default().execution_policy(&with("")), ExecutionPolicy::Inline);
     let delay = parameter("execute_delay_ms", "20");
-    assert_eq!(IdentityBackend.execution_policy(&with(&delay)), ExecutionPolicy::Blocking);
+    assert_eq!(
+        IdentityBackend::default().execution_policy(&with(&delay)),
+        ExecutionPolicy::Blocking
+    );
     let milliseconds = |parameters: &str, instance: u64| {
         Delays::parse(&with(parameters)).unwrap().execution(instance)
     };

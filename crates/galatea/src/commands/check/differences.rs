@@ -65,7 +65,7 @@ const DIFFERENCES: [Difference; 13] = [
     Difference {
         row: "| the backend `identity` |",
         text: "the backend identity is built in unless its library is in the directory of \
-               backends, and adds no parameters to responses",
+               backends",
         matters: Model(|spec| spec.backend == "identity"),
     },
     Difference {

@@ -1,0 +1,40 @@
+//! The metric of the backend `identity`, with Triton's name and text.
+
+use std::sync::Arc;
+
+use galatea_backend_examples::{InputCounter, InputCounters};
+use galatea_capi::metric::{Metric, MetricFamily, MetricKind};
+use galatea_infer::Status;
+
+const NAME: &str = "input_byte_size_counter";
+const HELP: &str = "Cumulative input byte size of all requests received by the model";
+
+/// The family of the counters.
+pub(crate) struct InputBytes(MetricFamily);
+
+impl InputBytes {
+    /// # Errors
+    ///
+    /// `InvalidArgument` if a plug-in or a program has a metric of this name and another kind.
+    pub(crate) fn new() -> Result<Self, Status> {
+        MetricFamily::new(MetricKind::Counter, NAME, HELP).map(Self)
+    }
+}
+
+impl InputCounters for InputBytes {
+    fn counter(&self, model: &str, version: i64) -> Result<Arc<dyn InputCounter>, Status> {
+        let labels = [("model", model.to_owned()), ("version", version.to_string())];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value));
+        Ok(Arc::new(Bytes(self.0.metric(labels, None)?)))
+    }
+}
+
+struct Bytes(Metric);
+
+impl InputCounter for Bytes {
+    #[allow(clippy::cast_precision_loss, reason = "a sum of sizes is exact up to 2^53 bytes")]
+    fn add(&self, bytes: usize) {
+        // A counter refuses negative values alone.
+        let _ = self.0.increment(bytes as f64);
+    }
+}
