@@ -16,7 +16,7 @@ import contextlib
 import json
 import pathlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -495,20 +495,33 @@ def test_floods_of_pings_leave_nothing(server: Server) -> None:
                 assert connection.read_until(is_goaway).reason == ENHANCE_YOUR_CALM
 
 
-def test_other_connections_are_served_while_a_long_text_is_encoded(
-    start_server: StartServer, tmp_path: pathlib.Path
-) -> None:
-    """One thread serves all connections, and answers between the execution and the response."""
-    write_identity(tmp_path, "identity")
+def long_inference() -> tuple[str, bytes, list[str]]:
+    """The path, the body and the headers of a request whose response is a long text."""
     data = numpy.arange(LONG_TEXT_NUMBERS, dtype=numpy.int32).tobytes()
     tensor = {"name": "INPUT0", "datatype": "INT32", "shape": [1, LONG_TEXT_NUMBERS],
               "parameters": {"binary_data_size": len(data)}}
     head = json.dumps({"inputs": [tensor]}).encode()
-    length = f"Inference-Header-Content-Length: {len(head)}"
+    return "infer", head + data, [f"Inference-Header-Content-Length: {len(head)}"]
+
+
+def long_generation() -> tuple[str, bytes, list[str]]:
+    """The same of the generate extension."""
+    return "generate", json.dumps({"INPUT0": list(range(LONG_TEXT_NUMBERS))}).encode(), []
+
+
+@pytest.mark.parametrize("long", [long_inference, long_generation])
+def test_other_connections_are_served_while_a_long_text_is_encoded(
+    start_server: StartServer,
+    tmp_path: pathlib.Path,
+    long: Callable[[], tuple[str, bytes, list[str]]],
+) -> None:
+    """One thread serves all connections, and answers between the execution and the response."""
+    write_identity(tmp_path, "identity")
+    action, body, headers = long()
     with start_server(tmp_path, "--http-thread-count=1") as server:
         server.wait_until_ready()
         with Connection(server) as large, Connection(server) as other:
-            large.send(post("/v2/models/identity/infer", head + data, length))
+            large.send(post(f"/v2/models/identity/{action}", body, *headers))
 
             def is_executed() -> bool:
                 other.send(get("/v2/models/identity/stats"))
@@ -522,7 +535,7 @@ def test_other_connections_are_served_while_a_long_text_is_encoded(
                 assert other.read_response() == (200, b"")
                 answered += 1
             status, text = large.read_response() or (0, b"")
-    assert status == 200 and len(json.loads(text)["outputs"][0]["data"]) == LONG_TEXT_NUMBERS
+    assert (status, text.count(b",") > LONG_TEXT_NUMBERS) == (200, True)
     assert answered > 10
 
 

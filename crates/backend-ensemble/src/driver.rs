@@ -350,7 +350,7 @@ impl RunDriver {
             model_name: plan.name.clone(),
             model_version: plan.version,
             id: self.template.request.id.clone(),
-            parameters: Vec::new(),
+            parameters: Default::default(),
             outputs: Vec::with_capacity(outputs.len()),
         };
         for output in &plan.outputs {
@@ -363,7 +363,7 @@ impl RunDriver {
                 continue;
             };
             if let Some(sequence) = &tensor.sequence {
-                response.parameters = sequence.parameters();
+                response.parameters = sequence.parameters().into();
             }
             let mut data = tensor.data.clone();
             if !self.template.request.device_outputs.include(&output.name) {

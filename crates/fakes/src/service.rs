@@ -60,7 +60,7 @@ pub fn echo(request: InferenceRequest) -> InferenceResponse {
         model_name: request.model_name.into(),
         model_version: request.model_version.unwrap_or(1),
         id: request.id,
-        parameters: request.parameters,
+        parameters: request.parameters.into(),
         outputs: outputs.collect(),
     }
 }

@@ -235,7 +235,7 @@ mod tests {
             model_name: "m".into(),
             model_version: 1,
             id: id.into(),
-            parameters: Vec::new(),
+            parameters: Default::default(),
             outputs: Vec::new(),
         })
     }

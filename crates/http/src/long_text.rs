@@ -107,7 +107,8 @@ impl TextThreads {
         self.elsewhere(move || encode_infer_response(&response, &encoding, &account))
     }
 
-    fn elsewhere<T: Send + 'static>(
+    /// Does work that takes as long as a long text.
+    pub(crate) fn elsewhere<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Status> + Send + 'static,
     ) -> Elsewhere<T> {

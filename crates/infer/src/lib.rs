@@ -89,7 +89,7 @@ pub use pending::{NOT_RESCHEDULED, PendingRequest, SequenceContext, SequenceOwne
 pub use regions::{CudaRegion, NoRegions, RegionControl, RegionKind, Regions, SystemRegion};
 pub use request::{CorrelationId, DeviceOutputs, InferenceRequest, SequenceFlags};
 pub use responder::{Responder, StatisticsReporter};
-pub use response::InferenceResponse;
+pub use response::{InferenceResponse, ResponseParameters};
 pub use sender::{Finality, Reply, ResponseSender, ResponseSink};
 pub use service::{InferenceService, NameMapping, ServerControl};
 pub use status::{Code, Status};

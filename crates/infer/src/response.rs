@@ -1,5 +1,6 @@
 //! The response to a request.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::{OutputTensor, Parameter};
@@ -14,7 +15,41 @@ pub struct InferenceResponse {
     /// The request's identifier.
     pub id: String,
     /// Parameters that the backend set.
-    pub parameters: Vec<Parameter>,
+    pub parameters: ResponseParameters,
     /// The output tensors.
     pub outputs: Vec<OutputTensor>,
+}
+
+/// The parameters of a response, mostly none. Responses that have the same ones share them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResponseParameters(Option<Arc<Vec<Parameter>>>);
+
+impl ResponseParameters {
+    /// Adds one behind the others.
+    pub fn push(&mut self, parameter: Parameter) {
+        Arc::make_mut(self.0.get_or_insert_default()).push(parameter);
+    }
+}
+
+impl Deref for ResponseParameters {
+    type Target = [Parameter];
+
+    fn deref(&self) -> &[Parameter] {
+        self.0.as_ref().map_or(&[], |parameters| parameters)
+    }
+}
+
+impl<'a> IntoIterator for &'a ResponseParameters {
+    type Item = &'a Parameter;
+    type IntoIter = std::slice::Iter<'a, Parameter>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl From<Vec<Parameter>> for ResponseParameters {
+    fn from(parameters: Vec<Parameter>) -> Self {
+        Self((!parameters.is_empty()).then(|| Arc::new(parameters)))
+    }
 }

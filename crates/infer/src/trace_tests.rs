@@ -85,7 +85,7 @@ fn response() -> InferenceResponse {
         model_name: Arc::from("m"),
         model_version: 7,
         id: String::new(),
-        parameters: Vec::new(),
+        parameters: Default::default(),
         outputs: vec![output],
     }
 }

@@ -77,7 +77,7 @@ impl CopiedResponse {
             let datatype = output.datatype.config_number().unsigned_abs();
             Ok((datatype, output.name.to_string(), shape, Py::new(py, memory)?))
         });
-        let parameters = response.parameters.into_iter();
+        let parameters = response.parameters.iter().cloned();
         Ok(Response {
             model_name: response.model_name.to_string(),
             model_version: response.model_version,

@@ -302,7 +302,8 @@ impl ModelRequest {
     }
 
     pub(super) fn complete_with(self, outputs: &str, parameters: Vec<Parameter>) {
-        let response = InferenceResponse { parameters, ..response(&self.request, outputs) };
+        let response =
+            InferenceResponse { parameters: parameters.into(), ..response(&self.request, outputs) };
         self.sender.send_final(Ok(response));
     }
 }
@@ -406,7 +407,7 @@ pub(super) fn response(request: &InferenceRequest, outputs: &str) -> InferenceRe
         model_name: Arc::from(request.model_name.as_str()),
         model_version: 1,
         id: request.id.clone(),
-        parameters: Vec::new(),
+        parameters: Default::default(),
         outputs: pairs(outputs).into_iter().map(output).collect(),
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use galatea_backend::{Host, Instance, RefusedBatch};
 use galatea_infer::{
     CorrelationId, ExecutionTimes, InferenceResponse, OutputTensor, Parameter, ParameterValue,
-    PendingRequest, Status,
+    PendingRequest, ResponseParameters, Status,
 };
 use galatea_tensor::{Buffer, Shape};
 
@@ -24,18 +24,18 @@ pub(crate) struct IdentityInstance {
     pub(crate) host: Arc<dyn Host>,
     pub(crate) counter: Option<Arc<dyn InputCounter>>,
     /// The parameters of each response.
-    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) parameters: ResponseParameters,
 }
 
 /// The parameters with which Triton's backend shows that responses can have some.
-pub(crate) fn example_parameters() -> Vec<Parameter> {
+pub(crate) fn example_parameters() -> ResponseParameters {
     let parameter = |name: &str, value| Parameter { name: name.to_owned(), value };
-    vec![
+    ResponseParameters::from(vec![
         parameter("param0", ParameterValue::String("an example string parameter".to_owned())),
         parameter("param1", ParameterValue::Int64(42)),
         parameter("param2", ParameterValue::Bool(false)),
         parameter("param3", ParameterValue::Double(123.123)),
-    ]
+    ])
 }
 
 impl Instance for IdentityInstance {

@@ -36,7 +36,7 @@ use galatea_backend::{
     Model, ModelFiles, Placement,
 };
 use galatea_config::ModelSpec;
-use galatea_infer::{Parameter, Status};
+use galatea_infer::{ResponseParameters, Status};
 
 use crate::checks::refused;
 use crate::identity::activities::Activities;
@@ -117,7 +117,7 @@ struct IdentityModel {
     batches: bool,
     /// Counts the bytes of its inputs.
     counter: Option<Arc<dyn InputCounter>>,
-    parameters: Vec<Parameter>,
+    parameters: ResponseParameters,
     host: Arc<dyn Host>,
     /// Instances are numbered in the order in which they are made.
     next_instance: AtomicU64,

@@ -122,7 +122,7 @@ impl TokenCounterInstance {
             model_name: self.interface.model_name.clone(),
             model_version: self.host.model_version(),
             id: request.id.clone(),
-            parameters: Vec::new(),
+            parameters: Default::default(),
             outputs,
         })
     }

@@ -185,7 +185,7 @@ impl OnnxInstance {
             model_name: self.signature.model_name.clone(),
             model_version: self.host.model_version(),
             id: request.id.clone(),
-            parameters: Vec::new(),
+            parameters: Default::default(),
             outputs: tensors,
         };
         RequestResult { response: Ok(response), states }

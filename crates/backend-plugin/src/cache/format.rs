@@ -180,6 +180,7 @@ impl Reader<'_> {
         if tensors != self.entry.len() {
             return Err(MALFORMED);
         }
+        let parameters = parameters.into();
         Ok(InferenceResponse { model_name, model_version, id: String::new(), parameters, outputs })
     }
 
@@ -265,7 +266,8 @@ mod tests {
                 parameter("b", ParameterValue::Int64(i64::MIN)),
                 parameter("", ParameterValue::Double(-0.5)),
                 parameter("d", ParameterValue::String(String::from("ü"))),
-            ],
+            ]
+            .into(),
             outputs: vec![
                 output("x", DataType::Fp32, &[1, 2], &[1, 2, 3, 4, 5, 6, 7, 8]),
                 output("text", DataType::Bytes, &[2], &[1, 0, 0, 0, 65, 0, 0, 0, 0]),
@@ -303,7 +305,8 @@ mod tests {
             let offset = data.as_ptr().addr().wrapping_sub(bytes.as_ptr().addr());
             assert!(data.is_empty() || offset % ALIGNMENT == 0, "{offset}");
         }
-        let nothing = InferenceResponse { parameters: Vec::new(), outputs: Vec::new(), ..response };
+        let nothing =
+            InferenceResponse { parameters: Default::default(), outputs: Vec::new(), ..response };
         assert!(read(&encode(&nothing)).unwrap().outputs.is_empty());
     }
 

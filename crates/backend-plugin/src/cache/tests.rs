@@ -180,7 +180,7 @@ fn response(data: Buffer) -> InferenceResponse {
         model_name: "m".into(),
         model_version: 1,
         id: String::from("left out"),
-        parameters: Vec::new(),
+        parameters: Default::default(),
         outputs: vec![output],
     }
 }

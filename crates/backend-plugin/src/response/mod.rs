@@ -44,7 +44,7 @@ impl ResponseObject {
             model_name: self.channel.model_name(),
             model_version: self.channel.model_version(),
             id: self.channel.request_id().to_owned(),
-            parameters: contents.parameters,
+            parameters: contents.parameters.into(),
             outputs,
         });
         (self.channel, self.instance_guard, response)

@@ -190,7 +190,7 @@ impl Worker {
                         model_name: self.model.label.name.clone(),
                         model_version: self.model.label.version,
                         id: id.to_owned(),
-                        parameters,
+                        parameters: parameters.into(),
                         outputs,
                     }),
             ),

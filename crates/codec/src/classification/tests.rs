@@ -16,7 +16,7 @@ fn response(outputs: Vec<OutputTensor>) -> InferenceResponse {
         model_name: "m".into(),
         model_version: 1,
         id: String::from("id"),
-        parameters: Vec::new(),
+        parameters: Default::default(),
         outputs,
     }
 }

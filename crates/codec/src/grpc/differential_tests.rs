@@ -301,16 +301,18 @@ fn random_response(random: &mut Random) -> InferenceResponse {
         model_name: random.text().into(),
         model_version: random.number() as i64,
         id: random.text(),
-        parameters: random.list(4, |random| {
-            let name = format!("{}{}", random.text(), random.below(1 << 40));
-            let value = match random.below(4) {
-                0 => ParameterValue::Bool(random.one_in(2)),
-                1 => ParameterValue::Int64(random.number() as i64),
-                2 => ParameterValue::Double(random.below(9) as f64),
-                _ => ParameterValue::String(random.text()),
-            };
-            Parameter { name, value }
-        }),
+        parameters: random
+            .list(4, |random| {
+                let name = format!("{}{}", random.text(), random.below(1 << 40));
+                let value = match random.below(4) {
+                    0 => ParameterValue::Bool(random.one_in(2)),
+                    1 => ParameterValue::Int64(random.number() as i64),
+                    2 => ParameterValue::Double(random.below(9) as f64),
+                    _ => ParameterValue::String(random.text()),
+                };
+                Parameter { name, value }
+            })
+            .into(),
         outputs: random.list(5, |random| {
             // Below and above the length up to which tensors are copied.
             let length = [0, 1, 100, 2047, 2048, 2049, 70_000][random.below(7) as usize];
@@ -465,7 +467,7 @@ fn response_of(outputs: Vec<Bytes>) -> InferenceResponse {
         model_name: "m".into(),
         model_version: 1,
         id: String::new(),
-        parameters: Vec::new(),
+        parameters: Default::default(),
         outputs: outputs.collect(),
     }
 }

@@ -161,7 +161,7 @@ mod tests {
             model_name: "m".into(),
             model_version: 1,
             id: String::from("dropped"),
-            parameters: Vec::new(),
+            parameters: Default::default(),
             outputs: vec![output],
         }
     }
@@ -205,7 +205,10 @@ mod tests {
     #[test]
     fn parameters_count_as_well() {
         let parameter = |name: &str, value| Parameter { name: name.repeat(300), value };
-        let with = |parameters| InferenceResponse { parameters, ..response(1000) };
+        let with = |parameters: Vec<_>| InferenceResponse {
+            parameters: parameters.into(),
+            ..response(1000)
+        };
         let long = with(vec![parameter("n", ParameterValue::String("v".repeat(500)))]);
         assert!(byte_size(&long) >= byte_size(&response(1000)) + 800);
         let number = with(vec![parameter("n", ParameterValue::Int64(1))]);

@@ -283,7 +283,7 @@ fn replies(lengths: [i64; 2], dims: &[i64]) -> Vec<Result<InferenceResponse, Sta
             model_name: Arc::from("m"),
             model_version: 1,
             id: String::new(),
-            parameters: Vec::new(),
+            parameters: Default::default(),
             outputs: vec![output("out", dims), output("whole", &[1, 3])],
         };
         pending.complete(Ok(response), &times);

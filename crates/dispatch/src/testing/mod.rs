@@ -159,7 +159,7 @@ impl Instance for FakeModel {
                 model_name: Arc::from(self.spec.name.as_str()),
                 model_version: self.host.model_version(),
                 id: pending.request().id.clone(),
-                parameters: Vec::new(),
+                parameters: Default::default(),
                 outputs: vec![OutputTensor {
                     name: Arc::from("OUT"),
                     datatype: input.datatype,

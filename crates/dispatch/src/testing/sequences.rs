@@ -188,7 +188,7 @@ pub(crate) fn response(request: &PendingRequest, value: i32) -> InferenceRespons
         model_name: Arc::from("seq"),
         model_version: 1,
         id: request.request().id.clone(),
-        parameters: Vec::new(),
+        parameters: Default::default(),
         outputs: vec![OutputTensor {
             name: Arc::from("OUT"),
             datatype: DataType::Int32,

@@ -182,7 +182,7 @@ mod tests {
             model_name: "m".into(),
             model_version: 1,
             id: String::new(),
-            parameters: Vec::new(),
+            parameters: Default::default(),
             outputs: vec![output],
         };
         let message = encode_infer_response(&response).unwrap();

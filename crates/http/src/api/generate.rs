@@ -116,7 +116,8 @@ impl Api {
                 "Unsupported content-encoding, only 'identity' is supported.",
             ));
         }
-        let mut request = if is_long_request(bytes.len()) {
+        let is_long = is_long_request(bytes.len());
+        let mut request = if is_long {
             let (limits, regions) = (&self.limits, &self.regions);
             let bounds = TextBounds { limits, account, regions, pass };
             self.text_threads.decode_generate(bytes, target, config, &bounds).await?
@@ -136,10 +137,13 @@ impl Api {
         if form == GenerateForm::Event {
             request.backpressure = Backpressure::default().with(events.congestion_point());
         }
-        guarded(|| {
-            self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
+        let service = self.service.clone();
+        let infer = move || {
+            service.infer(pass, request, ResponseSender::new(Box::new(sink)));
             Ok(events)
-        })
+        };
+        // The thread that executes a model inline also writes the response, which is about as long.
+        if is_long { self.text_threads.elsewhere(infer).await } else { guarded(infer) }
     }
 
     /// The model that a path names, with its configuration.

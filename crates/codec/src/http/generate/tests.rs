@@ -239,7 +239,7 @@ fn responses_are_flat_and_sorted() {
         model_name: "m".into(),
         model_version: 3,
         id: String::from("7"),
-        parameters: vec![parameter("z", 1), parameter("id", 2), parameter("z", 3)],
+        parameters: vec![parameter("z", 1), parameter("id", 2), parameter("z", 3)].into(),
         outputs: vec![
             output("b", DataType::Uint8, &[1, 1], &[5]),
             output("a", DataType::Uint8, &[2], &[1, 2]),
@@ -272,7 +272,7 @@ fn long_responses_are_charged_until_they_are_dropped() {
         model_name: "m".into(),
         model_version: 1,
         id: String::new(),
-        parameters: Vec::new(),
+        parameters: Default::default(),
         outputs: vec![OutputTensor {
             name: "x".into(),
             datatype: DataType::Uint8,

@@ -12,7 +12,7 @@ pub(super) fn response(outputs: Vec<OutputTensor>) -> InferenceResponse {
         model_name: "m".into(),
         model_version: 1,
         id: String::new(),
-        parameters: Vec::new(),
+        parameters: Default::default(),
         outputs,
     }
 }
@@ -95,7 +95,8 @@ fn members_have_the_documented_order() {
         parameter("i", ParameterValue::Int64(-1)),
         parameter("d", ParameterValue::Double(2.0)),
         parameter("s", ParameterValue::String("x".into())),
-    ];
+    ]
+    .into();
     assert_eq!(
         encode(&response, OutputForm::Json),
         r#"{"id":"r\"1","model_name":"m","model_version":"1","parameters":{"b":false,"i":-1,"d":2.0,"s":"x"},"outputs":[{"name":"y","datatype":"UINT8","shape":[1,1],"data":[7]}]}"#

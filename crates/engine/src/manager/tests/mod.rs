@@ -222,7 +222,7 @@ impl Instance for TagInstance {
                 model_name: Arc::from(self.spec.name.as_str()),
                 model_version: self.version,
                 id: self.spec.parameters.get("tag").cloned().unwrap_or_default(),
-                parameters: Vec::new(),
+                parameters: Default::default(),
                 outputs: Vec::new(),
             };
             pending.complete(Ok(response), &times);
