@@ -111,6 +111,43 @@ def test_the_stream_begins_with_what_is_allowed(server: Server) -> None:
         assert watcher.frame()["at_us"] > frame["at_us"]
 
 
+def test_the_last_minutes_are_known_when_a_page_is_opened(
+    server: Server, events: dict[str, EventModel]
+) -> None:
+    """Samples are taken also while nobody watches, and each new one is told."""
+    with sending(server, events["first"], "first", 3):
+        pass
+
+    def total(samples: dict[str, Any]) -> int:
+        return sum(samples["models"][0]["requests"])
+
+    with Watcher(server) as watcher:
+        watcher.next()
+        name, history = watcher.next() or ("", {})
+        assert name == "history" and history["period_ms"] == 5000
+        assert [one["name"] for one in history["models"]] == ["first", "second", "third"]
+        known = total(history)
+        while known < 3:
+            event = watcher.next()
+            assert event is not None
+            if event[0] == "sample":
+                assert len(event[1]["memory"]) == 1
+                known += total(event[1])
+
+
+def test_latencies_are_counted_by_their_size(server: Server, events: dict[str, EventModel]) -> None:
+    """For the page alone: the metrics have no family more."""
+    with sending(server, events["second"], "second"):
+        pass
+    with Watcher(server) as watcher:
+        frame = watcher.frame()
+    bounds, model = frame["latency_bounds_s"], frame["models"][1]
+    assert len(model["latency"]) == len(bounds) + 1
+    assert sum(model["latency"]) == model["stages"]["success"][0] > 0
+    assert "galatea_inference_request_duration_seconds" not in server.metrics()
+    assert frame["gpus"] == []
+
+
 def test_models_that_execute_side_by_side_are_seen_at_once(
     server: Server, events: dict[str, EventModel]
 ) -> None:

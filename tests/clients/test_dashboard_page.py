@@ -150,6 +150,12 @@ def test_executions_of_models_side_by_side(
         assert label.startswith("Timeline of executions of 3 instances: first_0_0 100")
     for send in threads:
         send.join(REQUEST_SECONDS_MAX)
+    page.wait_for(
+        "return [...document.querySelectorAll('.latency small')].some((one) =>"
+        " /^p50 .+ · p99 .+/.test(one.textContent))"
+    )
+    page.wait_for("return document.querySelectorAll('#past path[d]').length === 6")
+    assert page.run("return document.getElementById('gpus').hidden")
     page.wait_for("return document.getElementById('legend').textContent === 'instance_idle'")
     # With the keyboard, an execution tells its numbers.
     page.tab_to("it.id === 'timeline'")
@@ -406,6 +412,17 @@ def test_numbers_are_computed_from_counters(page: Browser) -> None:
         batch: meanBatch(samples), busy: version.busy(), kinds: failed(samples[1].frame),
       };
       version.add(frame(5), 4e6);
+      const timed = (latency) => ({ at: 0, frame: { latency } });
+      const [none, some] = [timed([0, 0, 0]), timed([10, 10, 0])];
+      found.quantiles = [0.5, 0.99].map((share) => quantile([none, some], [0.001, 0.002], share));
+      found.noQuantile = Number.isNaN(quantile([some, some], [0.001, 0.002], 0.5));
+      const sample = (requests) => ({ period_ms: 5000, samples_max: 3, memory: requests, models: [
+        { name: 'm', version: '1', requests, errors: requests, p50_us: requests, p99_us: requests }]});
+      const history = new History();
+      history.replace(sample([5, 10]));
+      history.append(sample([15]));
+      history.append(sample([20]));
+      found.history = [history.rates('requests'), history.memory];
       found.anew = [version.samples.length, rate(version.samples, requests)];
       found.numbers = [0, 0.456, 12.34, 456.7, 12345, 3e6].map(short);
       found.durations = [12, 1500, 2.5e6, NaN].map(duration);
@@ -418,6 +435,8 @@ def test_numbers_are_computed_from_counters(page: Browser) -> None:
     assert found["busy"] == 0.5
     assert found["kinds"] == {"refused": 30, "expired": 0, "cancelled": 1, "failed": 5}
     assert found["anew"] == [1, 0]
+    assert found["quantiles"] == [1000, 1980] and found["noQuantile"]
+    assert found["history"] == [[2, 3, 4], [10, 15, 20]]
     thin = "\u202f"
     assert found["numbers"] == ["0", "0.46", "12.3", "457", f"12.3{thin}k", f"3.0{thin}M"]
     assert found["durations"] == [f"12{thin}µs", f"1.5{thin}ms", f"2.5{thin}s", "–"]

@@ -16,6 +16,7 @@ from constant_models import added_value, write_model
 from gpus import UUIDS, StandIn, build_driver
 from python_backend import interpreter_flag
 from server import Reply, Server, wait_until
+from test_dashboard import Watcher
 
 PYTHON = """
 import json
@@ -240,6 +241,21 @@ def test_metrics_show_the_use_of_gpus(
 
 @pytest.mark.galatea_only
 # row: MET-12
+def test_the_dashboard_shows_the_use_of_gpus(
+    start_server: StartServer, stand_in: StandIn, repository: pathlib.Path
+) -> None:
+    """What is not measured is left open."""
+    environment = stand_in.environment()
+    flag = "--allow-dashboard=true"
+    with start_server(repository, flag, environment=environment) as server:
+        server.wait_until_ready()
+        with Watcher(server) as watcher:
+            gpus = watcher.frame()["gpus"]
+    assert [gpu["number"] for gpu in gpus] == [0, 1]
+    assert [gpu["power_mw"] for gpu in gpus] == [61_500, 62_500]
+    assert all(gpu["power_limit_mw"] == 300_000 and gpu["memory_total"] > 0 for gpu in gpus)
+
+
 def test_gpu_metrics_can_be_off(
     start_server: StartServer, stand_in: StandIn, repository: pathlib.Path
 ) -> None:

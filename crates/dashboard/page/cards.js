@@ -45,6 +45,56 @@ class Figures {
   }
 }
 
+/** What happened before the page was opened. */
+class Past {
+  constructor(list) {
+    this.lines = [
+      ["Requests", (history) => history.rates("requests"), (value) => `${short(value)}/s`],
+      ["Errors", (history) => history.rates("errors"), (value) => `${short(value)}/s`],
+      ["Memory of requests", (history) => history.memory, bytes],
+    ].map(([title, read, show]) => {
+      const spark = new Sparkline();
+      const most = make("dd");
+      list.append(make("div", {}, make("dt", { textContent: title }), spark.svg, most));
+      return { read, show, spark, most };
+    });
+  }
+
+  update(history) {
+    for (const { read, show, spark, most } of this.lines) {
+      const values = read(history);
+      spark.set(values);
+      setText(most, `at most ${show(Math.max(...values, 0))}`);
+    }
+  }
+}
+
+/** A row for each GPU; nothing without one. */
+class Gpus {
+  constructor(section) {
+    this.section = section;
+    this.list = section.querySelector("ul");
+  }
+
+  update(gpus) {
+    this.section.hidden = gpus.length === 0;
+    const share = (part, all) => (part === null || !all ? NaN : part / all);
+    const cell = (value, text) => make("span", { className: "cell" }, meter(value), make("span", { textContent: text }));
+    this.list.replaceChildren(...gpus.map((gpu) => {
+      const { memory_used: used, memory_total: total, power_mw: power, power_limit_mw: limit } = gpu;
+      const busy = share(gpu.utilization_percent, 100);
+      return make(
+        "li",
+        {},
+        make("span", { textContent: `${gpu.number} · ${gpu.name}` }),
+        cell(busy, `${percent(busy)} busy`),
+        cell(share(used, total), total === null ? "–" : `${bytes(used)} of ${bytes(total)}`),
+        cell(share(power, limit), power === null ? "–" : `${short(power / 1e3)} W of ${short((limit ?? NaN) / 1e3)} W`),
+      );
+    }));
+  }
+}
+
 const STAGES = ["queue", "input", "infer", "output"];
 
 /** A row of the table, kept as long as its model is there. */
@@ -69,6 +119,7 @@ class ModelRow {
     this.stack = make("div", { className: "stack", "aria-hidden": "true" });
     this.stages = STAGES.map((stage) => make("div", { className: `stage ${stage}` }));
     this.stack.append(...this.stages);
+    this.quantiles = make("small", { title: "Estimated from the buckets of a histogram, over the last three seconds" });
     this.stageText = make("small");
     this.errors = make("span");
     this.kinds = make("small");
@@ -91,7 +142,7 @@ class ModelRow {
       cell("Queue", "", line(this.queue, this.queueLine.svg), this.waits),
       cell("Batch", "", this.batch, this.batchMost),
       cell("Busy", "", line(this.busy, this.busyMeter)),
-      cell("Latency", "latency", line(this.latency, this.stack), this.stageText),
+      cell("Latency", "latency", line(this.latency, this.stack), this.quantiles, this.stageText),
       cell("Errors", "", this.errors, this.kinds),
       cell("", "action", make("div", { className: "buttons" }, this.details, this.try, this.change)),
     );
@@ -113,8 +164,9 @@ class ModelRow {
     }
   }
 
-  update(row, control) {
+  update(row, control, server) {
     this.row = row;
+    this.server = server;
     const { version } = row;
     const platform = version?.frame.platform ?? "";
     setText(this.number, [row.number && `version ${row.number}`, platform].filter(Boolean).join(" · "));
@@ -138,7 +190,7 @@ class ModelRow {
   }
 
   blank() {
-    for (const one of [this.requests, this.queue, this.waits, this.batch, this.batchMost, this.busy, this.latency, this.stageText, this.errors, this.kinds]) setText(one, "");
+    for (const one of [this.requests, this.queue, this.waits, this.batch, this.batchMost, this.busy, this.latency, this.quantiles, this.stageText, this.errors, this.kinds]) setText(one, "");
     for (const one of [this.requestsLine.svg, this.queueLine.svg, this.busyMeter, this.stack]) one.setAttribute("hidden", "");
     this.main.className = "model idle";
     // A reason has the whole row: the other columns are empty.
@@ -167,6 +219,8 @@ class ModelRow {
     const means = STAGES.map((stage) => meanStage(samples, stage));
     const whole = meanStage(samples, "success");
     setText(this.latency, duration(whole));
+    const [half, most99] = [0.5, 0.99].map((share) => quantile(samples, this.server.bounds, share));
+    setText(this.quantiles, Number.isNaN(half) ? "" : `p50 ${duration(half)} · p99 ${duration(most99)}`);
     const most = Math.max(sum(means.map((mean) => mean || 0)), 1e-9);
     this.stages.forEach((element, at) => {
       element.style.flexBasis = `${(100 * (means[at] || 0)) / most}%`;
@@ -197,7 +251,23 @@ class ModelRow {
     const perSecond = (table, name) => rate(samples, (one) => Object.fromEntries(one[table])[name] ?? 0);
     const memory = frame.memory.map(([kind, id, size]) => [`${kind} ${id}`, size, bytes(size)]);
     if (frame.held_bytes) memory.push(["requests", frame.held_bytes, bytes(frame.held_bytes)]);
+    const past = this.server.history.models.get(version.key);
+    const seconds = this.server.history.periodMs / 1e3;
+    const pastLine = (title, values, show) => {
+      const spark = new Sparkline();
+      spark.set(values);
+      const most = `at most ${show(Math.max(...values, 0))}`;
+      return make("li", {}, make("span", { textContent: title }), spark.svg, make("span", { textContent: most }));
+    };
+    const perPeriod = (value) => `${short(value / seconds)}/s`;
+    const pastLines = past ? [
+      pastLine("requests", past.requests, perPeriod),
+      pastLine("errors", past.errors, perPeriod),
+      pastLine("p50", past.p50_us.map((value) => value ?? 0), duration),
+      pastLine("p99", past.p99_us.map((value) => value ?? 0), duration),
+    ] : [];
     grid.replaceChildren(
+      make("div", {}, make("h3", { textContent: "Last fifteen minutes" }), make("ul", { className: "rows" }, ...pastLines)),
       part("Why batches were closed", closed.map(([reason, count]) => [reason, count, `${short(count)} · ${short(perSecond("closed", reason))}/s`, REASONS[reason]?.[1]])),
       part("Executions by batch size", frame.batches.map(([size, count]) => [String(size), count, short(count)])),
       part("Requests that failed", [...Object.entries(frame.failures), ...frame.unexecuted].filter(([, count]) => count > 0).map(([kind, count]) => [kind, count, short(count)])),
@@ -231,7 +301,7 @@ class Models {
     for (const [key, row] of wanted) {
       const known = this.rows.get(key) ?? new ModelRow(row, this.actions);
       this.rows.set(key, known);
-      known.update(row, control);
+      known.update(row, control, server);
       if (previous.nextElementSibling !== known.body) previous.after(known.body);
       previous = known.body;
     }

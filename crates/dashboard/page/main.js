@@ -3,6 +3,8 @@
 const server = new Server();
 const figures = new Figures($("figures"));
 const timeline = new Timeline($("timeline"), $("bars"), $("tip"), server);
+const past = new Past($("past"));
+const gpus = new Gpus($("gpus"));
 const tryDialog = new TryDialog();
 const models = new Models($("models"), { try: tryModel, change: changeModel });
 const isStill = matchMedia("(prefers-reduced-motion: reduce)");
@@ -31,6 +33,12 @@ const stream = new Stream({
     } else if (name === "lost") {
       lostEvents += data.events;
       showConnection("live", `live, ${lostEvents} updates lost`);
+    } else if (name === "history") {
+      server.history.replace(data);
+      past.update(server.history);
+    } else if (name === "sample") {
+      server.history.append(data);
+      if (!isPaused) past.update(server.history);
     } else if (name === "frame") {
       const hasChanged = server.add(data);
       timeline.sync(data.at_us);
@@ -46,6 +54,7 @@ const stream = new Stream({
 
 function render() {
   figures.update(server);
+  gpus.update(server.gpus);
   models.update(server, allowsControl);
   legend();
   $("bars").setAttribute("aria-label", timeline.describe());

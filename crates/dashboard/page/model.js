@@ -42,6 +42,23 @@ function meanBatch(samples) {
   return executions > 0 ? (last.frame.inferences - first.frame.inferences) / executions : NaN;
 }
 
+/** A duration that this share of the latest requests doesn't exceed, in microseconds; NaN without any. */
+function quantile(samples, bounds, share) {
+  const [first, last] = ends(samples);
+  const counted = last?.frame.latency;
+  if (!counted || !bounds) return NaN;
+  const counts = counted.map((count, at) => count - (first.frame.latency?.[at] ?? 0));
+  const wanted = share * sum(counts);
+  if (!(wanted > 0)) return NaN;
+  let [below, low] = [0, 0];
+  for (const [at, bound] of bounds.entries()) {
+    // Inside a bucket, requests are taken to lie evenly.
+    if (counts[at] > 0 && below + counts[at] >= wanted) return 1e6 * (low + ((bound - low) * (wanted - below)) / counts[at]);
+    [below, low] = [below + counts[at], bound];
+  }
+  return 1e6 * low;
+}
+
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 
 function failed(frame) {
@@ -109,9 +126,56 @@ class Version {
   }
 }
 
+const keyOf = (model) => [model.namespace ?? "", model.name, model.version].join("\n");
+
+/** The samples of the last fifteen minutes. */
+class History {
+  constructor() {
+    this.models = new Map();
+    this.memory = [];
+    this.periodMs = 5000;
+  }
+
+  replace(data) {
+    this.models = new Map();
+    this.memory = [];
+    this.append(data);
+  }
+
+  append({ models, memory, period_ms: periodMs, samples_max: most }) {
+    const known = this.models;
+    this.periodMs = periodMs;
+    this.memory = [...this.memory, ...memory].slice(-most);
+    this.models = new Map();
+    for (const model of models) {
+      const before = known.get(keyOf(model));
+      const joined = {};
+      for (const name of ["requests", "errors", "p50_us", "p99_us"]) {
+        joined[name] = [...(before?.[name] ?? []), ...model[name]].slice(-most);
+      }
+      this.models.set(keyOf(model), joined);
+    }
+  }
+
+  /** A count of all models for each sample, as a rate. */
+  rates(name) {
+    const total = this.memory.map(() => 0);
+    for (const model of this.models.values()) {
+      model[name].forEach((count, at) => {
+        const place = total.length - model[name].length + at;
+        if (place >= 0) total[place] += count;
+      });
+    }
+    return total.map((count) => (1e3 * count) / this.periodMs);
+  }
+}
+
 /** Everything that the page shows. */
 class Server {
   constructor() {
+    this.history = new History();
+    this.gpus = [];
+    this.bounds = undefined;
     this.versions = new Map();
     this.index = [];
     this.memory = undefined;
@@ -130,13 +194,15 @@ class Server {
     const known = this.versions;
     this.versions = new Map();
     for (const model of frame.models) {
-      const key = [model.namespace ?? "", model.name, model.version].join("\n");
+      const key = keyOf(model);
       const version = known.get(key) ?? new Version(key);
       version.add(model, frame.at_us);
       this.versions.set(key, version);
       this.reasons = model.closed.map(([reason]) => reason);
     }
     this.memory = frame.memory;
+    this.gpus = frame.gpus;
+    this.bounds = frame.latency_bounds_s;
     this.omitted = frame.omitted_models;
     this.at = frame.at_us;
     // Whether models came or went.

@@ -10,13 +10,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use galatea_devices::Devices;
 use galatea_gate::ledger::{Account, Ledger};
 use galatea_gate::limits::Limits;
 use galatea_infer::{Pass, Recording, Status, Watch, api};
 use galatea_stdx::Lock;
 
-use crate::frame;
+use crate::history::History;
 use crate::slot::Slot;
+use crate::{frame, gpus};
 
 /// The time between two readings: so short that the page seems to move with the server.
 pub(crate) const PERIOD: Duration = Duration::from_millis(500);
@@ -25,6 +27,8 @@ pub(crate) const PERIOD: Duration = Duration::from_millis(500);
 pub(crate) struct Audience {
     server: Arc<dyn Watch>,
     ledger: Arc<Ledger>,
+    devices: Devices,
+    history: Lock<History>,
     state: Lock<State>,
 }
 
@@ -39,8 +43,19 @@ struct State {
 }
 
 impl Audience {
-    pub(crate) fn new(server: Arc<dyn Watch>, ledger: Arc<Ledger>) -> Self {
-        Self { server, ledger, state: Lock::default() }
+    pub(crate) fn new(server: Arc<dyn Watch>, ledger: Arc<Ledger>, devices: Devices) -> Self {
+        let (history, state) = (Lock::default(), Lock::default());
+        Self { server, ledger, devices, history, state }
+    }
+
+    /// Adds what the server did since the last sample to the history, and tells the watchers.
+    pub(crate) fn sample(&self) {
+        let statistics = self.server.counters();
+        let held = self.ledger.held();
+        // A watcher that is admitted meanwhile gets this sample once: with the history or alone.
+        let mut history = self.history.lock("take a sample");
+        history.add(&statistics, held);
+        self.publish(&frame::sample(&history));
     }
 
     /// Adds a watcher, and starts the task if it is the first.
@@ -49,6 +64,7 @@ impl Audience {
         pass: Pass<api::Statistics>,
         account: &Arc<Account>,
     ) -> Result<Watcher, Status> {
+        let history = self.history.lock("tell the history");
         let mut state = self.state.lock("add a watcher");
         if state.has_ended {
             return Err(Status::unavailable("Server exiting"));
@@ -62,9 +78,10 @@ impl Audience {
         state.next_number = number.wrapping_add(1);
         let mut slot = Slot::new(account.clone());
         slot.add(&frame::hello(self.server.allows_model_control(), PERIOD));
+        slot.add(&frame::history(&history));
         state.slots.insert(number, slot);
         let is_first = !std::mem::replace(&mut state.is_read, true);
-        drop(state);
+        drop((state, history));
         let watcher = Watcher { audience: self.clone(), number };
         if is_first {
             drop(tokio::spawn(self.clone().run(pass)));
@@ -114,7 +131,8 @@ impl Audience {
         while self.is_watched() {
             let this = self.clone();
             let reading = tokio::task::spawn_blocking(move || {
-                let event = frame::encode(&recording.read(), &this.ledger);
+                let gpus = gpus::rows(&this.devices);
+                let event = frame::encode(&recording.read(), &this.ledger, &gpus);
                 (recording, event)
             });
             // It panicked, or the runtime ends.
@@ -178,7 +196,7 @@ mod tests {
     use std::future::poll_fn;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use galatea_infer::Reading;
+    use galatea_infer::{ModelStatistics, Reading};
 
     use super::*;
 
@@ -187,6 +205,7 @@ mod tests {
     struct FakeWatch {
         recordings: Arc<AtomicUsize>,
         readings: Arc<AtomicUsize>,
+        samples: Arc<AtomicUsize>,
         breaks: bool,
     }
 
@@ -196,6 +215,11 @@ mod tests {
         fn begin(&self, _: Pass<api::Statistics>) -> Option<Box<dyn Recording>> {
             assert_eq!(self.recordings.fetch_add(1, Ordering::SeqCst), 0);
             Some(Box::new(FakeRecording(self.clone())))
+        }
+
+        fn counters(&self) -> Vec<ModelStatistics> {
+            self.samples.fetch_add(1, Ordering::SeqCst);
+            Vec::new()
         }
 
         fn allows_model_control(&self) -> bool {
@@ -225,7 +249,9 @@ mod tests {
 
     impl Watched {
         fn new(server: FakeWatch) -> Self {
-            let audience = Arc::new(Audience::new(Arc::new(server.clone()), Arc::default()));
+            let watch = Arc::new(server.clone());
+            let audience = Audience::new(watch, Arc::default(), Devices::default());
+            let audience = Arc::new(audience);
             Self { server, audience, account: Arc::new(Account::unlimited()) }
         }
 
@@ -259,6 +285,7 @@ mod tests {
             let (mut first, mut second) = (watched.watch().unwrap(), watched.watch().unwrap());
             for watcher in [&mut first, &mut second] {
                 assert_eq!(next(watcher).await.as_deref(), Some("hello"));
+                assert_eq!(next(watcher).await.as_deref(), Some("history"));
                 assert_eq!(next(watcher).await.as_deref(), Some("frame"));
             }
             assert_eq!(watched.recordings(), 1);
@@ -277,7 +304,7 @@ mod tests {
     async fn a_slow_watcher_loses_the_oldest_events_and_is_told() {
         let watched = Watched::new(FakeWatch::default());
         let (mut slow, mut quick) = (watched.watch().unwrap(), watched.watch().unwrap());
-        // The greeting and seven frames, of which four events wait.
+        // The greeting, the history and six frames, of which four events wait.
         for _ in 0..8 {
             next(&mut quick).await;
         }
@@ -286,6 +313,21 @@ mod tests {
             seen.extend(next(&mut slow).await);
         }
         assert_eq!(seen, ["lost", "frame", "frame", "frame", "frame"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn samples_are_told_to_watchers_and_taken_without_them() {
+        let watched = Watched::new(FakeWatch::default());
+        watched.audience.sample();
+        let mut watcher = watched.watch().unwrap();
+        assert_eq!(next(&mut watcher).await.as_deref(), Some("hello"));
+        let history = poll_fn(|context| watcher.poll_next(context)).await.unwrap();
+        assert!(history.starts_with(b"event: history\n") && history.ends_with(b"\n\n"));
+        let text = String::from_utf8(history.to_vec()).unwrap();
+        assert!(text.contains(r#""memory":[0],"#), "{text}");
+        watched.audience.sample();
+        assert_eq!(next(&mut watcher).await.as_deref(), Some("sample"));
+        assert_eq!(watched.server.samples.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test]

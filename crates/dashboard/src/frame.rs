@@ -13,6 +13,8 @@ use galatea_infer::{
 };
 use serde_json::{Map, Value, json};
 
+use crate::history::{History, distribution};
+
 /// The first event of a watcher.
 pub(crate) fn hello(allows_model_control: bool, period: Duration) -> Bytes {
     event(
@@ -24,13 +26,24 @@ pub(crate) fn hello(allows_model_control: bool, period: Duration) -> Bytes {
     )
 }
 
+/// The last fifteen minutes, for a watcher that begins.
+pub(crate) fn history(history: &History) -> Bytes {
+    event("history", &history.all())
+}
+
+/// The last five seconds of them.
+pub(crate) fn sample(history: &History) -> Bytes {
+    event("sample", &history.last())
+}
+
 /// The watcher has lost this number of events.
 pub(crate) fn lost(count: u64) -> Bytes {
     event("lost", &json!({ "events": count }))
 }
 
 /// The state of the server, and what its instances did since the last frame.
-pub(crate) fn encode(reading: &Reading, ledger: &Ledger) -> Bytes {
+pub(crate) fn encode(reading: &Reading, ledger: &Ledger, gpus: &Value) -> Bytes {
+    let measured = reading.versions.iter().find_map(|one| distribution(&one.statistics));
     event(
         "frame",
         &json!({
@@ -41,6 +54,8 @@ pub(crate) fn encode(reading: &Reading, ledger: &Ledger) -> Bytes {
                 "refused": ledger.refusals(),
                 "connection_peak": ledger.account_peak(),
             },
+            "gpus": gpus,
+            "latency_bounds_s": measured.map(|latency| &latency.bounds),
             "models": reading.versions.iter().map(version).collect::<Vec<_>>(),
             "omitted_models": reading.omitted,
         }),
@@ -65,6 +80,7 @@ fn version(version: &WatchedVersion) -> Value {
         "inferences": statistics.inference_count,
         "executions": statistics.execution_count,
         "stages": stages(&statistics.inference),
+        "latency": distribution(statistics).map(|latency| &latency.counts),
         "failures": failures(statistics),
         "closed": counts(&statistics.measurements.closed_batches),
         "unexecuted": counts(&statistics.measurements.unexecuted),
@@ -165,7 +181,7 @@ mod tests {
             ModelStatistics { name: "a\r\n\ndata: <b>\"".into(), ..Default::default() };
         let version = WatchedVersion { statistics, ..Default::default() };
         let reading = Reading { versions: vec![version], ..Default::default() };
-        let frame = data(&encode(&reading, &Ledger::new(None)), "frame");
+        let frame = data(&encode(&reading, &Ledger::new(None), &json!([])), "frame");
         assert_eq!(frame["models"][0]["name"], "a\r\n\ndata: <b>\"");
         assert_eq!(frame["memory"]["limit"], Value::Null);
     }
@@ -194,7 +210,7 @@ mod tests {
         };
         let version = WatchedVersion { instances: vec![instance], queue, ..Default::default() };
         let reading = Reading { versions: vec![version], omitted: 1, ..Default::default() };
-        let frame = data(&encode(&reading, &Ledger::new(Some(10))), "frame");
+        let frame = data(&encode(&reading, &Ledger::new(Some(10)), &json!([])), "frame");
         let shown = json!([1_000, 3_000, 2, 5, 1_500, 7, 0b1001]);
         let expected = json!({ "name": "m_0_0", "current": shown, "ended": [shown], "lost": 4 });
         let model = &frame["models"][0];

@@ -5,7 +5,8 @@
 //!
 //! The stream ([`Dashboard::watch`]) tells twice a second how the models are and what their
 //! instances have executed. All watchers share what is read for it. While there is no watcher,
-//! nothing is read, and nothing is recorded.
+//! nothing is recorded; a thread reads the counters every five seconds, so that a page that is
+//! opened shows the last fifteen minutes.
 //!
 //! Not its part: it knows no HTTP, and changes nothing in the server. Loads, unloads and
 //! inference requests of the page go to the endpoints that any client uses.
@@ -16,6 +17,9 @@
 //! | `audience.rs` | the watchers, and the task that reads for them |
 //! | `slot.rs` | what waits for one watcher |
 //! | `frame.rs` | a reading as an event |
+//! | `history.rs` | the samples of the last fifteen minutes |
+//! | `sampler.rs` | the thread that takes them |
+//! | `gpus.rs` | the use of GPUs |
 //! | `hosts.rs` | the names under which the page is served |
 
 #![forbid(unsafe_code)]
@@ -29,13 +33,17 @@
 
 mod audience;
 mod frame;
+mod gpus;
+mod history;
 mod hosts;
 mod page;
+mod sampler;
 mod slot;
 
 use std::fmt;
 use std::sync::Arc;
 
+use galatea_devices::Devices;
 use galatea_gate::ledger::{Account, Ledger};
 use galatea_infer::{Pass, Status, Watch, api};
 
@@ -43,6 +51,7 @@ use self::audience::Audience;
 pub use self::audience::Watcher;
 pub use self::hosts::Hosts;
 pub use self::page::Page;
+use self::sampler::Sampler;
 
 /// The page and its watchers. Clones are the same dashboard.
 #[derive(Clone)]
@@ -50,16 +59,25 @@ pub struct Dashboard {
     page: Arc<Page>,
     audience: Arc<Audience>,
     hosts: Arc<Hosts>,
+    /// Ends with the last clone.
+    sampler: Arc<Sampler>,
 }
 
 impl Dashboard {
-    /// A dashboard of this server, which has these names.
+    /// Makes a dashboard of a server that has these names and GPUs.
     #[must_use]
-    pub fn new(server: Arc<dyn Watch>, ledger: Arc<Ledger>, hosts: Hosts) -> Self {
+    pub fn new(
+        server: Arc<dyn Watch>,
+        ledger: Arc<Ledger>,
+        hosts: Hosts,
+        devices: Devices,
+    ) -> Self {
+        let audience = Arc::new(Audience::new(server, ledger, devices));
         Self {
             page: Arc::new(Page::new()),
-            audience: Arc::new(Audience::new(server, ledger)),
             hosts: Arc::new(hosts),
+            sampler: Arc::new(Sampler::start(audience.clone())),
+            audience,
         }
     }
 
@@ -91,6 +109,7 @@ impl Dashboard {
 
     /// Ends the streams of all watchers, for good: the server stops.
     pub fn end(&self) {
+        self.sampler.end();
         self.audience.end();
     }
 }

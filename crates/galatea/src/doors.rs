@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use galatea_devices::Devices;
 use galatea_door::tls::{ApplicationProtocol, Tls};
 use galatea_door::{DoorOptions, RunningDoor};
 use galatea_engine::Server;
@@ -46,6 +47,8 @@ pub(crate) struct Doors<'a> {
     pub(crate) clouds: &'a CloudVariables,
     /// The traces of requests.
     pub(crate) tracer: &'a Arc<Tracer>,
+    /// The GPUs.
+    pub(crate) devices: &'a Devices,
     /// The source of the metrics.
     pub(crate) metrics: Arc<MetricsExporter>,
     /// The log, which tells that they are open.
@@ -123,9 +126,9 @@ impl Doors<'_> {
         let settings = self.settings;
         let options = ConnectionOptions::new(&settings.connections);
         let mut certificates = Vec::new();
-        let dashboard = settings
-            .dashboard
-            .then(|| dashboard(settings, self.server.clone(), self.ledger.clone()));
+        let dashboard = settings.dashboard.then(|| {
+            dashboard(settings, self.server.clone(), self.ledger.clone(), self.devices.clone())
+        });
         let recorder =
             settings.traffic_recording.then(|| TrafficRecorder::new(self.server.clone()));
         let shown = Shown { dashboard: dashboard.clone(), recorder: recorder.clone() };
@@ -369,12 +372,17 @@ async fn wait_for_connections(
 
 /// The page, under the names of this machine and those of the settings. Addresses, and the name
 /// `localhost`, are those of every server.
-fn dashboard(settings: &Settings, server: Arc<Server>, ledger: Arc<Ledger>) -> Dashboard {
+fn dashboard(
+    settings: &Settings,
+    server: Arc<Server>,
+    ledger: Arc<Ledger>,
+    devices: Devices,
+) -> Dashboard {
     let machine = host_name();
     let given = settings.dashboard_hosts.iter().cloned();
     // The endpoint may listen at a name that the machine does not call itself.
     let listens = [settings.http.address.clone(), machine];
-    Dashboard::new(server, ledger, Hosts::new(given.chain(listens)))
+    Dashboard::new(server, ledger, Hosts::new(given.chain(listens)), devices)
 }
 
 /// The name that this machine calls itself; empty if the system doesn't tell.

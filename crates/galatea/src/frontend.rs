@@ -46,6 +46,7 @@ impl InProcessServer {
             grpc_delays: self.environment.grpc_delays,
             clouds: &CloudVariables::default(),
             tracer: &shared.tracer,
+            devices: &self.devices,
             metrics: self.exporter.clone(),
             logger: &self.logger,
         };

@@ -211,15 +211,16 @@ fn load_models(server: &Server, settings: &Settings) -> bool {
     }
 }
 
-/// What is recorded for metrics, if anybody can read them.
+/// What is recorded for metrics, if anybody can read them, and for the dashboard.
 fn measurements(settings: &Settings) -> MeasurementOptions {
+    let distributions = settings.dashboard;
     if !settings.metrics.allow {
-        return MeasurementOptions::default();
+        return MeasurementOptions { distributions, ..MeasurementOptions::default() };
     }
     let options = &settings.metrics_options;
     let quantiles = options.summary_latencies.then(|| options.summary_quantiles.as_slice().into());
     MeasurementOptions {
-        distributions: options.galatea_histograms,
+        distributions: distributions || options.galatea_histograms,
         first_response: options.histogram_latencies,
         quantiles,
         gpus: options.gpu,

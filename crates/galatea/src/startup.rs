@@ -11,6 +11,7 @@ use galatea_backend_plugin::end_process;
 use galatea_bucket::Buckets;
 use galatea_capi::ReservedAddress;
 use galatea_engine::{ControlMode, Server};
+use galatea_gate::ledger::Ledger;
 use galatea_telemetry::{Logger, MetricsExporter};
 
 use crate::certificates;
@@ -83,6 +84,14 @@ impl Watch for LogOnly {
     }
 }
 
+/// The allocator of a server whose requests and responses may hold as much as the ledger says.
+fn beside(ledger: &Ledger, allocator: ServerAllocator) -> ServerAllocator {
+    match ledger.limit() {
+        Some(bytes_max) => allocator.beside_limit(bytes_max),
+        None => allocator,
+    }
+}
+
 /// The end of the program, after the server's; `tell` prints a failure that the log doesn't
 /// have.
 pub(crate) fn end_with(result: Result<Stopped, Failure>, tell: impl FnOnce(&Failure)) -> ExitCode {
@@ -143,10 +152,7 @@ pub(crate) fn run(
     let mut signals = catch_signals(&runtime)?;
     let workers = Workers::start(settings.http_threads)
         .map_err(|error| Failure::start("starting worker threads", "Internal", error))?;
-    let allocator = match ledger.limit() {
-        Some(bytes_max) => allocator.beside_limit(bytes_max),
-        None => allocator,
-    };
+    let allocator = beside(&ledger, allocator);
     let tracer = tracing::make(&settings.trace, &collector, &server, &logger)
         .map_err(|error| Failure::start("creating tracer", "Invalid argument", error))?;
     let doors = Doors {
@@ -158,6 +164,7 @@ pub(crate) fn run(
         grpc_delays,
         clouds: &clouds,
         tracer: &tracer,
+        devices: &devices,
         metrics: exporter.clone(),
         logger: &logger,
     };

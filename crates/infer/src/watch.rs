@@ -14,6 +14,9 @@ pub trait Watch: fmt::Debug + Send + Sync {
     /// recording goes on: its owner shares what it reads.
     fn begin(&self, pass: Pass<api::Statistics>) -> Option<Box<dyn Recording>>;
 
+    /// Returns the counters of the versions that serve, as many as are shown.
+    fn counters(&self) -> Vec<ModelStatistics>;
+
     /// Returns true if clients may load and unload models, as far as the control mode decides.
     fn allows_model_control(&self) -> bool;
 }

@@ -54,7 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("backend-plugin", &["devices", "abi", "c-objects", "tensor", "config", "infer", "backend"]),
     ("capi", &["devices", "abi", "c-objects", "tensor", "infer", "codec", "gate"]),
     ("door", &["gate"]),
-    ("dashboard", &["infer", "gate"]),
+    ("dashboard", &["devices", "infer", "gate"]),
     ("http", &["tensor", "infer", "codec", "dashboard", "door", "gate"]),
     ("grpc", &["tensor", "infer", "codec", "protocol", "door", "gate"]),
     (

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use galatea_gate::limits::Limits;
-use galatea_infer::{Pass, Reading, Recording, Watch, api};
+use galatea_infer::{ModelStatistics, Pass, Reading, Recording, Watch, api};
 
 use super::Server;
 use crate::manager::ControlMode;
@@ -19,6 +19,12 @@ impl Watch for Server {
         }
         let registry = self.registry.clone();
         Some(Box::new(ServerRecording { registry, start: Instant::now(), is_recording }))
+    }
+
+    fn counters(&self) -> Vec<ModelStatistics> {
+        let snapshot = self.registry.snapshot();
+        let versions = snapshot.ready().take(Limits::WATCHED_VERSIONS_MAX);
+        versions.map(|model| model.statistics()).collect()
     }
 
     fn allows_model_control(&self) -> bool {

@@ -29,6 +29,10 @@ impl Watch for FakeWatch {
         Some(Box::new(FakeRecording(self.clone())))
     }
 
+    fn counters(&self) -> Vec<ModelStatistics> {
+        Vec::new()
+    }
+
     fn allows_model_control(&self) -> bool {
         true
     }
@@ -57,7 +61,12 @@ struct Watched {
 
 impl Watched {
     fn start(watch: FakeWatch, rule: Option<&str>) -> Self {
-        let dashboard = Dashboard::new(Arc::new(watch.clone()), Arc::default(), Hosts::default());
+        let dashboard = Dashboard::new(
+            Arc::new(watch.clone()),
+            Arc::default(),
+            Hosts::default(),
+            Default::default(),
+        );
         let mut rules = Rules::default();
         rule.into_iter().for_each(|rule| rules.add(rule, "").unwrap());
         let options = HttpOptions {

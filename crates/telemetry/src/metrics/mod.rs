@@ -114,7 +114,7 @@ impl MetricsExporter {
             cache::gauges(&mut text, cache);
         }
         distributions::render(&mut text, &series);
-        own::render(&mut text, statistics);
+        own::render(&mut text, statistics, self.options.galatea_histograms);
         custom.iter().for_each(|family| custom::render(&mut text, family));
         text.into_text()
     }

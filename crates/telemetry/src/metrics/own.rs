@@ -7,7 +7,7 @@ use super::models::labels;
 use super::text::{Exposition, MetricKind};
 
 /// Counters that are always there, and histograms if they are recorded.
-pub(super) fn render(text: &mut Exposition, statistics: &[ModelStatistics]) {
+pub(super) fn render(text: &mut Exposition, statistics: &[ModelStatistics], has_histograms: bool) {
     text.family(
         "galatea_model_held_bytes",
         "Bytes that large tensors of the model's requests hold",
@@ -28,7 +28,10 @@ pub(super) fn render(text: &mut Exposition, statistics: &[ModelStatistics]) {
         statistics,
         |model| &model.measurements.unexecuted,
     );
-    histograms(text, statistics);
+    // They may be measured for others.
+    if has_histograms {
+        histograms(text, statistics);
+    }
 }
 
 fn by_reason(

@@ -275,7 +275,10 @@ fn our_own_families_are_counters_by_reason_and_histograms() {
         compute: durations,
         batch_size: histogram(&[1.0, 2.0], &[3, 0, 0], 3.0),
     });
-    let text = exporter(true).render(&[model], None, &[]);
+    let without = exporter(true).render(std::slice::from_ref(&model), None, &[]);
+    assert!(!without.contains("galatea_batch_size"), "it was measured for another reader");
+    let options = MetricsOptions { galatea_histograms: true, ..MetricsOptions::default() };
+    let text = MetricsExporter::new(options).render(&[model], None, &[]);
     for line in [
         r#"galatea_batch_closed_total{model="plain",reason="max_size",version="1"} 4"#,
         r#"galatea_batch_closed_total{model="plain",reason="delay",version="1"} 0"#,

@@ -1,0 +1,28 @@
+//! The use of GPUs, for the frames.
+
+use galatea_devices::{Device, Devices, Reading};
+use serde_json::{Value, json};
+
+/// Measures all GPUs. One that nothing can measure, or that is lost, has no row.
+pub(crate) fn rows(devices: &Devices) -> Value {
+    let measured = devices.iter().filter_map(|device| {
+        let reading = devices.read(device)?.ok()?;
+        Some(row(device, &reading))
+    });
+    measured.collect()
+}
+
+/// What is not measured is null.
+fn row(device: &Device, reading: &Reading) -> Value {
+    let memory = reading.memory_used_and_total.as_ref().ok();
+    let milliwatts = |power: &Result<u32, _>| power.as_ref().ok().copied();
+    json!({
+        "number": device.number(),
+        "name": device.info().name,
+        "utilization_percent": reading.utilization_percent.as_ref().ok(),
+        "memory_used": memory.map(|(used, _)| used),
+        "memory_total": memory.map(|(_, total)| total),
+        "power_mw": milliwatts(&reading.power_usage_milliwatts),
+        "power_limit_mw": milliwatts(&reading.power_limit_milliwatts),
+    })
+}

@@ -1,0 +1,33 @@
+//! The thread that takes a sample of the server every few seconds.
+
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+
+use galatea_stdx::Lock;
+
+use crate::audience::Audience;
+use crate::history;
+
+/// A thread that ends with this.
+pub(crate) struct Sampler(Lock<Option<SyncSender<()>>>);
+
+impl Sampler {
+    /// Starts the thread. Without one, pages show no history.
+    pub(crate) fn start(audience: Arc<Audience>) -> Self {
+        let (sender, receiver) = sync_channel(0);
+        let sample = move || {
+            audience.sample();
+            while receiver.recv_timeout(history::PERIOD) == Err(RecvTimeoutError::Timeout) {
+                audience.sample();
+            }
+        };
+        let started = thread::Builder::new().name(String::from("dashboard")).spawn(sample);
+        Self(Lock::new(started.ok().map(|_| sender)))
+    }
+
+    /// Ends the thread, which lets go of the server.
+    pub(crate) fn end(&self) {
+        drop(self.0.lock("end the samples").take());
+    }
+}
