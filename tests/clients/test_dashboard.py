@@ -114,7 +114,7 @@ def test_the_stream_begins_with_what_is_allowed(server: Server) -> None:
 def test_the_last_minutes_are_known_when_a_page_is_opened(
     server: Server, events: dict[str, EventModel]
 ) -> None:
-    """Samples are taken also while nobody watches, and each new one is told."""
+    """Samples are taken also without a watcher, and each new one is told."""
     with sending(server, events["first"], "first", 3):
         pass
 

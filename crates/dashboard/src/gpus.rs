@@ -12,7 +12,7 @@ pub(crate) fn rows(devices: &Devices) -> Value {
     measured.collect()
 }
 
-/// What is not measured is null.
+/// The values of a GPU; null for one that is not measured.
 fn row(device: &Device, reading: &Reading) -> Value {
     let memory = reading.memory_used_and_total.as_ref().ok();
     let milliwatts = |power: &Result<u32, _>| power.as_ref().ok().copied();

@@ -25,7 +25,7 @@ const REFUSALS: [&str; 7] = [
     "sequence_timeout",
 ];
 
-/// What identifies a version: namespace, name and number.
+/// The namespace, name and number of a version.
 type Key = (Option<String>, String, i64);
 
 /// The samples of a server. A fold: counters in, events out.
@@ -196,7 +196,7 @@ mod tests {
 
     use super::*;
 
-    /// A version with so many answers within 1 ms and within 2 ms, and failures.
+    /// A version with these numbers of answers within 1 ms, of answers within 2 ms, and of failures.
     fn statistics(fast: u64, slow: u64, failures: [u64; 4]) -> ModelStatistics {
         let request =
             HistogramReading { bounds: vec![0.001, 0.002], counts: vec![fast, slow, 0], sum: 0.0 };
