@@ -210,6 +210,8 @@ def test_wrong_registrations(sharing: Server, memory: Memory) -> None:
     check(good | {"raw_handle": {"b64": "AAAA"}}, 400, NO_HANDLE)
     check(good | {"raw_handle": {"b64": "!"}}, 400, NO_HANDLE)
     check(good | {"raw_handle": {"b64": base64.b64encode(bytes(64)).decode()}}, 400, INVALID)
+    # What the driver said is for the operator, as in Triton.
+    assert "failed to open CUDA IPC handle: " in sharing.log()
     # It is the other GPU's, or that of none.
     for device in (0, 2, 2**40):
         check(good | {"device_id": device}, 400, INVALID)

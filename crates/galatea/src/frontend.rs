@@ -69,7 +69,7 @@ impl InProcessServer {
         // Of two threads that open doors at a time, one keeps its part.
         Ok(self.shared.get_or_init(|| SharedByDoors {
             ledger: self.ledger.clone(),
-            regions: make::regions(settings, &self.devices),
+            regions: make::regions(settings, &self.devices, &self.logger),
             tracer,
         }))
     }

@@ -373,9 +373,15 @@ fn custom_family(family: metric::FamilySnapshot) -> CustomFamily {
 }
 
 /// The memory that clients share, if they may.
-pub(crate) fn regions(settings: &Settings, devices: &Devices) -> Arc<dyn RegionControl> {
+pub(crate) fn regions(
+    settings: &Settings,
+    devices: &Devices,
+    logger: &Logger,
+) -> Arc<dyn RegionControl> {
     if settings.allow_client_shm {
-        Arc::new(SharedRegions::new(devices.clone()))
+        let logger = logger.clone();
+        let regions = SharedRegions::new(devices.clone());
+        Arc::new(regions.logging_to(move |text| logger.error(text)))
     } else {
         Arc::new(NoRegions { has_gpus: !devices.is_empty() })
     }

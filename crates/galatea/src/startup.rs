@@ -160,7 +160,7 @@ pub(crate) fn run(
         ledger: &ledger,
         workers: &workers,
         server: &server,
-        regions: make::regions(&settings, &devices),
+        regions: make::regions(&settings, &devices, &logger),
         grpc_delays,
         clouds: &clouds,
         tracer: &tracer,

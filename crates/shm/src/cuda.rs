@@ -24,6 +24,18 @@ pub(crate) fn refused() -> Status {
     Status::invalid_argument("failed to register shared memory region: invalid args")
 }
 
+/// The status for the client, and what the driver said, if it was asked.
+pub(crate) struct Refusal {
+    pub(crate) status: Status,
+    pub(crate) cause: Option<Error>,
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self { status, cause: None }
+    }
+}
+
 impl CudaMemory {
     /// Opens the memory.
     ///
@@ -35,7 +47,7 @@ impl CudaMemory {
         devices: &Devices,
         region: &CudaRegion,
         raw_handle: &[u8],
-    ) -> Result<Self, Status> {
+    ) -> Result<Self, Refusal> {
         let CudaRegion { name, device_id, byte_size } = region;
         let too_short = || {
             Status::invalid_argument(format!(
@@ -47,8 +59,8 @@ impl CudaMemory {
         let device = devices.device(number).map_err(|_| refused())?;
         let byte_size = usize::try_from(*byte_size).map_err(|_| too_short())?;
         let memory = device.open(handle, byte_size).map_err(|error| match error {
-            Error::Range(_) => too_short(),
-            _ => refused(),
+            Error::Range(_) => Refusal::from(too_short()),
+            cause => Refusal { status: refused(), cause: Some(cause) },
         })?;
         let memory = memory.slice(0..byte_size).map_err(|_| too_short())?;
         Ok(Self { devices: devices.clone(), memory, name: name.clone() })

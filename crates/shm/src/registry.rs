@@ -21,6 +21,7 @@ use crate::mapping::Mapping;
 pub struct SharedRegions {
     devices: Devices,
     regions: Lock<BTreeMap<String, Registered>>,
+    log_error: Option<Box<dyn Fn(&str) + Send + Sync>>,
 }
 
 /// A region of either kind: they share their names.
@@ -121,7 +122,14 @@ impl SharedRegions {
     /// No region yet; later ones may be in the memory of these devices.
     #[must_use]
     pub fn new(devices: Devices) -> Self {
-        Self { devices, regions: Lock::default() }
+        Self { devices, ..Self::default() }
+    }
+
+    /// The same, with a log that is told why a GPU's driver refuses a handle: as in Triton the
+    /// client's error does not say so.
+    #[must_use]
+    pub fn logging_to(self, log_error: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self { log_error: Some(Box::new(log_error)), ..self }
     }
 
     /// Registers what `open` opens, under a name that is free.
@@ -240,7 +248,13 @@ impl RegionControl for SharedRegions {
             &name,
             || Ok(()),
             || {
-                let memory = CudaMemory::open(&self.devices, &region, raw_handle)?;
+                let opened = CudaMemory::open(&self.devices, &region, raw_handle);
+                let memory = opened.map_err(|refusal| {
+                    if let (Some(log), Some(cause)) = (&self.log_error, &refusal.cause) {
+                        log(&format!("failed to open CUDA IPC handle: {cause}"));
+                    }
+                    refusal.status
+                })?;
                 let memory = Hold::Kept(Arc::new(memory));
                 Ok(Registered::Cuda { region, memory })
             },
