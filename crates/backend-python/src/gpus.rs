@@ -1,9 +1,9 @@
-//! Tensors in the memory of GPUs, which server and worker show each other by handles of the
-//! driver.
+//! Tensors in the memory of GPUs, which the server shows workers by handles of the driver.
 //!
 //! A handle is 64 bytes that the driver gives for memory of one process and by which another
 //! opens it. What is said of a tensor ([`Description`]) lies in a block of an arena: the end of
-//! its use is told like that of any block.
+//! its use is told like that of any block. Workers copy their own tensors to the host's memory:
+//! to open a handle takes longer than to copy a tensor of usual size.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -53,19 +53,6 @@ impl Description {
         bytes.extend_from_slice(&self.offset.to_le_bytes());
         bytes.extend_from_slice(&self.length.to_le_bytes());
         bytes
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (device, rest) = bytes.split_first_chunk()?;
-        let (handle, rest) = rest.split_first_chunk()?;
-        let (offset, rest) = rest.split_first_chunk()?;
-        let (length, rest) = rest.split_first_chunk()?;
-        rest.is_empty().then_some(Self {
-            device: u32::from_le_bytes(*device),
-            handle: *handle,
-            offset: u64::from_le_bytes(*offset),
-            length: u64::from_le_bytes(*length),
-        })
     }
 }
 
@@ -130,22 +117,6 @@ impl Gpus {
         let handle = copied.and_then(|()| copy.ipc_handle()).map_err(|error| failed(&error))?;
         Ok((description(&copy, handle), self::region(copy)))
     }
-
-    /// A copy of what a worker describes, which the CPU can read.
-    pub(crate) fn fetch(&self, description: &Description) -> Result<Bytes, Status> {
-        let outside = || Status::internal("a tensor of a Python model ends outside of GPU memory");
-        let start = usize::try_from(description.offset).map_err(|_| outside())?;
-        let length = usize::try_from(description.length).map_err(|_| outside())?;
-        let end = start.checked_add(length).ok_or_else(outside)?;
-        let opened = self.device(description.device)?.open(&description.handle, end);
-        let memory = opened.and_then(|opened| opened.slice(start..end));
-        self.download(&memory.map_err(|error| failed(&error))?)
-    }
-
-    /// The length of the tensor that is described.
-    pub(crate) const fn length(description: &Description) -> u64 {
-        description.length
-    }
 }
 
 fn description(memory: &DeviceBuffer, (handle, offset): (IpcHandle, usize)) -> Description {
@@ -179,12 +150,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_is_read_as_it_was_written() {
+    fn a_description_has_the_worker_s_layout() {
         let description = Description { device: 3, handle: [7; 64], offset: 256, length: 1 << 40 };
-        let bytes = description.encode();
-        assert_eq!(bytes.len(), Description::BYTES);
-        assert_eq!(Description::decode(&bytes), Some(description));
-        assert_eq!(Description::decode(&bytes[1..]), None);
-        assert_eq!(Description::decode(&[&bytes[..], &[0]].concat()), None);
+        let device = [3, 0, 0, 0];
+        let offset = [0, 1, 0, 0, 0, 0, 0, 0];
+        let length = [0, 0, 0, 0, 0, 1, 0, 0];
+        let expected = [&device[..], &[7; 64], &offset, &length].concat();
+        assert_eq!(description.encode(), expected);
+        assert_eq!(expected.len(), Description::BYTES);
     }
 }

@@ -5,7 +5,7 @@ use galatea_infer::{InputTensor, OutputTensor, Status};
 use galatea_tensor::{Buffer, DataType, DeviceRegion};
 
 use crate::arena::{ARENA_BYTES, Arena};
-use crate::gpus::{Description, Gpus};
+use crate::gpus::Gpus;
 use crate::wire::{EncodedInput, INLINE_BYTES_MAX, Place, PreferredMemory, WirePlace, WireTensor};
 
 /// The arenas of a worker.
@@ -132,16 +132,6 @@ impl Arenas {
         Ok(Place::Input(offset, galatea_stdx::len64(region.byte_size)))
     }
 
-    /// A copy of a tensor in a GPU's memory that the worker describes.
-    fn fetch(&self, offset: u64, length: u64) -> Result<Option<Bytes>, Status> {
-        let bytes = self.outputs.load(offset, galatea_stdx::len64(Description::BYTES))?;
-        let description = bytes.and_then(|bytes| Description::decode(&bytes));
-        match description.filter(|found| Gpus::length(found) == length) {
-            Some(description) => self.gpus.fetch(&description).map(Some),
-            None => Ok(None),
-        }
-    }
-
     /// Gives back what the worker never got.
     pub(crate) fn discard(&self, stored: &[u64]) {
         for offset in stored {
@@ -179,9 +169,6 @@ impl Arenas {
                 let region =
                     region.filter(|region| galatea_stdx::len64(region.byte_size) == *length);
                 self.gpus.to_host(region.ok_or_else(|| wrong(&tensor.name))?)?
-            }
-            WirePlace::DeviceOutput { offset, length } => {
-                self.fetch(*offset, *length)?.ok_or_else(|| wrong(&tensor.name))?
             }
         };
         if tensor.datatype == DataType::Bytes {

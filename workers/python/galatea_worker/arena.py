@@ -160,7 +160,7 @@ class OutputArena:
     """The memory in which the worker puts long tensors."""
 
     __slots__ = ("memory", "size", "_lock", "_freed", "_free", "_used", "_sent",
-                 "_sent_bytes", "_lost", "_top", "_high", "_dirty", "described")
+                 "_sent_bytes", "_lost", "_top", "_high", "_dirty")
 
     def __init__(self) -> None:
         self.memory: mmap.mmap = None  # type: ignore[assignment]
@@ -179,8 +179,6 @@ class OutputArena:
         self._high = 0
         # Bytes of free extents that hold memory.
         self._dirty = 0
-        #: What keeps the memory that blocks describe, until the server has copied it.
-        self.described: Dict[int, object] = {}
 
     def open(self, fd: int) -> None:
         """Maps the arena."""
@@ -238,14 +236,10 @@ class OutputArena:
         """Takes blocks back that the server has copied."""
         if not offsets:
             return
-        # Their ends may take the lock: they are dropped without it.
-        described: List[object] = []
         with self._lock:
             for offset in offsets:
                 size = self._used.pop(offset, 0)
                 if size:
-                    if self.described:
-                        described.append(self.described.pop(offset, None))
                     if offset in self._sent:
                         self._sent.discard(offset)
                         self._sent_bytes -= size

@@ -1,7 +1,8 @@
 """Tensors in the memory of GPUs.
 
-Server and worker show each other such memory by handles of NVIDIA's driver, which is
-called through ctypes: no framework has to be there. Devices have the driver's numbers.
+The server shows its own by handles of NVIDIA's driver, which is called through ctypes: no
+framework has to be there. The worker copies what it sends to the host's memory. Devices have
+the driver's numbers.
 """
 
 from __future__ import annotations
@@ -69,7 +70,10 @@ class _Driver:
             return context
 
     def stream(self, device: int) -> int:
-        """A stream on which producers of tensors are waited for."""
+        """A stream on which producers of tensors are waited for, and copies are made."""
+        known = self._streams.get(device)
+        if known is not None:
+            return known.value or 0
         with self.on(device), self._lock:
             stream = self._streams.get(device)
             if stream is None:
@@ -96,14 +100,13 @@ class _Driver:
         with self.on(device):
             self.call("cuIpcCloseMemHandle", ctypes.c_uint64(address))
 
-    def handle_of(self, device: int, address: int) -> Tuple[bytes, int]:
-        """Handle of the allocation that holds an address, and where in it that is."""
-        base, size, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
+    def download(self, device: int, source: int, target: Any) -> None:
+        """Copies memory of the device into a buffer of ctypes, and waits for the copy."""
+        stream = ctypes.c_void_p(self.stream(device))
         with self.on(device):
-            self.call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size),
-                      ctypes.c_uint64(address))
-            self.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
-        return bytes(memoryview(handle).cast("B")), address - base.value
+            self.call("cuMemcpyAsync", ctypes.c_uint64(ctypes.addressof(target)),
+                      ctypes.c_uint64(source), ctypes.c_size_t(ctypes.sizeof(target)), stream)
+            self.call("cuStreamSynchronize", stream)
 
 
 _driver: Optional[_Driver] = None
@@ -250,9 +253,13 @@ def input_block(tensor: Tensor) -> Optional[InputBlock]:
     return memory.block if type(memory) is _Shared else None
 
 
-def describe(tensor: Tensor) -> Tuple[bytes, int, Any]:
-    """What the server is told of an output, its length, and what keeps its memory."""
+def length_of(tensor: Tensor) -> int:
+    """Bytes of the tensor."""
+    length: int = tensor._memory.length  # type: ignore[attr-defined]
+    return length
+
+
+def download(tensor: Tensor, target: Any) -> None:
+    """Copies the tensor into a buffer of ctypes that is as long."""
     memory = tensor._memory  # type: ignore[attr-defined]
-    handle, offset = driver().handle_of(memory.device, memory.address())
-    description = _DESCRIPTION.pack(memory.device, handle, offset, memory.length)
-    return description, memory.length, memory
+    driver().download(memory.device, memory.address(), target)

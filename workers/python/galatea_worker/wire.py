@@ -214,18 +214,23 @@ def put_tensor(parts: List[bytes], tensor: Tensor, blocks: Blocks) -> None:
 
 
 def _put_gpu(tensor: Tensor, blocks: Blocks) -> bytes:
-    """Place of a tensor on a GPU: the input that it is, or a description of its memory."""
+    """Place of a tensor on a GPU: the input that it is, or a copy of it."""
+    import ctypes
+
     from . import gpu
     block = gpu.input_block(tensor)
     if block is not None:
         blocks.inputs.append(block.offset)
         return _pack_block(3, block.offset, tensor._memory.length)
-    description, length, memory = gpu.describe(tensor)
-    offset = OUTPUTS.take(len(description))
+    length = gpu.length_of(tensor)
+    if length <= INLINE_BYTES_MAX:
+        content = ctypes.create_string_buffer(length)
+        gpu.download(tensor, content)
+        return b"\0" + pack_u32(length) + content.raw
+    offset = OUTPUTS.take(length)
     blocks.outputs.append(offset)
-    OUTPUTS.memory[offset:offset + len(description)] = description
-    OUTPUTS.described[offset] = memory
-    return _pack_block(4, offset, length)
+    gpu.download(tensor, (ctypes.c_char * length).from_buffer(OUTPUTS.memory, offset))
+    return _pack_block(2, offset, length)
 
 
 def _put_long(data: Any, blocks: Blocks) -> bytes:

@@ -16,8 +16,6 @@ pub(crate) enum WirePlace {
     Output { offset: u64, length: u64 },
     /// An input in a GPU's memory as it came: its description is in the arena of inputs.
     DeviceInput { offset: u64, length: u64 },
-    /// In a GPU's memory: its description is in the arena of outputs.
-    DeviceOutput { offset: u64, length: u64 },
 }
 
 impl WirePlace {
@@ -27,15 +25,14 @@ impl WirePlace {
             Self::Inline(content) => galatea_stdx::len64(content.len()),
             Self::Input { length, .. }
             | Self::Output { length, .. }
-            | Self::DeviceInput { length, .. }
-            | Self::DeviceOutput { length, .. } => *length,
+            | Self::DeviceInput { length, .. } => *length,
         }
     }
 
     /// Its block in the arena of outputs.
     pub(crate) const fn output_block(&self) -> Option<u64> {
         match self {
-            Self::Output { offset, .. } | Self::DeviceOutput { offset, .. } => Some(*offset),
+            Self::Output { offset, .. } => Some(*offset),
             Self::Inline(_) | Self::Input { .. } | Self::DeviceInput { .. } => None,
         }
     }
@@ -296,7 +293,6 @@ fn tensor(fields: &mut Fields<'_>) -> Result<WireTensor, Malformed> {
         1 => WirePlace::Input { offset: fields.u64()?, length: fields.u64()? },
         2 => WirePlace::Output { offset: fields.u64()?, length: fields.u64()? },
         3 => WirePlace::DeviceInput { offset: fields.u64()?, length: fields.u64()? },
-        4 => WirePlace::DeviceOutput { offset: fields.u64()?, length: fields.u64()? },
         _ => return Err(Malformed("an unknown place")),
     };
     Ok(WireTensor { name, datatype, shape, place })
