@@ -12,6 +12,10 @@ use crate::api::{DeviceBytes, DeviceSession};
 /// ONNX Runtime's own tensors always are, and a GPU is lost by a load from elsewhere.
 const ALIGNMENT: u64 = 16;
 
+/// The bytes of inputs from which on a copy to the GPU is worth a call of its own: the GPU takes
+/// tens of microseconds for it, the call a few.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// Memory of a GPU that is reused from batch to batch. It grows to the largest batch so far,
 /// which the model's largest batch bounds, and does not shrink.
 #[derive(Default)]
@@ -157,7 +161,9 @@ fn queue(
     Ok(())
 }
 
-/// Queues one copy of parts that are in the host's memory; returns their size.
+/// Queues copies of parts that are in the host's memory; returns their size.
+///
+/// A long input goes in pieces, each of whole parts: the GPU copies one while the next is gathered.
 fn upload(
     executor: &Executor,
     stream: &Stream,
@@ -165,19 +171,43 @@ fn upload(
     target: &DeviceBuffer,
     offset: usize,
 ) -> Result<usize, Status> {
-    let byte_size = parts.iter().map(Part::byte_size).fold(0, usize::saturating_add);
-    let mut gathered = executor.host_memory(byte_size);
-    let mut rest = &mut gathered[..];
-    for part in parts {
-        let Part::Host(bytes) = part else { continue };
-        let Some((place, behind)) = rest.split_at_mut_checked(bytes.len()) else { break };
-        place.copy_from_slice(bytes);
-        rest = behind;
+    let mut end = offset;
+    for piece in Pieces(parts) {
+        let byte_size = piece.iter().map(Part::byte_size).fold(0, usize::saturating_add);
+        let mut gathered = executor.host_memory(byte_size);
+        let mut rest = &mut gathered[..];
+        for part in piece {
+            let Part::Host(bytes) = part else { continue };
+            let Some((place, behind)) = rest.split_at_mut_checked(bytes.len()) else { break };
+            place.copy_from_slice(bytes);
+            rest = behind;
+        }
+        let begin = end;
+        end = end.saturating_add(byte_size);
+        let place = target.slice(begin..end);
+        let queued = place.and_then(|place| stream.upload(gathered, &place));
+        queued.map_err(|error| copy_failed(&error))?;
     }
-    let place = target.slice(offset..offset.saturating_add(byte_size));
-    let queued = place.and_then(|place| stream.upload(gathered, &place));
-    queued.map_err(|error| copy_failed(&error))?;
-    Ok(byte_size)
+    Ok(end - offset)
+}
+
+/// Groups of neighboring parts, each of [`PIECE_BYTES`] or more but the last.
+struct Pieces<'parts, 'data>(&'parts [Part<'data>]);
+
+impl<'parts, 'data> Iterator for Pieces<'parts, 'data> {
+    type Item = &'parts [Part<'data>];
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut byte_size = 0_usize;
+        let enough = self.0.iter().position(|part| {
+            byte_size = byte_size.saturating_add(part.byte_size());
+            byte_size >= PIECE_BYTES
+        });
+        let count = enough.map_or(self.0.len(), |last| last + 1);
+        let (piece, rest) = self.0.split_at(count);
+        self.0 = rest;
+        (!piece.is_empty()).then_some(piece)
+    }
 }
 
 #[cfg(test)]
@@ -197,6 +227,17 @@ mod tests {
     fn found(parts: &[Part<'_>]) -> Option<(u64, usize)> {
         let bytes = in_place(parts, 1)?;
         Some((bytes.address(), bytes.byte_size()))
+    }
+
+    #[test]
+    fn long_inputs_go_in_pieces() {
+        let long = vec![0; PIECE_BYTES - 1];
+        let [short, long] = [Part::Host(&[1, 2]), Part::Host(&long)];
+        let counts = |parts: &[Part<'_>]| Pieces(parts).map(<[_]>::len).collect::<Vec<_>>();
+        assert!(counts(&[]).is_empty());
+        assert_eq!(counts(&[short]), [1]);
+        assert_eq!(counts(&[short, long, long, long, short]), [2, 2, 1]);
+        assert_eq!(counts(&[short, short, short]), [3]);
     }
 
     #[test]
