@@ -41,12 +41,22 @@ TIMELINE_SECONDS = 0.05
 TRACED = 4000
 #: Of the throughput of the library alone.
 RATIO_MIN = 0.95
+ROWS_MAX = 32
 CONFIG = """
-{model}
-max_batch_size: 32
+max_batch_size: {rows}
 dynamic_batching {{ }}
 instance_group {{ kind: KIND_GPU gpus: [ {gpu} ] count: {count} }}
 """
+#: CUDA's provider looks for the fastest convolutions whenever the number of rows changes, and
+#: what it finds the first time is found sooner later.
+WARMUP = """
+model_warmup {{
+  name: "{rows}" batch_size: {rows}
+  {inputs}
+}}
+"""
+SEARCH = 'parameters { key: "cudnn_conv_algo_search" value { string_value: "%d" } }'
+WARMUP_INPUT = 'inputs {{ key: "{name}" value {{ data_type: {kind} dims: {dims} zero_data: true }} }}'
 IDENTITY = """
 max_batch_size: 1
 input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
@@ -128,13 +138,29 @@ class Network:
     name: str
     #: Sizes of its inputs that vary, behind the batch.
     shapes: dict[str, list[int]]
+    #: Types and sizes of all inputs, behind the batch.
+    inputs: dict[str, tuple[str, list[int]]]
+    #: Other settings that are measured with one instance, by what they are called.
+    ways: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def warmup(self, step: int, most: int) -> str:
+        """Configuration of a warmup with each number of rows that requests of `step` rows make."""
+        inputs = " ".join(
+            WARMUP_INPUT.format(name=name, kind=kind, dims=dims)
+            for name, (kind, dims) in self.inputs.items()
+        )
+        sizes = range(step, min(ROWS_MAX, most) + 1, step)
+        return "".join(WARMUP.format(rows=rows, inputs=inputs) for rows in sizes)
 
 
+TOKENS = ["input_ids", "attention_mask", "token_type_ids"]
 NETWORKS = {
-    "convnet": Network("convnet", {}),
+    "convnet": Network(
+        "convnet", {}, {"image": ("TYPE_FP32", [3, 224, 224])},
+        {"heuristic search of convolutions": SEARCH % 1, "default convolutions": SEARCH % 2},
+    ),
     "minilm": Network(
-        "minilm",
-        {name: [32] for name in ("input_ids", "attention_mask", "token_type_ids")},
+        "minilm", {name: [32] for name in TOKENS}, {name: ("TYPE_INT64", [32]) for name in TOKENS}
     ),
 }
 
@@ -174,14 +200,19 @@ class Bench:
             subprocess.run([*command, "--only", name], check=True, stdout=subprocess.DEVNULL)
         return folder
 
-    def repository(self, files: pathlib.Path, names: list[str], count: int) -> pathlib.Path:
-        """A repository of these models with a number of instances each."""
-        folder = self.work / f"{'-'.join(names)}-{count}"
+    def repository(
+        self, files: pathlib.Path, names: list[str], count: int, way: str = ""
+    ) -> pathlib.Path:
+        """A repository of these models with a number of instances each, and settings by a way."""
+        folder = self.work / "-".join([*names, str(count), *way.split()])
         for name in names:
             version = folder / name / "1"
             version.mkdir(parents=True)
             (version / "model.onnx").symlink_to(files / name / "1" / "model.onnx")
-            text = CONFIG.format(model="", gpu=self.options.gpu, count=count)
+            text = CONFIG.format(rows=ROWS_MAX, gpu=self.options.gpu, count=count)
+            batch = self.options.batch
+            text += NETWORKS[name].warmup(batch, batch * self.options.concurrency)
+            text += NETWORKS[name].ways.get(way, "")
             (folder / name / "config.pbtxt").write_text(text)
         return folder
 
@@ -255,6 +286,9 @@ class Bench:
                     load = self.load(server, NETWORKS[name])
                     load.communicate()
                 self.picture(f"timeline-{name}-{count}", f"{name}, {what}", traces)
+            for way in NETWORKS[name].ways:
+                with self.server(self.repository(files, [name], 1, way)) as server:
+                    self.together("instances", f"1 instance, {way}", server, [name])
             self.alone(name, files / name / "1" / "model.onnx")
         if len(names) > 1:
             repository = self.repository(files, names, 1)
@@ -337,7 +371,7 @@ class Bench:
         group = f"instance_group {{ kind: KIND_GPU gpus: [ {self.options.gpu} ] }}\n"
         (folder / "torch_model" / "config.pbtxt").write_text(TORCH_CONFIG + group)
         flag = f"--backend-config=python,interpreter={sys.executable}"
-        NETWORKS["torch_model"] = Network("torch_model", {})
+        NETWORKS["torch_model"] = Network("torch_model", {}, {})
         with self.server(folder, flag) as server:
             self.together("python", "1 instance", server, ["torch_model"])
         what = "torch_model, 1 instance"

@@ -1,12 +1,9 @@
 """Measures how the cost of a request grows with models, sequences, connections and scrapes.
 
     python bench/growth.py --galatea target/release/galatea [--docs docs/images] [--json FILE]
-    python bench/growth.py --only cores --cores 1,2,4,8,16 --triton COMMAND --triton-backends DIR
 
 The cost is the CPU time of the server for a request: user and kernel, between two moments. In
-each round every point is measured once, and the table has medians. --only cores measures the
-throughput of servers on each of these numbers of cores; the load needs others.
-Takes the options of run.py too. See bench/README.md.
+each round every point is measured once, and the table has medians. Takes the options of run.py too. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import os
 import pathlib
 import resource
 import socket
@@ -199,48 +195,6 @@ GROWTHS: dict[str, tuple[str, Callable[[Stage], Costs]]] = {
 }
 
 
-def throughput(stage: Stage, program: server.Program, cores: int) -> float:
-    """Requests a second of a server on the first cores; the load has the others."""
-    every = os.cpu_count() or 1
-    content, header_length = request_body.http_body(MODEL)
-    body = stage.work / "request.bin"
-    body.write_bytes(content)
-    repository = stage.store.repository((MODEL,))
-    with server.running(program, repository, f"0-{cores - 1}", stage.work / "server.log") as running:
-        threads = min(every - cores, 2 * cores)
-        command = [
-            "taskset", "-c", f"{cores}-{every - 1}", stage.options.h2load, "--h1",
-            "-D", f"{max(1, round(stage.options.duration))}", "-t", str(threads),
-            "-c", str(32 * threads), "-d", str(body),
-            "-H", "content-type: application/octet-stream",
-            "-H", f"inference-header-content-length: {header_length}",
-            f"http://{running.address('http')}{path_of(MODEL)}",
-        ]
-        log = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    (line,) = (line for line in log.splitlines() if line.startswith("finished in"))
-    return float(line.split(",")[1].split()[0])
-
-
-def measure_cores(stage: Stage, servers: list[server.Program], rounds: int) -> None:
-    """Prints the throughput on each number of cores."""
-    wanted = [int(count) for count in stage.options.cores.split(",")]
-    every = os.cpu_count() or 1
-    print("| cores | " + " | ".join(each.name for each in servers) + " |")
-    print("|---" * (len(servers) + 1) + "|")
-    series: dict[str, plot.Points] = {each.name: [] for each in servers}
-    for cores in wanted:
-        if cores >= every:
-            print(f"{cores} cores of {every} leave none for the load", file=sys.stderr)
-            continue
-        cells = []
-        for each in servers:
-            rate = statistics.median(throughput(stage, each, cores) for _ in range(rounds))
-            series[each.name].append((cores, rate))
-            cells.append(f"{rate:,.0f}")
-        print(f"| {cores} | " + " | ".join(cells) + " |", flush=True)
-    draw(stage.options, "growth_cores", "Requests a second", "cores", "req/s", series)
-
-
 def draw(
     options: argparse.Namespace, name: str, title: str, x: str, y: str, series: dict[str, plot.Points]
 ) -> None:
@@ -283,9 +237,8 @@ def parse_arguments() -> argparse.Namespace:
     """Reads the command line."""
     parser = run.parser()
     add = parser.add_argument
-    add("--only", nargs="*", default=list(GROWTHS), choices=[*GROWTHS, "cores"])
+    add("--only", nargs="*", default=list(GROWTHS), choices=list(GROWTHS))
     add("--requests", type=int, default=50_000, help="of one measurement")
-    add("--cores", default="1,2,4,8,16", help="numbers of cores of a server")
     add("--docs", type=pathlib.Path, help="a folder for plots, such as docs/images")
     options = parser.parse_args()
     run.check(parser, options)
@@ -305,11 +258,8 @@ def main() -> None:
         store.write({MODEL})
         servers = run.programs(options, work)
         stage = Stage(options, work, servers[0], store)
-        if "cores" in options.only:
-            measure_cores(stage, servers, options.rounds)
-        names = [name for name in options.only if name != "cores"]
         begin = time.monotonic()
-        measured = measure_costs(stage, names, options.rounds)
+        measured = measure_costs(stage, options.only, options.rounds)
         show(options, measured)
         print(f"{time.monotonic() - begin:.0f} s", file=sys.stderr)
         if options.json:

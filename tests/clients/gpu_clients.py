@@ -21,11 +21,14 @@ SIZE = 4096
 
 
 class Client:
-    """The driver in the test's own process."""
+    """The driver in the test's own process: that in a folder, or the machine's."""
 
-    def __init__(self, library: pathlib.Path) -> None:
-        self.driver = ctypes.CDLL(str(library / "libcuda.so.1"))
+    def __init__(self, library: pathlib.Path | None) -> None:
+        name = "libcuda.so.1"
+        self.driver = ctypes.CDLL(str(library / name) if library else name)
         self.call("cuInit", 0)
+        #: Contexts end with their last use, and with them their memory.
+        self._contexts: dict[int, ctypes.c_void_p] = {}
 
     def call(self, name: str, *arguments: Any) -> None:
         assert getattr(self.driver, name)(*arguments) == 0, name
@@ -33,14 +36,15 @@ class Client:
     @contextlib.contextmanager
     def on(self, device: int) -> Iterator[None]:
         """A device's context."""
-        context = ctypes.c_void_p()
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self.call("cuCtxPushCurrent_v2", context)
+        if device not in self._contexts:
+            context = ctypes.c_void_p()
+            self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+            self._contexts[device] = context
+        self.call("cuCtxPushCurrent_v2", self._contexts[device])
         try:
             yield
         finally:
-            self.call("cuCtxPopCurrent_v2", ctypes.byref(context))
-            self.call("cuDevicePrimaryCtxRelease_v2", device)
+            self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
 
 class Memory:
@@ -78,7 +82,8 @@ class Memory:
         return buffer.raw
 
     def free(self) -> None:
-        self.client.call("cuMemFree_v2", self.address)
+        with self.client.on(self.device):
+            self.client.call("cuMemFree_v2", self.address)
 
 
 def register(server: Server, name: str, one: Memory, byte_size: int = SIZE) -> None:

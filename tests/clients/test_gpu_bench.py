@@ -39,6 +39,7 @@ def test_the_benchmark_of_gpus_completes(program: Program, tmp_path: pathlib.Pat
     assert done.returncode == 0, done.stdout
     rows = {(row["part"], row["what"]): row for row in json.loads((output / "results.json").read_text())}
     assert "inferences_per_second" in rows["instances", "convnet, 2 instances"]
+    assert "p50_ms" in rows["instances", "convnet, 1 instance, default convolutions"]
     assert rows["library alone", "convnet"]["inferences_per_second"] > 0
     assert rows["timeline", "timeline-convnet-2"]["executions"] > 0
     for size in (1, 16):
