@@ -25,12 +25,12 @@ pub(crate) fn refused() -> Status {
 }
 
 /// The status for the client, and what the driver said, if it was asked.
-pub(crate) struct Refusal {
+pub(crate) struct HandleRefusal {
     pub(crate) status: Status,
     pub(crate) cause: Option<Error>,
 }
 
-impl From<Status> for Refusal {
+impl From<Status> for HandleRefusal {
     fn from(status: Status) -> Self {
         Self { status, cause: None }
     }
@@ -47,7 +47,7 @@ impl CudaMemory {
         devices: &Devices,
         region: &CudaRegion,
         raw_handle: &[u8],
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, HandleRefusal> {
         let CudaRegion { name, device_id, byte_size } = region;
         let too_short = || {
             Status::invalid_argument(format!(
@@ -59,8 +59,8 @@ impl CudaMemory {
         let device = devices.device(number).map_err(|_| refused())?;
         let byte_size = usize::try_from(*byte_size).map_err(|_| too_short())?;
         let memory = device.open(handle, byte_size).map_err(|error| match error {
-            Error::Range(_) => Refusal::from(too_short()),
-            cause => Refusal { status: refused(), cause: Some(cause) },
+            Error::Range(_) => HandleRefusal::from(too_short()),
+            cause => HandleRefusal { status: refused(), cause: Some(cause) },
         })?;
         let memory = memory.slice(0..byte_size).map_err(|_| too_short())?;
         Ok(Self { devices: devices.clone(), memory, name: name.clone() })
