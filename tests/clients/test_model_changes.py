@@ -7,6 +7,7 @@ import pathlib
 import shutil
 from typing import Any
 
+import pytest
 import tritonclient.grpc
 
 from conftest import StartServer
@@ -304,3 +305,42 @@ def test_a_configuration_that_came_with_a_load_stays(
         assert control(server, "unload", "m").status == 200
         load(server, "m")
         assert batch_size(server, "m") == 2
+
+
+BROKEN = """
+backend: "identity"
+input { name: "INPUT0" data_type: TYPE_FP32 dims: [ 1 ] }
+output { name: "OUTPUT1" data_type: TYPE_FP32 dims: [ 1 ] }
+"""
+
+
+@pytest.mark.galatea_only
+# row: MR-08
+def test_a_failure_is_logged_once_as_long_as_the_files_are_the_same(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Each poll tries again, in vain. Orders to load are logged each time."""
+    repository = tmp_path / "models"
+    (repository / "broken" / "1").mkdir(parents=True)
+    write_config(repository, "broken", BROKEN)
+    failed = "failed to load 'broken' version 1"
+
+    def logged(server: Server, text: str) -> int:
+        return sum(text in line for line in server.log().splitlines() if line[:1] in ("I", "E"))
+
+    def tried(server: Server, count: int) -> None:
+        wait_until(
+            lambda: logged(server, "loading: broken:1") >= count, POLL_SECONDS_MAX, "it is tried"
+        )
+
+    with start_server(repository, *POLL, "--exit-on-error=false") as server:
+        server.wait_until_live()
+        tried(server, 4)
+        assert logged(server, failed) == 1
+        write_config(repository, "broken", BROKEN + "# the same mistake\n")
+        wait_until(lambda: logged(server, failed) == 2, POLL_SECONDS_MAX, "it is told again")
+    with start_server(repository, EXPLICIT) as server:
+        server.wait_until_ready()
+        for count in (1, 2):
+            assert control(server, "load", "broken").status == 400
+            assert logged(server, failed) == count

@@ -124,7 +124,7 @@ impl Manager {
             Namespaces::None => None,
             Namespaces::Repositories => Some(ModelNames::default()),
         };
-        let plan = Plan::new(names, options.retries.saturating_add(1));
+        let plan = Plan::new(names, options.retries.saturating_add(1), mode);
         let worker = LoadWorker { registry, loader, reaper, log };
         let memory = catalog.clone();
         let pool = Pool::new(options.threads, Box::new(move || memory.release_memory()));

@@ -37,20 +37,24 @@ impl Manager {
         self.unread.lock("tell what a scan could not read").clone()
     }
 
-    /// Changes the plan to what a scan found. Returns whether all of it could be read.
+    /// Changes the plan to what a scan found. Returns whether all of it could be read. Problems
+    /// that the scan before had too are in the log.
     fn follow(&self, scan: Scan<CatalogModel>) -> bool {
+        let logged = self.unread();
         let is_elsewhere = |problem: &&ScanProblem| !matches!(problem, ScanProblem::Model { .. });
         let mut unread: Vec<_> = scan.problems.iter().filter(is_elsewhere).cloned().collect();
-        let mut failures = self.split_problems(scan.problems);
+        let mut failures = self.split_problems(scan.problems, &logged);
         let mut present = self.set_desired(scan.models, &mut failures.invalid);
         let is_complete =
             !failures.is_partial && failures.invalid.is_empty() && !failures.has_duplicates;
-        for (id, reason) in &failures.invalid {
-            self.searcher().log_invalid(id, reason);
-            present.insert(id.as_str().into());
+        for (name, reason) in failures.invalid {
+            present.insert(name.as_str().into());
+            let problem = ScanProblem::Model { name: name.clone(), reason: reason.clone() };
+            if !logged.contains(&problem) {
+                self.searcher().log_invalid(&name, &reason);
+            }
+            unread.push(problem);
         }
-        let invalid = failures.invalid.into_iter();
-        unread.extend(invalid.map(|(name, reason)| ScanProblem::Model { name, reason }));
         *self.unread.lock("note what a scan could not read") = unread;
         if !failures.is_partial {
             let plan = self.driver.lock("follow a scan");
@@ -63,16 +67,21 @@ impl Manager {
         is_complete
     }
 
-    fn split_problems(&self, problems: Vec<ScanProblem>) -> ScanFailures {
+    fn split_problems(&self, problems: Vec<ScanProblem>, logged: &[ScanProblem]) -> ScanFailures {
+        let log = |problem: &ScanProblem| {
+            if !logged.contains(problem) {
+                self.driver.log.write(LogLevel::Error, problem);
+            }
+        };
         let mut failures = ScanFailures::default();
         for problem in problems {
             match problem {
                 ScanProblem::Repository { .. } => {
-                    self.driver.log.write(LogLevel::Error, &problem);
+                    log(&problem);
                     failures.is_partial = true;
                 }
                 ScanProblem::Duplicate { .. } => {
-                    self.driver.log.write(LogLevel::Error, &problem);
+                    log(&problem);
                     failures.has_duplicates = true;
                 }
                 ScanProblem::Model { name, reason } => failures.invalid.push((name, reason)),

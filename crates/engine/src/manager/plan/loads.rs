@@ -7,9 +7,10 @@ use galatea_backend::{LogLevel, ModelFiles};
 use galatea_infer::Status;
 use galatea_policy::{LifecycleEvent, LoadOutcome, ModelName, Revision};
 
-use super::Plan;
+use super::{LoggedFailures, Plan};
 use crate::LoadFailure;
 use crate::handle::ModelHandle;
+use crate::manager::ControlMode;
 use crate::manager::effect::{
     AbandonNotice, ChangedVersion, Effect, LoadOrder, LoadPreparation, LoadRefusal, LoadResources,
     ManagerEvent, PreparedVersion, Step, VersionWork, VersionWorkKind,
@@ -163,15 +164,17 @@ impl Plan {
 
     fn refuse_load(&mut self, id: &ModelName, refusal: LoadRefusal, step: &mut Step) {
         let LoadRefusal { outcome, status, lease } = refusal;
-        let line = format!("failed to load '{id}': {}", status.message());
-        step.effects.push(Effect::Log(id.clone(), LogLevel::Error, line));
+        let failure = LoadFailure { name: id.to_string(), version: None, status: status.clone() };
+        if !self.is_repeated(id, &failure) {
+            let line = format!("failed to load '{id}': {}", status.message());
+            step.effects.push(Effect::Log(id.clone(), LogLevel::Error, line));
+        }
         if outcome == LoadOutcome::Failed && self.is_desired(id) {
             step.changes.push(RegistryChange::NoVersion(id.clone()));
         }
         let active = self.load_mut(id);
         active.resources.lease = lease;
-        active.failures =
-            vec![LoadFailure { name: id.to_string(), version: None, status: status.clone() }];
+        active.failures = vec![failure];
         active.refusal = Some((outcome, status));
         step.effects.push(active.abandon(AbandonNotice::LoadFailed));
     }
@@ -193,16 +196,34 @@ impl Plan {
                 let status = status.unwrap_or_else(|| panic!("only failures are retried"));
                 let line =
                     format!("'{id}' version {version} failed to load and is tried again: {status}");
-                step.effects.push(log(LogLevel::Warning, line));
+                let failure = LoadFailure { name: id.to_string(), version: Some(version), status };
+                let is_repeated = self.is_repeated(id, &failure);
+                let active = self.load_mut(id);
+                if !is_repeated {
+                    step.effects.push(log(LogLevel::Warning, line));
+                }
                 step.effects.push(active.work(VersionWorkKind::Load { files, attempt }));
             }
             (AttemptResult::Ended, Some(status)) => {
                 let line = format!("failed to load '{id}' version {version}: {status}");
-                step.effects.push(log(LogLevel::Error, line));
+                let failure = LoadFailure { name: id.to_string(), version: Some(version), status };
+                if !self.is_repeated(id, &failure) {
+                    step.effects.push(log(LogLevel::Error, line));
+                }
                 self.conclude_if_complete(id, step);
             }
             (AttemptResult::Ended, None) => self.conclude_if_complete(id, step),
         }
+    }
+
+    /// Returns true if a poll tries the same files as the load before, with the same failure.
+    fn is_repeated(&self, id: &ModelName, failure: &LoadFailure) -> bool {
+        let (Some(planned), Some(active)) = (self.models.get(id), self.loads.get(id)) else {
+            return false;
+        };
+        self.mode == ControlMode::Poll
+            && planned.logged.files == active.order.model.modified
+            && planned.logged.failures.contains(failure)
     }
 
     /// Once no version is being worked on: all of them shall serve, unless one failed or
@@ -248,6 +269,7 @@ impl Plan {
         planned.serving = Some(order.model.clone());
         planned.error = None;
         planned.failures = Vec::new();
+        planned.logged = LoggedFailures::default();
         step.ended.push(order);
         self.step_lifecycle(LifecycleEvent::Loaded(id.clone(), outcome), step);
     }
@@ -259,6 +281,7 @@ impl Plan {
         let outcome = self.outcome_of(&active);
         let is_overtaken = active.order.is_overtaken(&active.failures);
         let ActiveLoad { order, load, failures, refusal, .. } = active;
+        let files = order.model.modified.clone();
         step.ended.push(order);
         let tried = load.end();
         if refusal.is_none() {
@@ -270,6 +293,7 @@ impl Plan {
         planned.error = Some(error).filter(|error| !error.is_empty());
         planned.is_misfit = matches!(refusal, Some((LoadOutcome::Incompatible, _)));
         planned.is_overtaken = is_overtaken;
+        planned.logged = LoggedFailures { files, failures: failures.clone(), block: None };
         planned.failures = failures;
         self.step_lifecycle(LifecycleEvent::Loaded(id.clone(), outcome), step);
         self.forget_failure(id, step);

@@ -22,11 +22,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use galatea_policy::{
-    Lifecycle, LifecycleAction, LifecycleEvent, LifecycleStatus, ModelName, ModelNames, Revision,
+    Lifecycle, LifecycleAction, LifecycleEvent, LifecycleStatus, ModelName, ModelNames,
+    ModificationTimes, Revision,
 };
 
 pub(super) use self::desired::UnusedModels;
 use self::loads::ActiveLoad;
+use super::ControlMode;
 use super::defined_model::DefinedModel;
 use super::effect::{Effect, Step};
 use crate::LoadFailure;
@@ -42,6 +44,7 @@ enum OrderPhase {
 
 /// The state that the manager's lock guards. Models are known here by their ids.
 pub(super) struct Plan {
+    mode: ControlMode,
     lifecycle: Lifecycle,
     /// The desired models by name; only with namespaces, without which an id is a name.
     names: Option<ModelNames>,
@@ -68,6 +71,7 @@ struct PlannedModel {
     serving: Option<Arc<DefinedModel>>,
     /// The failures of the last load.
     failures: Vec<LoadFailure>,
+    logged: LoggedFailures,
     /// The same as a text for clients.
     error: Option<String>,
     /// True if the last load failed because the models that it needs don't fit.
@@ -76,9 +80,20 @@ struct PlannedModel {
     is_overtaken: bool,
 }
 
+/// The log's last words about a model that does not serve. A poll does not repeat them.
+#[derive(Default)]
+struct LoggedFailures {
+    /// The state of the files that the last load found.
+    files: ModificationTimes,
+    failures: Vec<LoadFailure>,
+    /// The reason for which the model can't be loaded yet.
+    block: Option<String>,
+}
+
 impl Plan {
-    pub(super) fn new(names: Option<ModelNames>, attempts_max: u32) -> Self {
+    pub(super) fn new(names: Option<ModelNames>, attempts_max: u32, mode: ControlMode) -> Self {
         Self {
+            mode,
             lifecycle: Lifecycle::default(),
             names,
             models: BTreeMap::new(),
@@ -103,8 +118,12 @@ impl Plan {
                 LifecycleAction::Unload(id) => self.begin_unload(id, step),
                 LifecycleAction::Block(id, reason) => {
                     let text = self.block_text(&id, &reason);
-                    self.models.entry(id.clone()).or_default().error = Some(text.clone());
-                    step.effects.push(Effect::ReportBlocked(id, text));
+                    let planned = self.models.entry(id.clone()).or_default();
+                    planned.error = Some(text.clone());
+                    let logged = planned.logged.block.replace(text.clone());
+                    if self.mode != ControlMode::Poll || logged.as_ref() != Some(&text) {
+                        step.effects.push(Effect::ReportBlocked(id, text));
+                    }
                 }
             }
         }

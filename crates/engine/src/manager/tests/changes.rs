@@ -267,6 +267,52 @@ fn polling_follows_the_repository() {
 }
 
 #[test]
+fn polls_log_a_failure_once_until_it_changes() {
+    let world = World::with(ControlMode::Poll, 2);
+    let logged = || std::mem::take(&mut *world.controls.errors.lock().unwrap());
+    let poll = || {
+        world.server.follow_repositories();
+        let mut lines = logged();
+        lines.sort();
+        lines
+    };
+    let failed = "failed to load 'b' version 1: it is corrupt";
+    let unread = "Poll failed for model directory 'c':";
+    world.put("b", "corrupt", &[1]);
+    world.put_text("c", "colour: 1", &[1]);
+    world.put_text("e", &ensemble_of("b"), &[1]);
+    let first = poll();
+    assert_eq!(first.len(), 3, "{first:?}");
+    assert!(first[0].starts_with(unread), "{first:?}");
+    assert_eq!(first[1], failed);
+    assert!(first[2].starts_with("failed to load 'e': "), "{first:?}");
+    assert_eq!((poll(), poll(), world.loads()), (vec![], vec![], 3));
+    // The same mistake in other files.
+    world.put("b", "corrupt", &[1]);
+    assert_eq!(poll(), [failed]);
+    world.put_text("c", "flavour: 1", &[1]);
+    let other = poll();
+    assert!(other.len() == 1 && other[0].starts_with(unread), "{other:?}");
+    // What served meanwhile fails anew.
+    world.put("b", "one", &[1]);
+    world.put("c", "one", &[1]);
+    assert_eq!(poll(), [""; 0]);
+    world.put("b", "corrupt", &[1]);
+    world.put_text("c", "flavour: 1", &[1]);
+    assert_eq!(poll().len(), 2);
+}
+
+#[test]
+fn orders_log_each_failure() {
+    let world = World::new();
+    world.put("b", "corrupt", &[1]);
+    for count in 1..3 {
+        world.load("b").unwrap_err();
+        assert_eq!(world.controls.errors.lock().unwrap().len(), count);
+    }
+}
+
+#[test]
 fn repositories_are_registered_under_explicit_control_only() {
     for control in [ControlMode::None, ControlMode::Poll] {
         let world = World::with(control, 1);

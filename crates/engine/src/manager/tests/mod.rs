@@ -17,8 +17,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use galatea_backend::{
-    Backend, BatchRule, ComposingModels, ExecutionPolicy, Host, Instance, LoadedVersion, Model,
-    ModelFiles, Placement, RefusedBatch,
+    Backend, BatchRule, ComposingModels, ExecutionPolicy, Host, Instance, LoadedVersion, LogLevel,
+    Model, ModelFiles, Placement, RefusedBatch,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_dispatch::{HostPolicies, LogSink, MeasurementOptions, ModelDefinition, RateLimit};
@@ -114,6 +114,8 @@ struct Controls {
     agent_count: AtomicUsize,
     /// The messages to the agents.
     notices: Mutex<Vec<String>>,
+    /// The errors in the log.
+    errors: Mutex<Vec<String>>,
 }
 
 /// Models respond with the parameter `tag` of their configuration. One with the tag
@@ -368,6 +370,12 @@ impl World {
         let controls = Arc::new(Controls::default());
         let catalog =
             Arc::new(FakeCatalog { controls: controls.clone(), models: Mutex::default() });
+        let logging = controls.clone();
+        let log = LogSink::new(move |level, _, line| {
+            if level == LogLevel::Error {
+                logging.errors.lock().unwrap().push(line.to_string());
+            }
+        });
         let options = ServerOptions {
             name: String::from("triton"),
             version: String::from("0"),
@@ -386,7 +394,7 @@ impl World {
             ledger: Arc::default(),
             host_policies: HostPolicies::default(),
             measurements: MeasurementOptions::default(),
-            log: LogSink::new(|_, _, _| {}),
+            log,
         };
         let server = Server::new(options).unwrap();
         Self { server: Arc::new(server), catalog, controls, clock: AtomicUsize::new(1) }

@@ -108,7 +108,7 @@ impl Simulation {
         });
         let worker =
             LoadWorker { registry: registry.clone(), loader: loader.unwrap(), reaper, log };
-        let plan = Plan::new(has_namespaces.then(ModelNames::default), 2);
+        let plan = Plan::new(has_namespaces.then(ModelNames::default), 2, ControlMode::Explicit);
         // Only its catalog and its controls are used.
         let world = World::new();
         let (effects, orders, replies) = (Vec::new(), Vec::new(), Vec::new());
