@@ -45,14 +45,6 @@ impl CpuCores {
         }
     }
 
-    /// The processors of nodes; `None` for nodes that have only memory.
-    fn of_nodes(nodes: &BTreeSet<Node>) -> Option<Self> {
-        let known = |core: &usize| *core < CpuSet::MAX_CPU;
-        let cores = nodes.iter().flat_map(Node::processors).copied().filter(known);
-        let cores: BTreeSet<usize> = cores.collect();
-        (!cores.is_empty()).then(|| Self(cores.into_iter().collect()))
-    }
-
     fn bind_this_thread(&self) -> Result<(), Status> {
         let mut set = CpuSet::new();
         self.0.iter().for_each(|&core| set.set(core));
@@ -94,21 +86,17 @@ impl fmt::Display for CpuCores {
 /// The processors and memory that a thread is bound to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThreadBinding {
-    /// `None` for the processors of the nodes.
+    /// `None` for any.
     cores: Option<CpuCores>,
     /// The nodes of its memory; empty for any.
     nodes: BTreeSet<Node>,
 }
 
 impl ThreadBinding {
-    fn cores(&self) -> Option<CpuCores> {
-        self.cores.clone().or_else(|| CpuCores::of_nodes(&self.nodes))
-    }
-
     /// The union: any processor, or any memory, if one of them may use any.
     fn union(self, other: &Self) -> Self {
-        let cores = self.cores().zip(other.cores()).map(|(own, others)| {
-            let all: BTreeSet<usize> = own.0.into_iter().chain(others.0).collect();
+        let cores = self.cores.zip(other.cores.as_ref()).map(|(own, others)| {
+            let all: BTreeSet<usize> = own.0.into_iter().chain(others.0.iter().copied()).collect();
             CpuCores(all.into_iter().collect())
         });
         let one_is_unbound = self.nodes.is_empty() || other.nodes.is_empty();
@@ -117,7 +105,7 @@ impl ThreadBinding {
     }
 
     fn bind_this_thread(&self) -> Result<(), Status> {
-        if let Some(cores) = self.cores() {
+        if let Some(cores) = &self.cores {
             cores.bind_this_thread()?;
         }
         if self.nodes.is_empty() {
@@ -151,8 +139,7 @@ struct HostPolicy {
 pub enum HostPolicySetting {
     /// The processors, in ranges such as `0-3,8-11`.
     CpuCores,
-    /// The number of the NUMA node of the memory. A policy without processors uses those of
-    /// the node.
+    /// The number of the NUMA node of the memory.
     NumaNode,
 }
 
@@ -348,7 +335,7 @@ mod tests {
             draft.resolve_identity("m", &[]).unwrap();
             let spec = draft.finish(&Support::default()).unwrap();
             let shared = policies.shared_binding(&spec).unwrap();
-            shared.map(|binding| binding.cores().unwrap().to_string())
+            shared.map(|binding| binding.cores.unwrap().to_string())
         };
         assert_eq!(shared("").as_deref(), Some("0"));
         assert_eq!(shared("instance_group { host_policy: 'other' }").as_deref(), Some("1"));
@@ -392,17 +379,15 @@ mod tests {
     }
 
     #[test]
-    fn a_node_brings_its_processors_unless_others_are_named() {
+    fn a_node_binds_the_memory_alone() {
         let Ok(node) = Node::find(0) else { return };
         let mut policies = HostPolicies::default();
         policies.set("near", HostPolicySetting::NumaNode, "0");
-        assert_eq!(
-            policies.0["near"].binding.clone().unwrap().cores().unwrap().0,
-            node.processors()
-        );
+        let binding = policies.0["near"].binding.clone().unwrap();
+        assert_eq!((binding.cores, binding.nodes), (None, BTreeSet::from([node.clone()])));
         policies.set("near", HostPolicySetting::CpuCores, "0-0");
-        assert_eq!(policies.0["near"].binding.clone().unwrap().cores().unwrap(), CpuCores(vec![0]));
-        assert_eq!(policies.0["near"].binding.clone().unwrap().nodes, BTreeSet::from([node]));
+        let binding = policies.0["near"].binding.clone().unwrap();
+        assert_eq!((binding.cores, binding.nodes), (Some(CpuCores(vec![0])), [node].into()));
         let settings = [("cpu-cores", "0-0"), ("numa-node", "0")];
         let settings = settings.map(|(name, value)| (name.into(), value.into()));
         assert_eq!(policies.0["near"].settings, BTreeMap::from(settings));
@@ -415,8 +400,8 @@ mod tests {
         let both = near.clone().union(&on(&CpuCores(vec![0])));
         assert_eq!(both, on(&CpuCores(vec![0, 1])));
         assert_eq!(near.clone().union(&near), near);
-        let without_processors = ThreadBinding { cores: None, ..near.clone() };
-        assert_eq!(near.clone().union(&without_processors).nodes, near.nodes);
+        let on_any = ThreadBinding { cores: None, ..near.clone() };
+        assert_eq!(near.union(&on_any), on_any);
     }
 
     #[test]

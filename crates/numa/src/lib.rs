@@ -1,4 +1,4 @@
-//! NUMA nodes: the processors of a node, and binding a thread's memory to nodes.
+//! NUMA nodes, and binding a thread's memory to them.
 //!
 //! # What it is not
 //!
@@ -27,7 +27,6 @@ const NODES_MAX: u32 = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Node {
     number: u32,
-    processors: Vec<usize>,
 }
 
 impl Node {
@@ -49,21 +48,12 @@ impl Node {
             let names = names.join(", ");
             return Err(format!("there is no NUMA node {number}, only {names}"));
         }
-        let processors =
-            read_list(&nodes.join(format!("node{number}/cpulist"))).map_err(|error| {
-                format!("the system doesn't say which processors NUMA node {number} has: {error}")
-            })?;
-        Ok(Self { number, processors })
+        Ok(Self { number })
     }
 
     /// Its number.
     pub const fn number(&self) -> u32 {
         self.number
-    }
-
-    /// Its processors, in order; empty for a node that has only memory.
-    pub fn processors(&self) -> &[usize] {
-        &self.processors
     }
 }
 
@@ -122,18 +112,11 @@ mod tests {
     #[test]
     fn nodes_are_read_from_the_system_files() {
         let folder = std::env::temp_dir().join(format!("galatea-numa-{}", std::process::id()));
-        std::fs::create_dir_all(folder.join("node1")).unwrap();
-        std::fs::write(folder.join("online"), "0-1\n").unwrap();
-        std::fs::write(folder.join("node1/cpulist"), "0-2,8\n").unwrap();
-        let node = Node::find_in(&folder, 1).unwrap();
-        assert_eq!((node.number(), node.processors()), (1, &[0, 1, 2, 8][..]));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("online"), "0-1,4\n").unwrap();
+        assert_eq!(Node::find_in(&folder, 4).unwrap().number(), 4);
         let error = Node::find_in(&folder, 2).unwrap_err();
-        assert_eq!(error, "there is no NUMA node 2, only 0, 1");
-        let error = Node::find_in(&folder, 0).unwrap_err();
-        assert!(error.contains("which processors NUMA node 0 has"), "{error}");
-        // A node that has only memory.
-        std::fs::write(folder.join("node1/cpulist"), "\n").unwrap();
-        assert_eq!(Node::find_in(&folder, 1).unwrap().processors(), [0_usize; 0]);
+        assert_eq!(error, "there is no NUMA node 2, only 0, 1, 4");
         std::fs::write(folder.join("online"), "many").unwrap();
         let error = Node::find_in(&folder, 0).unwrap_err();
         assert!(error.ends_with("it says \"many\""), "{error}");
@@ -143,7 +126,7 @@ mod tests {
     #[test]
     fn a_mask_has_one_bit_for_each_node() {
         let check = |numbers: &[u32], expected: &[libc::c_ulong]| {
-            let node = |number: &u32| Node { number: *number, processors: Vec::new() };
+            let node = |number: &u32| Node { number: *number };
             let nodes: Vec<Node> = numbers.iter().map(node).collect();
             let (mask, bits) = node_mask(&nodes).unwrap();
             assert_eq!(mask, expected, "{numbers:?}");
@@ -208,7 +191,7 @@ mod tests {
         if !may_bind() {
             return;
         }
-        let node = Node { number: NODES_MAX - 1, processors: Vec::new() };
+        let node = Node { number: NODES_MAX - 1 };
         let outcome = std::thread::spawn(move || bind_memory_of_this_thread([&node]));
         let error = outcome.join().unwrap().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{error}");

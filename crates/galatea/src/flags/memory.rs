@@ -123,8 +123,7 @@ const HOST_POLICY: Flag = Flag {
     default: "",
     help: "A setting of a host policy, as POLICY,SETTING=VALUE. The setting 'cpu-cores' binds the \
            threads of the policy's instances to processors, given as ranges like 0-3,8-11; \
-           'numa-node' takes their memory from one node, and binds them to its processors if \
-           'cpu-cores' is not given. \
+           'numa-node' takes their memory from one node. \
            Instance groups name their policy as host_policy; without a name it is cpu or model, \
            as their kind is.",
     apply: |settings, value| {
