@@ -70,8 +70,15 @@ def refusal(stream: GrpcStream) -> str:
 
 
 def rejections(server: Server) -> int:
-    """The number of requests that the queue policy refused."""
+    """The number of requests that Triton counts as rejected."""
     pattern = r'^nv_inference_request_failure{(?=.*reason="REJECTED").*} (\d+)'
+    (count,) = re.findall(pattern, server.metrics(), re.MULTILINE)
+    return int(count)
+
+
+def refused(server: Server) -> int:
+    """The number of requests that found the queue full."""
+    pattern = r'^galatea_inference_unexecuted_total{(?=.*reason="queue_full").*} (\d+)'
     (count,) = re.findall(pattern, server.metrics(), re.MULTILINE)
     return int(count)
 
@@ -124,7 +131,9 @@ def test_a_full_queue(start_server: StartServer, tmp_path: pathlib.Path, kind: s
         assert caught.value.status() in ("503", "StatusCode.UNAVAILABLE", None)
         assert "maximum queue size" in caught.value.message()
         assert server.pending("model") == 2
-        assert rejections(server) == 1
+        # As in Triton, neither the failures nor the statistics have it.
+        assert (refused(server), rejections(server)) == (1, 0)
+        assert server.statistics("model")["inference_stats"]["fail"]["count"] == 0
         stream.close(cancel=True)
         server.wait_for_pending("model", 0)
 

@@ -41,8 +41,7 @@ fn describe(request: &PendingRequest, reason: FailReason) -> (Status, Option<Fai
     let model = &content.model_name;
     match reason {
         FailReason::QueueFull => {
-            let status = Status::unavailable("Exceeds maximum queue size");
-            (prefixed(status), Some(FailureReason::Rejected))
+            (prefixed(Status::unavailable("Exceeds maximum queue size")), None)
         }
         FailReason::TimeoutExpired => {
             (Status::unavailable("Request timeout expired"), Some(FailureReason::Rejected))
