@@ -5,6 +5,10 @@
 //! class has a label. Only the response changes, after the model has replied;
 //! code behind the doors does not see it.
 
+mod cpp_sort;
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -139,9 +143,7 @@ fn ranking(datatype: DataType) -> Result<RankFn, Status> {
     })
 }
 
-/// Appends the largest `count` of each `elements` elements. Equal values are sorted by
-/// index. In Triton their order depends on the C++ library, which sorts up to 16 elements
-/// the same way.
+/// Appends the largest `count` of each `elements` elements.
 fn rank<const SIZE: usize, T: Rankable>(
     data: &[u8],
     elements: usize,
@@ -150,21 +152,50 @@ fn rank<const SIZE: usize, T: Rankable>(
     texts: &mut ClassTexts<'_>,
 ) -> Result<(), Status> {
     let (values, _) = data.as_chunks::<SIZE>();
-    let order = |a: &(T, usize), b: &(T, usize)| a.0.descending(b.0).then(a.1.cmp(&b.1));
     let mut ranked: Vec<(T, usize)> = Vec::with_capacity(elements);
     for item in values.chunks(elements.max(1)) {
+        let elements = || item.iter().map(|bytes| read(*bytes)).zip(0..);
         ranked.clear();
-        ranked.extend(item.iter().map(|bytes| read(*bytes)).zip(0..));
-        if count < ranked.len() {
-            ranked.select_nth_unstable_by(count, order);
+        ranked.extend(elements());
+        if keep_largest(&mut ranked, count) == Order::OfLibrary {
+            ranked.clear();
+            ranked.extend(elements());
+            cpp_sort::sort(&mut ranked, |a, b| a.0 > b.0);
             ranked.truncate(count);
         }
-        ranked.sort_unstable_by(order);
         for (value, index) in &ranked {
             texts.push(*value, *index)?;
         }
     }
     Ok(())
+}
+
+/// What determines the order of classes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Order {
+    OfValues,
+    /// Some values are equal, or no numbers: Triton's C++ library decides.
+    OfLibrary,
+}
+
+/// Sorts the largest `count` elements and removes the others, unless the library decides.
+fn keep_largest<T: Rankable>(ranked: &mut Vec<(T, usize)>, count: usize) -> Order {
+    if ranked.iter().any(|(value, _)| value.partial_cmp(value).is_none()) {
+        return Order::OfLibrary;
+    }
+    let order = |a: &(T, usize), b: &(T, usize)| {
+        b.0.partial_cmp(&a.0).unwrap_or(Ordering::Equal).then(a.1.cmp(&b.1))
+    };
+    let mut next = None;
+    if count < ranked.len() {
+        let (_, &mut largest, _) = ranked.select_nth_unstable_by(count, order);
+        next = Some(largest);
+        ranked.truncate(count);
+    }
+    ranked.sort_unstable_by(order);
+    let shown = ranked.iter().chain(&next);
+    let has_equal = shown.clone().zip(shown.skip(1)).any(|(a, b)| a.0 == b.0);
+    if has_equal { Order::OfLibrary } else { Order::OfValues }
 }
 
 /// The classes of an output.
@@ -194,9 +225,7 @@ impl ClassTexts<'_> {
 }
 
 /// An element that is compared and printed as in C++.
-trait Rankable: Copy {
-    /// Orders larger values first.
-    fn descending(self, other: Self) -> Ordering;
+trait Rankable: Copy + PartialOrd {
     fn write(self, text: &mut Vec<u8>);
 }
 
@@ -204,10 +233,6 @@ macro_rules! integers {
     ($($kind:ty)*) => {
         $(
             impl Rankable for $kind {
-                fn descending(self, other: Self) -> Ordering {
-                    other.cmp(&self)
-                }
-
                 fn write(self, text: &mut Vec<u8>) {
                     text.extend_from_slice(itoa::Buffer::new().format(self).as_bytes());
                 }
@@ -219,12 +244,6 @@ macro_rules! integers {
 integers! { u8 u16 u32 u64 i8 i16 i32 i64 }
 
 impl Rankable for f64 {
-    /// NaN is smaller than every number. Triton's order of NaN is undefined.
-    fn descending(self, other: Self) -> Ordering {
-        let order = other.partial_cmp(&self);
-        order.unwrap_or_else(|| self.is_nan().cmp(&other.is_nan()))
-    }
-
     /// Always six digits after the point. NaN may have a sign.
     fn write(self, text: &mut Vec<u8>) {
         if self.is_nan() {
@@ -237,14 +256,7 @@ impl Rankable for f64 {
 }
 
 impl Rankable for f32 {
-    fn descending(self, other: Self) -> Ordering {
-        f64::from(self).descending(f64::from(other))
-    }
-
     fn write(self, text: &mut Vec<u8>) {
         f64::from(self).write(text);
     }
 }
-
-#[cfg(test)]
-mod tests;
