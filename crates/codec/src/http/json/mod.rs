@@ -7,6 +7,7 @@
 //! error.
 
 mod cursor;
+mod double;
 mod number;
 mod reader;
 mod text;

@@ -1,5 +1,7 @@
 //! Writes JSON in RapidJSON's format.
 
+use super::double;
+
 /// Appends a whole number.
 pub(crate) fn push_unsigned(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
@@ -10,50 +12,14 @@ pub(crate) fn push_signed(out: &mut Vec<u8>, value: i64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// Appends a double as the shortest digits that read back as the same number, with a
-/// point or an exponent, or as `NaN` or `Infinity`.
+/// Appends a double with a point or an exponent, or as `NaN` or `Infinity`.
 pub(crate) fn push_double(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         out.extend_from_slice(b"NaN");
     } else if value.is_infinite() {
         out.extend_from_slice(if value < 0.0 { b"-Infinity" } else { b"Infinity" });
     } else {
-        let mut buffer = ryu::Buffer::new();
-        let digits = buffer.format_finite(value);
-        match digits.split_once('e') {
-            None => out.extend_from_slice(digits.as_bytes()),
-            Some((mantissa, exponent)) => push_exponential(out, mantissa, exponent),
-        }
-    }
-}
-
-/// Formats a number that `ryu` printed with an exponent. Triton uses exponents only from
-/// 1e21 up and from 1e-7 down.
-fn push_exponential(out: &mut Vec<u8>, mantissa: &str, exponent: &str) {
-    let sign_length = usize::from(mantissa.starts_with('-'));
-    let (sign, mantissa) = mantissa.split_at_checked(sign_length).unwrap_or(("", mantissa));
-    let (lead, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    out.extend_from_slice(sign.as_bytes());
-    match exponent.parse::<i32>() {
-        Ok(power @ 16..=20) => {
-            out.extend_from_slice(lead.as_bytes());
-            out.extend_from_slice(fraction.as_bytes());
-            let zeros = usize::try_from(power).unwrap_or(0).saturating_sub(fraction.len());
-            out.extend(std::iter::repeat_n(b'0', zeros));
-            out.extend_from_slice(b".0");
-        }
-        Ok(power @ -6..=-5) => {
-            let zeros = usize::try_from(power.unsigned_abs()).unwrap_or(0).saturating_sub(1);
-            out.extend_from_slice(b"0.");
-            out.extend(std::iter::repeat_n(b'0', zeros));
-            out.extend_from_slice(lead.as_bytes());
-            out.extend_from_slice(fraction.as_bytes());
-        }
-        Ok(_) | Err(_) => {
-            out.extend_from_slice(mantissa.as_bytes());
-            out.push(b'e');
-            out.extend_from_slice(exponent.as_bytes());
-        }
+        double::push_finite(out, value);
     }
 }
 
