@@ -431,6 +431,25 @@ def test_a_library_in_the_model_directory_wins(
         assert f"| x        | {named}/1/own.so " in running.log()
 
 
+# row: CFG-24
+def test_a_backend_that_completes_nothing_needs_a_configuration(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """The name of the model names the backend, which is built in or a library."""
+    models, libraries = tmp_path / "models", tmp_path / "libraries"
+    compile_library(EXAMPLES / "identity.c", libraries / "own" / "libtriton_own.so")
+    for name in ("m.identity", "m.own"):
+        (models / name / "1").mkdir(parents=True)
+    flags = [f"--backend-directory={libraries}", "--exit-on-error=false"]
+    with start_server(models, *flags) as running:
+        running.wait_until_live()
+        index = running.request("POST", "/v2/repository/index", b"{}").json()
+    for entry in index:
+        expected = f"Not found: model configuration is not provided for model '{entry['name']}'"
+        assert entry["reason"] == expected
+    assert len(index) == 2
+
+
 @pytest.mark.galatea_only
 # row: BAPI-02
 def test_failed_loads_report_their_reason(

@@ -113,7 +113,7 @@ impl Model {
         {
             draft.clone_from(completed);
         }
-        Ok(model)
+        if draft.is_provided() { Ok(model) } else { Err(galatea_backend::unconfigured(draft)) }
     }
 
     /// A model of a built-in backend, for C code beside it.

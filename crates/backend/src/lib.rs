@@ -130,6 +130,13 @@ pub trait Backend: Send + Sync {
     }
 }
 
+/// The error of a model without a configuration whose backend completes none, in Triton's words.
+#[must_use]
+pub fn unconfigured(draft: &ConfigDraft) -> Status {
+    let name = draft.name();
+    Status::not_found(format!("model configuration is not provided for model '{name}'"))
+}
+
 /// A version of a model that has no instances yet.
 #[derive(Copy, Clone)]
 pub struct LoadedVersion<'a> {

@@ -54,6 +54,7 @@ pub enum Completion {
 pub struct ConfigDraft {
     message: ModelConfig,
     map: SourceMap,
+    is_provided: bool,
 }
 
 impl ConfigDraft {
@@ -72,7 +73,8 @@ impl ConfigDraft {
     pub fn from_pbtxt(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
         let source = SourceText::new(file_name, text);
         let parsed = text::parse_config(&source)?;
-        Ok(Self { message: parsed.message, map: SourceMap::new(source, parsed.spans) })
+        let map = SourceMap::new(source, parsed.spans);
+        Ok(Self { message: parsed.message, map, is_provided: true })
     }
 
     /// Parses JSON. Fields have the names of the .proto file or their camel-case forms.
@@ -83,7 +85,17 @@ impl ConfigDraft {
     /// Every syntax error, unknown field and value of the wrong type.
     pub fn from_json(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
         let message = json_input::parse(file_name, text)?;
-        Ok(Self { message, map: SourceMap::default() })
+        Ok(Self { message, map: SourceMap::default(), is_provided: true })
+    }
+
+    /// Returns true if somebody wrote the configuration, or a backend in a library completed it.
+    #[must_use]
+    pub const fn is_provided(&self) -> bool {
+        self.is_provided
+    }
+
+    pub(crate) const fn note_provided(&mut self) {
+        self.is_provided = true;
     }
 
     /// The message in its current state, in the text format.
@@ -262,7 +274,7 @@ impl ConfigDraft {
     pub fn based_on(&self, loaded: &ModelSpec) -> Self {
         let instance_group = self.message.instance_group.clone();
         let message = ModelConfig { instance_group, ..loaded.message.clone() };
-        Self { message, map: SourceMap::default() }
+        Self { message, map: SourceMap::default(), is_provided: self.is_provided }
     }
 
     const fn sequence_batching(&self) -> Option<&ModelSequenceBatching> {

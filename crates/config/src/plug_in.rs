@@ -68,6 +68,7 @@ impl ConfigDraft {
         if let Some(policy) = &from.model_transaction_policy {
             to.model_transaction_policy.get_or_insert_default().decoupled = policy.decoupled;
         }
+        self.note_provided();
         Ok(())
     }
 

@@ -33,9 +33,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use galatea_backend::{
     Backend, BackendFingerprint, ExecutionPolicy, Host, InputMemory, Instance, LoadedVersion,
-    Model, ModelFiles, Placement,
+    Model, ModelFiles, Placement, unconfigured,
 };
-use galatea_config::ModelSpec;
+use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{ResponseParameters, Status};
 
 use crate::checks::refused;
@@ -71,6 +71,15 @@ impl Backend for IdentityBackend {
         let delays = Delays::parse(spec).is_ok_and(|delays| delays.delay_execution());
         let reports = Activities::parse(spec).is_ok_and(|activities| activities.is_some());
         if delays || reports { ExecutionPolicy::Blocking } else { ExecutionPolicy::Inline }
+    }
+
+    /// Completes nothing.
+    fn auto_complete_config(
+        &self,
+        draft: &mut ConfigDraft,
+        _files: &dyn ModelFiles,
+    ) -> Result<(), Status> {
+        if draft.is_provided() { Ok(()) } else { Err(unconfigured(draft)) }
     }
 
     fn load(

@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{Backend, Device, ExecutionPolicy, Model};
+use galatea_config::ConfigDraft;
 use galatea_infer::{
     Code, CorrelationId, InferenceRequest, InferenceResponse, InputTensor, ParameterValue,
     PendingRequest, Reply, RequestTimes, ResponseSender, Status,
@@ -275,6 +276,19 @@ fn unusable_parameters_are_refused() {
     };
     refused(&tracing("nested_span_count", "x"), "'nested_span_count' is 'x'");
     refused(&tracing("single_activity_frequency", "0"), "must be positive");
+}
+
+#[test]
+fn a_model_needs_a_configuration() {
+    let complete = |draft: &mut ConfigDraft| {
+        draft.rename("x.identity");
+        IdentityBackend::default().auto_complete_config(draft, &NoFiles)
+    };
+    let status = complete(&mut ConfigDraft::empty()).unwrap_err();
+    let expected = "model configuration is not provided for model 'x.identity'";
+    assert_eq!((status.code(), status.message()), (Code::NotFound, expected));
+    assert_eq!(complete(&mut ConfigDraft::from_pbtxt("f", "").unwrap()), Ok(()));
+    assert_eq!(complete(&mut ConfigDraft::from_json("f", "{}").unwrap()), Ok(()));
 }
 
 #[test]

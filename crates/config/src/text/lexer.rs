@@ -55,9 +55,7 @@ pub(super) struct Lexer<'a> {
 
 impl<'a> Lexer<'a> {
     pub(super) fn new(text: &'a str) -> Self {
-        let mut lexer = Self { text, at: 0, errors: Vec::new() };
-        lexer.skip_while(|c| c == '\u{feff}');
-        lexer
+        Self { text, at: 0, errors: Vec::new() }
     }
 
     /// Reads the next token, which is [`TokenKind::End`] from the end of the text on.
@@ -157,7 +155,9 @@ impl<'a> Lexer<'a> {
 
     fn unexpected(&mut self, c: char, start: usize) {
         self.skip_while(|other| other == c);
-        let name = if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+        // Editors show no byte order mark either.
+        let is_unseen = c.is_control() || c == '\u{feff}';
+        let name = if is_unseen { c.escape_default().to_string() } else { c.to_string() };
         let message = format!("the character '{name}' has no meaning here");
         self.errors.push(LexicalError { message, span: start..self.at });
     }
@@ -185,9 +185,15 @@ mod tests {
     #[test]
     fn text_is_split_into_tokens_without_comments() {
         check("a: -1 # rest : {", &["a", ":", "-", "1"]);
-        check("\u{feff}a{b<[,;]>}", &["a", "{", "b", "<", "[", ",", ";", "]", ">", "}"]);
+        check("a{b<[,;]>}", &["a", "{", "b", "<", "[", ",", ";", "]", ">", "}"]);
         check(r##"s: "a\"#b" 'c"d'"##, &["s", ":", r##""a\"#b""##, r#"'c"d'"#]);
         check("1e+5 .5f 1.e-3 12abc 0x1e-5", &["1e+5", ".5f", "1.e-3", "12abc", "0x1e", "-", "5"]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_an_error_as_in_triton() {
+        let (_, errors) = read("\u{feff}a: 1");
+        assert_eq!(errors[0].message, r"the character '\u{feff}' has no meaning here");
     }
 
     #[test]
