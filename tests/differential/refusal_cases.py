@@ -142,6 +142,40 @@ def readiness() -> Iterator[Case]:
         yield Case(f"grpc ready {name} {version}", rpc="ModelReady", message=message)
 
 
+#: The reason where half of a pair stands alone: its bytes are no UTF-8.
+NOT_UTF8 = "JSON that is not UTF-8 is refused"
+LONE_SURROGATE = '{"\\udc00":1}'
+
+#: Texts that are no JSON, or not the JSON of a request.
+MALFORMED = [
+    "", "  ", "A", "{", "{]", "[", "]", "{}", "[1]", '{"a"}', '{"a":}', '{"a":1 "b":2}', '{"a":1,}',
+    '{"a":1;', '{,"a":1}', '{"a":[1 2]}', '{"a":[1}', '{"a":[1,]}', '{"a":[,1]}', '{"a":nul}',
+    '{"a":tru}', '{"a":truee}', '{"a":True}', '{"a":01}', '{"a":-}', '{"a":+1}', '{"a":.5}',
+    '{"a":1.}', '{"a":1.e1}', '{"a":1e}', '{"a":1e+}', '{"a":0x1}', '{"a":1e400}', '{"a":-1e400}',
+    '{"a":1e309}', '{"a":1' + "0" * 400 + "}", '{"a":Nan}', '{"a":Infinit}', '{"a":inf}', '{"a',
+    '{"a\x01":1}', '{"\\x":1}', '{"\\', '{"\\u12g4":1}', '{"\\u12', '{"\\ud800":1}',
+    '{"\\ud800\\u0041":1}', LONE_SURROGATE, '{"inputs":[]} x', '{"inputs":[]}{}', "{'a':1}",
+    "// a\n{}", '{"a":1/*b*/}', "null", "true", '"a"', "1", "[" * 40, '{"inputs":{}}',
+    '{"inputs":[1]}', '{"inputs":["x"]}', '{"inputs":[{}]}', '{"inputs":null}', '{"id":1,"inputs":[]}',
+]
+
+
+def malformed() -> Iterator[Case]:
+    """The error names what is wrong, and where."""
+    for number, text in enumerate(MALFORMED):
+        why = NOT_UTF8 if text == LONE_SURROGATE else ""
+        path, body = infer_path("plain"), text.encode()
+        yield Case(f"malformed {number}", "POST", path, (), body, ours_text=why)
+    # Others than requests for inference.
+    for text in ('{"a":[1 2]}', '{"a":1 "b":2}', "{"):
+        for path in (
+            "/v2/repository/index",
+            "/v2/logging",
+            "/v2/trace/setting",
+        ):
+            yield Case(f"malformed {text} for {path}", "POST", path, (), text.encode())
+
+
 def refusal_cases() -> list[Case]:
     """Every case, in order."""
-    return [*readiness(), *names_and_counts(), *wrong_inputs(), *empty_batches()]
+    return [*readiness(), *names_and_counts(), *wrong_inputs(), *empty_batches(), *malformed()]

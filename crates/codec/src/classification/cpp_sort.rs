@@ -184,7 +184,7 @@ mod tests {
         let mut orders = Orders::new();
         for values in random_values(200) {
             // A quarter of the values is like NaN: before no other, and none before it.
-            let is_number = |value: u32| value % 4 != 0;
+            let is_number = |value: u32| !value.is_multiple_of(4);
             let is_before =
                 |a: &(u32, usize), b: &(u32, usize)| is_number(a.0) && is_number(b.0) && a.0 > b.0;
             let mut ranked: Vec<(u32, usize)> = values.into_iter().zip(0..).collect();

@@ -119,7 +119,7 @@ impl<'a> JsonReader<'a> {
             (ContainerPosition::Opened, _) => *position = ContainerPosition::Inside,
             (ContainerPosition::Inside, Some(b',')) => self.consume(),
             (ContainerPosition::Inside, _) => {
-                return Err(self.error("Missing a comma or } after an object member."));
+                return Err(self.error("Missing a comma or '}' after an object member."));
             }
         }
         if self.peek() != Some(b'"') {
@@ -156,7 +156,7 @@ impl<'a> JsonReader<'a> {
                 self.consume();
                 Ok(false)
             }
-            _ => Err(self.error("Missing a comma or ] after an array element.")),
+            _ => Err(self.error("Missing a comma or ']' after an array element.")),
         }
     }
 

@@ -47,7 +47,8 @@ impl<'a> JsonReader<'a> {
         match rest {
             [b'"' | b'\\', ..] => Ok(run),
             [] | [0, ..] => Err(self.error("Missing a closing quotation mark in string.")),
-            [_, ..] => Err(self.error("Invalid encoding in string.")),
+            // RapidJSON 1.1.0 calls a control character so.
+            [_, ..] => Err(self.error("Invalid escape character in string.")),
         }
     }
 
