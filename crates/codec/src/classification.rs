@@ -157,7 +157,7 @@ fn rank<const SIZE: usize, T: Rankable>(
         let elements = || item.iter().map(|bytes| read(*bytes)).zip(0..);
         ranked.clear();
         ranked.extend(elements());
-        if keep_largest(&mut ranked, count) == Order::OfLibrary {
+        if keep_largest(&mut ranked, count) == Ranking::OfLibrary {
             ranked.clear();
             ranked.extend(elements());
             cpp_sort::sort(&mut ranked, |a, b| a.0 > b.0);
@@ -170,18 +170,18 @@ fn rank<const SIZE: usize, T: Rankable>(
     Ok(())
 }
 
-/// What determines the order of classes.
+/// The cause of the classes' order.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Order {
+enum Ranking {
     OfValues,
     /// Some values are equal, or no numbers: Triton's C++ library decides.
     OfLibrary,
 }
 
 /// Sorts the largest `count` elements and removes the others, unless the library decides.
-fn keep_largest<T: Rankable>(ranked: &mut Vec<(T, usize)>, count: usize) -> Order {
+fn keep_largest<T: Rankable>(ranked: &mut Vec<(T, usize)>, count: usize) -> Ranking {
     if ranked.iter().any(|(value, _)| value.partial_cmp(value).is_none()) {
-        return Order::OfLibrary;
+        return Ranking::OfLibrary;
     }
     let order = |a: &(T, usize), b: &(T, usize)| {
         b.0.partial_cmp(&a.0).unwrap_or(Ordering::Equal).then(a.1.cmp(&b.1))
@@ -195,7 +195,7 @@ fn keep_largest<T: Rankable>(ranked: &mut Vec<(T, usize)>, count: usize) -> Orde
     ranked.sort_unstable_by(order);
     let shown = ranked.iter().chain(&next);
     let has_equal = shown.clone().zip(shown.skip(1)).any(|(a, b)| a.0 == b.0);
-    if has_equal { Order::OfLibrary } else { Order::OfValues }
+    if has_equal { Ranking::OfLibrary } else { Ranking::OfValues }
 }
 
 /// The classes of an output.

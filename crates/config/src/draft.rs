@@ -88,7 +88,7 @@ impl ConfigDraft {
         Ok(Self { message, map: SourceMap::default(), is_provided: true })
     }
 
-    /// Returns true if somebody wrote the configuration, or a backend in a library completed it.
+    /// Returns true if the configuration was written, or completed by a backend in a library.
     #[must_use]
     pub const fn is_provided(&self) -> bool {
         self.is_provided
