@@ -51,7 +51,7 @@ const DIFFERENCES: [Difference; 13] = [
         }),
     },
     Difference {
-        row: "| the backend `onnxruntime` |",
+        row: "| the backends `identity` and `onnxruntime`, the cache `local` |",
         text: "the backend onnxruntime is built in: a library of it in the directory of backends \
                is not used",
         matters: Model(|spec| spec.backend == ONNXRUNTIME),
@@ -63,7 +63,7 @@ const DIFFERENCES: [Difference; 13] = [
         matters: Model(|spec| spec.backend == PYTHON),
     },
     Difference {
-        row: "| the backend `identity` |",
+        row: "| the backends `identity` and `onnxruntime`, the cache `local` |",
         text: "the backend identity is built in unless its library is in the directory of \
                backends",
         matters: Model(|spec| spec.backend == "identity"),
@@ -79,7 +79,7 @@ const DIFFERENCES: [Difference; 13] = [
         }),
     },
     Difference {
-        row: "| a parameter `latency_objective_us` |",
+        row: "| a parameter `latency_objective_us`; parameters with the prefix `batch_padding` |",
         text: "latency_objective_us forms batches by deadlines, and refuses what can't be answered in \
                time; Triton ignores it",
         matters: Model(|spec| spec.latency_objective_microseconds.is_some()),
@@ -91,7 +91,7 @@ const DIFFERENCES: [Difference; 13] = [
         matters: Model(|spec| matches!(spec.scheduling, SchedulingChoice::Sequence(_))),
     },
     Difference {
-        row: "| when an ensemble's request fails |",
+        row: "| when an ensemble's request fails, or its client cancels it |",
         text: "a request to an ensemble fails as soon as a step does, and the other steps are \
                cancelled",
         matters: Model(|spec| matches!(spec.scheduling, SchedulingChoice::Ensemble(_))),
