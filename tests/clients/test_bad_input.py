@@ -241,7 +241,7 @@ NO_JSON = "failed to parse the request JSON buffer: "
 NOT_A_DOUBLE = (DATA, "attempt to access JSON non-number as double")
 NOT_SIGNED = (DATA, "attempt to access JSON non-signed-integer as signed-integer")
 TOO_BIG = (MALFORMED, NO_JSON + "Number too big to be stored in double.")
-NO_COMMA = (MALFORMED, NO_JSON + "Missing a comma or ] after an array element.")
+NO_COMMA = (MALFORMED, NO_JSON + "Missing a comma or ']' after an array element.")
 #: The text of a number: its value as FP32 and as INT32.
 ODD_NUMBERS: dict[str, tuple[Any, Any]] = {
     "NaN": (math.nan, NOT_SIGNED),
@@ -313,7 +313,7 @@ def test_deep_nesting(
     head = b'{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"INT32","data":'
     too_deep = "JSON nesting depth exceeds maximum allowed limit (100)"
     # An object of 101 levels is read before it is found not to be a request.
-    no_request = "non-existing object member 'inputs'" if is_closed else "Missing a comma or }"
+    no_request = "non-existing object member 'inputs'" if is_closed else "Missing a comma or '}'"
     for body, text in (
         (nested, no_request if opening != b"[" and depth == 101 else too_deep),
         (head + nested + tail, too_deep),
