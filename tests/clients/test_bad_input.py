@@ -238,8 +238,8 @@ def first_element_or_error(reply: Reply) -> Any:
 
 
 NO_JSON = "failed to parse the request JSON buffer: "
-NOT_A_DOUBLE = (DATA, "attempt to access JSON non-number as double")
 NOT_SIGNED = (DATA, "attempt to access JSON non-signed-integer as signed-integer")
+NO_VALUE = (MALFORMED, NO_JSON + "Invalid value.")
 TOO_BIG = (MALFORMED, NO_JSON + "Number too big to be stored in double.")
 NO_COMMA = (MALFORMED, NO_JSON + "Missing a comma or ']' after an array element.")
 #: The text of a number: its value as FP32 and as INT32.
@@ -247,7 +247,7 @@ ODD_NUMBERS: dict[str, tuple[Any, Any]] = {
     "NaN": (math.nan, NOT_SIGNED),
     "Infinity": (math.inf, NOT_SIGNED),
     "-Infinity": (-math.inf, NOT_SIGNED),
-    "nan": (NOT_A_DOUBLE, NOT_SIGNED),
+    "nan": (NO_VALUE, NO_VALUE),
     "1e400": (TOO_BIG, TOO_BIG),
     "-1e400": (TOO_BIG, TOO_BIG),
     "1e-400": (0.0, NOT_SIGNED),

@@ -1,7 +1,7 @@
 //! Decodes inference requests from HTTP bodies.
 
 use bytes::Bytes;
-use galatea_infer::{InferenceRequest, Status};
+use galatea_infer::{Code, InferenceRequest, Status};
 
 use crate::classification::Classification;
 use crate::regions::ReplacedOutputs;
@@ -9,8 +9,8 @@ use galatea_gate::limits::Limits;
 
 use super::bounds::DecodeBounds;
 use super::fields;
-use super::input::{BinaryTail, read_inputs};
-use super::json::{JsonReader, JsonType};
+use super::input::{BinaryTail, check_inputs, read_inputs};
+use super::json::{JsonReader, JsonType, depth_exceeded};
 use super::output::{OutputEncoding, OutputForm, RequestedOutputs, read_outputs};
 use super::parameters::{RequestParameters, read_parameters};
 
@@ -53,7 +53,8 @@ pub fn decode_infer(
         ..InferenceRequest::default()
     };
     let mut tail = BinaryTail::new(body, header_length, binary.len());
-    let members = read_members(json, &mut request, &mut tail, bounds)?;
+    let members = read_members(json, &mut request, &mut tail, bounds)
+        .map_err(|found| first_mistake(json, tail.inputs_seen(), found))?;
     tail.finish(&request.model_name)?;
     let default = members.parameters.default_form;
     members.parameters.apply(&mut request);
@@ -117,6 +118,51 @@ fn read_members(
     }
     reader.end()?;
     if seen.inputs { Ok(members) } else { Err(fields::missing("inputs")) }
+}
+
+/// The mistake that Triton names. It reads the whole text before it looks at any member, and then
+/// the ID, the parameters, and of each input its source, its name, its type and its shape.
+#[cold]
+fn first_mistake(json: &[u8], inputs_seen: usize, found: Status) -> Status {
+    if found.code() == Code::Exhausted {
+        return found;
+    }
+    match check_members(json, inputs_seen) {
+        // Triton's reader has no bound.
+        Err(mistake) if mistake != depth_exceeded() => mistake,
+        Err(_) | Ok(()) => found,
+    }
+}
+
+fn check_members(json: &[u8], inputs_seen: usize) -> Result<(), Status> {
+    let mut reader = JsonReader::new(json);
+    reader.skip_value()?;
+    // For Triton the text ends before a NUL.
+    if reader.peek() != Some(0) {
+        reader.end()?;
+    }
+    let mut reader = JsonReader::new(json);
+    if reader.value_type()? != JsonType::Object {
+        return Ok(());
+    }
+    let (mut id, mut parameters, mut inputs) = (None, None, None);
+    let mut progress = reader.open();
+    while let Some(name) = reader.next_member(&mut progress)? {
+        match name.as_ref() {
+            b"id" => fields::keep_first(&mut id, reader.clone()),
+            b"parameters" => fields::keep_first(&mut parameters, reader.clone()),
+            b"inputs" => fields::keep_first(&mut inputs, reader.clone()),
+            _ => {}
+        }
+        reader.skip_value()?;
+    }
+    if let Some(mut id) = id {
+        fields::string(&mut id, "id")?;
+    }
+    if let Some(mut parameters) = parameters {
+        read_parameters(&mut parameters)?;
+    }
+    check_inputs(&mut inputs.ok_or_else(|| fields::missing("inputs"))?, inputs_seen)
 }
 
 /// The members read so far: the first of several with the same name counts.

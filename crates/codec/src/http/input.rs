@@ -23,11 +23,13 @@ pub(super) struct BinaryTail<'a> {
     body: &'a Bytes,
     position: usize,
     remaining: usize,
+    /// The number of inputs that were read whole; `None` before they are read.
+    inputs: Option<usize>,
 }
 
 impl<'a> BinaryTail<'a> {
     pub(super) const fn new(body: &'a Bytes, position: usize, remaining: usize) -> Self {
-        Self { body, position, remaining }
+        Self { body, position, remaining, inputs: None }
     }
 
     /// Takes the next `length` bytes, or returns the number of missing bytes.
@@ -40,6 +42,11 @@ impl<'a> BinaryTail<'a> {
         self.position = end;
         self.remaining = self.remaining.saturating_sub(length);
         Ok(bytes)
+    }
+
+    /// The number of inputs that were looked at: of those behind, no mistake is known.
+    pub(super) fn inputs_seen(&self) -> usize {
+        self.inputs.map_or(usize::MAX, |read| read.saturating_add(1))
     }
 
     /// Returns true if the body is charged by its owner.
@@ -69,6 +76,7 @@ pub(super) fn read_inputs(
     let mut inputs: Vec<InputTensor> = Vec::with_capacity(1);
     let mut progress = reader.open();
     while reader.next_element(&mut progress)? {
+        tail.inputs = Some(inputs.len());
         if inputs.len() >= Limits::TENSORS_MAX {
             return Err(super::errors::too_many_tensors("inputs"));
         }
@@ -76,6 +84,7 @@ pub(super) fn read_inputs(
         let input = input.finish(tail, model_name, bounds)?;
         inputs.push(input);
     }
+    tail.inputs = Some(inputs.len());
     Ok(inputs)
 }
 
@@ -153,6 +162,68 @@ fn read_data<'a>(
     Ok(PartialData::Unread(start))
 }
 
+/// Checks what Triton looks at before the data of each of the first inputs, in its order.
+///
+/// # Errors
+///
+/// The first mistake, also one of syntax.
+pub(super) fn check_inputs(reader: &mut JsonReader<'_>, count: usize) -> Result<(), Status> {
+    fields::array(reader, "inputs")?;
+    let mut progress = reader.open();
+    for _ in 0..count {
+        if !reader.next_element(&mut progress)? {
+            break;
+        }
+        check_input(reader.clone())?;
+        reader.skip_value()?;
+    }
+    Ok(())
+}
+
+fn check_input(mut reader: JsonReader<'_>) -> Result<(), Status> {
+    if reader.value_type()? != JsonType::Object {
+        return Ok(());
+    }
+    let mut input = PartialInput::default();
+    let (mut name, mut datatype, mut shape) = (None, None, None);
+    let mut has_parameters = false;
+    let mut progress = reader.open();
+    while let Some(member) = reader.next_member(&mut progress)? {
+        reader.peek();
+        let place = reader.clone();
+        match member.as_ref() {
+            b"name" => fields::keep_first(&mut name, place),
+            b"datatype" => fields::keep_first(&mut datatype, place),
+            b"shape" => fields::keep_first(&mut shape, place),
+            b"data" => fields::keep_first(&mut input.data, PartialData::Unread(place)),
+            b"parameters" if !has_parameters && reader.value_type()? == JsonType::Object => {
+                has_parameters = true;
+                note_sources(place, &mut input)?;
+            }
+            _ => {}
+        }
+        reader.skip_value()?;
+    }
+    input.check_sources()?;
+    fields::string(&mut name.ok_or_else(|| fields::missing("name"))?, "name")?;
+    fields::string(&mut datatype.ok_or_else(|| fields::missing("datatype"))?, "datatype")?;
+    read_shape(&mut shape.ok_or_else(|| fields::missing("shape"))?)?.map(drop).or(Ok(()))
+}
+
+/// Notes which sources the parameters name.
+fn note_sources(mut reader: JsonReader<'_>, input: &mut PartialInput<'_>) -> Result<(), Status> {
+    let mut progress = reader.open();
+    while let Some(name) = reader.next_member(&mut progress)? {
+        if name.as_ref() == b"binary_data_size" {
+            input.binary_size = Some(0);
+            reader.skip_value()?;
+        } else if !input.region.read(&name, &mut reader)? {
+            reader.skip_value()?;
+        }
+    }
+    Ok(())
+}
+
 fn read_shape(reader: &mut JsonReader<'_>) -> Result<Result<Shape, Status>, Status> {
     fields::array(reader, "shape")?;
     let mut dims = smallvec::SmallVec::<[i64; 8]>::new();
@@ -205,16 +276,19 @@ fn read_input_parameters(
 }
 
 impl PartialInput<'_> {
+    fn check_sources(&self) -> Result<(), Status> {
+        let sources = [self.data.is_some(), self.binary_size.is_some(), self.region.is_named()];
+        let is_one = sources.into_iter().filter(|set| *set).count() == 1;
+        if is_one { Ok(()) } else { Err(wrong_source(self)) }
+    }
+
     fn finish(
         self,
         tail: &mut BinaryTail<'_>,
         model_name: &str,
         bounds: &DecodeBounds<'_>,
     ) -> Result<InputTensor, Status> {
-        let sources = [self.data.is_some(), self.binary_size.is_some(), self.region.is_named()];
-        if sources.into_iter().filter(|set| *set).count() != 1 {
-            return Err(wrong_source(&self));
-        }
+        self.check_sources()?;
         let name = self.name.ok_or_else(|| fields::missing("name"))?.into_owned();
         let datatype = self.datatype.ok_or_else(|| fields::missing("datatype"))?;
         let CheckedShape(shape) = self.shape.ok_or_else(|| fields::missing("shape"))?;

@@ -179,9 +179,12 @@ fn dimensions_parameters_names_and_strings_are_limited() {
     limited(&parameters(Limits::PARAMETERS_MAX + 1), "more than 65536 parameters");
 
     let long = "n".repeat(Limits::NAME_BYTES_MAX + 1);
-    let named = format!(r#"{{"inputs":[{{"name":"{long}"}}]}}"#);
+    let named = format!(r#"{{"inputs":[{{"name":"{long}","data":[],"datatype":"","shape":[]}}]}}"#);
     limited(&named, "input name of 4097 bytes");
-    limited(&format!(r#"{{"outputs":[{{"name":"{long}"}}]}}"#), "output name of 4097 bytes");
+    limited(
+        &format!(r#"{{"inputs":[],"outputs":[{{"name":"{long}"}}]}}"#),
+        "output name of 4097 bytes",
+    );
     limited(&format!(r#"{{"parameters":{{"{long}":1}}}}"#), "parameter name of 4097 bytes");
 
     // As in Triton, strings have no number: memory is their limit.

@@ -40,6 +40,40 @@ fn the_error_for_malformed_json_names_the_offset() {
 }
 
 #[test]
+fn of_several_mistakes_the_one_is_named_that_triton_finds_first() {
+    let syntax = |json: &str, message: &str| {
+        refuse(json, Internal, &format!("failed to parse the request JSON buffer: {message}"));
+    };
+    syntax(r#"{"inputs":{},"id":1,]"#, "Missing a name for object member. at 20");
+    syntax(r#"{"inputs":{},"a":"b}"#, "Missing a closing quotation mark in string. at 20");
+    syntax(r#"{"inputs":{},"id": x"#, "Invalid value. at 19");
+    let id = "Unable to parse 'id': attempt to access JSON non-string as string";
+    refuse(r#"{"outputs":1,"inputs":{},"parameters":[],"id":1}"#, Internal, id);
+    let parameters = "failed to get request params.: attempt to get members for non-object";
+    refuse(r#"{"outputs":1,"inputs":{},"parameters":[],"id":"x"}"#, Internal, parameters);
+    let missing = "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'";
+    refuse(r#"{"outputs":1}"#, Internal, missing);
+    let input = |members: &str, code, text: &str| {
+        refuse(&format!(r#"{{"inputs":[{{{members}}},{{"name":2}}]}}"#), code, text);
+    };
+    let source = "Input must set only one of the following fields: 'data', 'binary_data_size' in \
+                  'parameters', 'shared_memory_region' in 'parameters'. But no field is set";
+    input(r#""name":1,"shape":["x"]"#, InvalidArgument, source);
+    let name = "Unable to parse 'name': attempt to access JSON non-string as string";
+    input(r#""shape":["x"],"datatype":1,"name":1,"data":[]"#, Internal, name);
+    let datatype = "Unable to parse 'datatype': attempt to access JSON non-string as string";
+    input(r#""shape":["x"],"datatype":1,"name":"a","data":[]"#, Internal, datatype);
+    // White space, and a source behind the mistake.
+    let both =
+        format!("{} set 'data' 'binary_data_size'", source.trim_end_matches(" no field is set"));
+    let sources =
+        r#""name" : 1 , "data" : [ ] , "parameters" : { "x" : {} , "binary_data_size" : "" }"#;
+    input(sources, InvalidArgument, &both);
+    let few = "Failed to parse 'data' field: shape does not match true shape";
+    input(r#""name":"a","datatype":"INT8","shape":[2],"data":[1]"#, Internal, few);
+}
+
+#[test]
 fn members_of_the_wrong_type_are_refused() {
     let missing = "attempt to access non-existing object member";
     refuse("{}", Internal, &format!("Unable to parse 'inputs': {missing} 'inputs'"));
@@ -51,9 +85,14 @@ fn members_of_the_wrong_type_are_refused() {
     check(r#"{"inputs":{}}"#, "inputs", "non-array as array");
     check(r#"{"id":1,"inputs":[]}"#, "id", "non-string as string");
     check(r#"{"inputs":[],"outputs":{}}"#, "outputs", "non-array as array");
-    check(r#"{"inputs":[{"name":1}]}"#, "name", "non-string as string");
-    check(r#"{"inputs":[{"datatype":[]}]}"#, "datatype", "non-string as string");
-    check(r#"{"inputs":[{"shape":3}]}"#, "shape", "non-array as array");
+    check(r#"{"inputs":[{"data":[],"name":1}]}"#, "name", "non-string as string");
+    check(
+        r#"{"inputs":[{"data":[],"name":"a","datatype":[]}]}"#,
+        "datatype",
+        "non-string as string",
+    );
+    let typed = r#"{"inputs":[{"data":[],"name":"a","datatype":"INT8","shape":3}]}"#;
+    check(typed, "shape", "non-array as array");
     check(r#"{"inputs":[],"outputs":[{"name":null}]}"#, "name", "non-string as string");
     let parameter = |name: &str, value: &str, what: &str| {
         check(&format!(r#"{{"parameters":{{"{name}":{value}}},"inputs":[]}}"#), name, what);
