@@ -21,20 +21,17 @@
 //! | `sequences.rs` | correlation IDs, keys and states of sequences |
 //! | `ordered_replies.rs` | delivers replies in the order of their requests |
 //! | `custom_batching.rs` | a model's own rule for batches |
-//! | `counts.rs` | batches and failures by reason |
-//! | `explained.rs` | what explained requests wait for |
-//! | `traffic/` | requests and executions, while a client records them |
-//! | `timeline.rs`, `watching.rs` | the latest executions, while they are watched |
+//! | `observation/` | what happens to requests, and the views of it: counts, waits, recordings |
+//! | `traffic.rs`, `watching.rs` | begin, read and end recordings |
 //! | `failure.rs`, `status.rs` | what clients and operators read |
 
-mod counts;
 mod custom_batching;
 mod effect;
 mod execution;
-mod explained;
 mod failure;
 mod keys;
 mod lanes;
+mod observation;
 mod ordered_replies;
 mod rate_limiting;
 mod sequences;
@@ -42,7 +39,6 @@ mod state;
 mod status;
 #[cfg(test)]
 mod tests;
-mod timeline;
 mod traffic;
 mod watching;
 
@@ -66,12 +62,13 @@ use self::effect::{Effect, Effects};
 pub(crate) use self::execution::INLINE_BATCHES_MAX;
 use self::execution::ThreadlessExecution;
 use self::lanes::Lanes;
+use self::observation::Observation;
+pub(crate) use self::observation::VariableDims;
 use self::ordered_replies::{OrderedReplies, ReplyNumbers};
 use self::rate_limiting::RateLimiterClient;
 pub(crate) use self::state::AdmittedRequest;
 use self::state::DispatcherState;
 use self::status::DispatcherReport;
-pub(crate) use self::traffic::VariableDims;
 pub(crate) use self::watching::DispatcherReading;
 use crate::LogSink;
 use crate::batch::{ClosedBatch, SequenceAssembler};
@@ -239,7 +236,7 @@ impl Dispatcher {
     /// Queues an admitted request.
     pub(crate) fn enqueue(&self, admitted: AdmittedRequest) {
         let cancel = admitted.request.request().cancel.clone();
-        let explanation = explained::explanation(&admitted.request).cloned();
+        let is_explained = observation::explanation(&admitted.request).is_some();
         let deadline = self.deadline_of(&admitted.request);
         let now = self.now();
         let mut state = self.lock("enqueue a request");
@@ -247,9 +244,8 @@ impl Dispatcher {
         self.end_expired_sequences(&mut state, now, &mut effects);
         let inserted = state.insert(admitted, deadline);
         let key = inserted.info.key;
-        state.record_arrival(now, &inserted.info);
-        if let Some(explanation) = explanation {
-            state.explain_arrival(self.epoch, now, key, explanation);
+        if is_explained || state.views.is_watched() {
+            state.observe_arrival(self.epoch, now, &inserted.info, is_explained);
         }
         let warning = inserted.restarts_sequence.then(|| state.restart_warning(key)).flatten();
         if state.sequences.is_some() && request_log::is_enabled(&self.log) {
@@ -343,17 +339,15 @@ impl Dispatcher {
     /// Batches by the reason why they were closed, and requests by the reason why they were
     /// not executed.
     pub(crate) fn scheduling_counts(&self) -> (CountsByReason, CountsByReason) {
-        let counts = self.lock("read the counts").scheduling_counts().clone();
+        let counts = self.lock("read the counts").views.counts().clone();
         (counts.closed_batches(), counts.unexecuted())
     }
 
     /// What queues and instances wait for.
     pub(crate) fn report(&self) -> DispatcherReport {
-        let mut state = self.lock("report the status");
-        let now = self.now();
-        state.count_waits(now);
-        let (status, waits) = (state.scheduler.status(), state.waits());
-        let counts = state.scheduling_counts().clone();
+        let state = self.lock("report the status");
+        let (status, waits) = (state.scheduler.status(), state.views.waits(self.now()));
+        let counts = state.views.counts().clone();
         drop(state);
         DispatcherReport { now: self.now(), status, instances: self.lanes.names(), counts, waits }
     }
@@ -415,7 +409,7 @@ impl Dispatcher {
                 delayed.extend(self.step_once(state, now, event, effects));
             }
             if state.is_broken {
-                state.fail_all(effects);
+                state.fail_all(now, effects);
                 self.reclaim_permit(event, effects);
                 return;
             }
@@ -432,13 +426,9 @@ impl Dispatcher {
         event: Event,
         effects: &mut Effects,
     ) -> Vec<InstanceId> {
-        if let (Some(timeline), Event::LaneFree(instance)) = (&mut state.timeline, event) {
-            timeline.end(instance, now);
+        if let Event::LaneFree(instance) = event {
+            state.views.observe(now, &Observation::Freed(instance));
         }
-        if let (Some(recorder), Event::LaneFree(instance)) = (&mut state.recorder, event) {
-            recorder.end(instance, now);
-        }
-        state.count_waits(now);
         let mut actions = std::mem::take(&mut state.actions);
         let scheduler = &mut state.scheduler;
         let step = AssertUnwindSafe(|| scheduler.step(now, event, &mut actions));
@@ -455,7 +445,7 @@ impl Dispatcher {
             state.apply(now, action, effects);
         }
         state.actions = actions;
-        state.explain_step(now);
+        state.observe_step(now);
         self.apply_permit_operations(state, effects)
     }
 
@@ -496,7 +486,7 @@ impl LaneOwner for Dispatcher {
     fn assemble(&self, batch: ClosedBatch) -> Assembled {
         let rows = match batch {
             ClosedBatch::Requests(mut requests) => {
-                explained::start(requests.iter());
+                observation::mark_started(requests.iter());
                 if self.uses_deadlines {
                     let now = Instant::now();
                     requests.iter_mut().for_each(|request| request.limit_timeout(now));
@@ -508,7 +498,7 @@ impl LaneOwner for Dispatcher {
             }
             ClosedBatch::Rows(rows) => rows,
         };
-        explained::start(rows.iter().flatten().map(|row| &row.request));
+        observation::mark_started(rows.iter().flatten().map(|row| &row.request));
         let (Some(assembler), Some(this)) = (&self.sequence_assembler, self.this.upgrade()) else {
             unreachable!("only a sequence batcher makes rows, and a dispatcher lives while it runs")
         };

@@ -1,31 +1,28 @@
 //! What the dispatcher's lock guards: the scheduler, and the requests and
 //! sequences that its keys stand for.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use galatea_backend::BatchRule;
-use galatea_infer::{
-    Explanation, PendingRequest, QueueWaits, SequenceFlags, StateTensor, WaitTimes,
-};
+use galatea_infer::{PendingRequest, Queued, SequenceFlags, StateTensor};
 use galatea_policy::{
-    Action, Actions, Batch, BatchEntry, CloseReason, Event, InstanceId, MeasuredExecution,
+    Action, Actions, Batch, BatchEntry, Event, FailReason, InstanceId, MeasuredExecution,
     ReplyNumber, RequestInfo, RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey,
     ShapeClassId, Time,
 };
 use galatea_stdx::len64;
 use slab::Slab;
 
-use super::counts::SchedulingCounts;
 use super::custom_batching::{CustomBatching, QueueMirror, SharedRule};
 use super::effect::{Effect, Effects};
-use super::explained::{Batching, Explained};
 use super::failure;
 use super::keys::{index_of, key_of};
+use super::observation::{
+    Batching, ClosingBatch, Explained, Observation, QueuedRequest, RequestEnd, Views,
+    WaitingRequests, explanation,
+};
 use super::ordered_replies::OrderedReplies;
 use super::sequences::Sequences;
-use super::timeline::{Begun, Timeline};
-use super::traffic::{Begin, Recorder};
 use crate::batch::{ClosedBatch, SequenceRow, ShapeClass, ShapeClasses};
 use crate::log::request_log;
 use crate::rate_limiter::PermitOperation;
@@ -55,8 +52,6 @@ pub(super) struct DispatcherState {
     /// formed in the order of requests.
     orders_on_arrival: bool,
     batching: Batching,
-    /// What the requests waited for, without a sequence batcher.
-    waits: QueueWaits,
     /// The queued requests, for a custom batching rule.
     mirror: Option<QueueMirror>,
     /// The custom batching rule, which is destroyed before the dispatcher is.
@@ -75,14 +70,8 @@ pub(super) struct DispatcherState {
     /// Set once: the scheduler broke one of its own rules. It is not trusted any more: every
     /// request fails.
     pub(super) is_broken: bool,
-    /// Batches and failures by reason, for metrics.
-    counts: SchedulingCounts,
-    /// The latest executions, while they are watched.
-    pub(super) timeline: Option<Box<Timeline>>,
-    /// Requests and executions, while a client records them.
-    pub(super) recorder: Option<Box<Recorder>>,
-    /// The explained requests that wait, if any do.
-    pub(super) explained: Option<Box<Explained>>,
+    /// What is recorded of the requests.
+    pub(super) views: Views,
     /// Reused from step to step.
     pub(super) actions: Actions,
     /// What the scheduler wants of the rate limiter in this step.
@@ -142,7 +131,6 @@ impl DispatcherState {
             replies,
             orders_on_arrival,
             batching,
-            waits: QueueWaits::default(),
             mirror,
             rule: shared_rule,
             generation: 0,
@@ -151,10 +139,7 @@ impl DispatcherState {
             has_drained_effect: false,
             is_drained: false,
             is_broken: false,
-            counts: SchedulingCounts::default(),
-            timeline: None,
-            recorder: None,
-            explained: None,
+            views: Views::new(batching),
             actions: Actions::default(),
             permit_operations: Vec::new(),
             parked: Vec::new(),
@@ -214,66 +199,63 @@ impl DispatcherState {
         InsertedRequest { info, restarts_sequence }
     }
 
-    /// A request was inserted.
-    pub(super) fn record_arrival(&mut self, now: Time, info: &RequestInfo) {
-        let Some(recorder) = &mut self.recorder else { return };
-        let entry = self.requests.get(index_of(info.key.0));
-        if let Some(request) = entry.and_then(|entry| entry.request.as_ref()) {
-            recorder.arrive(now, info, request.request());
-        }
-    }
-
-    /// An explained request is about to be queued.
-    pub(super) fn explain_arrival(
+    /// Records that a request was inserted, for those who look. `is_explained` begins to look.
+    pub(super) fn observe_arrival(
         &mut self,
         epoch: Instant,
         now: Time,
-        key: RequestKey,
-        explanation: Arc<Explanation>,
+        info: &RequestInfo,
+        is_explained: bool,
     ) {
-        let batching = self.batching;
-        let explained =
-            self.explained.get_or_insert_with(|| Box::new(Explained::new(epoch, now, batching)));
-        explained.arrive(key, now, explanation, &self.scheduler);
-    }
-
-    /// A batch is closed.
-    fn count_closed(&mut self, batch: &Batch) {
-        let requests = match &self.sequences {
-            None => batch.entries().len(),
-            Some(_) => batch.entries().iter().filter_map(BatchEntry::request).count(),
+        let entry = self.requests.get_mut(index_of(info.key.0));
+        let Some(request) = entry.and_then(|entry| entry.request.as_mut()) else { return };
+        let views = self.views.begin();
+        if is_explained {
+            views.explained.get_or_insert_with(|| Explained::new(epoch, now, self.batching));
+        }
+        let end = views.recorder.is_some().then(RequestEnd::default);
+        if let Some(end) = &end {
+            request.observe(|inner| end.observer(inner));
+        }
+        let lanes = self.scheduler.lane_counts();
+        let found = Queued {
+            requests_ahead: len64(self.scheduler.queued()),
+            instances: len64(lanes.total),
+            busy: len64(lanes.busy),
+            running_ns: lanes.busy_since.map_or(0, |since| now.saturating_since(since)),
+            behind_first: lanes.busy == lanes.total && lanes.has_first_batch,
         };
-        self.counts.closed(batch.close_reason(), requests);
-        let is_split = batch.close_reason() == CloseReason::Shape;
-        self.waits.close(if is_split { len64(self.scheduler.queued()) } else { 0 });
+        let explained = explanation(request).map(|explanation| (explanation, found));
+        let content = request.request();
+        let queued = QueuedRequest { info, content, explained, end: end.as_ref() };
+        self.views.observe(now, &Observation::Queued(queued));
     }
 
-    /// The scheduler is about to make a step: until now requests waited for the same.
-    pub(super) fn count_waits(&mut self, now: Time) {
-        match self.scheduler.queued() {
-            0 => self.waits.skip(now.0),
-            // With a sequence batcher each waits for something of its own.
-            _ if self.sequences.is_some() => self.waits.skip(now.0),
-            waiting => {
-                let wait = self.batching.wait(self.scheduler.wait_of(RequestKey(0)));
-                self.waits.pass(now.0, len64(waiting), wait);
-            }
-        }
+    /// Records that a batch is closed.
+    fn observe_close(&mut self, now: Time, instance: InstanceId, batch: &Batch) {
+        let entries = batch.entries();
+        let is_watched = self.views.is_watched();
+        let queued = |key| self.entry(key)?.request.as_ref()?.times().map(|times| times.queued);
+        let closing = ClosingBatch {
+            instance,
+            entries,
+            rows: batch.batch_size(),
+            reason: batch.close_reason(),
+            left: len64(self.scheduler.queued()),
+            is_first: is_watched && self.scheduler.is_first_batch(instance),
+            oldest: is_watched
+                .then(|| entries.iter().filter_map(BatchEntry::request).filter_map(queued).min())
+                .flatten(),
+        };
+        self.views.observe(now, &Observation::Closed(closing));
     }
 
-    /// What the requests waited for together; `None` with a sequence batcher.
-    pub(super) fn waits(&self) -> Option<WaitTimes> {
-        self.sequences.is_none().then(|| *self.waits.sums())
-    }
-
-    /// The scheduler made a step: what explained requests wait for may have changed.
-    pub(super) fn explain_step(&mut self, now: Time) {
-        if let Some(explained) = &mut self.explained {
-            explained.stepped(now, &self.scheduler);
-            if explained.is_empty() {
-                self.explained = None;
-            }
-        }
+    /// Records what requests wait for behind a step of the scheduler.
+    pub(super) fn observe_step(&mut self, now: Time) {
+        let (scheduler, batching) = (&self.scheduler, self.batching);
+        let wait_of = |key| batching.wait(scheduler.wait_of(key));
+        let waiting = WaitingRequests { count: len64(scheduler.queued()), wait_of: &wait_of };
+        self.views.observe(now, &Observation::Stepped(waiting));
     }
 
     /// Later replies wait for the reply of a queued request if it is certain to execute.
@@ -347,9 +329,9 @@ impl DispatcherState {
 
     /// Drops everything that waits, because the scheduler is broken. If the dispatcher is
     /// draining, it has drained.
-    pub(super) fn fail_all(&mut self, effects: &mut Effects) {
+    pub(super) fn fail_all(&mut self, now: Time, effects: &mut Effects) {
         self.shape_classes = ShapeClasses::default();
-        self.explained = None;
+        self.views.observe(now, &Observation::Dropped);
         if let Some(mirror) = &self.mirror {
             mirror.clear();
         }
@@ -375,46 +357,18 @@ impl DispatcherState {
         }
     }
 
-    /// Batches and failures by reason.
-    pub(super) const fn scheduling_counts(&self) -> &SchedulingCounts {
-        &self.counts
-    }
-
     /// Applies an action to the requests and sequences, and adds the effects that are left.
     pub(super) fn apply(&mut self, now: Time, action: Action, effects: &mut Effects) {
         match action {
             Action::Dispatch { instance, batch } => {
-                let (batch_size, reason) = (batch.batch_size(), batch.close_reason());
-                self.count_closed(&batch);
-                if let Some(explained) = &mut self.explained {
-                    let is_first = self.scheduler.is_first_batch(instance);
-                    explained.close(now, &batch, is_first);
-                }
-                let keys = self.recorder.is_some().then(|| batch.entries().to_vec());
-                let mut batch = match &self.sequences {
+                self.observe_close(now, instance, &batch);
+                let batch = match &self.sequences {
                     None => ClosedBatch::Requests(self.take_requests(batch)),
                     Some(_) => ClosedBatch::Rows(self.take_rows(batch)),
                 };
-                if let (Some(recorder), Some(keys)) = (&mut self.recorder, keys) {
-                    recorder.begin(instance, now, Begin { batch_size, reason, keys }, &mut batch);
-                }
-                if let Some(timeline) = &mut self.timeline {
-                    timeline.begin(instance, now, &Begun::new(&batch, batch_size, reason));
-                }
                 effects.push(Effect::Execute { instance, batch });
             }
-            Action::Fail { key, reason } => {
-                if let Some(recorder) = &mut self.recorder {
-                    recorder.fail(key, now, reason);
-                }
-                if let Some(explained) = &mut self.explained {
-                    explained.fail(now, key);
-                }
-                if let Some(request) = self.take_failed(key).map(Box::new) {
-                    self.counts.failed(reason);
-                    effects.push(Effect::Fail { request, reason });
-                }
-            }
+            Action::Fail { key, reason } => self.fail(now, key, reason, effects),
             Action::SequenceClosed(key) => {
                 if let Some(sequences) = &mut self.sequences {
                     sequences.close(key);
@@ -437,6 +391,13 @@ impl DispatcherState {
             }
             Action::InstanceRemoved(instance) => effects.push(Effect::StopLane(instance)),
             Action::Drained => self.add_drained_effect(effects),
+        }
+    }
+
+    fn fail(&mut self, now: Time, key: RequestKey, reason: FailReason, effects: &mut Effects) {
+        if let Some(request) = self.take_failed(key).map(Box::new) {
+            self.views.observe(now, &Observation::Failed(key, reason));
+            effects.push(Effect::Fail { request, reason });
         }
     }
 

@@ -13,7 +13,7 @@ use galatea_policy::{
 };
 use serde_json::{Map, Value, json};
 
-use super::counts::SchedulingCounts;
+use super::observation::SchedulingCounts;
 
 /// The scheduler's status, and the names of its instances.
 pub(crate) struct DispatcherReport {

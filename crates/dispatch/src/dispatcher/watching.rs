@@ -6,7 +6,7 @@ use galatea_infer::{WatchedInstance, WatchedQueue, WatchedSequences};
 use galatea_policy::{QueueWaitReason, SchedulerStatus, Time};
 
 use super::Dispatcher;
-use super::timeline::Timeline;
+use super::observation::Timeline;
 
 /// How a dispatcher is, and what its instances did.
 #[derive(Debug)]
@@ -29,7 +29,8 @@ impl Dispatcher {
         let mut state = self.lock("read what is watched");
         let status = state.scheduler.status();
         let now = self.now();
-        let timeline = state.timeline.get_or_insert_with(|| Box::new(Timeline::new(self.epoch)));
+        let timeline = &mut state.views.begin().timeline;
+        let timeline = timeline.get_or_insert_with(|| Timeline::new(self.epoch));
         let instances = timeline.take(start, now, &names);
         timeline.follow(names.keys().copied().take(instances_max));
         drop(state);
@@ -47,13 +48,14 @@ impl Dispatcher {
 
     /// Records no more executions.
     pub(crate) fn end_recording(&self) {
-        let timeline = self.lock("end a recording").timeline.take();
+        let timeline = self.lock("end a recording").views.end(|views| views.timeline.take());
         drop(timeline);
     }
 
     #[cfg(test)]
     pub(crate) fn is_recording(&self) -> bool {
-        self.lock("look whether it is watched").timeline.is_some()
+        let mut state = self.lock("look whether it is watched");
+        state.views.watched().is_some_and(|views| views.timeline.is_some())
     }
 }
 

@@ -1,20 +1,11 @@
-//! Requests and executions, while a client records the traffic of the model.
-//!
-//! A dispatcher has a recorder only then. The scheduler's own events tell it what it needs, with
-//! the times that they have anyway, under the lock that each step holds. What is kept has a bound.
-//! Lines are made of it without the lock, when the client is sent them.
-
-mod lines;
-mod recorder;
+//! The traffic of a dispatcher, for a client that records it.
 
 use std::collections::BTreeMap;
 
 use galatea_policy::InstanceId;
 
-pub(crate) use self::lines::TakenTraffic;
-pub(crate) use self::recorder::VariableDims;
-pub(super) use self::recorder::{Begin, Recorder};
 use super::Dispatcher;
+use super::observation::{Recorder, TakenTraffic, VariableDims};
 
 impl Dispatcher {
     /// Records requests and executions from now on, until [`Dispatcher::end_traffic`]. Returns
@@ -22,9 +13,10 @@ impl Dispatcher {
     pub(crate) fn begin_traffic(&self, variable: VariableDims) -> bool {
         let now = self.now();
         let mut state = self.lock("begin to record traffic");
-        let is_first = state.recorder.is_none();
+        let recorder = &mut state.views.begin().recorder;
+        let is_first = recorder.is_none();
         if is_first {
-            state.recorder = Some(Box::new(Recorder::new(now, variable)));
+            *recorder = Some(Recorder::new(now, variable));
         }
         is_first
     }
@@ -32,13 +24,15 @@ impl Dispatcher {
     /// What was recorded since the last call; `None` if nothing is recorded.
     pub(crate) fn take_traffic(&self) -> Option<TakenTraffic> {
         let names = self.instance_names();
-        let taken = self.lock("take recorded traffic").recorder.as_mut()?.take();
+        let mut state = self.lock("take recorded traffic");
+        let taken = state.views.watched()?.recorder.as_mut()?.take();
+        drop(state);
         Some(TakenTraffic::new(taken, names))
     }
 
     /// Records no more.
     pub(crate) fn end_traffic(&self) {
-        let recorder = self.lock("end recorded traffic").recorder.take();
+        let recorder = self.lock("end recorded traffic").views.end(|views| views.recorder.take());
         drop(recorder);
     }
 

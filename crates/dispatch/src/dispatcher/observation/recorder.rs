@@ -1,4 +1,7 @@
-//! What is kept of requests and executions.
+//! Requests and executions, while a client records the traffic of the model.
+//!
+//! A dispatcher has a recorder only then. What is kept has a bound. `lines.rs` makes lines of it
+//! without the lock, when the client is sent them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,15 +9,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use galatea_gate::limits::Limits;
 use galatea_infer::{
-    CorrelationId, ExecutionSummary, FailureReason, InferenceRequest, PendingRequest,
-    RequestObserver, RequestTimes,
+    CorrelationId, ExecutionSummary, FailureReason, InferenceRequest, RequestObserver, RequestTimes,
 };
-use galatea_policy::{
-    BatchEntry, CloseReason, FailReason, InstanceId, RequestInfo, RequestKey, Time,
-};
+use galatea_policy::{CloseReason, FailReason, InstanceId, RequestKey, Time};
 use smallvec::SmallVec;
 
-use crate::batch::ClosedBatch;
+use super::{ClosingBatch, Observation, QueuedRequest};
 
 /// The variable dimensions of a model's inputs, by name.
 pub(crate) type VariableDims = Arc<[(String, Vec<usize>)]>;
@@ -33,7 +33,7 @@ pub(in crate::dispatcher) struct Recorder {
 
 /// What was recorded since the last reading.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(in crate::dispatcher) struct Taken {
     pub(super) requests: Vec<Ended>,
     pub(super) executions: Vec<Execution>,
     pub(super) lost: u64,
@@ -50,6 +50,8 @@ pub(super) struct Arrived {
     pub(super) timeout_ns: u64,
     pub(super) deadline_ns: Option<u64>,
     pub(super) sequence: CorrelationId,
+    /// Its end, if it is executed.
+    pub(super) end: RequestEnd,
 }
 
 /// A request that has left the scheduler.
@@ -63,17 +65,38 @@ pub(super) struct Ended {
 #[derive(Debug)]
 pub(super) enum End {
     Refused(FailReason),
-    /// Executed, as the execution's place in the list says; with how it ended.
-    Executed {
-        execution: Execution,
-        status: Arc<AtomicU8>,
-    },
+    Executed(Execution),
 }
 
-/// How an executed request ended, as far as it is known.
-pub(super) const UNKNOWN: u8 = 0;
-pub(super) const SUCCEEDED: u8 = 1;
-pub(super) const FAILED: u8 = 2;
+/// The end of a request, which another thread may set later.
+#[derive(Clone, Debug, Default)]
+pub(in crate::dispatcher) struct RequestEnd(Arc<AtomicU8>);
+
+const SUCCEEDED: u8 = 1;
+const FAILED: u8 = 2;
+
+impl RequestEnd {
+    /// An observer that sets the end, on the way into the statistics.
+    pub(in crate::dispatcher) fn observer(
+        &self,
+        inner: Arc<dyn RequestObserver>,
+    ) -> Arc<dyn RequestObserver> {
+        Arc::new(EndObserver { inner, end: self.clone() })
+    }
+
+    fn set(&self, end: u8) {
+        self.0.store(end, Ordering::Relaxed);
+    }
+
+    /// Its name, as far as it is known.
+    pub(super) fn name(&self) -> &'static str {
+        match self.0.load(Ordering::Relaxed) {
+            SUCCEEDED => "ok",
+            FAILED => "error",
+            _ => "executed",
+        }
+    }
+}
 
 /// An execution.
 #[derive(Copy, Clone, Debug)]
@@ -94,34 +117,32 @@ pub(super) struct Execution {
 struct Running {
     execution: Execution,
     begin: Time,
-    requests: Vec<(Arrived, u64, Arc<AtomicU8>)>,
-}
-
-/// A batch that was closed.
-pub(in crate::dispatcher) struct Begin {
-    pub(in crate::dispatcher) batch_size: u32,
-    pub(in crate::dispatcher) reason: CloseReason,
-    pub(in crate::dispatcher) keys: Vec<BatchEntry>,
+    requests: Vec<(Arrived, u64)>,
 }
 
 impl Recorder {
-    pub(super) fn new(begin: Time, variable: VariableDims) -> Self {
+    pub(in crate::dispatcher) fn new(begin: Time, variable: VariableDims) -> Self {
         let (waiting, running) = (BTreeMap::new(), BTreeMap::new());
         Self { begin, variable, waiting, running, taken: Taken::default(), executions: 0 }
     }
 
-    /// A request was queued.
-    pub(in crate::dispatcher) fn arrive(
-        &mut self,
-        now: Time,
-        info: &RequestInfo,
-        request: &InferenceRequest,
-    ) {
+    pub(super) fn observe(&mut self, now: Time, observation: &Observation<'_>) {
+        match observation {
+            Observation::Queued(queued) => self.arrive(now, queued),
+            Observation::Closed(closing) => self.begin(now, closing),
+            Observation::Failed(key, reason) => self.fail(*key, now, *reason),
+            Observation::Freed(instance) => self.end(*instance, now),
+            Observation::Stepped(_) | Observation::Dropped => {}
+        }
+    }
+
+    fn arrive(&mut self, now: Time, queued: &QueuedRequest<'_>) {
         if self.waiting.len() >= Limits::TRAFFIC_REQUESTS_MAX {
             self.taken.lost += 1;
             return;
         }
-        let (dims, length) = self.dims(request);
+        let QueuedRequest { info, content, end, .. } = queued;
+        let (dims, length) = self.dims(content);
         let has_deadline = info.deadline != Time::MAX;
         let arrived = Arrived {
             at_ns: self.since_begin(now),
@@ -131,73 +152,52 @@ impl Recorder {
             priority: info.priority,
             timeout_ns: info.timeout_ns,
             deadline_ns: has_deadline.then(|| info.deadline.saturating_since(now)),
-            sequence: request.correlation_id.clone(),
+            sequence: content.correlation_id.clone(),
+            end: end.cloned().unwrap_or_default(),
         };
         self.waiting.insert(info.key, arrived);
     }
 
-    /// The scheduler refused a request.
-    pub(in crate::dispatcher) fn fail(&mut self, key: RequestKey, now: Time, reason: FailReason) {
+    fn fail(&mut self, key: RequestKey, now: Time, reason: FailReason) {
         let Some(arrived) = self.waiting.remove(&key) else { return };
         let queue_ns = self.since_begin(now).saturating_sub(arrived.at_ns);
         self.taken.add(Ended { arrived, queue_ns, end: End::Refused(reason) });
     }
 
-    /// A batch was closed for an instance.
-    pub(in crate::dispatcher) fn begin(
-        &mut self,
-        instance: InstanceId,
-        now: Time,
-        begin: Begin,
-        batch: &mut ClosedBatch,
-    ) {
+    fn begin(&mut self, now: Time, closing: &ClosingBatch<'_>) {
         self.executions += 1;
         let at_ns = self.since_begin(now);
         let busy = u32::try_from(self.running.len()).unwrap_or(u32::MAX).saturating_add(1);
         let mut running = Running {
             execution: Execution {
                 number: self.executions,
-                instance,
+                instance: closing.instance,
                 at_ns,
                 duration_ns: 0,
-                rows: begin.batch_size,
+                rows: closing.rows,
                 requests: 0,
                 length: 0,
                 busy,
-                reason: begin.reason,
+                reason: closing.reason,
             },
             begin: now,
             requests: Vec::new(),
         };
-        match batch {
-            ClosedBatch::Requests(requests) => {
-                // They are in the order of the batch, unless the scheduler is broken.
-                let keys = begin.keys.iter().filter_map(BatchEntry::request);
-                for (key, request) in keys.zip(requests) {
-                    running.add(self.waiting.remove(&key), at_ns, request);
-                }
-            }
-            ClosedBatch::Rows(rows) => {
-                for row in rows.iter_mut().flatten() {
-                    running.add(self.waiting.remove(&row.key), at_ns, &mut row.request);
-                }
-            }
-        }
-        self.running.insert(instance, running);
+        closing.keys().for_each(|key| running.add(self.waiting.remove(&key), at_ns));
+        self.running.insert(closing.instance, running);
     }
 
-    /// An instance is free.
-    pub(in crate::dispatcher) fn end(&mut self, instance: InstanceId, now: Time) {
+    fn end(&mut self, instance: InstanceId, now: Time) {
         let Some(running) = self.running.remove(&instance) else { return };
         let duration_ns = now.saturating_since(running.begin);
         let execution = Execution { duration_ns, ..running.execution };
-        for (arrived, queue_ns, status) in running.requests {
-            self.taken.add(Ended { arrived, queue_ns, end: End::Executed { execution, status } });
+        for (arrived, queue_ns) in running.requests {
+            self.taken.add(Ended { arrived, queue_ns, end: End::Executed(execution) });
         }
         self.taken.add_execution(execution);
     }
 
-    pub(super) fn take(&mut self) -> Taken {
+    pub(in crate::dispatcher) fn take(&mut self) -> Taken {
         std::mem::take(&mut self.taken)
     }
 
@@ -224,15 +224,12 @@ impl Recorder {
 
 impl Running {
     /// A request of the batch. One that had arrived before the recording began only counts.
-    fn add(&mut self, arrived: Option<Arrived>, now_ns: u64, request: &mut PendingRequest) {
+    fn add(&mut self, arrived: Option<Arrived>, now_ns: u64) {
         self.execution.requests += 1;
         let Some(arrived) = arrived else { return };
         self.execution.length = self.execution.length.max(arrived.length);
-        let status = Arc::new(AtomicU8::new(UNKNOWN));
-        let observed = status.clone();
-        request.observe(|inner| Arc::new(EndObserver { inner, status: observed }));
         let queue_ns = now_ns.saturating_sub(arrived.at_ns);
-        self.requests.push((arrived, queue_ns, status));
+        self.requests.push((arrived, queue_ns));
     }
 }
 
@@ -258,17 +255,17 @@ impl Taken {
 #[derive(Debug)]
 struct EndObserver {
     inner: Arc<dyn RequestObserver>,
-    status: Arc<AtomicU8>,
+    end: RequestEnd,
 }
 
 impl RequestObserver for EndObserver {
     fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
-        self.status.store(SUCCEEDED, Ordering::Relaxed);
+        self.end.set(SUCCEEDED);
         self.inner.succeeded(batch_size, times, execution);
     }
 
     fn failed(&self, times: &RequestTimes, reason: FailureReason) {
-        self.status.store(FAILED, Ordering::Relaxed);
+        self.end.set(FAILED);
         self.inner.failed(times, reason);
     }
 

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use galatea_infer::CorrelationId;
 use galatea_policy::InstanceId;
 use galatea_traffic::{Executed, Line, RecordedExecution, RecordedRequest};
 
-use super::recorder::{End, Ended, Execution, FAILED, SUCCEEDED, Taken};
+use super::recorder::{End, Ended, Execution, Taken};
 
 /// About the length of a line.
 const USUAL_BYTES: usize = 192;
@@ -21,7 +20,7 @@ pub(crate) struct TakenTraffic {
 }
 
 impl TakenTraffic {
-    pub(super) fn new(taken: Taken, names: BTreeMap<InstanceId, String>) -> Self {
+    pub(in crate::dispatcher) fn new(taken: Taken, names: BTreeMap<InstanceId, String>) -> Self {
         let names = names.into_iter().map(|(instance, name)| (instance, name.into())).collect();
         Self { taken, names }
     }
@@ -51,12 +50,7 @@ impl TakenTraffic {
         let arrived = &ended.arrived;
         let (status, executed) = match &ended.end {
             End::Refused(reason) => (reason.name(), None),
-            End::Executed { execution, status } => {
-                let status = match status.load(Ordering::Relaxed) {
-                    SUCCEEDED => "ok",
-                    FAILED => "error",
-                    _ => "executed",
-                };
+            End::Executed(execution) => {
                 let executed = Executed {
                     execution: execution.number,
                     compute_ns: execution.duration_ns,
@@ -64,7 +58,7 @@ impl TakenTraffic {
                     close: execution.reason.name().into(),
                     instance: self.name(execution.instance),
                 };
-                (status, Some(executed))
+                (arrived.end.name(), Some(executed))
             }
         };
         RecordedRequest {

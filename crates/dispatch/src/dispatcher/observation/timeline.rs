@@ -1,8 +1,7 @@
 //! The latest executions of each instance, while they are watched.
 //!
-//! A dispatcher has a timeline only then, so that nothing is recorded otherwise. The scheduler's
-//! own events tell it what it needs, with the times that they have anyway, under the lock that
-//! each step holds. What is kept has a bound, and its memory is allocated before.
+//! A dispatcher has a timeline only then. What is kept has a bound, and its memory is allocated
+//! before.
 //!
 //! A fast model executes more often than can be shown. So executions of an instance that begin
 //! and end within [`RESOLUTION_NS`] become one entry.
@@ -14,14 +13,14 @@ use galatea_gate::limits::Limits;
 use galatea_infer::{CloseReasons, WatchedExecution, WatchedInstance};
 use galatea_policy::{CloseReason, InstanceId, Time};
 
-use crate::batch::ClosedBatch;
+use super::{ClosingBatch, Observation};
 
 /// Executions within this time are shown as one: a screen shows seconds with a thousand columns.
 const RESOLUTION_NS: u64 = 2_000_000;
 
 /// The executions of a dispatcher's instances.
 #[derive(Debug)]
-pub(super) struct Timeline {
+pub(in crate::dispatcher) struct Timeline {
     /// Where the times of the executions start, by the dispatcher's clock.
     epoch: Instant,
     rows: BTreeMap<InstanceId, Row>,
@@ -47,38 +46,14 @@ struct Entry {
     reasons: CloseReasons,
 }
 
-/// A batch on its way to an instance.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Begun {
-    pub(super) batch_size: u32,
-    pub(super) reason: CloseReason,
-    /// When the request was queued that waited longest.
-    pub(super) oldest: Option<Instant>,
-}
-
-impl Begun {
-    pub(super) fn new(batch: &ClosedBatch, batch_size: u32, reason: CloseReason) -> Self {
-        let queued = match batch {
-            ClosedBatch::Requests(requests) => {
-                requests.iter().filter_map(|request| request.times()).map(|one| one.queued).min()
-            }
-            ClosedBatch::Rows(rows) => {
-                let rows = rows.iter().flatten();
-                rows.filter_map(|row| row.request.times()).map(|times| times.queued).min()
-            }
-        };
-        Self { batch_size, reason, oldest: queued }
-    }
-}
-
 impl Timeline {
     /// A timeline of no instance.
-    pub(super) const fn new(epoch: Instant) -> Self {
+    pub(in crate::dispatcher) const fn new(epoch: Instant) -> Self {
         Self { epoch, rows: BTreeMap::new() }
     }
 
     /// Records the executions of these instances from now on, and of no others.
-    pub(super) fn follow(&mut self, instances: impl Iterator<Item = InstanceId>) {
+    pub(in crate::dispatcher) fn follow(&mut self, instances: impl Iterator<Item = InstanceId>) {
         let mut left = std::mem::take(&mut self.rows);
         for instance in instances {
             let row = left.remove(&instance).unwrap_or_else(Row::new);
@@ -86,24 +61,34 @@ impl Timeline {
         }
     }
 
-    /// A batch was closed for an instance.
-    pub(super) fn begin(&mut self, instance: InstanceId, now: Time, begun: &Begun) {
-        let Some(row) = self.rows.get_mut(&instance) else { return };
+    pub(super) fn observe(&mut self, now: Time, observation: &Observation<'_>) {
+        match observation {
+            Observation::Closed(closing) => self.begin(now, closing),
+            Observation::Freed(instance) => self.end(*instance, now),
+            Observation::Queued(_)
+            | Observation::Failed(..)
+            | Observation::Stepped(_)
+            | Observation::Dropped => {}
+        }
+    }
+
+    fn begin(&mut self, now: Time, closing: &ClosingBatch<'_>) {
+        let Some(row) = self.rows.get_mut(&closing.instance) else { return };
         let at = self.epoch + Duration::from_nanos(now.0);
-        let number = CloseReason::ALL.iter().position(|reason| *reason == begun.reason);
+        let waited = |queued| at.saturating_duration_since(queued);
+        let number = CloseReason::ALL.iter().position(|reason| *reason == closing.reason);
         row.current = Some(Entry {
             begin: now,
             end: now,
             count: 1,
-            batch_size: begun.batch_size,
+            batch_size: closing.rows,
             busy_ns: 0,
-            waited: begun.oldest.map_or(Duration::ZERO, |from| at.saturating_duration_since(from)),
+            waited: closing.oldest.map_or(Duration::ZERO, waited),
             reasons: CloseReasons::only(number.unwrap_or(usize::MAX)),
         });
     }
 
-    /// An instance is free.
-    pub(super) fn end(&mut self, instance: InstanceId, now: Time) {
+    fn end(&mut self, instance: InstanceId, now: Time) {
         let Some(row) = self.rows.get_mut(&instance) else { return };
         if let Some(current) = row.current.take() {
             let busy_ns = now.saturating_since(current.begin);
@@ -112,7 +97,7 @@ impl Timeline {
     }
 
     /// Takes what has ended, and shows what goes on. Times are those since `start`.
-    pub(super) fn take(
+    pub(in crate::dispatcher) fn take(
         &mut self,
         start: Instant,
         now: Time,
@@ -190,8 +175,16 @@ mod tests {
 
     const ONE: InstanceId = InstanceId(1);
 
-    fn begun(batch_size: u32, reason: CloseReason) -> Begun {
-        Begun { batch_size, reason, oldest: None }
+    fn closing(rows: u32, reason: CloseReason) -> ClosingBatch<'static> {
+        ClosingBatch {
+            instance: ONE,
+            entries: &[],
+            rows,
+            reason,
+            left: 0,
+            is_first: false,
+            oldest: None,
+        }
     }
 
     fn micros(count: u64) -> Time {
@@ -217,7 +210,7 @@ mod tests {
         }
 
         fn execute(&mut self, begin: u64, end: u64, reason: CloseReason) {
-            self.timeline.begin(ONE, micros(begin), &begun(2, reason));
+            self.timeline.begin(micros(begin), &closing(2, reason));
             self.timeline.end(ONE, micros(end));
         }
 
@@ -246,7 +239,7 @@ mod tests {
     #[test]
     fn an_execution_that_goes_on_grows() {
         let mut recorded = Recorded::new();
-        recorded.timeline.begin(ONE, micros(100), &begun(4, CloseReason::MaxSize));
+        recorded.timeline.begin(micros(100), &closing(4, CloseReason::MaxSize));
         for now in [200, 300] {
             let taken = recorded.take(now);
             let current = taken.current.unwrap();
@@ -290,8 +283,8 @@ mod tests {
     fn the_longest_wait_counts() {
         let mut recorded = Recorded::new();
         let queued = recorded.epoch + Duration::from_micros(300);
-        let begun = Begun { oldest: Some(queued), ..begun(1, CloseReason::Unbatched) };
-        recorded.timeline.begin(ONE, micros(1_000), &begun);
+        let late = ClosingBatch { oldest: Some(queued), ..closing(1, CloseReason::Unbatched) };
+        recorded.timeline.begin(micros(1_000), &late);
         recorded.timeline.end(ONE, micros(1_001));
         recorded.execute(1_002, 1_003, CloseReason::Unbatched);
         assert_eq!(recorded.take(2_000).ended[0].waited, Duration::from_micros(700));
@@ -300,7 +293,8 @@ mod tests {
     #[test]
     fn other_instances_are_not_recorded() {
         let mut recorded = Recorded::new();
-        recorded.timeline.begin(InstanceId(2), micros(0), &begun(1, CloseReason::Delay));
+        let other = ClosingBatch { instance: InstanceId(2), ..closing(1, CloseReason::Delay) };
+        recorded.timeline.begin(micros(0), &other);
         recorded.timeline.end(InstanceId(2), micros(9_000));
         recorded.names.insert(InstanceId(2), String::from("m_0_2"));
         let taken = recorded.timeline.take(recorded.epoch, micros(1), &recorded.names);

@@ -8,6 +8,8 @@ use galatea_infer::CountsByReason;
 use galatea_policy::{CloseReason, FailReason};
 use galatea_stdx::len64;
 
+use super::Observation;
+
 /// Every reason, in the order of the metrics.
 const FAIL_REASONS: [FailReason; 9] = [
     FailReason::QueueFull,
@@ -22,37 +24,49 @@ const FAIL_REASONS: [FailReason; 9] = [
 ];
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct SchedulingCounts {
+pub(in crate::dispatcher) struct SchedulingCounts {
     closed: [u64; CloseReason::ALL.len()],
-    /// The requests of these batches, and rows of padding.
+    /// The requests of these batches.
     closed_requests: [u64; CloseReason::ALL.len()],
     failed: [u64; FAIL_REASONS.len()],
 }
 
 impl SchedulingCounts {
-    pub(super) fn closed(&mut self, reason: CloseReason, requests: usize) {
+    #[inline]
+    pub(super) fn observe(&mut self, observation: &Observation<'_>) {
+        match observation {
+            Observation::Closed(closing) => self.closed(closing.reason, closing.keys().count()),
+            Observation::Failed(_, reason) => self.failed(*reason),
+            Observation::Queued(_)
+            | Observation::Freed(_)
+            | Observation::Stepped(_)
+            | Observation::Dropped => {}
+        }
+    }
+
+    fn closed(&mut self, reason: CloseReason, requests: usize) {
         let place = CloseReason::ALL.iter().position(|known| *known == reason);
         count(&mut self.closed, place, 1);
         count(&mut self.closed_requests, place, len64(requests));
     }
 
-    pub(super) fn failed(&mut self, reason: FailReason) {
+    fn failed(&mut self, reason: FailReason) {
         let is_same = |known: &FailReason| discriminant(known) == discriminant(&reason);
         count(&mut self.failed, FAIL_REASONS.iter().position(is_same), 1);
     }
 
     /// Batches by the reason why they were closed.
-    pub(super) fn closed_batches(&self) -> CountsByReason {
+    pub(in crate::dispatcher) fn closed_batches(&self) -> CountsByReason {
         CloseReason::ALL.iter().map(|reason| reason.name()).zip(self.closed).collect()
     }
 
     /// Their requests by the same reason.
-    pub(super) fn closed_requests(&self) -> CountsByReason {
+    pub(in crate::dispatcher) fn closed_requests(&self) -> CountsByReason {
         CloseReason::ALL.iter().map(|reason| reason.name()).zip(self.closed_requests).collect()
     }
 
     /// Requests by the reason why they were not executed.
-    pub(super) fn unexecuted(&self) -> CountsByReason {
+    pub(in crate::dispatcher) fn unexecuted(&self) -> CountsByReason {
         FAIL_REASONS.iter().map(|reason| reason.name()).zip(self.failed).collect()
     }
 }

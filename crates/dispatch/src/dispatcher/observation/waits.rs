@@ -1,0 +1,60 @@
+//! The waits of all requests together, by reason, explained or not.
+
+use galatea_infer::{QueueWaits, Wait, WaitTimes};
+use galatea_policy::{CloseReason, RequestKey, Time};
+
+use super::Observation;
+
+/// The sums since the load, and what has been waited for since the last step.
+#[derive(Clone, Debug)]
+pub(super) struct TotalWaits {
+    sums: QueueWaits,
+    waiting: u64,
+    wait: Wait,
+}
+
+impl Default for TotalWaits {
+    fn default() -> Self {
+        Self { sums: QueueWaits::default(), waiting: 0, wait: Wait::Instance }
+    }
+}
+
+impl TotalWaits {
+    #[inline]
+    pub(super) fn observe(&mut self, now: Time, observation: &Observation<'_>) {
+        match observation {
+            Observation::Closed(closing) => {
+                self.pass(now);
+                let is_split = closing.reason == CloseReason::Shape;
+                self.sums.close(if is_split { closing.left } else { 0 });
+            }
+            Observation::Stepped(waiting) => {
+                self.pass(now);
+                self.waiting = waiting.count;
+                if self.waiting > 0 {
+                    // It is the same for all.
+                    self.wait = (waiting.wait_of)(RequestKey(0));
+                }
+            }
+            Observation::Dropped => {
+                self.pass(now);
+                self.waiting = 0;
+            }
+            Observation::Queued(_) | Observation::Failed(..) | Observation::Freed(_) => {}
+        }
+    }
+
+    /// The sums until now.
+    pub(super) fn until(&self, now: Time) -> WaitTimes {
+        let mut until_now = self.clone();
+        until_now.pass(now);
+        *until_now.sums.sums()
+    }
+
+    fn pass(&mut self, now: Time) {
+        match self.waiting {
+            0 => self.sums.skip(now.0),
+            waiting => self.sums.pass(now.0, waiting, self.wait),
+        }
+    }
+}
