@@ -33,7 +33,13 @@ impl Classification {
     /// Makes a classification from output names and their requested class counts, if any.
     /// `None` if no classes are requested. The first of several requests for the same output
     /// counts.
-    pub(crate) fn new<'a>(requests: impl Iterator<Item = (&'a str, Option<u32>)>) -> Option<Self> {
+    pub(crate) fn new<'a>(
+        requests: impl Iterator<Item = (&'a str, Option<u32>)> + Clone,
+    ) -> Option<Self> {
+        // Nearly no request has any.
+        if requests.clone().all(|(_, count)| count.is_none()) {
+            return None;
+        }
         let mut first = BTreeMap::new();
         for (name, count) in requests {
             first.entry(name).or_insert(count);

@@ -273,6 +273,14 @@ pub(super) fn put_text(into: &mut BytesMut, number: u32, text: &str) {
 }
 
 pub(super) fn put_length(into: &mut BytesMut, number: u32, length: usize) {
+    if let (Ok(number @ ..16), Ok(length @ ..128)) = (u8::try_from(number), u8::try_from(length)) {
+        // Most fields are short. Both bytes are written at once.
+        into.extend_from_slice(&[number << 3 | LENGTH_DELIMITED, length]);
+        return;
+    }
     encode_key(number, WireType::LengthDelimited, into);
     encode_varint(u64::try_from(length).unwrap_or(u64::MAX), into);
 }
+
+/// The wire type of texts, bytes and messages in a key.
+const LENGTH_DELIMITED: u8 = WireType::LengthDelimited as u8;

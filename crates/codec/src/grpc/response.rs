@@ -5,9 +5,9 @@
 
 use bytes::{BufMut as _, BytesMut};
 use galatea_infer::{InferenceResponse, OutputTensor, Parameter, ParameterValue, Status};
-use galatea_protocol::inference::InferParameter;
-use galatea_protocol::inference::infer_parameter::ParameterChoice;
-use prost::Message as _;
+use galatea_protocol::inference::infer_parameter::ParameterChoice::{
+    self, BoolParam, DoubleParam, Int64Param,
+};
 use prost::encoding::{encode_varint, encoded_len_varint};
 
 use super::message::{MessageChunks, MessageWriter, put_length, put_text};
@@ -36,7 +36,7 @@ pub(super) fn fields_bytes_estimate(response: &InferenceResponse) -> usize {
 /// Writes the fields of a `ModelInferResponse` that precede its outputs.
 pub(super) fn put_names(writer: &mut MessageWriter, response: &InferenceResponse) {
     writer.string_field(1, &response.model_name);
-    writer.string_field(2, decimal(response.model_version, &mut [0; 20]));
+    writer.string_field(2, itoa::Buffer::new().format(response.model_version));
     writer.string_field(3, &response.id);
     for parameter in &response.parameters {
         put_parameter(writer, parameter);
@@ -60,31 +60,38 @@ pub(super) fn put_outputs(
     Ok(())
 }
 
-/// Formats a number into `space`, without an allocation.
-fn decimal(number: i64, space: &mut [u8; 20]) -> &str {
-    use std::io::Write as _;
-    let mut rest: &mut [u8] = space;
-    let fits = write!(rest, "{number}").is_ok();
-    let unused = rest.len();
-    let used = space.len().saturating_sub(unused);
-    let digits = space.get(..used).filter(|_| fits).unwrap_or_default();
-    std::str::from_utf8(digits).unwrap_or_default()
+fn put_parameter(writer: &mut MessageWriter, parameter: &Parameter) {
+    let text = match &parameter.value {
+        ParameterValue::Bool(value) => return put_value(writer, parameter, BoolParam(*value)),
+        ParameterValue::Int64(value) => return put_value(writer, parameter, Int64Param(*value)),
+        ParameterValue::Double(value) => return put_value(writer, parameter, DoubleParam(*value)),
+        ParameterValue::String(text) => text,
+    };
+    put_entry(writer, parameter, field_length(text.len()), |fields| {
+        put_length(fields, STRING_PARAM, text.len());
+        fields.extend_from_slice(text.as_bytes());
+    });
 }
 
-fn put_parameter(writer: &mut MessageWriter, parameter: &Parameter) {
-    let choice = match &parameter.value {
-        ParameterValue::Bool(value) => ParameterChoice::BoolParam(*value),
-        ParameterValue::Int64(value) => ParameterChoice::Int64Param(*value),
-        ParameterValue::Double(value) => ParameterChoice::DoubleParam(*value),
-        ParameterValue::String(value) => ParameterChoice::StringParam(value.clone()),
-    };
-    let value = InferParameter { parameter_choice: Some(choice) };
-    let value_length = value.encoded_len();
+/// The number of `string_param` in a parameter.
+const STRING_PARAM: u32 = 3;
+
+fn put_value(writer: &mut MessageWriter, parameter: &Parameter, value: ParameterChoice) {
+    put_entry(writer, parameter, value.encoded_len(), |fields| value.encode(fields));
+}
+
+/// Writes a parameter whose value has this length.
+fn put_entry(
+    writer: &mut MessageWriter,
+    parameter: &Parameter,
+    value_length: usize,
+    put_value: impl FnOnce(&mut BytesMut),
+) {
     let length = text_length(&parameter.name).saturating_add(field_length(value_length));
     writer.message_field(4, length, |fields| {
         put_text(fields, 1, &parameter.name);
         put_length(fields, 2, value_length);
-        value.encode_raw(fields);
+        put_value(fields);
     });
 }
 

@@ -12,23 +12,24 @@ use crate::numbers::{NoNumber, leading_integer};
 /// `InvalidArgument` unless it starts with a whole number from 0 to the body's length.
 pub fn parse_header_length(value: &[u8], body_length: usize) -> Result<usize, Status> {
     const NAME: &str = "Inference-Header-Content-Length";
-    let printed = String::from_utf8_lossy(value);
     let length = match leading_integer(value).map(i32::try_from) {
         Ok(Ok(length)) => length,
         Err(NoNumber::Missing) => {
             return Err(Status::invalid_argument(format!(
-                "Unable to parse {NAME}, got: {printed}"
+                "Unable to parse {NAME}, got: {}",
+                String::from_utf8_lossy(value)
             )));
         }
         Ok(Err(_)) | Err(NoNumber::TooLarge) => {
             return Err(Status::invalid_argument(format!(
-                "Unable to parse {NAME}, value is out of range [ {}, {} ], got: {printed}",
+                "Unable to parse {NAME}, value is out of range [ {}, {} ], got: {}",
                 i32::MIN,
-                i32::MAX
+                i32::MAX,
+                String::from_utf8_lossy(value)
             )));
         }
     };
-    in_range(length, body_length, &printed)
+    in_range(length, body_length, value)
 }
 
 /// Parses a content type that ends in the length of the JSON at the start of a body of
@@ -53,8 +54,8 @@ pub fn parse_length_in_type(
             String::from_utf8_lossy(content_type)
         )));
     };
-    let printed = String::from_utf8_lossy(value);
     let refused = |why: &str| {
+        let printed = String::from_utf8_lossy(value);
         Status::invalid_argument(format!("Unable to parse inference header size, {why}: {printed}"))
     };
     let length = match leading_integer(value).map(i32::try_from) {
@@ -64,11 +65,12 @@ pub fn parse_length_in_type(
             return Err(refused("value is out of range, got"));
         }
     };
-    in_range(length, body_length, &printed).map(Some)
+    in_range(length, body_length, value).map(Some)
 }
 
-fn in_range(length: i32, body_length: usize, printed: &str) -> Result<usize, Status> {
+fn in_range(length: i32, body_length: usize, value: &[u8]) -> Result<usize, Status> {
     usize::try_from(length).ok().filter(|length| *length <= body_length).ok_or_else(|| {
+        let printed = String::from_utf8_lossy(value);
         Status::invalid_argument(format!(
             "inference header size should be in range (0, {body_length}), got: {printed}"
         ))
