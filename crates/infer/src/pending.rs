@@ -22,6 +22,12 @@ use crate::{
 /// an internal error.
 #[derive(Debug)]
 pub struct PendingRequest {
+    /// It is moved a dozen times on its way, and is large.
+    parts: Box<Parts>,
+}
+
+#[derive(Debug)]
+struct Parts {
     request: InferenceRequest,
     /// Taken by the final reply. Padding never has one.
     responder: Option<Responder>,
@@ -94,7 +100,11 @@ impl PendingRequest {
         let (execution_observer, trace) = (request.execution_observer.take(), request.trace.take());
         let statistics = StatisticsReporter { batch_size, times, observer, execution_observer };
         let responder = Some(Responder::new(sender, statistics, cancel));
-        Self { request, responder, batch_size, sequence: None, is_padding: false, trace }
+        Self::of(Parts { request, responder, batch_size, sequence: None, is_padding: false, trace })
+    }
+
+    fn of(parts: Parts) -> Self {
+        Self { parts: Box::new(parts) }
     }
 
     /// Makes a padding row, which keeps the other rows of a direct sequence batch
@@ -104,7 +114,7 @@ impl PendingRequest {
     #[must_use]
     pub fn padding(request: InferenceRequest) -> Self {
         let mut padding = Self::without_responder(request, 1);
-        padding.is_padding = true;
+        padding.parts.is_padding = true;
         padding
     }
 
@@ -117,43 +127,43 @@ impl PendingRequest {
 
     fn without_responder(request: InferenceRequest, batch_size: u32) -> Self {
         let (responder, sequence, trace) = (None, None, None);
-        Self { request, responder, batch_size, sequence, is_padding: false, trace }
+        Self::of(Parts { request, responder, batch_size, sequence, is_padding: false, trace })
     }
 
     /// The request.
     #[must_use]
     pub const fn request(&self) -> &InferenceRequest {
-        &self.request
+        &self.parts.request
     }
 
     /// The inputs, for the engine: it adds a sequence's controls and states to them
     /// before it hands the request to a backend.
     pub const fn inputs_mut(&mut self) -> &mut Vec<InputTensor> {
-        &mut self.request.inputs
+        &mut self.parts.request.inputs
     }
 
     /// Makes what is left until the deadline the timeout that the backend sees, unless that is
     /// shorter already. Called by the engine, for models that look at deadlines.
     pub fn limit_timeout(&mut self, now: Instant) {
-        let Some(deadline) = self.request.deadline.at() else { return };
+        let Some(deadline) = self.parts.request.deadline.at() else { return };
         // 0 would be no timeout.
         let rest = deadline.saturating_duration_since(now).as_micros().max(1);
         let rest = u64::try_from(rest).unwrap_or(u64::MAX);
-        let timeout = &mut self.request.timeout_microseconds;
+        let timeout = &mut self.parts.request.timeout_microseconds;
         *timeout = if *timeout == 0 { rest } else { rest.min(*timeout) };
     }
 
     /// The number of its batch elements.
     #[must_use]
     pub const fn batch_size(&self) -> u32 {
-        self.batch_size
+        self.parts.batch_size
     }
 
     /// When it passed the trace points so far; `None` for padding and for a request
     /// whose responder was taken.
     #[must_use]
     pub fn times(&self) -> Option<RequestTimes> {
-        self.responder.as_ref().map(|responder| responder.statistics().times)
+        self.parts.responder.as_ref().map(|responder| responder.statistics().times)
     }
 
     /// Puts another observer before the one that keeps the statistics. Nothing happens to
@@ -162,7 +172,7 @@ impl PendingRequest {
         &mut self,
         wrap: impl FnOnce(Arc<dyn RequestObserver>) -> Arc<dyn RequestObserver>,
     ) {
-        if let Some(responder) = &mut self.responder {
+        if let Some(responder) = &mut self.parts.responder {
             responder.observe(wrap);
         }
     }
@@ -170,21 +180,21 @@ impl PendingRequest {
     /// Returns true if this row only keeps other rows in their slots.
     #[must_use]
     pub const fn is_padding(&self) -> bool {
-        self.is_padding
+        self.parts.is_padding
     }
 
     /// The sequence of this execution, if the model has a sequence batcher and the
     /// row is not padding.
     #[must_use]
     pub fn sequence(&self) -> Option<&SequenceContext> {
-        self.sequence.as_deref()
+        self.parts.sequence.as_deref()
     }
 
     /// Makes the request a step of its sequence until it is released. Called by the
     /// engine.
     pub fn begin_step(&mut self, sequence: Box<SequenceContext>) {
-        assert!(self.sequence.is_none(), "a request is one step at a time");
-        self.sequence = Some(sequence);
+        assert!(self.parts.sequence.is_none(), "a request is one step at a time");
+        self.parts.sequence = Some(sequence);
     }
 
     /// Replaces a state of the request's sequence. The sequence's next request sees
@@ -203,7 +213,7 @@ impl PendingRequest {
         if self.is_padding() {
             return Ok(());
         }
-        let states = self.sequence.as_mut().map(|sequence| &mut sequence.states);
+        let states = self.parts.sequence.as_mut().map(|sequence| &mut sequence.states);
         let state = states
             .and_then(|states| states.iter_mut().find(|state| &*state.output_name == output_name))
             .ok_or_else(|| {
@@ -218,7 +228,7 @@ impl PendingRequest {
 
     /// Sends a response that is not the last. Only for decoupled models.
     pub fn respond(&mut self, result: Result<InferenceResponse, Status>) {
-        if let Some(responder) = &mut self.responder {
+        if let Some(responder) = &mut self.parts.responder {
             responder.respond(result);
         }
     }
@@ -228,17 +238,17 @@ impl PendingRequest {
     ///
     /// `None` for padding, which has no caller.
     pub const fn take_responder(&mut self) -> Option<Responder> {
-        self.responder.take()
+        self.parts.responder.take()
     }
 
     /// Puts back the responder that [`PendingRequest::take_responder`] took out.
     pub fn restore_responder(&mut self, responder: Responder) {
-        self.responder = Some(responder);
+        self.parts.responder = Some(responder);
     }
 
     /// Puts something between the replies and their receiver.
     pub fn wrap_sender(&mut self, wrap: impl FnOnce(ResponseSender) -> ResponseSender) {
-        if let Some(responder) = &mut self.responder {
+        if let Some(responder) = &mut self.parts.responder {
             responder.wrap_sender(wrap);
         }
     }
@@ -246,13 +256,13 @@ impl PendingRequest {
     /// The request's trace.
     #[must_use]
     pub const fn trace(&self) -> Option<&Arc<Trace>> {
-        self.trace.as_ref()
+        self.parts.trace.as_ref()
     }
 
     /// Takes the trace out, so that it can end after the request is released: for
     /// backends that take the responder too.
     pub const fn take_trace(&mut self) -> Option<Arc<Trace>> {
-        self.trace.take()
+        self.parts.trace.take()
     }
 
     /// Records the request's statistics, sends the last or only response and
@@ -266,10 +276,10 @@ impl PendingRequest {
         execution: &ExecutionTimes,
     ) {
         self.give_up_regions();
-        if let Some(responder) = self.responder.take() {
+        if let Some(responder) = self.parts.responder.take() {
             responder.complete(result, execution);
         }
-        if let Some(trace) = &self.trace {
+        if let Some(trace) = &self.parts.trace {
             trace.record_execution(execution);
         }
     }
@@ -278,10 +288,10 @@ impl PendingRequest {
     /// it. Only for decoupled models.
     pub fn finish(mut self, execution: &ExecutionTimes) {
         self.give_up_regions();
-        if let Some(responder) = self.responder.take() {
+        if let Some(responder) = self.parts.responder.take() {
             responder.finish(execution);
         }
-        if let Some(trace) = &self.trace {
+        if let Some(trace) = &self.parts.trace {
             trace.record_execution(execution);
         }
     }
@@ -289,7 +299,7 @@ impl PendingRequest {
     /// Uses regions of clients no longer.
     fn give_up_regions(&mut self) {
         let in_regions = |input: &&mut InputTensor| input.data.foreign().is_some();
-        for input in self.request.inputs.iter_mut().filter(in_regions) {
+        for input in self.parts.request.inputs.iter_mut().filter(in_regions) {
             input.data = Buffer::empty();
         }
     }
@@ -298,7 +308,7 @@ impl PendingRequest {
     /// requests that were not executed.
     pub fn fail(mut self, status: Status, reason: FailureReason) {
         self.give_up_regions();
-        if let Some(responder) = self.responder.take() {
+        if let Some(responder) = self.parts.responder.take() {
             responder.fail(status, reason);
         }
     }
@@ -307,7 +317,7 @@ impl PendingRequest {
     /// requests that the scheduler does not take. Without a reason it counts nothing.
     pub fn refuse(mut self, status: Status, reason: Option<FailureReason>) {
         self.give_up_regions();
-        if let Some(responder) = self.responder.take() {
+        if let Some(responder) = self.parts.responder.take() {
             responder.refuse(status, reason);
         }
     }
@@ -323,14 +333,14 @@ impl PendingRequest {
         if self.is_padding() {
             return Ok(());
         }
-        match self.sequence.take() {
+        match self.parts.sequence.take() {
             Some(sequence) if sequence.iterative => {
                 let SequenceContext { states, owner, key, .. } = *sequence;
                 owner.rescheduled(key, self, states);
                 Ok(())
             }
             sequence => {
-                self.sequence = sequence;
+                self.parts.sequence = sequence;
                 let status = Status::invalid_argument(NOT_RESCHEDULED);
                 Err((Box::new(self), status))
             }
@@ -347,11 +357,11 @@ pub const NOT_RESCHEDULED: &str = "Request is released with \
 impl Drop for PendingRequest {
     fn drop(&mut self) {
         // The reply first: the owner of the sequence may stop the model.
-        drop(self.responder.take());
-        if let Some(trace) = self.trace.take() {
+        drop(self.parts.responder.take());
+        if let Some(trace) = self.parts.trace.take() {
             trace.end();
         }
-        if let Some(sequence) = self.sequence.take() {
+        if let Some(sequence) = self.parts.sequence.take() {
             let SequenceContext { states, owner, key, .. } = *sequence;
             owner.released(key, states);
         }

@@ -5,14 +5,18 @@ use std::collections::HashMap;
 use galatea_policy::ShapeClassId;
 use galatea_tensor::DeviceRegion;
 use slab::Slab;
+use smallvec::SmallVec;
 
 /// What must be equal for two requests of a model to share a batch: which inputs are
 /// present, the shapes of inputs with variable dimensions, and the contents of shape
 /// tensors. They are encoded as one list of numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ShapeClass {
-    words: Vec<i64>,
+    words: SmallVec<[i64; WORDS_INLINE]>,
 }
+
+/// The words of a class that need no allocation: a few dimensions of one or two inputs.
+const WORDS_INLINE: usize = 6;
 
 impl ShapeClass {
     /// The next input is absent.
@@ -36,16 +40,19 @@ impl ShapeClass {
     pub(crate) fn push_device(&mut self, region: Option<&DeviceRegion>) {
         let (device, address) =
             region.map_or((0, 0), |region| (region.device, region.address.cast_signed()));
-        self.words.extend([-2, i64::from(device), address]);
+        self.words.extend_from_slice(&[-2, i64::from(device), address]);
     }
 }
 
 /// The shape classes of queued requests. Equal classes have equal IDs. A class is kept only
-/// while a queued request has it, so that clients with ever new shapes can't make it grow.
+/// while a queued request has it, so that clients with ever new shapes can't make it grow. A
+/// short one stays until the next class is added: mostly the next request has it too.
 #[derive(Debug, Default)]
 pub(crate) struct ShapeClasses {
     by_class: HashMap<ShapeClass, usize>,
     used: Slab<UsedClass>,
+    /// The class that was acquired last, unless it was removed.
+    last: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -59,18 +66,31 @@ impl ShapeClasses {
     /// The ID of `class`, with one more use. Requests without a class have ID 0.
     pub(crate) fn acquire(&mut self, class: Option<ShapeClass>) -> ShapeClassId {
         let Some(class) = class else { return ShapeClassId(0) };
+        let index = match self.last {
+            Some(last) if self.used[last].class == class => last,
+            _ => self.find_or_add(class),
+        };
+        self.used[index].use_count += 1;
+        ShapeClassId(u32::try_from(index + 1).unwrap_or(u32::MAX))
+    }
+
+    /// The index of another class than the last.
+    fn find_or_add(&mut self, class: ShapeClass) -> usize {
+        if let Some(last) = self.last.take()
+            && self.used[last].use_count == 0
+        {
+            self.remove(last);
+        }
         let index = match self.by_class.get(&class) {
-            Some(&index) => {
-                self.used[index].use_count += 1;
-                index
-            }
+            Some(&index) => index,
             None => {
-                let index = self.used.insert(UsedClass { class: class.clone(), use_count: 1 });
+                let index = self.used.insert(UsedClass { class: class.clone(), use_count: 0 });
                 self.by_class.insert(class, index);
                 index
             }
         };
-        ShapeClassId(u32::try_from(index + 1).unwrap_or(u32::MAX))
+        self.last = Some(index);
+        index
     }
 
     /// Ends one use of `id`.
@@ -80,10 +100,16 @@ impl ShapeClasses {
         };
         let used = &mut self.used[index];
         used.use_count -= 1;
-        if used.use_count == 0 {
-            let used = self.used.remove(index);
-            self.by_class.remove(&used.class);
+        let stays = self.last == Some(index) && !used.class.words.spilled();
+        if used.use_count == 0 && !stays {
+            self.remove(index);
         }
+    }
+
+    fn remove(&mut self, index: usize) {
+        let used = self.used.remove(index);
+        self.by_class.remove(&used.class);
+        self.last = self.last.filter(|last| *last != index);
     }
 }
 
@@ -109,7 +135,26 @@ mod tests {
         assert_eq!(classes.acquire(class(&[3])), first);
         classes.release(first);
         classes.release(first);
-        assert_eq!((classes.by_class.len(), classes.used.len()), (1, 1));
+        // The last one stays.
+        assert_eq!((classes.by_class.len(), classes.used.len()), (2, 2));
+        assert_eq!(classes.acquire(class(&[3])), first);
+        classes.release(first);
+        let third = classes.acquire(class(&[5]));
+        assert_eq!((classes.by_class.len(), classes.used.len()), (2, 2));
+        classes.release(third);
+    }
+
+    #[test]
+    fn unused_classes_do_not_pile_up() {
+        let mut classes = ShapeClasses::default();
+        for size in 0..100 {
+            let short = classes.acquire(class(&[size]));
+            let long = classes.acquire(class(&[size; 9]));
+            classes.release(long);
+            classes.release(short);
+            assert!(classes.used.len() <= 1, "{classes:?}");
+        }
+        assert_eq!(classes.by_class.len(), classes.used.len());
     }
 
     #[test]
