@@ -33,19 +33,16 @@ impl BodyDrain {
         Self { limits }
     }
 
-    /// Drains the rest of a body before `response` is sent.
-    pub(crate) async fn drain_rest<B: RequestBody>(
-        &self,
+    /// Returns true if the rest of a body is to be drained before `response` is sent.
+    pub(crate) fn is_needed<B: RequestBody>(
         head: &RequestHead<'_>,
         response: &HttpResponse,
-        body: &mut B,
-    ) {
+        body: &B,
+    ) -> bool {
         // A client that expects an interim response has not sent the body, and a response
         // that closes the connection was made after draining.
         let is_sent = !head.expects_continue && !response.closes;
-        if is_sent && !body.is_whole() {
-            self.drain(body).await;
-        }
+        is_sent && !body.is_whole()
     }
 
     /// Lets a client finish what it is sending, within the limits.

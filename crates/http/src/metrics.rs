@@ -54,7 +54,9 @@ impl Endpoint for Metrics {
         body: &mut B,
     ) -> Result<HttpResponse, Disconnected> {
         let response = self.response(head).await;
-        self.body_drain.drain_rest(head, &response, body).await;
+        if BodyDrain::is_needed(head, &response, body) {
+            self.body_drain.drain(body).await;
+        }
         Ok(response)
     }
 

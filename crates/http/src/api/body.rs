@@ -24,7 +24,8 @@ impl Api {
     ) -> Result<Result<Bytes, HttpResponse>, Disconnected> {
         if let Err(exhausted) = check_memory(body, bytes_max) {
             // A client that waits has not sent anything.
-            return Ok(Err(self.out_of_memory(body, exhausted, head.expects_continue).await));
+            let refusal = self.out_of_memory(body, exhausted, head.expects_continue);
+            return Ok(Err(Box::pin(refusal).await));
         }
         let limits = BodyLimits { bytes_max, chunks_max: self.chunks_max };
         // Such a client has not sent anything, and sees the response.
@@ -32,7 +33,7 @@ impl Api {
         let error = match body.collect(limits).await {
             Ok(bytes) => return Ok(Ok(bytes)),
             Err(BodyError::Exhausted(exhausted)) => {
-                return Ok(Err(self.out_of_memory(body, exhausted, false).await));
+                return Ok(Err(Box::pin(self.out_of_memory(body, exhausted, false)).await));
             }
             Err(error) => error,
         };
@@ -40,7 +41,7 @@ impl Api {
         let is_at_end = matches!(error, BodyError::Overdue | BodyError::Malformed);
         let refusal = self.refusal(head, error)?;
         if !waits_for_continue && !is_at_end {
-            self.body_drain.drain(body).await;
+            Box::pin(self.body_drain.drain(body)).await;
         }
         Ok(Err(http_response::closing(refusal)))
     }

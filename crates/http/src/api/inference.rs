@@ -83,63 +83,113 @@ impl Api {
             received.and_then(|received| received.begin_trace(pass, head, &target.model_name));
         let explanation = explanation.as_ref();
         let target = TracedTarget { target, trace, deadline, explanation };
-        let mut response = self.infer_body(pass, head, bytes, account, target).await;
+        let started = match self.short_json_length(head, bytes.len()) {
+            Some(length) => self.start(pass, head, bytes, length, account, target),
+            None => Box::pin(self.start_slowly(pass, head, bytes, account, target)).await,
+        };
+        let mut response = match started {
+            Ok(StartedInference { encoding, result, cancel, trace }) => {
+                let result = result.await.unwrap_or_else(|_| Err(dropped()));
+                cancel.disarm();
+                mark(explanation, Mark::TakenUp);
+                let response = if self.is_slow_response(head, &result, &encoding) {
+                    Box::pin(self.finish_slowly(head, account, encoding, result)).await
+                } else {
+                    self.finish_inference(account, encoding, result)
+                };
+                mark(explanation, Mark::Encoded);
+                HttpResponse { trace, ..response }
+            }
+            Err(refusal) => *refusal,
+        };
         explain(&mut response, explanation);
         Ok(response)
     }
 
-    async fn infer_body(
+    /// The length of the JSON of a body that can be understood at once: one that isn't
+    /// compressed, with short JSON.
+    fn short_json_length(&self, head: &RequestHead<'_>, body_length: usize) -> Option<usize> {
+        let is_plain = self.dialect.coding(head) == BodyCoding::Identity;
+        let length = is_plain.then(|| self.dialect.json_length(head, body_length).ok()).flatten();
+        length.filter(|length| !is_long_request(*length))
+    }
+
+    fn start(
+        &self,
+        pass: Pass<api::Inference>,
+        head: &RequestHead<'_>,
+        bytes: Bytes,
+        header_length: usize,
+        account: &Arc<Account>,
+        target: TracedTarget<'_>,
+    ) -> Result<StartedInference, Box<HttpResponse>> {
+        let body = InflatedBody { bytes, end: StreamEnd::Complete };
+        guarded(|| self.start_inference(pass, head, body, header_length, account, target))
+            .map_err(not_understood)
+    }
+
+    /// Starts the inference of a request that another thread may have to inflate or read.
+    async fn start_slowly(
         &self,
         pass: Pass<api::Inference>,
         head: &RequestHead<'_>,
         bytes: Bytes,
         account: &Arc<Account>,
         target: TracedTarget<'_>,
-    ) -> HttpResponse {
+    ) -> Result<StartedInference, Box<HttpResponse>> {
         let inflated = match self.dialect.coding(head) {
             BodyCoding::Identity => Ok(InflatedBody { bytes, end: StreamEnd::Complete }),
             BodyCoding::Compressed => self.compression.inflate(bytes, &self.limits, account).await,
-            BodyCoding::Unknown => return http_response::unsupported_encoding(),
+            BodyCoding::Unknown => return Err(Box::new(http_response::unsupported_encoding())),
         };
         let measured = inflated.and_then(|body| {
             let header_length = self.dialect.json_length(head, body.bytes.len())?;
             Ok((body, header_length))
         });
-        let (body, header_length) = match measured {
-            Ok(measured) => measured,
-            Err(status) => return http_response::plain(http_response::failure(&status)),
-        };
-        let explanation = target.explanation;
+        let (body, header_length) = measured
+            .map_err(|status| Box::new(http_response::plain(http_response::failure(&status))))?;
         let started = if is_long_request(header_length) {
-            Box::pin(self.start_long_inference(pass, head, body, header_length, account, target))
-                .await
+            self.start_long_inference(pass, head, body, header_length, account, target).await
         } else {
             guarded(|| self.start_inference(pass, head, body, header_length, account, target))
         };
-        let started = match started {
-            Ok(started) => started,
-            // As in Triton, the trace of a request that is not understood ends here.
-            Err(status) => return http_response::failure(&status),
-        };
-        let trace = started.trace.clone();
-        let mut response = self.finish_inference(head, account, started, explanation).await;
-        response.trace = trace;
-        response
+        started.map_err(not_understood)
     }
 
-    async fn finish_inference(
+    /// Returns true if a response may have to be written by another thread, or compressed.
+    fn is_slow_response(
+        &self,
+        head: &RequestHead<'_>,
+        result: &InferenceResult,
+        encoding: &OutputEncoding,
+    ) -> bool {
+        self.dialect.compresses() && head.accept_encoding.is_some()
+            || result.as_ref().is_ok_and(|response| is_long_response(response, encoding))
+    }
+
+    fn finish_inference(
+        &self,
+        account: &Arc<Account>,
+        encoding: OutputEncoding,
+        result: InferenceResult,
+    ) -> HttpResponse {
+        let result = match result.and_then(|result| guarded(|| encoding.place(result))) {
+            Ok(result) => result,
+            Err(status) => return http_response::failure(&status),
+        };
+        match guarded(move || encode_infer_response(&result, &encoding, account)) {
+            Ok(encoded) => self.dialect.inference(http_response::inference(encoded)),
+            Err(status) => http_response::plain(http_response::failure(&status)),
+        }
+    }
+
+    async fn finish_slowly(
         &self,
         head: &RequestHead<'_>,
         account: &Arc<Account>,
-        started: StartedInference,
-        explanation: Option<&Arc<Explanation>>,
+        encoding: OutputEncoding,
+        result: InferenceResult,
     ) -> HttpResponse {
-        let StartedInference { encoding, result, cancel, trace: _ } = started;
-        let result = result.await.unwrap_or_else(|_| {
-            Err(Status::internal("the request was dropped without a final response"))
-        });
-        cancel.disarm();
-        mark(explanation, Mark::TakenUp);
         let result = match result.and_then(|result| guarded(|| encoding.place(result))) {
             Ok(result) => result,
             Err(status) => return http_response::failure(&status),
@@ -155,7 +205,6 @@ impl Api {
             }
             encoded => encoded.map(|response| self.dialect.inference(response)),
         };
-        mark(explanation, Mark::Encoded);
         let plain = |status| http_response::plain(http_response::failure(&status));
         response.unwrap_or_else(plain)
     }
@@ -273,4 +322,13 @@ impl Api {
         self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(StartedInference { encoding, result, cancel, trace: door_trace })
     }
+}
+
+/// The response to a request that is not understood. As in Triton, its trace ends here.
+fn not_understood(status: Status) -> Box<HttpResponse> {
+    Box::new(http_response::failure(&status))
+}
+
+fn dropped() -> Status {
+    Status::internal("the request was dropped without a final response")
 }

@@ -151,7 +151,9 @@ impl Api {
         if let Some(log) = &self.request_log {
             log.record(head, response);
         }
-        self.body_drain.drain_rest(head, response, body).await;
+        if BodyDrain::is_needed(head, response, body) {
+            Box::pin(self.body_drain.drain(body)).await;
+        }
     }
 
     /// Asks the gate for an admission to a category of APIs.
@@ -217,10 +219,25 @@ impl Api {
                 action: action @ (ModelAction::Generate | ModelAction::GenerateStream),
             } => match admission.pass() {
                 Ok(pass) => {
-                    self.generate(pass, head, body, NamedModel { name, version }, action).await
+                    let model = NamedModel { name, version };
+                    Box::pin(self.generate(pass, head, body, model, action)).await
                 }
                 Err(mistake) => Ok(http_response::failure(&mistake.into())),
             },
+            other => Box::pin(self.serve_other(other, admission, head, body)).await,
+        }
+    }
+
+    /// The same for the other endpoints. Inference comes far more often, and its futures have no
+    /// room for those of the others, because a future is moved when it begins.
+    async fn serve_other<B: RequestBody>(
+        &self,
+        route: Route<'_>,
+        admission: Admission,
+        head: &RequestHead<'_>,
+        body: &mut B,
+    ) -> Result<HttpResponse, Disconnected> {
+        match route {
             Route::RepositoryIndex { .. } | Route::Load { .. } | Route::Unload { .. } => {
                 match self.read_body(head, body, self.limits.input_bytes_max).await? {
                     Ok(body) => Ok(or_error(self.repository(admission, route, body).await)),

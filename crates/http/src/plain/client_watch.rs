@@ -65,7 +65,7 @@ impl<'s> ClientWatch<'s> {
         match seen {
             Seen::Response(response) => WatchedResponse::Made(response, 0),
             Seen::Gone => WatchedResponse::Gone,
-            Seen::End => self.unless_reset(respond).await,
+            Seen::End => Box::pin(self.unless_reset(respond)).await,
         }
     }
 

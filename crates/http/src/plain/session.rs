@@ -22,7 +22,7 @@ use super::event_writer::{Watched, write_events};
 use super::head::{self, Framing, Parsed, PlainHead};
 use super::receive_buffer::{RECEIVE_BYTES, ReceiveBuffer};
 use super::time_slice::TimeSlice;
-use super::writer::ResponseWriter;
+use super::writer::{ResponseWriter, Sent};
 use crate::endpoint::Endpoint;
 use crate::events::Events;
 use crate::http_response::{self, HttpResponse, SendTrace};
@@ -152,7 +152,8 @@ impl<E: Endpoint> Session<'_, E> {
                 }
                 Next::Linger => {
                     let _ = self.write.shutdown().await;
-                    let _ = tokio::time::timeout(LINGER_TIME_MAX, self.ignore()).await;
+                    let lingering = tokio::time::timeout(LINGER_TIME_MAX, self.ignore());
+                    let _ = Box::pin(lingering).await;
                     return SessionEnd::Closed;
                 }
             }
@@ -178,7 +179,7 @@ impl<E: Endpoint> Session<'_, E> {
         let wants_headers = |path: &str| self.endpoint.wants_headers_of(path);
         let mut parsed = head::parse(self.buffer.unread(), wants_headers);
         if matches!(parsed, Parsed::Incomplete) {
-            if let Some(next) = self.complete_head().await {
+            if let Some(next) = Box::pin(self.complete_head()).await {
                 return next;
             }
             parsed = head::parse(self.buffer.unread(), wants_headers);
@@ -223,7 +224,7 @@ impl<E: Endpoint> Session<'_, E> {
         let closes = response.closes || !rest.keeps_alive || !rest.is_whole;
         let next = match response.events.take() {
             None => self.write(&response, sent, closes).await,
-            Some(events) => self.write_events(&response, events, sent, closes).await,
+            Some(events) => Box::pin(self.write_events(&response, events, sent, closes)).await,
         };
         match next {
             Next::Close if !rest.is_whole => Next::Linger,
@@ -260,7 +261,15 @@ impl<E: Endpoint> Session<'_, E> {
     async fn write(&mut self, response: &HttpResponse, sent: usize, closes: bool) -> Next {
         let _trace = SendTrace::begin(response.trace.clone());
         let stream = self.write.as_ref();
-        match self.writer.send(stream, self.activity, response, sent, closes).await {
+        let written = match self.writer.send(stream, response, sent, closes) {
+            Ok(Sent::All) => Ok(()),
+            Ok(Sent::Part(count)) => {
+                let rest = self.writer.send_rest(stream, self.activity, response, sent, count);
+                Box::pin(rest).await
+            }
+            Err(error) => Err(error),
+        };
+        match written {
             Ok(()) if !closes => Next::KeepAlive,
             Ok(()) | Err(_) => Next::Close,
         }
@@ -320,7 +329,7 @@ async fn respond<E: Endpoint>(
                 waits_for_continue,
                 &is_body_whole,
             );
-            let watched = watched_response(endpoint, &head, &mut body, watch).await;
+            let watched = Box::pin(watched_response(endpoint, &head, &mut body, watch)).await;
             (watched, body.is_whole(), SmallVec::from_vec(body.into_rest()))
         }
     };

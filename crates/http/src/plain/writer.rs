@@ -23,6 +23,14 @@ const PARTS_MAX: usize = 64;
 /// runtime doesn't count what is written past it.
 const WRITTEN_IN_A_ROW_MAX: usize = 1 << 20;
 
+/// The part of a response that the system has taken.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    All,
+    /// This many bytes.
+    Part(usize),
+}
+
 /// Writes the responses of a connection.
 #[derive(Default)]
 pub(super) struct ResponseWriter {
@@ -32,23 +40,44 @@ pub(super) struct ResponseWriter {
 }
 
 impl ResponseWriter {
-    /// Writes a response, except for the `sent` bytes of it that the client has already.
-    pub(super) async fn send(
+    /// Writes a response, except for the `sent` bytes of it that the client has already, as far
+    /// as the system takes it at once.
+    pub(super) fn send(
         &mut self,
+        stream: &TcpStream,
+        response: &HttpResponse,
+        sent: usize,
+        closes: bool,
+    ) -> io::Result<Sent> {
+        let length = response.chunks.iter().map(Bytes::len).fold(0, usize::saturating_add);
+        self.buffer.clear();
+        self.push_head(response, Some(length), closes);
+        if length > COPIED_BYTES_MAX {
+            return Ok(Sent::Part(0));
+        }
+        response.chunks.iter().for_each(|chunk| self.buffer.extend_from_slice(chunk));
+        let unsent = unsent(&self.buffer, sent);
+        match stream.try_write(unsent) {
+            Ok(count) if count == unsent.len() => Ok(Sent::All),
+            Ok(0) => Err(ErrorKind::WriteZero.into()),
+            Ok(count) => Ok(Sent::Part(count)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Sent::Part(0)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes what is left behind [`Self::send`], which wrote `count` bytes.
+    pub(super) async fn send_rest(
+        &self,
         stream: &TcpStream,
         activity: &Activity,
         response: &HttpResponse,
         sent: usize,
-        closes: bool,
+        count: usize,
     ) -> io::Result<()> {
         let length = response.chunks.iter().map(Bytes::len).fold(0, usize::saturating_add);
-        self.buffer.clear();
-        self.push_head(response, Some(length), closes);
-        if length <= COPIED_BYTES_MAX {
-            response.chunks.iter().for_each(|chunk| self.buffer.extend_from_slice(chunk));
-            return write(stream, activity, unsent(&self.buffer, sent), &[]).await;
-        }
-        write(stream, activity, unsent(&self.buffer, sent), &response.chunks).await
+        let others = if length > COPIED_BYTES_MAX { &response.chunks[..] } else { &[] };
+        write(stream, activity, unsent(&self.buffer, sent.saturating_add(count)), others).await
     }
 
     /// The head of a response whose body is events, except for the `sent` bytes that the client
