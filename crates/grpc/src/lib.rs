@@ -45,6 +45,7 @@
 
 mod budget;
 mod buffers;
+mod call_headers;
 mod call_key;
 mod call_response;
 mod call_sink;

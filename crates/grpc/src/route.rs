@@ -6,10 +6,11 @@ use galatea_codec::compression::Coding;
 use galatea_codec::grpc::GrpcCode;
 use galatea_gate::access::{Admission, Category, Gate};
 use galatea_infer::Detail;
-use http::header::{CONTENT_TYPE, HeaderMap};
+use http::header::{HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method as HttpMethod, StatusCode};
 
+use crate::call_headers::CallHeaders;
 use crate::compression::request_coding;
 use crate::deadline::{Timeout, parse_timeout};
 use crate::failure::{Failure, Refusal};
@@ -102,11 +103,11 @@ pub(crate) struct Route {
 }
 
 /// The route of a call, by its head.
-pub(crate) fn route(head: &Parts, gate: &Gate) -> Result<Route, Refusal> {
+pub(crate) fn route(head: &Parts, known: &CallHeaders<'_>, gate: &Gate) -> Result<Route, Refusal> {
     if head.method != HttpMethod::POST {
         return Err(Refusal::Http(StatusCode::METHOD_NOT_ALLOWED));
     }
-    if !is_grpc(&head.headers) {
+    if !known.content_type.is_some_and(is_grpc) {
         return Err(Refusal::Http(StatusCode::UNSUPPORTED_MEDIA_TYPE));
     }
     let method = method(head.uri.path()).map_err(Refusal::Grpc)?;
@@ -115,9 +116,9 @@ pub(crate) fn route(head: &Parts, gate: &Gate) -> Result<Route, Refusal> {
         KnownMethod::Offered(method) => method,
         KnownMethod::NotOffered(_, reason) => return Err(Refusal::Grpc(unimplemented(reason))),
     };
-    let request_coding = request_coding(&head.headers)?;
-    let timeout = timeout(&head.headers).map_err(Refusal::Grpc)?;
-    Ok(Route { method, admission, timeout, request_coding, errors: errors(&head.headers) })
+    let request_coding = request_coding(known.grpc_encoding)?;
+    let timeout = timeout(known.grpc_timeout).map_err(Refusal::Grpc)?;
+    Ok(Route { method, admission, timeout, request_coding, errors: errors(known.stream_errors) })
 }
 
 /// Asks the gate. As in Triton, the key is compared with the names of headers as it is, so
@@ -146,8 +147,8 @@ pub(crate) fn explained_detail(gate: &Gate, headers: &HeaderMap) -> Detail {
 }
 
 /// The time that the call may take. A call without any time left is refused.
-fn timeout(headers: &HeaderMap) -> Result<Option<Timeout>, Failure> {
-    let Some(text) = headers.get("grpc-timeout") else { return Ok(None) };
+fn timeout(header: Option<&HeaderValue>) -> Result<Option<Timeout>, Failure> {
+    let Some(text) = header else { return Ok(None) };
     match parse_timeout(text.as_bytes()) {
         None => Err(Failure::new(GrpcCode::InvalidArgument, "malformed grpc-timeout header")),
         Some(Timeout::Within(Duration::ZERO)) => {
@@ -159,17 +160,16 @@ fn timeout(headers: &HeaderMap) -> Result<Option<Timeout>, Failure> {
 
 /// The client's choice for failures of a stream: they are the status of the stream if
 /// the header has exactly this value.
-fn errors(headers: &HeaderMap) -> StreamErrors {
-    match headers.get("triton_grpc_error") {
+fn errors(header: Option<&HeaderValue>) -> StreamErrors {
+    match header {
         Some(value) if value.as_bytes() == b"true" => StreamErrors::AsStatus,
         Some(_) | None => StreamErrors::AsMessages,
     }
 }
 
 /// `application/grpc`, alone or with a message format or parameters behind it.
-fn is_grpc(headers: &HeaderMap) -> bool {
-    let Some(value) = headers.get(CONTENT_TYPE) else { return false };
-    match value.as_bytes().strip_prefix(b"application/grpc") {
+fn is_grpc(content_type: &HeaderValue) -> bool {
+    match content_type.as_bytes().strip_prefix(b"application/grpc") {
         Some([]) => true,
         Some(rest) => rest.starts_with(b"+proto") || rest.starts_with(b";"),
         None => false,
@@ -233,11 +233,15 @@ mod tests {
 
     use super::*;
 
+    fn routed(head: &Parts, gate: &Gate) -> Result<Route, Refusal> {
+        route(head, &CallHeaders::of(&head.headers), gate)
+    }
+
     /// Checks the route of a call with this path, content type and further header.
     fn check(path: &str, content_type: &str, header: (&str, &str), expected: &str) {
         let request = Request::post(path).header("content-type", content_type);
         let request = request.header(header.0, header.1).body(()).unwrap();
-        let found = match route(&request.into_parts().0, &Gate::default()) {
+        let found = match routed(&request.into_parts().0, &Gate::default()) {
             Ok(route) => format!("{route:?}"),
             Err(refusal) => format!("{refusal:?}"),
         };
@@ -258,7 +262,7 @@ mod tests {
         }
         let get = Request::get(INFER).header("content-type", "application/grpc").body(()).unwrap();
         let expected = Err(Refusal::Http(StatusCode::METHOD_NOT_ALLOWED));
-        assert_eq!(route(&get.into_parts().0, &Gate::default()), expected);
+        assert_eq!(routed(&get.into_parts().0, &Gate::default()), expected);
     }
 
     #[test]
@@ -306,7 +310,7 @@ mod tests {
             request.header(*name, *value)
         };
         let request = metadata.iter().fold(request, add).body(()).unwrap();
-        let Err(refusal) = route(&request.into_parts().0, gate) else { return false };
+        let Err(refusal) = routed(&request.into_parts().0, gate) else { return false };
         let (Refusal::Grpc(failure) | Refusal::Stream(failure)) = refusal else { return false };
         let (code, message) = failure.into_parts();
         code == GrpcCode::Unavailable

@@ -14,19 +14,19 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use galatea_codec::grpc::GrpcCode;
 use galatea_door::Activity;
-use galatea_gate::access::Gate;
 use galatea_gate::ledger::Account;
-use galatea_infer::{Deadline, Explanation, Status, TimeoutHeaders};
+use galatea_infer::{Deadline, Detail, Explanation, Status};
 use galatea_stdx::Inbox;
 use h2::RecvStream;
 use h2::server::{Connection, Handshake};
 use http::Request;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::HeaderValue;
 use tokio::time::Instant;
 
 use self::upkeep::UpkeepState;
 use crate::budget::{BudgetLimits, CallKind, MemoryBudget, Outgoing};
 use crate::buffers::{Flusher, GatheringSocket, MessageMemory, StagingPool, gather};
+use crate::call_headers::CallHeaders;
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
 use crate::call_trace::{Waiting, trace_context};
@@ -361,7 +361,8 @@ impl ConnectionTask {
     fn open(&mut self, request: Request<RecvStream>, mut responder: CallResponder) {
         self.state.upkeep.call_begun();
         let (head, body) = request.into_parts();
-        let route = match route(&head, &self.context.options.gate) {
+        let known = CallHeaders::of(&head.headers);
+        let route = match route(&head, &known, &self.context.options.gate) {
             Ok(route) => route,
             Err(refusal) => {
                 call_response::send_refusal(&mut responder, &refusal);
@@ -383,13 +384,15 @@ impl ConnectionTask {
         let answer_by = deadline.map_or(Deadline::None, |at| Deadline::At(at.into_std()));
         let head = CallHead {
             deadline,
-            answer_by: answer_by.earliest(timeout_headers(&head.headers).deadline()),
+            answer_by: answer_by.earliest(known.timeouts.deadline()),
             admission: route.admission,
             request_coding,
             response_coding,
             waiting: Waiting::begin(self.context.options.tracing.as_ref()),
             trace_context: trace_context(self.context.options.tracing.as_ref(), &head.headers),
-            explanation: explanation(route.method, &self.context.options.gate, &head.headers),
+            explanation: explanation(route.method, known.explain, || {
+                explained_detail(&self.context.options.gate, &head.headers)
+            }),
             forwarded,
         };
         if route.method == Method::ModelStreamInfer {
@@ -454,23 +457,15 @@ impl Drop for ConnectionTask {
     }
 }
 
-fn timeout_headers(headers: &HeaderMap) -> TimeoutHeaders<'_> {
-    const ENVOY: HeaderName = HeaderName::from_static(TimeoutHeaders::ENVOY);
-    const REQUEST: HeaderName = HeaderName::from_static(TimeoutHeaders::REQUEST);
-    let value = |name| headers.get(name).map(HeaderValue::as_bytes);
-    TimeoutHeaders { envoy: value(ENVOY), request: value(REQUEST) }
-}
-
 /// Begins an explanation, if the call is an inference and its metadata asks for that.
-fn explanation(method: Method, gate: &Gate, headers: &HeaderMap) -> Option<Arc<Explanation>> {
-    const EXPLAIN: HeaderName = HeaderName::from_static(Explanation::HEADER);
-    if !matches!(method, Method::ModelInfer | Method::ModelStreamInfer) {
-        return None;
-    }
-    let value = headers.get(EXPLAIN)?;
-    let detail = explained_detail(gate, headers);
-    Explanation::is_asked(value.as_bytes())
-        .then(|| Explanation::begin(detail, std::time::Instant::now()))
+fn explanation(
+    method: Method,
+    header: Option<&HeaderValue>,
+    detail: impl FnOnce() -> Detail,
+) -> Option<Arc<Explanation>> {
+    let is_inference = matches!(method, Method::ModelInfer | Method::ModelStreamInfer);
+    let is_asked = header.is_some_and(|value| Explanation::is_asked(value.as_bytes()));
+    (is_inference && is_asked).then(|| Explanation::begin(detail(), std::time::Instant::now()))
 }
 
 fn deadline(route: &Route) -> Option<Instant> {
