@@ -238,7 +238,9 @@ impl Dispatcher {
         let cancel = admitted.request.request().cancel.clone();
         let is_explained = observation::explanation(&admitted.request).is_some();
         let deadline = self.deadline_of(&admitted.request);
-        let now = self.now();
+        // The clock has just been read.
+        let queued = admitted.request.times().map(|times| self.time_of(times.queued));
+        let now = queued.unwrap_or_else(|| self.now());
         let mut state = self.lock("enqueue a request");
         let mut effects = Effects::new();
         self.end_expired_sequences(&mut state, now, &mut effects);
@@ -357,18 +359,19 @@ impl Dispatcher {
     }
 
     fn now(&self) -> Time {
-        Time(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        self.time_of(Instant::now())
+    }
+
+    /// A time of the clock as one of the scheduler.
+    fn time_of(&self, at: Instant) -> Time {
+        let since = at.saturating_duration_since(self.epoch).as_nanos();
+        Time(u64::try_from(since).unwrap_or(u64::MAX))
     }
 
     /// When a request must be answered, if deadlines matter here.
     fn deadline_of(&self, request: &PendingRequest) -> Time {
-        match request.request().deadline.at().filter(|_| self.uses_deadlines) {
-            None => Time::MAX,
-            Some(at) => {
-                let since = at.saturating_duration_since(self.epoch).as_nanos();
-                Time(u64::try_from(since).unwrap_or(u64::MAX))
-            }
-        }
+        let deadline = request.request().deadline.at().filter(|_| self.uses_deadlines);
+        deadline.map_or(Time::MAX, |at| self.time_of(at))
     }
 
     fn step_and_perform(&self, event: Event) {

@@ -283,7 +283,7 @@ impl Lane {
         }
         let patience = predictor.short_max();
         let mut begun = Begun::Ended;
-        let took = guarded(&self.name, &self.log, || {
+        let run = || {
             let requests = match assembled(batch, owner, self.gpu.as_ref(), &self.name, &self.log) {
                 Assembled::Together(requests) => requests,
                 Assembled::Apart(_) => unreachable!("what a batcher forms is not executed inline"),
@@ -292,7 +292,8 @@ impl Lane {
                 Some(resumable) => resumable.begin(requests, patience).map(|now| begun = now),
                 None => instance.execute(requests),
             }
-        });
+        };
+        let took = timed(|| guarded(&self.name, &self.log, run));
         budget.charge(took);
         if begun == Begun::Ended {
             let elsewhere = instance.resumable().map(|resumable| resumable.took());
@@ -314,7 +315,7 @@ impl Lane {
             let watch = None;
             let gpu = self.gpu.as_ref();
             let of = Executed { lost: &self.lost, gpu, watch, name: &self.name, log: &self.log };
-            let _took = execute(instance.as_mut(), batch, owner, of);
+            execute(instance.as_mut(), batch, owner, of);
         }
     }
 
@@ -359,31 +360,30 @@ struct Executed<'a> {
     log: &'a LogSink,
 }
 
-/// Executes one batch and returns how long that took.
+/// Executes one batch.
 fn execute(
     instance: &mut dyn Instance,
     batch: ClosedBatch,
     owner: &impl LaneOwner,
     of: Executed<'_>,
-) -> Duration {
-    let start = Instant::now();
+) {
     let Executed { lost, gpu, watch, name, log } = of;
-    let mut run = |start: Instant, requests: Vec<PendingRequest>| {
+    let mut run = |requests: Vec<PendingRequest>| {
         if let Some(why) = lost.get() {
             return Err(RefusedBatch { requests, status: why.clone() });
         }
-        let _watched = watch.and_then(|watch| watch.begin(start, &requests));
+        let _watched = watch.and_then(|watch| watch.begin(Instant::now(), &requests));
         instance.execute(requests)
     };
     guarded(name, log, || match assembled(batch, owner, gpu, name, log) {
-        Assembled::Together(requests) => run(start, requests),
+        Assembled::Together(requests) => run(requests),
         Assembled::Apart(requests) => {
             for request in requests {
-                guarded(name, log, || run(Instant::now(), vec![request]));
+                guarded(name, log, || run(vec![request]));
             }
             Ok(())
         }
-    })
+    });
 }
 
 fn assembled(
@@ -402,14 +402,16 @@ fn assembled(
     assembled
 }
 
-/// Runs an execution and returns how long it took. Whatever the backend does, every request
-/// gets its final reply and is released.
-fn guarded(
-    name: &str,
-    log: &LogSink,
-    execute: impl FnOnce() -> Result<(), RefusedBatch>,
-) -> Duration {
+/// Returns how long `work` took.
+fn timed(work: impl FnOnce()) -> Duration {
     let start = Instant::now();
+    work();
+    start.elapsed()
+}
+
+/// Runs an execution. Whatever the backend does, every request gets its final reply and is
+/// released.
+fn guarded(name: &str, log: &LogSink, execute: impl FnOnce() -> Result<(), RefusedBatch>) {
     match catch_unwind(AssertUnwindSafe(execute)) {
         Ok(Ok(())) => {}
         Ok(Err(refused)) => {
@@ -423,5 +425,4 @@ fn guarded(
             log.write(LogLevel::Error, format_args!("instance '{name}' panicked while executing"));
         }
     }
-    start.elapsed()
 }

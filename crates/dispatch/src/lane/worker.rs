@@ -18,7 +18,7 @@ use galatea_policy::InstanceId;
 use galatea_stdx::{Inbox, Lock, WakeBatch};
 
 use super::watch::LaneWatch;
-use super::{Executed, LaneInstance, LaneOwner, LaneTask, Lost, execute, guarded};
+use super::{Executed, LaneInstance, LaneOwner, LaneTask, Lost, execute, guarded, timed};
 use crate::LogSink;
 use crate::batch::ClosedBatch;
 use crate::statistics::CountedGpu;
@@ -71,7 +71,7 @@ impl<O: LaneOwner> Worker<O> {
         let Some(resumable) = instance.instance.as_mut().and_then(|one| one.resumable()) else {
             return Duration::ZERO;
         };
-        guarded(&self.name, &self.log, || resumable.finish())
+        timed(|| guarded(&self.name, &self.log, || resumable.finish()))
     }
 
     fn execute(&self, batch: ClosedBatch, wake_ups: &mut GatheredWakeUps) -> Duration {
@@ -83,7 +83,7 @@ impl<O: LaneOwner> Worker<O> {
         let watch = self.watch.as_deref().filter(|_| !predictor.is_surely_short(profile));
         let gpu = self.gpu.as_ref();
         let of = Executed { lost: &self.lost, gpu, watch, name: &self.name, log: &self.log };
-        let took = execute(instance.as_mut(), batch, &*self.owner, of);
+        let took = timed(|| execute(instance.as_mut(), batch, &*self.owner, of));
         let elsewhere = instance.resumable().map(|resumable| resumable.took());
         predictor.observe(profile, elsewhere.unwrap_or(took));
         took
