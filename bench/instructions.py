@@ -1,19 +1,23 @@
-"""Counts the instructions of a request outside the kernel, with and without metrics and traces.
+"""Counts the instructions of a request outside the kernel: plain ones, and those with metrics
+and traces.
 
-    python bench/instructions.py --galatea target/release/galatea
+    python bench/instructions.py --galatea target/release/galatea [--only WORDS] [--agree]
 
-Takes the options of run.py. The counts are valgrind's: they repeat to a few parts of 1,000 on a
-busy machine too, where the CPU time of metrics.py and tracing.py does not. See bench/README.md.
+Takes the options of run.py. The counts are valgrind's: they repeat to a few parts of 10,000 on a
+busy machine too, where the CPU time of metrics.py and tracing.py does not. Plain requests are
+compared with the numbers in instructions.toml, which --agree writes anew. See bench/README.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
@@ -26,58 +30,175 @@ from harness import models, request_body, server  # noqa: E402
 MODEL = "identity"
 CLIENTS = 32
 #: What the server does once is taken out by the difference of two runs.
-FEW, MANY = 1_000, 11_000
+FEW, MANY = 1_000, 6_000
+
+AGREED = pathlib.Path(__file__).resolve().with_suffix(".toml")
+#: The part of the agreed instructions that a plain request may take in addition.
+GROWTH_MAX = 0.005
 
 COUNT = re.compile(rb"Collected : (\d+)")
 
 
-def infer(options: argparse.Namespace, work: pathlib.Path, address: str, requests: int) -> None:
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """Requests to a model, one after the other on each connection."""
+
+    protocol: str
+    model: str
+    clients: int = 1
+
+    @property
+    def name(self) -> str:
+        """Its name in the table and in the file of agreed numbers."""
+        return f"{self.protocol}_{self.model}"
+
+    def models(self) -> tuple[str, ...]:
+        """The models of the repository."""
+        return (self.model, models.STEP) if self.model == models.THREE_STEPS else (self.model,)
+
+
+#: The way of a plain request: through each door, and to each kind of model.
+PLAIN = tuple(
+    Load(protocol, model)
+    for model in (MODEL, models.STEP, models.THREE_STEPS)
+    for protocol in ("http", "grpc")
+)
+
+
+def infer(
+    options: argparse.Namespace, work: pathlib.Path, address: str, load: Load, requests: int
+) -> None:
     """Sends this number of requests to the model."""
-    content, header_length = request_body.http_body(MODEL)
     body = work / "request.bin"
+    command = [options.h2load, "-n", str(requests), "-c", str(load.clients), "-m", "1"]
+    if load.protocol == "http":
+        content, header_length = request_body.http_body(load.model)
+        command += ["--h1", "-H", "content-type: application/octet-stream"]
+        command += ["-H", f"inference-header-content-length: {header_length}"]
+        path = f"v2/models/{load.model}/infer"
+    else:
+        content = request_body.grpc_body(load.model)
+        command += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
+        path = "inference.GRPCInferenceService/ModelInfer"
     body.write_bytes(content)
-    command = [
-        options.h2load, "--h1", "-n", str(requests), "-c", str(CLIENTS), "-d", str(body),
-        "-H", "content-type: application/octet-stream",
-        "-H", f"inference-header-content-length: {header_length}",
-        f"http://{address}/v2/models/{MODEL}/infer",
-    ]
+    command += ["-d", str(body), f"http://{address}/{path}"]
     log = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     if f" {requests} succeeded" not in log:
         sys.exit(f"not every request succeeded:\n{log}")
 
 
 def count(
-    options: argparse.Namespace, work: pathlib.Path, program: server.Program, requests: int
+    options: argparse.Namespace,
+    work: pathlib.Path,
+    program: server.Program,
+    load: Load,
+    requests: int,
 ) -> int:
     """The instructions of a server that starts, answers this number of requests and stops."""
     log = work / "server.log"
     valgrind = ("valgrind", "--tool=callgrind", f"--callgrind-out-file={work / 'callgrind.out'}")
     counted = server.Program(program.name, (*valgrind, *program.command))
-    repository = models.ModelStore(work).repository((MODEL,))
+    repository = models.ModelStore(work).repository(load.models())
     with server.running(counted, repository, options.server_core, log) as running:
-        infer(options, work, running.address("http"), requests)
+        infer(options, work, running.address(load.protocol), load, requests)
     found = COUNT.search(log.read_bytes())
     if not found:
         sys.exit(f"valgrind told no count:\n{log.read_text(errors='replace')}")
     return int(found.group(1))
 
 
-def main() -> None:
-    """Prints a row for each variant."""
-    options = run.parse_arguments(None)
-    with tracing.collecting() as url, tempfile.TemporaryDirectory(prefix="galatea-bench-") as place:
-        work = pathlib.Path(place)
-        models.ModelStore(work).write({MODEL})
-        ours = run.programs(options, work)[0]
-        print("| server | instructions per request | compared with the first |")
+def each(
+    options: argparse.Namespace, work: pathlib.Path, program: server.Program, load: Load
+) -> float:
+    """The instructions of one request."""
+    many, few = (count(options, work, program, load, number) for number in (MANY, FEW))
+    return (many - few) / (MANY - FEW)
+
+
+def plain(options: argparse.Namespace, work: pathlib.Path, ours: server.Program) -> dict[str, int]:
+    """Prints a row for each way of a plain request; returns the numbers.
+
+    One thread serves a client whose requests follow one another: with more of either the number
+    of waits of a thread, and with it the instructions, would depend on the machine's load.
+    """
+    program = server.Program(ours.name, (*ours.command, "--http-thread-count=1"))
+    agreed = read_agreed()
+    found = {}
+    print("| way | instructions per request | agreed | ratio |")
+    print("|---|---|---|---|")
+    for load in PLAIN:
+        if options.only and options.only not in load.name:
+            continue
+        number = found[load.name] = round(each(options, work, program, load))
+        known = agreed.get(load.name)
+        rest = f"{known:,} | {number / known:.4f}" if known else "- | -"
+        print(f"| {load.name} | {number:,} | {rest} |", flush=True)
+    return found
+
+
+def variants(options: argparse.Namespace, work: pathlib.Path, ours: server.Program) -> None:
+    """Prints a row for each variant of metrics and traces."""
+    load = Load("http", MODEL, CLIENTS)
+    with tracing.collecting() as url:
+        print("\n| server | instructions per request | compared with the first |")
         print("|---|---|---|")
         first = None
         for program in (*metrics.of(ours), *tracing.of(ours, work, url)):
-            many, few = (count(options, work, program, number) for number in (MANY, FEW))
-            each = (many - few) / (MANY - FEW)
-            first = first or each
-            print(f"| {program.name} | {each:,.0f} | {each / first:.4f} |", flush=True)
+            number = each(options, work, program, load)
+            first = first or number
+            print(f"| {program.name} | {number:,.0f} | {number / first:.4f} |", flush=True)
+
+
+def read_agreed() -> dict[str, int]:
+    """The agreed numbers by way."""
+    return tomllib.loads(AGREED.read_text())["instructions"]
+
+
+def grown(agreed: dict[str, int], found: dict[str, int]) -> list[str]:
+    """What takes more instructions than agreed."""
+    return [
+        f"{name}: {number:,} instructions, where {agreed[name]:,} are agreed"
+        for name, number in found.items()
+        if name in agreed and number > agreed[name] * (1 + GROWTH_MAX)
+    ]
+
+
+def agreed_text(text: str, found: dict[str, int]) -> str:
+    """The text of the file of agreed numbers with these."""
+    for name, number in found.items():
+        text, count_of = re.subn(rf"(?m)^{name} = .*$", f"{name} = {number:_}", text)
+        if not count_of:
+            text += f"{name} = {number:_}\n"
+    return text
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Reads the command line. perf_analyzer is not needed."""
+    known = run.parser()
+    known.add_argument("--only", metavar="TEXT", help="plain requests whose way has this name")
+    known.add_argument("--agree", action="store_true", help="write the numbers to the file")
+    options = known.parse_args()
+    options.perf_analyzer = options.perf_analyzer or "unused"
+    run.check(known, options)
+    return options
+
+
+def main() -> None:
+    """Prints the tables; ends with 1 if a plain request takes more than agreed."""
+    options = parse_arguments()
+    with tempfile.TemporaryDirectory(prefix="galatea-bench-") as place:
+        work = pathlib.Path(place)
+        models.ModelStore(work).write({name for load in PLAIN for name in load.models()})
+        ours = run.programs(options, work)[0]
+        found = plain(options, work, ours)
+        if not options.only and not options.agree:
+            variants(options, work, ours)
+    if options.agree:
+        AGREED.write_text(agreed_text(AGREED.read_text(), found))
+        return
+    mistakes = grown(read_agreed(), found)
+    if mistakes:
+        sys.exit("\n".join(mistakes))
 
 
 if __name__ == "__main__":
