@@ -34,8 +34,8 @@ const fn keepalive() -> TcpKeepalive {
 pub trait Protocol: Send + Sync + 'static {
     /// Serves a connection to its end, on the I/O thread that keeps it.
     ///
-    /// The connection ends by itself when [`Connection::phase`] is `Closed`, and soon when
-    /// it is `Draining`.
+    /// The connection ends by itself when [`Connection::phase`] is `Closed`. The protocol
+    /// decides what it does when that is `Draining`.
     fn serve(self: Arc<Self>, connection: Connection) -> impl Future<Output = ()> + Send;
 
     /// The bytes for a connection for which there is no place, before it is closed.
@@ -214,8 +214,8 @@ impl RunningDoor {
         self.address
     }
 
-    /// Begins to drain: idle connections are closed, and other ones after the responses
-    /// that they wait for. New requests are refused.
+    /// Begins to drain: connections that are made from now on are not counted, and the protocol
+    /// decides when the others end.
     pub fn stop_accepting(&self) {
         self.advance(Phase::Draining);
     }

@@ -40,11 +40,12 @@
 //!
 //! # Stopping
 //!
-//! A door stops in two steps. [`RunningDoor::stop_accepting`] begins to drain: protocols
-//! finish what is in progress on each connection and close it. The port stays open, so
-//! that new clients get the reason why they are not served.
-//! [`RunningDoor::drained`] waits for the connections that were made before, and
-//! [`RunningDoor::close`] closes the port and all connections that are left.
+//! A door has two transitions, [`RunningDoor::stop_accepting`] and [`RunningDoor::close`]; in
+//! between, [`RunningDoor::drained`] waits for the connections that were made before the first.
+//! The port stays open until the second, so that new clients can be told why they are not served.
+//! The protocol decides what ends meanwhile: connections of `grpc` end after their calls, those of
+//! `http` are served until their clients close them. The stop of the whole server is in
+//! `crates/galatea/src/shutdown.rs`.
 
 #![forbid(unsafe_code)]
 #![deny(

@@ -10,7 +10,8 @@ use tokio::sync::watch;
 pub enum Phase {
     /// Connections and requests are served.
     Serving,
-    /// New requests are refused, and connections end when their requests have responses.
+    /// Connections are still accepted, so that clients can be told, but no drain waits for them.
+    /// The protocol decides what it refuses, and when a connection ends.
     Draining,
     /// The port is closed, and connections end at once.
     Closed,
@@ -66,13 +67,13 @@ impl PhaseWatch {
         }
     }
 
-    /// Returns true if new requests are refused.
+    /// Returns true if the door drains or is closed.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.phase() != Phase::Serving
     }
 
-    /// Waits until new requests are refused.
+    /// Waits until the door drains or is closed.
     pub async fn stopping(&mut self) {
         self.after(Phase::Serving).await;
     }

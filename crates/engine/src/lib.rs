@@ -19,17 +19,7 @@
 //!
 //! # A load
 //!
-//! | what happens | types | file |
-//! |---|---|---|
-//! | an order or a poll asks for models | `Manager` | `manager/orders.rs`, `manager/polling.rs` |
-//! | the catalog is searched for them and for what they need | [`CatalogModel`], `Searcher` | `manager/search.rs` |
-//! | those that changed are defined | `DefinedModel`, `AgentLeaseSlot`, `Candidate` | `manager/defined_model.rs`, `manager/candidate.rs` |
-//! | they become desired; the lifecycle says what to load | `Plan`, `Lifecycle` | `manager/plan/mod.rs`, `manager/plan/desired.rs` |
-//! | a load begins: its order goes to a thread | `Load`, `LoadOrder`, `Effect`, `Pool` | `manager/plan/loads.rs`, `manager/load.rs`, `manager/effect.rs`, `manager/driver.rs`, `manager/pool.rs` |
-//! | the versions that are new are loaded, those that stay get instances | `LoadWorker`, `VersionWork`, `Loader` | `manager/worker.rs` |
-//! | each result is an event for the plan, the last one decides | `ManagerEvent`, `Load` | `manager/plan/loads.rs` |
-//! | all versions serve, in one swap | `RegistryChange`, `ModelHandle` | `registry/mod.rs`, `handle.rs` |
-//! | what they replaced is drained and destroyed | `Reaper`, `AgentLease` | `reaper.rs`, `agent_lease.rs` |
+//! `manager/mod.rs` tells it in steps, with its races.
 //!
 //! # Example
 //!

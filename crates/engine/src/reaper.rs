@@ -7,6 +7,9 @@
 //! then the instances and the model are destroyed. All of that happens here, never on the
 //! thread of a request. So no request takes a lock to keep its model alive, and ensembles
 //! end before the models that they are made of.
+//!
+//! Its part in a reload is step 9 in `manager/mod.rs`; in the stop of the server it is steps 7 and
+//! 8 in `crates/galatea/src/shutdown.rs`.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

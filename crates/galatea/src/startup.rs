@@ -234,8 +234,7 @@ pub(crate) async fn poll_gauges(exporter: &MetricsExporter, is_allowed: bool) ->
     }
 }
 
-/// Ends the service over the network, then the models. All of it has until the timeout.
-/// Metrics can be read until the end.
+/// Ends the service over the network, then the models: steps 2 to 9 of [`crate::shutdown`].
 async fn stop(
     server: &Arc<Server>,
     doors: &OpenDoors,

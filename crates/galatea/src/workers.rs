@@ -16,6 +16,8 @@ use galatea_stdx::IoThread;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+use crate::shutdown::PATIENCE_SECS;
+
 /// The time that an I/O thread may spend on executing small models each time that it has
 /// nothing at hand: about the cost of having another thread do it.
 const INLINE_BUDGET: Duration = Duration::from_micros(50);
@@ -37,10 +39,16 @@ struct Worker {
 impl Workers {
     /// As many workers as there are processors, and at most `count_max`.
     pub(crate) fn start(count_max: usize) -> io::Result<Self> {
+        Self::start_with(count_max, Duration::from_secs(PATIENCE_SECS.into()))
+    }
+
+    /// The same, whose end waits for work that blocks for at most `blocking_patience`. Some of
+    /// it is about to end, and removes files then. Some never ends, in a backend or an agent.
+    fn start_with(count_max: usize, blocking_patience: Duration) -> io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let mut workers = Self { handles: Vec::new(), threads: Vec::new() };
         for number in 0..processors.min(count_max).max(1) {
-            let (handle, worker) = start_worker(number)?;
+            let (handle, worker) = start_worker(number, blocking_patience)?;
             workers.handles.push(handle);
             workers.threads.push(worker);
         }
@@ -53,7 +61,7 @@ impl Workers {
     }
 }
 
-fn start_worker(number: usize) -> io::Result<(Handle, Worker)> {
+fn start_worker(number: usize, blocking_patience: Duration) -> io::Result<(Handle, Worker)> {
     let (started, started_receiver) = mpsc::sync_channel(1);
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
@@ -61,11 +69,14 @@ fn start_worker(number: usize) -> io::Result<(Handle, Worker)> {
         builder.enable_all().on_thread_park(IoThread::refill);
         match builder.build() {
             Ok(runtime) => {
-                let _io_thread = IoThread::enter(INLINE_BUDGET);
+                let io_thread = IoThread::enter(INLINE_BUDGET);
                 runtime.spawn(issue_wake_ups());
                 let _ = started.send(Ok(runtime.handle().clone()));
                 // Ends when the sender is dropped; nothing is ever sent.
                 let _ = runtime.block_on(stopped);
+                // The end of the tasks that are left defers no wake-ups.
+                drop(io_thread);
+                runtime.shutdown_timeout(blocking_patience);
             }
             Err(error) => {
                 let _ = started.send(Err(error));
@@ -86,6 +97,13 @@ async fn issue_wake_ups() {
         Poll::Pending
     })
     .await
+}
+
+impl Drop for Workers {
+    /// All end at the same time, so that their patience passes once.
+    fn drop(&mut self) {
+        self.threads.iter_mut().for_each(|worker| drop(worker.stop.take()));
+    }
 }
 
 impl Drop for Worker {
@@ -119,6 +137,21 @@ mod tests {
             (0..names.len()).map(|number| format!("worker-{number}")).collect();
         assert_eq!(names, expected);
         assert!((1..=2).contains(&names.len()));
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_ever_for_work_that_blocks() {
+        let workers = Workers::start_with(1, Duration::ZERO).unwrap();
+        let (begin, begun) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let stuck = workers.handles()[0].spawn_blocking(move || {
+            begin.send(()).unwrap();
+            released.recv()
+        });
+        begun.recv().unwrap();
+        drop(workers);
+        assert!(!stuck.is_finished());
+        drop(release);
     }
 
     #[test]

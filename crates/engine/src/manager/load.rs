@@ -1,13 +1,9 @@
 //! One load: an attempt to bring a desired model into service.
 //!
-//! All versions of the model are loaded side by side, next to those that serve. The last
-//! one to be done decides: all of them replace what serves in one swap, or none does. A
-//! version that did not change keeps its model, its queue and its counters; only its
-//! instances may change.
-//!
-//! [`Load`] is that decision as a value: it says what is legal next, and knows neither
-//! threads nor locks nor backends. The [`Plan`](super::plan::Plan) owns the loads under
-//! way, one per model at most, and turns their transitions into effects.
+//! [`Load`] is steps 4 to 8 of a reload ([`manager`](super)) as a value: it says what is legal
+//! next, and knows neither threads nor locks nor backends. The [`Plan`](super::plan::Plan)
+//! owns the loads under way, one per model at most, and turns their transitions into effects.
+//! A version that did not change keeps its model, its queue and its counters.
 
 use std::collections::BTreeMap;
 

@@ -84,8 +84,8 @@ pub enum LifecycleEvent {
     Retry(ModelName),
     /// The load of [`LifecycleAction::Load`] has ended.
     Loaded(ModelName, LoadOutcome),
-    /// The unload of [`LifecycleAction::Unload`] has ended: the model's requests have been
-    /// executed and the model is destroyed.
+    /// The unload of [`LifecycleAction::Unload`] has ended: the model is out of service. Its
+    /// requests may still be executed.
     Unloaded(ModelName),
 }
 
@@ -112,7 +112,7 @@ pub enum LifecycleAction {
     /// Load this revision beside the serving one, and replace that when the load is
     /// complete. `Loaded` follows.
     Load(ModelName, Revision),
-    /// Take the model out of service and let its requests finish. `Unloaded` follows.
+    /// Take the model out of service. `Unloaded` follows.
     Unload(ModelName),
     /// Report that the model can't be loaded, and why.
     Block(ModelName, BlockReason),
