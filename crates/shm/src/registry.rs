@@ -16,12 +16,15 @@ use crate::cuda::{self, CudaMemory};
 use crate::key::check_key;
 use crate::mapping::Mapping;
 
+/// The log's function for errors.
+type ErrorLog = Box<dyn Fn(&str) + Send + Sync>;
+
 /// The regions that clients have registered.
 #[derive(Default)]
 pub struct SharedRegions {
     devices: Devices,
     regions: Lock<BTreeMap<String, Registered>>,
-    log_error: Option<Box<dyn Fn(&str) + Send + Sync>>,
+    log_error: Option<ErrorLog>,
 }
 
 /// A region of either kind: they share their names.
