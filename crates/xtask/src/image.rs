@@ -10,15 +10,19 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process::{cargo, command, output, run as run_command};
+use crate::process::{command, output, run as run_command};
+use crate::target::Target;
 use crate::{onnxruntime, sbom, workspace};
 
 /// The base that is made of Debian's packages.
-const BASE_OF_PACKAGES: &str = "localhost/galatea-base:bookworm";
+pub(crate) const BASE_OF_PACKAGES: &str = "localhost/galatea-base:bookworm";
 
 /// The programs that build images, in the order in which they are looked for. All take the same
 /// arguments.
 const BUILDERS: [&[&str]; 3] = [&["buildah", "build"], &["podman", "build"], &["docker", "build"]];
+
+/// The place of the server in the tree, as in Triton's image.
+pub(crate) const HOME: &str = "opt/tritonserver";
 
 /// The crates with what is in the tree.
 const CRATES: [&str; 3] = ["galatea", "galatea-libtritonserver", "galatea-checksum-agent"];
@@ -28,6 +32,7 @@ struct Options {
     tag: String,
     base: Option<String>,
     only_tree: Option<PathBuf>,
+    target: Target,
     more: Vec<String>,
 }
 
@@ -35,42 +40,101 @@ struct Options {
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let options = Options::parse(options)?;
     if let Some(tree) = &options.only_tree {
-        return lay_out(tree);
+        return lay_out(tree, &options.target);
     }
-    let builder = builder().ok_or("no program that builds images: buildah, podman or docker")?;
-    let folder = workspace::root().join("target/image");
-    let tree = folder.join("tree");
-    lay_out(&tree)?;
-    let base = match options.base.as_deref() {
-        Some(BASE_OF_PACKAGES) => {
-            make_base(builder[0], &folder)?;
-            Some(BASE_OF_PACKAGES)
-        }
-        other => other,
-    };
-    let deploy = workspace::root().join("deploy/image");
-    let mut build = command(builder[0]);
-    build.args(&builder[1..]).arg("--file").arg(deploy.join("Dockerfile"));
-    build.arg("--build-context").arg(joined("tree=", &tree));
-    build.args(["--tag", &options.tag, "--label"]);
-    build.arg(format!("org.opencontainers.image.version={}", env!("CARGO_PKG_VERSION")));
-    if let Some(base) = base {
-        build.arg("--build-arg").arg(format!("BASE={base}"));
-    }
-    run_command(build.args(&options.more).arg(&deploy))?;
+    let builder = Builder::find(&options.target)?;
+    let tree = workspace::root().join("target/image/tree");
+    lay_out(&tree, &options.target)?;
+    builder.build(&tree, &options.tag, options.base.as_deref(), &options.more)?;
     println!("built {}", options.tag);
     Ok(())
+}
+
+/// The name of the image of this version.
+pub(crate) fn tag() -> String {
+    format!("localhost/galatea:{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// A program that builds images.
+pub(crate) struct Builder(&'static [&'static str]);
+
+impl Builder {
+    /// The first program that is there and works. An image for other processors isn't built,
+    /// because packages are installed in it.
+    pub(crate) fn find(target: &Target) -> Result<Self, String> {
+        if !target.runs_here() {
+            return Err(format!("an image for {} needs such a machine", target.machine()));
+        }
+        let works = |words: &[&str]| output(Command::new(words[0]).arg("info")).map(|_| ());
+        choose(works).map(Self)
+    }
+
+    /// Builds the image of a tree.
+    pub(crate) fn build(
+        &self,
+        tree: &Path,
+        tag: &str,
+        base: Option<&str>,
+        more: &[String],
+    ) -> Result<(), String> {
+        if base == Some(BASE_OF_PACKAGES) {
+            let folder = workspace::root().join("target/image");
+            fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+            make_base(self.0[0], &folder)?;
+        }
+        let deploy = workspace::root().join("deploy/image");
+        let mut build = command(self.0[0]);
+        build.args(&self.0[1..]).arg("--file").arg(deploy.join("Dockerfile"));
+        build.arg("--build-context").arg(joined("tree=", tree));
+        build.args(["--tag", tag, "--label"]);
+        build.arg(format!("org.opencontainers.image.version={}", env!("CARGO_PKG_VERSION")));
+        if let Some(base) = base {
+            build.arg("--build-arg").arg(format!("BASE={base}"));
+        }
+        run_command(build.args(more).arg(&deploy))
+    }
+
+    /// Writes an image into an archive that `docker load` and `podman load` take.
+    pub(crate) fn save(&self, tag: &str, archive: &Path) -> Result<(), String> {
+        let mut save = command(self.0[0]);
+        if self.0[0] == "buildah" {
+            let mut place = joined("docker-archive:", archive);
+            place.push(format!(":{tag}"));
+            return run_command(save.args(["push", tag]).arg(place));
+        }
+        run_command(save.arg("save").arg("--output").arg(archive).arg(tag))
+    }
+}
+
+/// The first builder that works; otherwise what is wrong with each.
+fn choose(
+    works: impl Fn(&[&str]) -> Result<(), String>,
+) -> Result<&'static [&'static str], String> {
+    let mut reasons = Vec::new();
+    for words in BUILDERS {
+        match works(words) {
+            Ok(()) => return Ok(words),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    let reasons = reasons.join("\n").replace('\n', "\n  ");
+    Err(format!("no program that builds images works:\n  {reasons}"))
 }
 
 impl Options {
     fn parse(mut rest: &[&str]) -> Result<Self, String> {
         let mut options = Self {
-            tag: format!("localhost/galatea:{}", env!("CARGO_PKG_VERSION")),
+            tag: tag(),
             base: None,
             only_tree: None,
+            target: Target::host(),
             more: Vec::new(),
         };
         loop {
+            if let Some(after) = options.target.option(rest)? {
+                rest = after;
+                continue;
+            }
             rest = match rest {
                 [] => return Ok(options),
                 ["--tag", tag, rest @ ..] => {
@@ -100,43 +164,35 @@ impl Options {
 }
 
 /// Writes the files of the image into a directory, which is made anew.
-fn lay_out(tree: &Path) -> Result<(), String> {
-    let mut build = cargo();
-    build.args(["build", "--release"]);
-    for name in CRATES {
-        build.args(["--package", name]);
-    }
-    run_command(&mut build)?;
-    let runtime = onnxruntime::fetch()?;
-    let components = sbom::make()?;
+pub(crate) fn lay_out(tree: &Path, target: &Target) -> Result<(), String> {
+    let built = target.build(&CRATES)?;
+    let runtime = onnxruntime::fetch_for(target.machine())?;
+    let components = sbom::make(target)?;
+    let objects = [
+        ("galatea", "bin/galatea"),
+        ("libtritonserver.so", "lib/libtritonserver.so"),
+        ("libtritonrepoagent_checksum.so", "repoagents/checksum/libtritonrepoagent_checksum.so"),
+    ];
     let write = || -> std::io::Result<()> {
         if tree.exists() {
             fs::remove_dir_all(tree)?;
         }
-        let root = Layout::new(tree.join("opt/tritonserver"))?;
-        root.add(&workspace::program("release", "galatea"), "bin/galatea", 0o755)?;
+        let root = Layout::new(tree.join(HOME))?;
+        for (name, place) in objects {
+            root.add(&built.join(name), place, 0o755)?;
+        }
         symlink("galatea", root.path("bin/tritonserver"))?;
-        let library = workspace::program("release", "libtritonserver.so");
-        root.add(&library, "lib/libtritonserver.so", 0o755)?;
-        let agent = workspace::program("release", "libtritonrepoagent_checksum.so");
-        root.add(&agent, "repoagents/checksum/libtritonrepoagent_checksum.so", 0o755)?;
         fs::create_dir_all(root.path("caches"))?;
         root.add_headers()?;
         root.add_runtime(&runtime)?;
         root.add(&workspace::root().join("LICENSE"), "LICENSE", 0o644)?;
+        root.add(&workspace::root().join("docs/galatea.1"), "share/man/man1/galatea.1", 0o644)?;
         root.add(&components, "sbom.cdx.json", 0o644)?;
         let top = Layout::new(tree.to_path_buf())?;
         top.add(&workspace::root().join("deploy/image/serve"), "usr/bin/serve", 0o755)
     };
     write().map_err(|error| format!("can't write '{}': {error}", tree.display()))?;
-    for stripped in [
-        "bin/galatea",
-        "lib/libtritonserver.so",
-        "repoagents/checksum/libtritonrepoagent_checksum.so",
-    ] {
-        run_command(command("strip").arg(tree.join("opt/tritonserver").join(stripped)))?;
-    }
-    Ok(())
+    target.verify(&objects.map(|(_, place)| tree.join(HOME).join(place)))
 }
 
 /// A directory that is filled.
@@ -189,11 +245,6 @@ impl Layout {
     }
 }
 
-/// The first program that is there.
-fn builder() -> Option<&'static [&'static str]> {
-    BUILDERS.into_iter().find(|words| output(Command::new(words[0]).arg("--version")).is_ok())
-}
-
 /// Makes a base image of Debian's packages, as slim as Debian's own: without manuals and
 /// translations.
 fn make_base(builder: &str, folder: &Path) -> Result<(), String> {
@@ -227,4 +278,32 @@ fn joined(name: &str, path: &Path) -> OsString {
     let mut joined = OsString::from(name);
     joined.push(path);
     joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_builder_that_works_is_taken() {
+        let works = |name: &'static str| {
+            move |words: &[&str]| {
+                if words[0] == name { Ok(()) } else { Err(format!("no {}", words[0])) }
+            }
+        };
+        assert_eq!(choose(works("podman")).unwrap(), ["podman", "build"]);
+        assert_eq!(
+            choose(works("none")).unwrap_err(),
+            "no program that builds images works:\n  no buildah\n  no podman\n  no docker"
+        );
+    }
+
+    #[test]
+    fn options_of_the_image() {
+        let parsed = |words: &[&str]| Options::parse(words);
+        let options = parsed(&["--native", "--tag", "x", "--", "--quiet"]).unwrap();
+        assert_eq!((options.tag.as_str(), &*options.more), ("x", &[String::from("--quiet")][..]));
+        assert_ne!(options.target, Target::host());
+        assert_eq!(parsed(&["--tags"]).err().unwrap(), "unknown option '--tags'");
+    }
 }

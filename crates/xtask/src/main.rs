@@ -11,6 +11,7 @@
 //! | `flags` | the pages docs/flags.md and docs/galatea.1, from the flags of the server |
 //! | `headers` | the C headers, from the crate `abi` |
 //! | `image` | the container image |
+//! | `release` | the files of a release, in one folder |
 //! | `sbom` | the list of the components of the program |
 //! | `fuzz` | the fuzz targets, each for half an hour |
 //! | `mutants` | planted bugs that the simulator must find |
@@ -31,6 +32,7 @@ mod cost;
 mod count;
 mod flags;
 mod fuzz;
+mod glibc;
 mod headers;
 mod image;
 mod left_out;
@@ -42,6 +44,7 @@ mod programs;
 mod pytest;
 mod python;
 mod readme;
+mod release;
 mod repeated;
 mod result;
 mod sbom;
@@ -50,6 +53,7 @@ mod serve;
 mod soak;
 mod steady;
 mod steps;
+mod target;
 mod test;
 mod tidy;
 mod wheel;
@@ -86,6 +90,7 @@ usage: cargo xtask TASK
     --base IMAGE       on this image in place of Debian's
     --base-of-packages on a base that is made of Debian's packages with mmdebstrap
     --only-tree DIR    only write the files of the image into this directory
+    --native           link with this machine's glibc, in place of 2.28
     -- OPTIONS         hand the rest to the program that builds
   sbom                 list the components of the program in CycloneDX's format; prints the path
   loom                 try all interleavings of the threads in models of shared state
@@ -95,8 +100,19 @@ usage: cargo xtask TASK
     WORDS              only bugs whose name contains this text
   fuzz [TARGET...]     run the fuzz targets, each for half an hour
     --seconds N        for N seconds each; comes before the targets
-  wheel                build the package for Python, into python/dist
+  release              the files of a release into one folder: wheels, programs, image, list of
+                       components, notes, hashes
+    --draft            to try: with files that are not committed, and the notes of Unreleased
+    --output FOLDER    this folder in place of target/releases/galatea-VERSION; it is made anew
+    --target TRIPLE    for this target in place of this machine's; can be repeated
+    --image            fail where no image can be built
+    --without-image    build none
+    --base IMAGE, --base-of-packages
+                       the base of the image, as above
+  wheel                build the packages for Python, into python/dist, for glibc 2.28 and newer
     --debug            without optimization: larger and slower, and built sooner
+    --native           link with this machine's glibc, in place of 2.28
+    --target TRIPLE    for aarch64-unknown-linux-gnu or x86_64-unknown-linux-gnu
   tidy                 check words, names of types, links, circles of modules, and reasons of differences
     --crate NAME       in one crate, or one folder at the root, such as docs
 ";
@@ -128,12 +144,13 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         ["headers"] => headers::run(),
         ["image", options @ ..] => image::run(options),
         ["sbom"] => {
-            println!("{}", sbom::make()?.display());
+            println!("{}", sbom::make(&target::Target::host())?.display());
             Ok(())
         }
         ["fuzz", options @ ..] => fuzz::run(options),
         ["loom"] => loom::run(),
         ["mutants", options @ ..] => mutants::run(options),
+        ["release", options @ ..] => release::run(options),
         ["wheel", options @ ..] => wheel::run(options),
         ["tidy", options @ ..] => tidy::run(options),
         [] | ["help" | "--help"] => {

@@ -4,6 +4,7 @@
 //! download it, because the wheel is requested by its own tags, not by those of the
 //! interpreter.
 
+use std::env::consts::ARCH;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -34,10 +35,16 @@ const WHEELS: [Wheel; 2] = [
 
 /// The path of the library. It is downloaded if it is missing.
 pub(crate) fn fetch() -> Result<PathBuf, String> {
-    let folder = workspace::cache().join("onnxruntime").join(VERSION);
+    fetch_for(ARCH)
+}
+
+/// The path of the library for a processor.
+pub(crate) fn fetch_for(machine: &str) -> Result<PathBuf, String> {
+    let name = if machine == ARCH { VERSION.into() } else { format!("{VERSION}-{machine}") };
+    let folder = workspace::cache().join("onnxruntime").join(name);
     let library = folder.join(format!("onnxruntime/capi/libonnxruntime.so.{VERSION}"));
     if !library.exists() {
-        download(&folder).map_err(|reason| {
+        download(&folder, machine).map_err(|reason| {
             format!(
                 "can't get ONNX Runtime {VERSION}: {reason}\n\
                  Tried the wheel 'onnxruntime=={VERSION}' of PyPI with `python3 -m pip \
@@ -48,14 +55,15 @@ pub(crate) fn fetch() -> Result<PathBuf, String> {
     if library.exists() { Ok(library) } else { find_library(&folder) }
 }
 
-fn download(folder: &Path) -> Result<(), String> {
-    let machine = std::env::consts::ARCH;
+fn download(folder: &Path, machine: &str) -> Result<(), String> {
     let wheel = WHEELS
         .iter()
         .find(|wheel| wheel.machine == machine)
         .ok_or_else(|| format!("there is no pinned wheel for {machine}"))?;
     let broken = |error: std::io::Error| format!("can't prepare '{}': {error}", folder.display());
-    let download = folder.with_extension("download");
+    let mut download = folder.as_os_str().to_owned();
+    download.push(".download");
+    let download = PathBuf::from(download);
     let _ = fs::remove_dir_all(&download);
     fs::create_dir_all(&download).map_err(broken)?;
     let requirements = download.join("requirements.txt");

@@ -19,7 +19,7 @@ use crate::workspace;
 const NEEDED: [&str; 5] = ["cargo", "rustc", "cc", "python3", "sh"];
 
 /// Programs that come with one of [`NEEDED`], under whatever name they have there.
-const PARTS: [&str; 16] = [
+const PARTS: [&str; 17] = [
     "ar",
     "as",
     "cargo-clippy",
@@ -32,6 +32,7 @@ const PARTS: [&str; 16] = [
     "mkdir",
     "mkfifo",
     "nm",
+    "readelf",
     "rustdoc",
     "rustfmt",
     "rustup",

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::process::{cargo, command, run as run_command};
+use crate::target::Target;
 use crate::workspace;
 
 /// The version that is installed where `cargo cyclonedx` is missing.
@@ -16,8 +17,8 @@ const CARGO_CYCLONEDX: &str = "0.5.9";
 /// The name under which it leaves a list beside the manifest of each crate of the workspace.
 const LEFT: &str = "galatea-sbom";
 
-/// Writes the list, and returns its path.
-pub(crate) fn make() -> Result<PathBuf, String> {
+/// Writes the list for a target, and returns its path.
+pub(crate) fn make(target: &Target) -> Result<PathBuf, String> {
     let root = workspace::cache().join(format!("cargo-cyclonedx-{CARGO_CYCLONEDX}"));
     let program = root.join("bin/cargo-cyclonedx");
     if !program.exists() {
@@ -28,17 +29,17 @@ pub(crate) fn make() -> Result<PathBuf, String> {
     let manifest = workspace::root().join("crates/galatea/Cargo.toml");
     let mut list = command(&program);
     list.args(["cyclonedx", "--quiet", "--format", "json", "--spec-version", "1.5"]);
-    list.args(["--no-build-deps", "--target", "x86_64-unknown-linux-gnu"]);
+    list.args(["--no-build-deps", "--target", target.triple()]);
     list.args(["--override-filename", LEFT, "--manifest-path"]).arg(&manifest);
     let listed = run_command(&mut list);
     let left = take_lists(&manifest);
     listed?;
     // Paths of this machine don't belong into it.
     let text = left?.replace(&workspace::root().display().to_string(), "");
-    let target = workspace::root().join("target/galatea.cdx.json");
-    let failed = |error| format!("can't write '{}': {error}", target.display());
-    fs::write(&target, text).map_err(failed)?;
-    Ok(target)
+    let written = workspace::root().join("target/galatea.cdx.json");
+    let failed = |error| format!("can't write '{}': {error}", written.display());
+    fs::write(&written, text).map_err(failed)?;
+    Ok(written)
 }
 
 /// Takes the list of the program, and removes those that are beside the manifests of all other

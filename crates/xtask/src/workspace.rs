@@ -19,7 +19,7 @@ pub(crate) fn program(profile: &str, name: &str) -> PathBuf {
 }
 
 /// Cargo's build directory: this program runs out of it.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     let built = std::env::current_exe().ok();
     let profile = built.as_deref().and_then(Path::parent);
     let target = profile.and_then(Path::parent).map(Path::to_path_buf);

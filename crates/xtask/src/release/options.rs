@@ -1,0 +1,113 @@
+//! The options of `cargo xtask release`.
+
+use std::path::PathBuf;
+
+use crate::image;
+use crate::target::Target;
+
+/// The will to have an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhichImage {
+    /// The release fails without it.
+    Needed,
+    /// It is left out where no program builds images, and the release says so.
+    IfPossible,
+    /// It is left out.
+    None,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// True for a release that is only tried: with changes that are not committed, and the
+    /// section "Unreleased" of CHANGELOG.md.
+    pub(crate) is_draft: bool,
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) targets: Vec<Target>,
+    pub(crate) image: WhichImage,
+    pub(crate) base: Option<String>,
+}
+
+impl Options {
+    pub(crate) fn parse(mut rest: &[&str]) -> Result<Self, String> {
+        let mut options = Self {
+            is_draft: false,
+            folder: None,
+            targets: Vec::new(),
+            image: WhichImage::IfPossible,
+            base: None,
+        };
+        loop {
+            rest = match rest {
+                [] => break,
+                ["--draft", rest @ ..] => {
+                    options.is_draft = true;
+                    rest
+                }
+                ["--output", folder, rest @ ..] => {
+                    options.folder = Some(PathBuf::from(folder));
+                    rest
+                }
+                ["--target", name, rest @ ..] => {
+                    let target = Target::named(name)?;
+                    if !options.targets.contains(&target) {
+                        options.targets.push(target);
+                    }
+                    rest
+                }
+                ["--image", rest @ ..] => {
+                    options.image = WhichImage::Needed;
+                    rest
+                }
+                ["--without-image", rest @ ..] => {
+                    options.image = WhichImage::None;
+                    rest
+                }
+                ["--base", base, rest @ ..] => {
+                    options.base = Some((*base).to_owned());
+                    rest
+                }
+                ["--base-of-packages", rest @ ..] => {
+                    options.base = Some(image::BASE_OF_PACKAGES.to_owned());
+                    rest
+                }
+                [unknown, ..] => return Err(format!("unknown option '{unknown}'")),
+            }
+        }
+        if options.targets.is_empty() {
+            options.targets.push(Target::host());
+        }
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_options_everything_that_is_possible_is_released() {
+        let options = Options::parse(&[]).unwrap();
+        assert!(!options.is_draft);
+        assert_eq!(options.image, WhichImage::IfPossible);
+        assert_eq!(options.targets, [Target::host()]);
+    }
+
+    #[test]
+    fn targets_are_built_once_each() {
+        let arm = ["--target", "aarch64-unknown-linux-gnu"];
+        let options = Options::parse(&[&arm[..], &arm[..], &["--image", "--draft"]].concat());
+        let options = options.unwrap();
+        assert_eq!(options.targets, [Target::named(arm[1]).unwrap()]);
+        assert_eq!(options.image, WhichImage::Needed);
+        assert!(options.is_draft);
+    }
+
+    #[test]
+    fn unknown_options_are_refused() {
+        // A release is for old systems, and never linked with what this machine has.
+        for unknown in ["--native", "--debug", "--output"] {
+            let error = Options::parse(&[unknown]).unwrap_err();
+            assert_eq!(error, format!("unknown option '{unknown}'"));
+        }
+    }
+}
