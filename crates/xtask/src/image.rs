@@ -94,15 +94,26 @@ impl Builder {
         run_command(build.args(more).arg(&deploy))
     }
 
-    /// Writes an image into an archive that `docker load` and `podman load` take.
+    /// Writes an image into an archive of the Open Container Initiative's format, where the builder
+    /// can, which `podman load` and `docker load` (25 and newer) take. A compressed archive of Docker's own
+    /// format is refused by podman 4.3.
     pub(crate) fn save(&self, tag: &str, archive: &Path) -> Result<(), String> {
         let mut save = command(self.0[0]);
-        if self.0[0] == "buildah" {
-            let mut place = joined("docker-archive:", archive);
-            place.push(format!(":{tag}"));
-            return run_command(save.args(["push", tag]).arg(place));
+        match self.0[0] {
+            "buildah" => {
+                let mut place = joined("oci-archive:", archive);
+                place.push(format!(":{tag}"));
+                save.args(["push", "--format", "oci", "--compression-format", "gzip", tag])
+                    .arg(place);
+            }
+            "podman" => {
+                save.args(["save", "--format", "oci-archive", "--output"]).arg(archive).arg(tag);
+            }
+            _ => {
+                save.args(["save", "--output"]).arg(archive).arg(tag);
+            }
         }
-        run_command(save.arg("save").arg("--output").arg(archive).arg(tag))
+        run_command(&mut save)
     }
 }
 

@@ -61,9 +61,7 @@ fn download(folder: &Path, machine: &str) -> Result<(), String> {
         .find(|wheel| wheel.machine == machine)
         .ok_or_else(|| format!("there is no pinned wheel for {machine}"))?;
     let broken = |error: std::io::Error| format!("can't prepare '{}': {error}", folder.display());
-    let mut download = folder.as_os_str().to_owned();
-    download.push(".download");
-    let download = PathBuf::from(download);
+    let download = workspace::beside(folder, "download");
     let _ = fs::remove_dir_all(&download);
     fs::create_dir_all(&download).map_err(broken)?;
     let requirements = download.join("requirements.txt");

@@ -15,8 +15,7 @@ use crate::{python, workspace};
 /// The targets that there are packages for.
 const TRIPLES: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 
-/// The way in which tables of symbols are left out, with the variables of cargo's profile so that
-/// all builds share what they compile.
+/// The way in which tables of symbols are left out.
 const STRIPPED: [&str; 2] = ["--config", "profile.release.strip=true"];
 
 /// The systems that a build is for.
@@ -124,7 +123,10 @@ impl Target {
     /// Adds what maturin has to know.
     pub(crate) fn for_maturin(&self, maturin: &mut Command) -> Result<(), String> {
         self.check()?;
-        maturin.args(["--target", self.triple, "--target-dir"]).arg(self.folder()).args(STRIPPED);
+        // Its linker is a script of maturin's own. In a shared folder cargo would compile everything
+        // again each time, because the other linker has another path.
+        let folder = self.folder().join("wheel");
+        maturin.args(["--target", self.triple, "--target-dir"]).arg(folder).args(STRIPPED);
         if let Some(glibc) = self.glibc {
             maturin.args(["--zig", "--compatibility", &glibc.manylinux()]);
             self.with_zig(maturin)?;

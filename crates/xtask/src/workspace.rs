@@ -25,3 +25,24 @@ pub(crate) fn target() -> PathBuf {
     let target = profile.and_then(Path::parent).map(Path::to_path_buf);
     target.unwrap_or_else(|| root().join("target"))
 }
+
+/// The place beside a folder in which it is made, so that it appears complete or not at all. A
+/// version at the end of its name stays whole, unlike with `Path::with_extension`.
+pub(crate) fn beside(folder: &Path, ending: &str) -> PathBuf {
+    let mut name = folder.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_stay_whole() {
+        let folder = Path::new("releases/galatea-0.1.0");
+        assert_eq!(beside(folder, "part"), Path::new("releases/galatea-0.1.0.part"));
+        assert_ne!(beside(folder, "part"), folder.with_extension("part"));
+    }
+}

@@ -44,7 +44,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
         .folder
         .clone()
         .unwrap_or_else(|| workspace::target().join("releases").join(format!("galatea-{VERSION}")));
-    let unfinished = folder.with_extension("unfinished");
+    let unfinished = workspace::beside(&folder, "unfinished");
     let failed = |error: std::io::Error| format!("can't write '{}': {error}", folder.display());
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished).map_err(failed)?;
@@ -144,8 +144,7 @@ fn build_image(builder: &Builder, options: &Options, folder: &Path) -> Result<()
     let tag = image::tag();
     builder.build(&tree, &tag, options.base.as_deref(), &[])?;
     let archive = folder.join(format!("galatea-{VERSION}-image-{}.tar", target.machine()));
-    builder.save(&tag, &archive)?;
-    run_command(command("gzip").arg("-n").arg(&archive))
+    builder.save(&tag, &archive)
 }
 
 /// The files of the image for a target.

@@ -71,7 +71,9 @@ fn content(name: &str) -> &'static str {
         }
         _ if name.ends_with(".whl") => "the server for `pip install`",
         _ if name.ends_with(".cdx.json") => "the components of the programs, in CycloneDX's format",
-        _ if name.contains("-image-") => "the container image, for `docker load` and `podman load`",
+        _ if name.contains("-image-") => {
+            "the container image, for `podman load` and `docker load` (25 and newer)"
+        }
         _ if name.ends_with(".tar.gz") => "the programs, the library for C and its headers",
         _ => "",
     }
@@ -149,7 +151,7 @@ There is no image: no program that builds images works: no docker.
     fn files_are_told_apart_by_their_names() {
         let names = [
             ("galatea-1.0.0-cp39-abi3-manylinux_2_28_x86_64.whl", "the server for `pip install`"),
-            ("galatea-1.0.0-image-x86_64.tar.gz", "the container image"),
+            ("galatea-1.0.0-image-x86_64.tar", "the container image"),
             ("galatea-1.0.0-x86_64-unknown-linux-gnu.tar.gz", "the programs"),
             ("galatea-1.0.0-x86_64-unknown-linux-gnu.cdx.json", "the components"),
             ("galatea_tritonserver-1.0.0-py3-none-any.whl", "the names `tritonserver`"),
