@@ -3,7 +3,8 @@
 //! A run is an inbox and a [`RunDriver`]. A thread that posts an event puts it into the inbox;
 //! if the driver is in its slot, the thread takes the driver out and handles events until
 //! none is left. So one thread at a time drives a run, no lock is held meanwhile, and
-//! events are handled in the order in which they were posted.
+//! events are handled in the order in which they were posted. A cancellation is one of them (see
+//! `infer/cancel.rs`).
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,8 +1,78 @@
-//! Keeps the worker of an instance running.
+//! Keeps the worker of an instance running: the protocol of a worker's death.
 //!
-//! A thread per instance reads what the worker says beside executions, notices its end, fails
-//! what it held, and starts it anew. What is done and when is decided by
-//! [`galatea_policy::WorkerLife`]; this is its driver.
+//! [`WorkerLife`] decides when a worker is given up, ended and started anew; this is its driver,
+//! with a thread per instance. The death costs the requests that the worker holds, and each of
+//! them one error. Other instances don't notice.
+//!
+//! # The steps
+//!
+//! 1. **A thread notices.** The lane's thread, in `Worker::begin` or `Worker::wait`: the socket of
+//!    executions has ended, brought nonsense, or was silent for `execute-timeout-seconds`
+//!    ([`Lost`]), which it reports to [`Supervised::lost`]. Or the supervisor's thread
+//!    (`Supervised::listen`): the same on the second socket, or the handle of the process tells
+//!    its end. Without a time limit, a model that loops is an execution that lasts.
+//! 2. **No batch gets this worker any more.** The event moves [`WorkerLife`] out of `Serving`
+//!    under the lock of [`State`]. From then on [`Supervised::worker`] waits or refuses, and
+//!    [`Supervised::serving`] finds none, so that an I/O thread leaves its batch to the lane.
+//! 3. **The process ends.** Nonsense and silence kill it at once. If only its sockets ended, it has
+//!    `EXIT_GRACE_NS` to end by itself, so that its exit status tells why; then it is asked, then
+//!    killed, with its group of processes.
+//! 4. **Its execution fails.** `WorkerAction::GiveUp` calls `Worker::give_up`: each request that
+//!    `HeldRequests` has fails for [`FailureReason::Backend`](galatea_infer::FailureReason) with
+//!    the cause in its text, the calls of other models are cancelled, the open readiness question
+//!    ends, and the sockets are shut down. That wakes the lane's thread if it still reads. It
+//!    drops the batch, whose requests have no way back any more, which releases their sequences,
+//!    and asks for the next batch.
+//! 5. **The next start.** It begins when the process has ended, never before: `WorkerLife` says
+//!    after which pause. A template forks the worker. One that ends, hangs or forks a worker that
+//!    does not speak is given up for a time ([`TemplateLife`](galatea_policy::TemplateLife)), and
+//!    in the same start the worker begins by itself (`Started::launch`).
+//! 6. **Requests wait or fail.** The instance's next batch waits in [`Supervised::worker`] during
+//!    starts and short pauses; other batches wait in the scheduler, or go to other instances.
+//!    During long pauses, and after a start that failed, a batch is refused with the cause. The
+//!    model is not ready until the worker serves.
+//! 7. **It serves again.** `Supervised::start` puts the new worker in place, steps `Started`, and
+//!    wakes who waits.
+//! 8. **The instance ends.** The lane's thread drops its instance, and with it [`Supervisor`]:
+//!    `WorkerEvent::Stop` lets the worker finalize its model, then it is asked to end, then
+//!    killed. The drop waits for that.
+//!
+//! # The races
+//!
+//! - **Two threads notice.** Both report under one lock, and `WorkerLife` ignores the second
+//!   event. The first cause stays (`State::loss`).
+//! - **A late report.** A lane may report a worker whose successor serves already.
+//!   [`Supervised::lost`] compares the workers and ignores it.
+//! - **The death while a batch is handed over.** `HeldRequests` is closed once, under its lock.
+//!   A request that comes later is refused and its batch goes back to the lane, which fails it.
+//!   A request that came before fails in step 4, and the send, or the read behind it, finds the
+//!   sockets ended.
+//! - **The death behind a result.** The lane may have the result while step 4 runs. The way back
+//!   to a caller is taken from `HeldRequests` by one of them, so the caller gets the answer or the
+//!   error. Frames on the second socket are read to their end before the end of the process
+//!   counts; a lane that waits for them waits a second at most (`Progress::wait_for`).
+//! - **The death while a sender's response is passed on.** The request is out of `HeldRequests` to
+//!   be answered without a lock. `HeldRequests::put_back` finds them closed and fails it.
+//! - **The death while calls of other models are in flight.** Their replies find the sockets shut:
+//!   the memory of the reply is given back, and the reply is dropped. A call that the lane's thread
+//!   reads behind step 4 is not cancelled; it runs to its end for no one.
+//! - **The process ends, but not its sockets,** because a process that it has forked holds them.
+//!   The handle of the process tells, and `Link::close` ends the lane's read.
+//! - **The end of the instance during a death.** `Stop` is noted in each state: a process that is
+//!   ending is not followed by another, a pause is over at once, a start looks every
+//!   `CHECK_INTERVAL` and ends its process. But an instance ends behind its batch: a batch that
+//!   waits for a start lets the unload wait, too, as long as `initialize` takes.
+//! - **The unload of a version whose requests are with senders.** The scheduler is drained when its
+//!   lanes are free. A worker that finalizes is still listened to, so its senders may answer; what
+//!   it holds at its end fails with `the model was unloaded`.
+//! - **The death of a template.** Workers outlive it. A worker's number is trusted only if the
+//!   template still lived when the worker's handle was open (`Process::forked`). A template
+//!   keeps the numbers of its workers until it is asked how they ended. If it is gone, that
+//!   may be unknown.
+//! - **Two deaths at once.** Each instance has a supervisor, a life and a process of its own. They
+//!   share the templates of an environment, whose lock lets one start at a time ask.
+//! - **The death of the server.** The system closes the lifelines (`Process`), which kills
+//!   templates and workers.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

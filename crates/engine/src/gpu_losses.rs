@@ -2,7 +2,7 @@
 //!
 //! A report comes from anywhere, also from the thread of an instance, which a model may have to
 //! wait for when it removes the instance. So a thread of its own tells the models, which ends
-//! when there is nothing to tell.
+//! when there is nothing to tell. This is step 2 of the protocol in `dispatch/version/gpu_loss.rs`.
 
 use std::sync::{Arc, Weak};
 

@@ -1,4 +1,93 @@
-//! Cancellation of requests.
+//! Cancellation of requests: the flag, its hooks, and the protocol of all who take part.
+//!
+//! A client may leave at any moment, and its request may be anywhere. One rule makes this safe:
+//! a cancellation never ends a request. It only makes the owner of the request end it earlier.
+//! So a cancelled request has one final reply, is counted and gives its memory back as any other
+//! does, and no step below depends on a cancellation that arrives in time.
+//!
+//! # The steps
+//!
+//! 1. **A token for each request.** The door makes a [`CancelToken`] before it calls
+//!    [`InferenceService::infer`](crate::InferenceService::infer). `http` keeps it in a
+//!    `CancelOnDrop` of the exchange or of its `EventStream`, `grpc` in `CallState::Executing` or
+//!    in the `ReorderBuffer` of the stream, `capi` in the request's `Ownership`, `python` in its
+//!    `Request`. A step of an ensemble (`SentCall`) and a call by a model in Python
+//!    (`Worker::begin_call`) have tokens of their own.
+//! 2. **The client leaves.** `http` drops the future of the exchange when `ClientWatch` or hyper
+//!    sees the connection end, and with it `CancelOnDrop`. `grpc` cancels when a call is reset
+//!    (`drop_reset_calls`, `Stream::pull`), when a stream fails, when the `grpc-timeout` of a call
+//!    is over (`expire_calls`), and when the connection ends (drop of `Calls`). Programs call
+//!    `TRITONSERVER_InferenceRequestCancel` or `cancel()`, and still get the final response.
+//! 3. **Flag, then hooks.** [`CancelToken::cancel`] sets the flag and takes the hooks out under
+//!    one lock, and runs them without it, on the thread that cancels. A hook does not block.
+//!    There are three: of the queue (`Dispatcher::enqueue`), of an ensemble (`Run::start`) and of
+//!    a worker (`Worker::watch_cancellation`). All others read the flag.
+//! 4. **A queued request leaves the queue.** The hook calls `Dispatcher::cancel`, which steps the
+//!    scheduler with `Event::Cancel`. A request that waits becomes `Action::Fail`; of a sequence,
+//!    all that wait behind it too, and the sequence closes (`SequenceBatcher::cancel`). The
+//!    dispatcher takes it from the slab, withdraws it from the order of replies, and fails it
+//!    behind the lock with `Request cancelled`. Timeouts set no flag: the scheduler itself finds
+//!    what waited too long in a queue, a backlog or before its deadline
+//!    (`FailReason::{TimeoutExpired, SequenceTimeoutExpired, TooLate}`), and the same
+//!    `Action::Fail` ends it.
+//! 5. **An executing batch is told, not stopped.** A batch that is closed keeps its requests.
+//!    ONNX models look at the flag before the batch (`OnnxInstance::execute`), compiled backends
+//!    ask `TRITONBACKEND_RequestIsCancelled`, a worker gets the frame `CANCELLED` for
+//!    `is_cancelled()`. An iterative request is not executed again (`RequestState::Cancelled`).
+//!    The sender of a decoupled model that waits for a slow client goes on
+//!    ([`Backpressure::wait`](crate::Backpressure::wait); a worker's at its frame); to stop is its
+//!    decision.
+//! 6. **A long run is terminated if all clients have left.** `LaneWatch` looks at an execution on
+//!    a lane's thread after 0.1 s and then as often, unless it is surely short or a request of it
+//!    can't be cancelled or belongs to a sequence, whose state it changes. If the flags of all
+//!    requests are set, it calls `Terminator::terminate`, and the requests fail with `request
+//!    cancelled during its execution`. Only ONNX models have a `Terminator`.
+//! 7. **An ensemble fails at once and ends later.** `EnsembleRun::cancel` replies, starts no
+//!    further step, and cancels its calls: one that waits at its gate is withdrawn, one that was
+//!    sent begins at step 3. The run ends behind its last call. The calls of a model in Python go
+//!    on until the model cancels them or its worker is gone.
+//! 8. **The owner ends the request.** [`PendingRequest`](crate::PendingRequest) counts it and
+//!    replies, in this order. A request that step 4 took from the queue, or step 6 from a run,
+//!    counts as [`FailureReason::Canceled`](crate::FailureReason::Canceled). An execution that
+//!    comes to its end is counted as if the client were there. (The failure of an ensemble's
+//!    request counts twice, as in Triton: `fail_twice`.) Dropping the
+//!    [`Responder`](crate::Responder) drops the hooks that are left.
+//! 9. **Memory comes back with the values.** The tensors and their charges go with the request,
+//!    a door's charge (`RequestCharge`) with the sink, behind the final reply: until then the
+//!    memory is in use, whether or not a client waits. Dropping the last share of a
+//!    `BorrowedRequest` calls the release callback of a C program.
+//!
+//! # The races
+//!
+//! - **With the way into the queue.** The hook is added behind the step that queues the request,
+//!   if the request is still queued then. A token that was cancelled before runs it at once.
+//! - **With the close of a batch.** Both are steps under the dispatcher's lock. The hook that
+//!   comes second finds no such key among the queued requests, and the execution goes on.
+//! - **With the end of the request.** A hook may run, or be added, when the request is over.
+//!   It holds a weak reference and a key. Keys of requests carry a generation, and those of
+//!   workers count up, so that a late hook never meets a later request. A run that is over drops
+//!   the event, and a worker remembers a bounded number of keys that it does not know.
+//! - **With the reply.** A request moves by value, and the code that has it replies. A reply to a
+//!   client that left finds no receiver (a closed channel of `http`, a `CallKey` that is removed
+//!   in `grpc`) and is dropped with its charge.
+//! - **With a second cancellation.** The hooks were taken out, so it does nothing. It may return
+//!   while the first still runs them: after `cancel` only the flag is certain.
+//! - **With another use of the request.** A C program may hand a request over again from its
+//!   release callback. `Ownership::hand_over` replaces the token under its lock, so a
+//!   cancellation means the old use, which is over, or the new one.
+//! - **Between a look and a termination.** A flag is never cleared: clients that have all left do
+//!   not come back. `LaneWatch` terminates under the lock that the lane's thread takes behind
+//!   each execution, where it resets the instance. So the next execution is never terminated. A
+//!   run that ended before it noticed replies with its result.
+//! - **Between an ensemble and its steps.** One thread at a time drives a run, in the sequence of
+//!   its events. A response of a step behind the cancellation is ignored; a call whose gate
+//!   admits it while it is withdrawn (`Withdrawal::AlreadyAdmitted`) ends when that event comes,
+//!   and is not sent.
+//! - **With the second iteration.** The scheduler notes the cancellation of an executing iterative
+//!   request in the step that would otherwise ignore it, and looks at the release. Whichever
+//!   comes first, the request fails once: queued again by step 4, or released by step 5.
+//! - **With an unload.** The hooks keep no version loaded. If the dispatcher is gone, its requests
+//!   are.
 
 use std::sync::Arc;
 

@@ -6,6 +6,7 @@
 //!
 //! The plan follows from the instances and the lost devices alone. So losing a device twice,
 //! two devices in either order, or a device and changing the instances meanwhile is one case.
+//! The protocol around it is told in `dispatch/version/gpu_loss.rs`.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,8 @@
 //! The life of a worker process: when it is started anew, given up, and ended.
 //!
 //! A worker serves one instance of a model. [`WorkerLife`] says what is done about it; its
-//! driver owns the process and performs the actions.
+//! driver owns the process and performs the actions (`backend-python/supervisor.rs`, which tells
+//! the protocol of a worker's death).
 //!
 //! - A worker that is lost is given up once: the requests that it holds fail. One that
 //!   breaks the rules or takes too long is killed at once. One that closes its sockets may

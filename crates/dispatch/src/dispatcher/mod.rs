@@ -11,6 +11,9 @@
 //! assertion fails, this dispatcher fails every queued and every later request with an
 //! internal error. Other models are not affected.
 //!
+//! **Cancellation.** It is a step like others; its way through the server is told in
+//! `infer/cancel.rs`.
+//!
 //! | file | what it does |
 //! |---|---|
 //! | `state.rs` | what the lock guards: scheduler, requests, sequences |

@@ -4,9 +4,8 @@
 //! executes, and tells the instance to end an execution that takes long and whose requests
 //! are all cancelled.
 //!
-//! **Never a later execution.** The lock is held while the instance is told to end, and the
-//! lane's thread takes it behind each execution, where it takes back what the instance was
-//! told. So the instance is told only while the execution looked at is in progress.
+//! The lock is held while the instance is told to end, and the lane's thread takes it behind each
+//! execution. The protocol of cancellations, with its races, is told in `infer/cancel.rs`.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

@@ -1,9 +1,61 @@
-//! What a version does when GPUs are lost: the driver of [`DeviceLossPlan`].
+//! The loss of a GPU: the protocol from the driver's error to the instances that leave, and the
+//! driver of [`DeviceLossPlan`].
 //!
-//! A server's lost GPUs are in one list. Versions learn of a new entry in two ways, of which
-//! either suffices for the end: the engine tells them all, which takes idle instances out of
-//! service; and a lane that has executed a batch looks before it takes the next one. So a lane
-//! whose device failed its batch gets no further one, however busy the engine's thread is.
+//! A GPU that failed once is not used again by this process. A batch that it failed ends with the
+//! error, requests that wait go to other instances, and no request is left waiting for a GPU that
+//! is gone. (The death of a worker process is told in `backend-python/supervisor.rs`.)
+//!
+//! # The steps
+//!
+//! 1. **A call tells.** A result of the driver that says so (`State::check` in `devices`), an
+//!    error of ONNX Runtime that names one (`Executor::run`, `is_of_device`), or the library that
+//!    measures GPUs (`Devices::read`). Each declares the device lost. The first reason stays. From
+//!    then on `State::enter` refuses every call of `devices` on it before it reaches the driver.
+//! 2. **The server notes it.** The device calls the handler of `Server::gpu_loss_handler` once, on
+//!    the thread that found out: `GpuLosses::report` adds the GPU to [`LostGpus`], writes a line,
+//!    and lets a thread of its own tell the versions that are ready. What is loaded from now on is
+//!    placed without the GPU (`Loader::support`).
+//! 3. **A version settles.** The engine's thread calls [`LoadedModel::settle_lost_gpus`], which
+//!    takes idle instances out of service; and a thread that has executed a batch calls
+//!    `Dispatcher::settle_losses` before it frees the lane. Either suffices for the end. So a lane
+//!    whose device failed its batch gets no further one, however busy the engine's thread is.
+//! 4. **Instances leave.** [`Placements::settle`] makes the plan. First
+//!    `Dispatcher::dismiss_lanes` tells the scheduler (`Event::RemoveInstance`) of those that
+//!    leave, so that none gets another batch; then `Dispatcher::lose_lane` marks every lane on the
+//!    GPU.
+//! 5. **Their batches fail.** The batch on the device ends with the error of its call. A batch
+//!    that a marked lane has not begun is refused with `GPU N, which executed requests to model …,
+//!    is lost`, and counts as failed by the backend (`execute` in `lane/mod.rs`).
+//! 6. **Requests that wait go to the others.** A sequence does not move: its instance leaves
+//!    behind its last sequence, and fails its requests until then.
+//! 7. **The last one stays.** If no instance on another device is left, the plan lets none leave:
+//!    a lane has to take what waits, and fails it. `Placements::check` makes the version unready.
+//!
+//! # The races
+//!
+//! - **Two threads settle.** The plan is made under the lock of [`Placements`] from what is left,
+//!   so the second finds less to do. It tells the scheduler of *all* that were dismissed, since
+//!   one may be its own lane, of which the first thread has not told yet. The scheduler hears of
+//!   each once: `Lanes::begin_removal` is asked under the dispatcher's lock.
+//! - **Two GPUs at once.** The plan follows from all lost GPUs, in either order. A GPU that is
+//!   added meanwhile makes `told` differ from the count again, and the next look settles it.
+//! - **The loss while a batch is handed over.** A lane takes its batch before step 4, or none. If
+//!   it is marked in time, it refuses the batch; if not, the device does, in step 1.
+//! - **The loss while a version is loaded.** The engine's thread does not know it yet. Its
+//!   readiness reads [`LostGpus`] itself, and it settles behind its first batch. A device that is
+//!   lost before the server has its handler calls it when it comes (`Device::on_lost`).
+//! - **The loss while instances change.** `Placements::set` counts a generation and forgets what
+//!   was told, so that a plan for the old instances does not pass for one of the new. The change
+//!   settles behind it. Not covered: if all that a change keeps and adds are dismissed between
+//!   `Loader::change_instances` and `Loader::apply`, the change removes the rest, and no lane is
+//!   left to fail what waits.
+//! - **The loss while a version drains.** `Dispatcher::finish_drain` and `dismiss_lanes` share
+//!   `begin_removal`, so that each lane is removed by one of them. A lane that is gone is not
+//!   marked.
+//! - **The loss on a lane's own thread.** It waits for no lane: a lane that is dismissed is joined
+//!   by the engine's thread, or by the reaper with the version (`Lanes::join`).
+//! - **The end of the server.** The engine's thread holds the registry weakly, and ends without
+//!   it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
