@@ -110,14 +110,24 @@ impl Loader {
 
     /// Finishes a change: publishes the configuration and removes the surplus instances.
     /// Waits, as Triton does, until these have executed their batches and are destroyed,
-    /// unless they serve sequences.
+    /// unless they serve sequences. A surplus instance stays if GPUs were lost meanwhile that
+    /// all others need.
     pub fn apply(&self, model: &LoadedModel, change: InstanceChange) {
-        let InstanceChange { kept, added, added_passive, surplus, surplus_passive, config } =
+        let InstanceChange { kept, added, added_passive, mut surplus, surplus_passive, config } =
             change;
+        let staying = model.set_instances(kept.into_iter().chain(added.clone()).collect(), config);
+        surplus.retain(|(instance, _)| Some(*instance) != staying);
         let added_count = added.len().saturating_add(added_passive.len());
         let removed_count = surplus.len().saturating_add(surplus_passive.len());
-        model.set_instances(kept.into_iter().chain(added).collect(), config);
         model.settle_lost_gpus();
+        if staying.is_some() {
+            let line = format_args!(
+                "'{}' version {}: one instance stays that would have been removed, because the \
+                 others are on lost GPUs",
+                model.id, model.version
+            );
+            self.log.write(LogLevel::Warning, line);
+        }
         model.passive.change(added_passive, &surplus_passive);
         let surplus = ids(&surplus);
         model.dispatcher.remove_lanes(&surplus);

@@ -15,8 +15,8 @@ use galatea_stdx::Lock;
 use super::{FakeBackend, Files, Inbox, draft, send_to};
 use crate::timer::Timer;
 use crate::{
-    HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions, ModelDefinition,
-    RateLimit, refuse,
+    HostPolicies, InstanceChange, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions,
+    ModelDefinition, RateLimit, refuse,
 };
 
 /// How long idle versions may take to end before they count as unfinished.
@@ -65,6 +65,23 @@ impl TestServer {
     /// A GPU is lost, and the models have not been told yet.
     pub(crate) fn report_lost_gpu(&self, gpu: u32, reason: &str) {
         self.loader.lost_gpus().add(gpu, reason);
+    }
+
+    /// Adds the instances that a configuration asks for and that a version lacks.
+    pub(crate) fn begin_change(
+        &self,
+        model: &LoadedModel,
+        text: &str,
+        backend: FakeBackend,
+        gpus: &[i32],
+    ) -> InstanceChange {
+        let definition = definition(text, Arc::new(backend), Vec::new(), gpus.to_vec());
+        self.loader.change_instances(model, &definition).unwrap_or_else(|status| panic!("{status}"))
+    }
+
+    /// Finishes a change.
+    pub(crate) fn apply_change(&self, model: &LoadedModel, change: InstanceChange) {
+        self.loader.apply(model, change);
     }
 
     /// Loads all versions of a model, or none of them.
@@ -280,7 +297,6 @@ impl ServerSetup {
 
     /// The server with its one model.
     pub(crate) fn load(self) -> (Arc<TestServer>, Vec<Failure>) {
-        let draft = draft(&self.text);
         let timer = if self.has_timer { Timer::start().unwrap() } else { Timer::stopped() };
         let options = LoaderOptions {
             log: self.log.clone(),
@@ -296,19 +312,8 @@ impl ServerSetup {
         };
         let server = TestServer::new(Loader::with_timer(options, timer), self.log);
         let files = self.files.into_iter().map(|files| Arc::new(files) as Arc<dyn ModelFiles>);
-        let mut support = Support::default();
-        support.gpus = self.gpus;
-        let failures = server.load(&ModelDefinition {
-            stop: galatea_infer::CancelToken::default(),
-            namespace: None,
-            name: String::from(draft.name()),
-            draft,
-            backend: self.backend,
-            versions: files.collect(),
-            auto_complete: true,
-            support,
-            agents: None,
-        });
+        let definition = definition(&self.text, self.backend, files.collect(), self.gpus);
+        let failures = server.load(&definition);
         (Arc::new(server), failures)
     }
 
@@ -317,6 +322,28 @@ impl ServerSetup {
         let (server, failures) = self.load();
         assert!(failures.is_empty(), "{failures:?}");
         server
+    }
+}
+
+fn definition(
+    text: &str,
+    backend: Arc<dyn Backend>,
+    versions: Vec<Arc<dyn ModelFiles>>,
+    gpus: Vec<i32>,
+) -> ModelDefinition {
+    let draft = draft(text);
+    let mut support = Support::default();
+    support.gpus = gpus;
+    ModelDefinition {
+        stop: galatea_infer::CancelToken::default(),
+        namespace: None,
+        name: String::from(draft.name()),
+        draft,
+        backend,
+        versions,
+        auto_complete: true,
+        support,
+        agents: None,
     }
 }
 

@@ -46,9 +46,9 @@
 //!   lost before the server has its handler calls it when it comes (`Device::on_lost`).
 //! - **The loss while instances change.** `Placements::set` counts a generation and forgets what
 //!   was told, so that a plan for the old instances does not pass for one of the new. The change
-//!   settles behind it. Not covered: if all that a change keeps and adds are dismissed between
-//!   `Loader::change_instances` and `Loader::apply`, the change removes the rest, and no lane is
-//!   left to fail what waits.
+//!   settles behind it. Until then a plan does not know the new instances, and may have dismissed
+//!   all that the change keeps: `Placements::set` lists none of those again, and if no instance
+//!   on another device is left, one that the change would remove stays in their place.
 //! - **The loss while a version drains.** `Dispatcher::finish_drain` and `dismiss_lanes` share
 //!   `begin_removal`, so that each lane is removed by one of them. A lane that is gone is not
 //!   marked.
@@ -131,6 +131,31 @@ pub(crate) struct Subject {
     pub(crate) log: LogSink,
 }
 
+impl Current {
+    /// Does what [`Placements::set`] tells.
+    fn replace(
+        &mut self,
+        mut instances: Vec<(InstanceId, InstanceKey)>,
+        is_lost: impl Fn(u32) -> bool,
+    ) -> Option<InstanceId> {
+        let can_execute = |(_, key): &(InstanceId, InstanceKey)| !key.gpu().is_some_and(&is_lost);
+        // A version without instances that execute needs none.
+        let needs_none = instances.is_empty();
+        instances.retain(|(instance, _)| !self.dismissed.contains(instance));
+        let staying = if needs_none || instances.iter().any(can_execute) {
+            None
+        } else {
+            let mut before = self.instances.iter().filter(|one| !instances.contains(one));
+            let last = before.clone().next().filter(|_| instances.is_empty());
+            before.find(|one| can_execute(one)).or(last).cloned()
+        };
+        instances.extend(staying.clone());
+        self.instances = instances;
+        self.generation += 1;
+        Some(staying?.0)
+    }
+}
+
 impl Placements {
     pub(crate) fn new(
         instances: Vec<(InstanceId, InstanceKey)>,
@@ -146,12 +171,15 @@ impl Placements {
         self.current.lock("list the instances").instances.clone()
     }
 
-    /// Sets the instances. Lanes are told anew of what was lost.
-    pub(super) fn set(&self, instances: Vec<(InstanceId, InstanceKey)>) {
+    /// Sets the instances, without those that left meanwhile. Lanes are told anew of what was
+    /// lost. Returns an instance from before that stays in addition: without it none would be
+    /// left that can execute, or none at all.
+    pub(super) fn set(&self, instances: Vec<(InstanceId, InstanceKey)>) -> Option<InstanceId> {
         let mut current = self.current.lock("set the instances");
-        current.instances = instances;
-        current.generation += 1;
+        let lost = self.lost.reasons();
+        let staying = current.replace(instances, |gpu| lost.contains_key(&gpu));
         self.told.store(0, Ordering::Release);
+        staying
     }
 
     /// Takes the instances on lost GPUs out of service, if they are not yet. For any thread

@@ -296,14 +296,16 @@ impl LoadedModel {
         self.placements.instances()
     }
 
-    /// Sets the instances and the configuration that describes them.
+    /// Sets the instances and the configuration that describes them. Returns the instance that
+    /// stays in addition, because GPUs were lost.
     pub(crate) fn set_instances(
         &self,
         instances: Vec<(InstanceId, InstanceKey)>,
         config: ModelConfigDocument,
-    ) {
-        self.placements.set(instances);
+    ) -> Option<InstanceId> {
+        let staying = self.placements.set(instances);
         self.config.store(Arc::new(config));
+        staying
     }
 
     /// The status of queues and instances, as JSON: what each of them waits for.

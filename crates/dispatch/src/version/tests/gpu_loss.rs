@@ -87,6 +87,54 @@ fn a_lane_takes_no_batch_behind_the_loss_of_its_gpu() {
     assert_eq!(server.unload_all(LONG), 0);
 }
 
+/// GPUs are lost between the two steps of a change of instances: they are given as numbers, and
+/// so are the instances that are left.
+fn check_change(before: &str, after: &str, lost_gpus: &[u32], left: &[u32], is_ready: bool) {
+    let one = |gpu: &str| format!("{{ kind: KIND_GPU gpus: {gpu} }}");
+    let group = |gpus: &str| {
+        let groups: Vec<String> = gpus.split(' ').map(one).collect();
+        format!("instance_group [ {} ]", groups.join(", "))
+    };
+    let backend = || FakeBackend::new(galatea_backend::ExecutionPolicy::Blocking);
+    let (server, log) = serve(&group(before), backend());
+    let model = server.model("echo");
+    let text = format!("{ECHO} {}", group(after));
+    let change = server.begin_change(&model, &text, backend(), &[0, 1]);
+    lost_gpus.iter().for_each(|gpu| server.lose_gpu(*gpu, "meanwhile"));
+    server.apply_change(&model, change);
+    let gpus: Vec<u32> = model.instances().iter().filter_map(|(_, key)| key.gpu()).collect();
+    let case = format!("{before} -> {after}, lost: {lost_gpus:?}");
+    assert_eq!((&gpus[..], model.check_ready().is_ok()), (left, is_ready), "{case}");
+    // A GPU that the configuration does not ask for.
+    let stays = left.iter().any(|gpu| !after.contains(&gpu.to_string()));
+    let warnings = log.of_level(galatea_backend::LogLevel::Warning);
+    assert_eq!(warnings.len(), usize::from(stays), "{case}: {warnings:?}");
+    for _ in 0..3 {
+        let expected = if is_ready { Ok(()) } else { Err(lost(left[0], "meanwhile")) };
+        assert_eq!(reply(&send(&server, request(&[1, 1]))), expected, "{case}");
+    }
+    assert_eq!(server.unload_all(LONG), 0, "{case}");
+}
+
+#[test]
+// row: INST-13
+fn a_loss_during_a_change_of_instances_leaves_one_that_answers() {
+    // All that the change keeps has left.
+    check_change("0 1", "1", &[1], &[0], true);
+    check_change("0 1", "1", &[1, 0], &[0], false);
+    check_change("0 0 1", "1", &[1], &[0], true);
+    // What it adds is lost, and not told yet.
+    check_change("0", "1", &[1], &[0], true);
+    check_change("0 1", "1 1", &[1], &[0], true);
+    check_change("0", "1", &[0, 1], &[1], false);
+    // Others are left.
+    check_change("0 1", "1", &[0], &[1], true);
+    check_change("0 1", "1", &[0, 1], &[1], false);
+    check_change("0", "1", &[0], &[1], true);
+    check_change("0 1", "0 1 1", &[1], &[0], true);
+    check_change("0 1", "0 0", &[1], &[0, 0], true);
+}
+
 #[test]
 fn models_elsewhere_go_on() {
     let backend = || FakeBackend::new(galatea_backend::ExecutionPolicy::Blocking);
