@@ -1,13 +1,14 @@
 //! The requests that a worker holds: each is answered exactly once, by the worker or, when that
-//! is gone, in its place.
+//! is gone, in its place, and counts exactly once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use galatea_infer::{
-    Backpressure, Deadline, InferenceResponse, PendingRequest, Responder, StatisticsReporter,
-    Status, Trace,
+    Backpressure, Deadline, ExecutionSummary, FailureReason, InferenceResponse, PendingRequest,
+    Responder, StatisticsReporter, Status, Trace,
 };
 use galatea_stdx::Lock;
 
@@ -18,6 +19,7 @@ pub(crate) type ResponseResult = Result<InferenceResponse, Status>;
 #[derive(Debug)]
 pub(crate) struct HeldRequest {
     pub(crate) responder: Responder,
+    count: Arc<Count>,
     /// The request's identifier, which its responses repeat.
     pub(crate) id: String,
     /// A response that a sender has sent to a request that gets only one, until the sender says
@@ -31,6 +33,46 @@ pub(crate) struct HeldRequest {
     flow: Backpressure,
     /// Whether the sender was told so.
     is_paused: bool,
+}
+
+impl HeldRequest {
+    /// Ends the request with an error, because the worker is gone.
+    pub(crate) fn fail(self, reason: Status) {
+        self.count.fail(FailureReason::Backend);
+        self.responder.complete_unrecorded(Err(reason));
+    }
+}
+
+/// The place of a request in the statistics: it counts once, as what comes first of the end of
+/// its execution and the loss of its worker. These are noticed by different threads.
+#[derive(Debug)]
+pub(crate) struct Count {
+    statistics: StatisticsReporter,
+    is_done: AtomicBool,
+}
+
+impl Count {
+    fn new(statistics: StatisticsReporter) -> Arc<Self> {
+        Arc::new(Self { statistics, is_done: AtomicBool::new(false) })
+    }
+
+    fn is_first(&self) -> bool {
+        !self.is_done.swap(true, Ordering::Relaxed)
+    }
+
+    /// Counts the request as executed, unless it was counted.
+    pub(crate) fn succeed(&self, execution: impl Into<ExecutionSummary>) {
+        if self.is_first() {
+            self.statistics.report_success(&execution.into());
+        }
+    }
+
+    /// Counts the request as failed, unless it was counted.
+    pub(crate) fn fail(&self, reason: FailureReason) {
+        if self.is_first() {
+            self.statistics.report_failure(reason);
+        }
+    }
 }
 
 /// The trace of a request that was released before its last response. It ends when this is
@@ -74,7 +116,7 @@ impl HeldRequests {
     pub(crate) fn hold(
         &self,
         pending: &mut PendingRequest,
-    ) -> Result<(u64, Option<StatisticsReporter>), Status> {
+    ) -> Result<(u64, Option<Arc<Count>>), Status> {
         let mut held = self.0.lock("hold a request");
         if let Some(reason) = &held.gone {
             return Err(reason.clone());
@@ -82,12 +124,13 @@ impl HeldRequests {
         held.last_key = held.last_key.wrapping_add(1);
         let key = held.last_key;
         let Some(responder) = pending.take_responder() else { return Ok((key, None)) };
-        let statistics = responder.statistics().clone();
+        let count = Count::new(responder.statistics().clone());
         let request = pending.request();
         let (flow, deadline) = (request.backpressure.clone(), request.deadline);
         let (id, parent) = (request.id.clone(), pending.trace().cloned());
         let one = HeldRequest {
             responder,
+            count: count.clone(),
             id,
             provisional: None,
             trace: None,
@@ -97,7 +140,7 @@ impl HeldRequests {
             is_paused: false,
         };
         held.by_key.insert(key, one);
-        Ok((key, Some(statistics)))
+        Ok((key, Some(count)))
     }
 
     /// Lets the trace of a request end with its last response, if that is still to come.
@@ -191,7 +234,7 @@ impl HeldRequests {
             }
             Some(reason) => {
                 drop(held);
-                one.responder.complete_unrecorded(Err(reason));
+                one.fail(reason);
             }
         }
     }

@@ -29,12 +29,25 @@ const REQUESTS: usize = 2;
 const SENT_BYTES_MAX: usize = 64 << 10;
 
 /// Gives a batch to a worker that says `executions` on the socket of executions and `others`
-/// on the second one, and then ends. Its requests must be answered, each once.
+/// on the second one, and then ends. Its requests must be answered and counted, each once.
 ///
 /// # Panics
 ///
-/// If one is not answered, or twice.
+/// If one is not answered or counted, or twice.
 pub fn serve(executions: &[u8], others: &[u8], is_decoupled: bool) {
+    serve_in(GiveUp::BehindExecution, executions, others, is_decoupled);
+}
+
+/// When the supervisor's thread gives the worker up.
+#[derive(Clone, Copy, Debug)]
+enum GiveUp {
+    BehindExecution,
+    /// The worker has sent all, but the lane's thread has not read it yet.
+    BeforeExecution,
+}
+
+/// Returns how many requests counted as executed.
+fn serve_in(give_up: GiveUp, executions: &[u8], others: &[u8], is_decoupled: bool) -> u32 {
     let (link, mut worker_ends) = Link::pair().expect("sockets can be made");
     let context = ModelContext {
         label: ModelLabel { name: Arc::from("model"), version: 1 },
@@ -46,7 +59,7 @@ pub fn serve(executions: &[u8], others: &[u8], is_decoupled: bool) {
     };
     let arenas = Arenas::new(None, Gpus::default()).expect("memory can be made");
     let worker = Arc::new(Worker::new(link, arenas, Arc::new(context), None, None));
-    let ends: Vec<Arc<AtomicU32>> = (0..REQUESTS).map(|_| Arc::default()).collect();
+    let ends: Vec<Arc<Ends>> = (0..REQUESTS).map(|_| Arc::default()).collect();
     let batch = ends.iter().map(|ends| request(ends.clone())).collect();
     let waited = match worker.begin(batch) {
         Ok(waited) => waited,
@@ -56,14 +69,29 @@ pub fn serve(executions: &[u8], others: &[u8], is_decoupled: bool) {
     let mut splitter = FrameSplitter::default();
     while worker.read_messages(&mut splitter).is_ok() {}
     say(&mut worker_ends.results, executions);
-    if let Waited::GoesOn(running) = waited {
-        drop(worker.wait(running, None));
+    let execute = || {
+        if let Waited::GoesOn(running) = waited {
+            drop(worker.wait(running, None));
+        }
+    };
+    let reason = Status::internal("the worker has ended");
+    match give_up {
+        GiveUp::BehindExecution => {
+            execute();
+            worker.give_up(&reason);
+        }
+        GiveUp::BeforeExecution => {
+            worker.give_up(&reason);
+            execute();
+        }
     }
-    worker.give_up(&Status::internal("the worker has ended"));
     drop(worker);
+    let load = |count: &AtomicU32| count.load(Ordering::Relaxed);
     for ends in &ends {
-        assert_eq!(ends.load(Ordering::Relaxed), 1, "a request ends once");
+        assert_eq!(load(&ends.replies), 1, "a request ends once");
+        assert_eq!(load(&ends.succeeded) + load(&ends.failed), 1, "a request counts once");
     }
+    ends.iter().map(|ends| load(&ends.succeeded)).sum()
 }
 
 /// Sends bytes and the end.
@@ -75,7 +103,7 @@ fn say(socket: &mut UnixStream, bytes: &[u8]) {
 }
 
 /// A request with an input in the frame and one in shared memory, which counts its ends.
-fn request(ends: Arc<AtomicU32>) -> PendingRequest {
+fn request(ends: Arc<Ends>) -> PendingRequest {
     let input = |name: &str, length: usize| InputTensor {
         name: name.to_owned(),
         datatype: DataType::Uint8,
@@ -88,20 +116,31 @@ fn request(ends: Arc<AtomicU32>) -> PendingRequest {
         cancel: CancelToken::new(),
         ..InferenceRequest::default()
     };
+    let observer = ends.clone();
     let sender = ResponseSender::new(Box::new(move |reply: Reply| {
-        ends.fetch_add(u32::from(reply.is_final()), Ordering::Relaxed);
+        ends.replies.fetch_add(u32::from(reply.is_final()), Ordering::Relaxed);
     }));
     let now = Instant::now();
     let times = RequestTimes { arrival: now, queued: now };
-    PendingRequest::new(request, sender, 1, times, Arc::new(NoStatistics))
+    PendingRequest::new(request, sender, 1, times, observer)
 }
 
-#[derive(Debug)]
-struct NoStatistics;
+/// The ends of a request.
+#[derive(Debug, Default)]
+struct Ends {
+    replies: AtomicU32,
+    succeeded: AtomicU32,
+    failed: AtomicU32,
+}
 
-impl RequestObserver for NoStatistics {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
-    fn failed(&self, _: &RequestTimes, _: FailureReason) {}
+impl RequestObserver for Ends {
+    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {
+        self.succeeded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn failed(&self, _: &RequestTimes, _: FailureReason) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A server that refuses whatever a model asks for.
@@ -146,7 +185,7 @@ fn refusal() -> Status {
 
 #[cfg(test)]
 mod tests {
-    use super::serve;
+    use super::{GiveUp, serve, serve_in};
 
     fn frame(body: &[u8]) -> Vec<u8> {
         let length = u32::try_from(body.len()).unwrap();
@@ -187,8 +226,21 @@ mod tests {
             for others in &others {
                 for executions in &executions {
                     serve(executions, others, is_decoupled);
+                    serve_in(GiveUp::BeforeExecution, executions, others, is_decoupled);
                 }
             }
         }
+    }
+
+    /// Senders still have requests whose execution has ended.
+    #[test]
+    fn a_request_counts_as_what_comes_first_of_its_execution_and_the_loss_of_its_worker() {
+        for others in [Vec::new(), sent(1, 0)] {
+            let succeeded = |give_up| serve_in(give_up, &result(false), &others, true);
+            assert_eq!(succeeded(GiveUp::BehindExecution), 2);
+            assert_eq!(succeeded(GiveUp::BeforeExecution), 0);
+        }
+        let succeeded = |give_up| serve_in(give_up, &result(false), &sent(1, 1), true);
+        assert_eq!(succeeded(GiveUp::BeforeExecution), 1, "one has had its last response");
     }
 }

@@ -49,8 +49,10 @@
 //!   sockets ended.
 //! - **The death behind a result.** The lane may have the result while step 4 runs. The way back
 //!   to a caller is taken from `HeldRequests` by one of them, so the caller gets the answer or the
-//!   error. Frames on the second socket are read to their end before the end of the process
-//!   counts; a lane that waits for them waits a second at most (`Progress::wait_for`).
+//!   error. If a sender has the request, the lane only counts it: `Count` lets the first of the
+//!   two count, as executed or as failed. Frames on the second socket are read to their end before
+//!   the end of the process counts; a lane that waits for them waits a second at most
+//!   (`Progress::wait_for`).
 //! - **The death while a sender's response is passed on.** The request is out of `HeldRequests` to
 //!   be answered without a lock. `HeldRequests::put_back` finds them closed and fails it.
 //! - **The death while calls of other models are in flight.** Their replies find the sockets shut:

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{LogLevel, RefusedBatch};
 use galatea_infer::{
-    CorrelationId, ExecutionTimes, PendingRequest, SequenceFlags, StatisticsReporter, Status,
+    CorrelationId, ExecutionTimes, FailureReason, PendingRequest, SequenceFlags, Status,
 };
 use galatea_stdx::InlineBudget;
 
 use super::calls::Via;
 use super::{Lost, Worker};
-use crate::held::ResponseResult;
+use crate::held::{Count, ResponseResult};
 use crate::wire::{
     BatchResult, Frame, FrameSplitter, FromWorkerA, Malformed, WireResult, kind_a, kind_b,
 };
@@ -44,12 +44,26 @@ struct Batch {
     compute_start: Instant,
 }
 
+impl Batch {
+    /// Also what a sender has answered has failed.
+    fn lose(self, lost: Lost) -> Waited {
+        self.requests.iter().for_each(|one| one.count_failure(FailureReason::Backend));
+        Waited::Lost(lost)
+    }
+}
+
 /// A request of a batch. The way back to its caller is among those that the worker holds.
 struct BatchRequest {
     key: u64,
     pending: PendingRequest,
     /// `None` for padding.
-    statistics: Option<StatisticsReporter>,
+    count: Option<Arc<Count>>,
+}
+
+impl BatchRequest {
+    fn count_failure(&self, reason: FailureReason) {
+        self.count.iter().for_each(|count| count.fail(reason));
+    }
 }
 
 /// What the worker says at the end of an execution.
@@ -93,10 +107,10 @@ impl Worker {
         let batch = Batch { requests, batch_size, start, compute_start: Instant::now() };
         // It is there: an instance executes one batch at a time.
         let Some(reader) = self.executions.lock("begin an execution").take() else {
-            return Ok(Waited::Lost(Lost::Ended));
+            return Ok(batch.lose(Lost::Ended));
         };
         if !self.link.send_a(&frame) {
-            return Ok(Waited::Lost(Lost::Ended));
+            return Ok(batch.lose(Lost::Ended));
         }
         Ok(Waited::GoesOn(Running { batch, reader, ended: None }))
     }
@@ -108,7 +122,7 @@ impl Worker {
         if running.ended.is_none() {
             match self.read_result(&mut running.reader, until) {
                 Ok(ended) => running.ended = ended,
-                Err(lost) => return Waited::Lost(lost),
+                Err(lost) => return running.batch.lose(lost),
             }
         }
         let has_come = |ended: &Ended| until.is_none() || self.progress.has_reached(ended.sent);
@@ -143,14 +157,14 @@ impl Worker {
         let mut keyed = Vec::with_capacity(requests.len());
         let mut failed = None;
         for mut pending in requests {
-            let (key, statistics) = self.held.hold(&mut pending).unwrap_or_else(|status| {
+            let (key, count) = self.held.hold(&mut pending).unwrap_or_else(|status| {
                 failed.get_or_insert(status);
                 (0, None)
             });
             if failed.is_none() {
                 failed = self.encode_request(&mut frame, key, &pending, stored).err();
             }
-            keyed.push(BatchRequest { key, pending, statistics });
+            keyed.push(BatchRequest { key, pending, count });
         }
         let encoded = failed.map_or_else(|| Ok(frame.finish()), Err);
         if encoded.is_ok() {
@@ -253,7 +267,9 @@ impl Worker {
         let compute_end = Instant::now();
         // What its senders sent before comes before.
         self.progress.wait_for(sent);
-        let answers = self.answers(&requests, batch_result)?;
+        let answers = self.answers(&requests, batch_result).inspect_err(|_| {
+            requests.iter().for_each(|one| one.count_failure(FailureReason::Backend));
+        })?;
         // Behind the answers: outputs may lie in blocks that are released with them.
         let are_known = released.iter().all(|offset| self.arenas.inputs.release(*offset));
         let times = ExecutionTimes { start, compute_start, compute_end, end: Instant::now() };
@@ -298,19 +314,26 @@ impl Worker {
     }
 
     fn finish_request(&self, request: BatchRequest, answer: RequestResult, times: &ExecutionTimes) {
-        let BatchRequest { key, mut pending, statistics } = request;
         if answer.is_rescheduled {
-            return self.reschedule(key, pending);
+            return self.reschedule(request);
         }
-        if let Some(result) = answer.result {
-            if let Some(one) = self.held.take(key) {
-                pending.restore_responder(one.responder);
-            }
-            return pending.complete(result, times);
+        let Some(result) = answer.result else { return self.release(request, times) };
+        let BatchRequest { key, mut pending, count } = request;
+        match (self.held.take(key), count) {
+            (Some(one), _) => pending.restore_responder(one.responder),
+            // The worker is given up, or a sender has answered it.
+            (None, Some(count)) if result.is_ok() => count.succeed(times),
+            (None, Some(count)) => count.fail(FailureReason::Backend),
+            (None, None) => {}
         }
-        // A sender answers it, or has done so.
-        if let Some(statistics) = statistics {
-            statistics.report_success(&times.into());
+        pending.complete(result, times);
+    }
+
+    /// Releases a request that a sender answers, or has answered.
+    fn release(&self, request: BatchRequest, times: &ExecutionTimes) {
+        let BatchRequest { key, mut pending, count } = request;
+        if let Some(count) = count {
+            count.succeed(times);
         }
         if let Some(trace) = pending.take_trace() {
             trace.record_execution(times);
@@ -318,14 +341,21 @@ impl Worker {
         }
     }
 
-    fn reschedule(&self, key: u64, mut pending: PendingRequest) {
-        if let Some(one) = self.held.take(key) {
+    fn reschedule(&self, request: BatchRequest) {
+        let BatchRequest { key, mut pending, count } = request;
+        let held = self.held.take(key);
+        let is_answered = held.is_none();
+        if let Some(one) = held {
             pending.restore_responder(one.responder);
         }
         if let Err((pending, status)) = pending.reschedule() {
             let text = format!("Failed to release request: {}", status.message());
             if let Some(host) = &self.model.host {
                 host.log(LogLevel::Error, &text);
+            }
+            // Otherwise it counts when it is dropped.
+            if let Some(count) = count.filter(|_| is_answered) {
+                count.fail(FailureReason::Other);
             }
             drop(pending);
         }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use galatea_backend::Host;
-use galatea_infer::{CancelToken, FailureReason, InferenceResponse, OutputTensor, Status};
+use galatea_infer::{CancelToken, InferenceResponse, OutputTensor, Status};
 use galatea_stdx::{Condvar, Lock};
 
 use crate::gpus::Gpus;
@@ -144,7 +144,7 @@ impl Worker {
     /// Fails everything that the worker holds and gives no more to it.
     pub(crate) fn give_up(&self, reason: &Status) {
         for one in self.held.close(reason) {
-            one.responder.fail(reason.clone(), FailureReason::Backend);
+            one.fail(reason.clone());
         }
         let calls = std::mem::take(&mut *self.calls.lock("cancel what a worker called"));
         for cancel in calls.into_values() {
