@@ -276,10 +276,23 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.pid() {
+        if let Some(pid) = self.pid().filter(|pid| self.has_number(*pid)) {
             // It may have ended already.
             let _ = rustix::process::kill_process_group(pid, signal);
         }
+    }
+
+    /// Whether its group still has its number. Behind the end of its template the system may
+    /// reap it, and give its number to another process.
+    fn has_number(&self, pid: Pid) -> bool {
+        let (Origin::Template(..), Some(handle)) = (&self.origin, &self.handle) else {
+            return true;
+        };
+        // A process that has ended keeps its number until it is reaped; no signal changes it.
+        !self.has_ended()
+            || rustix::process::pidfd_send_signal(handle, Signal::KILL) != Err(Errno::SRCH)
+            // No other process has it. While the group has others, none will.
+            || rustix::process::test_kill_process(pid) == Err(Errno::SRCH)
     }
 }
 
@@ -346,4 +359,85 @@ fn send_descriptors(
     let flags = SendFlags::NOSIGNAL;
     rustix::net::sendmsg(socket, &[IoSlice::new(b"f")], &mut control, flags)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// A template that has ended. Its workers may be reaped by another process.
+    #[derive(Debug)]
+    struct Ended;
+
+    impl Parent for Ended {
+        fn reap(&self, _: Pid) -> Option<ExitStatus> {
+            None
+        }
+
+        fn has_ended(&self) -> bool {
+            true
+        }
+    }
+
+    /// A shell, as the leader of a group.
+    fn shell(script: &str) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// A worker of a template that has ended: its number, and a handle of the process that had it.
+    fn orphan(pid: Pid, handle: Option<OwnedFd>) -> Process {
+        let (_, lifeline) = io::pipe().unwrap();
+        Process {
+            origin: Origin::Template(pid, Arc::new(Ended)),
+            is_reaped: false,
+            handle,
+            _lifeline: lifeline.into(),
+            _scratch: None,
+        }
+    }
+
+    fn said(child: &mut Child) -> String {
+        drop(child.stdin.take());
+        let mut text = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn a_number_that_another_process_has_got_is_not_signalled() {
+        let mut worker = shell("exit 0");
+        let handle = handle_of(pid_of(&worker).unwrap());
+        worker.wait().unwrap();
+        let mut other = shell("read line; echo alive");
+        let process = orphan(pid_of(&other).unwrap(), handle);
+        process.terminate();
+        drop(process);
+        assert_eq!(said(&mut other), "alive\n");
+        other.wait().unwrap();
+    }
+
+    #[test]
+    fn what_a_worker_has_left_running_ends_whoever_reaps_it() {
+        for is_reaped in [false, true] {
+            let mut worker = shell("exec 3<&0; (read line <&3; echo alive) & exit 0");
+            let pid = pid_of(&worker).unwrap();
+            let process = orphan(pid, handle_of(pid));
+            assert!(process.wait(Duration::MAX));
+            if is_reaped {
+                // Its input stays open.
+                let input = worker.stdin.take();
+                worker.wait().unwrap();
+                worker.stdin = input;
+            }
+            process.signal_to_die();
+            assert_eq!(said(&mut worker), "", "reaped: {is_reaped}");
+            worker.wait().unwrap();
+        }
+    }
 }

@@ -70,7 +70,8 @@
 //! - **The death of a template.** Workers outlive it. A worker's number is trusted only if the
 //!   template still lived when the worker's handle was open (`Process::forked`). A template
 //!   keeps the numbers of its workers until it is asked how they ended. If it is gone, that
-//!   may be unknown.
+//!   may be unknown, and a number that another process may have by then is not signalled
+//!   (`Process::has_number`).
 //! - **Two deaths at once.** Each instance has a supervisor, a life and a process of its own. They
 //!   share the templates of an environment, whose lock lets one start at a time ask.
 //! - **The death of the server.** The system closes the lifelines (`Process`), which kills
