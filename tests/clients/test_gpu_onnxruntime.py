@@ -208,6 +208,7 @@ input { name: "INPUT" data_type: TYPE_INT32 dims: [ 1 ] }
 output { name: "SUM" data_type: TYPE_INT32 dims: [ 1 ] }
 instance_group { kind: KIND_GPU gpus: [ 1 ] }
 sequence_batching {
+  max_sequence_idle_microseconds: 60000000
   state {
     input_name: "LIST_IN" output_name: "LIST_OUT" data_type: TYPE_INT32 dims: [ -1 ]
     initial_state { name: "zero" data_type: TYPE_INT32 dims: [ 1 ] zero_data: true }

@@ -124,8 +124,8 @@ def test_found_and_measured_as_the_tool_of_the_driver_says(
     assert server.process.returncode == 0
 
 
-# row: ONNX-06 INST-03 INST-13
 @pytest.mark.parametrize("batching", ["", "dynamic_batching {}"])
+# row: ONNX-06 INST-03 INST-13
 def test_two_models_with_three_instances_each(
     start_server: StartServer, repository: pathlib.Path, batching: str
 ) -> None:
@@ -487,12 +487,12 @@ def test_exhausted_memory_fails_a_batch_and_nothing_else(
     assert server.process.returncode == 0
 
 
-# row: ONNX-06
 @pytest.mark.parametrize(
     "option, text",
     [("warp", "warp"), ("gpu_mem_limit", "gpu_mem_limit")],
     ids=["unknown", "wrong"],
 )
+# row: ONNX-06
 def test_options_that_the_provider_refuses(
     start_server: StartServer, repository: pathlib.Path, option: str, text: str
 ) -> None:

@@ -168,8 +168,8 @@ def test_an_input_on_a_gpu_is_returned_as_it_is(load, driver):
     worker.finalize()
 
 
-# row: PY-11
 @pytest.mark.parametrize("count", [4, 9000])
+# row: PY-11
 def test_an_output_on_a_gpu_is_copied(load, driver, reports, count):
     """In the frame if it is short, else in the arena; the memory need not have a handle."""
     values = bytes(range(256)) * (4 * count // 256) + bytes(range(4 * count % 256))

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use galatea_infer::{
-    Backpressure, Deadline, ExecutionSummary, FailureReason, InferenceResponse, PendingRequest,
-    Responder, StatisticsReporter, Status, Trace,
+    Backpressure, CancelToken, Deadline, ExecutionSummary, FailureReason, InferenceResponse,
+    PendingRequest, Responder, StatisticsReporter, Status, Trace,
 };
-use galatea_stdx::Lock;
+use galatea_stdx::{Condvar, Lock};
 
 /// A response, or the error in its place.
 pub(crate) type ResponseResult = Result<InferenceResponse, Status>;
@@ -31,6 +31,7 @@ pub(crate) struct HeldRequest {
     deadline: Deadline,
     /// What tells its sender to pause.
     flow: Backpressure,
+    cancel: CancelToken,
     /// Whether the sender was told so.
     is_paused: bool,
 }
@@ -88,14 +89,31 @@ impl Drop for RequestTrace {
 
 /// Requests by their keys.
 #[derive(Debug, Default)]
-pub(crate) struct HeldRequests(Lock<Held>);
+pub(crate) struct HeldRequests {
+    held: Lock<Held>,
+    /// Notified when the last request has its last response.
+    answered: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct Held {
     by_key: HashMap<u64, HeldRequest>,
+    /// Requests that are taken out while a response of their sender is passed on.
+    passing: usize,
     last_key: u64,
     /// Why no more are taken: the worker is gone.
     gone: Option<Status>,
+}
+
+/// How often [`HeldRequests::wait_until_answered`] looks for clients that have left.
+const LOOK_FOR_CLIENTS: Duration = Duration::from_secs(1);
+
+impl Held {
+    /// Returns true if a client still waits for a response.
+    fn is_awaited(&self) -> bool {
+        let is_awaited = |one: &HeldRequest| !one.cancel.is_cancelled();
+        self.gone.is_none() && (self.passing > 0 || self.by_key.values().any(is_awaited))
+    }
 }
 
 /// A part of the answer that a sender in the worker gives.
@@ -117,7 +135,7 @@ impl HeldRequests {
         &self,
         pending: &mut PendingRequest,
     ) -> Result<(u64, Option<Arc<Count>>), Status> {
-        let mut held = self.0.lock("hold a request");
+        let mut held = self.held.lock("hold a request");
         if let Some(reason) = &held.gone {
             return Err(reason.clone());
         }
@@ -127,6 +145,7 @@ impl HeldRequests {
         let count = Count::new(responder.statistics().clone());
         let request = pending.request();
         let (flow, deadline) = (request.backpressure.clone(), request.deadline);
+        let cancel = request.cancel.clone();
         let (id, parent) = (request.id.clone(), pending.trace().cloned());
         let one = HeldRequest {
             responder,
@@ -137,6 +156,7 @@ impl HeldRequests {
             parent,
             deadline,
             flow,
+            cancel,
             is_paused: false,
         };
         held.by_key.insert(key, one);
@@ -145,7 +165,7 @@ impl HeldRequests {
 
     /// Lets the trace of a request end with its last response, if that is still to come.
     pub(crate) fn keep_trace(&self, key: u64, trace: Arc<Trace>) {
-        let mut held = self.0.lock("keep a trace");
+        let mut held = self.held.lock("keep a trace");
         match held.by_key.get_mut(&key) {
             Some(one) => one.trace = Some(RequestTrace(trace)),
             None => {
@@ -157,18 +177,20 @@ impl HeldRequests {
 
     /// Takes a request back from the worker.
     pub(crate) fn take(&self, key: u64) -> Option<HeldRequest> {
-        self.0.lock("take a request back").by_key.remove(&key)
+        let taken = self.held.lock("take a request back").by_key.remove(&key);
+        self.answered.notify_all();
+        taken
     }
 
     /// The trace of a request, for a call that is made while it executes.
     pub(crate) fn trace_of(&self, key: u64) -> Option<Arc<Trace>> {
-        self.0.lock("find a trace").by_key.get(&key)?.parent.clone()
+        self.held.lock("find a trace").by_key.get(&key)?.parent.clone()
     }
 
     /// The deadline of a call that is made while this request executes. If that is unknown, it
     /// is the latest of all requests that the worker holds: the call serves one of them.
     pub(crate) fn deadline_of(&self, parent: Option<u64>) -> Deadline {
-        let held = self.0.lock("find a deadline");
+        let held = self.held.lock("find a deadline");
         if let Some(one) = parent.and_then(|key| held.by_key.get(&key)) {
             return one.deadline;
         }
@@ -178,26 +200,26 @@ impl HeldRequests {
 
     /// What tells the sender of a request to pause.
     pub(crate) fn flow_of(&self, key: u64) -> Option<Backpressure> {
-        self.0.lock("find a flow").by_key.get(&key).map(|one| one.flow.clone())
+        self.held.lock("find a flow").by_key.get(&key).map(|one| one.flow.clone())
     }
 
     /// Notes that the sender of a request is told to pause. False if it was told before, or
     /// the request has ended.
     pub(crate) fn begin_pause(&self, key: u64) -> bool {
-        let mut held = self.0.lock("pause a sender");
+        let mut held = self.held.lock("pause a sender");
         held.by_key.get_mut(&key).is_some_and(|one| !std::mem::replace(&mut one.is_paused, true))
     }
 
     /// Notes that the sender of a request may go on.
     pub(crate) fn end_pause(&self, key: u64) {
-        if let Some(one) = self.0.lock("resume a sender").by_key.get_mut(&key) {
+        if let Some(one) = self.held.lock("resume a sender").by_key.get_mut(&key) {
             one.is_paused = false;
         }
     }
 
     /// The identifier of a request.
     pub(crate) fn id_of(&self, key: u64) -> Option<String> {
-        self.0.lock("read an identifier").by_key.get(&key).map(|one| one.id.clone())
+        self.held.lock("read an identifier").by_key.get(&key).map(|one| one.id.clone())
     }
 
     /// Passes on what a sender in the worker sends. False if there is no such request, or the
@@ -206,7 +228,10 @@ impl HeldRequests {
         let SentResponse { result, is_final, is_decoupled } = sent;
         // Taken out, so that no lock is held while the reply is delivered. Only one thread calls
         // this, so that the order of responses is kept.
-        let Some(mut one) = self.take(key) else { return false };
+        let mut held = self.held.lock("take a request to respond");
+        let Some(mut one) = held.by_key.remove(&key) else { return false };
+        held.passing += 1;
+        drop(held);
         match (result, is_final) {
             (Some(result), true) => one.responder.complete_unrecorded(result),
             (None, true) => match one.provisional {
@@ -223,11 +248,22 @@ impl HeldRequests {
             }
             (None, false) => self.put_back(key, one),
         }
+        self.held.lock("a response was passed on").passing -= 1;
+        self.answered.notify_all();
         true
     }
 
+    /// Waits until each request has had its last response, its client has left, or the worker is
+    /// gone. As in Triton, a model is not finalized before.
+    pub(crate) fn wait_until_answered(&self) {
+        let mut held = self.held.lock("wait for responses of senders");
+        while held.is_awaited() {
+            held = self.answered.wait_timeout(held, LOOK_FOR_CLIENTS);
+        }
+    }
+
     fn put_back(&self, key: u64, one: HeldRequest) {
-        let mut held = self.0.lock("go on holding a request");
+        let mut held = self.held.lock("go on holding a request");
         match held.gone.clone() {
             None => {
                 held.by_key.insert(key, one);
@@ -241,8 +277,9 @@ impl HeldRequests {
 
     /// The worker is gone: nothing is held any more, and the requests are returned.
     pub(crate) fn close(&self, reason: &Status) -> Vec<HeldRequest> {
-        let mut held = self.0.lock("fail what the worker held");
+        let mut held = self.held.lock("fail what the worker held");
         held.gone.get_or_insert_with(|| reason.clone());
+        self.answered.notify_all();
         held.by_key.drain().map(|(_, one)| one).collect()
     }
 }

@@ -33,8 +33,9 @@
 //!    model is not ready until the worker serves.
 //! 7. **It serves again.** `Supervised::start` puts the new worker in place, steps `Started`, and
 //!    wakes who waits.
-//! 8. **The instance ends.** The lane's thread drops its instance, and with it [`Supervisor`]:
-//!    `WorkerEvent::Stop` lets the worker finalize its model, then it is asked to end, then
+//! 8. **The instance ends.** The lane's thread drops its instance, and with it [`Supervisor`],
+//!    which waits until senders have answered their requests, as in Triton. A request whose client
+//!    has left is not waited for. Then `WorkerEvent::Stop` lets the worker finalize its model, then it is asked to end, then
 //!    killed. The drop waits for that.
 //!
 //! # The races
@@ -65,8 +66,8 @@
 //!   `CHECK_INTERVAL` and ends its process. But an instance ends behind its batch: a batch that
 //!   waits for a start lets the unload wait, too, as long as `initialize` takes.
 //! - **The unload of a version whose requests are with senders.** The scheduler is drained when its
-//!   lanes are free. A worker that finalizes is still listened to, so its senders may answer; what
-//!   it holds at its end fails with `the model was unloaded`.
+//!   lanes are free; step 8 waits for the senders, on the lane's thread. What a worker holds at its
+//!   end, because the client has left, fails with `the model was unloaded`.
 //! - **The death of a template.** Workers outlive it. A worker's number is trusted only if the
 //!   template still lived when the worker's handle was open (`Process::forked`). A template
 //!   keeps the numbers of its workers until it is asked how they ended. If it is gone, that
@@ -176,6 +177,7 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
+        self.shared.wait_until_answered();
         self.shared.stop();
         if let Some(thread) = self.thread.take() {
             // It has logged its panic.
@@ -233,6 +235,12 @@ impl Supervised {
             }
         };
         state.life.step(self.now(), event, &mut state.actions);
+    }
+
+    /// Waits until requests that are with senders have their last responses.
+    fn wait_until_answered(&self) {
+        let worker = self.state.lock("find the last worker").worker.clone();
+        worker.wait_until_answered();
     }
 
     fn stop(&self) {

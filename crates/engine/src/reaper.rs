@@ -5,7 +5,7 @@
 //! and the ensembles that the version is part of. The last handle retires the version when
 //! it is dropped. No request can arrive after that, so only then is the queue drained, and
 //! then the instances and the model are destroyed. All of that happens here, never on the
-//! thread of a request. So no request takes a lock to keep its model alive, and ensembles
+//! thread of a request; a thread beside it waits for the ends of the instances. So no request takes a lock to keep its model alive, and ensembles
 //! end before the models that they are made of.
 //!
 //! Its part in a reload is step 9 in `manager/mod.rs`; in the stop of the server it is steps 7 and
@@ -50,6 +50,8 @@ enum ReaperMessage {
     EndAgents(Box<dyn ModelAgents>),
     /// The queue of a version is empty.
     Drained,
+    /// The threads of a drained version have ended.
+    Stopped(RetiredVersion),
     /// The last handle was dropped.
     Close,
 }
@@ -132,8 +134,8 @@ struct ReaperThread {
 impl ReaperThread {
     fn run(self) {
         let mut draining: Vec<RetiredVersion> = Vec::new();
-        let mut is_closed = false;
-        while !(is_closed && draining.is_empty()) {
+        let (mut is_closed, mut stopping) = (false, 0_usize);
+        while !(is_closed && draining.is_empty() && stopping == 0) {
             let Some(message) = self.queue.inbox.recv() else { return };
             match message {
                 ReaperMessage::Retire(version) => {
@@ -150,12 +152,35 @@ impl ReaperThread {
                     self.queue.finish();
                 }
                 ReaperMessage::Drained => {}
+                ReaperMessage::Stopped(version) => {
+                    stopping -= 1;
+                    self.destroy(version);
+                    self.queue.finish();
+                }
                 ReaperMessage::Close => is_closed = true,
             }
             for version in draining.extract_if(.., |version| version.model.is_drained()) {
-                self.destroy(version);
-                self.queue.finish();
+                stopping += 1;
+                self.stop(version);
             }
+        }
+    }
+
+    /// Waits for the threads of a version beside the reaper's: an instance ends when its last
+    /// stream has, and may take its time to finalize. Other versions don't wait for that.
+    fn stop(&self, version: RetiredVersion) {
+        let slot = Arc::new(Lock::new(Some(version)));
+        let (queue, taken) = (self.queue.clone(), slot.clone());
+        let wait = move || {
+            if let Some(version) = taken.lock("take a version to stop").take() {
+                version.model.stop();
+                queue.send(ReaperMessage::Stopped(version));
+            }
+        };
+        let thread = std::thread::Builder::new().name(String::from("galatea-stop"));
+        // Without a thread, the reaper's own waits.
+        if let Err(wait) = thread.spawn(wait.clone()).map_err(|_| wait) {
+            wait();
         }
     }
 
@@ -163,7 +188,6 @@ impl ReaperThread {
         let RetiredVersion { model, lease } = version;
         let (id, number) = (model.id().clone(), model.version());
         let identity = Arc::downgrade(&model);
-        model.stop();
         drop(model);
         let line = format_args!("successfully unloaded '{id}' version {number}");
         self.log.write(LogLevel::Info, line);

@@ -154,6 +154,11 @@ impl Worker {
         self.link.close();
     }
 
+    /// Waits until the senders in the worker have answered all requests whose clients wait.
+    pub(crate) fn wait_until_answered(&self) {
+        self.held.wait_until_answered();
+    }
+
     /// How long an execution may take, for messages.
     pub(crate) fn patience(&self) -> Duration {
         self.execute_timeout.unwrap_or_default()
