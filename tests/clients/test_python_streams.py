@@ -118,7 +118,7 @@ def test_a_stream_without_a_client_does_not_hold_its_model(
     start_python: PythonServer,  # noqa: F811
     tmp_path: pathlib.Path,
 ) -> None:
-    """Triton waits for the model's last response, whoever gets it."""
+    """Triton waits for the last response in this case too."""
     if not start_python.is_own:
         pytest.skip("Triton's backend waits")
     repository, go_on = tmp_path / "models", tmp_path / "go_on"

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_has_left_running_ends_whoever_reaps_it() {
+    fn what_a_worker_has_left_running_ends_with_its_group() {
         for is_reaped in [false, true] {
             let mut worker = shell("exec 3<&0; (read line <&3; echo alive) & exit 0");
             let pid = pid_of(&worker).unwrap();
