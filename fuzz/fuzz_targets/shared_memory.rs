@@ -156,7 +156,7 @@ fn answer(request: InferenceRequest, encoding: &OutputEncoding) {
         model_name: Arc::from("m"),
         model_version: 1,
         id: String::new(),
-        parameters: Vec::new(),
+        parameters: Vec::new().into(),
         outputs: outputs.collect(),
     };
     if let Ok(placed) = encoding.place(response) {

@@ -43,6 +43,7 @@ pub fn serve(executions: &[u8], others: &[u8], is_decoupled: bool) {
 enum GiveUp {
     BehindExecution,
     /// The worker has sent all, but the lane's thread has not read it yet.
+    #[cfg(test)]
     BeforeExecution,
 }
 
@@ -80,6 +81,7 @@ fn serve_in(give_up: GiveUp, executions: &[u8], others: &[u8], is_decoupled: boo
             execute();
             worker.give_up(&reason);
         }
+        #[cfg(test)]
         GiveUp::BeforeExecution => {
             worker.give_up(&reason);
             execute();
