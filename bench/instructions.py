@@ -155,7 +155,7 @@ def read_agreed() -> dict[str, int]:
 
 
 def grown(agreed: dict[str, int], found: dict[str, int]) -> list[str]:
-    """What takes more instructions than agreed."""
+    """Ways that take more instructions than agreed."""
     return [
         f"{name}: {number:,} instructions, where {agreed[name]:,} are agreed"
         for name, number in found.items()

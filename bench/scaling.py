@@ -45,7 +45,7 @@ Row = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What the measurements share."""
+    """Options of the run, and the folder of its files."""
 
     options: argparse.Namespace
     work: pathlib.Path

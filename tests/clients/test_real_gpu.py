@@ -22,12 +22,13 @@ from onnx import TensorProto, helper
 
 from compiling import compile_library
 from conftest import StartServer
-from constant_models import replace_file, request_body, write_model
+from constant_models import replace_file, request_body
 from gpu_clients import ALLOWED, Client, Memory, register, unregister
 from python_backend import interpreter_flag
-from server import Server, wait_until
+from server import wait_until
 from shm_clients import PROTOCOLS, infer
 from test_gpu import place, python_model, series
+from test_gpu_onnxruntime import CONFIG, ENSEMBLE, add_model, answer
 from test_gpu_placement import counters
 
 GPU = os.environ.get("GALATEA_GPU", "")
@@ -41,13 +42,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 #: Sessions of CUDA and imports of torch take long.
 LOAD_SECONDS_MAX = 120
 GROUP = f"kind: KIND_GPU gpus: [ {GPU or 0} ]"
-CONFIG = """
-max_batch_size: 8
-input {{ name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] }}
-output {{ name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }}
-instance_group {{ {group} }}
-{more}
-"""
 
 
 def needs(package: str) -> pytest.MarkDecorator:
@@ -67,18 +61,6 @@ def repository(tmp_path: pathlib.Path) -> pathlib.Path:
 def client() -> Client:
     """The driver in the process of the tests, under the name by which the loader finds it."""
     return Client(None)
-
-
-def add_model(
-    repository: pathlib.Path, name: str, value: int, group: str = GROUP, more: str = ""
-) -> None:
-    write_model(repository, name, value, config=CONFIG.format(group=group, more=more))
-
-
-def answer(server: Server, model: str, value: int) -> int:
-    reply = server.infer(model, request_body(value))
-    assert reply.status == 200, reply
-    return reply.json()["outputs"][0]["data"][0]
 
 
 def smi(*names: str) -> list[str]:
@@ -225,7 +207,7 @@ def test_regions_of_clients(
 def test_regions_that_are_wrong(
     start_server: StartServer, repository: pathlib.Path, client: Client
 ) -> None:
-    add_model(repository, "m", 7)
+    add_model(repository, "m", 7, GROUP)
     memory = Memory(client, int(GPU))
     with start_server(repository, ALLOWED) as server:
         server.wait_until_ready(LOAD_SECONDS_MAX)
@@ -241,26 +223,12 @@ def test_regions_that_are_wrong(
     assert server.process.returncode == 0
 
 
-ENSEMBLE = """
-platform: "ensemble"
-max_batch_size: 8
-input { name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] }
-output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }
-ensemble_scheduling {
-  step { model_name: "one" model_version: -1
-         input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "between" } }
-  step { model_name: "ten" model_version: -1
-         input_map { key: "INPUT0" value: "between" } output_map { key: "OUTPUT0" value: "OUTPUT0" } }
-}
-"""
-
-
 @pytest.mark.parametrize("second", [GROUP, "kind: KIND_CPU"], ids=["gpu", "cpu"])
 # row: SHM-07
 def test_steps_of_an_ensemble(
     start_server: StartServer, repository: pathlib.Path, client: Client, second: str
 ) -> None:
-    add_model(repository, "one", 1)
+    add_model(repository, "one", 1, GROUP)
     add_model(repository, "ten", 10, second)
     (repository / "both" / "1").mkdir(parents=True)
     (repository / "both" / "config.pbtxt").write_text(ENSEMBLE)
@@ -399,7 +367,7 @@ class TritonPythonModel:
 def test_responses_of_calls_in_preferred_memory(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
-    add_model(repository, "m", 7)
+    add_model(repository, "m", 7, GROUP)
     (repository / "caller" / "1").mkdir(parents=True)
     (repository / "caller" / "1" / "model.py").write_text(CALLER)
     config = 'backend: "python"\n' + CONFIG.format(group="kind: KIND_CPU", more="")
@@ -432,7 +400,7 @@ def test_an_illegal_address_makes_the_gpu_lost(
     (repository / "fault" / "config.pbtxt").write_text(FAULT_CONFIG % GROUP)
     library = repository / "fault" / "1" / "libtriton_gpu_fault.so"
     compile_library(HERE / "gpu_fault.c", library, "-ldl")
-    add_model(repository, "gpu", 1)
+    add_model(repository, "gpu", 1, GROUP)
     add_model(repository, "cpu", 2, "kind: KIND_CPU")
     with start_server(repository) as server:
         server.wait_until_ready(LOAD_SECONDS_MAX)
@@ -499,7 +467,7 @@ def test_options_that_the_provider_refuses(
     more = f"""optimization {{ execution_accelerators {{ gpu_execution_accelerator {{
         name: "cuda" parameters {{ key: "{option}" value: "nonsense" }} }} }} }}"""
     add_model(repository, "wrong", 1, GROUP, more)
-    add_model(repository, "right", 2)
+    add_model(repository, "right", 2, GROUP)
     with start_server(repository, "--exit-on-error=false") as server:
         server.wait_until_live()
         wait_until(

@@ -78,11 +78,7 @@ impl Gpus {
 
     /// A copy that the CPU can read.
     pub(crate) fn to_host(&self, region: &DeviceRegion) -> Result<Bytes, Status> {
-        self.download(&self.device(region.device)?.memory_of(region))
-    }
-
-    fn download(&self, memory: &DeviceBuffer) -> Result<Bytes, Status> {
-        let copied = self.devices.to_host(memory);
+        let copied = self.devices.to_host(&self.device(region.device)?.memory_of(region));
         Ok(Bytes::from_owner(copied.map_err(|error| failed(&error))?))
     }
 
@@ -150,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_has_the_worker_s_layout() {
+    fn a_description_has_the_layout_that_workers_read() {
         let description = Description { device: 3, handle: [7; 64], offset: 256, length: 1 << 40 };
         let device = [3, 0, 0, 0];
         let offset = [0, 1, 0, 0, 0, 0, 0, 0];

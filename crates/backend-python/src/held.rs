@@ -10,7 +10,7 @@ use galatea_infer::{
     Backpressure, CancelToken, Deadline, ExecutionSummary, FailureReason, InferenceResponse,
     PendingRequest, Responder, StatisticsReporter, Status, Trace,
 };
-use galatea_stdx::{Condvar, Lock};
+use galatea_stdx::{Condvar, Guard, Lock};
 
 /// A response, or the error in its place.
 pub(crate) type ResponseResult = Result<InferenceResponse, Status>;
@@ -91,7 +91,7 @@ impl Drop for RequestTrace {
 #[derive(Debug, Default)]
 pub(crate) struct HeldRequests {
     held: Lock<Held>,
-    /// Notified when the last request has its last response.
+    /// Notified of each response while [`HeldRequests::wait_until_answered`] waits.
     answered: Condvar,
 }
 
@@ -100,12 +100,15 @@ struct Held {
     by_key: HashMap<u64, HeldRequest>,
     /// Requests that are taken out while a response of their sender is passed on.
     passing: usize,
+    /// True from the time on when a thread waits for the last responses: a notification is a
+    /// system call, which other requests don't pay.
+    is_ending: bool,
     last_key: u64,
     /// Why no more are taken: the worker is gone.
     gone: Option<Status>,
 }
 
-/// How often [`HeldRequests::wait_until_answered`] looks for clients that have left.
+/// Time between two looks of [`HeldRequests::wait_until_answered`] for clients that have left.
 const LOOK_FOR_CLIENTS: Duration = Duration::from_secs(1);
 
 impl Held {
@@ -177,9 +180,19 @@ impl HeldRequests {
 
     /// Takes a request back from the worker.
     pub(crate) fn take(&self, key: u64) -> Option<HeldRequest> {
-        let taken = self.held.lock("take a request back").by_key.remove(&key);
-        self.answered.notify_all();
+        let mut held = self.held.lock("take a request back");
+        let taken = held.by_key.remove(&key);
+        self.tell(held);
         taken
+    }
+
+    /// Tells the thread that waits for the last responses, if there is one.
+    fn tell(&self, held: Guard<'_, Held>) {
+        let is_ending = held.is_ending;
+        drop(held);
+        if is_ending {
+            self.answered.notify_all();
+        }
     }
 
     /// The trace of a request, for a call that is made while it executes.
@@ -248,8 +261,9 @@ impl HeldRequests {
             }
             (None, false) => self.put_back(key, one),
         }
-        self.held.lock("a response was passed on").passing -= 1;
-        self.answered.notify_all();
+        let mut held = self.held.lock("a response was passed on");
+        held.passing -= 1;
+        self.tell(held);
         true
     }
 
@@ -257,6 +271,7 @@ impl HeldRequests {
     /// gone. As in Triton, a model is not finalized before.
     pub(crate) fn wait_until_answered(&self) {
         let mut held = self.held.lock("wait for responses of senders");
+        held.is_ending = true;
         while held.is_awaited() {
             held = self.answered.wait_timeout(held, LOOK_FOR_CLIENTS);
         }
@@ -279,8 +294,9 @@ impl HeldRequests {
     pub(crate) fn close(&self, reason: &Status) -> Vec<HeldRequest> {
         let mut held = self.held.lock("fail what the worker held");
         held.gone.get_or_insert_with(|| reason.clone());
-        self.answered.notify_all();
-        held.by_key.drain().map(|(_, one)| one).collect()
+        let left = held.by_key.drain().map(|(_, one)| one).collect();
+        self.tell(held);
+        left
     }
 }
 

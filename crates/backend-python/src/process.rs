@@ -282,8 +282,8 @@ impl Process {
         }
     }
 
-    /// Whether its group still has its number. Behind the end of its template the system may
-    /// reap it, and give its number to another process.
+    /// Returns true if its group still has its number. Behind the end of its template the system
+    /// may reap it, and give its number to another process.
     fn has_number(&self, pid: Pid) -> bool {
         let (Origin::Template(..), Some(handle)) = (&self.origin, &self.handle) else {
             return true;

@@ -70,7 +70,7 @@ pub(super) struct DispatcherState {
     /// Set once: the scheduler broke one of its own rules. It is not trusted any more: every
     /// request fails.
     pub(super) is_broken: bool,
-    /// What is recorded of the requests.
+    /// Folds of what happens to the requests.
     pub(super) views: Views,
     /// Reused from step to step.
     pub(super) actions: Actions,
