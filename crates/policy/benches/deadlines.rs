@@ -26,15 +26,15 @@ const SIZES: [u32; 3] = [1, 100, 10_000];
 const BATCH: u32 = 32;
 const INSTANCES: u32 = 4;
 
-/// What an execution takes, and each of its rows: a full batch takes 2.6 ms.
+/// The duration of an execution, and of each of its rows: a full batch takes 2.6 ms.
 const FIXED_NS: u64 = 1_000_000;
 const ROW_NS: u64 = 50_000;
-/// How long the waiting requests take, each.
+/// The time that each waiting request adds to the wait.
 const WAIT_NS: u64 = (FIXED_NS + ROW_NS * BATCH as u64) / (BATCH * INSTANCES) as u64;
 /// The lengths of requests are up to this.
 const LENGTH_MAX: u64 = 256;
 
-/// Who has which deadline.
+/// The deadlines of the requests.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Deadlines {
     /// Each request the same, which all meet.
@@ -55,7 +55,7 @@ struct Driver {
     next_key: u64,
     random: u64,
     deadlines: Deadlines,
-    /// How long a request waits in a queue that is as long as it is.
+    /// The wait of a request in a queue of the present length.
     wait_ns: u64,
     refused: u64,
     arrivals: Timed,

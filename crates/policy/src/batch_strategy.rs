@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use crate::ids::RequestKey;
 
-/// Whether a request may join the batch that is open.
+/// The place of a request: in the batch that is open, or in a later one.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Inclusion {
     /// It joins the batch.
@@ -23,7 +23,7 @@ pub enum Inclusion {
 pub trait BatchStrategy: Send + Debug {
     /// A batch opens.
     fn open(&mut self);
-    /// Whether this queued request joins it.
+    /// Decides about this queued request.
     fn include(&mut self, request: RequestKey) -> Inclusion;
     /// The batch has closed.
     fn close(&mut self);

@@ -1,4 +1,4 @@
-//! Which of a model's instances leave when a device is lost.
+//! Instances of a model that leave when a device is lost.
 //!
 //! A device that has failed once is not used again. Its instances fail what they have, and
 //! leave: the requests that wait go to the others. If there are no others, some instance has
@@ -19,7 +19,7 @@ pub struct DeviceLossPlan {
     pub failing: Vec<InstanceId>,
     /// Those that leave.
     pub leaving: Vec<InstanceId>,
-    /// Whether an instance is left that can execute.
+    /// True if an instance is left that can execute.
     pub is_usable: bool,
 }
 

@@ -25,7 +25,7 @@ pub enum Event {
     Released {
         /// The request.
         key: RequestKey,
-        /// Whether it is done.
+        /// The end of the request, or its next turn.
         release: Release,
     },
     /// The instance has finished its batch.
@@ -49,7 +49,7 @@ pub enum Event {
     Tick,
 }
 
-/// What happens to a request that its backend releases.
+/// The fate of a request that its backend releases.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Release {
     /// It is done, and its key is free.
@@ -58,7 +58,7 @@ pub enum Release {
     Reschedule,
 }
 
-/// How long an execution took that no request waited for: that of a warmup.
+/// The duration of an execution that no request waited for: that of a warmup.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct MeasuredExecution {
     /// Rows of its batch.
@@ -86,7 +86,7 @@ pub enum Action {
     ReturnPermit {
         /// The holder of the permit.
         instance: InstanceId,
-        /// Whether a batch was executed with it.
+        /// True if a batch was executed with it.
         used: bool,
     },
     /// Withdraw the instance's request for a permit: it has no batch any more, or was
@@ -171,7 +171,7 @@ impl Actions {
         self.0.drain(..)
     }
 
-    /// Whether there are no actions.
+    /// Returns true if there are no actions.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

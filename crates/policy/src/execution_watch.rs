@@ -1,4 +1,4 @@
-//! Which executions are ended because no client waits for them any more.
+//! Ends of executions that no client waits for any more.
 //!
 //! An execution may take long, and its clients may leave meanwhile. Short executions must
 //! pay nothing for that, so nothing follows the cancellations of their requests. Instead an
@@ -16,16 +16,16 @@ pub const WATCH_INTERVAL_NS: u64 = 100_000_000;
 pub struct ExecutionWatch {
     /// When the execution in progress began.
     begun: Option<Time>,
-    /// Whether it was told to end.
+    /// True if it was told to end.
     is_terminated: bool,
-    /// Whether an alarm will lead to a look.
+    /// True if an alarm will lead to a look.
     has_alarm: bool,
 }
 
-/// What a look leads to.
+/// The result of a look.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Whether the execution in progress is told to end, perhaps once more.
+    /// True if the execution in progress is told to end, perhaps once more.
     pub terminates: bool,
     /// When the next look is due.
     pub next: Option<Time>,

@@ -54,9 +54,9 @@ pub struct RequestInfo {
     pub timeout_ns: u64,
     /// With the deadline batcher: when it must be answered; [`Time::MAX`] is without limit.
     pub deadline: Time,
-    /// What its execution costs beside its rows: for padded batches, the size of the
-    /// dimension that is padded; with the deadline batcher alone, the number of elements that
-    /// a row of its inputs with variable dimensions has. 0 without any.
+    /// The cost of its execution beside its rows: for padded batches, the size of the dimension
+    /// that is padded; with the deadline batcher alone, the number of elements that a row of its
+    /// inputs with variable dimensions has. 0 without any.
     pub length: u32,
     /// Its sequence; needed with a sequence batcher and unused without.
     pub sequence: Option<SequencePosition>,

@@ -42,7 +42,7 @@ enum LaneState {
     Removing,
 }
 
-/// Whether an instance was removed by an event.
+/// The effect of an event on an instance that may leave.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Removal {
     /// It was removed.
@@ -51,7 +51,7 @@ pub(crate) enum Removal {
     Pending,
 }
 
-/// Whether an instance got a batch.
+/// The effect of a decision on a free instance.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Assignment {
     Assigned,
@@ -108,7 +108,7 @@ impl LanePool {
         }
     }
 
-    /// Whether the instance requested a permit and does not have it.
+    /// Returns true if the instance requested a permit and does not have it.
     pub(crate) fn awaits_permit(&self, id: InstanceId) -> bool {
         self.permits.as_ref().is_some_and(|permits| permits.has_requested(id))
     }
@@ -221,7 +221,7 @@ impl LanePool {
         *lane = Lane { state: LaneState::Busy, since: now, batches: lane.batches + 1 };
     }
 
-    /// Whether the instance's latest batch is its first.
+    /// Returns true if the instance's latest batch is its first.
     pub(crate) fn is_first_batch(&self, id: InstanceId) -> bool {
         self.lanes.get(&id).is_some_and(|lane| lane.batches == 1)
     }

@@ -1,5 +1,4 @@
-//! Which instances have requested a permit of the rate limiter, and which may run
-//! now.
+//! Instances that have requested a permit of the rate limiter, and those that may run now.
 //!
 //! A permit covers one batch. It is requested when a batch could close, and used or
 //! returned in the step in which it is granted, so no instance holds a permit while

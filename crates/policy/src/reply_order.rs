@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ReplyNumber(pub u64);
 
-/// Whether a reply is the last of its request.
+/// The place of a reply among those of its request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ReplyKind {
     /// Further replies may follow.

@@ -205,7 +205,8 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    /// What a queued request waits for. Without a sequence batcher it is the same for all.
+    /// The reason for which a queued request waits. Without a sequence batcher it is the same for
+    /// all.
     pub fn wait_of(&self, key: RequestKey) -> RequestWait {
         match &self.queue {
             RequestQueue::Shared(shared) => shared.wait_reason().into(),
@@ -220,7 +221,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         self.lanes.counts()
     }
 
-    /// Whether the latest batch of an instance is its first.
+    /// Returns true if the latest batch of an instance is its first.
     pub fn is_first_batch(&self, id: InstanceId) -> bool {
         self.lanes.is_first_batch(id)
     }

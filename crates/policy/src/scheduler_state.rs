@@ -1,4 +1,4 @@
-//! Whether a scheduler accepts requests.
+//! The states of a scheduler, from the first request that it accepts to the last that it ends.
 
 /// Open → Draining → Drained, never back.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -103,7 +103,7 @@ impl<S: BatchStrategy> SharedQueue<S> {
         self.queue.statuses(self.wait_reason()).take(SchedulerStatus::ROWS_MAX).collect()
     }
 
-    /// What queued requests wait for. It is the same for all, because a batch that
+    /// The reason for which queued requests wait. It is the same for all, because a batch that
     /// waits to grow contains all of them.
     pub(crate) fn wait_reason(&self) -> QueueWaitReason {
         if let Some(hold) = self.hold.wait_reason() {

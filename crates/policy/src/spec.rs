@@ -11,7 +11,7 @@ pub struct SchedulingSpec {
     /// Maximum of rows in a batch; 0 means that the model does not batch, so each request
     /// is a batch of its own.
     pub max_batch_size: u32,
-    /// Which scheduler forms the batches.
+    /// The scheduler that forms the batches.
     pub mode: SchedulingMode,
     /// For tests: the number of requests that must have been queued since the start
     /// before the first dispatch; 0 is off. With a sequence batcher: the number of requests
@@ -22,7 +22,7 @@ pub struct SchedulingSpec {
     pub hold_until_backlogged: u32,
 }
 
-/// Which scheduler forms the batches.
+/// The scheduler that forms the batches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SchedulingMode {
     /// The default scheduler: each request is a batch of its own, first come, first
@@ -40,7 +40,7 @@ pub enum SchedulingMode {
 /// The deadline batcher's settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadlineSpec {
-    /// How long a request may take from its arrival, unless its own deadline is earlier.
+    /// The time that a request may take from its arrival, unless its own deadline is earlier.
     pub objective_ns: u64,
     /// The levels and their policies, without [`TimeoutAction::Delay`]: a deadline can't be
     /// put off. The sizes and the delay of batches have no effect.
@@ -50,22 +50,22 @@ pub struct DeadlineSpec {
 /// The sequence batcher's settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SequenceSpec {
-    /// How the requests of an instance's sequences become batches.
+    /// The way in which the requests of an instance's sequences become batches.
     pub strategy: SequenceStrategy,
-    /// How long a sequence with a slot may have no request queued or in execution; 0 is
+    /// The time that a sequence with a slot may have no request queued or in execution; 0 is
     /// unlimited.
     pub max_sequence_idle_ns: u64,
-    /// Whether each request is a sequence of its own, which runs again until its backend
-    /// has finished it.
+    /// True if each request is a sequence of its own, which runs again until its backend has
+    /// finished it.
     pub iterative: bool,
 }
 
-/// How the requests of an instance's sequences become batches.
+/// The way in which the requests of an instance's sequences become batches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SequenceStrategy {
     /// A slot is a row of the batch; each instance has `max_batch_size` of them.
     Direct {
-        /// How long the oldest waiting request may wait for more ready slots.
+        /// The time that the oldest waiting request may wait for more ready slots.
         max_queue_delay_ns: u64,
         /// The number of ready slots at which a batch is dispatched before the delay is
         /// over; 0 is without delay.
@@ -88,7 +88,7 @@ pub struct DynamicSpec {
     /// Batch sizes that are dispatched at once when reached. Empty means the maximum
     /// alone; 0 and sizes above the maximum are ignored.
     pub preferred_batch_sizes: Vec<u32>,
-    /// How long the oldest request of a batch may wait for the batch to grow.
+    /// The time that the oldest request of a batch may wait for the batch to grow.
     pub max_queue_delay_ns: u64,
     /// Number of priority levels; 0 is one queue without levels.
     pub priority_levels: u64,
@@ -98,8 +98,8 @@ pub struct DynamicSpec {
     pub default_queue_policy: QueuePolicy,
     /// Policies of single levels. Unused when `priority_levels` is 0.
     pub priority_queue_policies: BTreeMap<u64, QueuePolicy>,
-    /// Whether requests of one shape class may have different lengths, because batches are
-    /// padded. Preferred sizes have no effect then.
+    /// The padding of batches, with which requests of one shape class may have different lengths.
+    /// Preferred sizes have no effect then.
     pub padding: Option<PaddingSpec>,
 }
 
@@ -114,19 +114,19 @@ pub struct PaddingSpec {
 /// Limits of time and number for the requests that wait at one level.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueuePolicy {
-    /// What happens to a request whose timeout expires.
+    /// The fate of a request whose timeout expires.
     pub timeout_action: TimeoutAction,
-    /// How long a request may wait; 0 is unlimited.
+    /// The time that a request may wait; 0 is unlimited.
     pub default_timeout_ns: u64,
-    /// Whether a request's own timeout counts. It can only shorten the default,
-    /// so with a default of 0 it has no effect.
+    /// True if a request's own timeout counts. It can only shorten the default, so with a default
+    /// of 0 it has no effect.
     pub allow_timeout_override: bool,
     /// Maximum of waiting requests at this level; 0 is unlimited.
     pub max_queue_size: u32,
 }
 
 impl QueuePolicy {
-    /// How long a request with its own timeout may wait; 0 is unlimited.
+    /// The time that a request with its own timeout may wait; 0 is unlimited.
     pub(crate) fn timeout_ns(&self, own_timeout_ns: u64) -> u64 {
         if self.allow_timeout_override && own_timeout_ns != 0 {
             self.default_timeout_ns.min(own_timeout_ns)
@@ -136,7 +136,7 @@ impl QueuePolicy {
     }
 }
 
-/// What happens to a request whose timeout in the queue expires.
+/// The fate of a request whose timeout in the queue expires.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum TimeoutAction {
     /// It fails.

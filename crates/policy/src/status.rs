@@ -1,4 +1,4 @@
-//! What requests, instances and sequences wait for: plain data for status pages and
+//! Reasons for which requests, instances and sequences wait: plain data for status pages and
 //! messages of failing tests.
 
 use crate::ids::{InstanceId, SequenceKey};
@@ -15,7 +15,7 @@ pub struct SchedulerStatus {
     pub lanes: Vec<LaneStatus>,
     /// The sequence batcher's slots and backlog, if the model has one.
     pub sequences: Option<SequencesStatus>,
-    /// Whether new requests are refused because the model unloads.
+    /// True if new requests are refused because the model unloads.
     pub draining: bool,
 }
 
@@ -35,11 +35,11 @@ pub struct QueueStatus {
     pub delayed: usize,
     /// When the longest waiting request arrived.
     pub oldest: Time,
-    /// What the level's requests wait for.
+    /// The reason for which the level's requests wait.
     pub waits_for: QueueWaitReason,
 }
 
-/// What queued requests wait for.
+/// The reason for which queued requests wait.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum QueueWaitReason {
     /// An instance to become free, or to be added.
@@ -62,7 +62,7 @@ pub enum QueueWaitReason {
     },
 }
 
-/// What one queued request waits for.
+/// The reason for which one queued request waits.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum RequestWait {
     /// An instance to become free, or to be added.
@@ -88,7 +88,7 @@ pub struct LaneCounts {
     pub busy: usize,
     /// Since when the longest of these batches is executed.
     pub busy_since: Option<Time>,
-    /// Whether one of these batches is the first of its instance.
+    /// True if one of these batches is the first of its instance.
     pub has_first_batch: bool,
 }
 
@@ -156,11 +156,11 @@ pub struct SlotStatus {
     pub sequence: SequenceKey,
     /// Number of its waiting requests.
     pub waiting: usize,
-    /// What it waits for.
+    /// The reason for which it waits.
     pub waits_for: SlotWaitReason,
 }
 
-/// What a slot's sequence waits for.
+/// The reason for which a slot's sequence waits.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum SlotWaitReason {
     /// Its next request, or the end of its idle time.

@@ -10,18 +10,18 @@
 
 use crate::time::Time;
 
-/// How long a template may take until it can fork.
+/// The time that a template may take until it can fork.
 pub const TEMPLATE_START_NS: u64 = 10_000_000_000;
-/// How long a template may take for an answer.
+/// The time that a template may take for an answer.
 pub const TEMPLATE_ANSWER_NS: u64 = 2_000_000_000;
-/// How long a worker that was forked may take until it speaks.
+/// The time that a worker that was forked may take until it speaks.
 pub const FORKED_HELLO_NS: u64 = 5_000_000_000;
 /// The pause after the first failure; further ones double.
 const TEMPLATE_PAUSE_MIN_NS: u64 = 1_000_000_000;
 /// No pause is longer.
 const TEMPLATE_PAUSE_MAX_NS: u64 = 300_000_000_000;
 
-/// What happened to a template.
+/// An event in the life of a template.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TemplateEvent {
     /// A worker that it has forked speaks.
@@ -41,7 +41,7 @@ pub struct TemplateLife {
 }
 
 impl TemplateLife {
-    /// Whether a worker may be started with a template.
+    /// Returns true if a worker may be started with a template.
     #[must_use]
     pub fn may_fork(&self, now: Time) -> bool {
         !self.is_unsuitable && now >= self.not_before

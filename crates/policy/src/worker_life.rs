@@ -19,9 +19,9 @@
 
 use crate::time::Time;
 
-/// How long a worker may take to end by itself after its sockets did.
+/// The time that a worker may take to end by itself after its sockets did.
 pub const EXIT_GRACE_NS: u64 = 200_000_000;
-/// How long it may take to end after it was asked to.
+/// The time that it may take to end after it was asked to.
 pub const TERMINATION_NS: u64 = 1_000_000_000;
 /// This many workers in a row are started without a pause.
 pub const STARTS_AT_ONCE: u32 = 3;
@@ -34,7 +34,7 @@ pub const SHORT_PAUSE_NS: u64 = 1_000_000_000;
 /// A worker that serves for so long makes up for one that ended before.
 pub const FORGIVENESS_NS: u64 = 250_000_000;
 
-/// What happened to a worker.
+/// An event in the life of a worker.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerEvent {
     /// The start that was asked for succeeded.
@@ -53,7 +53,7 @@ pub enum WorkerEvent {
     Tick,
 }
 
-/// What the driver does.
+/// A task of the driver.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerAction {
     /// Start a worker.
@@ -68,7 +68,7 @@ pub enum WorkerAction {
     Kill,
 }
 
-/// What a request for the worker meets.
+/// The worker as a request finds it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerStatus {
     /// The worker takes it.
@@ -81,7 +81,7 @@ pub enum WorkerStatus {
     Stopped,
 }
 
-/// What the driver waits for, beside the time.
+/// Events that the driver waits for, beside the time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerWait {
     /// Messages of the worker, and the end of its process.
@@ -100,7 +100,7 @@ pub enum WorkerWait {
 #[derive(Clone, Debug)]
 pub struct WorkerLife {
     state: State,
-    /// How long finalizing may take.
+    /// The time that finalizing may take.
     finalize_ns: u64,
     /// Ends and failed starts that nothing has made up for.
     ended_in_a_row: u32,
@@ -130,7 +130,7 @@ enum State {
     Over,
 }
 
-/// How much a process was urged to end.
+/// The force with which a process was urged to end.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Urgency {
     /// It may end by itself until then.
@@ -157,7 +157,7 @@ impl WorkerLife {
         }
     }
 
-    /// What a request meets.
+    /// The worker as a request finds it now.
     #[must_use]
     pub const fn status(&self) -> WorkerStatus {
         match self.state {
@@ -171,7 +171,7 @@ impl WorkerLife {
         }
     }
 
-    /// What the driver waits for.
+    /// The events that the driver waits for.
     #[must_use]
     pub const fn wait(&self) -> WorkerWait {
         match self.state {
@@ -324,7 +324,7 @@ impl WorkerLife {
         self.state = State::Pausing { until, is_short: pause_ns <= SHORT_PAUSE_NS };
     }
 
-    /// How long to wait before the next start.
+    /// The pause before the next start.
     fn pause_ns(&self) -> u64 {
         let Some(doublings) = self.ended_in_a_row.checked_sub(STARTS_AT_ONCE.saturating_add(1))
         else {

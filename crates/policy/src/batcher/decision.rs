@@ -3,7 +3,7 @@
 use crate::batch::CloseReason;
 use crate::time::Time;
 
-/// What happens to the requests at the front of the queue when a lane is free.
+/// The fate of the requests at the front of the queue when a lane is free.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum BatchDecision {
     /// No request waits.
@@ -28,7 +28,7 @@ pub(crate) enum BatchDecision {
     },
 }
 
-/// Whether the scheduler accepts further requests.
+/// The intake of the scheduler: it accepts further requests, or none.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Intake {
     /// Requests may arrive, so waiting for them can pay.

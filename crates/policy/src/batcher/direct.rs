@@ -53,7 +53,7 @@ impl<R: Copy> DirectBatcher<R> {
         self.by_age.remove(&(ready.waits_since, slot));
     }
 
-    /// Whether a batch is dispatched now.
+    /// Decides to dispatch a batch now, or to wait.
     pub(crate) fn decide(&self, now: Time, intake: Intake) -> BatchDecision {
         let Some((oldest, _)) = self.by_age.first() else { return BatchDecision::Empty };
         let requests = self.ready.len();

@@ -35,8 +35,8 @@ pub(crate) struct DynamicBatcher<S = NoStrategy> {
     max_batch_size: u64,
     /// Ascending, without duplicates, never empty, at most `max_batch_size`.
     preferred_sizes: Vec<u64>,
-    /// What a batch of a preferred size is closed for. Without preferred sizes the maximum
-    /// is the one.
+    /// The reason that is counted when a batch of a preferred size closes. Without preferred sizes
+    /// the maximum is the one.
     preferred_reason: CloseReason,
     max_queue_delay_ns: u64,
     candidate: Candidate,

@@ -35,7 +35,7 @@ pub(crate) struct Estimate {
     pub(crate) cautious_ns: u64,
 }
 
-/// How many rows a batch must have to keep up with arrivals.
+/// The rows that a batch must have to keep up with arrivals.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Rate {
     /// The fewest rows that keep up.
@@ -133,7 +133,7 @@ impl CostCurve {
         index_of(rows).min(self.sizes.len() - 1)
     }
 
-    /// Whether the latest durations of a size still count, and are not a few.
+    /// Returns true if the latest durations of a size still count, and are not a few.
     fn is_known(&self, size: &SizeClass) -> bool {
         size.samples.count >= ESTABLISHED_SAMPLES
             && self.executions - size.samples.latest <= FORGET_EXECUTIONS

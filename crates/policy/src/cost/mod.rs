@@ -1,4 +1,4 @@
-//! How long an execution takes, learned from executions.
+//! Durations of executions, learned from executions.
 
 mod curve;
 mod padded;
@@ -35,9 +35,9 @@ impl CostModel {
         curve.observe(rows, duration_ns);
     }
 
-    /// What is known of requests of this length: the curve of their class or of the next
-    /// longer one, which takes no less; else of the longest, which may take less. None as
-    /// long as nothing was executed.
+    /// The durations of requests of this length: the curve of their class or of the next longer
+    /// one, which takes no less; else of the longest, which may take less. None as long as nothing
+    /// was executed.
     pub(crate) fn curve(&self, length: u32) -> Option<&CostCurve> {
         let longer = self.curves.range(curve::class_end(length)..).next();
         longer.or_else(|| self.curves.last_key_value()).map(|(_, curve)| curve)

@@ -1,4 +1,4 @@
-//! How long the execution of a padded batch takes, learned from executions.
+//! Durations of executions of padded batches, learned from executions.
 //!
 //! A padded batch has rows × length elements, whatever they stand for, and its duration
 //! follows mostly from their number. So durations per element are kept by that number, in
@@ -55,7 +55,7 @@ struct Samples {
     latest: u64,
 }
 
-/// How much longer a shape takes than others with as many elements.
+/// The factor by which a shape takes longer than others with as many elements.
 #[derive(Copy, Clone, Debug)]
 struct ShapeFactor {
     factor: f64,
@@ -97,21 +97,21 @@ impl PaddedCosts {
         self.estimate_all();
     }
 
-    /// What an execution typically takes, in nanoseconds. None as long as nothing is known.
+    /// The typical duration of an execution, in nanoseconds. None as long as nothing is known.
     pub(crate) fn estimate(&self, rows: u32, length: u32) -> Option<f64> {
         let shape = &self.shapes[shape_index(rows, length)];
         Some(self.by_elements(elements(rows, length))? * shape.at(self.executions))
     }
 
-    /// What an execution takes at least, as far as that is known: beyond what can be judged,
-    /// as much as the largest that can.
+    /// The least duration of an execution, as far as that is known: beyond what can be judged, as
+    /// much as the largest that can.
     pub(crate) fn least(&self, rows: u32, length: u32) -> Option<f64> {
         let whole = self.estimate(rows, length)?;
         let judged = elements(rows, length).min(self.elements_max());
         Some(whole.min(self.by_elements(judged)?))
     }
 
-    /// What an execution that typically takes this long rarely exceeds.
+    /// A duration that an execution that typically takes this long rarely exceeds.
     pub(crate) fn cautious(&self, typical_ns: f64) -> f64 {
         typical_ns * self.spread.factor()
     }
@@ -136,7 +136,8 @@ impl PaddedCosts {
         Some(best)
     }
 
-    /// Whether executions with as many or fewer, and with as many or more elements were seen.
+    /// Returns true if executions with as many or fewer, and with as many or more elements were
+    /// seen.
     pub(crate) fn knows(&self, rows: u32, length: u32) -> bool {
         let class = class_of(elements(rows, length));
         self.known.is_some_and(|(first, last)| (first..=last).contains(&class))

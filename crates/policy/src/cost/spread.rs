@@ -1,4 +1,4 @@
-//! How far executions exceed their estimates.
+//! The extent to which executions exceed their estimates.
 
 use super::scale;
 
@@ -25,7 +25,7 @@ impl Default for Spread {
 impl Spread {
     const BLOCKS: usize = 8;
     const BLOCK_EXECUTIONS: u32 = 32;
-    /// What is expected before anything is known: a quarter.
+    /// The spread that is expected before anything is known: a quarter.
     const AT_FIRST: u32 = 250;
 
     /// An execution took this long.
@@ -45,12 +45,12 @@ impl Spread {
         self.cautious = sorted[Spread::BLOCKS - 2];
     }
 
-    /// What an execution that typically takes this long rarely exceeds.
+    /// A duration that an execution that typically takes this long rarely exceeds.
     pub(super) fn cautious(&self, typical_ns: u64) -> u64 {
         typical_ns.saturating_add(scale(typical_ns, self.cautious, 1000))
     }
 
-    /// How many times as long as typical executions rarely take.
+    /// The factor of the typical duration that executions rarely exceed.
     pub(super) fn factor(&self) -> f64 {
         1.0 + f64::from(self.cautious) / 1000.0
     }

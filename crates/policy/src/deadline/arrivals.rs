@@ -1,4 +1,4 @@
-//! How much arrives per second, by the latest arrivals.
+//! Arrivals per second, by the latest of them.
 
 use crate::time::Time;
 
@@ -30,7 +30,7 @@ impl ArrivalRate {
         self.count = if self.count + 1 == 2 * ARRIVALS { ARRIVALS } else { self.count + 1 };
     }
 
-    /// How much arrives per second; 0 before there were enough arrivals to tell.
+    /// The amount that arrives per second; 0 before there were enough arrivals to tell.
     pub(super) fn per_second(&self, now: Time) -> f64 {
         if self.count < ARRIVALS {
             return 0.0;

@@ -9,7 +9,7 @@
 //! waits for the requests that make its batch worth the time. How large batches are follows
 //! from the deadlines and the load (`plan`).
 //!
-//! What executions cost is learned from the times between `Dispatch` and `LaneFree`.
+//! Costs of executions are learned from the times between `Dispatch` and `LaneFree`.
 //!
 //! If batches are padded, requests of unequal lengths share them, and work takes the place of
 //! rows (`padded`).
@@ -61,8 +61,8 @@ pub(crate) struct DeadlineQueue {
     elements: u64,
     arrivals: u64,
     rate: ArrivalRate,
-    /// What executions take: in nanoseconds, if the requests were executed one by one. Only
-    /// if batches are padded.
+    /// The rate of the work that arrives: in nanoseconds of executions, if the requests were
+    /// executed one by one. Only if batches are padded.
     work_rate: ArrivalRate,
     costs: Costs,
     probe: Probe,
@@ -74,12 +74,13 @@ pub(crate) struct DeadlineQueue {
     awaits_permit: bool,
     /// At the end of the last step, an instance was free and waited for more requests.
     window: Option<Window>,
-    /// What a plan looks at, reused from plan to plan.
+    /// The requests that a plan looks at, and the times at which instances are free, reused from
+    /// plan to plan.
     waiting: Vec<Waiting>,
     lanes_free: Vec<Time>,
 }
 
-/// What executions cost, and so who shares a batch.
+/// The costs of executions, and so the requests that share a batch.
 #[derive(Clone, Debug)]
 enum Costs {
     /// Requests of equal lengths.
@@ -192,7 +193,7 @@ impl DeadlineQueue {
         }
     }
 
-    /// Whether a request that looks hopeless may be executed, as nothing else is.
+    /// Returns true if a request that looks hopeless may be executed, as nothing else is.
     fn may_probe(&self, now: Time, deadline: Time) -> bool {
         deadline > now && self.running.is_empty() && self.queue.len() == 0
     }
@@ -257,7 +258,7 @@ impl DeadlineQueue {
         self.lanes_free.sort_unstable();
     }
 
-    /// How long the request's execution takes at least.
+    /// The least duration of the request's execution.
     fn least_ns(&self, index: SlabIndex) -> u64 {
         let (_, length) = self.places[index.index()].expect("a waiting request has a place");
         let rows = self.queue.get(index).rows;
@@ -300,7 +301,8 @@ impl DeadlineQueue {
         }
     }
 
-    /// How late the request's answer is if it is executed at `start`, alone; none if in time.
+    /// The delay of the request's answer behind its deadline if it is executed at `start`, alone;
+    /// none if in time.
     fn lateness_ns(&self, index: SlabIndex, start: Time) -> Option<u64> {
         let (place, _) = self.places[index.index()].expect("a waiting request has a place");
         let answered_at = start.saturating_add(self.least_ns(index));
@@ -353,7 +355,7 @@ impl DeadlineQueue {
         self.queue.statuses(self.wait_reason()).take(SchedulerStatus::ROWS_MAX).collect()
     }
 
-    /// What queued requests wait for.
+    /// The reason for which queued requests wait.
     pub(crate) fn wait_reason(&self) -> QueueWaitReason {
         match self.hold.wait_reason() {
             Some(hold) => hold,

@@ -100,7 +100,7 @@ impl DeadlineQueue {
         Some((NextBatch::Padded(choice, reason), window))
     }
 
-    /// What arrives, and how fast batches must be for it.
+    /// The work and the rows that arrive, and the speed of batches that keeps up with them.
     pub(super) fn demand(&self, now: Time) -> Demand {
         let work = self.work_rate.per_second(now) * CATCH_UP / 1e9;
         let rows = self.rate.per_second(now) * CATCH_UP / 1e9;

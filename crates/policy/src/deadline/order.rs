@@ -67,7 +67,7 @@ impl ServiceOrder {
         Some(patient.unwrap_or(first))
     }
 
-    /// Whether the request with which the next batch begins was passed over for long.
+    /// Returns true if the request with which the next batch begins was passed over for long.
     pub(super) fn has_turn(&self, first: QueuePlace) -> bool {
         first.deadline == Time::MAX && self.passed_over >= PASSED_OVER_MAX
     }
@@ -81,7 +81,7 @@ impl ServiceOrder {
         }
     }
 
-    /// Whether any request has no deadline.
+    /// Returns true if any request has no deadline.
     pub(super) fn has_without_deadline(&self) -> bool {
         self.by_place.len() != self.by_deadline.len()
     }

@@ -17,13 +17,13 @@ use crate::padding::{Bounds, Choice, ChoiceEnd, Front, FrontRequest};
 use crate::queue::{DenseIndex, SlabIndex};
 use crate::time::Time;
 
-/// How often a batch is chosen anew for the sake of others.
+/// The number of times that a batch is chosen anew for the sake of others.
 const TRIES: usize = 3;
 
 /// The share of a batch in the mean of how far batches are stretched by padding.
 const STRETCH_SHARE: f64 = 1.0 / 16.0;
 
-/// What arrives.
+/// The load of the arriving requests.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Demand {
     /// The speed of batches that keeps up with the work that arrives.
@@ -54,7 +54,7 @@ impl Ahead {
     }
 }
 
-/// What is known of padded batches, and the plan of the next one.
+/// The costs of padded batches, and the plan of the next one.
 #[derive(Clone, Debug)]
 pub(super) struct PaddedBatches {
     pub(super) costs: PaddedCosts,
@@ -63,7 +63,7 @@ pub(super) struct PaddedBatches {
     pub(super) front: Front,
     /// By how many batches each entry of the queue's slab was passed over.
     passed_over: Vec<u32>,
-    /// How many times as many elements as its requests a batch has.
+    /// The elements of a batch per element of its requests.
     stretch: f64,
 }
 
@@ -79,7 +79,7 @@ impl PaddedBatches {
         }
     }
 
-    /// What the execution of a request takes alone; 0 as long as nothing is known.
+    /// The duration of a request's execution alone; 0 as long as nothing is known.
     pub(super) fn work_ns(&self, rows: u32, length: u32) -> u64 {
         self.costs.least(rows, length).unwrap_or(0.0) as u64
     }
@@ -141,8 +141,8 @@ impl PaddedBatches {
         (mean * self.stretch) as u32
     }
 
-    /// Whether no batch of these requests is fast enough for what arrives, and then how long
-    /// the fastest one takes.
+    /// The duration of the fastest batch of these requests, if even that one is too slow for the
+    /// arriving work.
     pub(super) fn falls_behind(&self, requests: Ahead, demand: &Demand) -> Option<u64> {
         let (_, takes_ns, speed) = self.fastest(self.common_length(requests))?;
         (speed < demand.speed).then_some(takes_ns as u64)
@@ -222,7 +222,7 @@ impl PaddedBatches {
         Time(one.deadline.0.saturating_sub(self.costs.cautious(takes_ns) as u64))
     }
 
-    /// Whether all these requests are served in time one by one, in order.
+    /// Returns true if all these requests are served in time one by one, in order.
     fn is_feasible(&self, now: Time, lanes_free: &[Time]) -> bool {
         let mut lanes = lanes_free.to_vec();
         self.front.requests().iter().all(|one| {
@@ -265,7 +265,7 @@ impl PaddedBatches {
         self.front.take(choice, |index| passed_over[index.index()] += 1)
     }
 
-    /// Whether requests of other classes than the first one's are in front.
+    /// Returns true if requests of other classes than the first one's are in front.
     pub(super) fn has_other_classes(&self) -> bool {
         let class: Option<ShapeClassId> = self.front.requests().first().map(|one| one.class);
         self.front.requests().iter().any(|one| Some(one.class) != class)

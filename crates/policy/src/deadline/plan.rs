@@ -1,4 +1,4 @@
-//! Which waiting requests form the next batch, and which are passed over for it.
+//! Waiting requests that form the next batch, and those that are passed over for it.
 //!
 //! A batch of n rows takes about a + b·n, so a large batch serves more rows in the same
 //! time, but it must end by the earliest deadline in it. The request with the earliest
@@ -19,7 +19,7 @@ pub(super) const WORTH_IT: f64 = 1.01;
 /// whether to wait: if none came, the rate has fallen by then.
 pub(super) const PATIENCE: f64 = 2.0;
 
-/// What a plan is made of.
+/// The facts that a plan follows from.
 pub(super) struct Planner<'a> {
     /// The durations of batches of these requests.
     pub(super) curve: &'a CostCurve,
@@ -42,9 +42,9 @@ pub(super) struct Waiting {
 /// The next batch.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Choice {
-    /// How many requests in front are passed over.
+    /// The number of requests in front that are passed over.
     pub(super) passed_over: usize,
-    /// How many requests the batch has, at least one.
+    /// The number of requests in the batch, at least one.
     pub(super) requests: usize,
     /// Their rows together.
     pub(super) rows: u32,
@@ -174,7 +174,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Whether all these requests are served in time, in order, by the largest batches that
+    /// Returns true if all these requests are served in time, in order, by the largest batches that
     /// fit.
     fn is_feasible(&self, waiting: &[Waiting]) -> bool {
         let mut lanes = self.lanes_free.to_vec();
@@ -193,12 +193,12 @@ impl Planner<'_> {
     }
 }
 
-/// Whether no request waits behind the batch.
+/// Returns true if no request waits behind the batch.
 fn leaves_none(choice: &Choice, waiting: &[Waiting]) -> bool {
     choice.passed_over + choice.requests == waiting.len()
 }
 
-/// How many requests in front may be passed over: none, then one by one, and then in steps
+/// Numbers of requests in front that may be passed over: none, then one by one, and then in steps
 /// of an eighth.
 fn candidates(waiting: &[Waiting]) -> impl Iterator<Item = usize> {
     let next = |passed_over: &usize| Some(passed_over + 1 + passed_over / 8);

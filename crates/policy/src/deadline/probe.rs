@@ -33,8 +33,8 @@ impl Probe {
         *self = Probe::default();
     }
 
-    /// Whether a request is executed although it is predicted to be too late, as nothing else
-    /// is executed.
+    /// Returns true if a request is executed although it is predicted to be too late, as nothing
+    /// else is executed.
     pub(super) fn tries_one(&mut self) -> bool {
         self.refused += 1;
         if self.refused <= self.interval && !self.succeeded {

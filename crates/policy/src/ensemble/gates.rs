@@ -83,7 +83,7 @@ impl<K> StepGates<K> {
         self.admit(started);
     }
 
-    /// Whether calls pile up behind the step, so that a decoupled step should pause.
+    /// Returns true if calls pile up behind the step, so that a decoupled step should pause.
     pub fn is_congested(&self, step: StepIndex) -> bool {
         let downstream = &self.gates[to_usize(step.0)].downstream;
         downstream.iter().any(|next| self.gates[to_usize(next.0)].waiting.len() >= self.limit)

@@ -28,7 +28,7 @@ pub struct StepSpec {
     pub inputs: Vec<TensorIndex>,
     /// The tensors of its outputs.
     pub outputs: Vec<TensorIndex>,
-    /// Whether its model is decoupled.
+    /// True if its model is decoupled.
     pub decoupled: bool,
 }
 
@@ -110,7 +110,7 @@ impl EnsembleGraph {
         Ok(graph)
     }
 
-    /// Whether a request may have any number of responses.
+    /// Returns true if a request may have any number of responses.
     pub fn is_decoupled(&self) -> bool {
         self.decoupled
     }

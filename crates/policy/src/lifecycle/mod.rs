@@ -1,4 +1,4 @@
-//! Which models are loaded and unloaded, when, and in which order.
+//! Loads and unloads of models: their times and their order.
 //!
 //! The inputs of [`Lifecycle`] are the *desired models*: which models shall serve, in
 //! which revision, and on which others each of them depends (an ensemble depends on its
@@ -89,7 +89,7 @@ pub enum LifecycleEvent {
     Unloaded(ModelName),
 }
 
-/// How a load ended.
+/// The end of a load.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum LoadOutcome {
     /// The revision serves, in place of an earlier one.
@@ -177,7 +177,7 @@ enum LoadState {
 }
 
 impl Model {
-    /// Whether no load or unload is left to do, apart from its dependencies.
+    /// Returns true if no load or unload is left to do, apart from its dependencies.
     fn is_settled(&self) -> bool {
         let Some(desired) = &self.desired else {
             return self.state == LoadState::Idle && self.serving.is_none();
@@ -240,12 +240,12 @@ impl Lifecycle {
         self.models.get(name).and_then(|model| model.serving)
     }
 
-    /// Whether a revision is being loaded.
+    /// Returns true if a revision is being loaded.
     pub fn is_loading(&self, name: &str) -> bool {
         self.models.get(name).is_some_and(|model| matches!(model.state, LoadState::Loading(_)))
     }
 
-    /// Whether the model is being unloaded.
+    /// Returns true if the model is being unloaded.
     pub fn is_unloading(&self, name: &str) -> bool {
         self.models.get(name).is_some_and(|model| model.state == LoadState::Unloading)
     }
@@ -255,7 +255,7 @@ impl Lifecycle {
         self.models.iter().filter(|(_, model)| model.desired.is_some()).map(|(name, _)| name)
     }
 
-    /// Whether no load or unload is left to do for a model and its direct and indirect
+    /// Returns true if no load or unload is left to do for a model and its direct and indirect
     /// dependencies and dependents.
     pub fn is_settled_with_related(&self, name: &str) -> bool {
         let settled = |name: &ModelName| self.models.get(name).is_none_or(Model::is_settled);
@@ -291,7 +291,7 @@ impl Lifecycle {
         desired.map(|desired| desired.dependencies.clone()).unwrap_or_default()
     }
 
-    /// Whether no load or unload is left to do for any model.
+    /// Returns true if no load or unload is left to do for any model.
     pub fn is_settled(&self) -> bool {
         self.models.values().all(Model::is_settled)
     }
@@ -327,7 +327,7 @@ impl Lifecycle {
         }
     }
 
-    /// Whether the model is desired as a dependency only and has no dependent any more.
+    /// Returns true if the model is desired as a dependency only and has no dependent any more.
     pub fn is_unused(&self, name: &str) -> bool {
         let desired = self.models.get(name).and_then(|model| model.desired.as_ref());
         desired.is_some_and(|desired| desired.reason == LoadReason::Dependency)
@@ -493,7 +493,7 @@ impl Lifecycle {
         state
     }
 
-    /// Whether a load or unload is left to do for the model or a dependency of it.
+    /// Returns true if a load or unload is left to do for the model or a dependency of it.
     fn is_pending(&self, name: &ModelName) -> bool {
         let mut unvisited = vec![name.clone()];
         let mut visited = BTreeSet::new();
@@ -524,7 +524,7 @@ impl Lifecycle {
     }
 }
 
-/// Whether the dependencies of a model allow its load.
+/// The dependencies of a model as they bear on its load.
 enum DependencyState {
     /// All of them serve.
     Ready,

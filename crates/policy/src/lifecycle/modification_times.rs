@@ -18,12 +18,12 @@ pub struct ModificationTimes {
 }
 
 impl ModificationTimes {
-    /// Whether a file changed since `earlier`.
+    /// Returns true if a file changed since `earlier`.
     pub fn is_newer_than(&self, earlier: &Self) -> bool {
         self.newest > earlier.newest
     }
 
-    /// Whether a file of a version changed since `earlier`.
+    /// Returns true if a file of a version changed since `earlier`.
     pub fn version_is_newer_than(&self, version: i64, earlier: &Self) -> bool {
         self.of_version(version) > earlier.of_version(version)
     }

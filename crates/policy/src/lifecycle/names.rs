@@ -32,7 +32,7 @@ pub fn name_in_id(id: &str) -> &str {
     id.rsplit_once(SEPARATOR).map_or(id, |(_, name)| name)
 }
 
-/// Whether an id with this name is unambiguous.
+/// Returns true if an id with this name is unambiguous.
 #[must_use]
 pub fn can_have_namespace(name: &str) -> bool {
     !name.starts_with(':') && !name.contains(SEPARATOR)

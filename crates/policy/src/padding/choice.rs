@@ -1,4 +1,4 @@
-//! Which requests share a padded batch with the request that has to be in it.
+//! Requests that share a padded batch with the request that has to be in it.
 //!
 //! The companions are those of the nearest lengths, so the batch is a part of the requests in
 //! the order of their lengths. It grows from the one request, by the shorter or the longer
@@ -19,7 +19,7 @@ const GAIN_MIN: f64 = 1.04;
 /// accounted for.
 const PADDED_MAX: f64 = 8.0;
 
-/// What bounds a batch, beside its costs.
+/// The bounds of a batch, beside its costs.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Bounds {
     max_rows: u32,
@@ -53,7 +53,7 @@ impl Bounds {
         self.max_rows.min(u32::try_from(by_budget).unwrap_or(u32::MAX)).max(1)
     }
 
-    /// Whether a batch that typically takes this long meets its deadlines.
+    /// Returns true if a batch that typically takes this long meets its deadlines.
     fn leave_time(&self, costs: &PaddedCosts, takes_ns: f64, earliest: Time) -> bool {
         let ends = |takes_ns: f64| self.begins.saturating_add(takes_ns as u64);
         (earliest == Time::MAX || ends(costs.cautious(takes_ns)) <= earliest)
@@ -80,15 +80,15 @@ pub(crate) struct Choice {
     pub(crate) length: u32,
     /// The earliest deadline in it.
     pub(crate) earliest: Time,
-    /// What its requests would take one by one.
+    /// The time that its requests would take one by one.
     pub(crate) one_by_one_ns: f64,
-    /// How many times as fast it is as that.
+    /// The factor by which it is faster than that.
     pub(crate) speed: f64,
     pub(crate) end: ChoiceEnd,
 }
 
 impl Choice {
-    /// What it typically takes.
+    /// Its typical duration.
     pub(crate) fn takes_ns(&self) -> u64 {
         (self.one_by_one_ns / self.speed) as u64
     }
@@ -124,9 +124,9 @@ struct Growing {
     earliest: Time,
     /// The elements that its requests have by themselves.
     own_elements: f64,
-    /// What its requests would take one by one.
+    /// The time that its requests would take one by one.
     one_by_one_ns: f64,
-    /// How many times as fast it is as that.
+    /// The factor by which it is faster than that.
     speed: f64,
 }
 

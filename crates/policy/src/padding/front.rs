@@ -93,8 +93,7 @@ impl Front {
         }
     }
 
-    /// Where the request at this place is among the candidates; none if it is of another
-    /// class.
+    /// The index among the candidates of the request at this place; none if it is of another class.
     pub(crate) fn candidate_at(&self, place: usize) -> Option<usize> {
         self.sorted.iter().position(|one| one.place as usize == place)
     }
@@ -104,7 +103,7 @@ impl Front {
         choose(costs, bounds, &self.candidates, chosen)
     }
 
-    /// Whether all candidates are in the batch.
+    /// Returns true if all candidates are in the batch.
     pub(crate) fn has_all(&self, choice: &Choice) -> bool {
         choice.request_count() == self.candidates.len()
     }

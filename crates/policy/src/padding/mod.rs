@@ -37,12 +37,12 @@ pub(crate) struct PaddedQueue {
     budget: u64,
     max_queue_delay_ns: u64,
     queue: PolicyQueue,
-    /// What is known of each entry of the queue's slab.
+    /// The length of each entry of the queue's slab.
     lengths: Vec<Length>,
     costs: PaddedCosts,
     running: BTreeMap<InstanceId, Running>,
     hold: DispatchHold,
-    /// What the waiting requests wait for, if an instance is free.
+    /// The reason for which the waiting requests wait, if an instance is free.
     waits: Waits,
     front: Front,
 }
@@ -62,7 +62,7 @@ struct Running {
     length: u32,
 }
 
-/// What requests wait for while an instance is free.
+/// The reason for which requests wait while an instance is free.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Waits {
     /// None is free, or no request waits.
@@ -271,7 +271,7 @@ impl PaddedQueue {
         self.queue.statuses(self.wait_reason()).take(SchedulerStatus::ROWS_MAX).collect()
     }
 
-    /// What queued requests wait for.
+    /// The reason for which queued requests wait.
     pub(crate) fn wait_reason(&self) -> QueueWaitReason {
         match (self.hold.wait_reason(), self.waits) {
             (Some(hold), _) => hold,

@@ -7,7 +7,7 @@ use crate::{Event, QueuePolicy, TimeoutAction};
 
 const LANE: InstanceId = InstanceId(0);
 
-/// What an execution takes: a fixed part, and a part for each padded element.
+/// The duration of an execution: a fixed part, and a part for each padded element.
 fn takes_ns(rows: u32, length: u32) -> u64 {
     2_000 + 100 * u64::from(rows) * u64::from(length)
 }
@@ -18,7 +18,7 @@ struct World {
     now: Time,
     /// By key, from 1 on.
     lengths: Vec<u32>,
-    /// What the instance executes: the numbers of the requests, and when it ends.
+    /// The execution of the instance: the numbers of the requests, and its end.
     running: Option<(Vec<u64>, Time)>,
     reason: Option<CloseReason>,
     failed: Vec<u64>,

@@ -323,7 +323,7 @@ impl PolicyQueue {
         })
     }
 
-    /// Whether both requests are of one level and neither or both were moved back, so that
+    /// Returns true if both requests are of one level and neither or both were moved back, so that
     /// nothing but their arrival orders them.
     pub(crate) fn wait_alike(&self, one: SlabIndex, other: SlabIndex) -> bool {
         let place = |index| {

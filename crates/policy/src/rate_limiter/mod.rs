@@ -1,4 +1,4 @@
-//! Which instances may run when the instances of all models share resources.
+//! Turns of instances when the instances of all models share resources.
 //!
 //! A resource is a number of units, of the whole server or of one device. A limited
 //! instance needs some units while it executes. Its scheduler requests a permit when
@@ -58,14 +58,14 @@ pub enum PermitEvent {
     Withdraw(PermitHolder),
     /// The instance returns its permit.
     Return {
-        /// Which instance.
+        /// The instance.
         holder: PermitHolder,
-        /// Whether it executed a batch with it.
+        /// The use of the permit.
         used_for: PermitUse,
     },
 }
 
-/// Whether a permit was used.
+/// The use that an instance made of a permit.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum PermitUse {
     /// A batch was executed.
@@ -180,12 +180,12 @@ impl RateLimiter {
         self.grant(granted);
     }
 
-    /// Whether an instance is known, if only until its permit is returned.
+    /// Returns true if an instance is known, if only until its permit is returned.
     pub fn knows(&self, holder: PermitHolder) -> bool {
         self.holders.contains_key(&holder)
     }
 
-    /// Whether an instance has a permit that it must return.
+    /// Returns true if an instance has a permit that it must return.
     pub fn has_permit(&self, holder: PermitHolder) -> bool {
         let state = self.holders.get(&holder).map(|known| known.state);
         matches!(

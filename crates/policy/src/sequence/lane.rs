@@ -12,7 +12,7 @@ use crate::time::Time;
 #[derive(Clone, Debug)]
 pub(super) struct SequenceLane {
     eligible: Eligible,
-    /// What its batch waits for, as it was decided last.
+    /// The reason for which its batch waits, as it was decided last.
     pub(super) waiting: Option<BatchWait>,
 }
 

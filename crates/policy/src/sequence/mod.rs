@@ -179,7 +179,7 @@ impl SequenceBatcher {
         self.counts.queued_in_slots + self.counts.queued_in_backlog
     }
 
-    /// Whether no request is queued or in execution.
+    /// Returns true if no request is queued or in execution.
     pub(crate) fn is_quiet(&self) -> bool {
         self.queued() == 0 && self.counts.executing == 0
     }

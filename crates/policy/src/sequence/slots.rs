@@ -1,4 +1,4 @@
-//! Which slot does a new sequence get?
+//! The slot of a new sequence.
 //!
 //! The free slot with the lowest number, of the instance with the lowest id among
 //! those that have it. So sequences spread over the instances, and batches of the

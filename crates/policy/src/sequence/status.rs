@@ -1,4 +1,4 @@
-//! What each slot and each sequence in the backlog waits for.
+//! Reasons for which each slot and each sequence in the backlog waits.
 
 use crate::ids::{InstanceId, RequestKey};
 use crate::lane_pool::LanePool;
@@ -29,7 +29,7 @@ impl SequenceBatcher {
         }
     }
 
-    /// What a queued request waits for.
+    /// The reason for which a queued request waits.
     pub(crate) fn wait_of(&self, key: RequestKey, lanes: &LanePool) -> RequestWait {
         let request = self.requests.find(key).map(|found| self.requests.get(found));
         let Some(request) = request else { return RequestWait::Lane };

@@ -4,7 +4,7 @@ use crate::scheduler::Scheduler;
 use crate::spec::{DeadlineSpec, DynamicSpec, PaddingSpec, SchedulingMode, SchedulingSpec};
 use crate::time::Time;
 
-/// What an execution takes: a fixed part, and a part for each padded element.
+/// The duration of an execution: a fixed part, and a part for each padded element.
 fn takes_ns(rows: u32, length: u32) -> u64 {
     100_000 + 1_000 * u64::from(rows) * u64::from(length)
 }
