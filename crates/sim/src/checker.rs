@@ -58,7 +58,7 @@ impl Checker {
         }
     }
 
-    /// Whether a correct driver can send this event at that time.
+    /// Returns true if a correct driver can send this event at that time.
     pub(crate) fn allows(&self, now: Time, event: &Event) -> bool {
         match self {
             Checker::Stateless(ledger) => ledger.allows(event),
@@ -80,7 +80,7 @@ impl Checker {
         }
     }
 
-    /// Whether some instance could execute a batch now.
+    /// Returns true if some instance could execute a batch now.
     pub(crate) fn can_run(&self) -> bool {
         match self {
             Checker::Stateless(ledger) => ledger.can_run(),
@@ -88,7 +88,7 @@ impl Checker {
         }
     }
 
-    /// Whether some instance stays and accepts batches.
+    /// Returns true if some instance stays and accepts batches.
     pub(crate) fn has_staying_lane(&self) -> bool {
         match self {
             Checker::Stateless(ledger) => {

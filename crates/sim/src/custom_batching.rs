@@ -82,7 +82,7 @@ impl BatchStrategy for WeightLimit {
     }
 }
 
-/// Whether the scheduler has a batch open at its model's strategy. Only the debug text of
+/// Returns true if the scheduler has a batch open at its model's strategy. Only the debug text of
 /// the strategy tells.
 pub(crate) fn has_open_batch(scheduler: &Scheduler) -> bool {
     format!("{scheduler:?}").contains("open_batch: Some")

@@ -74,7 +74,7 @@ struct World {
     is_drained: bool,
 }
 
-/// Which requests have a deadline of their own.
+/// The share of requests that have a deadline of their own.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum OwnDeadlines {
     Few,
@@ -379,7 +379,7 @@ impl World {
         }
     }
 
-    /// Whether the scheduler knows what such an execution takes.
+    /// Returns true if the scheduler knows the duration of such an execution.
     fn is_known(&self, length: u32, rows: u32) -> bool {
         let known = self.executed.get(&(length, rows));
         known.is_some_and(|(times, latest)| {
@@ -426,7 +426,7 @@ impl World {
         limit != 0 && there as u64 >= limit
     }
 
-    /// Whether a request that is refused as too late would have been, as far as the
+    /// Returns true if a request that is refused as too late would have been, as far as the
     /// scheduler can know. On arrival others may be served before it.
     fn is_refused_rightly(&self, waiting: &Waiting, is_arriving: bool) -> bool {
         if !self.is_known(waiting.info.length, waiting.info.batch_size) {
@@ -437,13 +437,13 @@ impl World {
         has_company || self.has_unknown_executions() || self.is_hopeless(waiting, free)
     }
 
-    /// Whether the scheduler may be mistaken about when an instance is free.
+    /// Returns true if the scheduler may be mistaken about when an instance is free.
     fn has_unknown_executions(&self) -> bool {
         let mut busy = self.lanes.values().flatten();
         busy.any(|(_, rows, length)| !self.is_known(*length, *rows))
     }
 
-    /// What holds after each step.
+    /// Checks that hold after each step.
     fn check_rest(&self, event: &Event) -> Check {
         let (reported, waiting) = (self.scheduler.queued(), self.waiting.len());
         ensure!(reported == waiting, "{reported} queued, {waiting} wait after {event:?}");

@@ -47,7 +47,7 @@ impl<W: QueuedRequest> QueuedRequest for &W {
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct BatchContext {
     pub(crate) now: Time,
-    /// Whether the model unloads: there is no delay then.
+    /// True if the model unloads: there is no delay then.
     pub(crate) draining: bool,
 }
 

@@ -16,13 +16,13 @@ use crate::trace::Trace;
 pub struct Alphabet {
     /// Requests that may arrive, any number of times; their keys are assigned.
     pub requests: Vec<RequestTemplate>,
-    /// Whether the first and the last request may be cancelled.
+    /// True if the first and the last request may be cancelled.
     pub cancels: bool,
     /// Number of instances that may be added, removed and freed.
     pub instances: u32,
-    /// Whether the model may unload.
+    /// True if the model may unload.
     pub drains: bool,
-    /// Whether backends may reschedule a request.
+    /// True if backends may reschedule a request.
     pub reschedules: bool,
 }
 

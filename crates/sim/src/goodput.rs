@@ -17,7 +17,7 @@ const LATE_MAX: u64 = 20;
 /// The same if a full batch leaves no time for another one.
 const LATE_MAX_TIGHT: u64 = 80;
 
-/// What an execution costs.
+/// The cost of an execution.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum CostCurve {
     /// 4 ms and 0.25 ms a row: most of it is fixed, as on a GPU.
@@ -33,7 +33,7 @@ impl CostCurve {
     pub const ALL: [CostCurve; 3] =
         [CostCurve::MostlyFixed, CostCurve::Mixed, CostCurve::MostlyByRow];
 
-    /// What each execution takes, and what each of its rows takes, in microseconds.
+    /// The time of each execution, and that of each of its rows, in microseconds.
     pub const fn microseconds(self) -> (u32, u32) {
         match self {
             CostCurve::MostlyFixed => (4_000, 250),
@@ -48,7 +48,7 @@ impl CostCurve {
     }
 }
 
-/// How requests arrive.
+/// The law by which requests arrive.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ArrivalLaw {
     /// Independently of each other.
@@ -67,9 +67,9 @@ impl ArrivalLaw {
 /// A load and what it meets.
 #[derive(Copy, Clone, Debug)]
 pub struct Cell {
-    /// What executions cost.
+    /// The cost of executions.
     pub curve: CostCurve,
-    /// How requests arrive.
+    /// The law by which requests arrive.
     pub law: ArrivalLaw,
     /// The rate, as a share of what full batches can do.
     pub load: f64,
@@ -79,15 +79,15 @@ pub struct Cell {
     pub instances: u32,
     /// Number of requests.
     pub requests: usize,
-    /// How much durations vary, as a share of them in each direction.
+    /// The variation of durations, as a share of them in each direction.
     pub noise: f64,
-    /// How much longer each execution takes than the curve says, in microseconds.
+    /// The time that each execution takes beyond the curve, in microseconds.
     pub overhead_us: u32,
     /// The seed of the arrivals and of the noise.
     pub seed: u64,
 }
 
-/// What a cell shows.
+/// The results of a cell.
 #[derive(Clone, Debug)]
 pub struct CellResult {
     /// The deadline batcher.

@@ -139,7 +139,7 @@ impl Harness {
         Ok(())
     }
 
-    /// Whether a correct driver can send this event at that time.
+    /// Returns true if a correct driver can send this event at that time.
     pub fn allows(&self, now: Time, event: &Event) -> bool {
         self.checker.allows(now, event)
     }
@@ -169,12 +169,12 @@ impl Harness {
         self.hash.0
     }
 
-    /// Whether `Drained` was reported.
+    /// Returns true if `Drained` was reported.
     pub fn is_drained(&self) -> bool {
         self.checker.is_drained()
     }
 
-    /// Whether some instance stays and accepts batches.
+    /// Returns true if some instance stays and accepts batches.
     pub fn has_staying_lane(&self) -> bool {
         self.checker.has_staying_lane()
     }

@@ -14,7 +14,7 @@ pub(crate) struct Keys {
     vacant: Vec<usize>,
 }
 
-/// Whether an index is reused with a new generation, or with the same key as before.
+/// The way in which an index is reused: with a new generation, or with the same key as before.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Reuse {
     OtherGeneration,

@@ -10,7 +10,7 @@ use crate::dynamic_rules::QueuedRequest;
 pub(crate) struct NaiveBatcher {
     max: u64,
     preferred: Vec<u64>,
-    /// Whether the configuration names preferred sizes.
+    /// True if the configuration names preferred sizes.
     prefers: bool,
     delay_ns: u64,
     custom: Option<CustomBatching>,

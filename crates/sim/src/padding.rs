@@ -78,7 +78,7 @@ struct World {
     elements_max: u64,
     /// When the batch that was checked last ends.
     ends: Time,
-    /// What batches and their requests one by one took, once costs are known.
+    /// The times that batches and their requests one by one took, once costs are known.
     took: (u64, u64),
     is_draining: bool,
     is_drained: bool,
@@ -494,7 +494,7 @@ impl World {
         Ok(())
     }
 
-    /// What holds after each step.
+    /// Checks that hold after each step.
     fn check_rest(&self, event: &Event) -> Check {
         let (reported, waiting) = (self.scheduler.queued(), self.waiting.len());
         ensure!(reported == waiting, "{reported} queued, {waiting} wait after {event:?}");

@@ -55,7 +55,7 @@ impl PermitLedger {
         Ok(())
     }
 
-    /// Whether the instance requested a permit and does not have it.
+    /// Returns true if the instance requested a permit and does not have it.
     pub(crate) fn has_requested(&self, instance: InstanceId) -> bool {
         matches!(self.permits.get(&instance), Some(Permit::Requested | Permit::Delayed))
     }

@@ -26,7 +26,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// Whether it was started and replies of it are missing.
+    /// Returns true if it was started and replies of it are missing.
     fn delays_others(&self) -> bool {
         self.started && !(self.ended && self.passed == self.sent)
     }

@@ -25,7 +25,7 @@ impl Setup {
         Scheduler::with_batch_strategy(self.spec.clone(), strategy)
     }
 
-    /// Whether the scheduler keeps sequences.
+    /// Returns true if the scheduler keeps sequences.
     pub(crate) fn is_sequential(&self) -> bool {
         matches!(self.spec.mode, SchedulingMode::Sequence(_))
     }

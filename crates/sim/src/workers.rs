@@ -14,7 +14,7 @@ use crate::random::Random;
 /// More steps than a life may take to end after the instance ended.
 const STEPS_TO_END_MAX: u64 = 50;
 
-/// What the world knows of a worker, beside the value under test.
+/// The world's knowledge of a worker, beside the value under test.
 #[derive(Debug, Default)]
 struct Worker {
     /// When it began to serve.
@@ -160,7 +160,7 @@ impl World {
         self.check_state()
     }
 
-    /// What an event means for the world.
+    /// Changes the world by an event.
     fn apply(&mut self, event: WorkerEvent) {
         let now = self.now;
         match (event, &mut self.process) {
@@ -198,7 +198,7 @@ impl World {
         }
     }
 
-    /// Whether an action is allowed, and what it means for the world.
+    /// Checks that an action is allowed, and changes the world by it.
     fn judge(&mut self, action: WorkerAction, event: WorkerEvent) -> Check {
         let (now, finalize_ns, is_stopped) = (self.now, self.finalize_ns, self.is_stopped);
         if action == WorkerAction::Start {
@@ -292,7 +292,7 @@ impl World {
             && self.ended.is_some_and(|ended| due(ended) && ended.1 == 0)
     }
 
-    /// What the life says of itself fits the world.
+    /// Checks that the life's account of itself fits the world.
     fn check_state(&self) -> Check {
         let (status, wait) = (self.life.status(), self.life.wait());
         let expected = match &self.process {

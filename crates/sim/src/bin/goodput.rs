@@ -75,7 +75,7 @@ fn late_share(result: &CellResult) -> f64 {
     result.deadlines.late as f64 / result.deadlines.answered() as f64
 }
 
-/// What all cells show together.
+/// The results of all cells together.
 #[derive(Default)]
 struct Total {
     to_best: Vec<f64>,

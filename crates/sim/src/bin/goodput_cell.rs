@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use galatea_sim::{ArrivalLaw, Cell, CellResult, CostCurve};
 use galatea_simulate::Report;
 
-/// How much durations vary, as in the table.
+/// The variation of durations, as in the table.
 const NOISE: f64 = 0.05;
 
 const NS_PER_MS: f64 = 1e6;

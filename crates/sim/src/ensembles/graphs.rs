@@ -116,7 +116,7 @@ fn fault_of(spec: &EnsembleSpec) -> Option<&'static str> {
     mixed_waves(spec)
 }
 
-/// Whether waves of different steps meet.
+/// Returns the reason if waves of different steps meet.
 fn mixed_waves(spec: &EnsembleSpec) -> Option<&'static str> {
     let flow = Flow::of(spec);
     let meets = |tensors: &[TensorIndex]| {

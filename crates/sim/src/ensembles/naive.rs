@@ -115,7 +115,7 @@ impl Expected {
         responses
     }
 
-    /// Whether it may end without a response.
+    /// Returns true if it may end without a response.
     pub(super) fn may_have_no_response(&self) -> bool {
         self.flow.source_of(&self.requested).is_some()
     }

@@ -44,7 +44,7 @@ struct Run {
     expected: Expected,
     calls: BTreeMap<StepCallKey, Call>,
     state: RunState,
-    /// Whether it has failed, so that only ends of calls may follow.
+    /// True if it has failed, so that only ends of calls may follow.
     failed: bool,
 }
 
@@ -195,7 +195,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether a decoupled model would continue.
+    /// Returns true if a decoupled model would continue.
     fn has_room(&self, run: usize, step: StepIndex) -> bool {
         let Some(gates) = &self.gates else { return true };
         let held = self.runs[run].machine.pending_waves();

@@ -37,7 +37,7 @@ const PROBED_AFTER: u64 = 32;
 const KNOWN_AFTER: u64 = 8;
 const FORGOTTEN_AFTER: u64 = 1_000;
 
-/// How far predictions may be wrong once costs are known.
+/// The factor by which predictions may be wrong once costs are known.
 const TOLERANCE: f64 = 1.5;
 
 /// Estimates of one request are wrong by up to this factor: elements are told apart in half
@@ -79,7 +79,7 @@ struct Waiting {
     passed_over: u32,
 }
 
-/// What became of the requests of a load.
+/// The promises to the requests of a load, kept and broken.
 #[derive(Copy, Clone, Default, Debug)]
 pub struct Promises {
     /// Requests that were executed once costs were known.
@@ -108,7 +108,7 @@ struct World {
     elements_max: u64,
     /// By size and shape: how often executed, and the number of the latest execution.
     executed: BTreeMap<(u32, u32, u32), (u64, u64)>,
-    /// What batches and their requests one by one took, once costs are known.
+    /// The times that batches and their requests one by one took, once costs are known.
     took: (u64, u64),
     promises: Promises,
     /// Those of the late ones that estimates do not explain.

@@ -148,7 +148,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether the scheduler knows what executions of about this size take.
+    /// Returns true if the scheduler knows the duration of executions of about this size.
     fn is_known(&self, rows: u32, length: u32) -> bool {
         let known = self.executed.get(&class_of(rows, length));
         // What has no elements counts as if it had one.
@@ -165,7 +165,7 @@ impl World {
         limit != 0 && there as u64 >= limit
     }
 
-    /// Whether a request that is refused as too late would have been, as far as the
+    /// Returns true if a request that is refused as too late would have been, as far as the
     /// scheduler can know. On arrival others may be served before it.
     fn is_refused_rightly(&self, waiting: &Waiting, is_arriving: bool) -> bool {
         let is_known = self.is_known(waiting.info.batch_size, waiting.info.length);
@@ -180,7 +180,7 @@ impl World {
         self.now.saturating_add(predicted) > waiting.place.1
     }
 
-    /// What holds after each step.
+    /// Checks that hold after each step.
     pub(super) fn check_rest(&self, event: &Event) -> Check {
         let (reported, waiting) = (self.scheduler.queued(), self.waiting.len());
         ensure!(reported == waiting, "{reported} queued, {waiting} wait after {event:?}");

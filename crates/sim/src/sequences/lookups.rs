@@ -41,7 +41,7 @@ impl ReadySequence<'_> {
 }
 
 impl Ledger {
-    /// Whether a correct driver can send this event at that time.
+    /// Returns true if a correct driver can send this event at that time.
     pub(crate) fn allows(&self, now: Time, event: &Event) -> bool {
         match event {
             Event::Enqueue(info) => {
@@ -61,14 +61,14 @@ impl Ledger {
         }
     }
 
-    /// Whether no waiting or executing request has the same index in the driver's slab.
+    /// Returns true if no waiting or executing request has the same index in the driver's slab.
     fn is_new(&self, request: RequestKey) -> bool {
         let queues = self.sequences.values().flat_map(|sequence| &sequence.queue);
         let mut used = queues.map(|request| request.key).chain(self.executing.keys().copied());
         used.all(|other| slab_index(other.0) != slab_index(request.0))
     }
 
-    /// Whether the sequence accepts requests, or is new and has an unused index in the
+    /// Returns true if the sequence accepts requests, or is new and has an unused index in the
     /// driver's slab.
     fn accepts(&self, now: Time, mark: SequencePosition) -> bool {
         match self.sequences.get(&mark.sequence) {
@@ -102,7 +102,7 @@ impl Ledger {
         is_iterative || (!self.rules.iterative && sequence.closing == ClosingState::Open)
     }
 
-    /// Whether it has a slot, and its idle time is over.
+    /// Returns true if it has a slot, and its idle time is over.
     pub(crate) fn is_idle(&self, sequence: &Sequence) -> bool {
         matches!(sequence.placement, Placement::Slot { .. }) && self.is_overdue(sequence)
     }
@@ -111,13 +111,13 @@ impl Ledger {
         self.ends_at(sequence).is_some_and(|end| end <= self.now)
     }
 
-    /// Whether no request of it will execute any more, so that it must end.
+    /// Returns true if no request of it will execute any more, so that it must end.
     pub(crate) fn is_finished(&self, sequence: &Sequence) -> bool {
         let may_run_again = self.rules.iterative && sequence.executing.is_some();
         sequence.closing == ClosingState::Closed && sequence.queue.is_empty() && !may_run_again
     }
 
-    /// Whether no request is queued or in execution, and no lane has a batch.
+    /// Returns true if no request is queued or in execution, and no lane has a batch.
     pub(crate) fn is_quiet(&self) -> bool {
         self.queued() == 0
             && self.executing.is_empty()

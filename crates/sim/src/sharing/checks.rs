@@ -1,4 +1,4 @@
-//! Which instances must request a permit, and which must not.
+//! Instances that must request a permit, and those that must not.
 
 use galatea_policy::{
     InstanceId, LaneStatus, QueueStatus, QueueWaitReason, SchedulerStatus, SequencesStatus,

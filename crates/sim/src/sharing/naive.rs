@@ -120,7 +120,7 @@ impl NaiveLimiter {
         granted
     }
 
-    /// Whether the instance waits for its permit.
+    /// Returns true if the instance waits for its permit.
     pub(super) fn waits(&self, holder: PermitHolder) -> bool {
         self.holders.get(&holder).is_some_and(|known| known.request.is_some())
     }

@@ -61,7 +61,7 @@ struct SharingWorld {
     schedule: BinaryHeap<Reverse<(Time, u64, usize, PlannedEvent)>>,
     planned: u64,
     now: Time,
-    /// How late a permit may be delivered.
+    /// The longest delay of a permit's delivery.
     lateness_max: u64,
 }
 

@@ -160,7 +160,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a correct driver can send this event now.
+    /// Returns true if a correct driver can send this event now.
     pub(crate) fn allows(&self, event: &Event) -> bool {
         match event {
             Event::Enqueue(info) => self.find(info.key).is_none(),
@@ -189,7 +189,7 @@ impl Ledger {
         self.waiting.iter().position(|request| request.key == key)
     }
 
-    /// Whether the level of a request is full.
+    /// Returns true if the level of a request is full.
     pub(crate) fn is_full_for(&self, info: &RequestInfo) -> bool {
         let level = self.rules.level(info.priority);
         let limit = u64::from(self.rules.policy(level).max_queue_size);

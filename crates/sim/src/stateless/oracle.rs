@@ -14,7 +14,7 @@ use crate::setup::Setup;
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
     batcher: NaiveBatcher,
-    /// Whether each request is a batch of its own, by the default scheduler.
+    /// True if each request is a batch of its own, by the default scheduler.
     is_unbatched: bool,
     settings: DynamicSpec,
     pending: Vec<Pending>,

@@ -41,7 +41,7 @@ fn check_level(ledger: &Ledger, queue: &QueueStatus) -> Check {
     Ok(())
 }
 
-/// What all requests wait for; with a free lane it is one batch.
+/// The reason for which all requests wait; with a free lane it is one batch.
 fn expected_reason(ledger: &Ledger) -> QueueWaitReason {
     if ledger.held > 0 {
         return QueueWaitReason::Hold { missing: ledger.held };

@@ -1,4 +1,4 @@
-//! How clients behave.
+//! The behaviour of clients.
 
 /// A client that is well-behaved can expect service.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

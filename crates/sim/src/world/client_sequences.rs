@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Whether the request's sequence may have ended as idle: its client sent nothing for
+    /// Returns true if the request's sequence may have ended as idle: its client sent nothing for
     /// the idle time.
     pub(super) fn was_idle(&self, refused: &Open) -> bool {
         let SchedulingMode::Sequence(settings) = &self.trace.setup.spec.mode else { return false };

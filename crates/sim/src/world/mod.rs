@@ -94,11 +94,11 @@ enum PlannedEvent {
 #[derive(Debug)]
 struct Timing {
     duration_max: u64,
-    /// How long after its batch a request may be released.
+    /// The longest time from a batch to the release of its request.
     release_lateness_max: u64,
-    /// How often an iterative request is rescheduled.
+    /// The number of times that an iterative request is rescheduled.
     iterations_max: u64,
-    /// How late a timer may fire.
+    /// The longest delay of a timer.
     lateness_max: u64,
     /// Chance that a step's time was read before that of the previous step.
     clock_back_chance: u64,
@@ -336,7 +336,7 @@ impl World {
         }
     }
 
-    /// Whether clients and instances begin nothing new: the maximum of requests was sent,
+    /// Returns true if clients and instances begin nothing new: the maximum of requests was sent,
     /// or clients that wait for replies planned too many events.
     fn is_finishing(&self) -> bool {
         self.sent >= self.config.requests || self.planned >= 20 * self.config.requests

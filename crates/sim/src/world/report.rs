@@ -31,7 +31,7 @@ pub struct RunResult {
     pub events: u64,
     /// Number of requests that were executed.
     pub completed: u64,
-    /// What occurred how often.
+    /// The number of times that each event occurred.
     pub occurrences: OccurrenceCounts,
 }
 

@@ -74,7 +74,7 @@ pub(crate) fn sample(mutants: Vec<Mutant<'_>>, size: usize, seed: u64) -> Vec<Mu
     drawn.into_iter().map(|(.., mutant)| mutant).collect()
 }
 
-/// Where the text is, with any white space between its words.
+/// Finds the places of the text, with any white space between its words.
 pub(crate) fn find(source: &str, text: &str) -> Vec<Range<usize>> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let Some(first) = words.first() else { return Vec::new() };

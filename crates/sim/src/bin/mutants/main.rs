@@ -26,7 +26,7 @@ use copy::WorkspaceCopy;
 use list::Mutant;
 use options::Options;
 
-/// How long the simulator looks for a bug.
+/// The time for which the simulator looks for a bug.
 struct Effort {
     /// The simulator's arguments.
     arguments: [&'static str; 2],
@@ -85,7 +85,7 @@ fn examine(options: &Options) -> Result<usize, String> {
     Ok(missed)
 }
 
-/// Whether the simulator finds a planted bug. Prints what finds it.
+/// Returns true if the simulator finds a planted bug. Prints what finds it.
 fn is_found(copy: &WorkspaceCopy, mutant: &Mutant<'_>, options: &Options) -> Result<bool, String> {
     let effort = if options.sample.is_some() { SAMPLE } else { WHOLE };
     let [option, value] = effort.arguments;

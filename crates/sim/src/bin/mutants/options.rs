@@ -1,11 +1,11 @@
 //! The command line.
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Whether the scheduler's own tests are left out.
+    /// True if the scheduler's own tests are left out.
     pub(crate) quick: bool,
-    /// How many mutants are drawn; `None` takes all.
+    /// The number of mutants that are drawn; `None` takes all.
     pub(crate) sample: Option<usize>,
     /// The seed that a sample is drawn from.
     pub(crate) seed: u64,

@@ -1,9 +1,9 @@
-//! What a program says of a planted bug.
+//! A program's verdict on a planted bug.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a program says of a planted bug.
+/// A program's verdict on a planted bug.
 #[derive(Copy, Clone)]
 pub(crate) enum Verdict {
     Found,

@@ -43,7 +43,7 @@ fn longest_waiting<'ready, 'ledger>(
     ready.iter().min_by_key(|ready| (ready.request.waits_since, ready.slot))
 }
 
-/// Whether these slots should wait for further ready slots.
+/// Returns true if these slots should wait for further ready slots.
 pub(super) fn waits(ledger: &Ledger, ready: &[ReadySequence<'_>]) -> bool {
     let Strategy::Direct { delay_ns, minimum_ready } = ledger.rules.strategy else { return false };
     let may_wait = delay_ns != 0 && minimum_ready != 0 && !ledger.draining;

@@ -6,7 +6,7 @@ use galatea_policy::{InstanceId, SequenceKey};
 use super::super::ledger::{ClosingState, Ledger};
 use crate::check::{Check, ensure};
 
-/// Whether a deadline still has to end a sequence in this step.
+/// Returns true if a deadline still has to end a sequence in this step.
 pub(super) fn something_expires(ledger: &Ledger) -> bool {
     ledger.sequences.values().any(|sequence| {
         ledger.is_overdue(sequence)
