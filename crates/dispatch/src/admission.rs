@@ -27,20 +27,20 @@ pub(crate) struct Admission {
     inputs: Vec<InputRule>,
     output_names: Vec<String>,
     required_inputs: usize,
-    /// Whether two requests of this model can have different shape classes.
+    /// True if two requests of this model can have different shape classes.
     has_shape_classes: bool,
     sequences: Option<SequenceRule>,
-    /// Whether every instance is passive, so that a request would wait forever.
+    /// True if every instance is passive, so that a request would wait forever.
     is_passive: bool,
     /// The memory that the backend gets inputs in.
     memory: InputMemory,
-    /// Whether nothing but the backend reads tensors.
+    /// True if nothing but the backend reads tensors.
     backend_alone: bool,
     /// `None` if requests are not padded.
     padding: Option<PaddingPlan>,
 }
 
-/// What a sequence batcher expects of requests.
+/// The form of sequences that a sequence batcher expects of requests.
 #[derive(Debug)]
 struct SequenceRule {
     /// The control input that gets the correlation ID, and its type.
@@ -82,13 +82,13 @@ impl SequenceRule {
     }
 }
 
-/// What the configuration says of one input.
+/// The rules of the configuration for one input.
 #[derive(Debug)]
 struct InputRule {
     spec: InputSpec,
-    /// Whether its shape, without the batch dimension, is a part of the shape class.
+    /// True if its shape, without the batch dimension, is a part of the shape class.
     is_variable: bool,
-    /// Whether it is padded, so that its length is no part of the shape class.
+    /// True if it is padded, so that its length is no part of the shape class.
     is_padded: bool,
 }
 
@@ -394,7 +394,8 @@ impl Admission {
         u32::try_from(batch_size).map_err(|error| error.to_string())
     }
 
-    /// Whether an input has no batch dimension, because its values describe the whole batch.
+    /// Returns true if an input has no batch dimension, because its values describe the whole
+    /// batch.
     fn is_shape_tensor(&self, name: &str) -> bool {
         self.inputs.iter().any(|rule| rule.spec.is_shape_tensor && rule.spec.name == name)
     }

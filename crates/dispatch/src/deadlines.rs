@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use galatea_config::ModelSpec;
 use galatea_infer::{Deadline, InferenceRequest, Status, TimeoutHeaders};
 
-/// What a model's configuration says about deadlines.
+/// The settings of a model's configuration for deadlines.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelDeadlines {
-    /// How long answers may take at most.
+    /// The time that answers may take at most.
     objective: Option<Duration>,
-    /// Whether the configuration asks for deadlines. Other models pass them on to the requests
-    /// that they make, and ignore them.
+    /// True if the configuration asks for deadlines. Other models pass them on to the requests that
+    /// they make, and ignore them.
     matter: bool,
 }
 
@@ -37,7 +37,7 @@ impl ModelDeadlines {
         deadline
     }
 
-    /// Whether the request's headers can be read.
+    /// Checks that the request's headers can be read.
     ///
     /// # Errors
     ///

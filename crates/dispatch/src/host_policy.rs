@@ -157,7 +157,7 @@ impl HostPolicySetting {
     }
 }
 
-/// What the settings of a policy say; the processors are read first, as in Triton.
+/// The binding that the settings of a policy ask for; the processors are read first, as in Triton.
 fn binding_of(settings: &BTreeMap<String, String>) -> Result<ThreadBinding, Status> {
     let value = |setting: HostPolicySetting| settings.get(setting.name());
     let cores = value(HostPolicySetting::CpuCores).map(|text| CpuCores::parse(text)).transpose()?;
@@ -185,7 +185,7 @@ impl HostPolicies {
         self.0.insert(String::from(name), policy);
     }
 
-    /// Whether a policy is defined.
+    /// Returns true if a policy is defined.
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
@@ -194,7 +194,7 @@ impl HostPolicies {
     ///
     /// # Errors
     ///
-    /// What is wrong with the settings of the group's policy.
+    /// The mistake in the settings of the group's policy.
     pub(crate) fn binding(
         &self,
         group: &InstanceGroup,
@@ -231,7 +231,7 @@ impl HostPolicies {
     ///
     /// # Errors
     ///
-    /// What is wrong with the settings of a group's policy.
+    /// The mistake in the settings of a group's policy.
     pub(crate) fn shared_binding(&self, spec: &ModelSpec) -> Result<Option<ThreadBinding>, Status> {
         let mut all: Option<ThreadBinding> = None;
         for group in spec.instance_groups.iter().filter(|group| !group.passive) {

@@ -49,9 +49,9 @@
 //! }
 //! ```
 //!
-//! What this crate never does: it sees no bytes of a protocol, reads no file by itself, knows
-//! no backend by name, and doesn't know which other models there are. A version that executes
-//! others as its steps gets them as [`ComposingVersions`].
+//! This crate sees no bytes of a protocol, reads no file by itself, knows no backend by name, and
+//! doesn't know which other models there are. A version that executes others as its steps gets them
+//! as [`ComposingVersions`].
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use galatea_stdx::{Condvar, Lock};
 
-/// What an alarm is for: a dispatcher, or a lane that executes.
+/// The owner of an alarm: a dispatcher, or a lane that executes.
 pub(crate) trait AlarmHandler: Send + Sync {
     /// The alarm fired.
     fn alarm_fired(&self);

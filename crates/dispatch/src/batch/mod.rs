@@ -47,7 +47,7 @@ impl ClosedBatch {
 pub(crate) struct SequenceRow {
     pub(crate) request: PendingRequest,
     pub(crate) key: RequestKey,
-    /// Whether the sequence begins or ends with this request.
+    /// The flags that tell if the sequence begins or ends with this request.
     pub(crate) flags: SequenceFlags,
     /// The states that the sequence's previous request left. Not used if the sequence
     /// begins with this request.

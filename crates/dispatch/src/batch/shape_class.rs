@@ -1,4 +1,4 @@
-//! What decides which requests may share a batch.
+//! Classes of requests that may share a batch.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use galatea_tensor::DeviceRegion;
 use slab::Slab;
 use smallvec::SmallVec;
 
-/// What must be equal for two requests of a model to share a batch: which inputs are
-/// present, the shapes of inputs with variable dimensions, and the contents of shape
-/// tensors. They are encoded as one list of numbers.
+/// The facts that must be equal for two requests of a model to share a batch: the inputs that are
+/// present, the shapes of inputs with variable dimensions, and the contents of shape tensors. They
+/// are encoded as one list of numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ShapeClass {
     words: SmallVec<[i64; WORDS_INLINE]>,

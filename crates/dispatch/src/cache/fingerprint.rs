@@ -1,4 +1,4 @@
-//! What distinguishes the responses of one model version from those of others.
+//! Fingerprints, which distinguish the responses of one model version from those of others.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -34,7 +34,7 @@ impl FilesFingerprint {
     }
 }
 
-/// What a version's fingerprint is computed from.
+/// The facts that a version's fingerprint is computed from.
 pub(crate) struct FingerprintInputs<'a> {
     pub(crate) spec: &'a ModelSpec,
     pub(crate) files: FilesFingerprint,

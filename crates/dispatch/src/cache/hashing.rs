@@ -1,4 +1,4 @@
-//! How parts of a key or fingerprint are hashed.
+//! Hashes of the parts of a key or fingerprint.
 //!
 //! Every part begins with its length, so that different lists of parts have different bytes.
 

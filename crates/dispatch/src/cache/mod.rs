@@ -10,7 +10,7 @@
 //! shape and contents, the requested outputs, and the request's parameters. No client can
 //! construct a request that gets the response of a different one.
 //!
-//! What stores responses is a [`ResponseCache`]: the built-in [`LocalCache`], or a plug-in.
+//! The store of responses is a [`ResponseCache`]: the built-in [`LocalCache`], or a plug-in.
 
 mod fingerprint;
 mod hashing;
@@ -48,7 +48,7 @@ pub(crate) enum CacheLookup {
     Miss(Option<CacheMiss>),
 }
 
-/// What is needed to store the response of a request that was not found.
+/// The key and the times with which the response of a request that was not found is stored.
 pub(crate) struct CacheMiss {
     key: CacheKey,
     lookup: Duration,

@@ -70,7 +70,7 @@ impl std::fmt::Debug for SharedRule {
 pub(crate) struct CustomBatching {
     rule: SharedRule,
     mirror: QueueMirror,
-    /// Whether the rule has opened a batch.
+    /// True if the rule has opened a batch.
     is_open: bool,
     log: LogSink,
     model: String,
@@ -87,7 +87,7 @@ impl CustomBatching {
         self.rule.clone()
     }
 
-    /// Where queued requests must be added.
+    /// The mirror to which queued requests must be added.
     pub(super) fn mirror(&self) -> QueueMirror {
         self.mirror.clone()
     }

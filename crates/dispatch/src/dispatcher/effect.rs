@@ -1,4 +1,4 @@
-//! What must be done after the dispatcher's lock is released.
+//! Effects of a step: the work that must be done after the dispatcher's lock is released.
 
 use galatea_infer::{PendingRequest, StateTensor};
 use galatea_policy::{FailReason, InstanceId};

@@ -27,7 +27,7 @@ use crate::log::request_log;
 /// The number of batches that a thread executes before it parks the next.
 pub(crate) const INLINE_BATCHES_MAX: usize = 64;
 
-/// What a dispatcher of lanes without threads knows beside its state.
+/// The state of a dispatcher of lanes without threads that its lock does not guard.
 #[derive(Debug, Default)]
 pub(super) struct ThreadlessExecution {
     /// The number of threads that execute a batch. Each of them looks for parked batches

@@ -19,7 +19,7 @@ pub(super) fn fail(request: PendingRequest, reason: FailReason, log: &LogSink) {
     }
 }
 
-/// Whether the reason shows when the request arrives, and not while it waits.
+/// Returns true if the reason shows when the request arrives, and not while it waits.
 const fn is_refusal(reason: FailReason) -> bool {
     match reason {
         FailReason::QueueFull

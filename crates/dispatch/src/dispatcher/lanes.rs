@@ -42,7 +42,7 @@ impl Lanes {
         lanes.iter().map(|(instance, lane)| (*instance, String::from(lane.name()))).collect()
     }
 
-    /// Whether this is the first time that the instance is told to leave.
+    /// Returns true if this is the first time that the instance is told to leave.
     fn begin_removal(&self, instance: InstanceId) -> bool {
         self.leaving.lock("tell an instance to leave").insert(instance)
     }

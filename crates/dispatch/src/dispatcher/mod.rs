@@ -83,17 +83,16 @@ use crate::timer::{AlarmHandler, Timer};
 
 /// Queues the requests of one model version and hands batches to its lanes.
 pub(crate) struct Dispatcher {
-    /// Where the scheduler's time starts.
+    /// The start of the scheduler's time.
     epoch: Instant,
     state: Lock<DispatcherState>,
     lanes: Lanes,
     /// `None` if the lanes have threads of their own.
     threadless: Option<ThreadlessExecution>,
-    /// Whether I/O threads may execute the requests that they bring. Not with a batcher, where
-    /// requests wait for others to share a batch, and not with permits, which arrive on any
-    /// thread.
+    /// True if I/O threads may execute the requests that they bring. Not with a batcher, where
+    /// requests wait for others to share a batch, and not with permits, which arrive on any thread.
     allows_inline_execution: bool,
-    /// Whether requests are batched by deadlines.
+    /// True if requests are batched by deadlines.
     uses_deadlines: bool,
     /// `None` without a sequence batcher.
     sequence_assembler: Option<SequenceAssembler>,
@@ -117,7 +116,7 @@ pub(crate) struct Dispatcher {
 /// Takes instances of a dispatcher's lanes out of service if their GPU is lost.
 type SettleLosses = Box<dyn Fn(&Dispatcher) + Send + Sync>;
 
-/// What a dispatcher is made of.
+/// The parts of a dispatcher.
 pub(crate) struct DispatcherOptions {
     pub(crate) scheduling: SchedulingSpec,
     pub(crate) lanes: Vec<Lane>,
@@ -197,17 +196,17 @@ impl Dispatcher {
         executions.iter().for_each(|one| state.learn(one));
     }
 
-    /// Whether executions may need permits of the rate limiter.
+    /// Returns true if executions may need permits of the rate limiter.
     pub(crate) const fn needs_permits(&self) -> bool {
         self.rate_limiter.is_some()
     }
 
-    /// Whether all lanes have to have a thread.
+    /// Returns true if all lanes have to have a thread.
     pub(crate) const fn needs_threads(&self) -> bool {
         self.threadless.is_none()
     }
 
-    /// Whether the requests belong to sequences.
+    /// Returns true if the requests belong to sequences.
     pub(crate) const fn has_sequences(&self) -> bool {
         self.sequence_assembler.is_some()
     }
@@ -319,7 +318,7 @@ impl Dispatcher {
         self.step_and_perform(Event::Drain);
     }
 
-    /// Whether every request has been executed and every lane is being stopped.
+    /// Returns true if every request has been executed and every lane is being stopped.
     pub(crate) fn is_drained(&self) -> bool {
         self.lock("look whether it is drained").is_drained
     }
@@ -348,7 +347,7 @@ impl Dispatcher {
         (counts.closed_batches(), counts.unexecuted())
     }
 
-    /// What queues and instances wait for.
+    /// The queues and instances, with the reasons for which they wait.
     pub(crate) fn report(&self) -> DispatcherReport {
         let state = self.lock("report the status");
         let (status, waits) = (state.scheduler.status(), state.views.waits(self.now()));

@@ -48,12 +48,12 @@ struct Sequence {
     replies: ReplyGuarantee,
 }
 
-/// Whether later replies wait for those of a sequence's queued requests.
+/// The promise of a sequence about its queued requests, for whose replies later ones may wait.
 #[derive(Debug)]
 enum ReplyGuarantee {
-    /// They don't: the sequence may wait for a slot, and so for what clients do.
+    /// None: the sequence may wait for a slot, and so for what clients do.
     None(BTreeSet<ReplyNumber>),
-    /// They do: the sequence has a slot, so that each of its requests will execute.
+    /// Each of its requests will execute, because the sequence has a slot.
     Executes,
 }
 
@@ -62,7 +62,7 @@ impl Sequences {
         Self { is_iterative, open: HashMap::new(), known: Slab::new(), generation: 0 }
     }
 
-    /// Whether each request is a sequence of its own.
+    /// Returns true if each request is a sequence of its own.
     pub(super) const fn is_iterative(&self) -> bool {
         self.is_iterative
     }

@@ -1,5 +1,5 @@
-//! What the dispatcher's lock guards: the scheduler, and the requests and
-//! sequences that its keys stand for.
+//! The state that the dispatcher's lock guards: the scheduler, and the requests and sequences that
+//! its keys stand for.
 
 use std::time::Instant;
 
@@ -48,8 +48,8 @@ pub(super) struct DispatcherState {
     pub(super) sequences: Option<Sequences>,
     /// `None` if replies leave in any order.
     pub(super) replies: Option<OrderedReplies>,
-    /// Whether later replies wait for a request as soon as it is queued: batches are not
-    /// formed in the order of requests.
+    /// True if later replies wait for a request as soon as it is queued: batches are not formed in
+    /// the order of requests.
     orders_on_arrival: bool,
     batching: Batching,
     /// The queued requests, for a custom batching rule.
@@ -74,7 +74,7 @@ pub(super) struct DispatcherState {
     pub(super) views: Views,
     /// Reused from step to step.
     pub(super) actions: Actions,
-    /// What the scheduler wants of the rate limiter in this step.
+    /// The permits that the scheduler requests and returns in this step.
     pub(super) permit_operations: Vec<PermitOperation>,
     /// Batches for instances without threads that wait for a thread.
     pub(super) parked: Vec<(InstanceId, ClosedBatch)>,
@@ -151,7 +151,7 @@ impl DispatcherState {
         self.rule.as_ref().and_then(SharedRule::take)
     }
 
-    /// What an execution of the warmup cost.
+    /// Learns the cost of an execution of the warmup.
     pub(super) fn learn(&mut self, execution: &MeasuredExecution) {
         self.scheduler.learn(execution);
     }
@@ -308,12 +308,12 @@ impl DispatcherState {
         (self.requests.len(), open, known)
     }
 
-    /// Whether exactly this request is queued or, in a sequence, executed.
+    /// Returns true if exactly this request is queued or, in a sequence, executed.
     pub(super) fn knows(&self, key: RequestKey) -> bool {
         self.entry(key).is_some()
     }
 
-    /// Whether a cancellation could have an effect.
+    /// Returns true if a cancellation could have an effect.
     pub(super) fn may_cancel(&self, key: RequestKey) -> bool {
         let runs_again = self.sequences.as_ref().is_some_and(Sequences::is_iterative);
         self.entry(key).is_some_and(|entry| entry.request.is_some() || runs_again)

@@ -22,7 +22,7 @@ pub(crate) struct DispatcherReport {
     /// The names of instances.
     pub(super) instances: BTreeMap<InstanceId, String>,
     pub(super) counts: SchedulingCounts,
-    /// What the requests have waited for; `None` with a sequence batcher.
+    /// The times that requests have waited, by reason; `None` with a sequence batcher.
     pub(super) waits: Option<WaitTimes>,
 }
 
@@ -47,7 +47,7 @@ impl DispatcherReport {
         document.to_string()
     }
 
-    /// What there is to say of all requests since the load.
+    /// The sums over all requests since the load.
     fn totals(&self, executed: &InferenceStatistics) -> Value {
         let us = |statistic: &DurationStatistic| statistic.ns / 1_000;
         let stages = [&executed.compute_input, &executed.compute_infer, &executed.compute_output];

@@ -21,7 +21,7 @@ impl Dispatcher {
         is_first
     }
 
-    /// What was recorded since the last call; `None` if nothing is recorded.
+    /// Takes the traffic that was recorded since the last call; `None` if nothing is recorded.
     pub(crate) fn take_traffic(&self) -> Option<TakenTraffic> {
         let names = self.instance_names();
         let mut state = self.lock("take recorded traffic");

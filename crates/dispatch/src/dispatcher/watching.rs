@@ -1,4 +1,4 @@
-//! What is shown of a dispatcher to those who look on.
+//! Views of a dispatcher for watchers.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use galatea_policy::{QueueWaitReason, SchedulerStatus, Time};
 use super::Dispatcher;
 use super::observation::Timeline;
 
-/// How a dispatcher is, and what its instances did.
+/// The state of a dispatcher, and the executions of its instances.
 #[derive(Debug)]
 pub(crate) struct DispatcherReading {
     pub(crate) queue: WatchedQueue,

@@ -28,24 +28,25 @@ use crate::rate_limiter::ResourceRequirements;
 use crate::statistics::GpuCounters;
 use crate::warmup::InstanceWarmup;
 
-/// How many instances of a model are created in parallel. Creating one may take a process and
-/// a processor for seconds, and there may be hundreds.
+/// The number of instances of a model that are created in parallel. Creating one may take a process
+/// and a processor for seconds, and there may be hundreds.
 const PARALLEL_CREATIONS_MAX: usize = 16;
 
-/// Whether a GPU may have one more instance, which has just been created on it: it gets the
+/// A check that a GPU may have one more instance, which has just been created on it: it gets the
 /// instance's name and the number of the GPU.
 pub type GpuMemoryCheck = Arc<dyn Fn(&str, u32) -> Result<(), Status> + Send + Sync>;
 
-/// What building a model's instances needs.
+/// The facts and tools that building a model's instances needs.
 pub(crate) struct InstanceBuilder<'a> {
     pub(crate) spec: &'a ModelSpec,
     pub(crate) model: &'a dyn Model,
     pub(crate) policy: ExecutionPolicy,
-    /// Whether the server has a rate limiter.
+    /// True if the server has a rate limiter.
     pub(crate) is_rate_limited: bool,
-    /// Whether every instance gets a thread, whatever the backend needs.
+    /// True if every instance gets a thread, whatever the backend needs.
     pub(crate) needs_threads: bool,
-    /// Whether they are created in parallel, whatever the backend declares.
+    /// True if they are created in parallel, false if one after the other, whatever the backend
+    /// declares.
     pub(crate) parallel_creation: Option<bool>,
     pub(crate) gpu_memory_check: Option<&'a GpuMemoryCheck>,
     pub(crate) gpu_counters: &'a GpuCounters,

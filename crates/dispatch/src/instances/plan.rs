@@ -1,4 +1,4 @@
-//! Which instances a configuration asks for.
+//! Instances that a configuration asks for.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use galatea_infer::Status;
 use crate::host_policy::{HostPolicies, ThreadBinding};
 use crate::rate_limiter::ResourceRequirements;
 
-/// Whether an instance is what a configuration asks for, whatever its name: two instances
-/// with equal keys are interchangeable.
+/// The traits of an instance that a configuration asks for, without its name: two instances with
+/// equal keys are interchangeable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InstanceKey {
     /// Without name and count.
@@ -75,7 +75,7 @@ pub(crate) fn planned_instances<'a>(
     Ok(planned)
 }
 
-/// What the model's instances require to execute, without repetitions.
+/// The resources that the model's instances require to execute, without repetitions.
 pub(crate) fn distinct_requirements(spec: &ModelSpec) -> Result<Vec<ResourceRequirements>, Status> {
     let mut distinct: Vec<ResourceRequirements> = Vec::new();
     let policies = HostPolicies::default();

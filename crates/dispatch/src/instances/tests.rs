@@ -1,4 +1,4 @@
-//! Which instances a model has, which of them execute concurrently, and where.
+//! Instances of a model: their number, their concurrency and their places.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};
@@ -14,7 +14,7 @@ use crate::testing::LONG;
 use crate::testing::{ECHO, FakeBackend, ServerSetup, request, send};
 use crate::{HostPolicies, HostPolicySetting};
 
-/// Where executions meet: each waits until the expected number is present.
+/// A point where executions meet: each waits until the expected number is present.
 #[derive(Default)]
 struct Meeting {
     state: Mutex<State>,

@@ -1,6 +1,6 @@
 //! A lane: one instance in service, which executes one batch at a time.
 //!
-//! Where a batch is executed depends on the instance:
+//! The thread that executes a batch depends on the instance:
 //!
 //! - An instance whose backend never waits ([`ExecutionPolicy::Inline`]) has no thread. The
 //!   thread that formed the batch executes it ([`Lane::execute_threadless`]).
@@ -50,7 +50,7 @@ use crate::rate_limiter::ResourceRequirements;
 use crate::statistics::CountedGpu;
 use crate::timer::Timer;
 
-/// What a lane works for: the dispatcher.
+/// The owner of a lane: the dispatcher.
 pub(crate) trait LaneOwner: Send + Sync {
     /// Turns a batch into the requests that the backend gets.
     fn assemble(&self, batch: ClosedBatch) -> Assembled;
@@ -74,7 +74,7 @@ pub(crate) struct Lane {
     name: String,
     log: LogSink,
     kind: LaneKind,
-    /// Where its thread runs; `None` for anywhere.
+    /// The processors and the memory of its thread; `None` for any.
     binding: Option<ThreadBinding>,
     requirements: ResourceRequirements,
     lost: Lost,
@@ -101,17 +101,17 @@ enum LaneKind {
     Threadless { instance: Lock<Option<Box<dyn Instance>>> },
 }
 
-/// What the lane's thread has to do.
+/// A task of the lane's thread.
 enum LaneTask {
     Execute(ClosedBatch),
     /// Another thread has begun an execution which goes on.
     Finish,
 }
 
-/// Where a batch is executed.
+/// The progress of an inline execution.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InlineExecution {
-    /// It was, on this thread.
+    /// The batch was executed, on this thread.
     Ended,
     /// It began on this thread; the lane's thread ends it.
     GoesOn,
@@ -172,7 +172,7 @@ impl Lane {
         Self { gpu, ..self }
     }
 
-    /// What each execution requires of the rate limiter.
+    /// The resources that each execution requires of the rate limiter.
     pub(crate) const fn requirements(&self) -> &ResourceRequirements {
         &self.requirements
     }
@@ -182,7 +182,7 @@ impl Lane {
         Self { binding, ..self }
     }
 
-    /// Whether the lane has no thread: it takes batches through
+    /// Returns true if the lane has no thread: it takes batches through
     /// [`Lane::execute_threadless`], and other lanes through [`Lane::send`].
     pub(crate) const fn is_threadless(&self) -> bool {
         matches!(self.kind, LaneKind::Threadless { .. })

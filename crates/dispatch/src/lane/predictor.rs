@@ -26,7 +26,7 @@ pub(crate) const SHORT_WAIT_MAX: Duration = SHORT_EXECUTION_MAX.saturating_mul(2
 /// After this many short executions in a row, the next one is expected to be short.
 const STREAK_MIN: u32 = 16;
 
-/// How many kinds of requests are remembered.
+/// The number of kinds of requests that are remembered.
 const KINDS_MAX: usize = 4;
 
 /// The trust that allows inline execution. Each short execution adds one.
@@ -46,9 +46,9 @@ const LONG_FACTOR: u32 = 10;
 #[derive(Debug)]
 pub(super) struct LatencyPredictor {
     guarantee: ExecutionGuarantee,
-    /// How long a short execution may take.
+    /// The time that a short execution may take.
     short_max: Duration,
-    /// Whether kinds of requests are told apart.
+    /// True if kinds of requests are told apart.
     knows_kinds: bool,
     /// The number of short executions in a row.
     streak: u32,
@@ -72,7 +72,7 @@ struct KnownKind {
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct RequestKind(u64);
 
-/// What a prediction is made of, and what an observation counts for.
+/// The base of a prediction, and the weight of an observation.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct BatchProfile {
     /// `None` if the execution neither continues nor ends the streak.
@@ -103,7 +103,7 @@ impl LatencyPredictor {
         Self { short_max: SHORT_WAIT_MAX, knows_kinds: true, ..self }
     }
 
-    /// How long a short execution may take.
+    /// The time that a short execution may take.
     pub(super) const fn short_max(&self) -> Duration {
         self.short_max
     }
@@ -142,7 +142,7 @@ impl LatencyPredictor {
         RequestKind(hasher.finish())
     }
 
-    /// Whether an I/O thread may execute the batch inline: it is a single request of a
+    /// Returns true if an I/O thread may execute the batch inline: it is a single request of a
     /// trusted kind.
     pub(super) fn allows_inline_execution(&self, profile: BatchProfile) -> bool {
         let is_trusted =
@@ -150,7 +150,7 @@ impl LatencyPredictor {
         self.kinds.iter().any(is_trusted)
     }
 
-    /// Whether the batch will probably be short, so that wake-ups may wait for its end: the
+    /// Returns true if the batch will probably be short, so that wake-ups may wait for its end: the
     /// executions before it were short, and it is no larger than they were.
     pub(super) fn predicts_short_batch(&self, profile: BatchProfile) -> bool {
         let is_expected =
@@ -158,8 +158,8 @@ impl LatencyPredictor {
         profile.byte_size.is_some_and(is_expected)
     }
 
-    /// Whether the batch can't take long: it will probably be short, and a client can't make
-    /// it long by the values of its inputs.
+    /// Returns true if the batch can't take long: it will probably be short, and a client can't
+    /// make it long by the values of its inputs.
     pub(super) fn is_surely_short(&self, profile: BatchProfile) -> bool {
         self.guarantee >= ExecutionGuarantee::Predictable && self.predicts_short_batch(profile)
     }

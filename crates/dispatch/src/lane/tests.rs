@@ -36,7 +36,7 @@ const MANY: u32 = 128;
 /// Fewer than that.
 const FEW: u32 = 16;
 
-/// What a request tells the instance to do.
+/// The tasks that a request gives to the instance.
 const SHORT_TASK: i32 = 1;
 const LONG_TASK: i32 = 2;
 /// Sends another request before it replies.
@@ -115,7 +115,7 @@ impl Stage {
         });
     }
 
-    /// Whether this thread executes the request.
+    /// Returns true if this thread executes the request.
     fn is_inline(&self, request: InferenceRequest) -> bool {
         self.thread_of(request) == std::thread::current().id()
     }
@@ -349,7 +349,7 @@ fn every_request_gets_its_reply_on_whatever_thread_it_is_executed() {
     stage.wait_until_free();
 }
 
-/// What a lane works for that has no memory to make one batch of several requests.
+/// The owner of a lane that has no memory to make one batch of several requests.
 struct WithoutMemory;
 
 impl LaneOwner for WithoutMemory {

@@ -21,7 +21,7 @@ use crate::timer::{AlarmHandler, Timer};
 pub(super) struct LaneWatch {
     terminator: Arc<dyn Terminator>,
     timer: Timer,
-    /// Where the time of the decision starts.
+    /// The start of the decision's time.
     epoch: Instant,
     /// For alarms.
     this: Weak<Self>,

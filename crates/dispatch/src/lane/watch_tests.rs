@@ -10,7 +10,7 @@ use super::*;
 use crate::testing::sequences::{ScriptedBackend, error, int, reply_with, step, value};
 use crate::testing::{LONG, ServerSetup, TestServer, send};
 
-/// What an instance looks at while it executes.
+/// A flag that an instance looks at while it executes.
 #[derive(Default)]
 struct Flag {
     is_set: AtomicBool,

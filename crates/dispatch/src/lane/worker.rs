@@ -110,7 +110,7 @@ impl GatheredWakeUps {
         }
     }
 
-    /// Whether the wake-ups must be issued now, after a batch that took this long.
+    /// Returns true if the wake-ups must be issued now, after a batch that took this long.
     fn is_due_after(&mut self, took: Duration) -> bool {
         self.execution_time = self.execution_time.saturating_add(took);
         self.batch.is_none() || self.execution_time >= GATHERING_TIME_MAX

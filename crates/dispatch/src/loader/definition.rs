@@ -1,4 +1,4 @@
-//! What a model is loaded from.
+//! Definitions of models, from which they are loaded.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ pub struct ModelDefinition {
     pub backend: Arc<dyn Backend>,
     /// The versions to serve. Loading none fails.
     pub versions: Vec<Arc<dyn ModelFiles>>,
-    /// Whether the backend may complete the configuration.
+    /// True if the backend may complete the configuration.
     pub auto_complete: bool,
-    /// What this server supports.
+    /// The features that this server supports.
     pub support: Support,
     /// The repository agents that have approved the load, if the model has any.
     pub agents: Option<Box<dyn ModelAgents>>,

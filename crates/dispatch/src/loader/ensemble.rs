@@ -1,4 +1,4 @@
-//! What a load does for an ensemble alone.
+//! Steps of a load that ensembles alone need.
 
 use galatea_backend::LogLevel;
 use galatea_config::{ComposingModel, ModelSpec, validate_ensemble};

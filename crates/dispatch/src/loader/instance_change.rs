@@ -51,8 +51,9 @@ fn ids(instances: &[IdentifiedInstance]) -> Vec<InstanceId> {
 }
 
 impl Loader {
-    /// Whether a definition asks for the model as it is loaded, but for its instances. What
-    /// its backend completed, and defaults, count as given.
+    /// Returns true if a definition asks for the model as it is loaded, but for its instances.
+    /// Parts that its backend completed, and defaults, count as given. What its backend completed,
+    /// and defaults, count as given.
     #[must_use]
     pub fn differs_in_instances_only(
         &self,
@@ -62,7 +63,7 @@ impl Loader {
         definition.draft.matches_loaded(&model.spec, &definition.support)
     }
 
-    /// Whether the instances that a definition asks for can be added to a loaded version. A
+    /// Returns true if the instances that a definition asks for can be added to a loaded version. A
     /// version that was loaded without resources of the rate limiter can't require any.
     #[must_use]
     pub fn can_change_instances(&self, model: &LoadedModel, definition: &ModelDefinition) -> bool {
@@ -74,7 +75,7 @@ impl Loader {
             .is_ok_and(|requirements| requirements.iter().all(ResourceRequirements::is_empty))
     }
 
-    /// Whether a loaded version lacks instances that a definition asks for. True as well if
+    /// Returns true if a loaded version lacks instances that a definition asks for. True as well if
     /// that can't be determined.
     #[must_use]
     pub fn lacks_instances(&self, model: &LoadedModel, definition: &ModelDefinition) -> bool {

@@ -58,9 +58,9 @@ use crate::warmup::{InstanceWarmup, Warmup, WarmupCosts};
 /// A version's configuration, and what its backend created to complete it.
 type CompletedSpec = (Arc<ModelSpec>, Option<Box<dyn UnconfiguredModel>>);
 
-/// What all versions of a server have in common.
+/// The parts that all versions of a server have in common.
 pub struct LoaderOptions {
-    /// Where the lines of the log go.
+    /// The sink of the log's lines.
     pub log: LogSink,
     /// The response cache, for models whose configuration asks for it.
     pub cache: Option<Arc<dyn ResponseCache>>,
@@ -69,15 +69,16 @@ pub struct LoaderOptions {
     pub hold_until_queued: u32,
     /// The same for the backlog of sequence batchers, in addition.
     pub hold_until_backlogged: u32,
-    /// Whether instances of a model are created in parallel, whatever its backend declares.
+    /// True if instances of a model are created in parallel, false if one after the other, whatever
+    /// its backend declares.
     pub parallel_creation: Option<bool>,
     /// Judges the memory of a GPU after an instance was created on it.
     pub gpu_memory_check: Option<GpuMemoryCheck>,
-    /// Where instances run.
+    /// The policies that say where instances run.
     pub host_policies: HostPolicies,
-    /// How instances of all models share resources.
+    /// The way in which instances of all models share resources.
     pub rate_limit: RateLimit,
-    /// What is recorded besides the statistics.
+    /// The records besides the statistics.
     pub measurements: MeasurementOptions,
     /// Counts the memory of padded batches.
     pub ledger: Arc<Ledger>,
@@ -106,7 +107,7 @@ impl Loader {
         self.lost_gpus.clone()
     }
 
-    /// What the server supports that a definition may use.
+    /// The features of the server that a definition may use.
     fn support(&self, definition: &ModelDefinition) -> Support {
         let mut support = definition.support.clone();
         let lost = self.lost_gpus.reasons();

@@ -1,4 +1,4 @@
-//! What the verbose log says about loading and refused requests.
+//! Lines of the verbose log about loading and refused requests.
 
 use galatea_backend::{ExecutionPolicy, LogLevel};
 use galatea_infer::InferenceRequest;

@@ -21,7 +21,7 @@ type IsEnabled = dyn Fn(LogLevel) -> bool + Send + Sync;
 #[derive(Clone)]
 pub struct LogSink {
     write: Arc<WriteLine>,
-    /// Which levels are logged, if the log can tell.
+    /// The levels that are logged, if the log can tell.
     is_enabled: Option<Arc<IsEnabled>>,
 }
 
@@ -43,7 +43,7 @@ impl LogSink {
         Self { is_enabled: Some(Arc::new(is_enabled)), ..self }
     }
 
-    /// Whether lines of this level are certainly logged.
+    /// Returns true if lines of this level are certainly logged.
     pub(crate) fn is_enabled(&self, level: LogLevel) -> bool {
         self.is_enabled.as_ref().is_some_and(|is_enabled| is_enabled(level))
     }

@@ -18,10 +18,10 @@ use super::LogSink;
 /// The level of lines about requests and sequences.
 const LEVEL: LogLevel = LogLevel::Verbose(1);
 
-/// How many requests of a batch are listed. The first ones suffice to recognize it.
+/// The number of a batch's requests that are listed. The first ones suffice to recognize it.
 const LISTED_REQUESTS_MAX: usize = 16;
 
-/// Whether requests and sequences are logged.
+/// Returns true if requests and sequences are logged.
 pub(crate) fn is_enabled(log: &LogSink) -> bool {
     log.is_enabled(LEVEL)
 }
@@ -44,7 +44,7 @@ pub(crate) fn log_request(
     sender.wrap(move |inner| Box::new(LoggingSink { log, prefix, arrival, inner }))
 }
 
-/// What a request asks for, without the parts that it leaves to the model.
+/// The parts of a request, without those that it leaves to the model.
 fn request_text(request: &InferenceRequest) -> impl Display {
     fmt::from_fn(move |f| {
         f.write_str("inputs")?;

@@ -1,4 +1,4 @@
-//! What the verbose log says about requests and sequences.
+//! Lines of the verbose log about requests and sequences.
 
 use std::sync::{Arc, Mutex};
 

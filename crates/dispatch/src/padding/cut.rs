@@ -16,7 +16,7 @@ pub(super) struct CutSink {
     inner: Box<dyn ResponseSink>,
 }
 
-/// How the responses to a request are cut.
+/// The way in which the responses to a request are cut.
 pub(super) struct Cut {
     pub(super) outputs: Vec<CutOutput>,
     /// The request's own length.

@@ -29,7 +29,7 @@ use self::cut::{Cut, CutSink};
 use self::cut_statistics::CutStatistics;
 use crate::lane::Assembled;
 
-/// How the requests of a model are padded.
+/// The padding of a model's requests.
 #[derive(Debug)]
 pub(crate) struct PaddingPlan {
     spec: Padding,
@@ -43,7 +43,7 @@ pub(crate) struct BatchPadding {
     account: Arc<Account>,
 }
 
-/// What padding needs to know of a request.
+/// The length of a request, as padding needs it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PaddedLength {
     /// All inputs that are padded have this length.
@@ -68,12 +68,12 @@ impl PaddingPlan {
         spec.padding.clone().map(|spec| Self { spec })
     }
 
-    /// Whether the input may be left out, because it is made.
+    /// Returns true if the input may be left out, because it is made.
     pub(crate) fn makes(&self, input: &str) -> bool {
         self.spec.mask.as_ref().is_some_and(|mask| mask.name == input)
     }
 
-    /// Whether the input is padded.
+    /// Returns true if the input is padded.
     pub(crate) fn pads(&self, input: &str) -> bool {
         self.spec.inputs.iter().any(|padded| padded.name == input)
     }

@@ -33,7 +33,7 @@ pub use self::resources::{RateLimit, ResourceLimit};
 use self::resources::{Resource, ResourceLimits, ResourceScope};
 use crate::LogSink;
 
-/// What receives permits: a dispatcher.
+/// The receiver of permits: a dispatcher.
 pub(crate) trait PermitReceiver: std::fmt::Debug + Send + Sync {
     /// An instance may execute one batch. Returns permits that others get thereby. They are
     /// not delivered in here, because a long row of instances may have no use for a permit.
@@ -70,7 +70,7 @@ impl ReceiverId {
     }
 }
 
-/// What a scheduler wants of the rate limiter.
+/// A request of a scheduler to the rate limiter.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum PermitOperation {
     Request(InstanceId),

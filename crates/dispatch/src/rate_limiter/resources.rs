@@ -6,7 +6,7 @@ use galatea_backend::Device;
 use galatea_config::InstanceGroup;
 use galatea_infer::Status;
 
-/// How instances of all models share resources.
+/// The way in which instances of all models share resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RateLimit {
     /// They don't: `rate_limiter` settings of configurations are ignored.
@@ -29,7 +29,7 @@ pub struct ResourceLimit {
     pub device: Option<u32>,
 }
 
-/// What an instance requires while it executes.
+/// The resources that an instance requires while it executes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResourceRequirements {
     pub(super) resources: Vec<(Resource, u64)>,
@@ -68,7 +68,7 @@ impl ResourceRequirements {
         Self { resources: resources.into_iter().collect(), priority: group.rate_limiter.priority }
     }
 
-    /// Whether the instance may execute without a permit.
+    /// Returns true if the instance may execute without a permit.
     pub(crate) fn is_empty(&self) -> bool {
         self.resources.is_empty()
     }

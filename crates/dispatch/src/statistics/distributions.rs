@@ -10,7 +10,7 @@ use galatea_infer::{
 };
 use galatea_measure::{Histogram, SlidingQuantiles};
 
-/// What is recorded of a model's requests besides its statistics.
+/// The records of a model's requests besides its statistics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MeasurementOptions {
     /// Our own histograms.
@@ -19,7 +19,7 @@ pub struct MeasurementOptions {
     pub first_response: bool,
     /// The quantiles of Triton's summaries; `None` without summaries.
     pub quantiles: Option<Arc<[f64]>>,
-    /// Whether what each GPU executes is counted besides.
+    /// True if the executions of each GPU are counted besides.
     pub gpus: bool,
 }
 

@@ -1,4 +1,5 @@
-//! What a version's instances on each GPU execute, counted beside the version's own counters.
+//! Counters of the executions of a version's instances on each GPU, beside the version's own
+//! counters.
 //!
 //! As in Triton, metrics have a series for each GPU. What isn't executed, such as requests from
 //! the cache, those that are refused and those that wait, is the version's alone.

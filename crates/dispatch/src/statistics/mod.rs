@@ -45,7 +45,7 @@ pub(crate) struct Statistics {
     summaries: Option<Summaries>,
     /// The time to the first response, if it is measured.
     first_responses: Option<FirstResponses>,
-    /// What requests hold.
+    /// The bytes that requests hold.
     pub(crate) model_bytes: ModelBytes,
 }
 
@@ -172,7 +172,7 @@ impl Statistics {
         add(&mut batch.compute_output, times.output());
     }
 
-    /// What is measured besides the statistics. The dispatcher adds its counts.
+    /// The measurements besides the statistics. The dispatcher adds its counts.
     pub(crate) fn measurements(&self, batches: &[BatchStatistics]) -> Measurements {
         let durations = self.durations();
         Measurements {

@@ -34,7 +34,7 @@ pub const ECHO: &str = r#"
     output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
 "#;
 
-/// What an instance does with a batch.
+/// The execution of a batch by an instance.
 pub type BatchAction = dyn Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync;
 
 /// The lines of a log, with their levels.
@@ -69,7 +69,7 @@ impl LogLines {
 pub struct FakeBackend {
     /// The threads that execute it.
     pub policy: ExecutionPolicy,
-    /// What an instance does before it replies.
+    /// The action of an instance before it replies.
     pub act: Arc<BatchAction>,
     /// The batch sizes executed, in order.
     pub batches: Arc<Mutex<Vec<u32>>>,
@@ -267,7 +267,7 @@ pub fn request(dims: &[i64]) -> InferenceRequest {
     }
 }
 
-/// How long a test waits before it fails. On a busy machine threads may wait for seconds.
+/// The time that a test waits before it fails. On a busy machine threads may wait for seconds.
 pub const LONG: Duration = Duration::from_secs(120);
 
 /// Receives the final reply to one request.

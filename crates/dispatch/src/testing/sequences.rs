@@ -59,7 +59,8 @@ pub(crate) struct ScriptedBackend {
     policy: ExecutionPolicy,
     guarantee: ExecutionGuarantee,
     terminator: Option<Arc<dyn Terminator>>,
-    /// Which batches go on after they were begun; `None` if all are executed at once.
+    /// Returns true for batches that go on after they were begun; `None` if all are executed at
+    /// once.
     leaves: Option<fn(&PendingRequest) -> bool>,
     left: Arc<Mutex<Vec<PendingRequest>>>,
     took: Duration,

@@ -19,7 +19,7 @@ use crate::{
     ModelDefinition, RateLimit, refuse,
 };
 
-/// How long idle versions may take to end before they count as unfinished.
+/// The time that idle versions may take to end before they count as unfinished.
 const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 
 /// Serves the versions that it has loaded.

@@ -109,7 +109,7 @@ impl LostGpus {
 pub(crate) struct Placements {
     current: Lock<Current>,
     lost: Arc<LostGpus>,
-    /// How many lost GPUs the lanes were told of.
+    /// The number of lost GPUs that the lanes were told of.
     told: AtomicUsize,
     subject: Subject,
 }
@@ -119,7 +119,7 @@ struct Current {
     instances: Vec<(InstanceId, InstanceKey)>,
     /// Those that left, or are about to.
     dismissed: Vec<InstanceId>,
-    /// How often the instances were set.
+    /// The number of times that the instances were set.
     generation: u64,
 }
 
@@ -238,11 +238,11 @@ impl Placements {
         self.subject.log.write(LogLevel::Error, line);
     }
 
-    /// Whether an instance is left that can execute.
+    /// Checks that an instance is left that can execute.
     ///
     /// # Errors
     ///
-    /// Which GPU is lost, and why.
+    /// The GPU that is lost, and the reason.
     fn check(&self) -> Result<(), Status> {
         let lost = self.lost.reasons();
         if lost.is_empty() {
@@ -277,7 +277,7 @@ impl LoadedModel {
         self.dispatcher.join_removed();
     }
 
-    /// Whether an instance is left that can execute.
+    /// Checks that an instance is left that can execute.
     pub(super) fn check_gpus(&self) -> Result<(), Status> {
         self.placements.check()
     }

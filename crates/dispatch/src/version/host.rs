@@ -1,4 +1,4 @@
-//! What a model version's requests and its backend report to.
+//! The host that a model version's requests and its backend report to.
 
 use std::sync::Arc;
 

@@ -210,7 +210,7 @@ impl LoadedModel {
         self.namespace.as_deref()
     }
 
-    /// How outputs become classes.
+    /// The classes that outputs become.
     #[must_use]
     pub const fn classes(&self) -> &Arc<ModelClasses> {
         &self.classes
@@ -222,7 +222,7 @@ impl LoadedModel {
         self.config.load_full()
     }
 
-    /// Whether the model itself can serve.
+    /// Checks that the model itself can serve.
     ///
     /// # Errors
     ///
@@ -232,7 +232,7 @@ impl LoadedModel {
         self.model.check_ready()
     }
 
-    /// Whether [`LoadedModel::check_ready`] may block.
+    /// Returns true if [`LoadedModel::check_ready`] may block.
     #[must_use]
     pub fn readiness_may_block(&self) -> bool {
         self.model.readiness_may_block()
@@ -244,7 +244,7 @@ impl LoadedModel {
         self.dispatcher.drain_and_notify(on_drained);
     }
 
-    /// Whether every request has been executed since [`LoadedModel::drain`].
+    /// Returns true if every request has been executed since [`LoadedModel::drain`].
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.dispatcher.is_drained()

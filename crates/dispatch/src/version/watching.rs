@@ -1,4 +1,4 @@
-//! What is shown of a version to those who look on.
+//! Views of a version for watchers.
 
 use std::time::Instant;
 

@@ -27,7 +27,7 @@ use crate::tensor_contents::{check_strings, zeros};
 #[derive(Debug)]
 pub(crate) struct Warmup {
     samples: Vec<Sample>,
-    /// Whether a backend may reschedule a request.
+    /// True if a backend may reschedule a request.
     is_iterative: bool,
 }
 
@@ -123,7 +123,7 @@ impl Sample {
     }
 }
 
-/// Whether the sequence batcher fills this input in.
+/// Returns true if the sequence batcher fills this input in.
 fn is_sequence_input(spec: &ModelSpec, name: &str) -> bool {
     sequence_input(spec, name).is_some()
 }

@@ -19,13 +19,14 @@ use super::{Sample, Warmup, failure_prefix};
 use crate::LogSink;
 use crate::batch::{SequenceAssembler, SequenceRow};
 
-/// How often a request may be rescheduled. A backend that exceeds this would never end.
+/// The number of times that a request may be rescheduled. A backend that exceeds this would never
+/// end.
 const EXECUTIONS_MAX: u32 = 1 << 20;
 
 /// The latest executions of a sample from which the scheduler learns.
 const KEPT_MAX: u32 = 16;
 
-/// What warming up an instance needs.
+/// The parts that warming up an instance needs.
 pub(crate) struct InstanceWarmup<'a> {
     pub(crate) warmup: &'a Warmup,
     pub(crate) assembler: Option<&'a SequenceAssembler>,
@@ -38,7 +39,7 @@ pub(crate) struct InstanceWarmup<'a> {
     pub(crate) costs: Option<&'a WarmupCosts>,
 }
 
-/// How long the executions of samples took, on all instances.
+/// The durations of the samples' executions, on all instances.
 #[derive(Debug, Default)]
 pub(crate) struct WarmupCosts(Lock<Vec<MeasuredExecution>>);
 
@@ -75,7 +76,7 @@ impl RequestObserver for ExecutionsOnly {
     }
 }
 
-/// What happened to a sample's request.
+/// An event in the life of a sample's request.
 enum WarmupEvent {
     /// A reply was delivered.
     Replied { error: Option<Status>, is_final: bool },

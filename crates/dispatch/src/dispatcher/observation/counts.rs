@@ -1,4 +1,4 @@
-//! How often the scheduler closed a batch or failed a request, by reason.
+//! Counts of the batches that the scheduler closed and of the requests that it failed, by reason.
 //!
 //! The counters are plain numbers under the dispatcher's lock, which each step holds anyway.
 

@@ -1,4 +1,4 @@
-//! What explained requests wait for in the queue, and the batches in which they leave it.
+//! Waits of explained requests in the queue, and the batches in which they leave it.
 //!
 //! A dispatcher has this only while such a request waits. What a request waits for is what the
 //! scheduler's status says.
@@ -19,7 +19,7 @@ use super::{ClosingBatch, Observation, WaitingRequests};
 /// The explained requests that wait.
 #[derive(Debug)]
 pub(in crate::dispatcher) struct Explained {
-    /// Where the times of the scheduler start.
+    /// The start of the scheduler's time.
     epoch: Instant,
     clocks: Clocks,
     waiting: BTreeMap<RequestKey, Arc<Explanation>>,
@@ -33,7 +33,7 @@ enum Clocks {
     Each(BTreeMap<RequestKey, WaitClock>),
 }
 
-/// How a dispatcher's requests are batched, as far as explanations tell it apart.
+/// The batching of a dispatcher's requests, as far as explanations tell it apart.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(in crate::dispatcher) enum Batching {
     Arrivals,
@@ -42,7 +42,7 @@ pub(in crate::dispatcher) enum Batching {
 }
 
 impl Batching {
-    /// What the scheduler says that a request waits for.
+    /// The wait of an explanation for a wait of the scheduler.
     pub(in crate::dispatcher) const fn wait(self, wait: RequestWait) -> Wait {
         match wait {
             RequestWait::Lane => Wait::Instance,

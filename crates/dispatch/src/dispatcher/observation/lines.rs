@@ -1,4 +1,4 @@
-//! What was recorded as lines of a file of traffic.
+//! Recorded traffic as lines of a file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::recorder::{End, Ended, Execution, Taken};
 /// About the length of a line.
 const USUAL_BYTES: usize = 192;
 
-/// What was recorded since the last reading.
+/// The traffic that was recorded since the last reading.
 #[derive(Debug)]
 pub(crate) struct TakenTraffic {
     taken: Taken,

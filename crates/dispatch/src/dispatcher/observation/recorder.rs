@@ -31,7 +31,7 @@ pub(in crate::dispatcher) struct Recorder {
     executions: u64,
 }
 
-/// What was recorded since the last reading.
+/// The records since the last reading.
 #[derive(Debug, Default)]
 pub(in crate::dispatcher) struct Taken {
     pub(super) requests: Vec<Ended>,

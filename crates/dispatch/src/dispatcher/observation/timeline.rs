@@ -21,7 +21,7 @@ const RESOLUTION_NS: u64 = 2_000_000;
 /// The executions of a dispatcher's instances.
 #[derive(Debug)]
 pub(in crate::dispatcher) struct Timeline {
-    /// Where the times of the executions start, by the dispatcher's clock.
+    /// The start of the executions' times, by the dispatcher's clock.
     epoch: Instant,
     rows: BTreeMap<InstanceId, Row>,
 }

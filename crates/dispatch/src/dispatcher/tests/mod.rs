@@ -11,7 +11,7 @@ use galatea_stdx::Lock;
 
 use super::Dispatcher;
 
-/// What tests look at, and how they break things.
+/// The views that tests take, and the faults that they cause.
 impl Dispatcher {
     /// Drains without a notification.
     pub(crate) fn drain(&self) {

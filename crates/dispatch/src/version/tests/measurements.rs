@@ -1,4 +1,4 @@
-//! What is measured of requests besides the statistics.
+//! Measurements of requests besides the statistics.
 
 use galatea_backend::ExecutionPolicy::Blocking;
 use galatea_infer::Measurements;

@@ -1,4 +1,4 @@
-//! What is recorded in a request's trace.
+//! Contents of a request's trace.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What is recorded for a client that reads traffic.
+//! Records for a client that reads traffic.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What is recorded for watchers, and when.
+//! Records for watchers, and their times.
 
 use std::time::Instant;
 

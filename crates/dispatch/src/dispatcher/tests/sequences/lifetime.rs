@@ -1,4 +1,4 @@
-//! How sequences begin, continue and end.
+//! Beginnings, continuations and ends of sequences.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! Which requests and models are refused, and with which messages.
+//! Requests and models that are refused, and the messages.
 
 use galatea_infer::{Code, CorrelationId, InferenceRequest};
 use galatea_tensor::{Buffer, DataType, Shape};
