@@ -41,7 +41,7 @@ fn layout(archive: &Path) -> ArchiveLayout {
     ArchiveLayout::Repository(ensemble.or_else(|| names.pop()).unwrap_or_default())
 }
 
-/// Whether a configuration has the platform of ensembles, in Triton's spelling.
+/// Returns true if a configuration has the platform of ensembles, in Triton's spelling.
 fn is_ensemble(path: &Path) -> bool {
     // A pipe would be waited for.
     if !path.is_file() {

@@ -188,7 +188,7 @@ impl Backends {
         (is_name && !is_found).then(|| advice(name, &BUILT_IN, directory))
     }
 
-    /// Whether the model's process runs in the sandbox.
+    /// Returns true if the model's process runs in the sandbox.
     fn is_in_sandbox(&self, request: &BackendRequest<'_>) -> bool {
         let name = request.backend;
         if name != PYTHON && self.script(name).is_none() {
@@ -326,7 +326,7 @@ impl Backends {
         if uses_library { None } else { self.script(name) }
     }
 
-    /// What makes a backend one that is written in Python.
+    /// The script that makes a backend one that is written in Python.
     fn script(&self, name: &str) -> Option<PythonRuntime> {
         let directory = self.settings.backend_directory.join(name);
         let is_name = Path::new(name).file_name().is_some_and(|file| file == name);
@@ -408,7 +408,7 @@ fn settings_for(backend: &str, settings: &[BackendSetting]) -> BTreeMap<String, 
     pairs("").into_iter().chain(pairs(backend)).collect()
 }
 
-/// Whether a library replaces a built-in backend.
+/// Returns true if a library replaces a built-in backend.
 fn is_replaced(name: &str, settings: &Settings) -> bool {
     let is_replaceable = REPLACEABLE.contains(&name)
         || name == PYTHON

@@ -10,7 +10,7 @@ use galatea_telemetry::{Logger, Table};
 use crate::backends::BackendInUse;
 use crate::flags::Settings;
 
-/// What the server uses.
+/// The parts that the server uses.
 pub(crate) struct InUse<'a> {
     pub(crate) agents: &'a BTreeSet<(String, PathBuf)>,
     pub(crate) backends: &'a [BackendInUse],

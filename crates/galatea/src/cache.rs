@@ -18,7 +18,7 @@ const SIZE: &str = "size";
 ///
 /// # Errors
 ///
-/// What is wrong with its configuration or its library.
+/// The mistake in its configuration, or the failure of its library.
 pub(crate) fn make(settings: &Settings) -> Result<Option<Arc<dyn ResponseCache>>, Status> {
     let Some(chosen) = &settings.cache else { return Ok(None) };
     if chosen.names_others {

@@ -19,7 +19,7 @@ pub(crate) struct RepositoryCatalog {
     pub(crate) repository: Repository,
     /// Writes files that come with a load.
     pub(crate) overlays: Overlays,
-    /// What to look for in a model's directory.
+    /// The files to look for in a model's directory.
     pub(crate) options: ScanOptions,
     /// Defines models.
     pub(crate) definer: Arc<Definer>,

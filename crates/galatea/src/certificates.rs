@@ -18,7 +18,7 @@ use rustix::fs::OFlags;
 
 use crate::flags::tls::{TlsFlags, TlsSettings};
 
-/// How often the files are looked at. A change is taken at the second look that sees it.
+/// The pause between two looks at the files. A change is taken at the second look that sees it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The longest file. Chains and collections of roots are shorter.
@@ -32,7 +32,7 @@ pub(crate) struct Certificates {
     logger: Logger,
 }
 
-/// Where they are, and what they are for.
+/// The paths of the files, and their use.
 struct Source {
     flags: TlsFlags,
     certificate: PathBuf,
@@ -42,7 +42,8 @@ struct Source {
     protocol: ApplicationProtocol,
 }
 
-/// Whether a file may be something that can be read only once, such as a pipe.
+/// The first reading of a file, which may be one that can be read only once, such as a pipe; or a
+/// later one.
 #[derive(Copy, Clone)]
 enum Reading {
     First,
@@ -68,7 +69,7 @@ impl Certificates {
         Ok(Self { source, tls, reload: Reload::new(files), logger: logger.clone() })
     }
 
-    /// What a door performs handshakes with.
+    /// The configuration with which a door performs handshakes.
     pub(crate) fn tls(&self) -> Tls {
         self.tls.clone()
     }

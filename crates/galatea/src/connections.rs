@@ -7,16 +7,16 @@ use galatea_door::{ConnectionLimit, DoorOptions, Timeouts};
 use galatea_gate::limits::Limits;
 use rustix::process::{Resource, getrlimit};
 
-/// How connections are limited.
+/// The limits of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionSettings {
-    /// How many HTTP and gRPC connections may be open; `None` is what the system allows.
+    /// The number of HTTP and gRPC connections that may be open; `None` is what the system allows.
     pub(crate) max: Option<usize>,
-    /// How many of them may be HTTP connections.
+    /// The number of them that may be HTTP connections.
     pub(crate) http_max: Option<usize>,
-    /// How many of them may be gRPC connections.
+    /// The number of them that may be gRPC connections.
     pub(crate) grpc_max: Option<usize>,
-    /// How long HTTP clients may take.
+    /// The time that HTTP clients may take.
     pub(crate) timeouts: Timeouts,
 }
 

@@ -7,7 +7,7 @@ pub(crate) fn print_line(stream: &mut dyn Write, line: &str) {
     let _ = writeln!(stream, "{line}").and_then(|()| stream.flush());
 }
 
-/// How a command prints what it found.
+/// The form in which a command prints its results.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// For people.
@@ -23,7 +23,7 @@ impl Format {
     }
 }
 
-/// What a text says, which terminals show by its colour.
+/// The sense of a text, which terminals show by its colour.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Good,
@@ -32,7 +32,7 @@ pub(crate) enum Style {
     Faint,
 }
 
-/// Whether colours may be used.
+/// The use of colours.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Colours {
     /// On terminals.
@@ -64,7 +64,7 @@ impl Console {
         Self { is_terminal, has_colours: is_terminal && colours == Colours::Allowed }
     }
 
-    /// Whether a line that changes can be shown.
+    /// Returns true if a line that changes can be shown.
     pub(crate) const fn is_terminal(self) -> bool {
         self.is_terminal
     }

@@ -28,9 +28,9 @@ const ENSEMBLE: &str = "ensemble";
 
 /// Defines models: reads their configurations and finds their backends.
 pub(crate) struct Definer {
-    /// Whether backends may fill in what a configuration leaves out.
+    /// True if backends may fill in what a configuration leaves out.
     pub(crate) auto_complete: bool,
-    /// What to look for in a directory that agents moved a model to.
+    /// The files to look for in a directory that agents moved a model to.
     pub(crate) options: ScanOptions,
     /// If a request to load may bring code.
     pub(crate) model_code: ModelCode,
@@ -38,9 +38,9 @@ pub(crate) struct Definer {
     pub(crate) agents: Arc<Agents>,
     /// The backends.
     pub(crate) backends: Arc<Backends>,
-    /// What configurations may ask for, before their backend is known.
+    /// The features that configurations may ask for, before their backend is known.
     pub(crate) support: Support,
-    /// Where warnings go.
+    /// The log, for warnings.
     pub(crate) logger: Logger,
 }
 
@@ -162,7 +162,7 @@ impl Definer {
         Ok(definition)
     }
 
-    /// What Triton finds wrong with a configuration when it reads a repository.
+    /// The mistakes that Triton finds in a configuration when it reads a repository.
     pub(crate) fn judge(&self, definition: &ModelDefinition) -> Result<(), ConfigErrors> {
         let completion =
             if self.auto_complete { Completion::ByBackend } else { Completion::Without };

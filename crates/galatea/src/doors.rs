@@ -29,7 +29,7 @@ use crate::memory;
 use crate::shutdown::PATIENCE_SECS;
 use crate::workers::Workers;
 
-/// What opening endpoints needs.
+/// The parts that opening endpoints needs.
 pub(crate) struct Doors<'a> {
     /// The doors to open, and their addresses.
     pub(crate) settings: &'a Settings,
@@ -43,7 +43,7 @@ pub(crate) struct Doors<'a> {
     pub(crate) regions: Arc<dyn RegionControl>,
     /// Delays for Triton's own tests.
     pub(crate) grpc_delays: TestDelays,
-    /// What clouds tell the server.
+    /// The settings that clouds give the server.
     pub(crate) clouds: &'a CloudVariables,
     /// The traces of requests.
     pub(crate) tracer: &'a Arc<Tracer>,
@@ -55,7 +55,7 @@ pub(crate) struct Doors<'a> {
     pub(crate) logger: &'a Logger,
 }
 
-/// What all doors of a server share, also those that open later.
+/// The parts that all doors of a server share, also those that open later.
 pub(crate) struct SharedByDoors {
     /// The memory of requests and responses.
     pub(crate) ledger: Arc<Ledger>,
@@ -65,14 +65,14 @@ pub(crate) struct SharedByDoors {
     pub(crate) tracer: Arc<Tracer>,
 }
 
-/// Where clients on this machine find an endpoint.
+/// The address at which clients on this machine find an endpoint.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     socket: SocketAddr,
     has_tls: bool,
 }
 
-/// Where endpoints listen, as far as they are open.
+/// The addresses of the endpoints that are open.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) http: Option<Address>,
@@ -96,7 +96,7 @@ impl Address {
     }
 }
 
-/// What the HTTP endpoint shows of the server, beside Triton's endpoints.
+/// The views of the server at the HTTP endpoint, beside Triton's endpoints.
 struct Shown {
     dashboard: Option<Dashboard>,
     recorder: Option<TrafficRecorder>,
@@ -193,7 +193,7 @@ impl Doors<'_> {
         self.start("HTTP service", "HTTPService", &door.address, door, start)
     }
 
-    /// What the doors for HTTP have in common: the same rules and limits hold at each.
+    /// The options that the doors for HTTP have in common: the same rules and limits hold at each.
     pub(crate) fn http_options(&self, connections: DoorOptions) -> HttpOptions {
         HttpOptions {
             door: connections,
@@ -280,7 +280,7 @@ impl OpenDoors {
         std::mem::take(&mut self.certificates)
     }
 
-    /// Where they listen, by the settings that they were opened with.
+    /// The addresses at which they listen, by the settings that they were opened with.
     pub(crate) fn addresses(&self, settings: &Settings) -> Addresses {
         let address = |socket, door: &DoorSettings| Address { socket, has_tls: door.tls.is_on() };
         let http = self.http.as_ref().map(RunningDoor::address);
@@ -338,8 +338,8 @@ impl OpenDoors {
         }
     }
 
-    /// Whether all responses are written, once every request has its response. They have a
-    /// second for that, also after the timeout.
+    /// Waits until all responses are written, once every request has its response, and returns true
+    /// if they are. They have a second for that, also after the timeout.
     pub(crate) async fn have_written(&self) -> bool {
         let Some(grpc) = &self.grpc else { return true };
         tokio::time::timeout(Duration::from_secs(1), grpc.drained()).await.is_ok()

@@ -12,8 +12,7 @@ use crate::console::Colours;
 /// The environment variables of the process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
-    /// Whether messages in the log are quoted; `TRITON_SERVER_ESCAPE_LOG_MESSAGES=0`
-    /// turns it off.
+    /// True if messages in the log are quoted; `TRITON_SERVER_ESCAPE_LOG_MESSAGES=0` turns it off.
     pub(crate) quote_log_messages: bool,
     /// `TRITONSERVER_DELAY_SCHEDULER`: schedulers wait until this number
     /// of requests is queued, so that tests get the batches they expect.
@@ -35,13 +34,13 @@ pub(crate) struct Environment {
     pub(crate) library_path: Option<OsString>,
     /// `VIRTUAL_ENV`.
     pub(crate) virtual_environment: Option<PathBuf>,
-    /// What clouds tell the server.
+    /// The settings that clouds give the server.
     pub(crate) clouds: CloudVariables,
-    /// How spans are gathered.
+    /// The limits by which spans are gathered.
     pub(crate) span_batches: SpanBatchVariables,
-    /// Where spans go, and what all of them have.
+    /// The collector of spans, and the attributes that all of them have.
     pub(crate) collector: CollectorVariables,
-    /// What repositories in buckets need.
+    /// The parts of the environment that repositories in buckets need.
     pub(crate) buckets: Surroundings,
     /// `TMPDIR`, where files of clients' models are kept while they are loaded.
     pub(crate) temporary_folder: PathBuf,
@@ -49,7 +48,7 @@ pub(crate) struct Environment {
     pub(crate) home: Option<PathBuf>,
     /// The folders of `PATH`.
     pub(crate) program_folders: Vec<PathBuf>,
-    /// Whether commands may use colours on terminals: `NO_COLOR` and `TERM=dumb` say no.
+    /// The colours that commands may use on terminals: `NO_COLOR` and `TERM=dumb` forbid them.
     pub(crate) colours: Colours,
 }
 
@@ -126,9 +125,9 @@ impl CollectorVariables {
 /// The variables of clouds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CloudVariables {
-    /// What Triton's container for SageMaker tells the server.
+    /// The settings that Triton's container for SageMaker gives the server.
     pub(crate) sagemaker: SageMakerVariables,
-    /// What Vertex AI tells the containers that it starts.
+    /// The settings that Vertex AI gives the containers that it starts.
     pub(crate) vertex_ai: VertexAiVariables,
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn log(notes: &[Note], logger: &Logger) {
     }
 }
 
-/// What configurations may ask for on a server with these devices.
+/// The features that configurations may ask for on a server with these devices.
 pub(crate) fn support(devices: &Devices, settings: &Settings) -> Support {
     let mut support = Support::default();
     if devices.is_empty() {

@@ -27,7 +27,7 @@ pub struct InProcessServer {
     pub(crate) logger: Logger,
     /// The memory of requests, responses and padded batches.
     pub(crate) ledger: Arc<Ledger>,
-    /// What its doors share, from the first of them on.
+    /// The parts that its doors share, from the first of them on.
     pub(crate) shared: OnceLock<SharedByDoors>,
 }
 

@@ -8,7 +8,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::flags::DoorSettings;
 
-/// How many connections may wait to be accepted.
+/// The number of connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
 /// A listener with the address for the log.

@@ -1,4 +1,4 @@
-//! How loaded the server is, as language models report it in their metrics.
+//! The load of the server, as language models report it in their metrics.
 
 use galatea_codec::http::LoadReport;
 use galatea_telemetry::{CustomFamily, CustomValue};

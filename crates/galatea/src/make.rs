@@ -174,7 +174,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     Ok(server)
 }
 
-/// What the log shows of the server once its models are loaded.
+/// The parts that the log shows of the server once its models are loaded.
 fn in_use<'a>(
     agents: &'a BTreeSet<(String, PathBuf)>,
     backends: &'a [BackendInUse],
@@ -211,7 +211,7 @@ fn load_models(server: &Server, settings: &Settings) -> bool {
     }
 }
 
-/// What is recorded for metrics, if anybody can read them, and for the dashboard.
+/// The records for metrics, if a client can read them, and for the dashboard.
 fn measurements(settings: &Settings) -> MeasurementOptions {
     let distributions = settings.dashboard;
     if !settings.metrics.allow {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::environment::Environment;
 
-/// Where a Debian or Ubuntu package, or an administrator, would put it.
+/// The folders into which a Debian or Ubuntu package, or an administrator, would put it.
 const SYSTEM_FOLDERS: [&str; 2] = ["/usr/local/lib", "/usr/lib"];
 
 const LIBRARY: &str = "libonnxruntime.so";

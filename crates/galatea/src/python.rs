@@ -18,12 +18,13 @@ use galatea_telemetry::{Logger, SourcePosition};
 
 /// The interpreter of models that name no environment.
 const INTERPRETER: &str = "interpreter";
-/// Whether Triton's library serves models in Python, if it is in the directory of backends.
+/// The setting by which Triton's library serves models in Python, if it is in the directory of
+/// backends.
 const USE_LIBRARY: &str = "use-library";
-/// How long a worker may take until it speaks, in seconds.
+/// The time that a worker may take until it speaks, in seconds.
 const START_TIMEOUT: &str = "stub-timeout-seconds";
 const START_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
-/// How long an execution may take, in seconds; not limited unless it is set.
+/// The time that an execution may take, in seconds; not limited unless it is set.
 const EXECUTE_TIMEOUT: &str = "execute-timeout-seconds";
 /// Names of variables that workers in the sandbox get too, with commas between them.
 const SANDBOX_VARIABLES: &str = "sandbox-variables";
@@ -37,18 +38,18 @@ const WITHOUT_EFFECT: [(&str, i64, &str); 4] = [
 ];
 const REGION_PREFIX: &str = "shm-region-prefix-name";
 
-/// Whether the backend reads a setting.
+/// Returns true if the backend reads a setting.
 pub(crate) fn is_read(key: &str) -> bool {
     [EXECUTE_TIMEOUT, INTERPRETER, SANDBOX_VARIABLES, START_TIMEOUT, USE_LIBRARY].contains(&key)
         || Confinement::is_setting(key)
 }
 
-/// Whether models in Python are served by Triton's library, if there is one.
+/// Returns true if models in Python are served by Triton's library, if there is one.
 pub(crate) fn uses_library(settings: &BTreeMap<String, String>) -> bool {
     settings.get(USE_LIBRARY).is_some_and(|text| text == "true")
 }
 
-/// How models in Python are executed, from the command line.
+/// The settings of the command line for the execution of models in Python.
 #[derive(Debug)]
 pub(crate) struct PythonSettings {
     pub(crate) interpreter: PathBuf,
@@ -92,7 +93,7 @@ impl PythonSettings {
     }
 }
 
-/// What workers of a backend may not do. Each setting is that of the backend `python` unless the
+/// The limits of a backend's workers. Each setting is that of the backend `python` unless the
 /// backend has its own.
 pub(crate) fn confinement(
     own: &BTreeMap<String, String>,

@@ -15,7 +15,7 @@ use galatea_trace::{
 
 use crate::environment::CollectorVariables;
 
-/// Where traces go.
+/// The target of traces.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TraceMode {
     /// Into files.
@@ -25,7 +25,7 @@ pub(crate) enum TraceMode {
     OpenTelemetry,
 }
 
-/// What flags say about traces.
+/// The settings of traces from flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TraceFlags {
     /// The settings of the start.
@@ -43,7 +43,7 @@ pub(crate) struct TraceFlags {
     pub(crate) configs: Vec<TraceConfig>,
 }
 
-/// Which of the deprecated flags were given.
+/// The deprecated flags, each true if it was given.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GivenFlags {
     pub(crate) file: bool,
@@ -62,7 +62,7 @@ pub(crate) struct TraceConfig {
     pub(crate) value: String,
 }
 
-/// Where a collector is unless something names another place.
+/// The address of a collector unless something names another place.
 const COLLECTOR: &str = "http://localhost:4318/v1/traces";
 
 /// The name of the service in spans, as in Triton.
@@ -100,7 +100,7 @@ pub(crate) fn make(
     })))
 }
 
-/// What flags say of the collector, or else variables, or else the defaults.
+/// The collector of the flags, or else of the variables, or else of the defaults.
 fn collector(
     flags: &TraceFlags,
     variables: &CollectorVariables,
@@ -132,7 +132,7 @@ fn collector(
     })
 }
 
-/// What all spans have: each name once, with the last of its values.
+/// The attributes of all spans: each name once, with the last of its values.
 fn resource(flags: &TraceFlags, variables: &CollectorVariables) -> Vec<(String, String)> {
     let own = [
         ("telemetry.sdk.language", "rust"),

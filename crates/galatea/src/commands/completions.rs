@@ -40,7 +40,7 @@ impl Shell {
 struct Choice {
     name: &'static str,
     takes_value: bool,
-    /// Whether the value is a path.
+    /// True if the value is a path.
     is_path: bool,
     help: String,
 }

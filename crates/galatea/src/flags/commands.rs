@@ -8,17 +8,17 @@ pub(crate) struct Command {
     pub(crate) name: &'static str,
     /// Its arguments that are no options, as the usage text shows them.
     pub(crate) arguments: &'static str,
-    /// What its arguments stand for, which completions offer.
+    /// The kind of its arguments, which completions offer.
     pub(crate) operands: Operands,
     /// Its own options.
     pub(crate) options: &'static [CommandOption],
-    /// Whether it takes the server's flags too.
+    /// True if it takes the server's flags too.
     pub(crate) takes_flags: bool,
-    /// What it does, in a sentence or two.
+    /// Its purpose, in a sentence or two.
     pub(crate) help: &'static str,
 }
 
-/// What the arguments of a command stand for.
+/// The kind of a command's arguments.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operands {
     /// Files and directories.
@@ -34,11 +34,11 @@ pub(crate) enum Operands {
 pub(crate) struct CommandOption {
     /// The name without its dashes.
     pub(crate) name: &'static str,
-    /// What stands for its value in the usage text; `None` for a switch.
+    /// The word for its value in the usage text; `None` for a switch.
     pub(crate) argument: Option<&'static str>,
     /// Its default as a value that could be given; empty if it has none.
     pub(crate) default: &'static str,
-    /// What it does.
+    /// Its effect.
     pub(crate) help: &'static str,
 }
 
@@ -295,7 +295,7 @@ impl Command {
         self.options.iter().find(|option| option.name == name)
     }
 
-    /// How it is called.
+    /// The way in which it is called.
     pub(crate) fn synopsis(&self) -> String {
         let mut text = format!("galatea {}", self.name);
         for option in self.options {

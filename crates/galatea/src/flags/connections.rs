@@ -1,4 +1,4 @@
-//! How many connections there may be, and how long clients may take.
+//! Limits of the number of connections, and of the time that clients may take.
 //!
 //! None of these flags is Triton's, and no flag of Triton's begins like them: one that is
 //! cut short stays unambiguous.

@@ -1,4 +1,4 @@
-//! What the command line says of GPUs.
+//! The settings of GPUs from the command line.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use galatea_devices::PoolSizes;
 /// Triton's minimum in its builds for GPUs.
 const MIN_COMPUTE_CAPABILITY: f64 = 7.5;
 
-/// What the command line says of GPUs.
+/// The settings of GPUs from the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GpuSettings {
     /// GPUs that can compute less are left alone, if the flag was given.
     pub(crate) min_compute_capability: Option<f64>,
-    /// How much memory is allocated at the start.
+    /// The memory that is allocated at the start.
     pub(crate) pools: PoolSizes,
-    /// How many addresses are reserved on GPUs for states of sequences that grow.
+    /// The bytes of addresses that are reserved on GPUs for states of sequences that grow.
     pub(crate) growing_bytes: BTreeMap<i32, u64>,
     /// The part of a GPU's memory above which no model is loaded onto it.
     pub(crate) load_limits: BTreeMap<i32, f64>,
-    /// Whether GPUs use each other's memory.
+    /// True if GPUs use each other's memory.
     pub(crate) peer_access: bool,
     /// The remarks that hold only without GPUs.
     pub(crate) notes_without: Vec<String>,

@@ -44,11 +44,11 @@ use value::Refusal;
 pub(crate) struct Flag {
     /// The name without its dashes.
     name: &'static str,
-    /// What stands for its value in the usage text; `None` for a switch.
+    /// The word for its value in the usage text; `None` for a switch.
     argument: Option<&'static str>,
     /// Its default as a value that could be given; empty if it has none.
     default: &'static str,
-    /// What it does, in a sentence or two.
+    /// Its effect, in a sentence or two.
     help: &'static str,
     /// Puts a value into effect; a switch gets an empty one.
     apply: fn(&mut Settings, &str) -> Result<(), Refusal>,
@@ -82,7 +82,7 @@ const GROUPS: [Group; 15] = [
 /// A flag, for completions.
 pub(crate) struct FlagName {
     pub(crate) name: &'static str,
-    /// What stands for its value; `None` for a switch.
+    /// The word for its value; `None` for a switch.
     pub(crate) argument: Option<&'static str>,
     pub(crate) help: &'static str,
 }

@@ -9,7 +9,7 @@ use super::value::{self, Refusal};
 use super::{HelpForm, Settings, flags, ports};
 use crate::environment::{SpanBatchVariables, VertexAiVariables};
 
-/// What the command line of the server asks for.
+/// The request that the command line of the server makes.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Start a server.
@@ -20,7 +20,7 @@ pub(crate) enum Request {
     Version,
 }
 
-/// What the arguments of a command say.
+/// The arguments of a command.
 #[derive(Debug, Default)]
 pub(crate) struct CommandLine {
     /// The server's settings, if the command takes its flags.
@@ -34,7 +34,7 @@ pub(crate) struct CommandLine {
 }
 
 impl CommandLine {
-    /// Whether an option was given.
+    /// Returns true if an option was given.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.option(name).is_some()
     }

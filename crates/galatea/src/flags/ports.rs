@@ -1,4 +1,4 @@
-//! Which ports the endpoints may share.
+//! Ports that the endpoints may share.
 
 use super::{DoorSettings, Settings};
 

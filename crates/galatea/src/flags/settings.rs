@@ -25,46 +25,46 @@ use crate::tracing::TraceFlags;
 pub(crate) struct Settings {
     /// The server's name.
     pub(crate) id: String,
-    /// How long requests may go on after the order to stop.
+    /// The time that requests may go on after the order to stop.
     pub(crate) exit_timeout_secs: u32,
-    /// Whether a model that fails to load ends the start.
+    /// True if a model that fails to load ends the start.
     pub(crate) exit_on_error: bool,
-    /// Whether the server is ready only if all of its models are.
+    /// True if the server is ready only if all of its models are.
     pub(crate) strict_readiness: bool,
     /// If a request to load may bring code.
     pub(crate) model_code: ModelCode,
     /// The model repositories.
     pub(crate) model_repositories: Vec<PathBuf>,
-    /// Whether backends may fill in what a configuration leaves out.
+    /// True if backends may fill in what a configuration leaves out.
     pub(crate) auto_complete_config: bool,
     /// The custom configuration to prefer in each model.
     pub(crate) model_config_name: Option<String>,
-    /// What happens to symbolic links in repositories.
+    /// The treatment of symbolic links in repositories.
     pub(crate) repository_symlinks: Symlinks,
-    /// How models come and go.
+    /// The cause of loads and unloads.
     pub(crate) control_mode: ControlMode,
-    /// Whether several models may have the same name.
+    /// The use of names: several models may have the same one, or not.
     pub(crate) namespaces: Namespaces,
     /// Seconds between two scans of the repositories, if changes in them are followed; 0
     /// scans only at start.
     pub(crate) repository_poll_secs: u32,
-    /// How many models load at once.
+    /// The number of models that load at once.
     pub(crate) model_load_threads: usize,
-    /// How often a version that fails to load is tried again.
+    /// The number of times that a version that fails to load is tried again.
     pub(crate) load_retries: u32,
-    /// How much memory requests and responses may hold.
+    /// The memory that requests and responses may hold.
     pub(crate) memory_limit: MemoryLimit,
     /// The response cache, if there is one.
     pub(crate) cache: Option<CacheSettings>,
-    /// Where the libraries of caches are.
+    /// The directory of the libraries of caches.
     pub(crate) cache_directory: PathBuf,
-    /// What no server can be created with, as the flags say it: the first that was found.
+    /// The first value with which no server can be created, as the flags say it.
     pub(crate) rejected: Option<String>,
     /// On which processors instances run.
     pub(crate) host_policies: HostPolicies,
     /// GPUs.
     pub(crate) gpus: GpuSettings,
-    /// Whether instances share resources.
+    /// True if instances share resources.
     pub(crate) rate_limiting: bool,
     /// The amount of each resource.
     pub(crate) rate_limit_resources: Vec<ResourceLimit>,
@@ -74,55 +74,55 @@ pub(crate) struct Settings {
     pub(crate) log: LogOptions,
     /// The HTTP endpoint.
     pub(crate) http: DoorSettings,
-    /// Whether the HTTP endpoint has the dashboard.
+    /// True if the HTTP endpoint has the dashboard.
     pub(crate) dashboard: bool,
     /// The names under which it is served, beside those of the machine.
     pub(crate) dashboard_hosts: Vec<String>,
-    /// Whether clients of the HTTP endpoint may record traffic.
+    /// True if clients of the HTTP endpoint may record traffic.
     pub(crate) traffic_recording: bool,
     /// Threads that serve the endpoints.
     pub(crate) http_threads: usize,
     /// The longest HTTP body, also when inflated.
     pub(crate) http_input_bytes_max: u64,
-    /// Whether clients may share memory.
+    /// True if clients may share memory.
     pub(crate) allow_client_shm: bool,
-    /// Which HTTP headers become parameters.
+    /// The HTTP headers that become parameters.
     pub(crate) http_header_forward: Option<HeaderForward>,
-    /// Which gRPC metadata becomes parameters.
+    /// The gRPC metadata that becomes parameters.
     pub(crate) grpc_header_forward: Option<HeaderForward>,
-    /// Which APIs are restricted over HTTP.
+    /// The APIs that are restricted over HTTP.
     pub(crate) http_rules: Rules,
-    /// Which APIs are restricted over gRPC.
+    /// The APIs that are restricted over gRPC.
     pub(crate) grpc_rules: Rules,
     /// The gRPC endpoint.
     pub(crate) grpc: DoorSettings,
-    /// How many responses of one request of a stream may wait for the client, if bounded.
+    /// The number of responses of one request of a stream that may wait for the client, if bounded.
     pub(crate) grpc_response_pool_size: Option<usize>,
-    /// How responses over gRPC are compressed.
+    /// The compression of responses over gRPC.
     pub(crate) grpc_response_compression: CompressionLevel,
     /// Pings on gRPC connections, and how long these last.
     pub(crate) grpc_keepalive: KeepaliveOptions,
-    /// How connections are limited.
+    /// The limits of connections.
     pub(crate) connections: ConnectionSettings,
     /// The metrics endpoint; an empty address is the HTTP endpoint's.
     pub(crate) metrics: DoorSettings,
     /// The endpoints for clouds.
     pub(crate) clouds: CloudSettings,
-    /// What the metrics show.
+    /// The families that the metrics show.
     pub(crate) metrics_options: MetricsOptions,
-    /// Where the libraries of backends are.
+    /// The directory of the libraries of backends.
     pub(crate) backend_directory: PathBuf,
-    /// Where the libraries of repository agents are.
+    /// The directory of the libraries of repository agents.
     pub(crate) repoagent_directory: PathBuf,
     /// Settings for backends, in their order.
     pub(crate) backend_settings: Vec<BackendSetting>,
-    /// Where ONNX Runtime's library is.
+    /// The path of ONNX Runtime's library.
     pub(crate) onnxruntime_library: Option<PathBuf>,
     /// The traces of requests.
     pub(crate) trace: TraceFlags,
     /// The value of the deprecated `--strict-model-config`.
     pub(crate) strict_model_config: Option<bool>,
-    /// Whether `--disable-auto-complete-config` was given.
+    /// True if `--disable-auto-complete-config` was given.
     pub(crate) disables_auto_complete: bool,
     /// Remarks about flags, for the log.
     pub(crate) notes: Vec<String>,
@@ -131,15 +131,15 @@ pub(crate) struct Settings {
 /// An endpoint that can be listened on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DoorSettings {
-    /// Whether to listen at all.
+    /// True if it listens at all.
     pub(crate) allow: bool,
     /// The address to bind to.
     pub(crate) address: String,
     /// The port; 0 lets the system choose.
     pub(crate) port: u16,
-    /// Whether other processes may listen on the same port.
+    /// True if other processes may listen on the same port.
     pub(crate) reuse_port: bool,
-    /// Whether and how it is encrypted.
+    /// The certificates and the use of TLS.
     pub(crate) tls: TlsSettings,
 }
 
@@ -157,11 +157,11 @@ pub(crate) struct CloudSettings {
     pub(crate) sagemaker: DoorSettings,
     /// The first and the last port for other endpoints at the address of SageMaker's.
     pub(crate) sagemaker_safe_ports: Option<(i32, i32)>,
-    /// How many of the threads serve SageMaker.
+    /// The number of the threads that serve SageMaker.
     pub(crate) sagemaker_threads: usize,
     /// Vertex AI's.
     pub(crate) vertex_ai: DoorSettings,
-    /// How many of the threads serve Vertex AI.
+    /// The number of the threads that serve Vertex AI.
     pub(crate) vertex_ai_threads: usize,
     /// The model of requests that name none; empty for the only one.
     pub(crate) vertex_ai_default_model: String,
@@ -183,13 +183,13 @@ impl Default for CloudSettings {
 /// The response cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CacheSettings {
-    /// Which flag asked for it.
+    /// The flag that asked for it.
     pub(crate) flag: CacheFlag,
     /// The cache's name.
     pub(crate) name: String,
     /// Its configuration, a JSON object.
     pub(crate) config: String,
-    /// Whether flags name other caches too: then no server is created.
+    /// True if flags name other caches too: then no server is created.
     pub(crate) names_others: bool,
 }
 
@@ -291,7 +291,7 @@ impl Settings {
         settings
     }
 
-    /// What to look for in repositories, and how.
+    /// The files to look for in repositories, and the treatment of links.
     pub(crate) fn scan_options(&self) -> ScanOptions {
         let config_name = self.model_config_name.clone();
         ScanOptions { config_name, symlinks: self.repository_symlinks }
@@ -349,7 +349,7 @@ impl Settings {
         self.note_without_gpus(format!("'--{flag}' has no effect: no GPU is used"));
     }
 
-    /// How instances share resources.
+    /// The way in which instances share resources.
     pub(crate) fn rate_limit(&self) -> RateLimit {
         if self.rate_limiting {
             RateLimit::ExecutionCount(self.rate_limit_resources.clone())

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 /// TLS at an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsSettings {
-    /// What `--…-use-ssl` says, or `--…-use-ssl-mutual` behind it.
+    /// The value of `--…-use-ssl`, or of `--…-use-ssl-mutual` behind it.
     uses_ssl: bool,
-    /// Whether clients have to show a certificate.
+    /// True if clients have to show a certificate.
     pub(crate) is_mutual: bool,
     /// The file with the server's certificate.
     pub(crate) certificate: Option<PathBuf>,
@@ -55,7 +55,7 @@ pub(crate) const HTTP: TlsFlags = TlsFlags {
 };
 
 impl TlsSettings {
-    /// Whether the endpoint speaks TLS.
+    /// Returns true if the endpoint speaks TLS.
     ///
     /// In Triton `--grpc-use-ssl=false` behind `--grpc-use-ssl-mutual=true` turns TLS off,
     /// although its help says otherwise, and lets clients in without a certificate.

@@ -154,7 +154,7 @@ impl TraceFlags {
     }
 }
 
-/// How spans are gathered, in the order in which Triton reports it.
+/// The limits by which spans are gathered, in the order in which Triton reports them.
 const BATCH_DEFAULTS: [(&str, &str); 3] = [
     ("bsp_max_export_batch_size", "512"),
     ("bsp_schedule_delay", "5000"),

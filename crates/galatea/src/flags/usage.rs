@@ -1,5 +1,5 @@
-//! What the flags mean, made from the flags: the usage text, a page in Markdown, and the page
-//! for `man`.
+//! Texts about the flags, made from the flags: the usage text, a page in Markdown, and the page for
+//! `man`.
 
 use std::fmt::Write;
 
@@ -122,7 +122,7 @@ fn usage() -> String {
     text
 }
 
-/// How a command is called, in lines that begin alike.
+/// The way in which a command is called, in lines that begin alike.
 fn synopsis(command: &Command, indent: &str) -> String {
     let mut text = String::new();
     // An option and its value stay on one line.
@@ -141,7 +141,7 @@ fn synopsis(command: &Command, indent: &str) -> String {
     text
 }
 
-/// What a command does, and its options.
+/// The help for a command: its purpose and its options.
 pub(crate) fn command_help(command: &Command) -> String {
     let mut text = format!("Usage: {}", synopsis(command, "       ").trim_start());
     for line in wrap(command.help, WIDTH + INDENT.len()) {
@@ -186,7 +186,7 @@ fn describe(text: &mut String, flag: &Flag) {
     }
 }
 
-/// What a flag does, and its default.
+/// The effect of a flag, and its default.
 fn explained(flag: &Flag) -> String {
     let mut help = flag.help.split_whitespace().collect::<Vec<_>>().join(" ");
     if !flag.default.is_empty() {

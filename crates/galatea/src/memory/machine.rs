@@ -1,5 +1,5 @@
-//! How much memory this process may use: what the machine has, or less if a control group
-//! has a limit.
+//! The memory that this process may use: that of the machine, or less if a control group has a
+//! limit.
 
 use std::path::{Path, PathBuf};
 

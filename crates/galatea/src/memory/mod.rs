@@ -48,7 +48,7 @@ const fn three_quarters(bytes: usize) -> usize {
     bytes.saturating_sub(bytes / 4)
 }
 
-/// What the ledger counts, as metrics.
+/// The counts of the ledger, as metrics.
 pub(crate) fn metrics(ledger: &Ledger) -> Vec<CustomFamily> {
     let family = |name: &str, help: &str, kind, value: usize| CustomFamily {
         name: name.to_owned(),

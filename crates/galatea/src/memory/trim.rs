@@ -9,7 +9,7 @@ use galatea_gate::ledger::{Ledger, TrimDecision, TrimRule};
 use galatea_telemetry::Logger;
 use tokio::time::MissedTickBehavior;
 
-/// How often the ledger is looked at.
+/// The pause between two looks at the ledger.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Gives free memory back whenever much less is held than before. The program's allocator

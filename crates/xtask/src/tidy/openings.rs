@@ -10,7 +10,7 @@ use super::files::File;
 const CLAUSES: [&str; 7] = ["What", "Whether", "How", "Where", "Which", "Who", "Whose"];
 
 /// Crates whose comments are still to be read and written anew. None comes back to the list.
-const OPEN: [&str; 2] = ["backend-python", "galatea"];
+const OPEN: [&str; 1] = ["backend-python"];
 
 /// Every doc comment that opens with a clause, outside the crates of [`OPEN`]; and each of
 /// those that has none any more.

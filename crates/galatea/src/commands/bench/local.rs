@@ -15,7 +15,7 @@ const TICKS_PER_SECOND: u64 = 100;
 
 /// A process that serves models. It ends when this is dropped.
 pub(in crate::commands) struct LocalServer {
-    /// Where it listens.
+    /// The endpoints at which it listens.
     pub(in crate::commands) targets: Vec<Target>,
     /// Its ID.
     pub(in crate::commands) process: u32,
@@ -65,7 +65,7 @@ impl Drop for LocalServer {
     }
 }
 
-/// Where the server listens, by the line that it prints when it is ready.
+/// The endpoints of the server, by the line that it prints when it is ready.
 fn targets(line: &str, protocols: &[Protocol]) -> Result<Vec<Target>, String> {
     let document: Value = serde_json::from_str(line).map_err(|_| {
         String::from("the server ended; galatea serve with the same model says why")

@@ -23,7 +23,7 @@ use crate::console::{Console, Format, bar, print_line};
 use crate::environment::Environment;
 use crate::flags::CommandLine;
 
-/// How long requests are sent before they count.
+/// The time for which requests are sent before they count.
 const WARMUP: Duration = Duration::from_millis(300);
 
 /// The width of the bar.
@@ -32,12 +32,12 @@ const BAR_COLUMNS: usize = 24;
 /// The most connections at a time.
 const CONNECTIONS_MAX: u64 = 10_000;
 
-/// What `galatea bench` is asked for.
+/// The options of `galatea bench`.
 #[derive(Debug)]
 pub(crate) struct BenchOptions {
     /// Running servers, each by one protocol.
     targets: Vec<Target>,
-    /// What a server is started for.
+    /// The models that a server is started for.
     models: Vec<String>,
     /// Flags of that server.
     flags: Vec<String>,

@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! The measurements of a benchmark, for people and for programs.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Row {
         self.measurement.latency(share).map(|latency| latency.as_secs_f64() * 1e3)
     }
 
-    /// How many processors the server kept busy.
+    /// The number of processors that the server kept busy.
     fn processors(&self) -> Option<f64> {
         let cpu = self.server_cpu?.as_secs_f64();
         Some(cpu / self.measurement.elapsed.as_secs_f64())

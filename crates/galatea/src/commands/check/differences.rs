@@ -1,4 +1,4 @@
-//! What differs from Triton for the models and flags of a check.
+//! Differences from Triton for the models and flags of a check.
 //!
 //! Each entry is a row of docs/differences.md that an operator can act on, with the condition
 //! under which it matters. What concerns clients or mistakes alone is left to that page.
@@ -15,13 +15,13 @@ struct Difference {
     /// Words of its row in docs/differences.md.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test looks for the row"))]
     row: &'static str,
-    /// What an operator is told.
+    /// The text for the operator.
     text: &'static str,
-    /// Whether it matters.
+    /// The condition under which it matters.
     matters: Condition,
 }
 
-/// What a difference depends on.
+/// The subject that a difference depends on.
 enum Condition {
     /// The flags.
     Settings(fn(&Settings) -> bool),

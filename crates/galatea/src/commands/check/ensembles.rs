@@ -133,7 +133,7 @@ impl Ensembles {
         }
     }
 
-    /// Whether a model of this ensemble has not been checked yet.
+    /// Returns true if a model of this ensemble has not been checked yet.
     fn is_blocked(&self, id: &ModelName, waiting: &[ModelName]) -> bool {
         let Some(ensemble) = self.models.get(id) else { return false };
         let steps = ensemble.spec.ensemble().map(|ensemble| &ensemble.steps);

@@ -109,7 +109,7 @@ pub(crate) fn run(
     Ok(report.error_count() == 0)
 }
 
-/// What the log of a server would say about its flags.
+/// The remarks that the log of a server would make about its flags.
 fn flags_without_effect(settings: &Settings) -> Vec<String> {
     let mut remarks = settings.notes.clone();
     let unused = backends::unused(settings);

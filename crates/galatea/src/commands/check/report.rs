@@ -21,7 +21,7 @@ pub(super) struct Report {
     pub(super) backends: Vec<BackendInUse>,
     /// Flags that are accepted and change nothing.
     pub(super) flags: Vec<String>,
-    /// What a user of Triton would want to know.
+    /// The differences that a user of Triton would want to know.
     pub(super) differences: Differences,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct ModelReport {
     pub(super) name: String,
     versions: Vec<i64>,
     errors: Vec<Diagnostic>,
-    /// What was left out of the model's directory, or changes nothing.
+    /// The parts that were left out of the model's directory, or change nothing.
     warnings: Vec<String>,
     config_path: String,
     /// The backend, if a configuration could be made.

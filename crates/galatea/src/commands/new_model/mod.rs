@@ -11,17 +11,17 @@ use serde_json::json;
 
 use crate::console::Format;
 
-/// Where models are written without `--directory`.
+/// The directory into which models are written without `--directory`.
 pub(super) const DEFAULT_DIRECTORY: &str = "models";
 
-/// How long a name may be.
+/// The longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
 const MODEL: &str = include_str!("template/model.py");
 const TEST: &str = include_str!("template/test_model.py");
 const PAGE: &str = include_str!("template/README.md");
 
-/// What stands in the templates for the model's name, its repository and its test.
+/// The words in the templates that stand for the model's name, its repository and its test.
 const NAME: &str = "MODEL_NAME";
 const REPOSITORY: &str = "MODEL_REPOSITORY";
 const TEST_FILE: &str = "TEST_FILE";

@@ -26,10 +26,10 @@ const FILES_MAX: u64 = 4;
 /// The longest body of a response that is no recording.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
-/// How often progress is shown.
+/// The pause between two lines of progress.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(200);
 
-/// What `galatea record` is asked for.
+/// The options of `galatea record`.
 #[derive(Debug)]
 pub(crate) struct RecordOptions {
     /// `HOST:PORT`.
@@ -113,7 +113,7 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.trim().to_owned()))
 }
 
-/// What was recorded.
+/// The numbers of recorded requests and executions, and of those that were lost.
 #[derive(Debug, Default)]
 struct Counts {
     requests: u64,

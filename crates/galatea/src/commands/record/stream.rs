@@ -4,27 +4,27 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to begin a response.
+/// The time that a server may take to begin a response.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The longest head of a response, and the longest line of a body.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// How long one wait for a line lasts.
+/// The time that one wait for a line lasts.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// A connection with one request.
 pub(in crate::commands) struct Connection {
     stream: TcpStream,
-    /// What was read and not taken.
+    /// The bytes that were read and not decoded.
     raw: Vec<u8>,
-    /// What was decoded of the body and not taken.
+    /// The decoded bytes of the body that were not given out.
     body: Vec<u8>,
     framing: Framing,
 }
 
-/// How much of the body is left.
+/// The rest of the body.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Framing {
     /// This number of bytes.
@@ -37,7 +37,7 @@ enum Framing {
     Ended,
 }
 
-/// What a wait for a line brought.
+/// The result of a wait for a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::commands) enum Received {
     Line(String),

@@ -1,5 +1,5 @@
-//! What `galatea serve` shows: models while they load, then where the server is and a request to
-//! try.
+//! The display of `galatea serve`: models while they load, then the server's addresses and a
+//! request to try.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::doors::{Address, Addresses};
 use crate::flags::Settings;
 use crate::startup::{Failure, Watch};
 
-/// How often the line about models in progress changes.
+/// The pause between two changes of the line about models in progress.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
 
 /// Shows a start.
@@ -29,9 +29,9 @@ pub(super) struct Display {
     format: Format,
     progress: Console,
     results: Console,
-    /// What the log is to say once the server serves; `None` if it isn't silent before.
+    /// The levels of the log once the server serves; `None` if it isn't silent before.
     later_log: Option<LaterLog>,
-    /// Whether a client may call for inference without a key or a certificate.
+    /// True if a client may call for inference without a key or a certificate.
     is_open: bool,
     has_dashboard: bool,
     places: Places,
@@ -313,7 +313,7 @@ fn interface(server: &Server, model: &str) -> Option<Interface> {
     Interface::from_json(&metadata, &serde_json::from_str(&config.json).ok()?).ok()
 }
 
-/// How to choose another port, if one is in use.
+/// A hint at the flag that chooses another port, if one is in use.
 fn port_hint(reason: &str) -> &'static str {
     let hints = [
         ("HTTP service", ". Choose another with --http-port"),

@@ -20,7 +20,7 @@ use crate::environment::Environment;
 use crate::flags::{self, CommandLine, Settings, UsageError};
 use crate::startup;
 
-/// What `galatea serve` is asked for.
+/// The options of `galatea serve`.
 #[derive(Debug)]
 pub(crate) struct ServeOptions {
     settings: Settings,

@@ -11,7 +11,7 @@ const BATCH_MAX: u64 = 1 << 20;
 /// A day, in microseconds.
 const TIME_MAX: u64 = 86_400_000_000;
 
-/// What `galatea simulate` is asked for.
+/// The options of `galatea simulate`.
 #[derive(Debug)]
 pub(crate) struct SimulateOptions {
     pub(super) files: Vec<String>,
@@ -63,8 +63,8 @@ impl SimulateOptions {
         })
     }
 
-    /// How often the recording is played: by default until the simulated time is the recorded
-    /// one, so that a higher load is no shorter.
+    /// The number of times that the recording is played: by default until the simulated time is the
+    /// recorded one, so that a higher load is no shorter.
     pub(super) fn repeat(&self) -> u32 {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 1000")]
         let usual = self.load.ceil().max(1.0) as u32;

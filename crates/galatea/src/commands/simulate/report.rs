@@ -1,4 +1,4 @@
-//! What was recorded beside what would be, for people and for programs.
+//! The recorded traffic beside the simulated one, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -34,7 +34,7 @@ pub(crate) struct Changes {
 }
 
 impl Configured {
-    /// What the server had whose traffic this is.
+    /// The settings of the server whose traffic this is.
     pub(super) fn recorded(header: &Header) -> Result<Self, String> {
         let config = match &header.config {
             Some(config) => config.to_string(),
@@ -163,7 +163,7 @@ impl Configured {
 }
 
 impl Changes {
-    /// Whether there is something that only a batcher has.
+    /// Returns true if there is something that only a batcher has.
     const fn needs_batcher(&self) -> bool {
         self.delay_us.is_some()
             || self.preferred.is_some()

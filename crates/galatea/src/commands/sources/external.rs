@@ -1,4 +1,4 @@
-//! Whether an ONNX model keeps tensors in files beside it.
+//! Tensors that an ONNX model keeps in files beside it.
 //!
 //! Such a tensor has an entry with the key `location`, whose value is a path from the model's
 //! directory. The entry is looked for without reading the message around it: its bytes are
@@ -11,10 +11,10 @@ use std::path::Path;
 /// The fields of the entry: a key of eight bytes, then a value.
 const ENTRY: &[u8] = b"\x0a\x08location\x12";
 
-/// How much of the file is read at a time.
+/// The number of bytes of the file that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Whether a file is named by the model, and is there. A word like that of the entry in the
+/// Returns true if a file is named by the model, and is there. A word like that of the entry in the
 /// middle of weights names none.
 pub(super) fn has_data_beside(model: &Path) -> io::Result<bool> {
     let folder = model.parent().unwrap_or(Path::new(""));

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use galatea_repository::{LinkedRepository, is_remote};
 
-/// What an argument, or a file in a directory that is one, stands for.
+/// The source that an argument, or a file in a directory that is one, stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// The file of an ONNX model.
@@ -34,7 +34,7 @@ impl Source {
     }
 }
 
-/// What these arguments stand for.
+/// The sources that these arguments stand for.
 pub(super) fn find(arguments: &[String]) -> Result<Vec<Source>, String> {
     let mut sources = Vec::new();
     for argument in arguments {
@@ -125,7 +125,7 @@ fn entries(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Whether a directory with these entries is one of a model: it has a configuration, or a
+/// Returns true if a directory with these entries is one of a model: it has a configuration, or a
 /// version, which is no model itself.
 fn is_model(entries: &[PathBuf]) -> bool {
     let has_config = |entries: &[PathBuf]| {
@@ -148,13 +148,12 @@ fn is_number(path: &Path) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Where the models of some sources are found: repositories as they are, and one of links for
-/// all others.
+/// The repositories of some sources: repositories as they are, and one of links for all others.
 #[derive(Debug)]
 pub(super) struct Repositories {
     /// The paths of all repositories.
     pub(super) paths: Vec<PathBuf>,
-    /// Where links lead.
+    /// The targets of links.
     pub(super) places: Places,
     /// Kept as long as the server runs.
     _linked: Option<LinkedRepository>,

@@ -1,4 +1,4 @@
-//! What executions cost: for each number of instances and threads, batches of each size.
+//! Costs of executions: for each number of instances and threads, batches of each size.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use galatea_traffic::RecordedExecution;
 use super::candidate::{Resources, with_resources};
 use super::server::TunedServer;
 
-/// How long each size is executed, and for how long that does not count.
+/// The time for which each size is executed, and the time before it that does not count.
 const DURATION: Duration = Duration::from_millis(250);
 const WARMUP: Duration = Duration::from_millis(100);
 
@@ -22,7 +22,7 @@ const DOUBTFUL_FACTOR: f64 = 2.0;
 const DOUBTFUL_ROW_FACTOR: f64 = 4.0;
 const DOUBTFUL_NS: f64 = 100_000.0;
 
-/// What was measured with some instances and threads.
+/// The measurements with some instances and threads.
 pub(super) struct Measured {
     pub(super) resources: Resources,
     pub(super) costs: LearnedCosts,

@@ -33,14 +33,14 @@ use self::verify::{Verification, Verified};
 use crate::console::{Colours, Console, Format};
 use crate::flags::CommandLine;
 
-/// How many candidates are checked on a server, beside the configuration as it is.
+/// The number of candidates that are checked on a server, beside the configuration as it is.
 const CHECKED: usize = 5;
 
-/// How many of them have the same instances and threads. Serving takes a part of the processors,
-/// which is not simulated and differs by instances and threads.
+/// The number of them that have the same instances and threads. Serving takes a part of the
+/// processors, which is not simulated and differs by instances and threads.
 const CHECKED_ALIKE: usize = 2;
 
-/// What has less than this share of the best simulated score is not worth a check.
+/// The share of the best simulated score below which a candidate is not worth a check.
 const PROMISING_SHARE: f64 = 0.7;
 
 /// A gain below this over the configuration as it is may be chance: that one is kept.
@@ -51,7 +51,7 @@ const BATCH_MAX: u32 = 4096;
 const INSTANCES_MAX: u32 = 256;
 const SECONDS_MAX: u32 = 3600;
 
-/// What `galatea tune` is asked for.
+/// The options of `galatea tune`.
 #[derive(Debug)]
 pub(crate) struct TuneOptions {
     model: String,
@@ -244,14 +244,14 @@ fn usual(config: &Value) -> Candidate {
     Candidate { resources, max_batch, delay_us: 0, objective_us: None }
 }
 
-/// What was measured with its instances.
+/// The measurements with the configuration's own instances.
 fn usual_costs<'a>(config: &Value, measured: &'a [Measured]) -> Result<&'a Measured, String> {
     let resources = usual_resources(config);
     let found = measured.iter().find(|one| one.resources == resources);
     found.ok_or_else(|| String::from("the configuration's own instances were not measured"))
 }
 
-/// What the search found.
+/// The candidates that the search found.
 struct Searched {
     best: Vec<Found>,
     count: usize,

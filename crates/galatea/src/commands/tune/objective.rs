@@ -1,8 +1,8 @@
-//! What a model is tuned for.
+//! Objectives of a model's tuning.
 
 use std::time::Duration;
 
-/// What is wanted.
+/// The measure by which configurations are compared.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) enum Objective {
     /// The most requests per second, however long each takes.
@@ -42,7 +42,7 @@ impl Objective {
         }
     }
 
-    /// What the score of a configuration means.
+    /// The unit of a configuration's score.
     pub(super) fn unit(self) -> String {
         match self {
             Self::Throughput => String::from("rows per second"),

@@ -1,4 +1,4 @@
-//! What was found, and the configuration with its reasons.
+//! The best candidates, and the configuration with its reasons.
 
 use std::fmt::Write;
 

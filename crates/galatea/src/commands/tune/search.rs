@@ -14,10 +14,10 @@ use crate::commands::simulate::Configured;
 /// Number of requests of a simulation.
 const REQUESTS: f64 = 3_000.0;
 
-/// How much more than can be served comes when goodput counts.
+/// The factor by which more comes than can be served when goodput counts.
 pub(super) const OVERLOAD: f64 = 1.3;
 
-/// How often the range of rates is halved.
+/// The number of times that the range of rates is halved.
 const HALVINGS: usize = 10;
 
 /// The delays that are tried, in microseconds.
@@ -35,7 +35,7 @@ pub(super) struct Found {
     pub(super) rate: f64,
 }
 
-/// What candidates are compared by.
+/// The standards by which candidates are compared.
 pub(super) struct Search<'a> {
     pub(super) objective: Objective,
     /// Rows of a request.

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use crate::commands::bench::local::LocalServer;
 use crate::commands::record::stream::{Connection, Received};
 
-/// How long a model may take to load.
+/// The time that a model may take to load.
 const LOAD_TIME_MAX: Duration = Duration::from_mins(10);
 
-/// How long the last executions may take to arrive.
+/// The time that the last executions may take to arrive.
 const RECORDING_PAUSE: Duration = Duration::from_millis(300);
 
 /// A server with one model.

@@ -12,16 +12,16 @@ use super::server::TunedServer;
 /// The most connections.
 const CONNECTIONS_MAX: usize = 512;
 
-/// How much a rate is lowered when it is too high.
+/// The factor by which a rate is lowered when it is too high.
 const STEP: f64 = 0.85;
 const STEPS: usize = 8;
 
-/// How long requests come before they count.
+/// The time for which requests come before they count.
 const WARMUP: Duration = Duration::from_millis(300);
 
 const SEED: u64 = 11;
 
-/// What a server did with a configuration, by the objective.
+/// The result of a server with a configuration, by the objective.
 #[derive(Clone, Debug)]
 pub(super) struct Verified {
     pub(super) found: Found,
@@ -29,7 +29,7 @@ pub(super) struct Verified {
     pub(super) score: f64,
     /// The latency at that rate that the objective is about, or the median.
     pub(super) latency: Option<Duration>,
-    /// Whether it is the configuration without tuning.
+    /// True if it is the configuration without tuning.
     pub(super) is_default: bool,
     /// Why the score is 0.
     pub(super) remark: Option<String>,
@@ -50,7 +50,7 @@ impl Scored {
     }
 }
 
-/// How candidates are checked.
+/// The conditions under which candidates are checked.
 pub(super) struct Verification<'a> {
     pub(super) server: &'a TunedServer,
     pub(super) objective: Objective,
