@@ -23,8 +23,8 @@ use crate::blocks::Blocks;
 /// The length of an arena that nothing limits. Only what is written takes memory.
 pub(crate) const ARENA_BYTES: u64 = 64 << 30;
 
-/// How much of an arena is mapped, from its beginning, which is used first. Reading a hole there
-/// takes memory, so that this also limits what a worker can make the server take.
+/// The bytes of an arena that are mapped, from its beginning, which is used first. Reading a hole
+/// there takes memory, so that this also limits what a worker can make the server take.
 const MAPPED_BYTES_MAX: u64 = 1 << 30;
 
 /// Tensors longer than this are only read if so much memory was written.
@@ -43,9 +43,9 @@ pub(crate) struct Arena {
 #[derive(Debug)]
 struct ArenaBlocks {
     blocks: Blocks,
-    /// Whether pages may be there in parts that are free.
+    /// True if pages may be there in parts that are free.
     is_dirty: bool,
-    /// What blocks describe, by their offsets: memory that stays as long as they are in use.
+    /// The memory that blocks describe, by their offsets: it stays as long as they are in use.
     described: BTreeMap<u64, Buffer>,
 }
 
@@ -146,7 +146,7 @@ impl Arena {
         Ok(Some(bytes))
     }
 
-    /// How much memory the arena takes.
+    /// The memory that the arena takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> Result<u64, Status> {
         let stat = rustix::fs::fstat(&self.memory);
         let stat = stat.map_err(|error| failed("measure shared memory", error))?;

@@ -29,31 +29,31 @@ use crate::worker::{Launch, ModelContext, Started};
 
 /// The file of a model if its configuration names none.
 const MODEL_FILE: &str = "model.py";
-/// How long `finalize` of a model may take.
+/// The time that `finalize` of a model may take.
 const FINALIZE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How models in Python are served.
+/// The options with which models in Python are served.
 #[derive(Clone)]
 pub struct PythonOptions {
-    /// What models may ask of the server.
+    /// The server, of which models may ask something.
     pub server: Arc<dyn ServerAccess>,
     /// The interpreter of models that name no environment.
     pub interpreter: PathBuf,
-    /// Where environments in archives are extracted.
+    /// The folder into which environments in archives are extracted.
     pub temporary_folder: PathBuf,
     /// The server's `LD_LIBRARY_PATH`.
     pub library_path: Option<OsString>,
     /// The GPUs whose memory tensors may be in.
     pub devices: Devices,
-    /// What configurations may ask for.
+    /// The features that configurations may ask for.
     pub support: Support,
-    /// What is common to the models of a backend that is written in Python.
+    /// The script and the settings that the models of a backend that is written in Python share.
     pub runtime: Option<PythonRuntime>,
-    /// How long a worker may take until it speaks.
+    /// The time that a worker may take until it speaks.
     pub start_timeout: Duration,
-    /// How long an execution may take; longer ones cost the worker its life. `None`: forever.
+    /// The time that an execution may take; longer ones cost the worker its life. `None`: forever.
     pub execute_timeout: Option<Duration>,
-    /// What workers may not do, and how much they may take.
+    /// The limits of workers: calls that they may not make, and amounts that they may take.
     pub confinement: Confinement,
     /// Variables that workers in the sandbox get beside those on its list.
     pub sandbox_variables: Vec<String>,
@@ -145,12 +145,12 @@ impl PythonBackend {
     }
 }
 
-/// Where a model is, and what executes it.
+/// The place of a model, and the interpreter that executes it.
 struct Site {
     interpreter: Interpreter,
     /// Of its environment, beside the server's.
     variables: Vec<(&'static str, OsString)>,
-    /// Where workers are forked; `None` if they start by themselves.
+    /// The environment in which workers are forked; `None` if they start by themselves.
     environment: Option<Arc<Environment>>,
     model_path: PathBuf,
     directory: PathBuf,
@@ -160,7 +160,7 @@ struct Site {
 }
 
 impl Site {
-    /// What the model may ask of the server.
+    /// The server as far as the model may ask it.
     fn server(&self) -> Arc<dyn ServerAccess> {
         let server = self.options.server.clone();
         if self.is_in_sandbox() { Arc::new(WithoutControl(server)) } else { server }
@@ -186,15 +186,15 @@ impl Site {
         Err(Status::internal(text))
     }
 
-    /// Where modules are found, in Triton's order: in the directory of the file and, unless
-    /// that is a backend's, in the model's.
+    /// The directories of modules, in Triton's order: that of the file and, unless that is a
+    /// backend's, the model's.
     fn module_paths(&self) -> impl Iterator<Item = &Path> {
         let count = if self.options.runtime.is_some() { 1 } else { 2 };
         let own = self.model_path.ancestors().skip(1).take(count);
         own.chain(self.options.module_paths.iter().map(PathBuf::as_path))
     }
 
-    /// What a worker is told of the model.
+    /// The document that tells a worker about the model.
     fn document(&self, arguments: Value, is_decoupled: bool) -> Value {
         let paths = self.module_paths();
         let paths: Vec<_> = paths.map(|path| path.to_string_lossy()).collect();
@@ -311,7 +311,7 @@ impl Backend for PythonBackend {
     }
 }
 
-/// Whether a model gets inputs in the memory of GPUs as they are.
+/// Returns true if a model gets inputs in the memory of GPUs as they are.
 fn gets_tensors_on_gpus(force_cpu: Option<&str>) -> Result<bool, Status> {
     match force_cpu {
         None | Some("yes") => Ok(false),
@@ -332,7 +332,7 @@ struct PythonModel {
     use_of_numpy: Lock<UseOfNumpy>,
 }
 
-/// How workers of a model import numpy.
+/// The way in which workers of a model import numpy.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 enum UseOfNumpy {
     /// Not at all, or in a way that has not been seen yet.
@@ -442,7 +442,7 @@ impl InstanceStarter {
     }
 }
 
-/// Whether the model has a readiness check of its own.
+/// Returns true if the model has a readiness check of its own.
 fn has_check(answer: &Value) -> bool {
     answer.get("is_ready").and_then(Value::as_bool).unwrap_or_default()
 }

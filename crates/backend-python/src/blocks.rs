@@ -1,4 +1,4 @@
-//! Which parts of an arena are in use. Pure: it allocates numbers, not memory.
+//! The parts of an arena that are in use. Pure: it allocates numbers, not memory.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ impl Blocks {
         true
     }
 
-    /// Whether these bytes lie in one block that is in use.
+    /// Returns true if these bytes lie in one block that is in use.
     pub(crate) fn contains(&self, offset: u64, bytes: u64) -> bool {
         let Some(end) = offset.checked_add(bytes) else { return false };
         let block = self.used.range(..=offset).next_back();

@@ -20,7 +20,7 @@ pub(crate) struct Gpus {
     use_: GpuUse,
 }
 
-/// What a model's processes do with GPUs.
+/// The use that a model's processes make of GPUs.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum GpuUse {
     /// They can't reach any.
@@ -32,12 +32,12 @@ pub(crate) enum GpuUse {
     Shared,
 }
 
-/// Where a tensor is for another process.
+/// The place of a tensor for another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Description {
     device: u32,
     handle: IpcHandle,
-    /// Where in the memory that the handle opens the tensor begins.
+    /// The first byte of the tensor in the memory that the handle opens.
     offset: u64,
     length: u64,
 }
@@ -61,12 +61,12 @@ impl Gpus {
         Self { devices, use_ }
     }
 
-    /// Whether the model gets tensors in GPUs' memory.
+    /// Returns true if the model gets tensors in GPUs' memory.
     pub(crate) fn are_shared(&self) -> bool {
         self.use_ == GpuUse::Shared
     }
 
-    /// Whether there are GPUs that the model's processes can use.
+    /// Returns true if there are GPUs that the model's processes can use.
     pub(crate) fn are_reachable(&self) -> bool {
         self.use_ != GpuUse::None && !self.devices.is_empty()
     }
@@ -97,8 +97,8 @@ impl Gpus {
         Ok(region(copy))
     }
 
-    /// What a worker is told of a tensor, and the memory that it must find: the tensor's, or that
-    /// of a copy if the driver gives no handle for the tensor's, as for memory of a client.
+    /// The description of a tensor for a worker, and the memory that it must find: the tensor's, or
+    /// that of a copy if the driver gives no handle for the tensor's, as for memory of a client.
     pub(crate) fn describe(
         &self,
         region: &DeviceRegion,

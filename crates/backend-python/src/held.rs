@@ -29,10 +29,10 @@ pub(crate) struct HeldRequest {
     /// The trace of its execution, for the calls that are made in it.
     parent: Option<Arc<Trace>>,
     deadline: Deadline,
-    /// What tells its sender to pause.
+    /// The flag that tells its sender to pause.
     flow: Backpressure,
     cancel: CancelToken,
-    /// Whether the sender was told so.
+    /// True if the sender was told to pause.
     is_paused: bool,
 }
 
@@ -124,7 +124,7 @@ impl Held {
 pub(crate) struct SentResponse {
     pub(crate) result: Option<ResponseResult>,
     pub(crate) is_final: bool,
-    /// Whether the model sends any number of responses to a request.
+    /// True if the model sends any number of responses to a request.
     pub(crate) is_decoupled: bool,
 }
 
@@ -211,7 +211,7 @@ impl HeldRequests {
         all.and_then(|all| all.into_iter().max()).map_or(Deadline::None, Deadline::At)
     }
 
-    /// What tells the sender of a request to pause.
+    /// The flag that tells the sender of a request to pause.
     pub(crate) fn flow_of(&self, key: u64) -> Option<Backpressure> {
         self.held.lock("find a flow").by_key.get(&key).map(|one| one.flow.clone())
     }

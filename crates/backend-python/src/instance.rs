@@ -12,9 +12,9 @@ use crate::worker::{Running, Waited, Worker};
 /// An instance of a model in Python.
 pub(crate) struct PythonInstance {
     supervisor: Arc<Supervisor>,
-    /// What another thread has begun.
+    /// The batch that another thread has begun.
     begun: Option<BegunBatch>,
-    /// How long the last execution took.
+    /// The duration of the last execution.
     took: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Which Python executes a model: its own environment's, or the default one.
+//! The Python that executes a model: its own environment's, or the default one.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use crate::folders;
 
 /// The parameter that names the environment of a model.
 pub(crate) const ENVIRONMENT: &str = "EXECUTION_ENV_PATH";
-/// What stands for the model's directory in it.
+/// The text that stands for the model's directory in it.
 const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY";
 
 /// Runs a command in an environment that has a script for that.
@@ -77,7 +77,7 @@ pub(crate) struct Environments {
 
 #[derive(Debug, Default)]
 struct Extracted {
-    /// Where archives are extracted, once there is one.
+    /// The folder into which archives are extracted, once there is one.
     folder: Option<PathBuf>,
     by_archive: HashMap<PathBuf, (SystemTime, PathBuf)>,
     last_number: u32,

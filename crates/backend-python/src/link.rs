@@ -35,27 +35,27 @@ pub(crate) struct Link {
 /// A way there and back: two sockets, or one for both.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// What is sent goes here.
+    /// The socket for outgoing frames.
     socket: UnixStream,
-    /// What comes, comes here; `None` if it is the same.
+    /// The socket for incoming frames; `None` if it is the same.
     back: Option<UnixStream>,
     unsent: Lock<Vec<u8>>,
-    /// Whether something is in `unsent`.
+    /// True if something is in `unsent`.
     is_congested: AtomicBool,
 }
 
 /// The worker's ends of the sockets.
 #[derive(Debug)]
 pub(crate) struct WorkerEnds {
-    /// Where it is told what to execute.
+    /// The socket that tells it what to execute.
     pub(crate) commands: UnixStream,
-    /// Where it says what came of that.
+    /// The socket on which it sends results.
     pub(crate) results: UnixStream,
     /// For everything else.
     pub(crate) others: UnixStream,
 }
 
-/// What happened while the supervisor waited.
+/// The events while the supervisor waited.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Events {
     /// The socket of executions has bytes, or has ended.
@@ -211,7 +211,7 @@ impl Channel {
         Ok(sent)
     }
 
-    /// How long a read may wait.
+    /// Limits the time that a read may wait.
     pub(crate) fn limit_reads(&self, patience: Option<Duration>) {
         // Without it a read waits until the worker ends.
         let _ = self.incoming().set_read_timeout(patience);

@@ -27,19 +27,19 @@ const BOOTSTRAP: &str = "import socket;s=socket.socket(fileno=0);\
     n=int.from_bytes(s.recv(4,socket.MSG_WAITALL),'little');\
     exec(compile(s.recv(n,socket.MSG_WAITALL),'<galatea worker>','exec'))";
 
-/// How long a process may take to end after it was asked to.
+/// The time that a process may take to end after it was asked to.
 const TERMINATION_MAX: Duration = Duration::from_nanos(galatea_policy::TERMINATION_NS);
-/// How often a process that should end is looked at.
+/// The pause between two looks at a process that should end.
 const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How many descriptors a process is given at most.
+/// The number of descriptors that a process is given at most.
 pub(crate) const DESCRIPTORS_MAX: usize = 6;
 
 /// A running worker, or a template of workers. It is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     origin: Origin,
-    /// Whether its number may be that of another process.
+    /// True if its number may be that of another process.
     is_reaped: bool,
     /// Tells when it ends; `None` where the system can't.
     pub(crate) handle: Option<OwnedFd>,
@@ -49,7 +49,7 @@ pub(crate) struct Process {
     _scratch: Option<Scratch>,
 }
 
-/// Whose child a process is.
+/// The parent of a process.
 #[derive(Debug)]
 enum Origin {
     /// The server's.
@@ -60,13 +60,14 @@ enum Origin {
 
 /// A process whose children serve the server.
 pub(crate) trait Parent: std::fmt::Debug + Send + Sync {
-    /// How a child has ended, if it can tell. The child must have ended; its number is free then.
+    /// The exit status of a child, if the parent can tell. The child must have ended; its number is
+    /// free then.
     fn reap(&self, pid: Pid) -> Option<ExitStatus>;
-    /// Whether it has ended, so that its children are those of another process.
+    /// Returns true if it has ended, so that its children are those of another process.
     fn has_ended(&self) -> bool;
 }
 
-/// What a worker gets when it starts.
+/// The sockets and the memory that a worker gets when it starts.
 pub(crate) struct Equipment<'a> {
     pub(crate) ends: WorkerEnds,
     pub(crate) inputs: &'a Arena,
@@ -304,7 +305,7 @@ impl Drop for Process {
     }
 }
 
-/// What a process did when it ended, behind "it".
+/// The end of a process, in words that follow "it".
 fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited with code {code}"),
@@ -321,8 +322,8 @@ fn handle_of(pid: Pid) -> Option<OwnedFd> {
     rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// How a process has ended whose template is gone, if it has become the server's child: the first
-/// process of a container gets those that have lost their parents.
+/// The exit status of a process whose template is gone, if it has become the server's child: the
+/// first process of a container gets those that have lost their parents.
 fn adopted(handle: &OwnedFd) -> Option<ExitStatus> {
     let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     let ended = waitid(WaitId::PidFd(handle.as_fd()), flags).ok()??;

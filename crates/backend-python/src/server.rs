@@ -1,4 +1,4 @@
-//! What models may ask of the server: other models, the repository, metrics.
+//! The server as models may ask it: other models, the repository, metrics.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ pub trait ServerAccess: Send + Sync {
     /// Sends a request to another model. The replies come through `sender`, on any thread.
     fn infer(&self, request: InferenceRequest, sender: ResponseSender);
 
-    /// Whether a model may send any number of responses.
+    /// Returns true if a model may send any number of responses.
     ///
     /// # Errors
     ///
@@ -30,7 +30,7 @@ pub trait ServerAccess: Send + Sync {
     /// As the repository's extension.
     fn unload_model(&self, model: &str, unload_dependents: bool) -> Result<(), Status>;
 
-    /// Whether a version of a model serves.
+    /// Returns true if a version of a model serves.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ pub trait ServerAccess: Send + Sync {
     fn log(&self, level: LogLevel, file: &str, line: u32, message: &str);
 }
 
-/// What the values of a model's metric mean.
+/// The meaning of a metric's values.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum CustomMetricKind {
     /// A value that only grows.

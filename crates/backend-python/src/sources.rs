@@ -7,7 +7,7 @@ macro_rules! source {
     };
 }
 
-/// What a worker executes first.
+/// The code that a worker executes first.
 pub(crate) const BOOTSTRAP: &str = include_str!("../../../workers/python/bootstrap.py");
 
 /// Names of modules and their sources.

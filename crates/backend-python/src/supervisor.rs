@@ -91,7 +91,7 @@ use crate::process::Process;
 use crate::wire::{Frame, FrameSplitter, kind_a};
 use crate::worker::{Lost, Started, Worker, unhealthy};
 
-/// How long the supervisor sleeps while nothing happens. Free memory is returned after it.
+/// The time that the supervisor sleeps while nothing happens. Free memory is returned after it.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Starts workers of an instance.
@@ -102,11 +102,11 @@ pub(crate) trait Starter: Send + Sync {
     fn instance(&self) -> &str;
     /// Writes a line to the log.
     fn log(&self, level: LogLevel, message: &str);
-    /// How long `finalize` of the model may take.
+    /// The time that `finalize` of the model may take.
     fn finalize_patience(&self) -> Duration;
 }
 
-/// What the threads of an instance share.
+/// The state that the threads of an instance share.
 pub(crate) struct Supervised {
     state: Lock<State>,
     changed: Condvar,
@@ -117,11 +117,11 @@ pub(crate) struct Supervised {
 
 struct State {
     life: WorkerLife,
-    /// What the supervisor's thread has to do.
+    /// The tasks of the supervisor's thread.
     actions: Vec<WorkerAction>,
     /// The worker that serves, or served last.
     worker: Arc<Worker>,
-    /// What happened to it, behind "the worker".
+    /// The end of the worker, in words that follow "the worker".
     loss: Option<String>,
     /// Why requests fail while no worker serves.
     reason: Status,
@@ -133,7 +133,7 @@ struct Running {
     process: Process,
     /// The reader of the second socket.
     others: FrameSplitter,
-    /// Whether the second socket was read to its end.
+    /// True if the second socket was read to its end.
     is_drained: bool,
     has_exited: bool,
 }
@@ -207,7 +207,7 @@ impl Supervised {
         }
     }
 
-    /// Whether there is a worker, without waiting for one.
+    /// The worker that serves, without waiting for one.
     pub(crate) fn serving(&self) -> Option<Arc<Worker>> {
         let state = self.state.lock("look for the worker");
         (state.life.status() == WorkerStatus::Serving).then(|| state.worker.clone())
@@ -410,7 +410,7 @@ impl Running {
         self.has_exited = self.process.wait(timeout);
     }
 
-    /// What is left of the process ends; returns how it ended.
+    /// Ends the rest of the process, and returns the words for its end.
     fn end(mut self) -> String {
         self.process.kill()
     }

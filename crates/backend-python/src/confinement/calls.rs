@@ -71,7 +71,7 @@ const SHARED: &[i64] = &[
     SYS_request_key,
 ];
 
-/// What files are, beside their contents: Landlock doesn't decide about that.
+/// The calls that change the attributes of files: Landlock doesn't decide about these.
 const ATTRIBUTES: &[i64] = &[
     SYS_fchmod,
     SYS_fchmodat,

@@ -1,4 +1,4 @@
-//! What a worker may not do, and how much it may take.
+//! Limits of a worker: calls that it may not make, and amounts that it may take.
 //!
 //! Off by default. A thread that lives for one start takes the restrictions on itself and starts
 //! the worker, which inherits them (`start.rs`, `restrict.rs`, `calls.rs`): the server's other
@@ -36,10 +36,10 @@ const SETTINGS: Names = ["sandbox", "memory-limit-mib", "processor-limit"];
 const PARAMETERS: Names =
     ["GALATEA_SANDBOX", "GALATEA_MEMORY_LIMIT_MIB", "GALATEA_PROCESSOR_LIMIT"];
 
-/// What the workers of a model may not do, and how much each may take.
+/// The limits of a model's workers: calls that they may not make, and amounts that each may take.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Confinement {
-    /// Whether workers run in the sandbox.
+    /// True if workers run in the sandbox.
     pub sandbox: bool,
     /// The private memory of each process of a worker, in MiB.
     pub memory_mib: Option<u64>,
@@ -48,7 +48,7 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// Whether `--backend-config=python,...` has this setting.
+    /// Returns true if `--backend-config=python,...` has this setting.
     #[must_use]
     pub fn is_setting(name: &str) -> bool {
         SETTINGS.contains(&name)

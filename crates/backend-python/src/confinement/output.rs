@@ -1,5 +1,5 @@
-//! What a worker in the sandbox prints: it has pipes, not the server's own output, which may be
-//! a file or a terminal.
+//! The output of a worker in the sandbox: it has pipes, not the server's own output, which may be a
+//! file or a terminal.
 
 use std::io::{self, PipeReader, Read, Write};
 use std::process::Stdio;

@@ -12,7 +12,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets, CpuSet};
 
 use super::calls;
 
-/// What Landlock must know: signals and abstract sockets, since Linux 6.12.
+/// The version of Landlock that the sandbox needs: it knows signals and abstract sockets, since
+/// Linux 6.12.
 const LANDLOCK: ABI = ABI::V6;
 const NEEDED: &str = "the sandbox of Python models needs Linux 6.12 or later with Landlock and \
     seccomp";

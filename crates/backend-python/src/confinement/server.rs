@@ -1,4 +1,4 @@
-//! What a model in the sandbox may ask of the server.
+//! The server as a model in the sandbox may ask it.
 
 use std::sync::Arc;
 

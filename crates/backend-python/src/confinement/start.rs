@@ -24,7 +24,7 @@ const WAITING: &str = "read -r begin || exit 1\n\
     while [ \"$1\" != -- ]; do export \"$1\"; shift; done\n\
     shift\nexec \"$@\"";
 
-/// How the workers of a model version are confined.
+/// The confinement of a model version's workers.
 #[derive(Clone, Debug)]
 pub(crate) struct Confined {
     pub(crate) confinement: Confinement,
@@ -153,7 +153,7 @@ fn waiting(words: &[OsString], variables: &[(&'static str, OsString)]) -> Comman
     command
 }
 
-/// Whether a program can't be there: the shell's error would say less.
+/// Returns true if a program can't be there: the shell's error would say less.
 pub(crate) fn is_missing(program: &Path) -> bool {
     program.components().count() > 1 && !program.exists()
 }

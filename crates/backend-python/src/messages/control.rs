@@ -5,7 +5,7 @@ use galatea_infer::{LoadParameters, Status};
 use super::Members;
 use crate::server::ServerAccess;
 
-/// What stands before the paths of files, as in requests of clients.
+/// The prefix of files' paths, as in requests of clients.
 const FILE: &str = "file:";
 
 /// Does what a document asks for, and returns the answer.

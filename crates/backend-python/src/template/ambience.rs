@@ -1,4 +1,4 @@
-//! What a process has from the thread that starts it.
+//! The surroundings that a process has from the thread that starts it.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -24,7 +24,7 @@ impl Files {
         Self(paths.map(|path| (identity(&path), path)).map(|(one, path)| (path, one)).collect())
     }
 
-    /// Whether one was written, replaced, made or removed since.
+    /// Returns true if one was written, replaced, made or removed since.
     pub(super) fn have_changed(&self) -> bool {
         self.0.iter().any(|(path, known)| identity(path) != *known)
     }

@@ -40,18 +40,18 @@ struct Known {
     last: Option<Arc<Environment>>,
 }
 
-/// What templates need of the server.
+/// The parts of the server that templates need.
 #[derive(Clone)]
 pub(crate) struct TemplateOptions {
-    /// How long one may take until it can fork.
+    /// The time that one may take until it can fork.
     pub(crate) patience: Duration,
-    /// Where it is logged that one can't.
+    /// The server, whose log tells that one can't.
     pub(crate) server: Arc<dyn ServerAccess>,
     /// The variables that a process would inherit now.
     pub(crate) inherited: fn() -> Vec<(OsString, OsString)>,
 }
 
-/// What tells environments apart: the command of the interpreter, and its variables.
+/// The facts that tell environments apart: the command of the interpreter, and its variables.
 type Name = (Vec<OsString>, Vec<(&'static str, OsString)>);
 
 /// The templates of an environment. They end when neither models nor workers use it.
@@ -62,7 +62,7 @@ pub(crate) struct Environment {
     by_ambience: Lock<Vec<(Ambience, Arc<Slot>)>>,
 }
 
-/// Which imports a template shall have done.
+/// The imports that a template shall have done.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Imports {
     /// Those of every worker.
@@ -86,7 +86,7 @@ struct SlotState {
     numpy: Place,
 }
 
-/// Where there may be a template.
+/// The place of a template, with its life.
 #[derive(Default)]
 struct Place {
     life: TemplateLife,
@@ -241,8 +241,8 @@ impl Environment {
     }
 }
 
-/// How many surroundings of an environment have templates. They differ where host policies bind
-/// instances to processors or memory.
+/// The number of surroundings of an environment that have templates. They differ where host
+/// policies bind instances to processors or memory.
 const AMBIENCES_MAX: usize = 64;
 
 /// A worker that was forked.
@@ -253,7 +253,7 @@ pub(crate) struct Forked {
     is_with_numpy: bool,
 }
 
-/// Where it comes from.
+/// The origin of a worker that was forked.
 pub(crate) struct Lineage {
     slot: Arc<Slot>,
     template: Arc<Template>,

@@ -23,7 +23,7 @@ use super::files::Files;
 use crate::interpreter::Interpreter;
 use crate::process::{DESCRIPTORS_MAX, Equipment, Process};
 
-/// How long a template may take for an answer.
+/// The time that a template may take for an answer.
 const ANSWER_PATIENCE: Duration = Duration::from_nanos(TEMPLATE_ANSWER_NS);
 /// No answer is longer: the longest names the files that were read.
 const ANSWER_BYTES_MAX: u32 = 4 << 20;
@@ -124,7 +124,7 @@ impl Running {
         })
     }
 
-    /// How a process has ended. It must have ended.
+    /// The exit status of a process. It must have ended.
     pub(super) fn reap(&self, pid: Pid) -> Option<ExitStatus> {
         let question = json!({"do": "reap", "pid": pid.as_raw_nonzero()});
         let answer = self.ask(&question, &[]).ok()?;

@@ -1,11 +1,11 @@
-//! What a worker sends, decoded and checked.
+//! Frames of a worker, decoded and checked.
 
 use galatea_infer::{Code, CorrelationId, Parameter, ParameterValue, SequenceFlags, Status};
 use galatea_tensor::{DataType, Shape};
 
 use super::{Fields, Malformed};
 
-/// Where the content of a tensor is.
+/// The place of a tensor's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WirePlace {
     /// It came with the frame.
@@ -69,16 +69,16 @@ pub(crate) enum WireResponse {
     Error(Status),
 }
 
-/// What became of a request of a batch.
+/// The result of a request of a batch.
 #[derive(Debug)]
 pub(crate) struct WireResult {
     pub(crate) key: u64,
-    /// Whether the model wants to execute it again.
+    /// True if the model wants to execute it again.
     pub(crate) is_rescheduled: bool,
     pub(crate) response: WireResponse,
 }
 
-/// What became of a batch.
+/// The result of a batch.
 #[derive(Debug)]
 pub(crate) enum BatchResult {
     /// The requests of which it has something to say.
@@ -91,7 +91,7 @@ pub(crate) enum BatchResult {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) id: u64,
-    /// Whether its responses may be any number.
+    /// True if its responses may be any number.
     pub(crate) wants_stream: bool,
     /// The request in whose execution it is made.
     pub(crate) parent: Option<u64>,
@@ -102,17 +102,17 @@ pub(crate) struct Call {
     pub(crate) flags: SequenceFlags,
     pub(crate) timeout_microseconds: u64,
     pub(crate) priority: u64,
-    /// Where its responses are to be.
+    /// The memory in which its responses are to be.
     pub(crate) preferred: PreferredMemory,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) outputs: Vec<String>,
     pub(crate) inputs: Vec<WireTensor>,
 }
 
-/// Where a model wants the responses to a call.
+/// The memory in which a model wants the responses to a call.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PreferredMemory {
-    /// Where they are.
+    /// Any: the responses stay in theirs.
     Any,
     /// In the host's memory.
     Host,
@@ -159,7 +159,7 @@ pub(crate) enum FromWorkerB {
         id: u64,
         document: String,
     },
-    /// Whether the model says that it is ready.
+    /// The model's answer to the question if it is ready.
     Ready {
         question: u64,
         answer: Result<bool, Status>,

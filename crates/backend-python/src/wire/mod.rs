@@ -106,12 +106,12 @@ impl<'a> Fields<'a> {
 #[derive(Default)]
 pub(crate) struct FrameSplitter {
     buffer: Vec<u8>,
-    /// What of the buffer was returned as frames.
+    /// The length of the part of the buffer that was returned as frames.
     used: usize,
 }
 
 impl FrameSplitter {
-    /// Where the next bytes from the socket belong, behind those that are there.
+    /// The space for the next bytes from the socket, behind those that are there.
     pub(crate) fn space(&mut self) -> &mut Vec<u8> {
         if self.used > 0 {
             self.buffer.drain(..self.used);
@@ -122,7 +122,7 @@ impl FrameSplitter {
         &mut self.buffer
     }
 
-    /// How many bytes lack until the next frame is whole, if its length is known.
+    /// The number of bytes that lack until the next frame is whole, if its length is known.
     fn missing(&self) -> Option<usize> {
         let rest = self.buffer.get(self.used..)?;
         let length = rest.first_chunk().map(|length| u32::from_le_bytes(*length))?;
@@ -144,7 +144,7 @@ impl FrameSplitter {
     }
 }
 
-/// How much is read from a socket at once.
+/// The number of bytes that are read from a socket at once.
 const READ_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the server sends.
+//! Frames of the server.
 
 use galatea_infer::{
     CorrelationId, InferenceRequest, Parameter, ParameterValue, SequenceFlags, Status,
@@ -30,7 +30,7 @@ pub(crate) mod kind_b {
 /// A frame that is being written.
 pub(crate) struct Frame(Vec<u8>);
 
-/// Where the content of a tensor is.
+/// The place of a tensor's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
     /// In the frame.

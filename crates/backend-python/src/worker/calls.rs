@@ -26,9 +26,9 @@ struct CallSink {
     model: String,
     version: Option<i64>,
     via: Via,
-    /// Whether each response is passed on as it comes.
+    /// True if each response is passed on as it comes.
     is_stream: bool,
-    /// Where the responses are to be.
+    /// The memory in which the responses are to be.
     preferred: PreferredMemory,
     /// The only response to a call that gets one.
     single: Option<Result<InferenceResponse, Status>>,

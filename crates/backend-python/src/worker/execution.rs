@@ -17,7 +17,7 @@ use crate::wire::{
     BatchResult, Frame, FrameSplitter, FromWorkerA, Malformed, WireResult, kind_a, kind_b,
 };
 
-/// How long the thread that waits for a model may spend on executing a model that it calls.
+/// The time that the thread that waits for a model may spend on executing a model that it calls.
 const CALL_BUDGET: Duration = Duration::from_micros(50);
 
 /// An execution in progress.
@@ -27,7 +27,7 @@ pub(crate) struct Running {
     ended: Option<Ended>,
 }
 
-/// What became of an execution that was waited for.
+/// The state of an execution after a wait for it.
 pub(crate) enum Waited {
     /// After this time.
     Ended(Duration),
@@ -66,15 +66,15 @@ impl BatchRequest {
     }
 }
 
-/// What the worker says at the end of an execution.
+/// The worker's message at the end of an execution.
 struct Ended {
     batch_result: BatchResult,
     released: Vec<u64>,
-    /// How many frames it had sent on the other socket before.
+    /// The number of frames that it had sent on the other socket before.
     sent: u64,
 }
 
-/// What the worker says of a request of a batch.
+/// The worker's message about a request of a batch.
 struct RequestResult {
     is_rescheduled: bool,
     result: Option<ResponseResult>,

@@ -1,4 +1,4 @@
-//! What a worker says on its second socket.
+//! Messages of a worker on its second socket.
 
 use std::sync::Arc;
 

@@ -27,15 +27,15 @@ pub(crate) use execution::{Running, Waited};
 use readiness::ReadinessCheck;
 pub(crate) use start::{Launch, Started};
 
-/// How long an execution waits for the frames that the worker sent before its end.
-/// Workers of the fuzz target have sent all that they will.
+/// The time that an execution waits for the frames that the worker sent before its end. Workers of
+/// the fuzz target have sent all that they will.
 const PROGRESS_PATIENCE: Duration =
     if cfg!(feature = "fuzzing") { Duration::ZERO } else { Duration::from_secs(1) };
 
-/// What is the same for all workers of a model version.
+/// The context that all workers of a model version share.
 pub(crate) struct ModelContext {
     pub(crate) label: ModelLabel,
-    /// Whether a request may get any number of responses.
+    /// True if a request may get any number of responses.
     pub(crate) is_decoupled: bool,
     /// `None` while the configuration is completed.
     pub(crate) host: Option<Arc<dyn Host>>,
@@ -58,20 +58,20 @@ pub(crate) struct Worker {
     gpu: Option<u32>,
     /// The reader of the socket of executions; `None` during one.
     executions: Lock<Option<FrameSplitter>>,
-    /// How much of the second socket was served.
+    /// The number of the second socket's frames that were served.
     progress: Progress,
-    /// How long an execution may take.
+    /// The time that an execution may take.
     execute_timeout: Option<Duration>,
-    /// Whether the model has a readiness check of its own.
+    /// True if the model has a readiness check of its own.
     has_check: AtomicBool,
     readiness: ReadinessCheck,
 }
 
-/// How many frames of the second socket were served.
+/// The number of the second socket's frames that were served, and the thread that waits for it.
 #[derive(Default)]
 struct Progress {
     served: AtomicU64,
-    /// Whether a thread waits, which holds the lock meanwhile.
+    /// True if a thread waits, which holds the lock meanwhile.
     is_awaited: Lock<bool>,
     changed: Condvar,
 }
@@ -85,7 +85,7 @@ impl Progress {
         }
     }
 
-    /// Whether this many frames were served.
+    /// Returns true if this many frames were served.
     fn has_reached(&self, count: u64) -> bool {
         self.served.load(Ordering::SeqCst) >= count
     }
@@ -159,7 +159,7 @@ impl Worker {
         self.held.wait_until_answered();
     }
 
-    /// How long an execution may take, for messages.
+    /// The time that an execution may take, for messages.
     pub(crate) fn patience(&self) -> Duration {
         self.execute_timeout.unwrap_or_default()
     }
@@ -210,7 +210,7 @@ pub(crate) fn unhealthy(instance: &str, what: &str) -> Status {
 }
 
 impl Lost {
-    /// What happened, behind "the worker".
+    /// The loss, in words that follow "the worker".
     pub(crate) fn describe(&self, patience: Duration) -> String {
         match self {
             Self::Ended => String::from("ended"),

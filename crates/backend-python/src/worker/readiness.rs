@@ -1,6 +1,6 @@
-//! Whether a model says that it is ready, which is asked beside executions.
+//! Questions to a model if it is ready, which are asked beside executions.
 //!
-//! Who asks while another question is open waits for that one's answer, as in Triton.
+//! A thread that asks while another question is open waits for that one's answer, as in Triton.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use galatea_stdx::{Condvar, Lock};
 use super::Worker;
 use crate::wire::{Malformed, kind_b};
 
-/// How long a readiness check of a model may take, as in Triton.
+/// The time that a readiness check of a model may take, as in Triton.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a model says, or the error of its check.
+/// The answer of a model, or the error of its check.
 pub(crate) type Readiness = Result<bool, Status>;
 
 /// The questions to one worker.
@@ -26,16 +26,16 @@ pub(super) struct ReadinessCheck {
 
 #[derive(Debug, Default)]
 struct CheckState {
-    /// How many questions were asked.
+    /// The number of questions that were asked.
     asked: u64,
-    /// Whether the last one is open.
+    /// True if the last one is open.
     is_open: bool,
     /// The answer to the last one that was answered.
     answer: Option<Readiness>,
     is_gone: bool,
 }
 
-/// Who asks: the worker, or another thread who has asked it.
+/// The thread that asks the worker: this one, or another one before it.
 enum Asker {
     This(u64),
     Another,

@@ -17,7 +17,7 @@ use crate::template::{Environment, Imports};
 use crate::tensors::Arenas;
 use crate::wire::{Frame, FrameSplitter, FromWorkerA, Malformed};
 
-/// How often a start that waits looks whether its time is over.
+/// The pause between two looks at the clock of a start that waits.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Characters that no worker's name has.
@@ -26,25 +26,26 @@ const SHELL_CHARACTERS: [char; 21] = [
     '~', '#', '!',
 ];
 
-/// How a worker is started.
+/// The parts that starting a worker needs.
 pub(crate) struct Launch<'a> {
     pub(crate) interpreter: &'a Interpreter,
     /// The instance's name, which the list of processes shows.
     pub(crate) instance: &'a str,
-    /// How long the interpreter may take until the worker speaks.
+    /// The time that the interpreter may take until the worker speaks.
     pub(crate) patience: Duration,
     /// Variables of its environment, beside the server's.
     pub(crate) variables: Vec<(&'static str, OsString)>,
-    /// How long an execution may take.
+    /// The time that an execution may take.
     pub(crate) execute_timeout: Option<Duration>,
-    /// What it may not do, and how much it may take.
+    /// The limits of the worker: calls that it may not make, and amounts that it may take.
     pub(crate) confined: Option<&'a Confined>,
     pub(crate) model: Arc<ModelContext>,
     /// The number of the instance's GPU, if it is on one.
     pub(crate) gpu: Option<u32>,
-    /// What may fork it, and what the fork shall have imported; `None` if it starts by itself.
+    /// The environment whose template may fork it, and the imports of the fork; `None` if it starts
+    /// by itself.
     pub(crate) templates: Option<(&'a Environment, Imports)>,
-    /// Whether the worker is not needed any more.
+    /// Returns true if the worker is not needed any more.
     pub(crate) is_cancelled: &'a dyn Fn() -> bool,
 }
 
@@ -216,7 +217,7 @@ fn check_name(name: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// What connects a worker with the server.
+/// The sockets and the memory that connect a worker with the server.
 fn sockets_and_memory(launch: &Launch<'_>) -> Result<(Link, WorkerEnds, Arenas), Status> {
     let memory = launch.confined.and_then(|confined| confined.confinement.memory_bytes());
     let arenas = Arenas::new(memory, launch.model.gpus.clone())?;
