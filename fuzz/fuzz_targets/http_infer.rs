@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_codec::http::{DecodeBounds, TargetModel, decode_infer};
 use galatea_gate::ledger::Account;
-use galatea_gate::limits::Limits;
+use galatea_codec::limits::Limits;
 use galatea_infer::Regions;
 use libfuzzer_sys::fuzz_target;
 

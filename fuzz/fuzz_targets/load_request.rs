@@ -3,7 +3,7 @@
 #![no_main]
 
 use galatea_codec::http::{IndexRequest, UnloadRequest, decode_load_request};
-use galatea_gate::limits::Limits;
+use galatea_codec::limits::Limits;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|body: &[u8]| {

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use galatea_codec::grpc::log::{log_settings, log_update};
 use galatea_codec::http::{decode_log_request, encode_log_settings};
 use galatea_gate::access::{Pass, api};
-use galatea_gate::limits::Limits;
+use galatea_codec::limits::Limits;
 use galatea_infer::{LogChange, LogControl, LogFormat, LogSettings, LogUpdate, Status};
 use galatea_protocol::inference::LogSettingsRequest;
 use libfuzzer_sys::fuzz_target;

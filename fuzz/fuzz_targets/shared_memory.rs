@@ -16,7 +16,7 @@ use galatea_codec::http::{
 };
 use galatea_gate::access::Pass;
 use galatea_gate::ledger::Account;
-use galatea_gate::limits::Limits;
+use galatea_codec::limits::Limits;
 use galatea_infer::{
     InferenceRequest, InferenceResponse, OutputTensor, RegionControl, RegionKind, Regions,
     SystemRegion,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use galatea_codec::grpc::{trace_change, trace_settings};
 use galatea_codec::http::{decode_trace_change, encode_trace_settings};
 use galatea_gate::access::Pass;
-use galatea_gate::limits::Limits;
+use galatea_codec::limits::Limits;
 use galatea_infer::{
     DoorTracePoint, ExecutionTimes, Status, Trace, TraceChange, TraceControl, TraceHeaders,
     TraceLevels, TraceMode, TraceSettings, TraceSubject,

@@ -156,6 +156,7 @@ mod glibc {
 
     const M_TRIM_THRESHOLD: c_int = -1;
     const M_MMAP_THRESHOLD: c_int = -3;
+    /// The option of `mallopt` that bounds the number of heaps.
     const M_ARENA_MAX: c_int = -8;
     const MADV_POPULATE_WRITE: c_int = 23;
 

@@ -96,7 +96,7 @@ pub trait ModelFiles: Send + Sync {
 /// has another file of that kind. It is empty if there is none.
 #[must_use]
 pub fn advice_on_name(directory: &Path, expected: &str) -> String {
-    // More names than that are not looked at.
+    /// The maximum number of names that are looked at.
     const ENTRIES_MAX: usize = 1000;
     let entries = std::fs::read_dir(directory).into_iter().flatten().take(ENTRIES_MAX).flatten();
     let mut names: Vec<String> =

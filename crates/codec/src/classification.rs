@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use galatea_gate::limits::Limits;
+use crate::limits::Limits;
 use galatea_infer::{
     ClassLabels, ClassesCell, InferenceResponse, ModelClasses, OutputTensor, Status,
 };

@@ -5,7 +5,7 @@
 //! Every item is a function from bytes to values or back. The crate has no
 //! socket, runtime, clock or thread. A number that a client sent never decides
 //! an allocation: sizes are compared with the received bytes and with
-//! [`Limits`](galatea_gate::limits::Limits) first. Binary tensors of a request stay slices of its body.
+//! [`Limits`](crate::limits::Limits) first. Binary tensors of a request stay slices of its body.
 //! Binary tensors of a response are sent without a copy.
 //!
 //! The crate does not know models. Admission, behind the doors, checks whether a
@@ -27,7 +27,7 @@ pub mod compression;
 pub mod forward;
 pub mod grpc;
 pub mod http;
-mod limits;
+pub mod limits;
 mod numbers;
 pub mod regions;
 mod trace_fields;

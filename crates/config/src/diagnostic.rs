@@ -4,8 +4,12 @@ use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
 
-use galatea_gate::limits::Limits;
 use galatea_gate::text;
+
+/// The maximum number of errors that are reported of one configuration.
+pub(crate) const DIAGNOSTICS_MAX: usize = 100;
+/// The maximum length of each text of such an error, in bytes.
+const DIAGNOSTIC_BYTES_MAX: usize = 2 << 10;
 
 /// Formats a text of a diagnostic, as `format!` does, but in bounded memory.
 macro_rules! bounded {
@@ -19,7 +23,7 @@ pub(crate) use bounded;
 const COUNTED_BYTES_MAX: usize = 64 << 10;
 
 /// A text of a diagnostic, which may repeat parts of a configuration of any length: it is cut
-/// at [`Limits::DIAGNOSTIC_BYTES_MAX`] while it is made.
+/// at [`DIAGNOSTIC_BYTES_MAX`] while it is made.
 ///
 /// There is no conversion from `String`, because one that was made for a diagnostic had no
 /// bound.
@@ -30,13 +34,13 @@ impl BoundedText {
     /// Copies the start of a text.
     #[must_use]
     pub fn quote(quoted: &str) -> Self {
-        Self(text::bounded(quoted, Limits::DIAGNOSTIC_BYTES_MAX))
+        Self(text::bounded(quoted, DIAGNOSTIC_BYTES_MAX))
     }
 }
 
 impl From<fmt::Arguments<'_>> for BoundedText {
     fn from(arguments: fmt::Arguments<'_>) -> Self {
-        Self(text::start_of(arguments, Limits::DIAGNOSTIC_BYTES_MAX, COUNTED_BYTES_MAX))
+        Self(text::start_of(arguments, DIAGNOSTIC_BYTES_MAX, COUNTED_BYTES_MAX))
     }
 }
 
@@ -201,7 +205,7 @@ impl fmt::Display for Diagnostic {
 }
 
 /// The errors that are found in a configuration, up to
-/// [`Limits::DIAGNOSTICS_MAX`]: a configuration that came with a load may have any number.
+/// [`DIAGNOSTICS_MAX`]: a configuration that came with a load may have any number.
 #[derive(Debug, Default)]
 pub(crate) struct Diagnostics {
     kept: Vec<Diagnostic>,
@@ -213,7 +217,7 @@ impl Diagnostics {
     /// Adds an error, which is made only if it is kept: looking for a suggestion and quoting
     /// values take time.
     pub(crate) fn push(&mut self, make: impl FnOnce() -> Diagnostic) {
-        if self.kept.len() < Limits::DIAGNOSTICS_MAX {
+        if self.kept.len() < DIAGNOSTICS_MAX {
             self.kept.push(make());
         } else {
             self.dropped = self.dropped.saturating_add(1);
@@ -351,16 +355,16 @@ error: unknown field 'dimz'
     #[test]
     fn the_number_and_the_length_of_errors_are_limited() {
         let mut diagnostics = Diagnostics::default();
-        for _ in 0..Limits::DIAGNOSTICS_MAX + 7 {
+        for _ in 0..DIAGNOSTICS_MAX + 7 {
             diagnostics.push(|| {
                 let (path, message) = ("x".repeat(1 << 20), "y".repeat(1 << 20));
                 Diagnostic::about(bounded!("{path}"), bounded!("{message}"))
             });
         }
-        assert_eq!(diagnostics.len(), Limits::DIAGNOSTICS_MAX + 7);
+        assert_eq!(diagnostics.len(), DIAGNOSTICS_MAX + 7);
         let shown = ConfigErrors { diagnostics: diagnostics.into_vec() }.to_string();
         assert!(shown.ends_with("7 more errors are not shown"));
-        assert!(shown.len() < Limits::DIAGNOSTICS_MAX * 3 * Limits::DIAGNOSTIC_BYTES_MAX);
+        assert!(shown.len() < DIAGNOSTICS_MAX * 3 * DIAGNOSTIC_BYTES_MAX);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Reads the JSON form of a configuration.
 
-use galatea_gate::limits::Limits;
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::{
     Arity, EnumDescriptor, FieldDescriptor, FieldKind, MessageDescriptor, model_config,
@@ -14,13 +13,16 @@ use crate::dynamic::{
 use crate::json_text::{JsonError, JsonPart, JsonReader, Parts};
 use crate::suggest::{nearest, nearest_value};
 
+/// The maximum length of a configuration in JSON, in bytes: those come from clients.
+const CONFIG_JSON_BYTES_MAX: usize = 4 << 20;
+
 pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigErrors> {
     let named = |mut diagnostic: Diagnostic| {
         file_name.clone_into(&mut diagnostic.file);
         diagnostic
     };
-    if text.len() > Limits::CONFIG_JSON_BYTES_MAX {
-        let (size, most) = (text.len(), Limits::CONFIG_JSON_BYTES_MAX);
+    if text.len() > CONFIG_JSON_BYTES_MAX {
+        let (size, most) = (text.len(), CONFIG_JSON_BYTES_MAX);
         let message = bounded!("{size} bytes are too many, at most {most} are read");
         return Err(named(Diagnostic::about("", message)).into());
     }

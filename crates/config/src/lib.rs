@@ -72,7 +72,7 @@ pub use spec::{
 };
 pub use suggest::nearest;
 pub use support::{ComputeCapability, Support};
-pub use text::ConfigText;
+pub use text::{CONFIG_TEXT_BYTES_MAX, ConfigText};
 pub use warmup::{WarmupContent, WarmupInput, WarmupSample};
 
 /// The default batch size that a backend sets for a model that can batch and whose

@@ -12,13 +12,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use galatea_devices::Devices;
 use galatea_gate::ledger::{Account, Ledger};
-use galatea_gate::limits::Limits;
 use galatea_infer::{Pass, Recording, Status, Watch, api};
 use galatea_stdx::Lock;
 
 use crate::history::History;
 use crate::slot::Slot;
 use crate::{frame, gpus};
+
+/// The maximum number of clients that watch the server at a time: pages of the dashboard that
+/// are open. People look at it, so that tens are many.
+pub const WATCHERS_MAX: usize = 16;
 
 /// The time between two readings: so short that the page seems to move with the server.
 pub(crate) const PERIOD: Duration = Duration::from_millis(500);
@@ -69,8 +72,8 @@ impl Audience {
         if state.has_ended {
             return Err(Status::unavailable("Server exiting"));
         }
-        if state.slots.len() >= Limits::WATCHERS_MAX {
-            let max = Limits::WATCHERS_MAX;
+        if state.slots.len() >= WATCHERS_MAX {
+            let max = WATCHERS_MAX;
             let text = format!("the dashboard has {max} watchers, which is the maximum");
             return Err(Status::unavailable(text));
         }
@@ -199,6 +202,7 @@ mod tests {
     use galatea_infer::{ModelStatistics, Reading};
 
     use super::*;
+    use crate::slot::WATCHER_EVENTS_MAX;
 
     /// Counts recordings that go on, and readings.
     #[derive(Clone, Debug, Default)]
@@ -309,7 +313,7 @@ mod tests {
             next(&mut quick).await;
         }
         let mut seen = Vec::new();
-        for _ in 0..=Limits::WATCHER_EVENTS_MAX {
+        for _ in 0..=WATCHER_EVENTS_MAX {
             seen.extend(next(&mut slow).await);
         }
         assert_eq!(seen, ["lost", "frame", "frame", "frame", "frame"]);
@@ -333,8 +337,7 @@ mod tests {
     #[tokio::test]
     async fn there_is_a_maximum_of_watchers() {
         let watched = Watched::new(FakeWatch::default());
-        let mut all: Vec<Watcher> =
-            (0..Limits::WATCHERS_MAX).map(|_| watched.watch().unwrap()).collect();
+        let mut all: Vec<Watcher> = (0..WATCHERS_MAX).map(|_| watched.watch().unwrap()).collect();
         let refused = watched.watch().unwrap_err();
         assert_eq!(refused.message(), "the dashboard has 16 watchers, which is the maximum");
         all.pop();

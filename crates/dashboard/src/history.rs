@@ -6,8 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use galatea_gate::limits::Limits;
-use galatea_infer::{FailureReason, HistogramReading, ModelStatistics};
+use galatea_infer::{FailureReason, HistogramReading, ModelStatistics, WATCHED_VERSIONS_MAX};
 use serde_json::{Value, json};
 
 /// The time between two samples.
@@ -65,7 +64,7 @@ impl History {
     pub(crate) fn add(&mut self, statistics: &[ModelStatistics], memory: usize) {
         push(&mut self.memory, memory);
         let mut known = std::mem::take(&mut self.versions);
-        for version in statistics.iter().take(Limits::WATCHED_VERSIONS_MAX) {
+        for version in statistics.iter().take(WATCHED_VERSIONS_MAX) {
             let namespace = version.namespace.as_deref().map(String::from);
             let key = (namespace, version.name.to_string(), version.version);
             let mut series = known.remove(&key).unwrap_or_else(|| Series {
@@ -192,7 +191,7 @@ fn tail<T>(all: &VecDeque<T>, count: usize) -> impl Iterator<Item = &T> + Clone 
 
 #[cfg(test)]
 mod tests {
-    use galatea_infer::{DistributionReadings, Measurements};
+    use galatea_infer::{DistributionReadings, Measurements, WATCHED_VERSIONS_MAX};
 
     use super::*;
 
@@ -236,7 +235,7 @@ mod tests {
     #[test]
     fn the_size_has_a_bound() {
         let mut history = History::default();
-        let many: Vec<ModelStatistics> = (0..2 * Limits::WATCHED_VERSIONS_MAX)
+        let many: Vec<ModelStatistics> = (0..2 * WATCHED_VERSIONS_MAX)
             .map(|number| ModelStatistics { name: number.to_string().into(), ..Default::default() })
             .collect();
         for _ in 0..=SAMPLES_MAX {
@@ -245,7 +244,7 @@ mod tests {
         let all = history.all();
         assert_eq!(all["memory"].as_array().unwrap().len(), SAMPLES_MAX);
         let models = all["models"].as_array().unwrap();
-        assert_eq!(models.len(), Limits::WATCHED_VERSIONS_MAX);
+        assert_eq!(models.len(), WATCHED_VERSIONS_MAX);
         assert_eq!(models[0]["requests"].as_array().unwrap().len(), SAMPLES_MAX);
     }
 

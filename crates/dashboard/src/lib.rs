@@ -48,7 +48,7 @@ use galatea_gate::ledger::{Account, Ledger};
 use galatea_infer::{Pass, Status, Watch, api};
 
 use self::audience::Audience;
-pub use self::audience::Watcher;
+pub use self::audience::{WATCHERS_MAX, Watcher};
 pub use self::hosts::Hosts;
 pub use self::page::Page;
 use self::sampler::Sampler;

@@ -6,9 +6,12 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use galatea_gate::ledger::{Account, Charge};
-use galatea_gate::limits::Limits;
 
 use crate::frame;
+
+/// The maximum number of events that wait for a watcher that reads slowly; further ones are
+/// lost to it. There are two in a second.
+pub(crate) const WATCHER_EVENTS_MAX: usize = 4;
 
 /// An event, charged to the connection that it waits for.
 struct Waiting {
@@ -32,7 +35,7 @@ impl Slot {
     /// Adds an event. If its watcher reads too slowly, the oldest event is lost; if there is no
     /// memory for it, it is. Returns the task that waits for it.
     pub(crate) fn add(&mut self, bytes: &Bytes) -> Option<Waker> {
-        if self.events.len() >= Limits::WATCHER_EVENTS_MAX {
+        if self.events.len() >= WATCHER_EVENTS_MAX {
             self.events.pop_front();
             self.lost = self.lost.saturating_add(1);
         }

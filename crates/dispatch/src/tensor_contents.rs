@@ -1,9 +1,15 @@
 //! The contents of tensors that a model's configuration specifies: warmup samples, and
 //! the initial states of sequences.
 
-use galatea_gate::limits::Limits;
 use galatea_tensor::elements::count_bytes_elements;
 use galatea_tensor::{DataType, Shape};
+
+/// The maximum size of a tensor that a configuration describes, for a warmup sample or
+/// an initial state, and of all tensors of the samples together, in bytes. No request
+/// over gRPC can be longer.
+pub(crate) const CONFIG_TENSOR_BYTES_MAX: u64 = 1 << 31;
+/// The maximum size of a file of strings for such a tensor, in bytes.
+pub(crate) const STRING_FILE_BYTES_MAX: u64 = 1 << 26;
 
 /// The size of an empty string of a BYTES tensor: its length field.
 const EMPTY_STRING_BYTES: u64 = 4;
@@ -15,8 +21,8 @@ pub(crate) fn zeros(shape: &Shape, datatype: DataType) -> Result<Vec<u8>, String
         _ => shape.byte_size(datatype),
     };
     let too_large = || format!("shape {shape} is larger than memory");
-    if byte_size.is_some_and(|size| size > Limits::CONFIG_TENSOR_BYTES_MAX) {
-        let most = Limits::CONFIG_TENSOR_BYTES_MAX;
+    if byte_size.is_some_and(|size| size > CONFIG_TENSOR_BYTES_MAX) {
+        let most = CONFIG_TENSOR_BYTES_MAX;
         return Err(format!("shape {shape} is larger than memory allows: {most} bytes at most"));
     }
     let byte_size = byte_size.and_then(|size| usize::try_from(size).ok()).ok_or_else(too_large)?;

@@ -7,8 +7,15 @@
 use std::num::NonZero;
 use std::sync::Arc;
 
-use galatea_gate::limits::Limits;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The maximum number of calls to load models that a door executes at a time, and the
+/// same for unloads. Further calls wait.
+///
+/// Each takes a thread that waits. This is far above the number of threads that load.
+const REPOSITORY_CALLS_MAX: usize = 64;
+/// The maximum number of repository indexes that a door makes at a time.
+const REPOSITORY_INDEXES_MAX: usize = 8;
 
 /// The number of threads that may wait for backends for a door. Further calls wait for a
 /// permit; each connection bounds how many of its calls do.
@@ -80,9 +87,9 @@ pub struct RepositoryPermits {
 impl Default for RepositoryPermits {
     fn default() -> Self {
         Self {
-            loads: BlockingPermits::new(Limits::REPOSITORY_CALLS_MAX),
-            unloads: BlockingPermits::new(Limits::REPOSITORY_CALLS_MAX),
-            indexes: BlockingPermits::new(Limits::REPOSITORY_INDEXES_MAX),
+            loads: BlockingPermits::new(REPOSITORY_CALLS_MAX),
+            unloads: BlockingPermits::new(REPOSITORY_CALLS_MAX),
+            indexes: BlockingPermits::new(REPOSITORY_INDEXES_MAX),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use galatea_gate::limits::Limits;
+use galatea_config::CONFIG_TEXT_BYTES_MAX;
 use galatea_infer::{ArchiveLayout, ModelArchives, Pass, api};
 
 /// The name of a model's configuration.
@@ -47,7 +47,7 @@ fn is_ensemble(path: &Path) -> bool {
     if !path.is_file() {
         return false;
     }
-    let limit = u64::try_from(Limits::CONFIG_TEXT_BYTES_MAX).unwrap_or(u64::MAX);
+    let limit = u64::try_from(CONFIG_TEXT_BYTES_MAX).unwrap_or(u64::MAX);
     let mut text = Vec::new();
     let read = File::open(path).and_then(|file| file.take(limit).read_to_end(&mut text));
     read.is_ok() && names_ensemble(&String::from_utf8_lossy(&text))

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use galatea_door::{ConnectionLimit, DoorOptions, Timeouts};
-use galatea_gate::limits::Limits;
 use rustix::process::{Resource, getrlimit};
+
+/// The maximum number of connections to the metrics endpoint, which no other limit
+/// includes: a few scrapers hold one each.
+const METRICS_CONNECTIONS_MAX: usize = 128;
 
 /// The limits of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +53,7 @@ impl ConnectionOptions {
             http: options(shared(settings.http_max)),
             grpc: options(shared(settings.grpc_max)),
             // Metrics tell why clients are refused, so their connections don't count.
-            metrics: options(vec![ConnectionLimit::new(Limits::METRICS_CONNECTIONS_MAX)]),
+            metrics: options(vec![ConnectionLimit::new(METRICS_CONNECTIONS_MAX)]),
         }
     }
 }

@@ -20,7 +20,6 @@ use galatea_trace::Tracer;
 use crate::certificates::Certificates;
 use crate::connections::ConnectionOptions;
 use crate::environment::CloudVariables;
-use crate::error_paths::Served;
 use crate::flags::tls::{self, TlsFlags};
 use crate::flags::{DoorSettings, Settings};
 use crate::listeners::bind;
@@ -36,10 +35,8 @@ pub(crate) struct Doors<'a> {
     pub(crate) settings: &'a Settings,
     /// The threads that serve them.
     pub(crate) workers: &'a Workers,
-    /// The server.
+    /// The server that requests go to.
     pub(crate) server: &'a Arc<Server>,
-    /// The server as requests reach it.
-    pub(crate) served: Served,
     /// The memory of requests and responses.
     pub(crate) ledger: &'a Arc<Ledger>,
     /// The memory that clients share.
@@ -156,7 +153,7 @@ impl Doors<'_> {
         let protocol = ApplicationProtocol::Http2;
         let tls = self.tls("GRPC service", door, tls::GRPC, protocol, certificates)?;
         let start = |socket| {
-            let Served { service, control } = self.served.clone();
+            let (service, control) = (self.server.clone(), self.server.clone());
             let mut options = GrpcOptions::default();
             options.door = connections;
             options.ledger = self.ledger.clone();
@@ -186,7 +183,7 @@ impl Doors<'_> {
         let protocol = ApplicationProtocol::Http1;
         let tls = self.tls("HTTP service", door, tls::HTTP, protocol, certificates)?;
         let start = |socket| {
-            let Served { service, control } = self.served.clone();
+            let (service, control) = (self.server.clone(), self.server.clone());
             let header_forward = self.settings.http_header_forward.clone();
             let common = self.http_options(connections);
             let Shown { dashboard, recorder } = shown;

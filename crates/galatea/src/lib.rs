@@ -31,7 +31,6 @@ mod console;
 mod definer;
 mod doors;
 mod environment;
-mod error_paths;
 mod flags;
 mod frontend;
 mod gpus;

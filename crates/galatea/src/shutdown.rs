@@ -62,7 +62,7 @@
 //! |---|---|
 //! | a request that arrives, waits or is executed | the exit timeout |
 //! | a connection without a request | [`PATIENCE_SECS`] after the door's last request |
-//! | a gRPC connection without a call, beside busy ones | `Limits::GOAWAY_TIME_MAX` |
+//! | a gRPC connection without a call, beside busy ones | `GOAWAY_TIME_MAX` of the door |
 //! | a handshake of TLS or HTTP/2 | not at all: it gives its `OpenConnection` back |
 //! | a load: `initialize`, a download, a slow disk | [`PATIENCE_SECS`] of step 6 |
 //! | a model or instance that is being destroyed | the exit timeout |

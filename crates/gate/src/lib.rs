@@ -1,11 +1,10 @@
-//! The rights of a caller, their amount, and their cost: the decisions that every door
-//! asks for before it collects, decodes or forwards anything.
+//! The rights of a caller and their cost: the decisions that every door asks for before it
+//! collects, decodes or forwards anything.
 //!
 //! This crate decides. It reads no socket, knows no protocol, and has no thread, clock or
 //! I/O.
 //!
 //! - [`access`]: who may call which API
-//! - [`limits`]: the sizes and counts that hold at every door
 //! - [`ledger`]: the bytes that requests and responses hold together
 
 #![forbid(unsafe_code)]
@@ -20,5 +19,4 @@
 
 pub mod access;
 pub mod ledger;
-pub mod limits;
 pub mod text;

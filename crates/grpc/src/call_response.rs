@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use galatea_codec::compression::Coding;
-use galatea_gate::limits::Limits;
 use galatea_infer::{Explanation, Mark};
 use h2::SendStream;
 use h2::server::SendResponse;
@@ -15,6 +14,12 @@ use http::{HeaderMap, HeaderValue, Response};
 use crate::budget::Outgoing;
 use crate::compression::ACCEPTED;
 use crate::failure::{Failure, Refusal};
+
+/// The maximum length of the text of a gRPC status as it is sent, in bytes.
+///
+/// It is sent as a header. Clients accept eight kilobytes of headers, and report a protocol
+/// error in place of the status if there are more.
+const GRPC_STATUS_BYTES_MAX: usize = 4 << 10;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -153,7 +158,7 @@ fn put_failure(headers: &mut HeaderMap, failure: &Failure) {
 fn percent_encoded(message: &str) -> String {
     let mut encoded = String::with_capacity(message.len());
     for character in message.chars() {
-        if encoded.len() >= Limits::GRPC_STATUS_BYTES_MAX {
+        if encoded.len() >= GRPC_STATUS_BYTES_MAX {
             encoded.push_str("...");
             break;
         }

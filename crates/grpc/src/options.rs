@@ -5,16 +5,27 @@ use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::grpc::MESSAGE_BYTES_MAX;
+use galatea_codec::limits::Limits;
 use galatea_door::DoorOptions;
 use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
-use galatea_gate::limits::Limits;
 use galatea_infer::{LogControl, NoRegions, RegionControl, TraceControl};
 
 use crate::compression::CompressionLevel;
 use crate::delay::TestDelays;
 use crate::route::Method;
+
+/// The time that a client may take for the handshake of HTTP/2, which is gRPC's, as in Triton.
+const HTTP2_HANDSHAKE_TIME_MAX: Duration = Duration::from_mins(2);
+/// The time that a gRPC client may take until it begins its first call.
+///
+/// Clients connect long before they call, so this is generous. Without it a connection
+/// that is never used would keep its place for ever.
+const FIRST_CALL_TIME_MAX: Duration = Duration::from_mins(10);
+/// The time that a gRPC client that is told to begin no more calls may take to acknowledge
+/// that. The acknowledgement takes one round trip.
+const GOAWAY_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The settings of the gRPC door.
 #[derive(Clone, Debug)]
@@ -119,8 +130,8 @@ impl Default for KeepaliveOptions {
             ping_strikes_max: 2,
             connection_age_max: None,
             connection_age_grace: None,
-            first_call_timeout: Limits::FIRST_CALL_TIME_MAX,
-            goaway_timeout: Limits::GOAWAY_TIME_MAX,
+            first_call_timeout: FIRST_CALL_TIME_MAX,
+            goaway_timeout: GOAWAY_TIME_MAX,
         }
     }
 }
@@ -131,7 +142,7 @@ impl Default for GrpcOptions {
             message_bytes_max: MESSAGE_BYTES_MAX,
             limits: Limits::default(),
             concurrent_calls_max: 4096,
-            handshake_timeout: Limits::HTTP2_HANDSHAKE_TIME_MAX,
+            handshake_timeout: HTTP2_HANDSHAKE_TIME_MAX,
             keepalive: KeepaliveOptions::default(),
             call_unwritten_bytes_max: 64 << 20,
             unwritten_bytes_max: 512 << 20,

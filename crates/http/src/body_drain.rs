@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
-use galatea_gate::limits::Limits;
-
 use crate::http_response::HttpResponse;
 use crate::request_body::{DrainLimits, RequestBody};
 use crate::request_head::RequestHead;
+
+/// The time for which the body of a refused request is read in all, while its client sends.
+const REFUSED_BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The number of frames of a refused body that are read.
 const FRAMES_MAX: u32 = 1 << 20;
@@ -28,7 +29,7 @@ impl BodyDrain {
             bytes_max,
             frames_max: FRAMES_MAX,
             silence_max,
-            time_max: Limits::REFUSED_BODY_TIME_MAX,
+            time_max: REFUSED_BODY_TIME_MAX,
         };
         Self { limits }
     }

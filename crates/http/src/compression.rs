@@ -10,9 +10,9 @@ use galatea_codec::compression::{
     Coding, Format, Inflater, Level, Progress, StreamEnd, accepted_coding, deflate,
 };
 use galatea_codec::http::{inflated_body_too_large, nothing_to_inflate};
+use galatea_codec::limits::Limits;
 use galatea_door::{BlockingPermit, BlockingPermits};
 use galatea_gate::ledger::{Account, Charge};
-use galatea_gate::limits::Limits;
 use galatea_infer::Status;
 use smallvec::smallvec;
 use tokio::sync::oneshot;

@@ -5,9 +5,19 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use galatea_gate::ledger::Charge;
-use galatea_gate::limits::Limits;
 use galatea_infer::{CongestionPoint, ResumeHook, Status};
 use galatea_stdx::{Lock, wake_batch};
+
+/// The number of bytes of a generate request's events that may wait until its client reads
+/// before its model pauses.
+///
+/// Beside them the system has some in the socket's buffer. Tokens take a hundred bytes.
+const EVENT_STREAM_BYTES_MAX: usize = 4 << 20;
+/// The same as a number of events.
+pub(crate) const EVENT_STREAM_EVENTS_MAX: usize = 4096;
+/// The number of bytes of such events that may wait at all, for models that don't pause. The
+/// connection is closed by the event that comes then.
+pub(crate) const EVENT_STREAM_UNREAD_BYTES_MAX: usize = 256 << 20;
 
 /// The bytes that an event takes beside its own, about.
 pub(crate) const EVENT_BYTES: usize = 128;
@@ -52,8 +62,8 @@ pub(crate) struct State {
 impl State {
     fn is_congested(&self) -> bool {
         self.phase == Phase::Open
-            && (self.bytes >= Limits::EVENT_STREAM_BYTES_MAX
-                || self.events.len() >= Limits::EVENT_STREAM_EVENTS_MAX)
+            && (self.bytes >= EVENT_STREAM_BYTES_MAX
+                || self.events.len() >= EVENT_STREAM_EVENTS_MAX)
     }
 }
 
@@ -88,7 +98,7 @@ impl EventQueue {
             if let Some((event, is_error)) = response {
                 state.begins_with_error |= is_error && state.responses == 0;
                 state.responses = state.responses.saturating_add(1);
-                let has_room = state.bytes < Limits::EVENT_STREAM_BYTES_LOST;
+                let has_room = state.bytes < EVENT_STREAM_UNREAD_BYTES_MAX;
                 match event {
                     Some(event) if has_room => {
                         state.bytes = state.bytes.saturating_add(weight(&event));

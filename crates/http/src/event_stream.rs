@@ -214,10 +214,10 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Waker;
 
-    use galatea_gate::limits::Limits;
     use galatea_infer::{ResponseSender, ResumeHook};
 
     use super::*;
+    use crate::event_queue::{EVENT_STREAM_EVENTS_MAX, EVENT_STREAM_UNREAD_BYTES_MAX};
 
     fn context() -> Context<'static> {
         Context::from_waker(Waker::noop())
@@ -262,7 +262,7 @@ mod tests {
             })
         };
         assert!(point.when_free(hook(&resumed)).is_some());
-        for _ in 0..Limits::EVENT_STREAM_EVENTS_MAX {
+        for _ in 0..EVENT_STREAM_EVENTS_MAX {
             assert!(!point.is_congested());
             sender.send(response(""));
         }
@@ -296,7 +296,7 @@ mod tests {
     fn events_beyond_the_last_limit_break_the_stream() {
         let account = Arc::new(Account::unlimited());
         let (sender, mut stream, _) = stream(&account);
-        let long = Bytes::from(b"data: ".repeat(Limits::EVENT_STREAM_BYTES_LOST / 24));
+        let long = Bytes::from(b"data: ".repeat(EVENT_STREAM_UNREAD_BYTES_MAX / 24));
         for _ in 0..6 {
             let event = Event { bytes: long.clone(), _charge: None };
             stream.queue.add(Some((Some(event), false)), false);

@@ -11,9 +11,9 @@ use galatea_codec::http::{
     DecodeBounds, EncodedResponse, OutputEncoding, TargetModel, decode_generate, decode_infer,
     encode_infer_response, json_bytes_estimate,
 };
+use galatea_codec::limits::Limits;
 use galatea_door::BlockingPermits;
 use galatea_gate::ledger::Account;
-use galatea_gate::limits::Limits;
 use galatea_infer::{
     InferenceRequest, InferenceResponse, ModelConfigDocument, Pass, RegionControl, Regions, Status,
     api,

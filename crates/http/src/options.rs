@@ -6,17 +6,26 @@ use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::http::{LoadReport, LoadReportFormat};
+use galatea_codec::limits::Limits;
 use galatea_dashboard::Dashboard;
 use galatea_door::DoorOptions;
 use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
-use galatea_gate::limits::Limits;
 use galatea_infer::{LogControl, NoRegions, RegionControl, TraceControl};
 use hyper::header::HeaderValue;
 
 use crate::request_log::RequestLog;
 use crate::traffic::TrafficRecorder;
+
+/// The maximum number of chunks of a chunked body, as in Triton.
+const CHUNKS_MAX: u32 = 65_536;
+/// The time for which an HTTP client may stop sending the body of a refused request before the
+/// response is sent.
+///
+/// A client that is still sending would find the connection closed, and not see the
+/// response. One that waits for an answer sends nothing more.
+const REFUSED_BODY_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// Finds out how loaded the server is.
 #[derive(Clone)]
@@ -83,10 +92,10 @@ impl Default for HttpOptions {
     fn default() -> Self {
         Self {
             input_bytes_max: Limits::DEFAULT_INPUT_BYTES_MAX,
-            chunks_max: Limits::CHUNKS_MAX,
+            chunks_max: CHUNKS_MAX,
             door: DoorOptions::default(),
             header_forward: None,
-            drain_silence_max: Limits::REFUSED_BODY_SILENCE_MAX,
+            drain_silence_max: REFUSED_BODY_SILENCE_MAX,
             ledger: Arc::default(),
             gate: Gate::default(),
             load_report: None,

@@ -103,6 +103,6 @@ pub use trace_control::{
 };
 pub use traffic::{TrafficControl, TrafficRecording};
 pub use watch::{
-    CloseReasons, Reading, Recording, Watch, WatchedExecution, WatchedInstance, WatchedQueue,
-    WatchedSequences, WatchedVersion,
+    CloseReasons, Reading, Recording, WATCHED_VERSIONS_MAX, Watch, WatchedExecution,
+    WatchedInstance, WatchedQueue, WatchedSequences, WatchedVersion,
 };

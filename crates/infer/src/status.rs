@@ -5,9 +5,13 @@ use std::fmt;
 use std::time::Duration;
 
 use galatea_gate::ledger::Exhausted;
-use galatea_gate::limits::Limits;
 use galatea_gate::text::cut;
 use galatea_tensor::ForeignError;
+
+/// The maximum length of an error's text, in bytes. A longer text is cut.
+///
+/// Texts repeat what a client sent. A gRPC status is cut further by its door.
+const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The kind of failure that a [`Status`] reports, named as in Triton's C API.
 ///
@@ -57,7 +61,7 @@ impl Code {
 
 /// A failure with its code and a message that a client may see.
 ///
-/// The message is cut at [`Limits::ERROR_BYTES_MAX`]: it may repeat what a client sent.
+/// The message is cut at [`ERROR_BYTES_MAX`]: it may repeat what a client sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     code: Code,
@@ -71,7 +75,7 @@ impl Status {
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         let mut message = message.into();
         if let Cow::Owned(text) = &mut message {
-            cut(text, Limits::ERROR_BYTES_MAX);
+            cut(text, ERROR_BYTES_MAX);
         }
         Self { code, retry_after_ms: 0, message }
     }
@@ -132,12 +136,6 @@ impl Status {
         &self.message
     }
 
-    /// The same status with another message.
-    #[must_use]
-    pub fn with_message(self, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { retry_after_ms: self.retry_after_ms, ..Self::new(self.code, message) }
-    }
-
     /// The same status with `prefix` before its message.
     #[must_use]
     pub fn prefixed(self, prefix: impl fmt::Display) -> Self {
@@ -189,7 +187,7 @@ mod tests {
     fn a_long_message_is_cut() {
         let long = "x".repeat(1 << 20);
         let status = Status::internal(long.clone()).prefixed(&long);
-        assert!(status.message().len() < Limits::ERROR_BYTES_MAX + 100);
+        assert!(status.message().len() < ERROR_BYTES_MAX + 100);
         assert!(status.message().ends_with(" more bytes)"), "{status}");
         assert_eq!(Status::internal(String::from("short")).message(), "short");
     }

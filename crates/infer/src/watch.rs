@@ -8,6 +8,9 @@ use galatea_gate::access::{Pass, api};
 
 use crate::ModelStatistics;
 
+/// The maximum number of model versions that watchers are shown: more than a page shows well.
+pub const WATCHED_VERSIONS_MAX: usize = 256;
+
 /// The server, as doors see it that show what happens in it.
 pub trait Watch: fmt::Debug + Send + Sync {
     /// Begins to record executions, until the returned value is dropped. `None` while another

@@ -71,7 +71,7 @@ mod walk;
 pub use beneath::Symlinks;
 pub use directory::ModelDirectory;
 pub use linked::LinkedRepository;
-pub use name::{InvalidName, check_model_name, check_new_model_name};
+pub use name::{InvalidName, MODEL_NAME_BYTES_MAX, check_model_name, check_new_model_name};
 pub use overlay::Overlays;
 pub use remote::{
     CopiesUnderWay, Download, ObjectState, RemoteConnector, RemoteError, RemoteObject,

@@ -1,12 +1,15 @@
 //! The names that a model may have.
 
-use galatea_gate::limits::Limits;
 use galatea_gate::text::bounded;
 use thiserror::Error;
 
+/// The maximum length of a model's name, in bytes: the longest name of a directory on
+/// Linux.
+pub const MODEL_NAME_BYTES_MAX: usize = 255;
+
 /// A name that no model may have.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("invalid model name '{}': {reason}", bounded(.name.escape_debug(), Limits::MODEL_NAME_BYTES_MAX))]
+#[error("invalid model name '{}': {reason}", bounded(.name.escape_debug(), MODEL_NAME_BYTES_MAX))]
 pub struct InvalidName {
     name: String,
     reason: &'static str,
@@ -21,7 +24,7 @@ pub struct InvalidName {
 /// contains `/` or a control character.
 pub fn check_model_name(name: &str) -> Result<(), InvalidName> {
     let refuse = |reason| Err(InvalidName { name: name.to_owned(), reason });
-    if name.len() > Limits::MODEL_NAME_BYTES_MAX {
+    if name.len() > MODEL_NAME_BYTES_MAX {
         return refuse("it is longer than 255 bytes");
     }
     if name.trim().is_empty() {

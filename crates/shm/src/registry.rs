@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use galatea_devices::Devices;
-use galatea_gate::limits::Limits;
 use galatea_infer::{
     Code, CudaRegion, NoRegions, Pass, RegionControl, RegionKind, Status, SystemRegion, api,
 };
@@ -15,6 +14,14 @@ use galatea_tensor::{ForeignMemory, ForeignRegion};
 use crate::cuda::{self, CudaMemory};
 use crate::key::check_key;
 use crate::mapping::Mapping;
+
+/// The maximum number of regions of shared memory that clients register.
+///
+/// Each is a mapping, of which Linux allows a process 65,530. Clients use one for each
+/// tensor, or for each of their own requests in progress.
+pub(crate) const REGIONS_MAX: usize = 16_384;
+/// The maximum length of a region's name, in bytes. Names are compared, and repeated in messages.
+pub(crate) const REGION_NAME_BYTES_MAX: usize = 4096;
 
 /// The log's function for errors.
 type ErrorLog = Box<dyn Fn(&str) + Send + Sync>;
@@ -142,11 +149,11 @@ impl SharedRegions {
         check: impl FnOnce() -> Result<(), Status>,
         open: impl FnOnce() -> Result<Registered, Status>,
     ) -> Result<(), Status> {
-        if name.len() > Limits::NAME_BYTES_MAX {
+        if name.len() > REGION_NAME_BYTES_MAX {
             return Err(Status::invalid_argument(format!(
                 "the name of a shared memory region has {} bytes, more than the allowed {}",
                 name.len(),
-                Limits::NAME_BYTES_MAX
+                REGION_NAME_BYTES_MAX
             )));
         }
         check()?;
@@ -167,13 +174,13 @@ impl SharedRegions {
             let text = format!("shared memory region '{name}' already in manager");
             return Err(Status::new(Code::AlreadyExists, text));
         }
-        if regions.len() >= Limits::REGIONS_MAX {
+        if regions.len() >= REGIONS_MAX {
             regions.retain(|_, one| !one.is_over());
         }
-        if regions.len() >= Limits::REGIONS_MAX {
+        if regions.len() >= REGIONS_MAX {
             return Err(Status::unavailable(format!(
                 "failed to register shared memory region '{name}': there are {} regions already",
-                Limits::REGIONS_MAX
+                REGIONS_MAX
             )));
         }
         Ok(())

@@ -5,13 +5,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use galatea_gate::limits::Limits;
 use galatea_infer::{Code, Pass, RegionControl, RegionKind, Status, SystemRegion};
 use galatea_tensor::{Buffer, ForeignRegion};
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
 use rustix::shm::OFlags;
 
+use crate::registry::{REGION_NAME_BYTES_MAX, REGIONS_MAX};
 use crate::{SharedMemory, SharedRegions};
 
 const PAGE: u64 = 4096;
@@ -263,7 +263,7 @@ fn wrong_registrations_are_refused() {
         );
         check(&key, 0, 8, InvalidArgument, &text);
     }
-    let long = "n".repeat(Limits::NAME_BYTES_MAX + 1);
+    let long = "n".repeat(REGION_NAME_BYTES_MAX + 1);
     let text = "the name of a shared memory region has 4097 bytes, more than the allowed 4096";
     check_refused(register(&regions, &long, key, 0, 8), InvalidArgument, text);
     assert_eq!(names(&regions), ["r"]);
@@ -318,7 +318,7 @@ fn parts_beyond_a_region_are_refused() {
 fn the_number_of_regions_is_limited() {
     let object = Object::new(PAGE);
     let regions = SharedRegions::default();
-    for number in 0..Limits::REGIONS_MAX {
+    for number in 0..REGIONS_MAX {
         register(&regions, &number.to_string(), &object.key, 0, 8).unwrap();
     }
     let text = "failed to register shared memory region 'x': there are 16384 regions already";

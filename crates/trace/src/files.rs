@@ -8,10 +8,12 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use galatea_gate::limits::Limits;
-
 use crate::json;
 use crate::queue::CollectedTrace;
+
+/// The maximum number of bytes of traces that wait in memory for the file of all of them,
+/// in which they are written earlier beyond it. Triton keeps them all until the end.
+const TRACE_TEXT_BYTES_MAX: usize = 16 << 20;
 
 /// Writes traces; used by one thread alone.
 #[derive(Debug)]
@@ -67,7 +69,7 @@ impl TraceFiles {
         let is_full = frequency != 0 && unwritten.traces >= frequency;
         let place = if is_full || setting.sampler.are_all_collected(unwritten.collected) {
             Place::Numbered
-        } else if unwritten.text.len() > Limits::TRACE_TEXT_BYTES_MAX {
+        } else if unwritten.text.len() > TRACE_TEXT_BYTES_MAX {
             remaining_place(frequency)
         } else {
             return Ok(());

@@ -118,7 +118,7 @@ fn traces_whose_records_were_dropped_leave_no_gap() {
 fn much_text_is_written_early() {
     let folder = Folder::new("early");
     let (mut files, setting) = (folder.files(), setting(-1, 0));
-    let name: Box<str> = "x".repeat(Limits::TRACE_TEXT_BYTES_MAX).into();
+    let name: Box<str> = "x".repeat(TRACE_TEXT_BYTES_MAX).into();
     let big = vec![Event::Time { trace: 1, activity: Activity::Custom(name), ns: 1 }];
     let memory = TraceQueue::default().memory();
     files.add(&CollectedTrace::new(setting.clone(), big, None, memory)).unwrap();

@@ -5,12 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use galatea_gate::limits::Limits;
 use galatea_stdx::{Condvar, Lock};
 
 use crate::event::Event;
 use crate::otel::spans::ClientSpan;
 use crate::settings::Setting;
+
+/// The maximum number of bytes of traces that are being recorded or wait for the thread
+/// that writes them. Tensors of a traced request are copied, so this is a few large ones;
+/// further traces are dropped.
+pub(crate) const TRACE_BYTES_MAX: usize = 64 << 20;
+/// The maximum number of traces that wait for the thread that writes them.
+pub(crate) const TRACES_QUEUED_MAX: usize = 16_384;
 
 /// The records of a request and of those that served it.
 #[derive(Debug)]
@@ -75,7 +81,7 @@ impl Memory {
     /// Counts further bytes, if there is room for them.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
-        if before.saturating_add(bytes) > Limits::TRACE_BYTES_MAX {
+        if before.saturating_add(bytes) > TRACE_BYTES_MAX {
             self.used.fetch_sub(bytes, Ordering::Relaxed);
             return false;
         }
@@ -105,7 +111,7 @@ impl TraceQueue {
     /// Adds a complete trace. Without room for it only that it ended is passed on, which
     /// files need to know and collectors do not.
     pub(crate) fn push_trace(&self, mut trace: CollectedTrace) {
-        let has_room = self.traces.load(Ordering::Relaxed) < Limits::TRACES_QUEUED_MAX;
+        let has_room = self.traces.load(Ordering::Relaxed) < TRACES_QUEUED_MAX;
         if !has_room && !trace.events.is_empty() {
             trace.events = Vec::new();
             trace.memory.clear();

@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use galatea_gate::limits::Limits;
 use galatea_infer::{FieldChange, Status, TraceChange, TraceLevels};
 
 use crate::sampler::Sampler;
+
+/// The maximum number of models with trace settings of their own: far more than one
+/// server loads. They stay when their models are unloaded.
+const TRACED_MODELS_MAX: usize = 4096;
 
 /// The values of settings.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -182,8 +185,8 @@ impl SettingsTable {
             self.models.remove(model);
             return Ok(());
         }
-        if current.is_none() && self.models.len() >= Limits::TRACED_MODELS_MAX {
-            let most = Limits::TRACED_MODELS_MAX;
+        if current.is_none() && self.models.len() >= TRACED_MODELS_MAX {
+            let most = TRACED_MODELS_MAX;
             let text = format!("at most {most} models can have trace settings of their own");
             return Err(Status::invalid_argument(text));
         }

@@ -129,7 +129,7 @@ fn requests_may_be_traced_if_any_settings_say_so() {
 fn the_number_of_models_with_settings_is_bounded() {
     let mut table = table();
     let rate = TraceChange { rate: set(1), ..change() };
-    for number in 0..Limits::TRACED_MODELS_MAX {
+    for number in 0..TRACED_MODELS_MAX {
         table.change(Some(&number.to_string()), &rate).unwrap();
     }
     let error = table.change(Some("x"), &rate).unwrap_err();

@@ -8,6 +8,7 @@
 //! | `serve` | example models and a server with them, ready to be asked |
 //! | `fetch-onnxruntime` | a pinned ONNX Runtime from PyPI; prints its path |
 //! | `arrows` | which crate may use what |
+//! | `bounds` | a table of the constants that bound something |
 //! | `flags` | the pages docs/flags.md and docs/galatea.1, from the flags of the server |
 //! | `headers` | the C headers, from the crate `abi` |
 //! | `image` | the container image |
@@ -83,6 +84,7 @@ usage: cargo xtask TASK
                        GALATEA_ONNXRUNTIME_LIBRARY
   fetch-onnxruntime    download a pinned ONNX Runtime and print its path
   arrows               check which crate uses what
+  bounds               print the constants that bound something, with their values and meanings
   flags                write docs/flags.md and docs/galatea.1, from the flags of the server
   headers              write the C headers from the crate abi
   image                build the container image, with buildah, podman or docker
@@ -140,6 +142,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
             Ok(())
         }
         ["arrows"] => arrows::run(),
+        ["bounds"] => tidy::print_bounds(),
         ["flags"] => flags::run(),
         ["headers"] => headers::run(),
         ["image", options @ ..] => image::run(options),

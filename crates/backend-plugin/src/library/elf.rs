@@ -15,6 +15,7 @@ const TAG_NEEDED: u64 = 1;
 const TAG_STRINGS: u64 = 5;
 /// More than any library has. A file with more is damaged.
 const ENTRIES_MAX: u64 = 4096;
+/// The longest name of a library in bytes. Names of files have 255.
 const NAME_BYTES_MAX: usize = 512;
 
 /// The names of the libraries that the one at `path` needs. Empty for a file that isn't a

@@ -17,8 +17,8 @@ use smallvec::SmallVec;
 use super::contents::TypedContents;
 use super::parse_error::ParseError;
 use super::wire::{MalformedMessage, WireReader, WireValue};
+use crate::limits::Limits;
 use crate::limits::{check_name, too_many_dims, too_many_parameters};
-use galatea_gate::limits::Limits;
 
 /// The only parameter with the reserved prefix that clients may set. It concerns
 /// streams, so that only its type is checked here.

@@ -1,6 +1,6 @@
 //! Converts parameters of requests and of tensors.
 
-use galatea_gate::limits::Limits;
+use crate::limits::Limits;
 use galatea_infer::{CorrelationId, InferenceRequest, Parameter, ParameterValue, Status};
 
 use crate::regions::RegionPart;

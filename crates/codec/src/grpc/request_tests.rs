@@ -16,9 +16,9 @@ use galatea_protocol::inference::{InferParameter, InferTensorContents, ModelInfe
 use prost::Message as _;
 
 use super::{InferMessage, parse_version};
+use crate::limits::Limits;
 use crate::regions::RegionAccess;
 use galatea_gate::ledger::Account;
-use galatea_gate::limits::Limits;
 
 fn decode(request: &ModelInferRequest) -> Result<InferenceRequest, Status> {
     let body = Bytes::from(request.encode_to_vec());

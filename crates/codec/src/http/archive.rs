@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use galatea_gate::limits::Limits;
+use crate::limits::Limits;
 use galatea_infer::Status;
 
 use super::json::{JsonReader, JsonType, push_string};

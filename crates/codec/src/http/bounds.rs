@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::limits::Limits;
 use galatea_gate::ledger::Account;
-use galatea_gate::limits::Limits;
 use galatea_infer::Regions;
 
 use crate::regions::RegionAccess;

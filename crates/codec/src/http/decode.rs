@@ -4,8 +4,8 @@ use bytes::Bytes;
 use galatea_infer::{Code, InferenceRequest, Status};
 
 use crate::classification::Classification;
+use crate::limits::Limits;
 use crate::regions::ReplacedOutputs;
-use galatea_gate::limits::Limits;
 
 use super::bounds::DecodeBounds;
 use super::fields;

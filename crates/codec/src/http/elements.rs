@@ -8,7 +8,7 @@ use crate::charged_vec::ChargedVec;
 
 use super::bounds::DecodeBounds;
 use super::json::{JsonReader, Number, depth_exceeded};
-use galatea_gate::limits::Limits;
+use crate::limits::Limits;
 
 /// Reads the array `data` into the bytes of a tensor in row-major order. The array is
 /// flat or nested like the shape.

@@ -7,7 +7,7 @@ use galatea_gate::ledger::Account;
 use galatea_infer::{InputTensor, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use galatea_gate::limits::Limits;
+use crate::limits::Limits;
 
 use crate::charged_vec::ChargedVec;
 use crate::limits::{check_name, too_many_dims};

@@ -1,6 +1,6 @@
 //! Log settings as JSON.
 
-use galatea_gate::limits::Limits;
+use crate::limits::Limits;
 use galatea_infer::{LogChange, LogFormat, LogSettings, LogUpdate, Status};
 
 use super::fields::keep_first;

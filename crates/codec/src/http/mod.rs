@@ -11,7 +11,7 @@
 //! use bytes::Bytes;
 //! use galatea_codec::http::{DecodeBounds, TargetModel, decode_infer};
 //! use galatea_gate::ledger::Account;
-//! use galatea_gate::limits::Limits;
+//! use crate::limits::Limits;
 //! use galatea_infer::Regions;
 //!
 //! let body = Bytes::from_static(

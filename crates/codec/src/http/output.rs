@@ -1,6 +1,6 @@
 //! Decodes the requested outputs and their forms.
 
-use galatea_gate::limits::Limits;
+use crate::limits::Limits;
 use galatea_infer::{InferenceResponse, Status};
 use galatea_tensor::ForeignRegion;
 

@@ -1,6 +1,6 @@
 //! Decodes the parameters of an inference request.
 
-use galatea_gate::limits::Limits;
+use crate::limits::Limits;
 use galatea_infer::{CorrelationId, Parameter, ParameterValue, SequenceFlags, Status};
 
 use super::fields;

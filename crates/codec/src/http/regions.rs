@@ -1,6 +1,6 @@
 //! The bodies of the endpoints for regions of shared memory.
 
-use galatea_gate::limits::Limits;
+use crate::limits::Limits;
 use galatea_infer::{CudaRegion, Status, SystemRegion};
 
 use super::base64;

@@ -2,7 +2,7 @@
 
 use galatea_infer::{LoadParameters, Status};
 
-use galatea_gate::limits::Limits;
+use crate::limits::Limits;
 
 use crate::limits::FileCount;
 

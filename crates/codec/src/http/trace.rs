@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use galatea_gate::limits::Limits;
+use crate::limits::Limits;
 use galatea_infer::{FieldChange, Status, TraceChange, TraceLevels, TraceMode, TraceSettings};
 
 use super::fields::keep_first;

@@ -5,8 +5,11 @@ mod wire;
 
 use std::collections::BTreeMap;
 
-use galatea_gate::limits::Limits;
 use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
+
+/// The maximum number of objects in a configuration in JSON: inputs, instance groups,
+/// steps of an ensemble. An empty one takes three bytes of JSON and hundreds in memory.
+const CONFIG_MESSAGES_MAX: usize = 1 << 16;
 
 /// Counts the messages of a text and bounds their number: an empty one takes three bytes of
 /// text and hundreds of memory.
@@ -33,7 +36,7 @@ impl MessageCount {
 
     pub(crate) fn for_text(text: &str) -> Self {
         let most = Self::FREE.saturating_add(text.len() / Self::BYTES_MIN);
-        Self { read: 0, most: most.min(Limits::CONFIG_MESSAGES_MAX) }
+        Self { read: 0, most: most.min(CONFIG_MESSAGES_MAX) }
     }
 
     pub(crate) fn add(&mut self) -> CountedMessage {

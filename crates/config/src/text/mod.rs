@@ -9,7 +9,6 @@ mod parser;
 mod print;
 mod scalar;
 
-use galatea_gate::limits::Limits;
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::model_config;
 
@@ -17,6 +16,9 @@ pub use self::edit::ConfigText;
 pub(crate) use self::print::to_pbtxt;
 use crate::diagnostic::{ConfigErrors, Diagnostic, bounded};
 use crate::source::{SourceText, Spans};
+
+/// The maximum length of a configuration file, in bytes.
+pub const CONFIG_TEXT_BYTES_MAX: usize = 16 << 20;
 
 /// A configuration and the positions of its fields.
 #[derive(Debug)]
@@ -27,9 +29,9 @@ pub(crate) struct ParsedConfig {
 
 /// Parses a configuration file.
 pub(crate) fn parse_config(source: &SourceText) -> Result<ParsedConfig, ConfigErrors> {
-    if source.text().len() > Limits::CONFIG_TEXT_BYTES_MAX {
+    if source.text().len() > CONFIG_TEXT_BYTES_MAX {
         let size = source.text().len();
-        let most = Limits::CONFIG_TEXT_BYTES_MAX;
+        let most = CONFIG_TEXT_BYTES_MAX;
         let message = bounded!("{size} bytes are too many, at most {most} are read");
         return Err(Diagnostic::about("", message).into());
     }

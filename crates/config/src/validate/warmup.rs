@@ -2,13 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use galatea_gate::limits::Limits;
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_warmup::Input;
 use galatea_protocol::inference::{DataType, ModelConfig, ModelWarmup};
 
 use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics, bounded};
 use crate::suggest::nearest;
+
+/// The maximum number of executions of the samples in `model_warmup`, for each instance.
+///
+/// Samples warm up a backend within tens of executions.
+const WARMUP_EXECUTIONS_MAX: u32 = 1 << 16;
 
 /// The maximum number of requests of a sample: all have memory of their own at once.
 const REQUESTS_MAX: u32 = 1 << 16;
@@ -26,8 +30,8 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
             let path = bounded!("model_warmup[{index}]");
             check_sample(config, &known, sample, &path, diagnostics);
             executions = executions.saturating_add(sample.count.max(1));
-            if executions > Limits::WARMUP_EXECUTIONS_MAX {
-                let most = Limits::WARMUP_EXECUTIONS_MAX;
+            if executions > WARMUP_EXECUTIONS_MAX {
+                let most = WARMUP_EXECUTIONS_MAX;
                 let text = bounded!("warmup samples are executed more than {most} times");
                 return diagnostics.push(|| Diagnostic::about(bounded!("{path}.count"), text));
             }

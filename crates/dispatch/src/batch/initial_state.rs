@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use galatea_backend::{ExpectedFileSize, ModelFiles};
 use galatea_config::{InitialState, ModelSpec, StateSpec};
-use galatea_gate::limits::Limits;
 use galatea_infer::{StateTensor, Status};
 use galatea_stdx::len64;
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use crate::tensor_contents::{check_strings, zeros};
+use crate::tensor_contents::{STRING_FILE_BYTES_MAX, check_strings, zeros};
 
 /// The initial states of a sequence, in the configuration's order. All sequences share
 /// their buffers.
@@ -77,7 +76,7 @@ fn read(
     files: &dyn ModelFiles,
 ) -> Result<Vec<u8>, Status> {
     let size = match datatype {
-        DataType::Bytes => ExpectedFileSize::AtMost(Limits::STRING_FILE_BYTES_MAX),
+        DataType::Bytes => ExpectedFileSize::AtMost(STRING_FILE_BYTES_MAX),
         _ => ExpectedFileSize::Beginning(shape.byte_size(datatype).ok_or_else(|| {
             Status::invalid_argument(format!("shape {shape} is larger than any file"))
         })?),

@@ -13,7 +13,6 @@ mod tests;
 
 use galatea_backend::{ExpectedFileSize, LogLevel, ModelFiles};
 use galatea_config::{ModelSpec, SchedulingChoice, WarmupContent, WarmupInput, WarmupSample};
-use galatea_gate::limits::Limits;
 use galatea_infer::{InferenceRequest, InputTensor, Status};
 use galatea_stdx::len64;
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -21,7 +20,9 @@ use galatea_tensor::{Buffer, DataType, Shape};
 pub(crate) use self::run::{InstanceWarmup, WarmupCosts};
 use crate::LogSink;
 use crate::admission::Admission;
-use crate::tensor_contents::{check_strings, zeros};
+use crate::tensor_contents::{
+    CONFIG_TENSOR_BYTES_MAX, STRING_FILE_BYTES_MAX, check_strings, zeros,
+};
 
 /// The samples of a model, ready to be executed on each of its instances.
 #[derive(Debug)]
@@ -64,7 +65,7 @@ impl Warmup {
         // Not the admission of the version itself, which assigns correlation IDs.
         let admission = Admission::new(spec);
         let samples = spec.warmup.iter().filter(|sample| sample.batch_size > 0);
-        let mut bytes_left = Limits::CONFIG_TENSOR_BYTES_MAX;
+        let mut bytes_left = CONFIG_TENSOR_BYTES_MAX;
         let new_sample =
             |sample: &WarmupSample| Sample::new(spec, sample, files, &admission, &mut bytes_left);
         let is_iterative = match &spec.scheduling {
@@ -168,7 +169,7 @@ fn tensor(
     let invalid =
         |reason: String| Status::invalid_argument(format!("input '{}': {reason}", input.name));
     let shape = Shape::new(&dims).map_err(|error| invalid(error.to_string()))?;
-    let most = Limits::CONFIG_TENSOR_BYTES_MAX;
+    let most = CONFIG_TENSOR_BYTES_MAX;
     if shape.byte_size(input.datatype).is_some_and(|size| bytes_left < size && size <= most) {
         return Err(invalid(format!("all samples together take more than {most} bytes")));
     }
@@ -221,14 +222,14 @@ fn read(
         Status::invalid_argument(format!("input '{}': file '{name}' {reason}", input.name))
     };
     if input.datatype == DataType::Bytes {
-        let size = ExpectedFileSize::AtMost(Limits::STRING_FILE_BYTES_MAX);
+        let size = ExpectedFileSize::AtMost(STRING_FILE_BYTES_MAX);
         let bytes = files.read_warmup(name, size)?;
         check_strings(&bytes, shape).map_err(refuse)?;
         return Ok(bytes);
     }
     let expected = shape.byte_size(input.datatype);
     let expected = expected
-        .filter(|size| *size <= Limits::CONFIG_TENSOR_BYTES_MAX)
+        .filter(|size| *size <= CONFIG_TENSOR_BYTES_MAX)
         .ok_or_else(|| refuse(format!("can't hold a tensor of shape {shape}")))?;
     let bytes = files.read_warmup(name, ExpectedFileSize::Beginning(expected))?;
     if len64(bytes.len()) < expected {

@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use galatea_gate::limits::Limits;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, server};
@@ -19,6 +18,15 @@ use super::socket::Socket;
 use crate::connections::OpenConnection;
 use crate::in_progress::InProgress;
 use crate::phase::PhaseWatch;
+
+/// The time that a client may take for the handshake of TLS.
+///
+/// It is two round trips, so this is long even for a client at the other end of a
+/// satellite link. Triton's gRPC door waits 120 s.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(20);
+/// The maximum number of handshakes of TLS in progress at one door; beyond it the oldest
+/// is given up. Each holds some 30 KiB, so all of them hold 30 MiB.
+const HANDSHAKES_MAX: usize = 1024;
 
 /// The time for which a client that doesn't speak TLS may go on sending before it is closed.
 const PLAIN_TEXT_TIME_MAX: Duration = Duration::from_secs(1);
@@ -44,7 +52,7 @@ impl Tls {
     ) -> Self {
         Self(Arc::new(Shared {
             config: ArcSwap::from_pointee(config),
-            handshakes: Arc::new(InProgress::new(Limits::HANDSHAKES_MAX)),
+            handshakes: Arc::new(InProgress::new(HANDSHAKES_MAX)),
             report: Box::new(report),
         }))
     }
@@ -88,7 +96,7 @@ impl Tls {
         reply_to_plain_text: &[u8],
     ) -> Result<TlsStream, HandshakeFailure> {
         let mut in_progress = self.0.handshakes.begin();
-        let time_max = Limits::HANDSHAKE_TIME_MAX;
+        let time_max = HANDSHAKE_TIME_MAX;
         let shaken = tokio::time::timeout(time_max, self.negotiate(stream, reply_to_plain_text));
         tokio::select! {
             biased;

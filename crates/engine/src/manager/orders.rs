@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use galatea_backend::LogLevel;
 use galatea_dispatch::ModelDefinition;
-use galatea_gate::limits::Limits;
 use galatea_infer::{LoadParameters, NameMapping, Status};
 use galatea_policy::{LifecycleStatus, LoadReason, ModelName};
-use galatea_repository::{InvalidName, ListedModel, check_model_name, check_new_model_name};
+use galatea_repository::{
+    InvalidName, ListedModel, MODEL_NAME_BYTES_MAX, check_model_name, check_new_model_name,
+};
 use galatea_stdx::Guard;
 
 use super::candidate::Candidate;
@@ -17,6 +18,10 @@ use super::plan::{Plan, UnusedModels};
 use super::search::{NotPolled, OrderedModels};
 use super::{ControlMode, Manager};
 use crate::LoadFailure;
+
+/// The maximum number of models that failed to load and are remembered beside those of
+/// the repositories. Clients unload them.
+const FAILED_MODELS_MAX: usize = 1000;
 
 impl Manager {
     /// The names of all models.
@@ -69,12 +74,12 @@ impl Manager {
         let invalid = |error: InvalidName| Status::invalid_argument(error.to_string());
         check_new_model_name(name).map_err(invalid)?;
         let snapshot = self.driver.worker.registry.snapshot();
-        if snapshot.failed_count() < Limits::FAILED_MODELS_MAX || snapshot.has_model(name) {
+        if snapshot.failed_count() < FAILED_MODELS_MAX || snapshot.has_model(name) {
             return Ok(());
         }
         Err(Status::unavailable(format!(
             "{} models failed to load: some of them must be unloaded before others are loaded",
-            Limits::FAILED_MODELS_MAX
+            FAILED_MODELS_MAX
         )))
     }
 
@@ -197,7 +202,7 @@ fn check_name(name: &str) -> Result<(), Status> {
             "invalid model name '{name}', model name must not contain path traversal characters"
         )));
     }
-    if name.len() > Limits::MODEL_NAME_BYTES_MAX || name.contains(char::is_control) {
+    if name.len() > MODEL_NAME_BYTES_MAX || name.contains(char::is_control) {
         let invalid = |error: InvalidName| Status::invalid_argument(error.to_string());
         return check_model_name(name).map_err(invalid);
     }

@@ -5,12 +5,15 @@ use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use galatea_dispatch::LoadedModel;
-use galatea_gate::limits::Limits;
 use galatea_infer::{Pass, Status, TrafficControl, TrafficRecording, api};
 
 use super::Server;
 use crate::handle::ModelHandle;
 use crate::registry::Registry;
+
+/// The maximum number of model versions whose traffic is recorded at a time, each for one
+/// client. Each takes up to 8 MiB beside what waits in its queue.
+const TRAFFIC_RECORDINGS_MAX: usize = 8;
 
 impl TrafficControl for Server {
     fn record_traffic(
@@ -46,7 +49,7 @@ struct Place(Arc<AtomicUsize>);
 impl Place {
     fn take(taken: &Arc<AtomicUsize>) -> Result<Self, Status> {
         let place = Self(taken.clone());
-        let max = Limits::TRAFFIC_RECORDINGS_MAX;
+        let max = TRAFFIC_RECORDINGS_MAX;
         if taken.fetch_add(1, Ordering::AcqRel) >= max {
             let text = format!("the traffic of {max} models is being recorded, the maximum");
             return Err(Status::unavailable(text));

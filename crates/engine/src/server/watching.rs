@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use galatea_gate::limits::Limits;
-use galatea_infer::{ModelStatistics, Pass, Reading, Recording, Watch, api};
+use galatea_infer::{ModelStatistics, Pass, Reading, Recording, WATCHED_VERSIONS_MAX, Watch, api};
 
 use super::Server;
 use crate::manager::ControlMode;
 use crate::registry::Registry;
+
+/// The maximum number of instances whose executions are recorded for watchers. Each takes
+/// 64 KiB while there are watchers.
+const WATCHED_INSTANCES_MAX: usize = 256;
 
 impl Watch for Server {
     fn begin(&self, _: Pass<api::Statistics>) -> Option<Box<dyn Recording>> {
@@ -23,7 +26,7 @@ impl Watch for Server {
 
     fn counters(&self) -> Vec<ModelStatistics> {
         let snapshot = self.registry.snapshot();
-        let versions = snapshot.ready().take(Limits::WATCHED_VERSIONS_MAX);
+        let versions = snapshot.ready().take(WATCHED_VERSIONS_MAX);
         versions.map(|model| model.statistics()).collect()
     }
 
@@ -51,9 +54,9 @@ struct ServerRecording {
 impl Recording for ServerRecording {
     fn read(&mut self) -> Reading {
         let mut reading = Reading::default();
-        let mut instances_left = Limits::WATCHED_INSTANCES_MAX;
+        let mut instances_left = WATCHED_INSTANCES_MAX;
         for model in self.registry.snapshot().ready() {
-            if reading.versions.len() >= Limits::WATCHED_VERSIONS_MAX {
+            if reading.versions.len() >= WATCHED_VERSIONS_MAX {
                 reading.omitted += 1;
                 continue;
             }

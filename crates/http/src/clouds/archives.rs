@@ -23,8 +23,9 @@ use crate::guard::{exiting, guarded};
 /// The time that an unload waits for the model's last requests. SageMaker waits a little longer.
 const UNLOAD_TIME_MAX: Duration = Duration::from_secs(350);
 
-/// The first and the longest pause between two looks whether a model is unloaded.
+/// The first pause between two looks whether a model is unloaded.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
+/// The longest of these pauses.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// The version of a model that the list asks for, as in Triton.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_codec::http::{ArchivePath, ArchiveRequest, UrlError};
+use galatea_codec::limits::Limits;
 use galatea_gate::access::Admission;
 use galatea_gate::ledger::Account;
-use galatea_gate::limits::Limits;
 use galatea_infer::{Code, Status};
 use hyper::StatusCode;
 

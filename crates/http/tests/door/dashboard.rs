@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use galatea_dashboard::WATCHERS_MAX;
 use galatea_gate::access::{Gate, Rules};
-use galatea_gate::limits::Limits;
 use galatea_http::{Dashboard, Hosts, HttpOptions};
 use galatea_infer::{ModelStatistics, Pass, Reading, Recording, Watch, WatchedVersion, api};
 
@@ -205,7 +205,7 @@ fn the_stream_belongs_to_the_statistics_and_the_page_to_all() {
 #[test]
 fn one_watcher_too_many_is_refused() {
     let watched = Watched::new();
-    let mut all: Vec<_> = (0..Limits::WATCHERS_MAX).map(|_| watched.watch("")).collect();
+    let mut all: Vec<_> = (0..WATCHERS_MAX).map(|_| watched.watch("")).collect();
     assert!(all.iter().all(|(_, head)| head.starts_with("HTTP/1.1 200 ")));
     let (mut refused, _) = watched.watch("");
     refused.finish_sending();

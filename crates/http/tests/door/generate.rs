@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use galatea_fakes::echo;
 use galatea_gate::ledger::{Account, Ledger};
-use galatea_gate::limits::Limits;
 use galatea_http::HttpOptions;
 use galatea_infer::{InferenceRequest, ResponseSender, Status};
 
 use crate::harness::{Client, Server, request};
+
+/// The bytes of events that wait before a model pauses, as in `src/event_queue.rs`.
+const EVENT_STREAM_BYTES_MAX: usize = 4 << 20;
 
 const BODY: &[u8] = br#"{"INPUT0":[1,2]}"#;
 const EVENTS: &str = "text/event-stream; charset=utf-8";
@@ -216,7 +218,7 @@ fn a_model_pauses_for_a_client_that_does_not_read() {
             let _ = resumed.recv_timeout(std::time::Duration::from_millis(300));
         }
         assert!(held.backpressure.is_congested());
-        let most = Limits::EVENT_STREAM_BYTES_MAX * 2 + Account::BASE_BYTES * 4;
+        let most = EVENT_STREAM_BYTES_MAX * 2 + Account::BASE_BYTES * 4;
         assert!(ledger.held() > 0 && ledger.held() < most, "{}", ledger.held());
         let (resume, resumed) = std::sync::mpsc::channel();
         held.backpressure.clone().when_free(move || resume.send(()).unwrap_or_default());

@@ -8,10 +8,16 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use galatea_gate::limits::Limits;
 use galatea_stdx::Lock;
 
 use super::{CopiesUnderWay, Download};
+
+/// The maximum number of bytes of a repository in a bucket that are copied before a thread
+/// waits for them.
+///
+/// They are on the disk for nothing if the models are not loaded after all. With more bytes
+/// the network is the limit, not the number of answers that are waited for.
+pub(super) const BUCKET_AHEAD_BYTES_MAX: u64 = 256 << 20;
 
 /// A copy that can begin before a thread waits for it.
 pub(super) trait BeginsEarly: fmt::Debug + Send + Sync {
@@ -21,7 +27,7 @@ pub(super) trait BeginsEarly: fmt::Debug + Send + Sync {
 }
 
 /// The copies of one repository that begin early. They have at most
-/// `Limits::BUCKET_AHEAD_BYTES_MAX` that no thread waits for yet; others begin when there is room.
+/// `BUCKET_AHEAD_BYTES_MAX` that no thread waits for yet; others begin when there is room.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AheadQueue(Arc<Lock<State>>);
 
@@ -57,7 +63,7 @@ impl AheadQueue {
     fn reserve(&self, byte_size: u64) -> Option<Reservation> {
         let mut state = self.0.lock("reserve room for a copy");
         let sum = state.byte_size.saturating_add(byte_size);
-        if sum > Limits::BUCKET_AHEAD_BYTES_MAX {
+        if sum > BUCKET_AHEAD_BYTES_MAX {
             return None;
         }
         state.byte_size = sum;

@@ -7,10 +7,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use galatea_gate::limits::Limits;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
+use super::ahead::BUCKET_AHEAD_BYTES_MAX;
 use super::ahead::{AheadQueue, BeginsEarly, BegunCopy, EarlyCopy, Reservation};
 use super::listing::{ModelListing, is_in_version};
 use super::{Download, ObjectState, RemoteError, RemoteObject, RemoteStore};
@@ -201,7 +201,7 @@ impl BeginsEarly for ModelCopy {
         }
         let downloads = self.downloads(|_| true);
         let byte_size = sum_of_bytes(&downloads);
-        let beside = Limits::BUCKET_AHEAD_BYTES_MAX;
+        let beside = BUCKET_AHEAD_BYTES_MAX;
         // Without room on the disk for all that begins early, models are copied one by one.
         let has_room = || self.store.free_bytes(self.path()).is_none_or(|free| free >= 2 * beside);
         if downloads.is_empty() || byte_size > beside || !has_room() {

@@ -5,11 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use galatea_gate::limits::Limits;
 use galatea_gate::text::bounded;
 
 use super::{ObjectState, RemoteObject};
+use crate::name::MODEL_NAME_BYTES_MAX;
 use crate::version::version_number;
+
+/// The maximum length of an object's path in the directory of a model, in bytes, as in S3.
+const BUCKET_PATH_BYTES_MAX: usize = 1024;
+/// The maximum number of directories on that path. Each is created.
+const BUCKET_PATH_DEPTH_MAX: usize = 32;
+/// The maximum number of bytes of a model in a bucket: a tebibyte, which no machine's memory
+/// holds. That the disk has room is checked beside it.
+const BUCKET_MODEL_BYTES_MAX: u64 = 1 << 40;
 
 /// The objects of one model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,11 +54,11 @@ impl ModelListing {
         }
         listing.take_out_markers()?;
         let bytes = listing.files.values().try_fold(0_u64, |sum, file| {
-            sum.checked_add(file.byte_size).filter(|sum| *sum <= Limits::BUCKET_MODEL_BYTES_MAX)
+            sum.checked_add(file.byte_size).filter(|sum| *sum <= BUCKET_MODEL_BYTES_MAX)
         });
         match bytes {
             Some(_) => Ok(listing),
-            None => Err(format!("it has more than {} bytes", Limits::BUCKET_MODEL_BYTES_MAX)),
+            None => Err(format!("it has more than {} bytes", BUCKET_MODEL_BYTES_MAX)),
         }
     }
 
@@ -65,7 +73,7 @@ impl ModelListing {
         directories.extend(versions.map(|(path, _)| path.clone()));
         for path in directories.iter() {
             if self.files.remove(path).is_some_and(|state| state.byte_size > 0) {
-                let path = bounded(path.escape_debug(), Limits::BUCKET_PATH_BYTES_MAX);
+                let path = bounded(path.escape_debug(), BUCKET_PATH_BYTES_MAX);
                 return Err(format!("'{path}' is an object and the folder of another one"));
             }
         }
@@ -98,23 +106,23 @@ fn folders_of(path: &str) -> impl Iterator<Item = &str> {
 /// Refuses a path that leads out of the model's directory, or that no file can have.
 fn check_path(path: &str) -> Result<(), String> {
     let refused = |reason: &str| {
-        let shown = bounded(path.escape_debug(), Limits::BUCKET_PATH_BYTES_MAX);
+        let shown = bounded(path.escape_debug(), BUCKET_PATH_BYTES_MAX);
         Err(format!("object '{shown}' can't be a file: {reason}"))
     };
-    if path.len() > Limits::BUCKET_PATH_BYTES_MAX {
+    if path.len() > BUCKET_PATH_BYTES_MAX {
         return refused("its path is longer than 1024 bytes");
     }
     if path.contains(char::is_control) {
         return refused("its path contains a control character");
     }
-    if path.split('/').count() > Limits::BUCKET_PATH_DEPTH_MAX {
+    if path.split('/').count() > BUCKET_PATH_DEPTH_MAX {
         return refused("it is in more than 32 folders");
     }
     for segment in path.split('/') {
         match segment {
             "" => return refused("its path has an empty part"),
             "." | ".." => return refused("its path leads elsewhere"),
-            long if long.len() > Limits::MODEL_NAME_BYTES_MAX => {
+            long if long.len() > MODEL_NAME_BYTES_MAX => {
                 return refused("a part of its path is longer than 255 bytes");
             }
             _ => {}
@@ -188,8 +196,8 @@ mod tests {
 
     #[test]
     fn a_model_has_a_limit_in_bytes() {
-        assert!(one(&[("1/a", Limits::BUCKET_MODEL_BYTES_MAX)]).is_ok());
-        assert!(one(&[("1/a", Limits::BUCKET_MODEL_BYTES_MAX), ("1/b", 1)]).is_err());
+        assert!(one(&[("1/a", BUCKET_MODEL_BYTES_MAX)]).is_ok());
+        assert!(one(&[("1/a", BUCKET_MODEL_BYTES_MAX), ("1/b", 1)]).is_err());
         assert!(one(&[("1/a", u64::MAX), ("1/b", u64::MAX)]).is_err());
     }
 }

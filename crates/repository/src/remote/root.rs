@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use galatea_gate::limits::Limits;
 use galatea_policy::ModificationTimes;
 use galatea_stdx::Lock;
 
@@ -15,6 +14,12 @@ use super::listing::{self, ModelListing};
 use super::stamps::Stamps;
 use super::{Download, ModelCopy, RemoteError, RemoteRepository, RemoteStore};
 use crate::temporary::TemporaryDirectories;
+
+/// The maximum number of objects in a model repository in a bucket.
+///
+/// Each takes some 300 bytes while the repository is listed, so all of them take 60 MB. More
+/// is a bucket with other things in it: the repository's path needs a folder.
+const BUCKET_OBJECTS_MAX: usize = 200_000;
 
 /// The number of listings of a model whose objects change while they are read.
 const LISTINGS_MAX: usize = 3;
@@ -103,7 +108,7 @@ impl RemoteRoot {
     /// The objects of all models: by one list of the repository, or by one for each model if an
     /// object's name keeps the repository from being listed. Only the model of that object fails.
     fn listings(&self) -> Result<BTreeMap<String, Result<ModelListing, String>>, RemoteError> {
-        let mut left = Limits::BUCKET_OBJECTS_MAX;
+        let mut left = BUCKET_OBJECTS_MAX;
         match self.store.list("", left) {
             Ok(objects) => return Ok(listing::by_model(objects)),
             Err(RemoteError::Name(_)) => {}
@@ -133,7 +138,7 @@ impl RemoteRoot {
     fn prepare_one(&self, folder: &str) -> Result<FoundModel, RemoteError> {
         let mut last = Err(RemoteError::Changed { path: folder.to_owned() });
         for _ in 0..LISTINGS_MAX {
-            let objects = self.store.list(folder, Limits::BUCKET_OBJECTS_MAX)?;
+            let objects = self.store.list(folder, BUCKET_OBJECTS_MAX)?;
             let mut listings = listing::by_model(objects);
             listings.retain(|name, _| name == folder);
             // A folder with a marker and nothing else is one without files.

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use galatea_backend::ModelFiles;
-use galatea_gate::limits::Limits;
 use galatea_stdx::Lock;
 
+use super::ahead::BUCKET_AHEAD_BYTES_MAX;
 use super::{
     CopiesUnderWay, Download, ObjectState, RemoteConnector, RemoteError, RemoteObject,
     RemoteRepository, RemoteStore,
@@ -285,7 +285,7 @@ fn what_fails_early_is_told_once_and_tried_again() {
 fn copies_begin_early_as_far_as_there_is_room() {
     let world = World::new(&[("a/1/x", "1"), ("b/1/x", "2"), ("c/1/x", "3"), ("d/1/x", "4")]);
     // The lists say that they are large; a fourth of one is more than the room for all.
-    let room = Limits::BUCKET_AHEAD_BYTES_MAX;
+    let room = BUCKET_AHEAD_BYTES_MAX;
     world.store.0.lock("pretend").byte_sizes =
         [("a/1/x", room / 2), ("b/1/x", room / 2 + 1), ("c/1/x", room / 2), ("d/1/x", room + 1)]
             .map(|(path, byte_size)| (path.to_owned(), byte_size))
@@ -312,7 +312,7 @@ fn without_room_nothing_begins_early_and_what_does_not_fit_is_refused() {
     let pretend = |free_bytes| {
         world.store.0.lock("pretend").free_bytes = Some(free_bytes);
     };
-    pretend(2 * Limits::BUCKET_AHEAD_BYTES_MAX - 1);
+    pretend(2 * BUCKET_AHEAD_BYTES_MAX - 1);
     let Scan { models, .. } = world.scan();
     let version = models.first().unwrap().directory.version(1);
     version.fetch_ahead();

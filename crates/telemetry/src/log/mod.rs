@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::SystemTime;
 
-use galatea_gate::limits::Limits;
 use galatea_gate::text::bounded;
 use galatea_infer::{LogChange, LogControl, LogFormat, LogLevel, LogSettings, Pass, api};
 use galatea_stdx::Lock;
@@ -23,6 +22,10 @@ use crate::Table;
 pub(crate) use escape::escape_controls;
 use line::Line;
 use losses::Losses;
+
+/// The maximum length of the message of a log line before it is escaped, in bytes. A
+/// longer message is cut.
+const LOG_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// The place in the source where a line was written.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -199,7 +202,7 @@ impl Logger {
     /// cut: it may repeat what a client sent.
     pub fn log(&self, level: LogLevel, position: SourcePosition<'_>, message: impl Display) {
         if self.enabled(level) {
-            let message = bounded(message, Limits::LOG_MESSAGE_BYTES_MAX);
+            let message = bounded(message, LOG_MESSAGE_BYTES_MAX);
             let line = self.line(level, position);
             self.write(level, &line.message(&message, self.inner.quote));
         }

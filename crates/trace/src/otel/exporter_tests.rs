@@ -1,10 +1,8 @@
-use galatea_gate::limits::Limits;
-
 use super::*;
 use crate::otel::address::CollectorAddress;
 use crate::otel::collector::CollectorConnection;
 use crate::otel::spans::ClientSpan;
-use crate::queue::TraceQueue;
+use crate::queue::{TRACE_BYTES_MAX, TRACES_QUEUED_MAX, TraceQueue};
 use crate::settings::{Destination, Fields, SettingsTable};
 
 const LIMITS: BatchLimits =
@@ -73,7 +71,7 @@ fn the_memory_of_spans_is_counted_until_they_are_sent() {
     let collector = Collector::new(address, CollectorConnection::default()).unwrap();
     let mut exporter = Exporter::new(collector, Vec::new(), LIMITS, Arc::default());
     let mut all = queue.memory();
-    assert!(all.grow(Limits::TRACE_BYTES_MAX));
+    assert!(all.grow(TRACE_BYTES_MAX));
     exporter.add(Instant::now(), trace(all));
     assert!(!queue.memory().grow(1));
     assert_eq!(exporter.spans.take_any().map(|batch| batch.len()), Some(1));
@@ -83,8 +81,8 @@ fn the_memory_of_spans_is_counted_until_they_are_sent() {
 #[test]
 fn traces_for_a_collector_that_is_too_slow_are_not_queued() {
     let queue = TraceQueue::default();
-    for _ in 0..Limits::TRACES_QUEUED_MAX + 5 {
+    for _ in 0..TRACES_QUEUED_MAX + 5 {
         queue.push_trace(trace(queue.memory()));
     }
-    assert_eq!(queue.take(None).len(), Limits::TRACES_QUEUED_MAX);
+    assert_eq!(queue.take(None).len(), TRACES_QUEUED_MAX);
 }

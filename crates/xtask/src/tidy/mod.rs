@@ -1,5 +1,6 @@
 //! The rules that keep the code readable and no compiler checks: words, names, links, circles.
 
+mod bounds;
 mod circles;
 mod differences;
 mod files;
@@ -10,6 +11,7 @@ mod openings;
 mod source_paths;
 mod words;
 
+pub(crate) use bounds::print as print_bounds;
 use files::File;
 
 /// Something to mend.
@@ -28,13 +30,14 @@ struct Check {
     run: fn(&[File]) -> Vec<Violation>,
 }
 
-const CHECKS: [Check; 7] = [
+const CHECKS: [Check; 8] = [
     Check { about: "words that the glossary replaces", run: check_words },
     Check { about: "names of types in too many crates", run: names::check },
     Check { about: "links that lead nowhere", run: links::check },
     Check { about: "doc comments that open with a clause", run: openings::check },
     Check { about: "paths in comments that lead nowhere", run: source_paths::check },
     Check { about: "circles of modules", run: circles::check },
+    Check { about: "bounds that don't say what they bound", run: bounds::check },
     Check { about: "reasons of the differences from Triton", run: differences::check },
 ];
 

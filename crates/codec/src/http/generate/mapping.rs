@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use galatea_gate::limits::Limits;
+use crate::limits::Limits;
 use galatea_infer::{InferenceRequest, Parameter, ParameterValue, Status};
 use galatea_protocol::inference::{ModelConfig, ModelInput};
 

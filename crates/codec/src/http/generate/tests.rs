@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use crate::limits::Limits;
 use bytes::Bytes;
 use galatea_gate::ledger::Account;
-use galatea_gate::limits::Limits;
 use galatea_infer::{
     Code, InferenceRequest, InferenceResponse, ModelConfigDocument, OutputTensor, Parameter,
     ParameterValue, Regions, Status,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use galatea_infer::Status;
 
-use galatea_gate::limits::Limits;
+use crate::limits::Limits;
 
 use super::cursor::JsonReader;
 use super::number::{self, Number};

@@ -16,7 +16,7 @@ use galatea_gate::ledger::Account;
 use galatea_infer::{Code, InferenceRequest, InferenceResponse, Regions, Status};
 
 use super::{DecodeBounds, EncodedResponse, OutputEncoding, TargetModel};
-use galatea_gate::limits::Limits;
+use crate::limits::Limits;
 
 fn target() -> TargetModel {
     TargetModel { model_name: "m".into(), model_version: None }

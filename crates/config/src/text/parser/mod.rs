@@ -5,12 +5,11 @@ mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use galatea_gate::limits::Limits;
 use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
 
 use super::lexer::{Lexer, Token, TokenKind};
 use super::scalar::{expectation, short};
-use crate::diagnostic::{BoundedText, Diagnostic};
+use crate::diagnostic::{BoundedText, DIAGNOSTICS_MAX, Diagnostic};
 use crate::dynamic::{DynamicMessage, MessageCount};
 use crate::source::{SourceText, Span, Spans};
 use crate::suggest::nearest;
@@ -135,7 +134,7 @@ impl<'a> Parser<'a> {
         }
         let path = BoundedText::quote(path);
         let mut diagnostic = Diagnostic::about(path.clone(), BoundedText::quote(&message.into()));
-        if self.diagnostics.len().saturating_add(1) == Limits::DIAGNOSTICS_MAX {
+        if self.diagnostics.len().saturating_add(1) == DIAGNOSTICS_MAX {
             diagnostic = Diagnostic::about(path, "and more errors, which are not shown");
         } else {
             diagnostic.expected = expected.as_deref().map(BoundedText::quote);
@@ -154,7 +153,7 @@ impl<'a> Parser<'a> {
 
     /// No further error is kept.
     const fn is_full(&self) -> bool {
-        self.diagnostics.len() >= Limits::DIAGNOSTICS_MAX
+        self.diagnostics.len() >= DIAGNOSTICS_MAX
     }
 
     /// Reports that the next token is not the expected one.

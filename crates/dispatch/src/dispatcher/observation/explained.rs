@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_gate::limits::Limits;
 use galatea_infer::{
     BatchFacts, Explanation, Mark, PendingRequest, Queued, Trace, Wait, WaitClock, WaitTimes,
 };
@@ -15,6 +14,11 @@ use galatea_policy::{CloseReason, RequestKey, RequestWait, Time};
 use galatea_stdx::len64;
 
 use super::{ClosingBatch, Observation, WaitingRequests};
+
+/// The maximum number of explained requests of a model's sequences whose waits are told
+/// apart at a time. Each of them waits for something of its own, so that each step of the
+/// scheduler looks at all of them; of further ones only the sum is known.
+const EXPLAINED_IN_SEQUENCES_MAX: usize = 64;
 
 /// The explained requests that wait.
 #[derive(Debug)]
@@ -29,7 +33,7 @@ pub(in crate::dispatcher) struct Explained {
 #[derive(Debug)]
 enum Clocks {
     Shared(WaitClock),
-    /// Of the first [`Limits::EXPLAINED_IN_SEQUENCES_MAX`] requests.
+    /// Of the first [`EXPLAINED_IN_SEQUENCES_MAX`] requests.
     Each(BTreeMap<RequestKey, WaitClock>),
 }
 
@@ -102,7 +106,7 @@ impl Explained {
         explanation.update(|facts| facts.queued = Some(found));
         match &mut self.clocks {
             Clocks::Shared(clock) => clock.arrive(now.0, key.0),
-            Clocks::Each(clocks) if clocks.len() < Limits::EXPLAINED_IN_SEQUENCES_MAX => {
+            Clocks::Each(clocks) if clocks.len() < EXPLAINED_IN_SEQUENCES_MAX => {
                 let mut clock = WaitClock::new(now.0, Wait::Instance);
                 clock.arrive(now.0, key.0);
                 clocks.insert(key, clock);

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use galatea_gate::limits::Limits;
 use galatea_infer::{
     CorrelationId, ExecutionSummary, FailureReason, InferenceRequest, RequestObserver, RequestTimes,
 };
@@ -15,6 +14,13 @@ use galatea_policy::{CloseReason, FailReason, InstanceId, RequestKey, Time};
 use smallvec::SmallVec;
 
 use super::{ClosingBatch, Observation, QueuedRequest};
+
+/// The maximum number of requests, and the same of executions, that are kept for the client
+/// that records them, and of requests that wait and are to be recorded. They are sent ten
+/// times a second, so this is 300,000 requests a second; further ones are counted as lost.
+const TRAFFIC_REQUESTS_MAX: usize = 32_768;
+/// The maximum number of variable dimensions of a request that are recorded.
+const TRAFFIC_DIMS_MAX: usize = 16;
 
 /// The variable dimensions of a model's inputs, by name.
 pub(crate) type VariableDims = Arc<[(String, Vec<usize>)]>;
@@ -137,7 +143,7 @@ impl Recorder {
     }
 
     fn arrive(&mut self, now: Time, queued: &QueuedRequest<'_>) {
-        if self.waiting.len() >= Limits::TRAFFIC_REQUESTS_MAX {
+        if self.waiting.len() >= TRAFFIC_REQUESTS_MAX {
             self.taken.lost += 1;
             return;
         }
@@ -217,7 +223,7 @@ impl Recorder {
             length = length.saturating_add(sizes.iter().copied().fold(1, u32::saturating_mul));
             dims.extend(sizes);
         }
-        dims.truncate(Limits::TRAFFIC_DIMS_MAX);
+        dims.truncate(TRAFFIC_DIMS_MAX);
         (dims, length)
     }
 }
@@ -235,7 +241,7 @@ impl Running {
 
 impl Taken {
     fn add(&mut self, ended: Ended) {
-        if self.requests.len() >= Limits::TRAFFIC_REQUESTS_MAX {
+        if self.requests.len() >= TRAFFIC_REQUESTS_MAX {
             self.lost += 1;
         } else {
             self.requests.push(ended);
@@ -243,7 +249,7 @@ impl Taken {
     }
 
     fn add_execution(&mut self, execution: Execution) {
-        if self.executions.len() >= Limits::TRAFFIC_REQUESTS_MAX {
+        if self.executions.len() >= TRAFFIC_REQUESTS_MAX {
             self.lost += 1;
         } else {
             self.executions.push(execution);
@@ -312,9 +318,9 @@ mod tests {
             busy: 1,
             reason: CloseReason::Delay,
         };
-        for _ in 0..Limits::TRAFFIC_REQUESTS_MAX + 3 {
+        for _ in 0..TRAFFIC_REQUESTS_MAX + 3 {
             taken.add_execution(execution);
         }
-        assert_eq!((taken.executions.len(), taken.lost), (Limits::TRAFFIC_REQUESTS_MAX, 3));
+        assert_eq!((taken.executions.len(), taken.lost), (TRAFFIC_REQUESTS_MAX, 3));
     }
 }

@@ -9,11 +9,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use galatea_gate::limits::Limits;
 use galatea_infer::{CloseReasons, WatchedExecution, WatchedInstance};
 use galatea_policy::{CloseReason, InstanceId, Time};
 
 use super::{ClosingBatch, Observation};
+
+/// The maximum number of executions of an instance that are kept until watchers are told of
+/// them: those of a second.
+const WATCHED_EXECUTIONS_MAX: usize = 1024;
 
 /// Executions within this time are shown as one: a screen shows seconds with a thousand columns.
 const RESOLUTION_NS: u64 = 2_000_000;
@@ -126,7 +129,7 @@ impl Timeline {
 
 impl Row {
     fn new() -> Self {
-        let ended = VecDeque::with_capacity(Limits::WATCHED_EXECUTIONS_MAX);
+        let ended = VecDeque::with_capacity(WATCHED_EXECUTIONS_MAX);
         Self { current: None, ended, lost: 0 }
     }
 
@@ -136,7 +139,7 @@ impl Row {
         {
             return last.join(&entry);
         }
-        if self.ended.len() >= Limits::WATCHED_EXECUTIONS_MAX {
+        if self.ended.len() >= WATCHED_EXECUTIONS_MAX {
             let oldest = self.ended.pop_front();
             self.lost += oldest.map_or(0, |oldest| u64::from(oldest.count));
         }
@@ -268,15 +271,15 @@ mod tests {
     #[test]
     fn what_is_kept_has_a_bound() {
         let mut recorded = Recorded::new();
-        let max = u64::try_from(Limits::WATCHED_EXECUTIONS_MAX).unwrap();
+        let max = u64::try_from(WATCHED_EXECUTIONS_MAX).unwrap();
         for number in 0..max + 3 {
             recorded.execute(number * 10_000, number * 10_000 + 1, CloseReason::Delay);
         }
         let taken = recorded.take(0);
-        assert_eq!((taken.ended.len(), taken.lost), (Limits::WATCHED_EXECUTIONS_MAX, 3));
+        assert_eq!((taken.ended.len(), taken.lost), (WATCHED_EXECUTIONS_MAX, 3));
         assert_eq!(taken.ended[0].begin, Duration::from_millis(30));
         assert_eq!(recorded.take(0).lost, 0);
-        assert_eq!(recorded.timeline.rows[&ONE].ended.capacity(), Limits::WATCHED_EXECUTIONS_MAX);
+        assert_eq!(recorded.timeline.rows[&ONE].ended.capacity(), WATCHED_EXECUTIONS_MAX);
     }
 
     #[test]

@@ -227,6 +227,7 @@ fn backend_to_json(backend: &BackendInUse) -> Value {
 
 /// The first names, and how many there are besides.
 fn shortened(models: &[String]) -> String {
+    /// The number of models that a line names.
     const SHOWN_MAX: usize = 3;
     let shown = models.iter().take(SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");
     match models.len().saturating_sub(SHOWN_MAX) {

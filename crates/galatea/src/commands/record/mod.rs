@@ -18,9 +18,11 @@ use crate::console::{Colours, Console, Format};
 use crate::flags::CommandLine;
 use crate::shutdown::StopSignals;
 
-/// The usual bounds of a file, which the table of options shows too.
+// The defaults of options, which their table shows too.
 const SECONDS: u64 = 60;
+/// The size at which a file is replaced, unless `--max-bytes` says otherwise.
 const BYTES_MAX: u64 = 256 << 20;
+/// The number of files that are kept, unless an option says otherwise.
 const FILES_MAX: u64 = 4;
 
 /// The longest body of a response that is no recording.

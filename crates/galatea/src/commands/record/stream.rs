@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 /// The time that a server may take to begin a response.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The longest head of a response, and the longest line of a body.
+/// The longest head of a response, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+/// The longest line of a body, in bytes.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// The time that one wait for a line lasts.

@@ -4,9 +4,11 @@ use super::settings::Changes;
 use crate::console::Format;
 use crate::flags::CommandLine;
 
-/// The most instances, and the largest batch.
+/// The most instances.
 const INSTANCES_MAX: u64 = 10_000;
+/// The most clients.
 const CLIENTS_MAX: u64 = 1_000_000;
+/// The largest batch.
 const BATCH_MAX: u64 = 1 << 20;
 /// A day, in microseconds.
 const TIME_MAX: u64 = 86_400_000_000;

@@ -46,9 +46,11 @@ const PROMISING_SHARE: f64 = 0.7;
 /// A gain below this over the configuration as it is may be chance: that one is kept.
 const GAIN_MIN: f64 = 1.02;
 
-/// Bounds of options.
+/// The largest batch that an option may ask for.
 const BATCH_MAX: u32 = 4096;
+/// The most instances that an option may ask for.
 const INSTANCES_MAX: u32 = 256;
+/// The longest measurement that an option may ask for, in seconds.
 const SECONDS_MAX: u32 = 3600;
 
 /// The options of `galatea tune`.
