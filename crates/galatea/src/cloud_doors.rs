@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use crate::archives::DiskArchives;
 use crate::doors::{Doors, failed};
 use crate::environment::VertexAiVariables;
+use crate::error_paths::Served;
 
 /// The model of requests without one, if the environment names none, as in Triton.
 const UNSPECIFIED_MODEL: &str = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME";
@@ -31,7 +32,7 @@ impl Doors<'_> {
         let inference = variables.inference_type.as_deref().unwrap_or("infer");
         let logger = self.logger.clone();
         let start = |socket: TcpListener| {
-            let (service, control) = (self.server.clone(), self.server.clone());
+            let Served { service, control } = self.served.clone();
             let options = SageMakerOptions {
                 http: self.http_options(connections),
                 ping: if is_live { Ping::Live } else { Ping::Ready },
@@ -59,7 +60,7 @@ impl Doors<'_> {
         let metrics = self.settings.metrics.allow.then(|| self.metrics_renderer());
         let [predict, health] = routes;
         let start = |socket: TcpListener| {
-            let (service, control) = (self.server.clone(), self.server.clone());
+            let Served { service, control } = self.served.clone();
             let http = self.http_options(connections);
             let options = VertexAiOptions { http, health, predict, default_model, metrics };
             let workers = self.some_workers(settings.vertex_ai_threads);

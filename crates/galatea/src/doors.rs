@@ -20,6 +20,7 @@ use galatea_trace::Tracer;
 use crate::certificates::Certificates;
 use crate::connections::ConnectionOptions;
 use crate::environment::CloudVariables;
+use crate::error_paths::Served;
 use crate::flags::tls::{self, TlsFlags};
 use crate::flags::{DoorSettings, Settings};
 use crate::listeners::bind;
@@ -35,8 +36,10 @@ pub(crate) struct Doors<'a> {
     pub(crate) settings: &'a Settings,
     /// The threads that serve them.
     pub(crate) workers: &'a Workers,
-    /// The server that requests go to.
+    /// The server.
     pub(crate) server: &'a Arc<Server>,
+    /// The server as requests reach it.
+    pub(crate) served: Served,
     /// The memory of requests and responses.
     pub(crate) ledger: &'a Arc<Ledger>,
     /// The memory that clients share.
@@ -153,7 +156,7 @@ impl Doors<'_> {
         let protocol = ApplicationProtocol::Http2;
         let tls = self.tls("GRPC service", door, tls::GRPC, protocol, certificates)?;
         let start = |socket| {
-            let (service, control) = (self.server.clone(), self.server.clone());
+            let Served { service, control } = self.served.clone();
             let mut options = GrpcOptions::default();
             options.door = connections;
             options.ledger = self.ledger.clone();
@@ -183,7 +186,7 @@ impl Doors<'_> {
         let protocol = ApplicationProtocol::Http1;
         let tls = self.tls("HTTP service", door, tls::HTTP, protocol, certificates)?;
         let start = |socket| {
-            let (service, control) = (self.server.clone(), self.server.clone());
+            let Served { service, control } = self.served.clone();
             let header_forward = self.settings.http_header_forward.clone();
             let common = self.http_options(connections);
             let Shown { dashboard, recorder } = shown;

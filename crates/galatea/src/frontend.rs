@@ -5,6 +5,7 @@ use galatea_infer::Status;
 use crate::certificates;
 use crate::doors::{Doors, OpenDoors, SharedByDoors};
 use crate::environment::CloudVariables;
+use crate::error_paths::served;
 use crate::in_process::{InProcessServer, parse};
 use crate::startup::poll_gauges;
 use crate::workers::Workers;
@@ -42,6 +43,7 @@ impl InProcessServer {
             ledger: &shared.ledger,
             workers: &workers,
             server: &self.server,
+            served: served(&self.server, &settings, &self.environment.temporary_folder),
             regions: shared.regions.clone(),
             grpc_delays: self.environment.grpc_delays,
             clouds: &CloudVariables::default(),

@@ -31,6 +31,7 @@ mod console;
 mod definer;
 mod doors;
 mod environment;
+mod error_paths;
 mod flags;
 mod frontend;
 mod gpus;

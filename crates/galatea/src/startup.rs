@@ -19,6 +19,7 @@ use crate::children;
 use crate::console::print_line;
 use crate::doors::{Addresses, Doors, OpenDoors};
 use crate::environment::Environment;
+use crate::error_paths;
 use crate::flags::{Settings, open_loads};
 use crate::make;
 use crate::memory;
@@ -128,6 +129,7 @@ pub(crate) fn run(
     // Libraries of backends know the server by this address until the end.
     let reserved = ReservedAddress::new();
     let (grpc_delays, clouds) = (environment.grpc_delays, environment.clouds.clone());
+    let temporary_folder = environment.temporary_folder.clone();
     let (collector, buckets) = (environment.collector.clone(), make::buckets(&environment));
     let ledger = memory::ledger(settings.memory_limit, &logger);
     let server = make::server(make::ServerParts {
@@ -160,6 +162,7 @@ pub(crate) fn run(
         ledger: &ledger,
         workers: &workers,
         server: &server,
+        served: error_paths::served(&server, &settings, &temporary_folder),
         regions: make::regions(&settings, &devices, &logger),
         grpc_delays,
         clouds: &clouds,

@@ -136,6 +136,12 @@ impl Status {
         &self.message
     }
 
+    /// The same status with another message.
+    #[must_use]
+    pub fn with_message(self, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { retry_after_ms: self.retry_after_ms, ..Self::new(self.code, message) }
+    }
+
     /// The same status with `prefix` before its message.
     #[must_use]
     pub fn prefixed(self, prefix: impl fmt::Display) -> Self {

@@ -7,6 +7,7 @@ use galatea_repository::Symlinks;
 
 use super::value::{self, Refusal};
 use super::{Flag, Group, Settings};
+use crate::error_paths::ErrorPaths;
 use crate::model_code::{self, ModelCode};
 
 pub(super) const GROUP: Group = Group {
@@ -26,6 +27,7 @@ pub(super) const GROUP: Group = Group {
         MODEL_LOAD_RETRY_COUNT,
         MODEL_NAMESPACING,
         ALLOW_MODEL_CODE_FROM_LOADS,
+        ERROR_PATHS,
         ENABLE_PEER_ACCESS,
     ],
 };
@@ -212,6 +214,20 @@ const ALLOW_MODEL_CODE_FROM_LOADS: Flag = Flag {
     apply: |settings, value| {
         settings.model_code =
             if value::boolean(value)? { ModelCode::Allowed } else { ModelCode::Refused };
+        Ok(())
+    },
+};
+
+const ERROR_PATHS: Flag = Flag {
+    name: "error-paths",
+    argument: Some("string"),
+    default: "absolute",
+    help: "The form of paths in errors of loads and of models, and in the index: 'absolute' as in \
+           Triton, or 'relative' to the model repository. The log keeps absolute paths. Not one \
+           of Triton's flags.",
+    apply: |settings, value| {
+        settings.error_paths = ErrorPaths::by_name(value)
+            .ok_or_else(|| Refusal(format!("expected 'absolute' or 'relative'. Got {value}")))?;
         Ok(())
     },
 };

@@ -16,6 +16,7 @@ use super::tls::{self, TlsSettings};
 use super::gpus::GpuSettings;
 use crate::connections::ConnectionSettings;
 use crate::environment::VertexAiVariables;
+use crate::error_paths::ErrorPaths;
 use crate::memory::MemoryLimit;
 use crate::model_code::ModelCode;
 use crate::tracing::TraceFlags;
@@ -33,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) strict_readiness: bool,
     /// If a request to load may bring code.
     pub(crate) model_code: ModelCode,
+    /// The form of paths in errors that clients get.
+    pub(crate) error_paths: ErrorPaths,
     /// The model repositories.
     pub(crate) model_repositories: Vec<PathBuf>,
     /// True if backends may fill in what a configuration leaves out.
@@ -229,6 +232,7 @@ impl Default for Settings {
             exit_on_error: true,
             strict_readiness: true,
             model_code: ModelCode::Allowed,
+            error_paths: ErrorPaths::Absolute,
             model_repositories: Vec::new(),
             auto_complete_config: true,
             model_config_name: None,

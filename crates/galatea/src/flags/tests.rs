@@ -531,6 +531,7 @@ fn every_flag_of_triton_is_known_and_few_are_new() {
     expected.insert("dashboard-host");
     expected.insert("allow-traffic-recording");
     expected.insert(crate::model_code::FLAG);
+    expected.insert("error-paths");
     expected.extend(["http-use-ssl", "http-use-ssl-mutual"]);
     expected.extend(["http-server-cert", "http-server-key", "http-root-cert"]);
     expected.extend(known.iter().filter(|name| name.starts_with("connection-")));

@@ -1,0 +1,223 @@
+//! The server as network doors reach it: with the errors that clients may read.
+
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+
+use galatea_engine::Server;
+use galatea_infer::{
+    InferenceRequest, InferenceService, LoadParameters, ModelConfigDocument, ModelMetadata,
+    ModelStatistics, NameMapping, Pass, Reply, RepositoryEntry, ResponseSender, ResponseSink,
+    ServerControl, ServerMetadata, Status, api,
+};
+
+use super::{ErrorPaths, HiddenRoots};
+use crate::flags::Settings;
+
+/// The server of the network doors.
+#[derive(Clone)]
+pub(crate) struct Served {
+    pub(crate) service: Arc<dyn InferenceService>,
+    pub(crate) control: Arc<dyn ServerControl>,
+}
+
+/// The server as the settings let doors reach it. Doors reach it directly if its errors may
+/// name absolute paths.
+pub(crate) fn served(server: &Arc<Server>, settings: &Settings, temporary: &Path) -> Served {
+    match settings.error_paths {
+        ErrorPaths::Absolute => Served { service: server.clone(), control: server.clone() },
+        ErrorPaths::Relative => {
+            let roots = Arc::new(HiddenRoots::new(&settings.model_repositories, temporary));
+            let relative = Arc::new(Relative { server: server.clone(), roots });
+            Served { service: relative.clone(), control: relative }
+        }
+    }
+}
+
+/// A server whose errors name paths from the repository on.
+struct Relative<S> {
+    server: Arc<S>,
+    roots: Arc<HiddenRoots>,
+}
+
+impl HiddenRoots {
+    fn status(&self, status: Status) -> Status {
+        match self.relative(status.message()) {
+            Some(text) => status.with_message(text),
+            None => status,
+        }
+    }
+}
+
+impl<S> Relative<S> {
+    fn result<T>(&self, result: Result<T, Status>) -> Result<T, Status> {
+        result.map_err(|status| self.roots.status(status))
+    }
+}
+
+impl<S: InferenceService> InferenceService for Relative<S> {
+    fn infer(&self, pass: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender) {
+        let roots = self.roots.clone();
+        let sender = sender.wrap(|sink| Box::new(RelativeSink { sink, roots }));
+        self.server.infer(pass, request, sender);
+    }
+}
+
+/// Replies whose errors name paths from the repository on.
+struct RelativeSink {
+    sink: Box<dyn ResponseSink>,
+    roots: Arc<HiddenRoots>,
+}
+
+impl ResponseSink for RelativeSink {
+    fn deliver(&mut self, reply: Reply) {
+        self.sink.deliver(match reply {
+            Reply::Response { result: Err(status), finality } => {
+                Reply::Response { result: Err(self.roots.status(status)), finality }
+            }
+            other => other,
+        });
+    }
+
+    fn refuse(&mut self, status: Status) {
+        self.sink.refuse(self.roots.status(status));
+    }
+
+    fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.sink.underlying()
+    }
+}
+
+impl<S: ServerControl> ServerControl for Relative<S> {
+    fn live(&self, pass: Pass<api::Health>) -> bool {
+        self.server.live(pass)
+    }
+
+    fn ready(&self, pass: Pass<api::Health>) -> Result<bool, Status> {
+        self.result(self.server.ready(pass))
+    }
+
+    fn model_ready(
+        &self,
+        pass: Pass<api::Health>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<bool, Status> {
+        self.result(self.server.model_ready(pass, name, version))
+    }
+
+    fn readiness_may_block(
+        &self,
+        pass: Pass<api::Health>,
+        model: Option<(&str, Option<i64>)>,
+    ) -> bool {
+        self.server.readiness_may_block(pass, model)
+    }
+
+    fn server_metadata(&self, pass: Pass<api::Metadata>) -> ServerMetadata {
+        self.server.server_metadata(pass)
+    }
+
+    fn model_metadata(
+        &self,
+        pass: Pass<api::Metadata>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<ModelMetadata, Status> {
+        self.result(self.server.model_metadata(pass, name, version))
+    }
+
+    fn model_config(
+        &self,
+        pass: Pass<api::ModelConfig>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status> {
+        self.result(self.server.model_config(pass, name, version))
+    }
+
+    fn config_for_inference(
+        &self,
+        pass: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status> {
+        self.result(self.server.config_for_inference(pass, name, version))
+    }
+
+    fn is_decoupled(
+        &self,
+        pass: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<bool, Status> {
+        self.result(self.server.is_decoupled(pass, name, version))
+    }
+
+    fn scheduler_status(
+        &self,
+        pass: Pass<api::Statistics>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<String, Status> {
+        self.result(self.server.scheduler_status(pass, name, version))
+    }
+
+    fn statistics(
+        &self,
+        pass: Pass<api::Statistics>,
+        name: Option<&str>,
+        version: Option<i64>,
+    ) -> Result<Vec<ModelStatistics>, Status> {
+        self.result(self.server.statistics(pass, name, version))
+    }
+
+    fn repository_index(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        only_ready: bool,
+    ) -> Result<Vec<RepositoryEntry>, Status> {
+        let mut entries = self.result(self.server.repository_index(pass, only_ready))?;
+        for entry in &mut entries {
+            if let Some(text) = self.roots.relative(&entry.reason) {
+                entry.reason = text;
+            }
+        }
+        Ok(entries)
+    }
+
+    fn load_model(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        name: &str,
+        parameters: LoadParameters,
+    ) -> Result<(), Status> {
+        self.result(self.server.load_model(pass, name, parameters))
+    }
+
+    fn unload_model(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        name: &str,
+        unload_dependents: bool,
+    ) -> Result<(), Status> {
+        self.result(self.server.unload_model(pass, name, unload_dependents))
+    }
+
+    fn register_repository(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        path: &str,
+        names: &[NameMapping],
+    ) -> Result<(), Status> {
+        self.result(self.server.register_repository(pass, path, names))
+    }
+
+    fn unregister_repository(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        path: &str,
+    ) -> Result<(), Status> {
+        self.result(self.server.unregister_repository(pass, path))
+    }
+}
