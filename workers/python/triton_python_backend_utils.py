@@ -15,9 +15,9 @@ from galatea_worker.helpers import (  # noqa: F401
     get_output_tensor_by_name, numpy_to_triton_type, serialize_byte_tensor,
     string_types, triton_string_to_numpy, triton_to_numpy_type)
 from galatea_worker.logger import Logger  # noqa: F401
+from galatea_worker.memory import MemoryType, PreferredMemory  # noqa: F401
 from galatea_worker.metrics import Metric, MetricFamily, MetricKind  # noqa: F401
-from galatea_worker.request import (  # noqa: F401
-    InferenceRequest, InferenceTrace, MemoryType, PreferredMemory)
+from galatea_worker.request import InferenceRequest, InferenceTrace  # noqa: F401
 from galatea_worker.response import InferenceResponse, TritonError  # noqa: F401
 from galatea_worker.sender import InferenceResponseSender  # noqa: F401
 from galatea_worker.tensor import Tensor  # noqa: F401

@@ -33,6 +33,7 @@ const MODULES: &[(&str, &str)] = &[
     source!("galatea_worker.lifeline", "galatea_worker/lifeline.py"),
     source!("galatea_worker.logger", "galatea_worker/logger.py"),
     source!("galatea_worker.main", "galatea_worker/main.py"),
+    source!("galatea_worker.memory", "galatea_worker/memory.py"),
     source!("galatea_worker.metrics", "galatea_worker/metrics.py"),
     source!("galatea_worker.model", "galatea_worker/model.py"),
     source!("galatea_worker.native", "galatea_worker/native.py"),

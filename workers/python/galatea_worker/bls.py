@@ -16,7 +16,7 @@ from . import state
 from .arena import INPUTS, OUTPUTS
 from .errors import TritonModelException, WireError, die_of_nonsense
 from .forms import Forms
-from .request import encode_memory
+from .memory import encode_memory
 from .response import InferenceResponse, TritonError, response_of, response_with
 from .wire import (B_CALL, B_CANCEL_CALL, CALL, CALL_REPLY, Blocks, StructError, finish,
                    get_response, pack_u32, put_tensor, put_text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Dict, List, Tuple
 
-from . import arrays, tensor as tensors
+from . import arrays, gpu
 from .arena import INPUTS
 from .arrays import (BF16, BOOL, BYTES, FP16, FP32, FP64, INT8, INT16, INT32, INT64,
                      ITEM_BYTES, UINT8, UINT16, UINT32, UINT64)
@@ -59,6 +59,9 @@ _get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char
     ("PyCapsule_GetPointer", _api))
 _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_SetName", _api))
+
+#: Data type, shape, bytes in the host's memory, and memory of a GPU instead of these.
+Content = Tuple[int, Tuple[int, ...], Any, Any]
 
 #: What exported tensors need until their user frees them, by address.
 _exported: Dict[int, Any] = {}
@@ -147,12 +150,10 @@ class _Import:
             self.managed.deleter(ctypes.byref(self.managed))
 
 
-def consume(name: str, source: Any) -> Any:
-    """Tensor over the memory of a capsule, or of an object that gives one."""
-    if name == "":
-        raise TritonModelException("Tensor name cannot be an empty string.")
+def take(source: Any) -> Content:
+    """Content of a capsule, or of an object that gives one."""
     if type(source).__name__ == "PyCapsule":
-        return _from_capsule(name, source)
+        return _from_capsule(source)
     if not hasattr(source, "__dlpack__") or not hasattr(source, "__dlpack_device__"):
         raise TritonModelException(
             "Provided tensor is not supported. Tensor must be a DLPack capsule         or "
@@ -160,19 +161,17 @@ def consume(name: str, source: Any) -> Any:
     kind, device = (int(part) for part in source.__dlpack_device__())
     _check_device(kind)
     if kind != _CUDA:
-        return _from_capsule(name, source.__dlpack__(stream=None))
-    from . import gpu
+        return _from_capsule(source.__dlpack__(stream=None))
     driver = gpu.driver()
     # The producer lets this stream wait for its own, and this thread waits for the stream.
     stream = driver.stream(device)
-    tensor = _from_capsule(name, source.__dlpack__(stream=stream))
+    content = _from_capsule(source.__dlpack__(stream=stream))
     driver.wait_for(device, stream)
-    return tensor
+    return content
 
 
 def _check_device(kind: int) -> None:
     if kind == _CUDA:
-        from . import gpu
         if not gpu.is_available():
             raise TritonModelException(
                 "DLPack capsule passed pointer to memory allocated on GPU device,           "
@@ -182,8 +181,8 @@ def _check_device(kind: int) -> None:
             f"DLDevice type {kind} is not support by Python backend.")
 
 
-def _from_capsule(name: str, capsule: Any) -> Any:
-    """Tensor over the memory of a capsule, which is used up."""
+def _from_capsule(capsule: Any) -> Content:
+    """Content of a capsule, which is used up."""
     if not _is_valid(id(capsule), _NAME):
         raise TritonModelException(
             "The DLPack capsule has been used, or it isn't one of a tensor.")
@@ -201,14 +200,13 @@ def _from_capsule(name: str, capsule: Any) -> Any:
     _set_name(capsule, _USED_NAME)
     owner = _Import(managed)
     if size == 0:
-        return tensors.from_bytes(name, code, shape, b"")
+        return code, shape, b"", None
     address = content.data + content.byte_offset
     if content.device.type == _CUDA:
-        from . import gpu
-        return gpu.from_memory(name, code, shape, (content.device.id, address), owner)
+        return code, shape, None, gpu.own_memory((content.device.id, address), size, owner)
     memory = (ctypes.c_char * size).from_address(address)
     memory._owner = owner  # type: ignore[attr-defined]
-    return tensors.from_bytes(name, code, shape, memoryview(memory).cast("B"))
+    return code, shape, memoryview(memory).cast("B"), None
 
 
 def _check_strides(shape: Tuple[int, ...], strides: List[int]) -> None:

@@ -1,4 +1,4 @@
-"""Tensors in the memory of GPUs.
+"""Memory of GPUs.
 
 The server shows its own by handles of NVIDIA's driver, which is called through ctypes: no
 framework has to be there. The worker copies what it sends to the host's memory. Devices have
@@ -14,16 +14,12 @@ from struct import Struct
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 from .arena import INPUTS, InputBlock
-from .arrays import BYTES, ITEM_BYTES
-from .errors import TritonModelException, WireError
-from .tensor import Tensor
+from .errors import TritonModelException
 
-_CUDA = 2
 _LAZY_PEER_ACCESS = 1
 #: Device, handle, where the tensor begins in the memory of the handle, and its length.
 _DESCRIPTION = Struct("<I64sQQ")
 DESCRIPTION_BYTES = _DESCRIPTION.size
-_NOT_READABLE = "Tensor is stored in GPU and cannot be converted to NumPy."
 
 
 class _Handle(ctypes.Structure):
@@ -180,86 +176,31 @@ class _Own:
         return self._address
 
 
-class GpuTensor(Tensor):
-    """A tensor in memory of a GPU."""
-
-    __module__ = "c_python_backend_utils"
-    __slots__ = ("_memory",)
-
-    _memory: Any
-
-    def is_cpu(self) -> bool:
-        """False: the tensor is in memory of a GPU."""
-        return False
-
-    def as_numpy(self) -> Any:
-        """Raises TritonModelException: numpy has no arrays in memory of GPUs."""
-        raise TritonModelException(_NOT_READABLE)
-
-    def __dlpack__(self, stream: Any = None, *, max_version: Any = None,
-                   dl_device: Optional[Tuple[int, int]] = None,
-                   copy: Optional[bool] = None) -> Any:
-        """The tensor as a DLPack capsule: no work on it is pending."""
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"the tensor is on GPU {self._memory.device}, not on the "
-                              f"device {dl_device}")
-        if copy:
-            raise BufferError("a tensor on a GPU is not copied")
-        return self.to_dlpack()
-
-    def to_dlpack(self) -> Any:
-        """The tensor as a DLPack capsule, without a copy."""
-        from . import dlpack
-        memory = self._memory
-        return dlpack.capsule(self, memory.address(), (_CUDA, memory.device), memory)
-
-    def __dlpack_device__(self) -> Tuple[int, int]:
-        """Device of the tensor as DLPack numbers it."""
-        return (_CUDA, self._memory.device)
-
-
-def _tensor(name: str, code: int, shape: Tuple[int, ...], memory: Any) -> GpuTensor:
-    tensor = GpuTensor.__new__(GpuTensor)
-    tensor._name = name
-    tensor._dtype = code
-    tensor._shape = shape
-    tensor._array = tensor._data = tensor._block = None
-    tensor._memory = memory
-    return tensor
-
-
-def from_place(name: str, code: int, shape: Tuple[int, ...], offset: int) -> GpuTensor:
-    """Tensor that a block of the input arena describes."""
+def memory_at(offset: int) -> _Shared:
+    """Memory that a block of the input arena describes."""
     INPUTS.check(offset, DESCRIPTION_BYTES)
     block = InputBlock(offset, DESCRIPTION_BYTES)
-    device, handle, begin, length = _DESCRIPTION.unpack_from(INPUTS.memory, offset)
-    if code == BYTES:
-        raise WireError(f"tensor '{name}' of strings on a GPU")
-    return _tensor(name, code, shape, _Shared(block, device, handle, begin, length))
+    return _Shared(block, *_DESCRIPTION.unpack_from(INPUTS.memory, offset))
 
 
-def from_memory(name: str, code: int, shape: Tuple[int, ...], place: Tuple[int, int],
-                owner: Any) -> GpuTensor:
-    """Tensor over memory of this process, at a device and an address."""
-    size = ITEM_BYTES[code]
-    for dim in shape:
-        size *= dim
-    return _tensor(name, code, shape, _Own(place[0], place[1], size, owner))
+def own_memory(place: Tuple[int, int], length: int, owner: Any) -> _Own:
+    """Memory of this process, at a device and an address."""
+    return _Own(place[0], place[1], length, owner)
 
 
-def input_block(tensor: Tensor) -> Optional[InputBlock]:
+def input_block(tensor: Any) -> Optional[InputBlock]:
     """Block that describes the tensor, if it is an input as it came."""
-    memory = tensor._memory  # type: ignore[attr-defined]
+    memory = tensor._memory
     return memory.block if type(memory) is _Shared else None
 
 
-def length_of(tensor: Tensor) -> int:
+def length_of(tensor: Any) -> int:
     """Bytes of the tensor."""
-    length: int = tensor._memory.length  # type: ignore[attr-defined]
+    length: int = tensor._memory.length
     return length
 
 
-def download(tensor: Tensor, target: Any) -> None:
+def download(tensor: Any, target: Any) -> None:
     """Copies the tensor into a buffer of ctypes that is as long."""
-    memory = tensor._memory  # type: ignore[attr-defined]
+    memory = tensor._memory
     driver().download(memory.device, memory.address(), target)

@@ -10,6 +10,9 @@ from .arrays import BF16, BYTES
 from .errors import TritonModelException
 from .native import Parameter, Signature, Unfit, anything, bare, declared, native, text
 
+_CUDA = 2
+_NOT_READABLE = "Tensor is stored in GPU and cannot be converted to NumPy."
+
 
 def _tensor(self: Any, name: str, array: Any, /) -> None:
     """Makes a tensor of a numpy array."""
@@ -154,8 +157,13 @@ class Tensor:
             Parameter("", text), Parameter("", anything, may_be_none=True))
     def from_dlpack(name: str, tensor: Any) -> "Tensor":
         """Makes a tensor of a DLPack capsule or of an object with `__dlpack__`."""
+        if name == "":
+            raise TritonModelException("Tensor name cannot be an empty string.")
         from . import dlpack
-        return dlpack.consume(name, tensor)
+        code, shape, data, memory = dlpack.take(tensor)
+        if memory is not None:
+            return on_gpu(name, code, shape, memory)
+        return from_bytes(name, code, shape, data)
 
     @native("to_dlpack(self: c_python_backend_utils.Tensor) -> capsule", owner=lambda: Tensor)
     def to_dlpack(self) -> Any:
@@ -180,6 +188,44 @@ class Tensor:
         return (1, 0)
 
 
+class GpuTensor(Tensor):
+    """A tensor in memory of a GPU."""
+
+    __module__ = "c_python_backend_utils"
+    __slots__ = ("_memory",)
+
+    _memory: Any
+
+    def is_cpu(self) -> bool:
+        """False: the tensor is in memory of a GPU."""
+        return False
+
+    def as_numpy(self) -> Any:
+        """Raises TritonModelException: numpy has no arrays in memory of GPUs."""
+        raise TritonModelException(_NOT_READABLE)
+
+    def __dlpack__(self, stream: Any = None, *, max_version: Any = None,
+                   dl_device: Optional[Tuple[int, int]] = None,
+                   copy: Optional[bool] = None) -> Any:
+        """The tensor as a DLPack capsule: no work on it is pending."""
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the tensor is on GPU {self._memory.device}, not on the "
+                              f"device {dl_device}")
+        if copy:
+            raise BufferError("a tensor on a GPU is not copied")
+        return self.to_dlpack()
+
+    def to_dlpack(self) -> Any:
+        """The tensor as a DLPack capsule, without a copy."""
+        from . import dlpack
+        memory = self._memory
+        return dlpack.capsule(self, memory.address(), (_CUDA, memory.device), memory)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        """Device of the tensor as DLPack numbers it."""
+        return (_CUDA, self._memory.device)
+
+
 _new = Tensor.__new__
 
 
@@ -199,6 +245,17 @@ def from_block(name: str, code: int, shape: Tuple[int, ...], block: InputBlock) 
     """Tensor over a block of the input arena."""
     tensor = from_bytes(name, code, shape, None)
     tensor._block = block
+    return tensor
+
+
+def on_gpu(name: str, code: int, shape: Tuple[int, ...], memory: Any) -> GpuTensor:
+    """Tensor over memory of a GPU."""
+    tensor = GpuTensor.__new__(GpuTensor)
+    tensor._name = name
+    tensor._dtype = code
+    tensor._shape = shape
+    tensor._array = tensor._data = tensor._block = None
+    tensor._memory = memory
     return tensor
 
 

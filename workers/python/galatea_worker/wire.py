@@ -14,7 +14,7 @@ from . import arrays
 from .arena import INPUTS, OUTPUTS, InputBlock
 from .arrays import BYTES, ITEM_BYTES
 from .errors import TritonModelException, WireError
-from .tensor import Tensor, from_block, from_bytes
+from .tensor import Tensor, from_block, from_bytes, on_gpu
 
 # Server to worker on A, worker to server on A, and both ways on B.
 EXECUTE, CALL_REPLY, FINALIZE, AUTO_COMPLETE, INITIALIZE = range(1, 6)
@@ -86,7 +86,10 @@ def get_tensor(data: Any, position: int) -> Decoded:
     if place == 3:
         from . import gpu
         _check_length(name, code, shape, length)
-        return gpu.from_place(name, code, shape, offset), position + 17
+        memory = gpu.memory_at(offset)
+        if code == BYTES:
+            raise WireError(f"tensor '{name}' of strings on a GPU")
+        return on_gpu(name, code, shape, memory), position + 17
     if place != 1:
         raise WireError(f"tensor '{name}' in place {place}")
     INPUTS.check(offset, length)

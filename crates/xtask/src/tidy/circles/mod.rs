@@ -7,8 +7,11 @@
 //! One kind of arrow is tolerated: from a file to a folder's `mod.rs` above it. A
 //! component is a folder whose `mod.rs` holds the type that its other files extend,
 //! each with an `impl` of its own.
+//!
+//! The modules of Python are checked alike: see [`python`].
 
 mod graph;
+mod python;
 mod resolve;
 mod uses;
 
@@ -19,8 +22,14 @@ use super::files::File;
 use graph::Graph;
 use resolve::Modules;
 
-/// Every circle in every crate.
+/// Every circle in every crate, and among the sources in Python.
 pub(super) fn check(files: &[File]) -> Vec<Violation> {
+    let mut found = in_rust(files);
+    found.extend(in_python(files));
+    found
+}
+
+fn in_rust(files: &[File]) -> Vec<Violation> {
     let mut crates: BTreeMap<&str, Modules> = BTreeMap::new();
     let sources = files.iter().filter(|file| file.is("rs") && !file.is_test());
     for file in sources {
@@ -35,6 +44,19 @@ pub(super) fn check(files: &[File]) -> Vec<Violation> {
     for (name, modules) in crates {
         for circle in graph(&modules).circles() {
             found.push(Violation { area: name.to_owned(), text: format!("{name}: {circle}") });
+        }
+    }
+    found
+}
+
+fn in_python(files: &[File]) -> Vec<Violation> {
+    let sources = files.iter().filter(|file| file.is("py"));
+    let sources = sources.map(|file| (file.path.as_str(), file.masked.code.as_str()));
+    let mut found = Vec::new();
+    for (root, modules) in python::roots(sources) {
+        for circle in modules.graph().circles() {
+            let area = root.split('/').next().unwrap_or_default().to_owned();
+            found.push(Violation { area, text: format!("{root}: {circle}") });
         }
     }
     found
@@ -107,6 +129,19 @@ mod tests {
             &[("lib.rs", "mod b; fn a() { b::c() } struct D;"), ("b.rs", "use crate::D;")],
             &["a: b → lib → b"],
         );
+    }
+
+    #[test]
+    fn a_circle_in_python_is_found() {
+        let sources = [
+            ("workers/a/__init__.py", "from .b import B\n"),
+            ("workers/a/b.py", "from . import c\nclass B(c.C): pass\n"),
+            ("workers/a/c.py", "def f():\n    from .b import B\n    import a\n"),
+            ("workers/d.py", "from a.b import B\n"),
+        ];
+        let files: Vec<File> = sources.iter().map(|(path, text)| File::new(path, text)).collect();
+        let found: Vec<String> = check(&files).into_iter().map(|found| found.text).collect();
+        assert_eq!(found, ["workers: a.b → a.c → a.b"]);
     }
 
     #[test]
