@@ -1,20 +1,31 @@
 """Calls of the module that Python models import, with arguments that fit and that don't.
 
-    python module_cases.py URL FILE
+    python module_cases.py FILE COMMAND...
 
-records what a server says to them, whose model `probe` has the file python_models/probe.py, in control mode
-explicit. Calls that end the process of Triton's stub are left out.
+records in FILE what Triton says to them. COMMAND starts it; ports and the repository are added.
+Some calls end the process of Triton's stub or damage the memory that it shares with Triton, which
+then may end, too. So Triton is started anew behind each failure, and a call that fails alone is
+left out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import pathlib
 import re
+import subprocess
 import sys
-import urllib.error
+import tempfile
 import urllib.request
+from collections.abc import Callable
+
+from python_backend import tensors, write_model
+from server import free_ports, wait_until
+
+FLAGS = ("--model-control-mode=explicit", "--load-model=probe")
+CONFIG = tensors("IN:STRING", "OUT:STRING") + "instance_group { kind: KIND_CPU count: 1 }"
 
 #: Arguments of many types, none of which fits everywhere.
 ODD = ("None", "'text'", "b'text'", "bytearray(b'text')", "'\\ud800'", "5", "-1",
@@ -223,12 +234,17 @@ REQUEST_EXPRESSIONS = 100
 HEAD = re.compile(r"builtins\.TypeError: .*?\n\nInvoked with: ", re.DOTALL)
 
 
-def ask(url: str, model: str) -> dict[str, str | None]:
-    """What a model says to all expressions."""
+def ask(
+    url: str, model: str, renew: Callable[[], None] | None = None
+) -> dict[str, str | None]:
+    """What a model says to all expressions; `renew` mends the server behind a failure."""
+    if renew is None:
+        renew = functools.partial(_load_again, url, model)
     every = expressions()
     found: dict[str, str | None] = {}
     for start in range(0, len(every), REQUEST_EXPRESSIONS):
-        found.update(_ask_some(url, model, every[start : start + REQUEST_EXPRESSIONS]))
+        some = every[start : start + REQUEST_EXPRESSIONS]
+        found.update(_ask_some(url, model, some, renew))
     return found
 
 
@@ -237,18 +253,26 @@ def _post(url: str, document: object) -> bytes:
         return reply.read()
 
 
-def _ask_some(url: str, model: str, some: list[str]) -> dict[str, str | None]:
+def _load_again(url: str, model: str) -> None:
+    for action in ("unload", "load"):
+        _post(f"{url}/v2/repository/models/{model}/{action}", {})
+
+
+def _ask_some(
+    url: str, model: str, some: list[str], renew: Callable[[], None]
+) -> dict[str, str | None]:
     """What a model says; None for an expression that ends its process."""
     tensor = {"name": "IN", "datatype": "BYTES", "shape": [1], "data": [json.dumps(some)]}
     try:
         reply = _post(f"{url}/v2/models/{model}/infer", {"inputs": [tensor]})
-    except urllib.error.HTTPError:
-        for action in ("unload", "load"):
-            _post(f"{url}/v2/repository/models/{model}/{action}", {})
+    except OSError:
+        renew()
         if len(some) == 1:
             return {some[0]: None}
         middle = len(some) // 2
-        return _ask_some(url, model, some[:middle]) | _ask_some(url, model, some[middle:])
+        return _ask_some(url, model, some[:middle], renew) | _ask_some(
+            url, model, some[middle:], renew
+        )
     texts = json.loads(json.loads(reply)["outputs"][0]["data"][0])
     return dict(zip(some, texts, strict=True))
 
@@ -287,6 +311,48 @@ def unpack(golden: dict[str, object]) -> dict[str, str]:
     }
 
 
+class _Triton:
+    """A server with the model `probe`, always at the same ports."""
+
+    def __init__(self, command: list[str], repository: pathlib.Path) -> None:
+        write_model(repository, "probe", CONFIG, "probe")
+        ports = dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True))
+        self.command = [
+            *command, f"--model-repository={repository}", *FLAGS,
+            *(f"--{name}-port={port}" for name, port in ports.items()),
+        ]
+        self.url = f"http://127.0.0.1:{ports['http']}"
+        self.start()
+
+    def start(self) -> None:
+        quiet = subprocess.DEVNULL
+        self.process = subprocess.Popen(self.command, stdout=quiet, stderr=quiet)
+        wait_until(self.is_ready, 60, "Triton is ready")
+
+    def is_ready(self) -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/v2/health/ready"):
+            return True
+        return False
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def renew(self) -> None:
+        self.end()
+        self.start()
+
+
+def record(file: pathlib.Path, command: list[str]) -> None:
+    """Writes what Triton says to all expressions."""
+    with tempfile.TemporaryDirectory() as folder:
+        triton = _Triton(command, pathlib.Path(folder))
+        try:
+            packed = pack(ask(triton.url, "probe", triton.renew))
+        finally:
+            triton.end()
+    file.write_text(to_lines(packed))
+
+
 if __name__ == "__main__":
-    packed = pack(ask(sys.argv[1], "probe"))
-    pathlib.Path(sys.argv[2]).write_text(to_lines(packed))
+    record(pathlib.Path(sys.argv[1]), sys.argv[2:])

@@ -8,11 +8,10 @@ import re
 
 import pytest
 
-from module_cases import ask, unpack
+from module_cases import CONFIG, FLAGS, ask, unpack
 from python_backend import (
     PythonServer,
     start_python,  # noqa: F401
-    tensors,
     write_model,
 )
 
@@ -21,9 +20,6 @@ GOLDEN = (
     pathlib.Path(__file__).resolve().parents[1]
     / "differential" / "goldens" / "triton-2.51-python-module.json"
 )
-
-
-ONE = "instance_group { kind: KIND_CPU count: 1 }"
 
 
 def expected(text: str) -> str:
@@ -53,10 +49,9 @@ def test_calls_of_the_module(
     reason = "some calls leave the stub's memory broken; module_cases.py records them"
     if not start_python.is_own:
         pytest.skip(reason)
-    write_model(tmp_path, "probe", tensors("IN:STRING", "OUT:STRING") + ONE, "probe")
+    write_model(tmp_path, "probe", CONFIG, "probe")
     golden = unpack(json.loads(GOLDEN.read_text()))
-    flags = ("--model-control-mode=explicit", "--load-model=probe")
-    with start_python(tmp_path, *flags) as server:
+    with start_python(tmp_path, *FLAGS) as server:
         found = ask(f"http://{server.wait_until_ready().http_url}", "probe")
     assert len(golden) > 2500
     for expression, text in golden.items():

@@ -45,8 +45,12 @@ class Case:
     door: str = ""
 
 
-#: The reason of cases that end Triton's process; they are not sent to it.
+#: The reason of cases that end Triton's process.
 CRASH = "Triton crashes"
+#: The reason of a case whose response is another in each run, and which may close a file of Triton.
+STALE = "Triton takes the number of a closed descriptor, and whatever has it then, for the object"
+#: The reasons of cases that are not sent to Triton.
+UNSENT = (CRASH, STALE)
 
 DTYPES: dict[str, Any] = {
     "bool": np.bool_,

@@ -23,7 +23,7 @@ from tritonclient.grpc import service_pb2
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from cases import CRASH, Case  # noqa: E402
+from cases import UNSENT, Case  # noqa: E402
 from metrics_cases import page  # noqa: E402
 from serving import serving  # noqa: E402
 from shared_memory_cases import RUN  # noqa: E402
@@ -205,10 +205,10 @@ def exchange(addresses: dict[str, str], cases: Iterable[Case]) -> dict[str, dict
 def responses_of(
     program: Sequence[str], suite: Suite, folder: pathlib.Path, is_triton: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """A server's responses to a suite; Triton gets no request that crashes it."""
+    """A server's responses to a suite; Triton gets no case that is `UNSENT`."""
     models = folder / "models"
     suite.write_repository(models)
-    cases = [case for case in suite.cases() if not (is_triton and case.ours == CRASH)]
+    cases = [case for case in suite.cases() if not (is_triton and case.ours in UNSENT)]
     command = [*program, *suite.flags, *(() if is_triton else suite.later_flags)]
     run = uuid.uuid4().hex
     with contextlib.ExitStack() as stack:

@@ -95,7 +95,7 @@ def cases() -> list[Case]:
     def requests() -> Iterator[Case]:
         for number, rows in enumerate((1, 3)):
             yield models.infer("plain", number, [models.tensor(1, rows)])
-        yield models.infer("plain", 2, [models.tensor(1, 9)], 400)
+        yield models.infer("plain", 2, [models.tensor(1, 9)])
         for number, value in enumerate((1, 1, 2)):
             yield models.infer("cached", number, [models.tensor(value)])
 
