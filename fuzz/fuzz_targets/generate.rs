@@ -12,7 +12,7 @@ use galatea_codec::http::{
 use galatea_fakes::echo;
 use galatea_gate::ledger::Account;
 use galatea_codec::limits::Limits;
-use galatea_infer::{ModelConfigDocument, Regions};
+use galatea_control::{ModelConfigDocument, Regions};
 use galatea_protocol::inference::{ModelConfig, ModelInput};
 use libfuzzer_sys::fuzz_target;
 use prost::Message;

@@ -9,7 +9,7 @@ use galatea_codec::grpc::control::{load_parameters, unload_dependents};
 use galatea_codec::grpc::{InferMessage, parse_version};
 use galatea_codec::regions::RegionAccess;
 use galatea_gate::ledger::Account;
-use galatea_infer::Regions;
+use galatea_control::{Regions};
 use galatea_protocol::inference::{
     ModelInferRequest, RepositoryModelLoadRequest, RepositoryModelUnloadRequest,
 };

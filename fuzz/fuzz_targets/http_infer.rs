@@ -9,7 +9,7 @@ use bytes::Bytes;
 use galatea_codec::http::{DecodeBounds, TargetModel, decode_infer};
 use galatea_gate::ledger::Account;
 use galatea_codec::limits::Limits;
-use galatea_infer::Regions;
+use galatea_control::{Regions};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -17,10 +17,8 @@ use galatea_codec::http::{
 use galatea_gate::access::Pass;
 use galatea_gate::ledger::Account;
 use galatea_codec::limits::Limits;
-use galatea_infer::{
-    InferenceRequest, InferenceResponse, OutputTensor, RegionControl, RegionKind, Regions,
-    SystemRegion,
-};
+use galatea_control::{RegionControl, RegionKind, Regions, SystemRegion};
+use galatea_infer::{InferenceRequest, InferenceResponse, OutputTensor};
 use galatea_protocol::inference::SystemSharedMemoryRegisterRequest;
 use galatea_shm::SharedRegions;
 use libfuzzer_sys::fuzz_target;

@@ -14,10 +14,8 @@ use galatea_codec::grpc::{trace_change, trace_settings};
 use galatea_codec::http::{decode_trace_change, encode_trace_settings};
 use galatea_gate::access::Pass;
 use galatea_codec::limits::Limits;
-use galatea_infer::{
-    DoorTracePoint, ExecutionTimes, Status, Trace, TraceChange, TraceControl, TraceHeaders,
-    TraceLevels, TraceMode, TraceSettings, TraceSubject,
-};
+use galatea_control::{DoorTracePoint, TraceChange, TraceControl, TraceHeaders, TraceLevels, TraceMode, TraceSettings};
+use galatea_infer::{ExecutionTimes, Status, Trace, TraceSubject};
 use galatea_protocol::inference::TraceSettingRequest;
 use galatea_trace::{
     BatchLimits, Collector, CollectorAddress, CollectorConnection, CollectorOptions, Fields,

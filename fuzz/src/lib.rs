@@ -12,7 +12,8 @@ use galatea_fakes::FakeServer;
 use galatea_http::{
     HttpOptions, InferenceType, PathPattern, Ping, SageMakerOptions, VertexAiOptions,
 };
-use galatea_infer::{ArchiveLayout, ModelArchives, Pass, api};
+use galatea_control::{ArchiveLayout, ModelArchives};
+use galatea_infer::{Pass, api};
 use tokio::runtime::{Builder, Handle};
 
 pub use self::memory::bounded_by_length;

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use galatea_control::LoadParameters;
 use galatea_infer::{
-    CancelToken, ExecutionSummary, FailureReason, InferenceRequest, InputTensor, LoadParameters,
-    LogLevel, PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
+    CancelToken, ExecutionSummary, FailureReason, InferenceRequest, InputTensor, LogLevel,
+    PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 

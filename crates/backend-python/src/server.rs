@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use galatea_infer::{InferenceRequest, LoadParameters, LogLevel, ResponseSender, Status};
+use galatea_control::LoadParameters;
+use galatea_infer::{InferenceRequest, LogLevel, ResponseSender, Status};
 
 /// The server, as models in Python see it.
 pub trait ServerAccess: Send + Sync {

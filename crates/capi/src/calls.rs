@@ -2,7 +2,8 @@
 //! C and the package for Python have in common. Each takes a pass of its own.
 
 use galatea_codec::http;
-use galatea_infer::{LoadParameters, NameMapping, ParameterValue, Pass, Status};
+use galatea_control::{LoadParameters, NameMapping};
+use galatea_infer::{ParameterValue, Pass, Status};
 
 use crate::server::ServerRef;
 
@@ -13,7 +14,7 @@ fn document(json: Vec<u8>) -> Result<String, Status> {
 }
 
 /// A version of `None` is the newest. The errors are those of
-/// [`ServerControl`](galatea_infer::ServerControl), and `Unavailable` for a server that was
+/// [`ServerControl`](galatea_control::ServerControl), and `Unavailable` for a server that was
 /// stopped.
 #[allow(clippy::missing_errors_doc, reason = "said of all of them")]
 impl ServerRef {

@@ -6,7 +6,8 @@ use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::parameter::{ParameterContents, ParameterObject};
 use galatea_c_objects::{guard, handle, message, pointer};
-use galatea_infer::{LoadParameters, NameMapping, ParameterValue, Status};
+use galatea_control::{LoadParameters, NameMapping};
+use galatea_infer::{ParameterValue, Status};
 
 use crate::calls::{self, LoadValue};
 use crate::server::{ServerRef, model_name, running, version};

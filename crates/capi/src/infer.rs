@@ -8,10 +8,11 @@ use galatea_abi::server::TRITONSERVER_ServerInferAsync;
 use galatea_abi::*;
 use galatea_c_objects::{guard, handle, log};
 use galatea_codec::http::raw_input;
+use galatea_control::ServerControl;
 use galatea_devices::Devices;
 use galatea_infer::{
     CancelToken, ClassesCell, CorrelationId, DeviceOutputs, Finality, InferenceRequest,
-    InputTensor, Pass, Reply, ResponseSender, ResponseSink, SequenceFlags, ServerControl, Status,
+    InputTensor, Pass, Reply, ResponseSender, ResponseSink, SequenceFlags, Status,
 };
 use galatea_stdx::{Lock, run_foreign};
 use galatea_tensor::{Buffer, DataType, Shape};

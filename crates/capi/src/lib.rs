@@ -4,7 +4,7 @@
 //! This is a door like HTTP and gRPC: requests come as calls, tensors as pointers, and
 //! responses go to buffers that the caller allocates. It knows the server only as
 //! [`InferenceService`](galatea_infer::InferenceService) and
-//! [`ServerControl`](galatea_infer::ServerControl). It does *not* make servers: the program
+//! [`ServerControl`](galatea_control::ServerControl). It does *not* make servers: the program
 //! that links it [installs](install_server_factory) a function that makes one from options.
 //! The functions that plug-ins call are in `backend-plugin`, those of both sides in
 //! [`galatea_c_objects`].

@@ -9,8 +9,9 @@ use std::time::Duration;
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::{guard, handle, pointer};
+use galatea_control::ServerControl;
 use galatea_devices::Devices;
-use galatea_infer::{InferenceService, ServerControl, Status};
+use galatea_infer::{InferenceService, Status};
 use galatea_stdx::Lock;
 
 use crate::options::{ChosenOptions, OptionsObject};

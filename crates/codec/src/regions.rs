@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use galatea_control::Regions;
 use galatea_gate::ledger::{Account, Charge};
-use galatea_infer::{DeviceOutputs, InferenceResponse, InputTensor, OutputTensor, Regions, Status};
+use galatea_infer::{DeviceOutputs, InferenceResponse, InputTensor, OutputTensor, Status};
 use galatea_tensor::{Buffer, ForeignRegion};
 
 use crate::classification::Classification;

@@ -2,8 +2,9 @@
 //!
 //! As in Triton a number is what a text begins with, in the range of an `int`.
 
+use galatea_control::TraceLevels;
 use galatea_gate::text::bounded;
-use galatea_infer::{Status, TraceLevels};
+use galatea_infer::Status;
 
 /// The longest value that an error repeats, in bytes.
 const SHOWN_BYTES_MAX: usize = 1024;

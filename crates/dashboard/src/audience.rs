@@ -10,9 +10,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use galatea_control::{Recording, Watch};
 use galatea_devices::Devices;
 use galatea_gate::ledger::{Account, Ledger};
-use galatea_infer::{Pass, Recording, Status, Watch, api};
+use galatea_infer::{Pass, Status, api};
 use galatea_stdx::Lock;
 
 use crate::history::History;
@@ -199,7 +200,7 @@ mod tests {
     use std::future::poll_fn;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use galatea_infer::{ModelStatistics, Reading};
+    use galatea_control::{ModelStatistics, Reading};
 
     use super::*;
     use crate::slot::WATCHER_EVENTS_MAX;

@@ -6,11 +6,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use galatea_gate::ledger::Ledger;
-use galatea_infer::{
-    CountsByReason, DurationStatistic, FailureReason, InferenceStatistics, ModelStatistics,
-    Reading, WatchedExecution, WatchedInstance, WatchedVersion,
+use galatea_control::{
+    CountsByReason, DurationStatistic, InferenceStatistics, ModelStatistics, Reading,
+    WatchedExecution, WatchedInstance, WatchedVersion,
 };
+use galatea_gate::ledger::Ledger;
+use galatea_infer::FailureReason;
 use serde_json::{Map, Value, json};
 
 use crate::history::{History, distribution};
@@ -163,7 +164,7 @@ fn micros(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use galatea_infer::{CloseReasons, WatchedQueue};
+    use galatea_control::{CloseReasons, WatchedQueue};
 
     use super::*;
 

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use galatea_infer::{FailureReason, HistogramReading, ModelStatistics, WATCHED_VERSIONS_MAX};
+use galatea_control::{HistogramReading, ModelStatistics, WATCHED_VERSIONS_MAX};
+use galatea_infer::FailureReason;
 use serde_json::{Value, json};
 
 /// The time between two samples.
@@ -191,7 +192,7 @@ fn tail<T>(all: &VecDeque<T>, count: usize) -> impl Iterator<Item = &T> + Clone 
 
 #[cfg(test)]
 mod tests {
-    use galatea_infer::{DistributionReadings, Measurements, WATCHED_VERSIONS_MAX};
+    use galatea_control::{DistributionReadings, Measurements, WATCHED_VERSIONS_MAX};
 
     use super::*;
 

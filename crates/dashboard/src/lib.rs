@@ -43,9 +43,10 @@ mod slot;
 use std::fmt;
 use std::sync::Arc;
 
+use galatea_control::Watch;
 use galatea_devices::Devices;
 use galatea_gate::ledger::{Account, Ledger};
-use galatea_infer::{Pass, Status, Watch, api};
+use galatea_infer::{Pass, Status, api};
 
 use self::audience::Audience;
 pub use self::audience::{WATCHERS_MAX, Watcher};

@@ -6,8 +6,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use galatea_control::{LoadParameters, NameMapping};
 use galatea_dispatch::ModelDefinition;
-use galatea_infer::{LoadParameters, NameMapping, Status};
+use galatea_infer::Status;
 use galatea_policy::ModificationTimes;
 use galatea_repository::{ListedModel, Lookup, Scan};
 

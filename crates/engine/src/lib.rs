@@ -1,7 +1,7 @@
 //! The engine: brings models into service and takes them out of it, and finds the model of
 //! each request, behind the traits
 //! [`InferenceService`](galatea_infer::InferenceService) and
-//! [`ServerControl`](galatea_infer::ServerControl).
+//! [`ServerControl`](galatea_control::ServerControl).
 //!
 //! The models that shall serve are chosen by the pure lifecycle of `galatea-policy`; this crate
 //! drives it. How one version executes its requests is up to `galatea-dispatch`.
@@ -32,7 +32,8 @@
 //! use galatea_engine::{
 //!     Catalog, CatalogModel, ControlMode, Namespaces, Server, ServerOptions,
 //! };
-//! use galatea_infer::{LoadParameters, Pass, ServerControl};
+//! use galatea_control::{LoadParameters, ServerControl};
+//! use galatea_infer::Pass;
 //! use galatea_repository::{ListedModel, Lookup, Scan};
 //!
 //! struct EmptyCatalog;

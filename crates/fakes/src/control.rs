@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use galatea_infer::{
-    BatchStatistics, Code, DurationStatistic, InferenceStatistics, LoadParameters,
-    ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics, NameMapping, Pass,
-    RepositoryEntry, ServerControl, ServerMetadata, Status, TensorMetadata, api,
+use galatea_control::{
+    BatchStatistics, DurationStatistic, InferenceStatistics, LoadParameters, ModelConfigDocument,
+    ModelMetadata, ModelState, ModelStatistics, NameMapping, RepositoryEntry, ServerControl,
+    ServerMetadata, TensorMetadata,
 };
+use galatea_infer::{Code, Pass, Status, api};
 use galatea_protocol::inference::ModelConfig;
 use galatea_tensor::DataType;
 use prost::Message as _;

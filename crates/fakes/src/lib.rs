@@ -5,7 +5,8 @@
 //!
 //! ```
 //! use galatea_fakes::FakeServer;
-//! use galatea_infer::{Pass, ServerControl};
+//! use galatea_control::ServerControl;
+//! use galatea_infer::Pass;
 //!
 //! let (server, _held) = FakeServer::new();
 //! assert!(server.model_ready(Pass::in_process(), "echo", None).unwrap());

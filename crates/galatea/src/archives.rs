@@ -5,7 +5,8 @@ use std::io::Read;
 use std::path::Path;
 
 use galatea_config::CONFIG_TEXT_BYTES_MAX;
-use galatea_infer::{ArchiveLayout, ModelArchives, Pass, api};
+use galatea_control::{ArchiveLayout, ModelArchives};
+use galatea_infer::{Pass, api};
 
 /// The name of a model's configuration.
 const CONFIGURATION: &str = "config.pbtxt";

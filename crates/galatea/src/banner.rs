@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use galatea_control::{RepositoryEntry, ServerControl, ServerMetadata};
 use galatea_devices::{Devices, PoolSizes};
-use galatea_infer::{Pass, RepositoryEntry, ServerControl, ServerMetadata};
+use galatea_infer::Pass;
 use galatea_telemetry::{Logger, Table};
 
 use crate::backends::BackendInUse;
@@ -124,7 +125,7 @@ fn pools(settings: &Settings, gpus: &[i32]) -> BTreeMap<i32, u64> {
 
 #[cfg(test)]
 mod tests {
-    use galatea_infer::ModelState;
+    use galatea_control::ModelState;
 
     use super::*;
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use galatea_allocator::release_free_memory;
 use galatea_config::ConfigDraft;
+use galatea_control::{LoadParameters, NameMapping};
 use galatea_engine::{Catalog, CatalogModel, LoadOverride};
-use galatea_infer::{Code, LoadParameters, NameMapping, Status};
+use galatea_infer::{Code, Status};
 use galatea_repository::{
     ListedModel, Lookup, ModelSource, Overlays, RegisterError, Repository, Scan, ScanOptions,
     ScanProblem,

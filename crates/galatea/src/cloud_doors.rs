@@ -3,9 +3,10 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 
+use galatea_control::ServerControl;
 use galatea_door::{DoorOptions, RunningDoor};
 use galatea_http::{InferenceType, PathPattern, Ping, SageMakerOptions, VertexAiOptions};
-use galatea_infer::{Pass, ServerControl, Status};
+use galatea_infer::{Pass, Status};
 use tokio::runtime::Handle;
 
 use crate::archives::DiskArchives;

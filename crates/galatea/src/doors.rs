@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use galatea_control::RegionControl;
 use galatea_devices::Devices;
 use galatea_door::tls::{ApplicationProtocol, Tls};
 use galatea_door::{DoorOptions, RunningDoor};
@@ -13,7 +14,7 @@ use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_grpc::{GrpcOptions, TestDelays};
 use galatea_http::{Dashboard, Hosts, HttpOptions, LoadReportSource, RequestLog, TrafficRecorder};
-use galatea_infer::{LogLevel, RegionControl, Status};
+use galatea_infer::{LogLevel, Status};
 use galatea_telemetry::{Logger, MetricsExporter};
 use galatea_trace::Tracer;
 

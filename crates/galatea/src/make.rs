@@ -8,13 +8,12 @@ use galatea_allocator::ServerAllocator;
 use galatea_backend_plugin::Agents;
 use galatea_bucket::Buckets;
 use galatea_capi::{ReservedAddress, RunningServer, metric};
+use galatea_control::{HistogramReading, NoRegions, RegionControl, ServerControl};
 use galatea_devices::{Devices, Found};
 use galatea_dispatch::{LogSink, MeasurementOptions};
 use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
 use galatea_gate::ledger::Ledger;
-use galatea_infer::{
-    Code, HistogramReading, NoRegions, Pass, RegionControl, ServerControl, Status,
-};
+use galatea_infer::{Code, Pass, Status};
 use galatea_repository::{Overlays, Repository, RepositoryError};
 use galatea_shm::SharedRegions;
 use galatea_stdx::Lock;

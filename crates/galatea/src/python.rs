@@ -9,11 +9,9 @@ use galatea_backend_python::{
     Confinement, CustomMetric, CustomMetricFamily, CustomMetricKind, ServerAccess,
 };
 use galatea_capi::metric::{self, MetricKind};
+use galatea_control::{LoadParameters, ServerControl};
 use galatea_engine::Server;
-use galatea_infer::{
-    InferenceRequest, InferenceService, LoadParameters, LogLevel, Pass, ResponseSender,
-    ServerControl, Status,
-};
+use galatea_infer::{InferenceRequest, InferenceService, LogLevel, Pass, ResponseSender, Status};
 use galatea_telemetry::{Logger, SourcePosition};
 
 /// The interpreter of models that name no environment.

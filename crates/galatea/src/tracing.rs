@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_c_objects::clock::Clock;
+use galatea_control::ServerControl;
 use galatea_engine::Server;
-use galatea_infer::{Pass, ServerControl, Status};
+use galatea_infer::{Pass, Status};
 use galatea_telemetry::Logger;
 use galatea_trace::{
     BatchLimits, CertificateFiles, Collector, CollectorAddress, CollectorConnection,

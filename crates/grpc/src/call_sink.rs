@@ -6,8 +6,9 @@ use std::time::Instant;
 use galatea_codec::compression::Coding;
 use galatea_codec::grpc::encode_infer_response;
 use galatea_codec::regions::ReplacedOutputs;
+use galatea_control::DoorTracePoint;
 use galatea_infer::{
-    CancelToken, DoorTracePoint, Explanation, InferenceResponse, Mark, Reply, ResponseSink, Status,
+    CancelToken, Explanation, InferenceResponse, Mark, Reply, ResponseSink, Status,
 };
 use galatea_stdx::Inbox;
 

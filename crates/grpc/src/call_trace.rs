@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use galatea_infer::{
-    ClientTrace, DoorTracePoint, DoorTraceSink, Pass, Trace, TraceControl, TraceHeaders, api,
-};
+use galatea_control::{ClientTrace, DoorTracePoint, DoorTraceSink, TraceControl, TraceHeaders};
+use galatea_infer::{Pass, Trace, api};
 use galatea_stdx::Lock;
 use http::HeaderMap;
 

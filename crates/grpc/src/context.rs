@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use galatea_codec::forward::{HeaderForward, ValueForm};
+use galatea_control::ServerControl;
 use galatea_door::{BlockingPermits, Phase, PhaseWatch, RepositoryPermits};
-use galatea_infer::{InferenceService, Parameter, ServerControl, Status};
+use galatea_infer::{InferenceService, Parameter, Status};
 use galatea_stdx::{Inbox, Lock};
 use http::HeaderMap;
 use slab::Slab;

@@ -21,7 +21,8 @@
 //!
 //! ```no_run
 //! # use std::sync::Arc;
-//! # use galatea_infer::{InferenceService, ServerControl};
+//! # use galatea_control::ServerControl;
+//! # use galatea_infer::InferenceService;
 //! # fn serve(service: Arc<dyn InferenceService>, control: Arc<dyn ServerControl>) -> std::io::Result<()> {
 //! let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! let listener = std::net::TcpListener::bind("0.0.0.0:8001")?;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::grpc::MESSAGE_BYTES_MAX;
 use galatea_codec::limits::Limits;
+use galatea_control::{LogControl, NoRegions, RegionControl, TraceControl};
 use galatea_door::DoorOptions;
 use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
-use galatea_infer::{LogControl, NoRegions, RegionControl, TraceControl};
 
 use crate::compression::CompressionLevel;
 use crate::delay::TestDelays;

@@ -1,7 +1,8 @@
 //! Responding to calls about memory that clients share.
 
 use galatea_codec::grpc::{control as codec, frame_message};
-use galatea_infer::{CudaRegion, Pass, RegionControl, RegionKind, SystemRegion, api};
+use galatea_control::{CudaRegion, RegionControl, RegionKind, SystemRegion};
+use galatea_infer::{Pass, api};
 use galatea_protocol::inference;
 use prost::bytes::Bytes;
 

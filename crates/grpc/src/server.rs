@@ -5,8 +5,9 @@ use std::net::TcpListener;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use galatea_control::ServerControl;
 use galatea_door::{BlockingPermits, Connection, Door, Phase, Protocol, RepositoryPermits};
-use galatea_infer::{InferenceService, ServerControl};
+use galatea_infer::InferenceService;
 use galatea_stdx::Lock;
 use slab::Slab;
 use tokio::runtime::Handle;

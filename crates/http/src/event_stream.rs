@@ -9,11 +9,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_codec::http::{GenerateForm, encode_generate, encode_generate_error};
+use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_gate::ledger::{Account, Charge};
-use galatea_infer::{
-    CancelToken, CongestionPoint, DoorTracePoint, DoorTraceSink, InferenceResponse, Reply,
-    ResponseSink, Status,
-};
+use galatea_infer::{CancelToken, CongestionPoint, InferenceResponse, Reply, ResponseSink, Status};
 
 use crate::event_queue::{EVENT_BYTES, Event, EventQueue, Phase, State, weight};
 use crate::single_response::CancelOnDrop;

@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_codec::http::{EncodedResponse, encode_error};
+use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_gate::access::Refusal;
 use galatea_gate::ledger::RETRY_AFTER_SECS;
-use galatea_infer::{Code, DoorTracePoint, DoorTraceSink, Status};
+use galatea_infer::{Code, Status};
 use galatea_stdx::len64;
 use http_body::{Body, Frame, SizeHint};
 use hyper::ext::ReasonPhrase;

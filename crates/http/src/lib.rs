@@ -3,7 +3,7 @@
 //!
 //! It reads requests from connections, decodes them with `galatea-codec`, gives them to an
 //! [`InferenceService`](galatea_infer::InferenceService) and writes the responses.
-//! Management requests go to a [`ServerControl`](galatea_infer::ServerControl).
+//! Management requests go to a [`ServerControl`](galatea_control::ServerControl).
 //!
 //! Not its part: it knows no model, scheduler or backend, and it owns no thread. Its
 //! connections live on the runtimes that it is given, each on one runtime for its whole
@@ -21,7 +21,8 @@
 //!
 //! ```no_run
 //! # use std::sync::Arc;
-//! # use galatea_infer::{InferenceService, ServerControl};
+//! # use galatea_control::ServerControl;
+//! # use galatea_infer::InferenceService;
 //! # fn serve(service: Arc<dyn InferenceService>, control: Arc<dyn ServerControl>) -> std::io::Result<()> {
 //! let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! let listener = std::net::TcpListener::bind("0.0.0.0:8000")?;

@@ -12,12 +12,10 @@ use galatea_codec::http::{
     encode_infer_response, json_bytes_estimate,
 };
 use galatea_codec::limits::Limits;
+use galatea_control::{ModelConfigDocument, RegionControl, Regions};
 use galatea_door::BlockingPermits;
 use galatea_gate::ledger::Account;
-use galatea_infer::{
-    InferenceRequest, InferenceResponse, ModelConfigDocument, Pass, RegionControl, Regions, Status,
-    api,
-};
+use galatea_infer::{InferenceRequest, InferenceResponse, Pass, Status, api};
 
 use crate::guard::{exiting, guarded};
 
@@ -127,8 +125,8 @@ impl TextThreads {
 #[cfg(test)]
 mod tests {
     use galatea_codec::http::OutputForm;
+    use galatea_control::NoRegions;
     use galatea_fakes::echo;
-    use galatea_infer::NoRegions;
 
     use super::*;
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::http::{LoadReport, LoadReportFormat};
 use galatea_codec::limits::Limits;
+use galatea_control::{LogControl, NoRegions, RegionControl, TraceControl};
 use galatea_dashboard::Dashboard;
 use galatea_door::DoorOptions;
 use galatea_door::tls::Tls;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
-use galatea_infer::{LogControl, NoRegions, RegionControl, TraceControl};
 use hyper::header::HeaderValue;
 
 use crate::request_log::RequestLog;

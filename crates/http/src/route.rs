@@ -3,8 +3,8 @@
 //! Paths are not percent-decoded, as in Triton: a model whose name would need encoding
 //! can't be reached. Every path is matched as a whole.
 
+use galatea_control::RegionKind;
 use galatea_gate::access::Category;
-use galatea_infer::RegionKind;
 use hyper::Method;
 
 /// An endpoint with the names in its path.

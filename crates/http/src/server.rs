@@ -4,8 +4,9 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 
+use galatea_control::ServerControl;
 use galatea_door::{CompletionQueues, Connection, Door, DoorOptions, Protocol, RunningDoor};
-use galatea_infer::{InferenceService, ServerControl};
+use galatea_infer::InferenceService;
 use hyper::server::conn::http1;
 use tokio::runtime::Handle;
 

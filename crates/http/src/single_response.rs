@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_door::CompletionQueue;
-use galatea_infer::{
-    CancelToken, DoorTracePoint, DoorTraceSink, Explanation, InferenceResponse, Reply,
-    ResponseSink, Status,
-};
+use galatea_infer::{CancelToken, Explanation, InferenceResponse, Reply, ResponseSink, Status};
 use tokio::sync::oneshot;
 
 /// The response of a request, or the error in its place.

@@ -13,7 +13,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use galatea_infer::{Pass, Status, TrafficControl, TrafficRecording, api};
+use galatea_control::{TrafficControl, TrafficRecording};
+use galatea_infer::{Pass, Status, api};
 use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 

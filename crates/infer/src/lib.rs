@@ -1,5 +1,5 @@
-//! The request, response and sender types, and the two traits through which
-//! doors reach the server.
+//! The request, response and sender types, and the trait through which doors
+//! give requests to the server.
 //!
 //! Every door, backend and driver shares this vocabulary. The crate is not a
 //! place for behaviour: it schedules nothing and knows no protocol. Start with
@@ -28,46 +28,32 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
-mod archives;
 mod backpressure;
 mod cancel;
 mod classes;
-mod control;
 mod deadline;
 mod execution;
 mod explain;
 mod held_bytes;
-mod log_control;
 mod log_level;
-mod measurements;
 mod parameter;
 mod pending;
-mod regions;
 mod request;
 mod responder;
 mod response;
 mod sender;
 mod service;
+mod statistics;
 mod status;
 mod tensor;
 mod trace;
-mod trace_control;
-mod traffic;
-mod watch;
 
 #[cfg(all(test, loom_models))]
 mod models;
 
-pub use archives::{ArchiveLayout, ModelArchives};
 pub use backpressure::{Backpressure, CongestionPoint, ResumeHook};
 pub use cancel::CancelToken;
 pub use classes::{ClassLabels, ClassesCell, ModelClasses};
-pub use control::{
-    BatchStatistics, CacheStatistics, DurationStatistic, FailureReason, GpuStatistics,
-    InferenceStatistics, LoadParameters, MemoryUsage, MemoryUsageKind, ModelConfigDocument,
-    ModelMetadata, ModelState, ModelStatistics, RepositoryEntry, ResponseStatistics,
-    ServerMetadata, TensorMetadata,
-};
 pub use deadline::{Deadline, TimeoutHeaders};
 pub use execution::{
     ExecutionObserver, ExecutionSummary, ExecutionTimes, RequestObserver, RequestTimes,
@@ -78,31 +64,17 @@ pub use galatea_explain::{
 };
 pub use galatea_gate::access::{Pass, api};
 pub use held_bytes::{HeldBytes, ModelBytes};
-pub use log_control::{LogChange, LogControl, LogFormat, LogSettings, LogUpdate};
 pub use log_level::LogLevel;
-pub use measurements::{
-    CountsByReason, DistributionReadings, HistogramReading, Measurements, SummaryReading,
-    SummaryReadings,
-};
 pub use parameter::{Parameter, ParameterValue};
 pub use pending::{NOT_RESCHEDULED, PendingRequest, SequenceContext, SequenceOwner, StateTensor};
-pub use regions::{CudaRegion, NoRegions, RegionControl, RegionKind, Regions, SystemRegion};
 pub use request::{CorrelationId, DeviceOutputs, InferenceRequest, SequenceFlags};
 pub use responder::{Responder, StatisticsReporter};
 pub use response::{InferenceResponse, ResponseParameters};
 pub use sender::{Finality, Reply, ResponseSender, ResponseSink};
-pub use service::{InferenceService, NameMapping, ServerControl};
+pub use service::InferenceService;
+pub use statistics::{CacheStatistics, FailureReason, MemoryUsage, MemoryUsageKind};
 pub use status::{Code, Status};
 pub use tensor::{InputTensor, OutputTensor};
 pub use trace::{
     TensorTracePoint, Trace, TraceIdentity, TracePoint, TraceSink, TraceSubject, TracedTensor,
-};
-pub use trace_control::{
-    ClientTrace, DoorTracePoint, DoorTraceSink, FieldChange, TraceChange, TraceControl,
-    TraceHeaders, TraceLevels, TraceMode, TraceSettings,
-};
-pub use traffic::{TrafficControl, TrafficRecording};
-pub use watch::{
-    CloseReasons, Reading, Recording, WATCHED_VERSIONS_MAX, Watch, WatchedExecution,
-    WatchedInstance, WatchedQueue, WatchedSequences, WatchedVersion,
 };

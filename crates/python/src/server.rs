@@ -5,7 +5,8 @@ use std::sync::Arc;
 use galatea::InProcessServer;
 use galatea_capi::calls::{LoadValue, add_load_parameter, wrong_load_parameter};
 use galatea_capi::{ChosenOptions, ReservedAddress, ServerRef};
-use galatea_infer::{LoadParameters, NameMapping, ParameterValue, Status};
+use galatea_control::{LoadParameters, NameMapping};
+use galatea_infer::{ParameterValue, Status};
 use galatea_stdx::Lock;
 use pyo3::prelude::*;
 

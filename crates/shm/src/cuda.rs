@@ -7,8 +7,9 @@
 use std::any::Any;
 
 use bytes::Bytes;
+use galatea_control::CudaRegion;
 use galatea_devices::{DeviceBuffer, Devices, Error, IpcHandle};
-use galatea_infer::{CudaRegion, Status};
+use galatea_infer::Status;
 use galatea_tensor::{Buffer, ForeignError, ForeignMemory, MemoryKind};
 
 /// The memory of a client that a handle has opened.

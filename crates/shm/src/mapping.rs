@@ -5,7 +5,8 @@ use std::io;
 use std::ptr::NonNull;
 
 use bytes::Bytes;
-use galatea_infer::{Status, SystemRegion};
+use galatea_control::SystemRegion;
+use galatea_infer::Status;
 use galatea_tensor::{Buffer, ForeignError, ForeignMemory};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, fstat};

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use galatea_control::{CudaRegion, NoRegions, RegionControl, RegionKind, SystemRegion};
 use galatea_devices::Devices;
-use galatea_infer::{
-    Code, CudaRegion, NoRegions, Pass, RegionControl, RegionKind, Status, SystemRegion, api,
-};
+use galatea_infer::{Code, Pass, Status, api};
 use galatea_stdx::Lock;
 use galatea_tensor::{ForeignMemory, ForeignRegion};
 

@@ -5,7 +5,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use galatea_infer::{Code, Pass, RegionControl, RegionKind, Status, SystemRegion};
+use galatea_control::{RegionControl, RegionKind, SystemRegion};
+use galatea_infer::{Code, Pass, Status};
 use galatea_tensor::{Buffer, ForeignRegion};
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;

@@ -25,7 +25,7 @@ mod log;
 mod metrics;
 mod table;
 
-pub use galatea_infer::{LogFormat, LogSettings};
+pub use galatea_control::{LogFormat, LogSettings};
 pub use log::{LogOptions, Logger, SourcePosition};
 pub use metrics::{
     CustomFamily, CustomValue, MetricKind, MetricsExporter, MetricsOptions, SettingNote,

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use galatea_infer::TraceLevels;
+use galatea_control::TraceLevels;
 
 use super::*;
 use crate::event::{Activity, Event};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_infer::{
-    DoorTracePoint, DoorTraceSink, TensorTracePoint, TraceIdentity, TracePoint, TraceSink,
-    TraceSubject, TracedTensor,
+    TensorTracePoint, TraceIdentity, TracePoint, TraceSink, TraceSubject, TracedTensor,
 };
 use galatea_stdx::Lock;
 

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use galatea_infer::{FieldChange, Status, TraceChange, TraceLevels};
+use galatea_control::{FieldChange, TraceChange, TraceLevels};
+use galatea_infer::Status;
 
 use crate::sampler::Sampler;
 

@@ -8,10 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use galatea_infer::{
-    ClientTrace, Pass, Status, Trace, TraceChange, TraceControl, TraceHeaders, TraceMode,
-    TraceSettings, api,
+use galatea_control::{
+    ClientTrace, TraceChange, TraceControl, TraceHeaders, TraceMode, TraceSettings,
 };
+use galatea_infer::{Pass, Status, Trace, api};
 use galatea_stdx::Lock;
 
 use crate::files::TraceFiles;

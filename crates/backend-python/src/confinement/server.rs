@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use galatea_infer::{InferenceRequest, LoadParameters, LogLevel, ResponseSender, Status};
+use galatea_control::LoadParameters;
+use galatea_infer::{InferenceRequest, LogLevel, ResponseSender, Status};
 
 use crate::server::{CustomMetricFamily, CustomMetricKind, ServerAccess};
 

@@ -1,6 +1,7 @@
 //! Models that load, unload and ask for other models.
 
-use galatea_infer::{LoadParameters, Status};
+use galatea_control::LoadParameters;
+use galatea_infer::Status;
 
 use super::Members;
 use crate::server::ServerAccess;

@@ -1,10 +1,11 @@
 //! Converts metadata, statistics and model control to and from gRPC messages.
 
-use galatea_infer::{
+use galatea_control::{
     BatchStatistics, CudaRegion, DurationStatistic, InferenceStatistics, LoadParameters,
-    MemoryUsage, ModelMetadata, ModelStatistics, RepositoryEntry, ResponseStatistics,
-    ServerMetadata, Status, SystemRegion, TensorMetadata,
+    ModelMetadata, ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata,
+    SystemRegion, TensorMetadata,
 };
+use galatea_infer::{MemoryUsage, Status};
 use galatea_protocol::inference as message;
 use message::cuda_shared_memory_status_response::RegionStatus as CudaRegionMessage;
 use message::model_metadata_response::TensorMetadata as TensorMetadataMessage;

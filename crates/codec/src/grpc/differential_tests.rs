@@ -219,7 +219,7 @@ fn check(body: &Bytes, seed: u64) -> ParseOutcome {
     assert_eq!(lists, reference_lists, "seed {seed}");
     let version = parse_version(message.model_version()).unwrap_or_default();
     let account = std::sync::Arc::new(galatea_gate::ledger::Account::unlimited());
-    let regions = galatea_infer::Regions::none();
+    let regions = galatea_control::Regions::none();
     let access = crate::regions::RegionAccess { regions, account: &account };
     let _ = message.into_request(version, &access);
     ParseOutcome::Read

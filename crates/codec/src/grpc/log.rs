@@ -1,6 +1,7 @@
 //! Log settings as gRPC messages.
 
-use galatea_infer::{LogChange, LogFormat, LogSettings, LogUpdate, Status};
+use galatea_control::{LogChange, LogFormat, LogSettings, LogUpdate};
+use galatea_infer::Status;
 use galatea_protocol::inference as message;
 use message::log_settings_request::SettingValue;
 use message::log_settings_request::setting_value::ParameterChoice;

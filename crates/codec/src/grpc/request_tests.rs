@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use galatea_control::Regions;
 use galatea_infer::{
-    Code, CorrelationId, InferenceRequest, Parameter, ParameterValue, Regions, SequenceFlags,
-    Status,
+    Code, CorrelationId, InferenceRequest, Parameter, ParameterValue, SequenceFlags, Status,
 };
 use galatea_protocol::inference::infer_parameter::ParameterChoice as Choice;
 use galatea_protocol::inference::model_infer_request::{

@@ -1,6 +1,7 @@
 //! Trace settings as messages.
 
-use galatea_infer::{FieldChange, Status, TraceChange, TraceMode, TraceSettings};
+use galatea_control::{FieldChange, TraceChange, TraceMode, TraceSettings};
+use galatea_infer::Status;
 use galatea_protocol::inference as message;
 use message::trace_setting_request::SettingValue as RequestValue;
 use message::trace_setting_response::SettingValue;
@@ -78,7 +79,7 @@ pub fn trace_settings(settings: TraceSettings) -> message::TraceSettingResponse 
 
 #[cfg(test)]
 mod tests {
-    use galatea_infer::TraceLevels;
+    use galatea_control::TraceLevels;
 
     use super::*;
 

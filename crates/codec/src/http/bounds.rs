@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::limits::Limits;
+use galatea_control::Regions;
 use galatea_gate::ledger::Account;
-use galatea_infer::Regions;
 
 use crate::regions::RegionAccess;
 

@@ -1,6 +1,6 @@
 //! Encodes metadata, the repository index and errors as JSON.
 
-use galatea_infer::{ModelMetadata, RepositoryEntry, ServerMetadata, TensorMetadata};
+use galatea_control::{ModelMetadata, RepositoryEntry, ServerMetadata, TensorMetadata};
 
 use super::json::{push_signed, push_string};
 

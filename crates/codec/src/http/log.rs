@@ -1,7 +1,8 @@
 //! Log settings as JSON.
 
 use crate::limits::Limits;
-use galatea_infer::{LogChange, LogFormat, LogSettings, LogUpdate, Status};
+use galatea_control::{LogChange, LogFormat, LogSettings, LogUpdate};
+use galatea_infer::Status;
 
 use super::fields::keep_first;
 use super::json::{JsonReader, JsonType, push_string, push_unsigned};

@@ -11,8 +11,8 @@
 //! use bytes::Bytes;
 //! use galatea_codec::http::{DecodeBounds, TargetModel, decode_infer};
 //! use galatea_gate::ledger::Account;
-//! use crate::limits::Limits;
-//! use galatea_infer::Regions;
+//! use galatea_codec::limits::Limits;
+//! use galatea_control::Regions;
 //!
 //! let body = Bytes::from_static(
 //!     br#"{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[1,2]}]}"#,

@@ -238,7 +238,7 @@ mod tests {
 
     fn read(json: &str) -> Result<RequestedOutputs, Status> {
         let account = std::sync::Arc::new(galatea_gate::ledger::Account::unlimited());
-        let access = RegionAccess { regions: galatea_infer::Regions::none(), account: &account };
+        let access = RegionAccess { regions: galatea_control::Regions::none(), account: &account };
         read_outputs(&mut JsonReader::new(json.as_bytes()), &access)
     }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use galatea_infer::{InferenceRequest, InputTensor, ModelConfigDocument, Status};
+use galatea_control::ModelConfigDocument;
+use galatea_infer::{InferenceRequest, InputTensor, Status};
 use galatea_protocol::inference::ModelConfig;
 use galatea_tensor::{Buffer, DataType, Shape};
 use prost::Message;

@@ -1,7 +1,8 @@
 //! The bodies of the endpoints for regions of shared memory.
 
 use crate::limits::Limits;
-use galatea_infer::{CudaRegion, Status, SystemRegion};
+use galatea_control::{CudaRegion, SystemRegion};
+use galatea_infer::Status;
 
 use super::base64;
 use super::documents::push_list;

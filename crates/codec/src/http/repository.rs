@@ -1,6 +1,7 @@
 //! Decodes the bodies of the repository endpoints.
 
-use galatea_infer::{LoadParameters, Status};
+use galatea_control::LoadParameters;
+use galatea_infer::Status;
 
 use crate::limits::Limits;
 

@@ -1,9 +1,9 @@
 //! Encodes statistics as JSON.
 
-use galatea_infer::{
-    BatchStatistics, DurationStatistic, InferenceStatistics, MemoryUsage, ModelStatistics,
-    ResponseStatistics,
+use galatea_control::{
+    BatchStatistics, DurationStatistic, InferenceStatistics, ModelStatistics, ResponseStatistics,
 };
+use galatea_infer::MemoryUsage;
 
 use super::documents::push_list;
 use super::json::{push_signed, push_string, push_unsigned};

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use crate::limits::Limits;
-use galatea_infer::{FieldChange, Status, TraceChange, TraceLevels, TraceMode, TraceSettings};
+use galatea_control::{FieldChange, TraceChange, TraceLevels, TraceMode, TraceSettings};
+use galatea_infer::Status;
 
 use super::fields::keep_first;
 use super::json::{JsonReader, JsonType, push_string};

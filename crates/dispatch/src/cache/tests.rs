@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use galatea_backend::{BackendFingerprint, ExecutionPolicy};
-use galatea_infer::{InferenceStatistics, Status};
+use galatea_control::InferenceStatistics;
+use galatea_infer::Status;
 use galatea_tensor::Shape;
 
 use super::LocalCache;

@@ -50,9 +50,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use galatea_backend::LogLevel;
-use galatea_infer::{
-    CountsByReason, PendingRequest, ResponseSender, SequenceOwner, StateTensor, Status,
-};
+use galatea_control::CountsByReason;
+use galatea_infer::{PendingRequest, ResponseSender, SequenceOwner, StateTensor, Status};
 use galatea_policy::{
     Event, InstanceId, MeasuredExecution, Release, ReplyNumber, RequestKey, SchedulingMode,
     SchedulingSpec, Time,

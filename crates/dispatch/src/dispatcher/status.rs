@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use galatea_infer::{DurationStatistic, InferenceStatistics, Wait, WaitTimes, overall};
+use galatea_control::{DurationStatistic, InferenceStatistics};
+use galatea_infer::{Wait, WaitTimes, overall};
 use galatea_policy::{
     InstanceId, LaneStatus, QueueStatus, QueueWaitReason, SequencesStatus, SlotStatus,
     SlotWaitReason, Time, WaitingSequenceStatus,

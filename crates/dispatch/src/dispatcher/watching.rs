@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use galatea_infer::{WatchedInstance, WatchedQueue, WatchedSequences};
+use galatea_control::{WatchedInstance, WatchedQueue, WatchedSequences};
 use galatea_policy::{QueueWaitReason, SchedulerStatus, Time};
 
 use super::Dispatcher;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use galatea_backend::LogLevel;
 use galatea_config::ModelSpec;
-use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
+use galatea_control::ModelConfigDocument;
+use galatea_infer::{RequestObserver, Status};
 use galatea_policy::InstanceId;
 
 use super::{Loader, ModelDefinition, config_document};

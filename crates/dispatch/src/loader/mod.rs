@@ -24,8 +24,9 @@ use galatea_backend::{
     ResponseCache, UnconfiguredModel,
 };
 use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice, Support};
+use galatea_control::ModelConfigDocument;
 use galatea_gate::ledger::{Account, Ledger};
-use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
+use galatea_infer::{RequestObserver, Status};
 use galatea_policy::InstanceId;
 
 pub use self::check::{ResourceLimitCheck, VersionCheck, VersionProblem};

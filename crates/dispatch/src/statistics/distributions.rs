@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use galatea_infer::{
+use galatea_control::{
     BatchStatistics, DistributionReadings, DurationStatistic, HistogramReading,
     InferenceStatistics, SummaryReading, SummaryReadings,
 };

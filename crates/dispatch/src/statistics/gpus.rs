@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use galatea_control::GpuStatistics;
 use galatea_infer::{
-    ExecutionSummary, FailureReason, GpuStatistics, PendingRequest, RequestObserver, RequestTimes,
+    ExecutionSummary, FailureReason, PendingRequest, RequestObserver, RequestTimes,
 };
 
 use super::{FirstResponses, MeasurementOptions, Statistics};

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use galatea_backend::{ResponseOutcome, ResponseRecord};
-use galatea_infer::{
-    BatchStatistics, DurationStatistic, ExecutionSummary, ExecutionTimes, FailureReason,
-    InferenceStatistics, Measurements, ModelBytes, RequestTimes, ResponseStatistics,
+use galatea_control::{
+    BatchStatistics, DurationStatistic, InferenceStatistics, Measurements, ResponseStatistics,
 };
+use galatea_infer::{ExecutionSummary, ExecutionTimes, FailureReason, ModelBytes, RequestTimes};
 use galatea_stdx::Lock;
 
 pub(crate) use self::distributions::FirstResponses;

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{Backend, ModelFiles, ResponseCache};
 use galatea_config::Support;
+use galatea_control::ModelStatistics;
 use galatea_gate::ledger::Ledger;
-use galatea_infer::{
-    InferenceRequest, InferenceService, ModelStatistics, Pass, ResponseSender, Status, api,
-};
+use galatea_infer::{InferenceRequest, InferenceService, Pass, ResponseSender, Status, api};
 use galatea_stdx::Lock;
 
 use super::{FakeBackend, Files, Inbox, draft, send_to};

@@ -27,10 +27,13 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use galatea_backend::{Model, ModelFiles};
 use galatea_config::ModelSpec;
+use galatea_control::{
+    BatchStatistics, Measurements, ModelConfigDocument, ModelMetadata, ModelStatistics,
+    TensorMetadata,
+};
 use galatea_infer::{
-    BatchStatistics, ExplainingObserver, Facts, InferenceRequest, Mark, Measurements, ModelClasses,
-    ModelConfigDocument, ModelMetadata, ModelStatistics, PendingRequest, RequestObserver,
-    RequestTimes, ResponseSender, Status, TensorMetadata, Trace, TraceSubject,
+    ExplainingObserver, Facts, InferenceRequest, Mark, ModelClasses, PendingRequest,
+    RequestObserver, RequestTimes, ResponseSender, Status, Trace, TraceSubject,
 };
 use galatea_policy::InstanceId;
 use galatea_stdx::len64;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use galatea_infer::WatchedVersion;
+use galatea_control::WatchedVersion;
 
 use super::LoadedModel;
 use crate::dispatcher::DispatcherReading;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use galatea_backend::LogLevel;
+use galatea_control::{LoadParameters, NameMapping};
 use galatea_dispatch::ModelDefinition;
-use galatea_infer::{LoadParameters, NameMapping, Status};
+use galatea_infer::Status;
 use galatea_policy::{LifecycleStatus, LoadReason, ModelName};
 use galatea_repository::{
     InvalidName, ListedModel, MODEL_NAME_BYTES_MAX, check_model_name, check_new_model_name,

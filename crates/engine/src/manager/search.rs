@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use galatea_backend::LogLevel;
-use galatea_infer::LoadParameters;
+use galatea_control::LoadParameters;
 use galatea_policy::{LoadReason, ModelName, model_id};
 use galatea_repository::{Lookup, ScanProblem};
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use galatea_control::{ModelState, RepositoryEntry};
 use galatea_dispatch::LoadedModel;
-use galatea_infer::{ModelState, RepositoryEntry};
 
 use crate::handle::ModelHandle;
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use galatea_control::{ModelState, RepositoryEntry};
 use galatea_dispatch::LoadedModel;
-use galatea_infer::{ModelState, RepositoryEntry, Status};
+use galatea_infer::Status;
 use galatea_policy::{ModelName, model_id, name_in_id};
 use galatea_repository::ListedModel;
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use galatea_backend::LogLevel;
-use galatea_dispatch::LoadedModel;
-use galatea_infer::{
-    Code, LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping, Pass,
-    RepositoryEntry, ServerControl, ServerMetadata, Status, api,
+use galatea_control::{
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
+    RepositoryEntry, ServerControl, ServerMetadata,
 };
+use galatea_dispatch::LoadedModel;
+use galatea_infer::{Code, Pass, Status, api};
 
 use super::Server;
 use crate::handle::ModelHandle;

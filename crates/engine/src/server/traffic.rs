@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use galatea_control::{TrafficControl, TrafficRecording};
 use galatea_dispatch::LoadedModel;
-use galatea_infer::{Pass, Status, TrafficControl, TrafficRecording, api};
+use galatea_infer::{Pass, Status, api};
 
 use super::Server;
 use crate::handle::ModelHandle;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use galatea_infer::{ModelStatistics, Pass, Reading, Recording, WATCHED_VERSIONS_MAX, Watch, api};
+use galatea_control::{ModelStatistics, Reading, Recording, WATCHED_VERSIONS_MAX, Watch};
+use galatea_infer::{Pass, api};
 
 use super::Server;
 use crate::manager::ControlMode;

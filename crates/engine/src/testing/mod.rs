@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use galatea_backend::{Backend, ModelFiles};
 use galatea_config::Support;
+use galatea_control::LoadParameters;
 use galatea_dispatch::testing::send_to;
 pub(crate) use galatea_dispatch::testing::{
     ECHO, FakeBackend, Files, Inbox, LONG, LogLines, draft, request,
@@ -14,7 +15,7 @@ use galatea_dispatch::{
     HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions, ModelDefinition,
     RateLimit,
 };
-use galatea_infer::{InferenceRequest, LoadParameters};
+use galatea_infer::InferenceRequest;
 use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
 pub(crate) use trusted_control::TrustedControl;
 

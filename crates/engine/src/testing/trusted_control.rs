@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use galatea_infer::{
-    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping, Pass,
-    RepositoryEntry, ServerControl, Status,
+use galatea_control::{
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
+    RepositoryEntry, ServerControl,
 };
+use galatea_infer::{Pass, Status};
 
 use crate::Server;
 

@@ -4,11 +4,13 @@ use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
+use galatea_control::{
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
+    RepositoryEntry, ServerControl, ServerMetadata,
+};
 use galatea_engine::Server;
 use galatea_infer::{
-    InferenceRequest, InferenceService, LoadParameters, ModelConfigDocument, ModelMetadata,
-    ModelStatistics, NameMapping, Pass, Reply, RepositoryEntry, ResponseSender, ResponseSink,
-    ServerControl, ServerMetadata, Status, api,
+    InferenceRequest, InferenceService, Pass, Reply, ResponseSender, ResponseSink, Status, api,
 };
 
 use super::{ErrorPaths, HiddenRoots};

@@ -3,7 +3,7 @@
 //! `--trace-config` is read in two steps, as in Triton: each value when it is given, and what
 //! the values mean together when all are known.
 
-use galatea_infer::TraceLevels;
+use galatea_control::TraceLevels;
 use galatea_trace::CollectorAddress;
 
 use super::value::{self, Refusal};

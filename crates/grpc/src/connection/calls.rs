@@ -9,11 +9,12 @@ use galatea_codec::compression::Coding;
 use galatea_codec::forward::forward;
 use galatea_codec::grpc::{GrpcCode, InferMessage, parse_version};
 use galatea_codec::regions::RegionAccess;
+use galatea_control::Regions;
 use galatea_door::{BlockingPermits, Panicked, catch_panic};
 use galatea_gate::access::Admission;
 use galatea_gate::ledger::Charge;
 use galatea_infer::{
-    CancelToken, Deadline, Explanation, Mark, Pass, Regions, ResponseSender, Status, Trace, api,
+    CancelToken, Deadline, Explanation, Mark, Pass, ResponseSender, Status, Trace, api,
 };
 use galatea_stdx::Inbox;
 use h2::RecvStream;

@@ -8,10 +8,11 @@ use galatea_codec::forward::forward;
 use galatea_codec::grpc::stream::RequestTag;
 use galatea_codec::grpc::{InferMessage, parse_version};
 use galatea_codec::regions::{RegionAccess, ReplacedOutputs};
+use galatea_control::Regions;
 use galatea_door::catch_panic;
 use galatea_gate::ledger::Account;
 use galatea_infer::{
-    Backpressure, Explanation, InferenceRequest, Pass, Regions, ResponseSender, Status, Trace, api,
+    Backpressure, Explanation, InferenceRequest, Pass, ResponseSender, Status, Trace, api,
 };
 use h2::RecvStream;
 

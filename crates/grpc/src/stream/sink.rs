@@ -9,9 +9,10 @@ use galatea_codec::grpc::stream::{
     encode_stream_response,
 };
 use galatea_codec::regions::ReplacedOutputs;
+use galatea_control::DoorTracePoint;
 use galatea_infer::{
-    Code, DoorTracePoint, Explanation, Finality, InferenceResponse, Parameter, ParameterValue,
-    Reply, ResponseSink, Status,
+    Code, Explanation, Finality, InferenceResponse, Parameter, ParameterValue, Reply, ResponseSink,
+    Status,
 };
 
 use super::handle::{StreamErrors, StreamHandle};

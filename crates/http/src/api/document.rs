@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use galatea_codec::http::encode_statistics;
-use galatea_infer::{Pass, ServerControl, Status, api};
+use galatea_control::ServerControl;
+use galatea_infer::{Pass, Status, api};
 
 /// A document that takes long to render.
 #[derive(Debug, PartialEq, Eq)]

@@ -7,10 +7,11 @@ use bytes::Bytes;
 use galatea_codec::http::{
     DecodeBounds, GenerateForm, TargetModel, decode_generate, parse_version,
 };
+use galatea_control::{ModelConfigDocument, Regions};
 use galatea_gate::ledger::Account;
 use galatea_infer::{
-    Backpressure, CancelToken, Deadline, Explanation, Mark, ModelConfigDocument, Pass, Regions,
-    ResponseSender, Status, Trace, api,
+    Backpressure, CancelToken, Deadline, Explanation, Mark, Pass, ResponseSender, Status, Trace,
+    api,
 };
 use hyper::StatusCode;
 use hyper::header::HeaderValue;

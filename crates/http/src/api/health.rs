@@ -1,8 +1,9 @@
 //! Readiness of the server and its models.
 
 use galatea_codec::http::parse_version;
+use galatea_control::ServerControl;
 use galatea_gate::access::Admission;
-use galatea_infer::{Pass, ServerControl, Status, api};
+use galatea_infer::{Pass, Status, api};
 use hyper::StatusCode;
 
 use super::Api;

@@ -9,10 +9,11 @@ use galatea_codec::http::{
     DecodeBounds, OutputEncoding, TargetModel, check_stream_end, decode_infer, decode_raw_infer,
     encode_infer_response, parse_version,
 };
+use galatea_control::{ClientTrace, DoorTraceSink, Regions};
 use galatea_gate::ledger::Account;
 use galatea_infer::{
-    CancelToken, ClientTrace, Deadline, DoorTraceSink, Explanation, InferenceRequest, Mark, Pass,
-    Regions, ResponseSender, Status, Trace, api,
+    CancelToken, Deadline, Explanation, InferenceRequest, Mark, Pass, ResponseSender, Status,
+    Trace, api,
 };
 use galatea_stdx::len64;
 use tokio::sync::oneshot;

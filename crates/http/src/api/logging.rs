@@ -1,8 +1,8 @@
 //! The settings of the log.
 
 use galatea_codec::http::{decode_log_request, encode_log_settings};
+use galatea_control::LogUpdate;
 use galatea_gate::access::Admission;
-use galatea_infer::LogUpdate;
 use hyper::Method;
 
 use super::{Api, or_error};

@@ -19,13 +19,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::limits::Limits;
+use galatea_control::{LogControl, RegionControl, ServerControl, TraceControl};
 use galatea_dashboard::Dashboard;
 use galatea_door::{BlockingPermits, CompletionQueues, Renderer, RepositoryPermits};
 use galatea_gate::access::{Admission, Category, Gate, Refusal};
 use galatea_gate::ledger::{Account, Ledger};
-use galatea_infer::{
-    InferenceService, LogControl, RegionControl, ServerControl, Status, TraceControl,
-};
+use galatea_infer::{InferenceService, Status};
 use hyper::{Method, StatusCode};
 
 use self::document::Document;

@@ -4,8 +4,9 @@ use bytes::Bytes;
 use galatea_codec::http::{
     CudaRegisterRequest, RegisterRequest, encode_cuda_regions, encode_regions,
 };
+use galatea_control::{NoRegions, RegionKind};
 use galatea_gate::access::Admission;
-use galatea_infer::{NoRegions, Pass, RegionKind, Status, api};
+use galatea_infer::{Pass, Status, api};
 
 use super::{Api, or_error};
 use crate::endpoint::Disconnected;

@@ -4,9 +4,10 @@ use bytes::Bytes;
 use galatea_codec::http::{
     IndexRequest, UnloadRequest, decode_load_request, encode_repository_index,
 };
+use galatea_control::ServerControl;
 use galatea_door::BlockingPermits;
 use galatea_gate::access::Admission;
-use galatea_infer::{Pass, ServerControl, Status, api};
+use galatea_infer::{Pass, Status, api};
 
 use super::Api;
 use crate::guard::guarded;

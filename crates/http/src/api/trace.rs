@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_codec::http::{decode_trace_change, encode_trace_settings};
+use galatea_control::{ClientTrace, DoorTracePoint, TraceControl};
 use galatea_gate::access::Admission;
-use galatea_infer::{ClientTrace, DoorTracePoint, Pass, Status, TraceControl, api};
+use galatea_infer::{Pass, Status, api};
 
 use super::Api;
 use crate::http_response::{self, HttpResponse};

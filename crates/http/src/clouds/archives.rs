@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_codec::http::{ArchivePath, ListedArchive, encode_archive, encode_archives};
-use galatea_door::RepositoryPermits;
-use galatea_infer::{
-    ArchiveLayout, LoadParameters, ModelArchives, ModelState, NameMapping, Pass, RepositoryEntry,
-    ServerControl, Status, api,
+use galatea_control::{
+    ArchiveLayout, LoadParameters, ModelArchives, ModelState, NameMapping, RepositoryEntry,
+    ServerControl,
 };
+use galatea_door::RepositoryPermits;
+use galatea_infer::{Pass, Status, api};
 use galatea_stdx::Lock;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 

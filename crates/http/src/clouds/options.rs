@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use galatea_infer::ModelArchives;
+use galatea_control::ModelArchives;
 use regex_lite::Regex;
 
 use crate::HttpOptions;

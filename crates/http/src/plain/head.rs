@@ -2,7 +2,8 @@
 
 use std::mem::MaybeUninit;
 
-use galatea_infer::{Explanation, TimeoutHeaders, TraceHeaders};
+use galatea_control::TraceHeaders;
+use galatea_infer::{Explanation, TimeoutHeaders};
 use httparse::{Header, Request, Status};
 use hyper::Method;
 

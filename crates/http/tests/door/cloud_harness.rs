@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
+use galatea_control::{ArchiveLayout, ModelArchives};
 use galatea_fakes::{FakeServer, HeldRequest};
 use galatea_http::{
     HttpOptions, InferenceType, PathPattern, Ping, RunningDoor, SageMakerOptions, VertexAiOptions,
     start_sagemaker, start_vertex_ai,
 };
-use galatea_infer::{ArchiveLayout, ModelArchives, Pass, api};
+use galatea_infer::{Pass, api};
 
 use crate::harness::{Client, Response, Workers, listener};
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use galatea_control::{ModelStatistics, Reading, Recording, Watch, WatchedVersion};
 use galatea_dashboard::WATCHERS_MAX;
 use galatea_gate::access::{Gate, Rules};
 use galatea_http::{Dashboard, Hosts, HttpOptions};
-use galatea_infer::{ModelStatistics, Pass, Reading, Recording, Watch, WatchedVersion, api};
+use galatea_infer::{Pass, api};
 
 use crate::harness::{Client, Server};
 

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::SystemTime;
 
+use galatea_control::{LogChange, LogControl, LogFormat, LogSettings};
 use galatea_gate::text::bounded;
-use galatea_infer::{LogChange, LogControl, LogFormat, LogLevel, LogSettings, Pass, api};
+use galatea_infer::{LogLevel, Pass, api};
 use galatea_stdx::Lock;
 
 use crate::Table;

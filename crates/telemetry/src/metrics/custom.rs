@@ -1,6 +1,6 @@
 //! Families of metrics that C code keeps, such as backends.
 
-use galatea_infer::HistogramReading;
+use galatea_control::HistogramReading;
 
 use super::distributions::histogram;
 use super::text::{Exposition, Labels, MetricKind, Number};

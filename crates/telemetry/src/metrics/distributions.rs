@@ -1,6 +1,6 @@
 //! Triton's histogram and summaries.
 
-use galatea_infer::{HistogramReading, SummaryReading, SummaryReadings};
+use galatea_control::{HistogramReading, SummaryReading, SummaryReadings};
 
 use super::models::series_labels;
 use super::series::Series;

@@ -13,8 +13,9 @@ mod text;
 
 use std::time::{Duration, Instant};
 
+use galatea_control::ModelStatistics;
 use galatea_devices::Devices;
-use galatea_infer::{CacheStatistics, ModelStatistics};
+use galatea_infer::CacheStatistics;
 use galatea_stdx::Lock;
 
 pub use custom::{CustomFamily, CustomValue};

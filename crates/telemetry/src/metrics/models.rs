@@ -1,6 +1,7 @@
 //! The families that have a series for each version of a model.
 
-use galatea_infer::{DurationStatistic, FailureReason, ModelStatistics};
+use galatea_control::{DurationStatistic, ModelStatistics};
+use galatea_infer::FailureReason;
 
 use super::series::Series;
 use super::text::{Labels, Number};

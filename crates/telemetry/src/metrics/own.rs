@@ -1,6 +1,6 @@
 //! Our own families about models.
 
-use galatea_infer::{DistributionReadings, HistogramReading, ModelStatistics};
+use galatea_control::{DistributionReadings, HistogramReading, ModelStatistics};
 
 use super::distributions::histogram_family;
 use super::models::labels;

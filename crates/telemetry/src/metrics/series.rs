@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Deref;
 
-use galatea_infer::{
+use galatea_control::{
     DurationStatistic, GpuStatistics, HistogramReading, InferenceStatistics, Measurements,
     ModelStatistics, SummaryReadings,
 };
@@ -126,7 +126,7 @@ fn of_gpu(model: &ModelStatistics, gpu: &GpuStatistics) -> ModelStatistics {
 
 #[cfg(test)]
 mod tests {
-    use galatea_infer::SummaryReading;
+    use galatea_control::SummaryReading;
 
     use super::*;
 

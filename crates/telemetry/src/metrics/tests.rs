@@ -1,6 +1,6 @@
 //! The whole text against what Triton prints for the same state.
 
-use galatea_infer::{
+use galatea_control::{
     DistributionReadings, DurationStatistic, HistogramReading, InferenceStatistics, Measurements,
     SummaryReading, SummaryReadings,
 };

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use galatea_infer::TraceHeaders;
+use galatea_control::TraceHeaders;
 
 use super::ids::{SpanNumber, TraceNumber};
 use crate::json::push_escaped;

@@ -11,7 +11,8 @@ mod tensor;
 mod tests;
 
 use bytes::Bytes;
-use galatea_infer::{InferenceRequest, ModelConfigDocument, Status};
+use galatea_control::ModelConfigDocument;
+use galatea_infer::{InferenceRequest, Status};
 use galatea_protocol::inference::ModelConfig;
 use prost::Message;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::limits::Limits;
 use bytes::Bytes;
+use galatea_control::{ModelConfigDocument, Regions};
 use galatea_gate::ledger::Account;
 use galatea_infer::{
-    Code, InferenceRequest, InferenceResponse, ModelConfigDocument, OutputTensor, Parameter,
-    ParameterValue, Regions, Status,
+    Code, InferenceRequest, InferenceResponse, OutputTensor, Parameter, ParameterValue, Status,
 };
 use galatea_protocol::inference::{ModelConfig, ModelInput};
 use galatea_tensor::{Buffer, DataType, Shape};

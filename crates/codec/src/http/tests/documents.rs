@@ -1,10 +1,10 @@
 //! Tests of the bodies of the management endpoints.
 
-use galatea_infer::{
-    BatchStatistics, DurationStatistic, InferenceStatistics, MemoryUsage, MemoryUsageKind,
-    ModelMetadata, ModelState, ModelStatistics, RepositoryEntry, ResponseStatistics,
-    ServerMetadata, TensorMetadata,
+use galatea_control::{
+    BatchStatistics, DurationStatistic, InferenceStatistics, ModelMetadata, ModelState,
+    ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata,
 };
+use galatea_infer::{MemoryUsage, MemoryUsageKind};
 use galatea_tensor::DataType;
 
 use super::*;

@@ -12,8 +12,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use galatea_control::Regions;
 use galatea_gate::ledger::Account;
-use galatea_infer::{Code, InferenceRequest, InferenceResponse, Regions, Status};
+use galatea_infer::{Code, InferenceRequest, InferenceResponse, Status};
 
 use super::{DecodeBounds, EncodedResponse, OutputEncoding, TargetModel};
 use crate::limits::Limits;

@@ -235,7 +235,7 @@ fn versions_are_parsed() {
 }
 
 mod raw {
-    use galatea_infer::ModelConfigDocument;
+    use galatea_control::ModelConfigDocument;
     use galatea_protocol::inference::{ModelConfig, ModelInput};
     use prost::Message;
 
@@ -321,7 +321,7 @@ fn a_tensor_without_dimensions_may_lack_its_element() {
 
 fn decode_raw(
     body: &Bytes,
-    config: &galatea_infer::ModelConfigDocument,
+    config: &galatea_control::ModelConfigDocument,
     limits: &Limits,
 ) -> Result<(InferenceRequest, OutputEncoding), Status> {
     let bounds = DecodeBounds { limits, account: &account(), regions: Regions::none() };

@@ -4,7 +4,7 @@
 
 use std::mem::discriminant;
 
-use galatea_infer::CountsByReason;
+use galatea_control::CountsByReason;
 use galatea_policy::{CloseReason, FailReason};
 use galatea_stdx::len64;
 

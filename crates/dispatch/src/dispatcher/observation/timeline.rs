@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use galatea_infer::{CloseReasons, WatchedExecution, WatchedInstance};
+use galatea_control::{CloseReasons, WatchedExecution, WatchedInstance};
 use galatea_policy::{CloseReason, InstanceId, Time};
 
 use super::{ClosingBatch, Observation};

@@ -1,7 +1,7 @@
 //! Measurements of requests besides the statistics.
 
 use galatea_backend::ExecutionPolicy::Blocking;
-use galatea_infer::Measurements;
+use galatea_control::Measurements;
 
 use crate::testing::{ECHO, FakeBackend, LONG, ServerSetup, TestServer, request, send};
 use crate::{LocalCache, MeasurementOptions};

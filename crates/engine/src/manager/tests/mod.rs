@@ -21,10 +21,11 @@ use galatea_backend::{
     Model, ModelFiles, Placement, RefusedBatch,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_control::{LoadParameters, ModelState};
 use galatea_dispatch::{HostPolicies, LogSink, MeasurementOptions, ModelDefinition, RateLimit};
 use galatea_infer::{
-    Code, ExecutionTimes, InferenceRequest, InferenceResponse, LoadParameters, ModelState, Pass,
-    PendingRequest, Reply, ResponseSender, Status,
+    Code, ExecutionTimes, InferenceRequest, InferenceResponse, Pass, PendingRequest, Reply,
+    ResponseSender, Status,
 };
 use galatea_policy::ModificationTimes;
 use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
@@ -465,7 +466,7 @@ impl World {
     /// The lines of the repository index.
     fn index(&self) -> Vec<String> {
         let entries = self.server.repository_index(false).into_iter();
-        let line = |entry: galatea_infer::RepositoryEntry| {
+        let line = |entry: galatea_control::RepositoryEntry| {
             let version = entry.version.map(|version| format!(" {version}")).unwrap_or_default();
             let state = entry.state.map(|state| format!(" {}", state.name())).unwrap_or_default();
             let reason = Some(entry.reason).filter(|reason| !reason.is_empty());

@@ -7,7 +7,8 @@ mod watching;
 use std::time::Duration;
 
 use galatea_backend::ExecutionPolicy::{Blocking, Inline};
-use galatea_infer::{Code, InferenceRequest, ModelState};
+use galatea_control::ModelState;
+use galatea_infer::{Code, InferenceRequest};
 use galatea_tensor::{DataType, Shape};
 
 use crate::testing::{ECHO, FakeBackend, LONG, TrustedControl, request, send, serve};

@@ -1,7 +1,8 @@
 //! Views of a server by its watchers.
 
 use galatea_backend::ExecutionPolicy::Inline;
-use galatea_infer::{CloseReasons, Pass, Watch};
+use galatea_control::{CloseReasons, Watch};
+use galatea_infer::Pass;
 
 use super::*;
 
@@ -27,7 +28,7 @@ fn an_execution_is_shown_while_it_goes_on_and_when_it_has_ended() {
     release.send(()).unwrap();
     second.recv_timeout(LONG).unwrap().unwrap();
     let mut ended = Vec::new();
-    while ended.iter().map(|one: &galatea_infer::WatchedExecution| one.count).sum::<u32>() < 2 {
+    while ended.iter().map(|one: &galatea_control::WatchedExecution| one.count).sum::<u32>() < 2 {
         ended.extend(recording.read().versions[0].instances[0].ended.clone());
     }
     assert_eq!(ended.iter().map(|one| one.batch_size).sum::<u32>(), 3);

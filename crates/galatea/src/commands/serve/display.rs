@@ -7,9 +7,10 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use galatea_control::{ModelMetadata, ModelState, RepositoryEntry, ServerControl};
 use galatea_engine::Server;
 use galatea_gate::access::Rules;
-use galatea_infer::{ModelMetadata, ModelState, Pass, RepositoryEntry, ServerControl};
+use galatea_infer::Pass;
 use galatea_load::{Interface, curl};
 use galatea_repository::ScanProblem;
 use galatea_telemetry::Logger;
@@ -298,14 +299,14 @@ fn interface(server: &Server, model: &str) -> Option<Interface> {
     let metadata = server.model_metadata(Pass::in_process(), model, None).ok()?;
     let config = server.model_config(Pass::in_process(), model, None).ok()?;
     let ModelMetadata { name, inputs, outputs, .. } = metadata;
-    let tensor = |tensor: &galatea_infer::TensorMetadata| {
+    let tensor = |tensor: &galatea_control::TensorMetadata| {
         json!({
             "name": tensor.name,
             "datatype": tensor.datatype.protocol_name(),
             "shape": tensor.shape,
         })
     };
-    let tensors = |tensors: &[galatea_infer::TensorMetadata]| {
+    let tensors = |tensors: &[galatea_control::TensorMetadata]| {
         tensors.iter().map(tensor).collect::<Vec<Value>>()
     };
     let metadata =

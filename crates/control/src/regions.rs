@@ -5,7 +5,7 @@ use std::fmt;
 use galatea_gate::access::{Pass, api};
 use galatea_tensor::ForeignRegion;
 
-use crate::Status;
+use galatea_infer::Status;
 
 /// A kind of shared memory, displayed as in messages to clients.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

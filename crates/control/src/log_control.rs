@@ -4,7 +4,7 @@ use std::fmt;
 
 use galatea_gate::access::{Pass, api};
 
-use crate::Status;
+use galatea_infer::Status;
 
 /// The form of a line's beginning.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

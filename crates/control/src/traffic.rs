@@ -4,7 +4,7 @@ use std::fmt;
 
 use galatea_gate::access::{Pass, api};
 
-use crate::Status;
+use galatea_infer::Status;
 
 /// The server, as doors see it through which traffic is recorded.
 ///

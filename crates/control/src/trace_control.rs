@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use galatea_gate::access::{Pass, api};
 
-use crate::{Status, Trace};
+use galatea_infer::{Status, Trace};
 
 /// A moment in the life of a request that only its door sees.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,53 @@
+//! The server as clients see it who ask for anything but inference: its models with their states
+//! and statistics, settings, shared memory, and what happens in it.
+//!
+//! - `server_control.rs`: the trait of health, metadata, statistics and model control
+//! - `models.rs`, `statistics.rs`, `measurements.rs`: what it tells of models
+//! - `log_control.rs`, `trace_control.rs`: settings that clients change, and the traces of doors
+//! - `regions.rs`: the memory that clients register
+//! - `watch.rs`, `traffic.rs`: queues and executions as they are now, and recordings of requests
+//! - `archives.rs`: models that a cloud puts on the disk
+//!
+//! These are traits and values that doors, drivers and the program share. Of the backends only
+//! `backend-python` sees any, because its models load others. The crate does nothing by itself: it
+//! counts, renders and decides nothing. Requests are in `infer`.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
+
+mod archives;
+mod log_control;
+mod measurements;
+mod models;
+mod regions;
+mod server_control;
+mod statistics;
+mod trace_control;
+mod traffic;
+mod watch;
+
+pub use archives::{ArchiveLayout, ModelArchives};
+pub use log_control::{LogChange, LogControl, LogFormat, LogSettings, LogUpdate};
+pub use measurements::{
+    CountsByReason, DistributionReadings, HistogramReading, Measurements, SummaryReading,
+    SummaryReadings,
+};
+pub use models::{
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelState, RepositoryEntry,
+    ServerMetadata, TensorMetadata,
+};
+pub use regions::{CudaRegion, NoRegions, RegionControl, RegionKind, Regions, SystemRegion};
+pub use server_control::{NameMapping, ServerControl};
+pub use statistics::{
+    BatchStatistics, DurationStatistic, GpuStatistics, InferenceStatistics, ModelStatistics,
+    ResponseStatistics,
+};
+pub use trace_control::{
+    ClientTrace, DoorTracePoint, DoorTraceSink, FieldChange, TraceChange, TraceControl,
+    TraceHeaders, TraceLevels, TraceMode, TraceSettings,
+};
+pub use traffic::{TrafficControl, TrafficRecording};
+pub use watch::{
+    CloseReasons, Reading, Recording, WATCHED_VERSIONS_MAX, Watch, WatchedExecution,
+    WatchedInstance, WatchedQueue, WatchedSequences, WatchedVersion,
+};

@@ -1,0 +1,110 @@
+//! The server and its models, as clients learn of them: metadata, configurations, states.
+
+use galatea_tensor::DataType;
+
+/// The server's name, version and protocol extensions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerMetadata {
+    /// The name given with `--id`.
+    pub name: String,
+    /// The server's version.
+    pub version: String,
+    /// The protocol extensions, in Triton's order.
+    pub extensions: Vec<&'static str>,
+}
+
+/// A model's interface, as the metadata endpoints report it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelMetadata {
+    /// The model's name.
+    pub name: String,
+    /// The versions that are ready.
+    pub versions: Vec<i64>,
+    /// The platform, or the backend's name if the platform is empty.
+    pub platform: String,
+    /// The inputs, in the configuration's order.
+    pub inputs: Vec<TensorMetadata>,
+    /// The outputs, in the configuration's order.
+    pub outputs: Vec<TensorMetadata>,
+}
+
+/// A tensor in a model's interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorMetadata {
+    /// Its name.
+    pub name: String,
+    /// The type of its elements.
+    pub datatype: DataType,
+    /// Its dimensions with the batch dimension, -1 where variable.
+    pub shape: Vec<i64>,
+}
+
+/// A model's configuration in the two forms that leave the server, encoded once
+/// when the model is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelConfigDocument {
+    /// The JSON that the HTTP endpoint sends.
+    pub json: String,
+    /// The encoded `inference.ModelConfig` message.
+    pub protobuf: Vec<u8>,
+}
+
+/// The state of a model version.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ModelState {
+    /// Its state is not known.
+    Unknown,
+    /// It serves.
+    Ready,
+    /// It can't serve.
+    Unavailable,
+    /// It is being loaded.
+    Loading,
+    /// It is being unloaded.
+    Unloading,
+}
+
+impl ModelState {
+    /// The name that the protocols use, such as `READY`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "UNKNOWN",
+            Self::Ready => "READY",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::Loading => "LOADING",
+            Self::Unloading => "UNLOADING",
+        }
+    }
+}
+
+/// The parameters of a request to load a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadParameters {
+    /// A configuration as JSON that replaces the repository's.
+    pub config: Option<String>,
+    /// Files by their path in the model's directory. If there are any, they replace
+    /// all files of the repository.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
+impl LoadParameters {
+    /// Returns true if the model is loaded as it is in the repository.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.config.is_none() && self.files.is_empty()
+    }
+}
+
+/// One line of the repository index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepositoryEntry {
+    /// The model's name.
+    pub name: String,
+    /// The version; `None` for a model that was never loaded.
+    pub version: Option<i64>,
+    /// Its state; `None` for a model that was never loaded.
+    pub state: Option<ModelState>,
+    /// Why it is in that state; may be empty.
+    pub reason: String,
+}

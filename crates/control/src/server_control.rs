@@ -1,0 +1,198 @@
+//! The trait through which doors reach the server for everything but inference.
+//!
+//! Every method demands the pass of its category, which a door gets from its gate alone.
+
+use std::sync::Arc;
+
+use galatea_gate::access::{Pass, api};
+use galatea_infer::Status;
+
+use crate::{
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, RepositoryEntry,
+    ServerMetadata,
+};
+
+/// Gives a model a name that differs from that of its directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameMapping {
+    /// The directory in the repository.
+    pub directory: String,
+    /// The model's name.
+    pub name: String,
+}
+
+/// The requests of clients other than inference: health, metadata, statistics and
+/// model control.
+///
+/// A `version` of `None` selects the newest version that is ready. Unknown models
+/// and versions are [`NotFound`](galatea_infer::Code::NotFound); a version that exists
+/// but is not ready is [`Unavailable`](galatea_infer::Code::Unavailable).
+pub trait ServerControl: Send + Sync {
+    /// Returns true if the server runs.
+    fn live(&self, pass: Pass<api::Health>) -> bool;
+    /// Returns true if the server accepts inference requests.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` while the server shuts down.
+    fn ready(&self, pass: Pass<api::Health>) -> Result<bool, Status>;
+    /// Returns true if a version of a model accepts inference requests. False for one that does not
+    /// exist or is not loaded.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` while the server shuts down, and others of the trait's description.
+    fn model_ready(
+        &self,
+        pass: Pass<api::Health>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<bool, Status>;
+    /// Returns true if [`ServerControl::model_ready`] of this model may block, or
+    /// [`ServerControl::ready`] if `model` is `None`. Both may ask a backend, whose
+    /// check has no time limit.
+    fn readiness_may_block(
+        &self,
+        _: Pass<api::Health>,
+        _model: Option<(&str, Option<i64>)>,
+    ) -> bool {
+        false
+    }
+    /// The server's name, version and extensions.
+    fn server_metadata(&self, pass: Pass<api::Metadata>) -> ServerMetadata;
+    /// A model's interface.
+    ///
+    /// # Errors
+    ///
+    /// As in the trait's description.
+    fn model_metadata(
+        &self,
+        pass: Pass<api::Metadata>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<ModelMetadata, Status>;
+    /// A model's normalized configuration.
+    ///
+    /// # Errors
+    ///
+    /// As in the trait's description.
+    fn model_config(
+        &self,
+        pass: Pass<api::ModelConfig>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status>;
+    /// A model's configuration, for the interpretation of an inference request.
+    ///
+    /// # Errors
+    ///
+    /// As in the trait's description.
+    fn config_for_inference(
+        &self,
+        pass: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status>;
+    /// Returns true if a model is decoupled: sends any number of responses to a request.
+    ///
+    /// # Errors
+    ///
+    /// As in the trait's description.
+    fn is_decoupled(
+        &self,
+        pass: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<bool, Status>;
+    /// A JSON document that says what each queue, slot and instance of a model
+    /// waits for.
+    ///
+    /// # Errors
+    ///
+    /// As in the trait's description.
+    fn scheduler_status(
+        &self,
+        pass: Pass<api::Statistics>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<String, Status>;
+    /// Statistics of every ready version, of those of one model, or of one version.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for an unknown model or version.
+    fn statistics(
+        &self,
+        pass: Pass<api::Statistics>,
+        name: Option<&str>,
+        version: Option<i64>,
+    ) -> Result<Vec<ModelStatistics>, Status>;
+    /// Every model of the repositories, or only those with a ready version.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the server could not be initialized.
+    fn repository_index(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        only_ready: bool,
+    ) -> Result<Vec<RepositoryEntry>, Status>;
+    /// Loads a model, or reloads it if it changed. Blocks until the load is over,
+    /// without a time limit.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` unless the server runs in explicit control mode; `Internal`
+    /// if the model does not exist or its configuration can't be read;
+    /// `InvalidArgument` for an invalid name and for a model that fails to load.
+    fn load_model(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        name: &str,
+        parameters: LoadParameters,
+    ) -> Result<(), Status>;
+    /// Takes a model out of service. `unload_dependents`: also the models that only
+    /// this one needs. Requests that it has admitted are served. Unloading an
+    /// unknown model changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` unless the server runs in explicit control mode.
+    fn unload_model(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        name: &str,
+        unload_dependents: bool,
+    ) -> Result<(), Status>;
+    /// Adds a model repository. The default refuses: the server has no
+    /// repositories.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` unless the server runs in explicit control mode;
+    /// `InvalidArgument` if the directory does not exist or a name is invalid;
+    /// `AlreadyExists` for a registered repository or name.
+    fn register_repository(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        path: &str,
+        names: &[NameMapping],
+    ) -> Result<(), Status> {
+        let _ = (pass, names);
+        Err(Status::unsupported(format!("repository '{path}' can't be registered here")))
+    }
+    /// Removes a model repository. Models that were loaded from it keep serving.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` unless the server runs in explicit control mode;
+    /// `InvalidArgument` for an unknown repository.
+    fn unregister_repository(
+        &self,
+        pass: Pass<api::ModelRepository>,
+        path: &str,
+    ) -> Result<(), Status> {
+        let _ = pass;
+        Err(Status::unsupported(format!("repository '{path}' can't be unregistered here")))
+    }
+}

@@ -1,0 +1,130 @@
+//! The statistics of model versions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use galatea_infer::MemoryUsage;
+
+use crate::{Measurements, SummaryReadings};
+
+/// The number of events and the sum of their durations.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct DurationStatistic {
+    /// The number of events.
+    pub count: u64,
+    /// The sum of the durations, in nanoseconds.
+    pub ns: u64,
+}
+
+/// The statistics of one version of a model.
+#[derive(Clone, Debug, Default)]
+pub struct ModelStatistics {
+    /// The model's namespace, if the server uses namespaces.
+    pub namespace: Option<Arc<str>>,
+    /// The model's name.
+    pub name: Arc<str>,
+    /// Its version.
+    pub version: i64,
+    /// When the last inference began, in milliseconds since the epoch; 0 before the
+    /// first one.
+    pub last_inference_ms: u64,
+    /// The sum of the batch sizes of successful requests.
+    pub inference_count: u64,
+    /// The number of executions, each of a whole batch.
+    pub execution_count: u64,
+    /// Durations by stage.
+    pub inference: InferenceStatistics,
+    /// Durations by executed batch size, ascending.
+    pub batches: Vec<BatchStatistics>,
+    /// The responses that backends report, by their index within their request.
+    pub responses: Vec<ResponseStatistics>,
+    /// The memory that the model and its instances use, as the backend reports it,
+    /// by kind and number.
+    pub memory: Vec<MemoryUsage>,
+    /// Failed requests by reason, in the order of
+    /// [`FailureReason::ALL`](galatea_infer::FailureReason::ALL).
+    pub failures: [u64; 4],
+    /// True if its configuration asks for the response cache.
+    pub is_cached: bool,
+    /// Requests waiting in the scheduler now.
+    pub pending: u64,
+    /// The bytes that large tensors of requests hold now.
+    pub held_bytes: u64,
+    /// The time it took to load the version.
+    pub load_duration: Duration,
+    /// The metric labels that `metric_tags` in the configuration adds.
+    pub metric_tags: Arc<[(String, String)]>,
+    /// Measurements that only metrics show.
+    pub measurements: Measurements,
+    /// The part of it that was executed on each GPU, which only metrics show.
+    pub gpus: Vec<GpuStatistics>,
+}
+
+/// The executions of a version's instances on one GPU.
+#[derive(Clone, Debug, Default)]
+pub struct GpuStatistics {
+    /// The number of the GPU.
+    pub gpu: u32,
+    /// The sum of the batch sizes of successful requests.
+    pub inference_count: u64,
+    /// The number of executions, each of a whole batch.
+    pub execution_count: u64,
+    /// Durations by stage.
+    pub inference: InferenceStatistics,
+    /// Failed requests by reason, in the order of
+    /// [`FailureReason::ALL`](galatea_infer::FailureReason::ALL).
+    pub failures: [u64; 4],
+    /// Triton's summaries, if they are asked for.
+    pub summaries: Option<SummaryReadings>,
+}
+
+/// Durations of a model's requests by stage.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct InferenceStatistics {
+    /// Successful requests, from arrival to response.
+    pub success: DurationStatistic,
+    /// Failed requests, from arrival to response.
+    pub fail: DurationStatistic,
+    /// Time in the queue.
+    pub queue: DurationStatistic,
+    /// Gathering inputs.
+    pub compute_input: DurationStatistic,
+    /// Computing.
+    pub compute_infer: DurationStatistic,
+    /// Collecting outputs.
+    pub compute_output: DurationStatistic,
+    /// Served from the response cache.
+    pub cache_hit: DurationStatistic,
+    /// Looked up in the response cache without a hit.
+    pub cache_miss: DurationStatistic,
+}
+
+/// Durations of the responses with the same index within their requests.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResponseStatistics {
+    /// Computing.
+    pub compute_infer: DurationStatistic,
+    /// Collecting outputs.
+    pub compute_output: DurationStatistic,
+    /// Responses with outputs, as a whole.
+    pub success: DurationStatistic,
+    /// Error responses.
+    pub fail: DurationStatistic,
+    /// Responses without outputs.
+    pub empty_response: DurationStatistic,
+    /// Errors of cancelled requests.
+    pub cancel: DurationStatistic,
+}
+
+/// Durations of the executions of one batch size.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct BatchStatistics {
+    /// The number of batch elements executed together.
+    pub batch_size: u64,
+    /// Gathering inputs.
+    pub compute_input: DurationStatistic,
+    /// Computing.
+    pub compute_infer: DurationStatistic,
+    /// Collecting outputs.
+    pub compute_output: DurationStatistic,
+}
