@@ -111,7 +111,8 @@ def collecting(status: int = 200, tls: ssl.SSLContext | None = None) -> Iterator
         def do_POST(self) -> None:  # noqa: N802
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if status == 200:
-                collector.headers.append({"path": self.path, **dict(self.headers)})
+                named = {name.lower(): value for name, value in self.headers.items()}
+                collector.headers.append({"path": self.path, **named})
                 message = read_message(body, self.headers["Content-Type"])
                 collector.batches.append(list(spans_in(message)))
             self.send_response(status)

@@ -296,7 +296,7 @@ def test_what_goes_with_spans(
     assert headers["path"] == "/v1/traces"
     # Releases of Triton after 2.51 send the binary form too.
     form = "application/json" if server.is_triton else "application/x-protobuf"
-    assert headers["Content-Type"] == form
+    assert headers["content-type"] == form
     assert headers["api-key"] == "secret"
 
 

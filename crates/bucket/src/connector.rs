@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use galatea_outbound::CertificateFiles;
 use galatea_repository::{RemoteConnector, RemoteError, RemoteRepository};
 use galatea_stdx::Lock;
 
 use crate::address::{Address, Place};
-use crate::client::Client;
+use crate::client::BucketClient;
 use crate::credentials::Surroundings;
 use crate::download::Permits;
 use crate::open::{Fallback, open};
 use crate::runtime::Runtime;
 use crate::store::{BucketStore, Origin};
-use crate::tls::Tls;
 
 /// The way to repositories in buckets. Without such a repository it is a few values.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Buckets {
 #[derive(Clone, Debug)]
 struct Shared {
     runtime: Arc<Runtime>,
-    client: Client,
+    client: BucketClient,
     permits: Permits,
 }
 
@@ -54,7 +54,10 @@ impl Buckets {
         let trusted = self.around.get("AWS_CA_BUNDLE").or_else(|| self.around.get("SSL_CERT_FILE"));
         let started = Shared {
             runtime: Arc::new(Runtime::start().map_err(failed)?),
-            client: Client::new(Tls::new(trusted.map(PathBuf::from))),
+            client: BucketClient::new(CertificateFiles {
+                trusted: trusted.map(PathBuf::from),
+                client: None,
+            }),
             permits: Permits::new(),
         };
         *shared = Some(started.clone());

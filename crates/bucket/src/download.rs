@@ -11,13 +11,12 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use galatea_outbound::OutboundError;
 use galatea_repository::{Download, ObjectState};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
-
-use crate::client::Trouble;
 
 /// The number of bytes that are read with one request.
 const PART_BYTES: u64 = 16 << 20;
@@ -192,9 +191,10 @@ fn too_short() -> object_store::Error {
 }
 
 fn silence() -> object_store::Error {
-    let source = Trouble::Silence {
+    let source = OutboundError::Silence {
         server: String::from("the object store"),
         reason: String::from("nothing more within 30 s"),
+        is_late: true,
     };
     object_store::Error::Generic { store: "repository", source: Box::new(source) }
 }

@@ -2,7 +2,9 @@
 
 use std::error::Error;
 
-use crate::client::Trouble;
+use galatea_outbound::OutboundError;
+
+use crate::client::OtherRegion;
 
 /// The longest message of a server that is repeated, in characters.
 const MESSAGE_LENGTH_MAX: usize = 500;
@@ -31,8 +33,8 @@ pub(crate) enum Kind {
 
 impl Cause {
     pub(crate) fn of(error: &object_store::Error) -> Self {
-        if let Some(trouble) = trouble_in(error) {
-            return Self { code: String::new(), message: trouble.to_string(), kind: Kind::Told };
+        if let Some(message) = found_here(error) {
+            return Self { code: String::new(), message, kind: Kind::Told };
         }
         let text = error.to_string();
         let code = element(&text, "Code").unwrap_or_default();
@@ -57,11 +59,12 @@ impl Cause {
     }
 }
 
-fn trouble_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Trouble> {
+/// The words of this machine, if it and not the server found what failed.
+fn found_here(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(trouble) = error.downcast_ref() {
-            return Some(trouble);
+        if error.is::<OutboundError>() || error.is::<OtherRegion>() {
+            return Some(error.to_string());
         }
         next = error.source();
     }
@@ -166,9 +169,13 @@ mod tests {
 
     #[test]
     fn what_this_machine_found_is_told_as_it_is() {
-        let trouble = Trouble::Name { host: "h".into(), reason: "unknown".into() };
-        let error = object_store::Error::Generic { store: "S3", source: Box::new(trouble.clone()) };
-        let cause = Cause::of(&error);
-        assert_eq!((cause.message, cause.kind), (trouble.to_string(), Kind::Told));
+        let name = OutboundError::Name { host: "h".into(), reason: "unknown".into() };
+        let region = OtherRegion { region: "r".into() };
+        let found: [Box<dyn Error + Send + Sync>; 2] = [Box::new(name), Box::new(region)];
+        for source in found {
+            let text = source.to_string();
+            let cause = Cause::of(&object_store::Error::Generic { store: "S3", source });
+            assert_eq!((cause.message, cause.kind), (text, Kind::Told));
+        }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Open `connector.rs` first. [`Buckets`] opens repositories by their addresses (`address.rs`)
 //! with the credentials that Triton would use (`credentials.rs`). `store.rs` lists their objects
-//! and `download.rs` copies them. `client.rs` is the HTTP client below the crate
+//! and `download.rs` copies them. `client.rs` gives the server's HTTP client to the crate
 //! `object_store`, which knows the protocols, and `explain.rs` says what to mend when something
 //! fails. All requests run on one thread (`runtime.rs`), which is started with the first
 //! repository; callers wait on theirs.
@@ -34,7 +34,6 @@ mod explain;
 mod open;
 mod runtime;
 mod store;
-mod tls;
 
 pub use connector::Buckets;
 pub use credentials::Surroundings;

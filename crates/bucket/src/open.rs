@@ -11,7 +11,7 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
 use crate::address::{Address, Place};
-use crate::client::Client;
+use crate::client::BucketClient;
 use crate::credentials::{AzureCredential, GcsCredential, S3Credential, Surroundings};
 
 /// The address at which clouds tell their machines what role they have.
@@ -37,7 +37,7 @@ pub(crate) fn open(
     url: &str,
     address: &Address,
     around: &Surroundings,
-    client: &Client,
+    client: &BucketClient,
     fallback: Fallback,
 ) -> Result<Arc<dyn ObjectStore>, String> {
     let has_role = || fallback == Fallback::Role && has_metadata();
@@ -69,7 +69,7 @@ fn open_s3(
     endpoint: Option<&str>,
     bucket: &str,
     around: &Surroundings,
-    client: &Client,
+    client: &BucketClient,
     has_role: impl Fn() -> bool,
 ) -> Result<Arc<dyn ObjectStore>, String> {
     /// The variables by which clusters give roles.
@@ -127,7 +127,7 @@ fn open_gcs(
     url: &str,
     bucket: &str,
     around: &Surroundings,
-    client: &Client,
+    client: &BucketClient,
     has_role: impl Fn() -> bool,
 ) -> Result<Arc<dyn ObjectStore>, String> {
     let credential = GcsCredential::find(url, around)?;
@@ -154,7 +154,7 @@ fn open_azure(
     account: &str,
     container: &str,
     around: &Surroundings,
-    client: &Client,
+    client: &BucketClient,
 ) -> Result<Arc<dyn ObjectStore>, String> {
     /// The variables of the chain of credentials of Microsoft's tools.
     const CHAIN: [&str; 5] = [

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use galatea_outbound::OutboundError;
 use galatea_repository::{
     CopiesUnderWay, Download, ObjectState, RemoteError, RemoteObject, RemoteStore,
 };
@@ -248,9 +249,10 @@ impl RemoteStore for BucketStore {
 }
 
 fn silence() -> object_store::Error {
-    let source = crate::client::Trouble::Silence {
+    let source = OutboundError::Silence {
         server: String::from("the object store"),
         reason: String::from("no list within 2 min"),
+        is_late: true,
     };
     object_store::Error::Generic { store: "repository", source: Box::new(source) }
 }

@@ -8,10 +8,11 @@ use galatea_c_objects::clock::Clock;
 use galatea_control::ServerControl;
 use galatea_engine::Server;
 use galatea_infer::{Pass, Status};
+use galatea_outbound::{CertificateError, CertificateFiles};
 use galatea_telemetry::Logger;
 use galatea_trace::{
-    BatchLimits, CertificateFiles, Collector, CollectorAddress, CollectorConnection,
-    CollectorOptions, Fields, TraceOutput, Tracer, TracerOptions, export,
+    BatchLimits, Collector, CollectorAddress, CollectorConnection, CollectorOptions, Fields,
+    TraceOutput, Tracer, TracerOptions, export,
 };
 
 use crate::environment::CollectorVariables;
@@ -123,7 +124,7 @@ fn collector(
         time_max: variables.time_max.unwrap_or(CollectorConnection::default().time_max),
     };
     Ok(CollectorOptions {
-        collector: Collector::new(address, connection).map_err(|error| error.to_string())?,
+        collector: Collector::new(address, connection).map_err(unusable)?,
         resource: resource(flags, variables),
         limits: BatchLimits {
             queued_max: count("bsp_max_queue_size"),
@@ -131,6 +132,10 @@ fn collector(
             batch_max: count("bsp_max_export_batch_size"),
         },
     })
+}
+
+fn unusable(error: CertificateError) -> String {
+    format!("'{}' can't be used for the collector: {}", error.path().display(), error.reason())
 }
 
 /// The attributes of all spans: each name once, with the last of its values.

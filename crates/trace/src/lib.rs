@@ -28,9 +28,6 @@ mod settings;
 mod tracer;
 mod writer;
 
-pub use otel::{
-    BatchLimits, CertificateError, CertificateFiles, Collector, CollectorAddress,
-    CollectorConnection, MalformedUrl,
-};
+pub use otel::{BatchLimits, Collector, CollectorAddress, CollectorConnection, MalformedUrl};
 pub use settings::Fields;
 pub use tracer::{CheckModel, CollectorOptions, LogError, TraceOutput, Tracer, TracerOptions};

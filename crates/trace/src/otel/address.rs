@@ -53,7 +53,9 @@ impl CollectorAddress {
         if host.is_empty() || host.contains('@') || !is_visible(host) || !is_visible(path) {
             return Err(MalformedUrl);
         }
-        Ok(Self { is_tls, host: host.to_owned(), port, path: path.to_owned() })
+        let address = Self { is_tls, host: host.to_owned(), port, path: path.to_owned() };
+        address.to_string().parse::<http::Uri>().map_err(|_| MalformedUrl)?;
+        Ok(address)
     }
 
     /// The host with its port, as the head of a request names it.
@@ -89,7 +91,9 @@ mod tests {
             let parsed = CollectorAddress::parse(url).map(|address| address.to_string());
             assert_eq!(parsed.as_deref(), Ok(expected), "{url}");
         }
-        for url in ["", "http://", "ftp://a", "a:x/", "a:99999/", "http://u@a/", "a/ b", "a\r\nb"] {
+        for url in
+            ["", "http://", "ftp://a", "a:x/", "a:99999/", "http://u@a/", "a/ b", "a/<", "a\r\nb"]
+        {
             assert_eq!(CollectorAddress::parse(url), Err(MalformedUrl), "{url}");
         }
     }

@@ -1,31 +1,34 @@
 //! Sends messages to a collector, over HTTP.
 //!
-//! A batch of spans every few seconds is all that is sent, so each has a connection of its
-//! own, on the thread of traces, with a time limit.
+//! A batch of spans every few seconds is all that is sent, so each has a connection and a runtime
+//! of its own, on the thread of traces, with one time limit for all.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use galatea_outbound::{CertificateError, CertificateFiles, Client, Reuse};
+use http::header::{CONNECTION, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
+use http_body_util::Full;
+use tokio::runtime::Builder;
+use tokio::time::timeout;
 
 use super::address::CollectorAddress;
-use super::tls::{CertificateError, CertificateFiles, Tls};
-
-/// The longest head of a response that is read.
-const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// A collector, and how it is reached.
 #[derive(Clone, Debug)]
 pub struct Collector {
     address: CollectorAddress,
-    connection: CollectorConnection,
-    /// For `https`.
-    tls: Option<Tls>,
+    headers: HeaderMap,
+    time_max: Duration,
+    client: Client<Full<Bytes>>,
 }
 
 /// The settings of connections to a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorConnection {
-    /// Headers of each batch. Those that would end their line are left out.
+    /// Headers of each batch. Those that HTTP doesn't allow are left out.
     pub headers: Vec<(String, String)>,
     /// The time that a batch may take, from connecting to the response.
     pub time_max: Duration,
@@ -49,12 +52,14 @@ impl Collector {
     /// If a file of certificates can't be used.
     pub fn new(
         address: CollectorAddress,
-        mut connection: CollectorConnection,
+        connection: CollectorConnection,
     ) -> Result<Self, CertificateError> {
-        let is_line = |text: &str| !text.contains(['\r', '\n', '\0']);
-        connection.headers.retain(|(name, value)| is_line(name) && is_line(value));
-        let tls = if address.is_tls { Some(Tls::new(&connection.certificates)?) } else { None };
-        Ok(Self { address, connection, tls })
+        let CollectorConnection { headers, time_max, certificates } = connection;
+        let client = Client::new(certificates, Reuse::Never);
+        if address.is_tls {
+            client.read_certificates()?;
+        }
+        Ok(Self { address, headers: allowed(&headers), time_max, client })
     }
 
     /// Its address.
@@ -64,110 +69,49 @@ impl Collector {
     }
 
     /// Sends a message.
-    pub(super) fn post(&self, message: &[u8]) -> io::Result<()> {
-        let mut stream = self.connect()?;
-        let code = match &self.tls {
-            None => self.exchange(&mut stream, message),
-            Some(tls) => self.exchange(&mut tls.client(&self.address.host, stream)?, message),
-        }?;
-        if (200..300).contains(&code) {
+    pub(super) fn post(&self, message: Vec<u8>) -> io::Result<()> {
+        let request = self.request(message).map_err(io::Error::other)?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let response =
+            runtime.block_on(async { timeout(self.time_max, self.client.send(request)).await });
+        // A look-up of a name may go on for longer than its limit.
+        runtime.shutdown_background();
+        let response = response.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
+        let status: StatusCode = response.map_err(io::Error::other)?.status();
+        if status.is_success() {
             return Ok(());
         }
-        Err(io::Error::other(format!("the collector responded with {code}")))
+        Err(io::Error::other(format!("the collector responded with {}", status.as_u16())))
     }
 
-    fn connect(&self) -> io::Result<TimedStream> {
-        let due = Instant::now().checked_add(self.connection.time_max);
-        let mut last = io::Error::other("the collector's name has no address");
-        for address in (self.address.host.as_str(), self.address.port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, time_left(due)?) {
-                Ok(stream) => return Ok(TimedStream { stream, due }),
-                Err(error) => last = error,
-            }
+    fn request(&self, message: Vec<u8>) -> http::Result<Request<Full<Bytes>>> {
+        let mut request = Request::post(self.address.to_string()).body(Full::from(message))?;
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+        headers.insert(USER_AGENT, HeaderValue::from_static("galatea"));
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        for (name, value) in &self.headers {
+            headers.append(name, value.clone());
         }
-        Err(last)
-    }
-
-    /// Sends a message; returns the status of the response.
-    fn exchange(&self, stream: &mut (impl Read + Write), message: &[u8]) -> io::Result<u16> {
-        let mut request = self.head(message.len()).into_bytes();
-        request.extend_from_slice(message);
-        stream.write_all(&request)?;
-        stream.flush()?;
-        read_code(stream)
-    }
-
-    fn head(&self, length: usize) -> String {
-        let (path, host) = (&self.address.path, self.address.authority());
-        let mut head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/x-protobuf\r\n\
-             Content-Length: {length}\r\nUser-Agent: galatea\r\nConnection: close\r\n"
-        );
-        for (name, value) in &self.connection.headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-        head + "\r\n"
+        Ok(request)
     }
 }
 
-/// A connection that fails when its time is over, however slowly bytes come and go.
-struct TimedStream {
-    stream: TcpStream,
-    /// `None` is never.
-    due: Option<Instant>,
-}
-
-impl Read for TimedStream {
-    fn read(&mut self, part: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(time_left(self.due)?))?;
-        self.stream.read(part).map_err(too_late)
+fn allowed(headers: &[(String, String)]) -> HeaderMap {
+    let allowed = headers.iter().filter_map(|(name, value)| {
+        let name = HeaderName::try_from(name).ok()?;
+        Some((name, HeaderValue::try_from(value).ok()?))
+    });
+    let mut map = HeaderMap::new();
+    for (name, value) in allowed {
+        map.append(name, value);
     }
-}
-
-impl Write for TimedStream {
-    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(time_left(self.due)?))?;
-        self.stream.write(part).map_err(too_late)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
-}
-
-/// The time until then, which is never nothing: that would be a socket without a limit.
-fn time_left(due: Option<Instant>) -> io::Result<Duration> {
-    let Some(due) = due else { return Ok(Duration::MAX) };
-    let left = due.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-}
-
-/// A time limit of a socket ends as if it could not wait.
-fn too_late(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-        _ => error,
-    }
-}
-
-/// The status in the head of a response; what follows is not read.
-fn read_code(stream: &mut impl Read) -> io::Result<u16> {
-    let mut head = Vec::new();
-    let mut part = [0; 1024];
-    while !head.contains(&b'\n') && head.len() < HEAD_BYTES_MAX {
-        match stream.read(&mut part)? {
-            0 => break,
-            length => head.extend_from_slice(part.get(..length).unwrap_or_default()),
-        }
-    }
-    let line = String::from_utf8_lossy(&head);
-    let code = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1));
-    let code = code.and_then(|code| code.trim_end().parse().ok());
-    code.ok_or_else(|| io::Error::other("the collector does not speak HTTP/1.1"))
+    map
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
     use super::*;
@@ -193,7 +137,7 @@ mod tests {
             stream.write_all(response.as_bytes()).unwrap();
             String::from_utf8(received).unwrap()
         });
-        let result = sender.post(b"spans");
+        let result = sender.post(b"spans".to_vec());
         (collector.join().unwrap(), result)
     }
 
@@ -201,8 +145,9 @@ mod tests {
     fn a_message_is_posted() {
         let (received, result) = exchange("HTTP/1.1 200 OK\r\n\r\n");
         result.unwrap();
-        assert!(received.starts_with("POST /v1/traces HTTP/1.1\r\nHost: 127.0.0.1:"), "{received}");
-        assert!(received.contains("\r\nContent-Type: application/x-protobuf\r\n"), "{received}");
+        assert!(received.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{received}");
+        assert!(received.contains("\r\nhost: 127.0.0.1:"), "{received}");
+        assert!(received.contains("\r\ncontent-type: application/x-protobuf\r\n"), "{received}");
         assert!(received.contains("\r\nkey: value\r\n"), "{received}");
         assert!(!received.contains("X: y"), "{received}");
         assert!(received.ends_with("\r\n\r\nspans"), "{received}");
@@ -222,7 +167,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        let error = sender.post(b"spans").unwrap_err();
+        let error = sender.post(b"spans".to_vec()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         collector.join().unwrap();
     }
@@ -232,7 +177,9 @@ mod tests {
         let text = |response| exchange(response).1.unwrap_err().to_string();
         let refused = "the collector responded with 503";
         assert_eq!(text("HTTP/1.1 503 Service Unavailable\r\n\r\n"), refused);
-        assert_eq!(text("SSH-2.0\r\n"), "the collector does not speak HTTP/1.1");
-        assert_eq!(text(""), "the collector does not speak HTTP/1.1");
+        for other in ["SSH-2.0\r\n", ""] {
+            let text = text(other);
+            assert!(text.starts_with("endpoint: ") && text.contains("does not answer"), "{text}");
+        }
     }
 }

@@ -134,7 +134,7 @@ impl Exporter {
 
     fn send(&self, batch: Vec<WaitingSpan>) -> Result<(), String> {
         let spans = batch.iter().map(|waiting| &waiting.span);
-        self.collector.post(&otlp::encode(&self.resource, spans)).map_err(|error| {
+        self.collector.post(otlp::encode(&self.resource, spans)).map_err(|error| {
             format!("failed to send spans to {}: {error}", self.collector.address())
         })
     }

@@ -7,8 +7,8 @@
 //! - `context` reads and writes the W3C's trace context, with which a trace goes on in other
 //!   processes.
 //! - `spans` makes spans of records: a value without clock and randomness.
-//! - `otlp` writes them as messages, `collector` sends these, over `tls` if its `address` says
-//!   so, and `exporter` says when.
+//! - `otlp` writes them as messages, `collector` sends these to its `address`, and
+//!   `exporter` says when.
 
 mod address;
 mod collector;
@@ -17,9 +17,7 @@ pub(crate) mod exporter;
 pub(crate) mod ids;
 mod otlp;
 pub(crate) mod spans;
-mod tls;
 
 pub use address::{CollectorAddress, MalformedUrl};
 pub use collector::{Collector, CollectorConnection};
 pub use exporter::BatchLimits;
-pub use tls::{CertificateError, CertificateFiles};

@@ -1,0 +1,241 @@
+//! A client of HTTP/1.1.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use galatea_stdx::Lock;
+use http::header::HOST;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request, Response, Uri};
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::tls::{CertificateError, CertificateFiles, Tls};
+
+/// The time limit of the look-up of a name, of a connection, and of a TLS handshake.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// The time limit of the head of a response.
+const RESPONSE_TIME_MAX: Duration = Duration::from_secs(30);
+/// The maximum number of connections that wait for another request.
+const IDLE_MAX: usize = 64;
+
+/// A reason why a request does not reach its server, or is not answered.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum OutboundError {
+    /// The name has no address.
+    #[error("DNS: the name '{host}' can't be looked up: {reason}")]
+    Name {
+        /// The name.
+        host: String,
+        /// The resolver's reason.
+        reason: String,
+    },
+    /// No connection is made.
+    #[error("endpoint: can't connect to {server}: {reason}")]
+    Connection {
+        /// The host and port.
+        server: String,
+        /// The system's reason.
+        reason: String,
+    },
+    /// The connection can't be encrypted.
+    #[error("TLS: {server}: {reason}")]
+    Tls {
+        /// The host and port.
+        server: String,
+        /// The reason of either side.
+        reason: String,
+    },
+    /// No head of a response comes in time.
+    #[error("endpoint: {server} does not answer: {reason}")]
+    Silence {
+        /// The host and port.
+        server: String,
+        /// The reason.
+        reason: String,
+        /// True if time is up, false if the connection ended or speaks another protocol.
+        is_late: bool,
+    },
+}
+
+/// The use of connections after their first request.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// They wait for further requests. The runtime must go on running, so that it sees that a
+    /// server closes one.
+    Always,
+    /// Each request has its own.
+    Never,
+}
+
+/// A client whose requests have bodies of one type. Its copies share connections.
+pub struct Client<B>(Arc<Shared<B>>);
+
+struct Shared<B> {
+    tls: Tls,
+    reuse: Reuse,
+    /// Connections by server.
+    idle: Lock<Vec<(Target, SendRequest<B>)>>,
+}
+
+impl<B> Clone for Client<B> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<B> fmt::Debug for Client<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+impl<B> Client<B>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// Makes a client that reads its certificates with the first connection that needs them.
+    #[must_use]
+    pub fn new(certificates: CertificateFiles, reuse: Reuse) -> Self {
+        Self(Arc::new(Shared { tls: Tls::new(certificates), reuse, idle: Lock::default() }))
+    }
+
+    /// Reads the certificates now.
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be read, or has no certificates.
+    pub fn read_certificates(&self) -> Result<(), CertificateError> {
+        self.0.tls.config().map(drop)
+    }
+
+    /// Sends a request whose address is absolute, and waits for the head of the response.
+    ///
+    /// # Errors
+    ///
+    /// If the request does not reach the server, or no response comes within 30 seconds.
+    pub async fn send(&self, mut request: Request<B>) -> Result<Response<Incoming>, OutboundError> {
+        let target = Target::of(request.uri())?;
+        let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
+        if let Some(host) = authority.and_then(|text| HeaderValue::from_str(&text).ok()) {
+            request.headers_mut().entry(HOST).or_insert(host);
+        }
+        let path = request.uri().path_and_query().cloned();
+        *request.uri_mut() = path.unwrap_or_else(|| PathAndQuery::from_static("/")).into();
+        let mut connection = match self.take(&target) {
+            Some(connection) => connection,
+            None => self.connect(&target).await?,
+        };
+        let silent = |reason: String, is_late| {
+            let server = target.to_string();
+            OutboundError::Silence { server, reason, is_late }
+        };
+        let response = timeout(RESPONSE_TIME_MAX, connection.send_request(request))
+            .await
+            .map_err(|_| silent(String::from("nothing within 30 s"), true))?
+            .map_err(|error| silent(error.to_string(), false))?;
+        self.keep(target, connection);
+        Ok(response)
+    }
+
+    fn take(&self, server: &Target) -> Option<SendRequest<B>> {
+        let mut idle = self.0.idle.lock("take a connection");
+        idle.retain(|(_, connection)| !connection.is_closed());
+        let usable = |(known, connection): &(Target, SendRequest<B>)| {
+            known == server && connection.is_ready()
+        };
+        let position = idle.iter().position(usable)?;
+        Some(idle.swap_remove(position).1)
+    }
+
+    /// Keeps a connection. It is ready again when the response's body has been read.
+    fn keep(&self, server: Target, connection: SendRequest<B>) {
+        if self.0.reuse == Reuse::Never {
+            return;
+        }
+        let mut idle = self.0.idle.lock("keep a connection");
+        if idle.len() < IDLE_MAX {
+            idle.push((server, connection));
+        }
+    }
+
+    async fn connect(&self, target: &Target) -> Result<SendRequest<B>, OutboundError> {
+        let name = tokio::net::lookup_host((&*target.host, target.port));
+        let addresses = in_time(name).await.map_err(|reason| {
+            let host = target.host.clone();
+            OutboundError::Name { host, reason }
+        })?;
+        let addresses: Vec<_> = addresses.collect();
+        let unreachable =
+            |reason: String| OutboundError::Connection { server: target.to_string(), reason };
+        let stream = in_time(TcpStream::connect(&*addresses)).await.map_err(unreachable)?;
+        // It costs latency alone if it stays off.
+        let _ = stream.set_nodelay(true);
+        if !target.is_https {
+            return open(stream).await.map_err(|error| unreachable(error.to_string()));
+        }
+        let encrypted = in_time(self.0.tls.connect(&target.host, stream)).await;
+        let stream = encrypted
+            .map_err(|reason| OutboundError::Tls { server: target.to_string(), reason })?;
+        open(stream).await.map_err(|error| unreachable(error.to_string()))
+    }
+}
+
+/// The result of a step on the way to a connection, or the text of its failure.
+async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> Result<T, String> {
+    match timeout(CONNECT_TIME_MAX, step).await {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err(String::from("no answer within 5 s")),
+    }
+}
+
+/// Begins HTTP on a connection.
+async fn open<S, B>(stream: S) -> hyper::Result<SendRequest<B>>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+    // Its errors are those of its requests.
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(sender)
+}
+
+/// The server that a request goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    is_https: bool,
+    host: String,
+    port: u16,
+}
+
+impl Target {
+    fn of(uri: &Uri) -> Result<Self, OutboundError> {
+        let no_host = || {
+            let reason = String::from("the address has no host");
+            OutboundError::Connection { server: String::new(), reason }
+        };
+        let is_https = uri.scheme_str() == Some("https");
+        // Brackets belong to the address in a URI, not to the address.
+        let host = uri.host().ok_or_else(no_host)?.trim_matches(['[', ']']).to_owned();
+        let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+        Ok(Self { is_https, host, port })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}

@@ -1,0 +1,29 @@
+//! Requests to other servers, over HTTP/1.1 with or without TLS.
+//!
+//! Open `client.rs` first. [`Client`] sends requests of object stores and of collectors of traces
+//! alike, and its [`OutboundError`] says what went wrong: the name, the connection, TLS or the answer.
+//! `tls.rs` reads the certificates that a connection trusts and shows.
+//!
+//! This crate doesn't know what a request is for, follows no redirection, and starts no thread:
+//! futures run on the caller's runtime.
+//!
+//! # Example
+//!
+//! ```
+//! use galatea_outbound::{CertificateFiles, Client, Reuse};
+//!
+//! let client: Client<String> = Client::new(CertificateFiles::default(), Reuse::Never);
+//! let request = http::Request::get("http://127.0.0.1:1/").body(String::new()).unwrap();
+//! let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+//! let failure = runtime.block_on(client.send(request)).unwrap_err();
+//! assert!(failure.to_string().starts_with("endpoint: can't connect to 127.0.0.1:1"));
+//! ```
+
+#![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
+
+mod client;
+mod tls;
+
+pub use client::{Client, OutboundError, Reuse};
+pub use tls::{CertificateError, CertificateFiles};
