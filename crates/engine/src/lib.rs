@@ -69,6 +69,7 @@
 //!     host_policies: HostPolicies::default(),
 //!     measurements: MeasurementOptions::default(),
 //!     rate_limit: RateLimit::Off,
+//!     main_cause: None,
 //!     ledger: Arc::default(),
 //!     log: LogSink::new(|_, _, line| println!("{line}")),
 //! })

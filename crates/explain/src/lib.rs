@@ -1,12 +1,13 @@
-//! Why a request took as long as it did: the facts that were gathered on its way, and what is
-//! said of them.
+//! The explanation of a request: the facts about its way that its threads gather, for a client that
+//! asks why it took as long as it did.
 //!
+//! - [`Explanation`]: gathers the facts of one request. It rides on the request's trace
 //! - [`Facts`]: when a request passed which point, its batch, and whom it waited for
 //! - [`WaitClock`]: how long the requests of a queue wait for what
-//! - [`Verdict`]: the main cause, decided from the facts alone
-//! - [`text`]: the explanation as JSON and as the header `Server-Timing`
 //!
-//! This crate decides and formats. It has no thread, clock, lock or I/O; times are arguments.
+//! This crate gathers, and judges nothing: verdict and text are made by `verdict`, of which it gets
+//! functions. Facts and clocks are values whose times are arguments; only an [`Explanation`] has a
+//! lock and, for the requests that a request makes, reads the clock.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -18,13 +19,14 @@
 )]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
-mod cause;
+mod explanation;
 mod facts;
 #[cfg(test)]
 mod tests;
-pub mod text;
 mod waits;
 
-pub use cause::{Cause, Verdict, overall};
+pub use explanation::{
+    CauseText, ExplainingObserver, Explanation, ExplanationText, ExplanationWriter, MainCause,
+};
 pub use facts::{BatchFacts, Detail, Facts, Mark, Queued, STEPS_MAX, Stage};
 pub use waits::{QueueWaits, Wait, WaitClock, WaitTimes};

@@ -171,6 +171,7 @@ impl Doors<'_> {
             options.limits.input_bytes_max = self.settings.http_input_bytes_max;
             options.regions = self.regions.clone();
             options.tracing = Some(self.tracer.clone());
+            options.explanations = Some(galatea_verdict::text);
             options.tls = tls;
             galatea_grpc::start(self.workers.handles(), socket, service, control, options)
         };
@@ -209,6 +210,7 @@ impl Doors<'_> {
             load_report: Some(LoadReportSource::new(|| load_report(&made_in_c()))),
             regions: self.regions.clone(),
             tracing: Some(self.tracer.clone()),
+            explanations: Some(galatea_verdict::text),
             ..HttpOptions::default()
         }
     }

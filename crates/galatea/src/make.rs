@@ -152,6 +152,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         host_policies: settings.host_policies.clone(),
         rate_limit: settings.rate_limit(),
         measurements: measurements(settings),
+        main_cause: Some(galatea_verdict::main_cause),
         ledger: parts.ledger.clone(),
         log,
     })?);

@@ -1,6 +1,7 @@
 //! The metadata of a call that the door understands.
 
-use galatea_infer::{Explanation, TimeoutHeaders};
+use galatea_explain::Explanation;
+use galatea_infer::TimeoutHeaders;
 use http::{HeaderMap, HeaderValue};
 
 /// The first value of each known header. They are found in one pass: a call has few headers, and

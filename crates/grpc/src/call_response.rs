@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use galatea_codec::compression::Coding;
-use galatea_infer::{Explanation, Mark};
+use galatea_explain::{Explanation, Mark};
 use h2::SendStream;
 use h2::server::SendResponse;
 use http::header::{CONTENT_TYPE, HeaderName};

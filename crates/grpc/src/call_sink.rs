@@ -7,9 +7,8 @@ use galatea_codec::compression::Coding;
 use galatea_codec::grpc::encode_infer_response;
 use galatea_codec::regions::ReplacedOutputs;
 use galatea_control::DoorTracePoint;
-use galatea_infer::{
-    CancelToken, Explanation, InferenceResponse, Mark, Reply, ResponseSink, Status,
-};
+use galatea_explain::{Explanation, Mark};
+use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
 use galatea_stdx::Inbox;
 
 use crate::budget::{Outgoing, RequestCharge, ResponseBudget};

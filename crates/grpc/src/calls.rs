@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_codec::compression::Coding;
+use galatea_explain::Explanation;
 use galatea_gate::access::Admission;
 use galatea_gate::ledger::Charge;
-use galatea_infer::{CancelToken, Deadline, Explanation};
+use galatea_infer::{CancelToken, Deadline};
 use h2::RecvStream;
 use slab::Slab;
 use tokio::time::Instant;

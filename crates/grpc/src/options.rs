@@ -9,6 +9,7 @@ use galatea_codec::limits::Limits;
 use galatea_control::{LogControl, NoRegions, RegionControl, TraceControl};
 use galatea_door::DoorOptions;
 use galatea_door::tls::Tls;
+use galatea_explain::ExplanationWriter;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 
@@ -85,6 +86,8 @@ pub struct GrpcOptions {
     pub regions: Arc<dyn RegionControl>,
     /// Traces requests; `None` for a server without traces.
     pub tracing: Option<Arc<dyn TraceControl>>,
+    /// Writes explanations of requests; `None` for a server that does not explain.
+    pub explanations: Option<ExplanationWriter>,
     /// TLS, with the protocol `h2`.
     pub tls: Option<Tls>,
     /// The limits of connections.
@@ -161,6 +164,7 @@ impl Default for GrpcOptions {
             test_delays: TestDelays::default(),
             response_compression: CompressionLevel::None,
             tracing: None,
+            explanations: None,
             tls: None,
             door: DoorOptions::default(),
         }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use galatea_codec::compression::Coding;
 use galatea_codec::grpc::GrpcCode;
+use galatea_explain::Detail;
 use galatea_gate::access::{Admission, Category, Gate};
-use galatea_infer::Detail;
 use http::header::{HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method as HttpMethod, StatusCode};

@@ -11,6 +11,7 @@ use galatea_control::{LogControl, NoRegions, RegionControl, TraceControl};
 use galatea_dashboard::Dashboard;
 use galatea_door::DoorOptions;
 use galatea_door::tls::Tls;
+use galatea_explain::ExplanationWriter;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use hyper::header::HeaderValue;
@@ -84,6 +85,8 @@ pub struct HttpOptions {
     pub dashboard: Option<Dashboard>,
     /// Records traffic for clients; `None` for a server that does not.
     pub recorder: Option<TrafficRecorder>,
+    /// Writes explanations of requests; `None` for a server that does not explain.
+    pub explanations: Option<ExplanationWriter>,
     /// Logs each request.
     pub request_log: Option<RequestLog>,
 }
@@ -105,6 +108,7 @@ impl Default for HttpOptions {
             tracing: None,
             dashboard: None,
             recorder: None,
+            explanations: None,
             request_log: None,
         }
     }

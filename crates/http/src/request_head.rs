@@ -1,7 +1,8 @@
 //! The part of a request's head that the endpoints read.
 
 use galatea_control::TraceHeaders;
-use galatea_infer::{Explanation, TimeoutHeaders};
+use galatea_explain::Explanation;
+use galatea_infer::TimeoutHeaders;
 use hyper::Method;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, EXPECT, HeaderName, HeaderValue};
 use hyper::http::request::Parts;

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_door::CompletionQueue;
-use galatea_infer::{CancelToken, Explanation, InferenceResponse, Reply, ResponseSink, Status};
+use galatea_explain::Explanation;
+use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
 use tokio::sync::oneshot;
 
 /// The response of a request, or the error in its place.

@@ -33,7 +33,6 @@ mod cancel;
 mod classes;
 mod deadline;
 mod execution;
-mod explain;
 mod held_bytes;
 mod log_level;
 mod parameter;
@@ -58,10 +57,6 @@ pub use deadline::{Deadline, TimeoutHeaders};
 pub use execution::{
     ExecutionObserver, ExecutionSummary, ExecutionTimes, RequestObserver, RequestTimes,
 };
-pub use explain::{ExplainingObserver, Explanation, ExplanationText};
-pub use galatea_explain::{
-    BatchFacts, Detail, Facts, Mark, QueueWaits, Queued, Wait, WaitClock, WaitTimes, overall,
-};
 pub use galatea_gate::access::{Pass, api};
 pub use held_bytes::{HeldBytes, ModelBytes};
 pub use log_level::LogLevel;
@@ -76,5 +71,6 @@ pub use statistics::{CacheStatistics, FailureReason, MemoryUsage, MemoryUsageKin
 pub use status::{Code, Status};
 pub use tensor::{InputTensor, OutputTensor};
 pub use trace::{
-    TensorTracePoint, Trace, TraceIdentity, TracePoint, TraceSink, TraceSubject, TracedTensor,
+    TensorTracePoint, Trace, TraceCompanion, TraceIdentity, TracePoint, TraceSink, TraceSubject,
+    TracedTensor,
 };

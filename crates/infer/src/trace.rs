@@ -6,12 +6,10 @@ use std::time::{Duration, Instant};
 
 use galatea_tensor::{Buffer, DataType};
 
-use galatea_explain::Mark;
 use galatea_stdx::sync::atomic::{AtomicU8, Ordering};
 
 use crate::{
-    ExecutionTimes, Explanation, InferenceResponse, InputTensor, Reply, ResponseSender,
-    ResponseSink, Status,
+    ExecutionTimes, InferenceResponse, InputTensor, Reply, ResponseSender, ResponseSink, Status,
 };
 
 /// A moment in the life of a request. [`TraceSink::end`] reports the end.
@@ -115,6 +113,15 @@ pub trait TraceSink: Send + Sync + std::fmt::Debug {
     }
 }
 
+/// Follows a request, and has one of its own kind for each request that serves it: for what is
+/// known of one request and belongs to no trace, such as its explanation.
+pub trait TraceCompanion: Any + Send + Sync + std::fmt::Debug {
+    /// A model received the request at this time. Called at most once.
+    fn begin(&self, subject: &TraceSubject<'_>, at: Instant);
+    /// Makes the companion of a request that serves this one.
+    fn child(&self) -> Option<Arc<dyn TraceCompanion>>;
+}
+
 // The phases of a trace: NEW => BEGUN => ENDED, or NEW => ENDED.
 const NEW: u8 = 0;
 const BEGUN: u8 = 1;
@@ -126,9 +133,9 @@ const ENDED: u8 = 2;
 #[derive(Debug)]
 pub struct Trace {
     phase: AtomicU8,
-    /// `None` if the request has a trace for its explanation alone.
+    /// `None` if the request has a trace for its companion alone.
     sink: Option<Box<dyn TraceSink>>,
-    explanation: Option<Arc<Explanation>>,
+    companion: Option<Arc<dyn TraceCompanion>>,
     /// Kept, so that it ends after this one.
     _parent: Option<Arc<Trace>>,
 }
@@ -140,25 +147,25 @@ impl Trace {
         Arc::new(Self::with(Some(sink), None, None))
     }
 
-    /// Makes a request explained, which has this trace or none.
+    /// Adds a companion to a request, which has this trace or none.
     #[must_use]
-    pub fn explained(trace: Option<Arc<Self>>, explanation: Arc<Explanation>) -> Arc<Self> {
+    pub fn accompanied(trace: Option<Arc<Self>>, companion: Arc<dyn TraceCompanion>) -> Arc<Self> {
         let Some(mut trace) = trace else {
-            return Arc::new(Self::with(None, Some(explanation), None));
+            return Arc::new(Self::with(None, Some(companion), None));
         };
         // A trace that others have already is left as it is.
         if let Some(alone) = Arc::get_mut(&mut trace) {
-            alone.explanation = Some(explanation);
+            alone.companion = Some(companion);
         }
         trace
     }
 
     fn with(
         sink: Option<Box<dyn TraceSink>>,
-        explanation: Option<Arc<Explanation>>,
+        companion: Option<Arc<dyn TraceCompanion>>,
         parent: Option<Arc<Self>>,
     ) -> Self {
-        Self { phase: AtomicU8::new(NEW), sink, explanation, _parent: parent }
+        Self { phase: AtomicU8::new(NEW), sink, companion, _parent: parent }
     }
 
     /// Makes the trace of a request that serves this one, such as a step of an
@@ -166,24 +173,24 @@ impl Trace {
     #[must_use]
     pub fn child(self: &Arc<Self>) -> Option<Arc<Self>> {
         let sink = self.sink.as_ref().and_then(|sink| sink.child());
-        let explanation = self.explanation.as_ref().and_then(|explanation| explanation.child());
-        if sink.is_none() && explanation.is_none() {
+        let companion = self.companion.as_ref().and_then(|companion| companion.child());
+        if sink.is_none() && companion.is_none() {
             return None;
         }
-        Some(Arc::new(Self::with(sink, explanation, Some(self.clone()))))
+        Some(Arc::new(Self::with(sink, companion, Some(self.clone()))))
     }
 
-    /// Returns true if the request is traced. One that is only explained has no trace for its
+    /// Returns true if the request is traced. One that only has a companion has no trace for its
     /// model either.
     #[must_use]
     pub const fn is_traced(&self) -> bool {
         self.sink.is_some()
     }
 
-    /// The explanation of the request, if its client asked for one.
+    /// The companion of the request, if it has one.
     #[must_use]
-    pub const fn explanation(&self) -> Option<&Arc<Explanation>> {
-        self.explanation.as_ref()
+    pub const fn companion(&self) -> Option<&Arc<dyn TraceCompanion>> {
+        self.companion.as_ref()
     }
 
     fn record(&self, point: TracePoint, at: Instant) {
@@ -204,12 +211,8 @@ impl Trace {
         if first.is_err() {
             return;
         }
-        if let Some(explanation) = &self.explanation {
-            explanation.update(|facts| {
-                subject.model_name.clone_into(&mut facts.model);
-                facts.version = subject.model_version;
-            });
-            explanation.mark(Mark::Arrived, at);
+        if let Some(companion) = &self.companion {
+            companion.begin(subject, at);
         }
         if let Some(sink) = &self.sink {
             sink.begin(subject);

@@ -27,18 +27,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tensor", &[]),
     ("protocol", &[]),
     ("config", &["tensor", "protocol", "gate"]),
-    ("infer", &["tensor", "gate", "explain"]),
+    ("infer", &["tensor", "gate"]),
     ("control", &["tensor", "infer", "gate"]),
     ("backend", &["infer", "config"]),
     ("policy", &[]),
     ("gate", &[]),
-    ("explain", &[]),
+    ("explain", &["infer"]),
+    ("verdict", &["explain"]),
     ("codec", &["tensor", "infer", "control", "protocol", "gate"]),
     (
         "dispatch",
         &[
             "tensor", "config", "infer", "control", "backend", "policy", "numa", "measure", "gate",
-            "traffic",
+            "explain", "traffic",
         ],
     ),
     ("shm", &["devices", "tensor", "infer", "control"]),
@@ -49,6 +50,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "config",
             "infer",
             "control",
+            "explain",
             "backend",
             "policy",
             "repository",
@@ -73,8 +75,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("capi", &["devices", "abi", "c-objects", "tensor", "infer", "control", "codec", "gate"]),
     ("door", &[]),
     ("dashboard", &["devices", "infer", "control", "gate"]),
-    ("http", &["tensor", "infer", "control", "codec", "dashboard", "door", "gate"]),
-    ("grpc", &["tensor", "infer", "control", "codec", "protocol", "door", "gate"]),
+    ("http", &["tensor", "infer", "control", "explain", "codec", "dashboard", "door", "gate"]),
+    ("grpc", &["tensor", "infer", "control", "explain", "codec", "protocol", "door", "gate"]),
     (
         "galatea",
         &[
@@ -83,6 +85,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "devices",
             "infer",
             "control",
+            "verdict",
             "backend",
             "policy",
             "gate",
@@ -128,7 +131,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// The crates that decide. They use no thread, socket, clock, file or randomness, neither
 /// directly nor through a library.
-const PURE: [&str; 4] = ["policy", "gate", "codec", "explain"];
+const PURE: [&str; 4] = ["policy", "gate", "codec", "verdict"];
 
 const IMPURE_LIBRARIES: [&str; 16] = [
     "async-std",

@@ -4,7 +4,8 @@
 use std::time::Instant;
 
 use galatea_backend::BatchRule;
-use galatea_infer::{PendingRequest, Queued, SequenceFlags, StateTensor};
+use galatea_explain::Queued;
+use galatea_infer::{PendingRequest, SequenceFlags, StateTensor};
 use galatea_policy::{
     Action, Actions, Batch, BatchEntry, Event, FailReason, InstanceId, MeasuredExecution,
     ReplyNumber, RequestInfo, RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey,

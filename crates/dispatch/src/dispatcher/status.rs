@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use galatea_control::{DurationStatistic, InferenceStatistics};
-use galatea_infer::{Wait, WaitTimes, overall};
+use galatea_explain::{MainCause, Wait, WaitTimes};
 use galatea_policy::{
     InstanceId, LaneStatus, QueueStatus, QueueWaitReason, SequencesStatus, SlotStatus,
     SlotWaitReason, Time, WaitingSequenceStatus,
@@ -34,6 +34,7 @@ impl DispatcherReport {
         name: &str,
         version: i64,
         executed: &InferenceStatistics,
+        main_cause: Option<MainCause>,
     ) -> String {
         let status = &self.status;
         let document = json!({
@@ -43,17 +44,18 @@ impl DispatcherReport {
             "instances": status.lanes.iter().map(|lane| self.lane(lane)).collect::<Vec<_>>(),
             "queues": status.queues.iter().map(|queue| self.queue(queue)).collect::<Vec<_>>(),
             "sequences": status.sequences.as_ref().map(|sequences| self.sequences(sequences)),
-            "totals": self.totals(executed),
+            "totals": self.totals(executed, main_cause),
         });
         document.to_string()
     }
 
     /// The sums over all requests since the load.
-    fn totals(&self, executed: &InferenceStatistics) -> Value {
+    fn totals(&self, executed: &InferenceStatistics, main_cause: Option<MainCause>) -> Value {
         let us = |statistic: &DurationStatistic| statistic.ns / 1_000;
         let stages = [&executed.compute_input, &executed.compute_infer, &executed.compute_output];
         let execution_ns = stages.iter().map(|stage| stage.ns).fold(0, u64::saturating_add);
-        let cause = self.waits.as_ref().map(|waits| overall(waits, execution_ns).0);
+        let cause = self.waits.as_ref().zip(main_cause);
+        let cause = cause.map(|(waits, main_cause)| main_cause(waits, execution_ns));
         let waits = self.waits.as_ref().map(|waits| {
             let waited = Wait::ALL.into_iter().filter(|wait| waits.of(*wait) > 0);
             waited
@@ -71,7 +73,7 @@ impl DispatcherReport {
         let unexecuted: Map<_, _> =
             unexecuted.map(|(reason, count)| (String::from(reason), Value::from(count))).collect();
         json!({
-            "cause": cause.map(|cause| json!({ "name": cause.name(), "words": cause.words() })),
+            "cause": cause.map(|cause| json!({ "name": cause.name, "words": cause.words })),
             "stages_us": {
                 "queue": us(&executed.queue),
                 "input": us(&executed.compute_input),

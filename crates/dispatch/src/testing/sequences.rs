@@ -334,7 +334,11 @@ pub(crate) fn wait_until(
     let model = server.model("seq");
     let deadline = Instant::now() + LONG;
     while !is_so(&model.dispatcher) {
-        assert!(Instant::now() < deadline, "{what} does not come: {}", model.scheduler_status());
+        assert!(
+            Instant::now() < deadline,
+            "{what} does not come: {}",
+            model.scheduler_status(None)
+        );
         std::thread::yield_now();
     }
 }

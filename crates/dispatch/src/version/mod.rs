@@ -31,9 +31,10 @@ use galatea_control::{
     BatchStatistics, Measurements, ModelConfigDocument, ModelMetadata, ModelStatistics,
     TensorMetadata,
 };
+use galatea_explain::{ExplainingObserver, Explanation, Facts, MainCause, Mark};
 use galatea_infer::{
-    ExplainingObserver, Facts, InferenceRequest, Mark, ModelClasses, PendingRequest,
-    RequestObserver, RequestTimes, ResponseSender, Status, Trace, TraceSubject,
+    InferenceRequest, ModelClasses, PendingRequest, RequestObserver, RequestTimes, ResponseSender,
+    Status, Trace, TraceSubject,
 };
 use galatea_policy::InstanceId;
 use galatea_stdx::len64;
@@ -148,10 +149,10 @@ impl LoadedModel {
         request: &InferenceRequest,
         times: RequestTimes,
     ) -> Arc<dyn RequestObserver> {
-        let explanation = request.trace.as_ref().and_then(|trace| trace.explanation());
+        let explanation = request.trace.as_ref().and_then(|trace| Explanation::of(trace));
         let Some(explanation) = explanation else { return self.host.clone() };
         explanation.mark(Mark::Queued, times.queued);
-        ExplainingObserver::before(explanation.clone(), self.host.clone())
+        ExplainingObserver::before(explanation, self.host.clone())
     }
 
     fn explain_admission(&self, trace: &Trace, request: &InferenceRequest) {
@@ -311,11 +312,12 @@ impl LoadedModel {
         staying
     }
 
-    /// The status of queues and instances, as JSON: what each of them waits for.
+    /// The status of queues and instances, as JSON: what each of them waits for, and the main cause
+    /// of the requests' durations if `main_cause` finds it.
     #[must_use]
-    pub fn scheduler_status(&self) -> String {
+    pub fn scheduler_status(&self, main_cause: Option<MainCause>) -> String {
         let executed = self.host.statistics.durations();
-        self.dispatcher.report().to_json(&self.name, self.version, &executed)
+        self.dispatcher.report().to_json(&self.name, self.version, &executed, main_cause)
     }
 
     /// A copy of the counters.
@@ -357,7 +359,7 @@ impl LoadedModel {
 
 /// Adds to the explanation of a request, if it has one.
 fn explain(trace: &Trace, change: impl FnOnce(&mut Facts)) {
-    if let Some(explanation) = trace.explanation() {
+    if let Some(explanation) = Explanation::of(trace) {
         explanation.update(change);
     }
 }

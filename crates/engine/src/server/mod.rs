@@ -15,6 +15,7 @@ use galatea_dispatch::{
     GpuMemoryCheck, HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions,
     ModelDefinition, RateLimit, refuse,
 };
+use galatea_explain::MainCause;
 use galatea_gate::ledger::Ledger;
 use galatea_infer::{
     CacheStatistics, InferenceRequest, InferenceService, Pass, ResponseSender, Status, api,
@@ -63,6 +64,9 @@ pub struct ServerOptions {
     pub rate_limit: RateLimit,
     /// The records of requests besides the statistics.
     pub measurements: MeasurementOptions,
+    /// Names the main cause of the durations of a model's requests in its status; `None` for a
+    /// status without one.
+    pub main_cause: Option<MainCause>,
     /// Counts the memory of padded batches, beside that of requests and responses.
     pub ledger: Arc<Ledger>,
     /// The log.

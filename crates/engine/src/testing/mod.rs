@@ -101,6 +101,7 @@ impl ServerSetup {
             host_policies: HostPolicies::default(),
             measurements: MeasurementOptions::default(),
             rate_limit: RateLimit::Off,
+            main_cause: None,
             ledger: Arc::default(),
             log: self.log,
         };

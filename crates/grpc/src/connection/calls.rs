@@ -11,11 +11,10 @@ use galatea_codec::grpc::{GrpcCode, InferMessage, parse_version};
 use galatea_codec::regions::RegionAccess;
 use galatea_control::Regions;
 use galatea_door::{BlockingPermits, Panicked, catch_panic};
+use galatea_explain::{Explanation, Mark};
 use galatea_gate::access::Admission;
 use galatea_gate::ledger::Charge;
-use galatea_infer::{
-    CancelToken, Deadline, Explanation, Mark, Pass, ResponseSender, Status, Trace, api,
-};
+use galatea_infer::{CancelToken, Deadline, Pass, ResponseSender, Status, Trace, api};
 use galatea_stdx::Inbox;
 use h2::RecvStream;
 
@@ -236,7 +235,7 @@ impl ConnectionTask {
         let (traced, trace) = trace.unzip();
         request.trace = match &explanation {
             None => traced,
-            Some(explanation) => Some(Trace::explained(traced, explanation.clone())),
+            Some(explanation) => Some(Trace::accompanied(traced, explanation.clone())),
         };
         let delay = Delay(delays.call_response);
         let form = ResponseForm { replaced, coding, delay, cancelled_end, trace, explanation };

@@ -14,11 +14,13 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use galatea_codec::grpc::GrpcCode;
 use galatea_door::Activity;
+use galatea_explain::Explanation;
 use galatea_gate::ledger::Account;
-use galatea_infer::{Deadline, Detail, Explanation, Status};
+use galatea_infer::{Deadline, Status};
 use galatea_stdx::Inbox;
 use h2::RecvStream;
 use h2::server::{Connection, Handshake};
+use http::HeaderMap;
 use http::Request;
 use http::header::HeaderValue;
 use tokio::time::Instant;
@@ -390,9 +392,12 @@ impl ConnectionTask {
             response_coding,
             waiting: Waiting::begin(self.context.options.tracing.as_ref()),
             trace_context: trace_context(self.context.options.tracing.as_ref(), &head.headers),
-            explanation: explanation(route.method, known.explain, || {
-                explained_detail(&self.context.options.gate, &head.headers)
-            }),
+            explanation: explanation(
+                route.method,
+                known.explain,
+                &self.context.options,
+                &head.headers,
+            ),
             forwarded,
         };
         if route.method == Method::ModelStreamInfer {
@@ -461,11 +466,14 @@ impl Drop for ConnectionTask {
 fn explanation(
     method: Method,
     header: Option<&HeaderValue>,
-    detail: impl FnOnce() -> Detail,
+    options: &GrpcOptions,
+    headers: &HeaderMap,
 ) -> Option<Arc<Explanation>> {
     let is_inference = matches!(method, Method::ModelInfer | Method::ModelStreamInfer);
     let is_asked = header.is_some_and(|value| Explanation::is_asked(value.as_bytes()));
-    (is_inference && is_asked).then(|| Explanation::begin(detail(), std::time::Instant::now()))
+    let writer = options.explanations.filter(|_| is_inference && is_asked)?;
+    let detail = explained_detail(&options.gate, headers);
+    Some(Explanation::begin(detail, std::time::Instant::now(), writer))
 }
 
 fn deadline(route: &Route) -> Option<Instant> {

@@ -10,10 +10,9 @@ use galatea_codec::grpc::{InferMessage, parse_version};
 use galatea_codec::regions::{RegionAccess, ReplacedOutputs};
 use galatea_control::Regions;
 use galatea_door::catch_panic;
+use galatea_explain::Explanation;
 use galatea_gate::ledger::Account;
-use galatea_infer::{
-    Backpressure, Explanation, InferenceRequest, Pass, ResponseSender, Status, Trace, api,
-};
+use galatea_infer::{Backpressure, InferenceRequest, Pass, ResponseSender, Status, Trace, api};
 use h2::RecvStream;
 
 use super::{ConnectionTask, panicked_status};
@@ -194,7 +193,7 @@ impl ConnectionTask {
                 request.backpressure = backpressure;
                 request.deadline = answer_by;
                 if let Some(explanation) = explanation {
-                    request.trace = Some(Trace::explained(request.trace.take(), explanation));
+                    request.trace = Some(Trace::accompanied(request.trace.take(), explanation));
                 }
                 // A panic drops the sender, which then sends an error.
                 let _ = catch_panic(|| self.context.service.infer(pass, request, sender));

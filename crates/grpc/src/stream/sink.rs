@@ -10,9 +10,9 @@ use galatea_codec::grpc::stream::{
 };
 use galatea_codec::regions::ReplacedOutputs;
 use galatea_control::DoorTracePoint;
+use galatea_explain::Explanation;
 use galatea_infer::{
-    Code, Explanation, Finality, InferenceResponse, Parameter, ParameterValue, Reply, ResponseSink,
-    Status,
+    Code, Finality, InferenceResponse, Parameter, ParameterValue, Reply, ResponseSink, Status,
 };
 
 use super::handle::{StreamErrors, StreamHandle};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use galatea_explain::{Detail, Explanation, ExplanationText, Mark};
 use galatea_gate::access::Category;
-use galatea_infer::{Detail, Explanation, ExplanationText, Mark};
 use hyper::header::HeaderValue;
 
 use super::Api;
@@ -15,14 +15,12 @@ impl Api {
     /// Begins the explanation of a request whose head has arrived, if its client asks for one.
     /// Who may not read statistics learns nothing of others.
     pub(super) fn explanation(&self, head: &RequestHead<'_>) -> Option<Arc<Explanation>> {
-        if !head.wants_explanation {
-            return None;
-        }
+        let writer = self.explanations.filter(|_| head.wants_explanation)?;
         let detail = match self.admit(Category::Statistics, head) {
             Ok(_) => Detail::Schedule,
             Err(_) => Detail::Own,
         };
-        Some(Explanation::begin(detail, Instant::now()))
+        Some(Explanation::begin(detail, Instant::now(), writer))
     }
 }
 

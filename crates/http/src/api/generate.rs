@@ -8,10 +8,10 @@ use galatea_codec::http::{
     DecodeBounds, GenerateForm, TargetModel, decode_generate, parse_version,
 };
 use galatea_control::{ModelConfigDocument, Regions};
+use galatea_explain::{Explanation, Mark};
 use galatea_gate::ledger::Account;
 use galatea_infer::{
-    Backpressure, CancelToken, Deadline, Explanation, Mark, Pass, ResponseSender, Status, Trace,
-    api,
+    Backpressure, CancelToken, Deadline, Pass, ResponseSender, Status, Trace, api,
 };
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
@@ -132,7 +132,7 @@ impl Api {
         let (traced, trace) = trace.map(|trace| (trace.request, trace.door)).unzip();
         request.trace = match explanation {
             None => traced,
-            Some(explanation) => Some(Trace::explained(traced, explanation.clone())),
+            Some(explanation) => Some(Trace::accompanied(traced, explanation.clone())),
         };
         let (sink, events) = EventStream::new(form, account, request.cancel.clone(), trace);
         if form == GenerateForm::Event {

@@ -10,10 +10,10 @@ use galatea_codec::http::{
     encode_infer_response, parse_version,
 };
 use galatea_control::{ClientTrace, DoorTraceSink, Regions};
+use galatea_explain::{Explanation, Mark};
 use galatea_gate::ledger::Account;
 use galatea_infer::{
-    CancelToken, Deadline, Explanation, InferenceRequest, Mark, Pass, ResponseSender, Status,
-    Trace, api,
+    CancelToken, Deadline, InferenceRequest, Pass, ResponseSender, Status, Trace, api,
 };
 use galatea_stdx::len64;
 use tokio::sync::oneshot;
@@ -315,7 +315,7 @@ impl Api {
         };
         request.trace = match explanation {
             None => traced,
-            Some(explanation) => Some(Trace::explained(traced, explanation.clone())),
+            Some(explanation) => Some(Trace::accompanied(traced, explanation.clone())),
         };
         let completions = self.completions.current();
         let (sink, result) =

@@ -22,6 +22,7 @@ use galatea_codec::limits::Limits;
 use galatea_control::{LogControl, RegionControl, ServerControl, TraceControl};
 use galatea_dashboard::Dashboard;
 use galatea_door::{BlockingPermits, CompletionQueues, Renderer, RepositoryPermits};
+use galatea_explain::ExplanationWriter;
 use galatea_gate::access::{Admission, Category, Gate, Refusal};
 use galatea_gate::ledger::{Account, Ledger};
 use galatea_infer::{InferenceService, Status};
@@ -69,6 +70,7 @@ pub(crate) struct Api {
     pub(crate) dialect: Dialect,
     dashboard: Option<Dashboard>,
     recorder: Option<TrafficRecorder>,
+    explanations: Option<ExplanationWriter>,
 }
 
 impl Endpoint for Api {
@@ -137,6 +139,7 @@ impl Api {
             dialect,
             dashboard: options.dashboard.clone(),
             recorder: options.recorder.clone(),
+            explanations: options.explanations,
         }
     }
 

@@ -3,7 +3,8 @@
 use std::mem::MaybeUninit;
 
 use galatea_control::TraceHeaders;
-use galatea_infer::{Explanation, TimeoutHeaders};
+use galatea_explain::Explanation;
+use galatea_infer::TimeoutHeaders;
 use httparse::{Header, Request, Status};
 use hyper::Method;
 

@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_infer::{
-    BatchFacts, Explanation, Mark, PendingRequest, Queued, Trace, Wait, WaitClock, WaitTimes,
-};
+use galatea_explain::{BatchFacts, Explanation, Mark, Queued, Wait, WaitClock, WaitTimes};
+use galatea_infer::PendingRequest;
 use galatea_policy::{CloseReason, RequestKey, RequestWait, Time};
 use galatea_stdx::len64;
 
@@ -63,8 +62,8 @@ impl Batching {
 }
 
 /// The explanation of a request, if its client asked for one.
-pub(in crate::dispatcher) fn explanation(request: &PendingRequest) -> Option<&Arc<Explanation>> {
-    request.trace().and_then(|trace| Trace::explanation(trace))
+pub(in crate::dispatcher) fn explanation(request: &PendingRequest) -> Option<Arc<Explanation>> {
+    request.trace().and_then(|trace| Explanation::of(trace))
 }
 
 impl Explained {
@@ -87,7 +86,7 @@ impl Explained {
         match observation {
             Observation::Queued(queued) => {
                 if let Some((explanation, found)) = &queued.explained {
-                    self.arrive(queued.info.key, now, (*explanation).clone(), *found);
+                    self.arrive(queued.info.key, now, explanation.clone(), *found);
                 }
             }
             Observation::Closed(closing) => self.close(now, closing),

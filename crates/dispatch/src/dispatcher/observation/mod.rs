@@ -27,7 +27,8 @@ mod waits;
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_infer::{Explanation, InferenceRequest, Queued, Wait, WaitTimes};
+use galatea_explain::{Explanation, Queued, Wait, WaitTimes};
+use galatea_infer::InferenceRequest;
 use galatea_policy::{
     BatchEntry, CloseReason, FailReason, InstanceId, RequestInfo, RequestKey, Time,
 };
@@ -61,7 +62,7 @@ pub(super) struct QueuedRequest<'a> {
     pub(super) info: &'a RequestInfo,
     pub(super) content: &'a InferenceRequest,
     /// The explanation of an explained request, and what the request finds in front of it.
-    pub(super) explained: Option<(&'a Arc<Explanation>, Queued)>,
+    pub(super) explained: Option<(Arc<Explanation>, Queued)>,
     /// The end of a recorded request, which is set when it is known.
     pub(super) end: Option<&'a RequestEnd>,
 }

@@ -5,12 +5,18 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_infer::{Detail, Explanation, InferenceRequest, Queued, Wait, WaitTimes};
+use galatea_explain::{Detail, Explanation, ExplanationText, Facts, Queued, Wait, WaitTimes};
+use galatea_infer::InferenceRequest;
 use galatea_policy::{
     BatchEntry, CloseReason, FailReason, InstanceId, RequestInfo, RequestKey, ShapeClassId, Time,
 };
 
 use super::*;
+
+/// These tests read facts.
+fn unwritten(_: &Facts, _: Detail) -> ExplanationText {
+    unreachable!("no text is asked for")
+}
 
 /// Two requests share a batch behind a third one; a fourth is not executed.
 const MOMENTS: &str = "
@@ -107,7 +113,7 @@ impl Watched {
 
     fn queue(&mut self, now: Time, key: u64) {
         let at = self.epoch + Duration::from_nanos(now.0);
-        let explanation = Explanation::begin(Detail::default(), at);
+        let explanation = Explanation::begin(Detail::default(), at, unwritten);
         // As the dispatcher does.
         let explained = &mut self.views.begin().explained;
         explained.get_or_insert_with(|| Explained::new(self.epoch, now, Batching::Arrivals));
@@ -124,7 +130,7 @@ impl Watched {
         let queued = QueuedRequest {
             info: &info,
             content: &InferenceRequest::default(),
-            explained: Some((&explanation, Queued::default())),
+            explained: Some((explanation.clone(), Queued::default())),
             end: None,
         };
         self.views.observe(now, &Observation::Queued(queued));

@@ -1,6 +1,6 @@
 //! The waits of all requests together, by reason, explained or not.
 
-use galatea_infer::{QueueWaits, Wait, WaitTimes};
+use galatea_explain::{QueueWaits, Wait, WaitTimes};
 use galatea_policy::{CloseReason, RequestKey, Time};
 
 use super::Observation;

@@ -395,6 +395,7 @@ impl World {
             ledger: Arc::default(),
             host_policies: HostPolicies::default(),
             measurements: MeasurementOptions::default(),
+            main_cause: None,
             log,
         };
         let server = Server::new(options).unwrap();

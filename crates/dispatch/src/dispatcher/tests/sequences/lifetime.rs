@@ -336,7 +336,7 @@ fn the_status_says_what_slots_and_backlog_wait_for() {
         lanes.iter().any(|lane| matches!(lane, LaneStatus::Free { .. }))
     });
     let model = server.model("seq");
-    let mut status: Value = serde_json::from_str(&model.scheduler_status()).unwrap();
+    let mut status: Value = serde_json::from_str(&model.scheduler_status(None)).unwrap();
     let backlog = status["sequences"]["backlog"][0]["waits_for"].take();
     assert!(backlog["remaining_us"].as_u64().unwrap() <= 3_600_000_000, "{backlog}");
     let slots = status["sequences"]["slots"].take();
@@ -344,7 +344,7 @@ fn the_status_says_what_slots_and_backlog_wait_for() {
     let brief: Vec<_> = slots.as_array().unwrap().iter().map(brief).collect();
     assert_eq!(brief, ["seq_0_0/0 waits for request", "seq_0_1/0 waits for execution"]);
     assert!(status["sequences"]["backlog"][0]["sequence"].is_u64());
-    let shown = model.scheduler_status();
+    let shown = model.scheduler_status(None);
     assert!(!shown.contains("correlation"), "{shown}");
     assert_eq!(status["sequences"]["free_slots"], 0);
     let instances = status["instances"].as_array().unwrap();

@@ -2,30 +2,21 @@
 
 use std::fmt::{self, Write as _};
 
-use crate::facts::{Detail, Facts};
-use crate::waits::Wait;
+use galatea_explain::{Detail, ExplanationText, Facts, Wait};
 
-/// The header, and over gRPC the metadata, that asks for an explanation and carries it.
-pub const HEADER: &str = "triton-explain";
-
-/// The parameter of responses on streams that carries it.
-pub const PARAMETER: &str = "triton_explain";
-
-/// The header with the stages as browsers read them.
-pub const SERVER_TIMING: &str = "Server-Timing";
+use crate::Verdict;
 
 /// The longest text, unless a name alone is longer. Clients over gRPC take 8 KiB of metadata.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// Returns true if a header asks for an explanation. Other values don't, and are no error.
+/// The explanation of a request in both forms.
 #[must_use]
-pub fn is_asked(value: &[u8]) -> bool {
-    value.trim_ascii() == b"1"
+pub fn text(facts: &Facts, detail: Detail) -> ExplanationText {
+    ExplanationText { json: json(facts, detail), server_timing: server_timing(facts, detail) }
 }
 
 /// The explanation as a JSON object. Steps are left out as far as it would be too long.
-#[must_use]
-pub fn json(facts: &Facts, detail: Detail) -> String {
+pub(crate) fn json(facts: &Facts, detail: Detail) -> String {
     let mut steps = facts.steps.len();
     loop {
         let mut text = String::with_capacity(512);
@@ -40,8 +31,7 @@ pub fn json(facts: &Facts, detail: Detail) -> String {
 
 /// The explanation as the value of `Server-Timing`: an entry for each stage with its duration in
 /// milliseconds, the total, and the cause.
-#[must_use]
-pub fn server_timing(facts: &Facts, detail: Detail) -> String {
+pub(crate) fn server_timing(facts: &Facts, detail: Detail) -> String {
     let mut text = String::with_capacity(256);
     let _ = write_timing(&mut text, facts, detail);
     text
@@ -51,7 +41,7 @@ fn write_timing(text: &mut String, facts: &Facts, detail: Detail) -> fmt::Result
     for (stage, ns) in facts.stages() {
         write!(text, "{};dur={}, ", stage.name(), Milliseconds(ns))?;
     }
-    let verdict = facts.verdict(detail);
+    let verdict = Verdict::of(facts, detail);
     write!(
         text,
         "total;dur={}, cause;dur={};desc=\"{}\"",
@@ -64,7 +54,7 @@ fn write_timing(text: &mut String, facts: &Facts, detail: Detail) -> fmt::Result
 fn write_facts(text: &mut String, facts: &Facts, detail: Detail, steps: usize) -> fmt::Result {
     write!(text, "{{\"model\":{},\"version\":\"{}\"", Quoted(&facts.model), facts.version)?;
     write!(text, ",\"total_us\":{}", facts.total() / 1_000)?;
-    let verdict = facts.verdict(detail);
+    let verdict = Verdict::of(facts, detail);
     write!(
         text,
         ",\"cause\":{{\"name\":\"{}\",\"us\":{}",

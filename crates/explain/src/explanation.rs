@@ -3,15 +3,17 @@
 //! It rides on the request's trace: wherever a request passes, its trace does, and the requests
 //! that serve it get children of both. A request without an explanation has none of this.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_explain::{Detail, Facts, Mark, STEPS_MAX, text};
+use galatea_infer::{
+    ExecutionSummary, FailureReason, InferenceResponse, RequestObserver, RequestTimes, Status,
+    Trace, TraceCompanion, TraceSubject,
+};
 use galatea_stdx::{Lock, len64};
 
-use crate::{
-    ExecutionSummary, FailureReason, InferenceResponse, RequestObserver, RequestTimes, Status,
-};
+use crate::{Detail, Facts, Mark, STEPS_MAX, WaitTimes};
 
 /// Explanations of steps of steps, and so on, end here.
 const DEPTH_MAX: u32 = 8;
@@ -22,6 +24,7 @@ pub struct Explanation {
     /// The beginning of its times.
     epoch: Instant,
     detail: Detail,
+    writer: ExplanationWriter,
     depth: u32,
     gathered: Lock<Gathered>,
 }
@@ -42,34 +45,58 @@ pub struct ExplanationText {
     pub server_timing: String,
 }
 
+/// Writes the explanation of a request from its facts.
+pub type ExplanationWriter = fn(&Facts, Detail) -> ExplanationText;
+
+/// The main cause of the durations of requests, in words.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct CauseText {
+    /// Its name for programs, which does not change.
+    pub name: &'static str,
+    /// Its meaning, for people.
+    pub words: &'static str,
+}
+
+/// Finds the main cause of the durations of all requests of a model together: from their waits in
+/// the queue, and the time of executions in nanoseconds.
+pub type MainCause = fn(&WaitTimes, u64) -> CauseText;
+
 impl Explanation {
     /// The header, and over gRPC the metadata, that asks for an explanation and carries it.
-    pub const HEADER: &'static str = text::HEADER;
+    pub const HEADER: &'static str = "triton-explain";
     /// The parameter of responses on streams that carries it.
-    pub const PARAMETER: &'static str = text::PARAMETER;
+    pub const PARAMETER: &'static str = "triton_explain";
     /// The header with the stages as browsers read them.
-    pub const SERVER_TIMING: &'static str = text::SERVER_TIMING;
+    pub const SERVER_TIMING: &'static str = "Server-Timing";
 
-    /// Returns true if the value of the header asks for an explanation.
+    /// Returns true if the value of the header asks for an explanation. Other values don't, and
+    /// are no error.
     #[must_use]
     pub fn is_asked(value: &[u8]) -> bool {
-        text::is_asked(value)
+        value.trim_ascii() == b"1"
     }
 
     /// Begins the explanation of a request whose head arrived at this time.
     #[must_use]
-    pub fn begin(detail: Detail, at: Instant) -> Arc<Self> {
-        Arc::new(Self { epoch: at, detail, depth: 0, gathered: Lock::default() })
+    pub fn begin(detail: Detail, at: Instant, writer: ExplanationWriter) -> Arc<Self> {
+        Arc::new(Self { epoch: at, detail, writer, depth: 0, gathered: Lock::default() })
+    }
+
+    /// The explanation of the request that has this trace, if its client asked for one.
+    #[must_use]
+    pub fn of(trace: &Trace) -> Option<Arc<Self>> {
+        let companion: Arc<dyn Any + Send + Sync> = trace.companion()?.clone();
+        companion.downcast().ok()
     }
 
     /// Begins another one for a request on the same connection.
     #[must_use]
     pub fn again(&self, at: Instant) -> Arc<Self> {
-        Self::begin(self.detail, at)
+        Self::begin(self.detail, at, self.writer)
     }
 
     /// Begins the explanation of a request that this one makes; `None` if there are too many.
-    pub(crate) fn child(&self) -> Option<Arc<Self>> {
+    fn step(&self) -> Option<Arc<Self>> {
         let begin = self.since_begin(Instant::now());
         let mut gathered = self.gathered.lock("add a step");
         if gathered.steps.len() >= STEPS_MAX || self.depth >= DEPTH_MAX {
@@ -80,6 +107,7 @@ impl Explanation {
         let step = Arc::new(Self {
             epoch: self.epoch,
             detail: self.detail,
+            writer: self.writer,
             depth: self.depth.saturating_add(1),
             gathered: Lock::new(Gathered { facts, steps: Vec::new() }),
         });
@@ -111,10 +139,7 @@ impl Explanation {
     #[must_use]
     pub fn text(&self) -> Option<ExplanationText> {
         let facts = self.facts();
-        (!facts.model.is_empty()).then(|| ExplanationText {
-            json: text::json(&facts, self.detail),
-            server_timing: text::server_timing(&facts, self.detail),
-        })
+        (!facts.model.is_empty()).then(|| (self.writer)(&facts, self.detail))
     }
 
     /// The facts known so far, with the steps.
@@ -130,6 +155,21 @@ impl Explanation {
     fn since_begin(&self, at: Instant) -> u64 {
         let since = at.saturating_duration_since(self.epoch).as_nanos();
         u64::try_from(since).unwrap_or(u64::MAX)
+    }
+}
+
+impl TraceCompanion for Explanation {
+    fn begin(&self, subject: &TraceSubject<'_>, at: Instant) {
+        self.update(|facts| {
+            subject.model_name.clone_into(&mut facts.model);
+            facts.version = subject.model_version;
+        });
+        self.mark(Mark::Arrived, at);
+    }
+
+    fn child(&self) -> Option<Arc<dyn TraceCompanion>> {
+        let step = self.step()?;
+        Some(step)
     }
 }
 
@@ -180,14 +220,18 @@ impl RequestObserver for ExplainingObserver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Trace, TraceSubject};
 
     const SUBJECT: TraceSubject<'_> =
         TraceSubject { model_name: "m", model_version: 3, request_id: "", deadline: None };
 
     fn begin() -> (Arc<Explanation>, Instant) {
         let now = Instant::now();
-        (Explanation::begin(Detail::Schedule, now), now)
+        (Explanation::begin(Detail::Schedule, now, write), now)
+    }
+
+    fn write(facts: &Facts, detail: Detail) -> ExplanationText {
+        let json = format!("{} version {}", facts.model, facts.version);
+        ExplanationText { json, server_timing: format!("{detail:?}") }
     }
 
     #[test]
@@ -195,28 +239,27 @@ mod tests {
         let (explanation, now) = begin();
         explanation.mark(Mark::Received, now);
         assert_eq!(explanation.text(), None);
-        let trace = Trace::explained(None, explanation.clone());
+        let trace = Trace::accompanied(None, explanation.clone());
         trace.begin(&SUBJECT, now);
         let text = explanation.text().unwrap();
-        assert!(text.json.starts_with("{\"model\":\"m\",\"version\":\"3\""), "{text:?}");
-        assert!(text.server_timing.starts_with("receive;dur=0.000, decode;dur="), "{text:?}");
+        assert_eq!((&*text.json, &*text.server_timing), ("m version 3", "Schedule"));
     }
 
     #[test]
     fn an_explained_request_is_not_traced() {
         let (explanation, now) = begin();
-        let trace = Trace::explained(None, explanation);
+        let trace = Trace::accompanied(None, explanation);
         trace.begin(&SUBJECT, now);
         assert!(!trace.is_traced() && trace.underlying().is_none());
-        assert_eq!(trace.identity(), crate::TraceIdentity::default());
+        assert_eq!(trace.identity(), galatea_infer::TraceIdentity::default());
         let child = trace.child().unwrap();
-        assert!(!child.is_traced() && child.explanation().is_some());
+        assert!(!child.is_traced() && Explanation::of(&child).is_some());
     }
 
     #[test]
     fn the_steps_of_a_request_are_bounded() {
         let (explanation, now) = begin();
-        let trace = Trace::explained(None, explanation.clone());
+        let trace = Trace::accompanied(None, explanation.clone());
         trace.begin(&SUBJECT, now);
         let steps: Vec<_> = (0..STEPS_MAX + 3).filter_map(|_| trace.child()).collect();
         steps.iter().for_each(|step| step.begin(&SUBJECT, now));

@@ -1,7 +1,6 @@
 //! The main cause of a request's duration: the one with the largest part of it.
 
-use crate::facts::{Detail, Facts, Stage};
-use crate::waits::{Wait, WaitTimes};
+use galatea_explain::{Detail, Facts, Stage, Wait, WaitTimes};
 
 /// From this size on, stages that move tensors count as copies.
 const LARGE_BYTES_MIN: u64 = 1 << 20;
@@ -139,113 +138,108 @@ pub struct Verdict<'a> {
     pub step: Option<&'a str>,
 }
 
-impl Facts {
-    /// The main cause: the largest sum over the stages and waits that it explains. Of equal ones
-    /// the first counts.
+impl<'a> Verdict<'a> {
+    /// The verdict on a request. The main cause is the largest sum over the stages and waits that
+    /// it explains. Of equal ones the first counts.
     #[must_use]
-    pub fn verdict(&self, detail: Detail) -> Verdict<'_> {
-        let sums = self.sums(detail);
-        let mut verdict = Verdict { cause: Cause::Execution, ns: 0, step: None };
-        for (cause, ns) in Cause::ALL.into_iter().zip(sums) {
+    pub fn of(facts: &'a Facts, detail: Detail) -> Self {
+        let mut verdict = Self { cause: Cause::Execution, ns: 0, step: None };
+        for (cause, ns) in Cause::ALL.into_iter().zip(sums(facts, detail)) {
             if ns > verdict.ns {
-                verdict = Verdict { cause, ns, step: None };
+                verdict = Self { cause, ns, step: None };
             }
         }
         let is_executed = matches!(verdict.cause, Cause::Execution | Cause::ColdLoad);
-        match self.longest_step().filter(|_| is_executed) {
+        match longest_step(facts).filter(|_| is_executed) {
             None => verdict,
             Some(step) => {
-                let inner = step.verdict(detail);
-                Verdict { step: inner.step.or(Some(&step.model)), ..inner }
+                let inner = Self::of(step, detail);
+                Self { step: inner.step.or(Some(&step.model)), ..inner }
             }
         }
     }
+}
 
-    /// The step that took longest.
-    #[must_use]
-    pub fn longest_step(&self) -> Option<&Facts> {
-        self.steps.iter().filter(|step| !step.model.is_empty()).max_by_key(|step| step.total())
-    }
+/// The step that took longest.
+fn longest_step(facts: &Facts) -> Option<&Facts> {
+    facts.steps.iter().filter(|step| !step.model.is_empty()).max_by_key(|step| step.total())
+}
 
-    /// Nanoseconds by cause. Together they are the time of all stages.
-    pub(crate) fn sums(&self, detail: Detail) -> [u64; Cause::COUNT] {
-        let mut sums = Sums([0; Cause::COUNT]);
-        for (stage, ns) in self.stages() {
-            match stage {
-                Stage::Receive => sums.add(self.of_receiving(ns), ns),
-                Stage::Decode => sums.add(self.of_copying(self.input_bytes, Cause::Coding), ns),
-                Stage::Encode => sums.add(self.of_copying(self.output_bytes, Cause::Coding), ns),
-                Stage::Input if self.input_bytes >= LARGE_BYTES_MIN => {
-                    sums.add(Cause::LargeCopy, ns);
-                }
-                Stage::Output if self.output_bytes >= LARGE_BYTES_MIN => {
-                    sums.add(Cause::LargeCopy, ns);
-                }
-                // Tensors in shared memory are copied here.
-                Stage::Admit => sums.add(self.of_copying(self.input_bytes, Cause::Admission), ns),
-                Stage::Queue => self.add_waits(&mut sums, ns, detail),
-                Stage::HandOver | Stage::Reply => sums.add(Cause::ThreadStarvation, ns),
-                Stage::Input | Stage::Output | Stage::Compute | Stage::Execute => {
-                    self.add_execution(&mut sums, ns, detail);
-                }
-                Stage::Respond => sums.add(Cause::Response, ns),
+/// Nanoseconds by cause. Together they are the time of all stages.
+fn sums(facts: &Facts, detail: Detail) -> [u64; Cause::COUNT] {
+    let mut sums = Sums([0; Cause::COUNT]);
+    let (input_bytes, output_bytes) = (facts.input_bytes, facts.output_bytes);
+    for (stage, ns) in facts.stages() {
+        match stage {
+            Stage::Receive => sums.add(of_receiving(input_bytes, ns), ns),
+            Stage::Decode => sums.add(of_copying(input_bytes, Cause::Coding), ns),
+            Stage::Encode => sums.add(of_copying(output_bytes, Cause::Coding), ns),
+            Stage::Input if input_bytes >= LARGE_BYTES_MIN => sums.add(Cause::LargeCopy, ns),
+            Stage::Output if output_bytes >= LARGE_BYTES_MIN => sums.add(Cause::LargeCopy, ns),
+            // Tensors in shared memory are copied here.
+            Stage::Admit => sums.add(of_copying(input_bytes, Cause::Admission), ns),
+            Stage::Queue => add_waits(&mut sums, facts, ns, detail),
+            Stage::HandOver | Stage::Reply => sums.add(Cause::ThreadStarvation, ns),
+            Stage::Input | Stage::Output | Stage::Compute | Stage::Execute => {
+                add_execution(&mut sums, facts, ns, detail);
             }
-        }
-        sums.0
-    }
-
-    /// A body takes as long as its client, unless there is so much of it.
-    fn of_receiving(&self, ns: u64) -> Cause {
-        let plausible = self.input_bytes.saturating_mul(RECEIVE_NS_PER_BYTE_MAX);
-        match ns > plausible.max(RECEIVE_NS_MIN) {
-            true => Cause::SlowClient,
-            false => self.of_copying(self.input_bytes, Cause::Coding),
+            Stage::Respond => sums.add(Cause::Response, ns),
         }
     }
+    sums.0
+}
 
-    const fn of_copying(&self, bytes: u64, otherwise: Cause) -> Cause {
-        if bytes >= LARGE_BYTES_MIN { Cause::LargeCopy } else { otherwise }
+/// A body takes as long as its client, unless there is so much of it.
+fn of_receiving(bytes: u64, ns: u64) -> Cause {
+    let plausible = bytes.saturating_mul(RECEIVE_NS_PER_BYTE_MAX);
+    match ns > plausible.max(RECEIVE_NS_MIN) {
+        true => Cause::SlowClient,
+        false => of_copying(bytes, Cause::Coding),
     }
+}
 
-    fn add_waits(&self, sums: &mut Sums, ns: u64, detail: Detail) {
-        if detail == Detail::Own {
-            return sums.add(Cause::Queue, ns);
-        }
-        let mut left = ns;
-        for wait in Wait::ALL {
-            let waited = self.waits.of(wait).min(left);
-            left = left.saturating_sub(waited);
-            sums.add(self.of_waiting(wait), waited);
-        }
-        sums.add(Cause::Queue, left);
-    }
+const fn of_copying(bytes: u64, otherwise: Cause) -> Cause {
+    if bytes >= LARGE_BYTES_MIN { Cause::LargeCopy } else { otherwise }
+}
 
-    fn of_waiting(&self, wait: Wait) -> Cause {
-        let is_cold = self.queued.is_some_and(|found| found.instances == 0 || found.behind_first);
-        match wait {
-            Wait::Instance if is_cold && !self.is_warm => Cause::ColdLoad,
-            Wait::Instance => Cause::TooFewInstances,
-            Wait::Shape => Cause::ShapeSplit,
-            Wait::BatchDelay => Cause::QueueDelay,
-            Wait::Window => Cause::DeadlineWindow,
-            Wait::Permit => Cause::RateLimiter,
-            Wait::Slot => Cause::SequenceSlot,
-            Wait::Predecessor => Cause::SequenceOrder,
-            Wait::Hold => Cause::Hold,
-        }
+fn add_waits(sums: &mut Sums, facts: &Facts, ns: u64, detail: Detail) {
+    if detail == Detail::Own {
+        return sums.add(Cause::Queue, ns);
     }
+    let mut left = ns;
+    for wait in Wait::ALL {
+        let waited = facts.waits.of(wait).min(left);
+        left = left.saturating_sub(waited);
+        sums.add(of_waiting(facts, wait), waited);
+    }
+    sums.add(Cause::Queue, left);
+}
 
-    fn add_execution(&self, sums: &mut Sums, ns: u64, detail: Detail) {
-        let batch = self.batch.filter(|_| detail == Detail::Schedule);
-        let Some(batch) = batch else { return sums.add(Cause::Execution, ns) };
-        let padding = ns
-            .checked_div(batch.rows)
-            .map_or(0, |row| row.saturating_mul(batch.padding_rows.min(batch.rows)));
-        let rest = ns.saturating_sub(padding);
-        let is_cold = batch.is_first && !self.is_warm;
-        sums.add(Cause::Padding, padding);
-        sums.add(if is_cold { Cause::ColdLoad } else { Cause::Execution }, rest);
+fn of_waiting(facts: &Facts, wait: Wait) -> Cause {
+    let is_cold = facts.queued.is_some_and(|found| found.instances == 0 || found.behind_first);
+    match wait {
+        Wait::Instance if is_cold && !facts.is_warm => Cause::ColdLoad,
+        Wait::Instance => Cause::TooFewInstances,
+        Wait::Shape => Cause::ShapeSplit,
+        Wait::BatchDelay => Cause::QueueDelay,
+        Wait::Window => Cause::DeadlineWindow,
+        Wait::Permit => Cause::RateLimiter,
+        Wait::Slot => Cause::SequenceSlot,
+        Wait::Predecessor => Cause::SequenceOrder,
+        Wait::Hold => Cause::Hold,
     }
+}
+
+fn add_execution(sums: &mut Sums, facts: &Facts, ns: u64, detail: Detail) {
+    let batch = facts.batch.filter(|_| detail == Detail::Schedule);
+    let Some(batch) = batch else { return sums.add(Cause::Execution, ns) };
+    let padding = ns
+        .checked_div(batch.rows)
+        .map_or(0, |row| row.saturating_mul(batch.padding_rows.min(batch.rows)));
+    let rest = ns.saturating_sub(padding);
+    let is_cold = batch.is_first && !facts.is_warm;
+    sums.add(Cause::Padding, padding);
+    sums.add(if is_cold { Cause::ColdLoad } else { Cause::Execution }, rest);
 }
 
 struct Sums([u64; Cause::COUNT]);
@@ -267,7 +261,7 @@ pub fn overall(waits: &WaitTimes, execution_ns: u64) -> (Cause, u64) {
     for wait in Wait::ALL {
         let ns = waits.of(wait);
         if ns > overall.1 {
-            overall = (facts.of_waiting(wait), ns);
+            overall = (of_waiting(&facts, wait), ns);
         }
     }
     overall

@@ -1,0 +1,36 @@
+//! Why a request took as long as it did: what is said of the facts that `explain` gathers.
+//!
+//! - [`Verdict`]: the main cause, decided from the facts alone
+//! - [`text()`]: the explanation as JSON and as the header `Server-Timing`
+//! - [`main_cause`]: the main cause of all requests of a model together
+//!
+//! This crate decides and formats. It has no thread, clock, lock or I/O, and gathers nothing.
+//! Doors and dispatchers don't use it: the program hands them its functions, so that a word of a
+//! verdict compiles none of them again.
+
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::arithmetic_side_effects
+)]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
+
+mod cause;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use galatea_explain::{CauseText, WaitTimes};
+
+pub use cause::{Cause, Verdict, overall};
+pub use text::text;
+
+/// The text of the main cause of all requests of a model together: see [`overall`].
+#[must_use]
+pub fn main_cause(waits: &WaitTimes, execution_ns: u64) -> CauseText {
+    let (cause, _) = overall(waits, execution_ns);
+    CauseText { name: cause.name(), words: cause.words() }
+}

@@ -1,0 +1,226 @@
+use galatea_explain::{BatchFacts, Detail, Facts, Mark, Queued, STEPS_MAX, Wait};
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+/// Facts of a request that passed these marks after these milliseconds.
+fn facts(marks: &[(Mark, u64)]) -> Facts {
+    let mut facts = Facts::default();
+    (facts.model, facts.version) = (String::from("m"), 1);
+    for (mark, ms) in marks {
+        facts.mark(*mark, ms * MS);
+    }
+    facts
+}
+
+/// A request that was queued after a millisecond, executed from `closed` on for 5 ms, and
+/// answered in 3 further ones.
+fn executed(closed: u64) -> Facts {
+    let after = |ms: u64| closed + ms;
+    facts(&[
+        (Mark::Received, 0),
+        (Mark::Arrived, 0),
+        (Mark::Queued, 1),
+        (Mark::Closed, closed),
+        (Mark::Started, closed),
+        (Mark::InputsReady, after(1)),
+        (Mark::Computed, after(4)),
+        (Mark::Ended, after(5)),
+        (Mark::Answered, after(5)),
+        (Mark::Delivered, after(5)),
+        (Mark::TakenUp, after(6)),
+        (Mark::Encoded, after(8)),
+    ])
+}
+
+#[track_caller]
+fn check_cause(facts: &Facts, expected: &str) {
+    let verdict = Verdict::of(facts, Detail::Schedule);
+    assert_eq!(format!("{} {}", verdict.cause.name(), verdict.ns / MS), expected, "{facts:?}");
+}
+
+/// A request that waited 100 ms in its queue for this.
+fn waited(wait: Wait) -> Facts {
+    let mut facts = executed(101);
+    facts.waits.add(wait, 100 * MS);
+    facts
+}
+
+#[test]
+fn each_wait_has_a_cause() {
+    for (wait, expected) in [
+        (Wait::Instance, "too_few_instances 100"),
+        (Wait::Shape, "shape_split 100"),
+        (Wait::BatchDelay, "queue_delay 100"),
+        (Wait::Window, "deadline_window 100"),
+        (Wait::Permit, "rate_limiter 100"),
+        (Wait::Slot, "sequence_slot 100"),
+        (Wait::Predecessor, "sequence_order 100"),
+        (Wait::Hold, "hold 100"),
+    ] {
+        check_cause(&waited(wait), expected);
+        // Who may not see others learns no more than that it waited.
+        assert_eq!(Verdict::of(&waited(wait), Detail::Own).cause, Cause::Queue);
+    }
+    check_cause(&executed(101), "queue 100");
+}
+
+#[test]
+fn the_first_execution_after_a_load_is_cold() {
+    let batch = BatchFacts {
+        requests: 1,
+        rows: 1,
+        padding_rows: 0,
+        closed: "instance_idle",
+        is_first: true,
+    };
+    let mut first = executed(2);
+    check_cause(&first, "execution 5");
+    first.batch = Some(batch);
+    check_cause(&first, "cold_load 5");
+    first.is_warm = true;
+    check_cause(&first, "execution 5");
+    // And who waits for one waits for the load.
+    let mut behind = waited(Wait::Instance);
+    behind.queued = Some(Queued { behind_first: true, instances: 1, ..Queued::default() });
+    check_cause(&behind, "cold_load 100");
+    behind.queued = Some(Queued { instances: 0, ..Queued::default() });
+    check_cause(&behind, "cold_load 100");
+    behind.is_warm = true;
+    check_cause(&behind, "too_few_instances 100");
+}
+
+#[test]
+fn rows_of_padding_are_no_execution() {
+    let mut padded = executed(2);
+    let batch =
+        BatchFacts { requests: 1, rows: 4, padding_rows: 3, closed: "delay", is_first: false };
+    padded.batch = Some(batch);
+    check_cause(&padded, "padding 3");
+    let mut long = facts(&[(Mark::Started, 0), (Mark::Answered, 100)]);
+    long.batch = Some(batch);
+    check_cause(&long, "padding 75");
+}
+
+#[test]
+fn threads_that_are_not_free_are_named() {
+    let marks = [(Mark::Closed, 1), (Mark::Started, 50), (Mark::Answered, 60)];
+    check_cause(&facts(&marks), "thread_starvation 49");
+    let marks =
+        [(Mark::Started, 1), (Mark::Answered, 2), (Mark::Delivered, 2), (Mark::TakenUp, 40)];
+    check_cause(&facts(&marks), "thread_starvation 39");
+}
+
+#[test]
+fn a_body_takes_as_long_as_its_client_unless_it_is_large() {
+    let mut slow = facts(&[(Mark::Received, 300), (Mark::Arrived, 301)]);
+    check_cause(&slow, "slow_client 300");
+    slow.input_bytes = 10 << 20;
+    check_cause(&slow, "slow_client 300");
+    slow.input_bytes = 100 << 20;
+    check_cause(&slow, "large_copy 301");
+    let quick = facts(&[(Mark::Received, 1), (Mark::Arrived, 1)]);
+    check_cause(&quick, "coding 1");
+}
+
+#[test]
+fn moving_large_tensors_is_a_copy() {
+    let mut large = facts(&[(Mark::Received, 1), (Mark::Arrived, 30), (Mark::Answered, 31)]);
+    check_cause(&large, "coding 30");
+    large.input_bytes = 64 << 20;
+    check_cause(&large, "large_copy 31");
+    let mut shared = facts(&[(Mark::Arrived, 1), (Mark::Queued, 31)]);
+    check_cause(&shared, "admission 30");
+    shared.input_bytes = 64 << 20;
+    check_cause(&shared, "large_copy 31");
+    let mut output = executed(2);
+    output.output_bytes = 64 << 20;
+    check_cause(&output, "execution 4");
+    let mut encoded = facts(&[(Mark::TakenUp, 1), (Mark::Encoded, 40)]);
+    check_cause(&encoded, "coding 39");
+    encoded.output_bytes = 64 << 20;
+    check_cause(&encoded, "large_copy 39");
+}
+
+#[test]
+fn an_ensemble_is_explained_by_its_longest_step() {
+    let mut ensemble = executed(2);
+    ensemble.steps = vec![executed(2), waited(Wait::Permit)];
+    ensemble.steps[0].model = String::from("short");
+    ensemble.steps[1].model = String::from("long");
+    let verdict = Verdict::of(&ensemble, Detail::Schedule);
+    assert_eq!((verdict.cause, verdict.step), (Cause::RateLimiter, Some("long")));
+    // Unless what happened around the steps took longer.
+    let mut waiting = waited(Wait::BatchDelay);
+    waiting.steps = ensemble.steps;
+    let verdict = Verdict::of(&waiting, Detail::Schedule);
+    assert_eq!((verdict.cause, verdict.step), (Cause::QueueDelay, None));
+}
+
+#[test]
+fn causes_have_names_of_their_own() {
+    let names: std::collections::BTreeSet<_> =
+        Cause::ALL.iter().map(|cause| cause.name()).collect();
+    assert_eq!(names.len(), Cause::ALL.len());
+    for (place, cause) in Cause::ALL.into_iter().enumerate() {
+        assert_eq!(cause as usize, place);
+    }
+}
+
+#[test]
+fn texts_are_headers() {
+    let mut told = waited(Wait::BatchDelay);
+    told.model = String::from("größe \"1\"\n");
+    told.queued = Some(Queued { requests_ahead: 3, instances: 2, busy: 1, ..Queued::default() });
+    told.batch = Some(BatchFacts {
+        requests: 4,
+        rows: 8,
+        padding_rows: 0,
+        closed: "delay",
+        is_first: false,
+    });
+    let expected = "{\"model\":\"gr\\u00f6\\u00dfe \\\"1\\\"\\u000a\",\"version\":\"1\",\
+        \"total_us\":109000,\
+        \"cause\":{\"name\":\"queue_delay\",\"us\":100000,\
+        \"words\":\"the batch waited to grow, up to its delay\"},\
+        \"stages_us\":{\"receive\":0,\"decode\":0,\"admit\":1000,\"queue\":100000,\
+        \"hand_over\":0,\"input\":1000,\"compute\":3000,\"output\":1000,\"respond\":0,\
+        \"reply\":1000,\"encode\":2000},\
+        \"waits_us\":{\"batch_delay\":100000},\
+        \"ahead\":{\"requests\":3,\"instances\":2,\"busy\":1,\"running_us\":0},\
+        \"batch\":{\"requests\":4,\"rows\":8,\"closed\":\"delay\"}}";
+    assert_eq!(text::json(&told, Detail::Schedule), expected);
+    let own = text::json(&told, Detail::Own);
+    for hidden in ["waits_us", "ahead", "batch", "delay"] {
+        assert!(!own.contains(hidden), "{own}");
+    }
+    assert_eq!(
+        text::server_timing(&facts(&[(Mark::Received, 1), (Mark::Started, 4)]), Detail::Schedule),
+        "receive;dur=1.000, hand_over;dur=3.000, total;dur=4.000, \
+         cause;dur=3.000;desc=\"thread_starvation\""
+    );
+}
+
+#[test]
+fn long_explanations_leave_steps_out() {
+    let mut ensemble = executed(2);
+    ensemble.steps = vec![executed(2); STEPS_MAX];
+    let json = text::json(&ensemble, Detail::Schedule);
+    assert!(json.len() <= 4096 && json.contains("\"steps_omitted\":"), "{}", json.len());
+    assert_eq!(json.matches('{').count(), json.matches('}').count());
+    ensemble.model = "\u{1}".repeat(256);
+    ensemble.steps.iter_mut().for_each(|step| step.model.clone_from(&ensemble.model));
+    let json = text::json(&ensemble, Detail::Schedule);
+    assert!(json.len() <= 4096 && json.is_ascii(), "{}", json.len());
+}
+
+#[test]
+fn the_cause_of_all_requests_is_their_longest_wait() {
+    let mut waits = WaitTimes::default();
+    waits.add(Wait::Permit, 5);
+    assert_eq!(overall(&waits, 5), (Cause::Execution, 5));
+    assert_eq!(overall(&waits, 4), (Cause::RateLimiter, 5));
+    waits.add(Wait::Instance, 6);
+    assert_eq!(overall(&waits, 4), (Cause::TooFewInstances, 6));
+}
