@@ -22,6 +22,8 @@ sys.path.insert(0, str(ROOT / "tests" / "differential"))
 
 import suites  # noqa: E402
 
+pytestmark = pytest.mark.galatea_only  # the flags of the server are its own
+
 yaml = pytest.importorskip("yaml", reason="needs PyYAML")
 jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema")
 

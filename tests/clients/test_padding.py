@@ -19,6 +19,8 @@ from constant_models import replace_file
 from python_backend import interpreter_flag, write_model
 from server import Reply, Server
 
+pytestmark = pytest.mark.galatea_only
+
 #: What the ids of a shorter request are padded with.
 FILL = 7
 ROUNDS_MAX = 60
