@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::process::{cargo, run as run_command};
 
 /// The crates that have models.
-const CRATES: [&str; 3] = ["galatea-stdx", "galatea-infer", "galatea-door"];
+const CRATES: [&str; 4] = ["galatea-stdx", "galatea-infer", "galatea-door", "galatea-dispatch"];
 
 /// The task: runs all models.
 pub(crate) fn run() -> Result<(), String> {

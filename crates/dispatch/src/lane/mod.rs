@@ -20,7 +20,12 @@
 //!
 //! An execution that takes long, on the lane's thread, is ended when its clients have left:
 //! see [`watch`].
+//!
+//! At any time one thread has the lane: one that brought a request, or the lane's own. The module
+//! `models` tries all interleavings of the hand-over (`cargo xtask loom`).
 
+#[cfg(all(test, loom_models))]
+mod models;
 mod predictor;
 #[cfg(test)]
 mod tests;
@@ -29,7 +34,6 @@ mod worker;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use galatea_backend::{
@@ -37,6 +41,7 @@ use galatea_backend::{
 };
 use galatea_infer::{FailureReason, PendingRequest, Status};
 use galatea_policy::InstanceId;
+use galatea_stdx::sync::thread::{self, JoinHandle};
 use galatea_stdx::{Inbox, InlineBudget, Lock};
 
 use self::predictor::LatencyPredictor;
@@ -230,7 +235,7 @@ impl Lane {
             log: self.log.clone(),
         };
         // A thread name must not contain NUL.
-        let builder = std::thread::Builder::new().name(self.name.replace('\0', ""));
+        let builder = thread::Builder::new().name(self.name.replace('\0', ""));
         #[cfg(test)]
         let builder = match &self.kind {
             LaneKind::Threaded { stack_size: Some(size), .. } => builder.stack_size(*size),
@@ -402,11 +407,12 @@ fn assembled(
     assembled
 }
 
-/// Returns how long `work` took.
+/// Returns how long `work` took. In models of threads time stands still, so that each run of a
+/// model makes the same decisions.
 fn timed(work: impl FnOnce()) -> Duration {
     let start = Instant::now();
     work();
-    start.elapsed()
+    if cfg!(loom_models) { Duration::ZERO } else { start.elapsed() }
 }
 
 /// Runs an execution. Whatever the backend does, every request gets its final reply and is

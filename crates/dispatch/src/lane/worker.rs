@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_policy::InstanceId;
+use galatea_stdx::sync::thread;
 use galatea_stdx::{Inbox, Lock, WakeBatch};
 
 use super::watch::LaneWatch;
@@ -53,7 +54,7 @@ impl<O: LaneOwner> Worker<O> {
                 };
                 if wake_ups.is_due_after(took) {
                     wake_ups.issue();
-                    std::thread::yield_now();
+                    thread::yield_now();
                 }
                 next = self.owner.lane_free(self.id).map(LaneTask::Execute);
             }
