@@ -1,6 +1,7 @@
 //! Handles: the right to send requests to a version of a model.
 
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use galatea_dispatch::LoadedModel;
@@ -15,6 +16,8 @@ pub(crate) struct ModelHandle {
     model: Option<Arc<LoadedModel>>,
     lease: Option<Arc<AgentLease>>,
     reaper: Reaper,
+    /// True if the reaper counts the version.
+    is_counted: AtomicBool,
 }
 
 impl ModelHandle {
@@ -25,7 +28,17 @@ impl ModelHandle {
         lease: Option<Arc<AgentLease>>,
         reaper: &Reaper,
     ) -> Arc<Self> {
-        Arc::new(Self { model: Some(model), lease, reaper: reaper.clone() })
+        let (reaper, is_counted) = (reaper.clone(), AtomicBool::new(false));
+        Arc::new(Self { model: Some(model), lease, reaper, is_counted })
+    }
+
+    /// The version is about to serve. From now on the reaper counts it until it is destroyed: what
+    /// finds it in a snapshot, such as a readiness check or a change of its instances, may hold
+    /// this handle after the version went out of service.
+    pub(crate) fn begin_service(&self) {
+        if !self.is_counted.swap(true, Ordering::SeqCst) {
+            self.reaper.expect_version();
+        }
     }
 
     /// Identifies the version when it is destroyed.
@@ -53,6 +66,8 @@ impl Deref for ModelHandle {
 
 impl Drop for ModelHandle {
     fn drop(&mut self) {
+        // A version that never served is counted from its end on.
+        self.begin_service();
         let lease = self.lease.take().map(|lease| lease as Arc<dyn Send + Sync>);
         if let Some(model) = self.model.take() {
             self.reaper.retire(RetiredVersion { model, lease });

@@ -40,7 +40,8 @@ pub(crate) struct Reaper {
 #[derive(Default)]
 struct ReaperQueue {
     inbox: Arc<Inbox<ReaperMessage>>,
-    /// Versions and agents that were handed over and are not destroyed yet.
+    /// Versions that have served, those that were handed over, and agents: none of them is
+    /// destroyed yet.
     unfinished: Lock<usize>,
     finished: Condvar,
 }
@@ -81,9 +82,13 @@ impl Reaper {
         Ok(Self { queue, _closer: closer })
     }
 
-    /// Drains a version and destroys it.
-    pub(crate) fn retire(&self, version: RetiredVersion) {
+    /// Counts a version that will be retired, until it is destroyed.
+    pub(crate) fn expect_version(&self) {
         self.queue.begin();
+    }
+
+    /// Drains a version that was [expected](Self::expect_version), and destroys it.
+    pub(crate) fn retire(&self, version: RetiredVersion) {
         self.queue.send(ReaperMessage::Retire(version));
     }
 
@@ -94,7 +99,7 @@ impl Reaper {
     }
 
     /// Waits until nothing is left to destroy, for at most `timeout`. Returns the number of
-    /// versions that are left.
+    /// versions that are left, among them those that serve.
     pub(crate) fn wait_idle(&self, timeout: Duration) -> usize {
         let deadline = Instant::now() + timeout;
         let mut unfinished = self.queue.unfinished.lock("wait until all is destroyed");

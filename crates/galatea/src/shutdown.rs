@@ -68,7 +68,8 @@
 //! | a model or instance that is being destroyed | the exit timeout |
 //! | a response that its client does not read | the exit timeout, or a second in step 9 |
 //! | traces | `STOP_TIME_MAX` of the tracer |
-//! | work that blocks for a call: readiness, an order | [`PATIENCE_SECS`] of step 12 |
+//! | a readiness check or a change of instances, which holds its version | the exit timeout |
+//! | an order, which blocks for its call | [`PATIENCE_SECS`] of step 12 |
 //! | a repository agent that is told of the unload in step 6 | no limit |
 //!
 //! # Races
@@ -85,10 +86,10 @@
 //!   on any connection that is kept alive.
 //! - **A request passes the check of step 5 before it is set.** It finds its version in a
 //!   snapshot, and holds that until it is queued, so the version drains afterwards; or it finds
-//!   none, and is refused by that. `Reaper::wait_idle` counts versions from their last handle on,
-//!   and does not see one that a snapshot, a readiness check or a load still holds. Steps 2 and 3
-//!   waited for the connections of such requests; those of clouds, or at the timeout, can be cut
-//!   off by step 9.
+//!   none, and is refused by that. `Reaper::wait_idle` counts a version from its publication until
+//!   it is destroyed, so step 6 waits while a snapshot, a readiness check or a change of instances
+//!   still holds it. Steps 2 and 3 waited for the connections of such requests; those of clouds, or
+//!   at the timeout, can be cut off by step 9.
 //! - **A load ends in step 4.** `Plan::publish` and `give_up_loads` take the manager's lock:
 //!   versions that were published first are withdrawn in step 6, later ones are abandoned.
 //! - **An order or a scan goes on after step 4.** `Plan::set_desired` takes no model in, and

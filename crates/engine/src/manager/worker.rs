@@ -21,6 +21,9 @@ use crate::handle::ModelHandle;
 use crate::reaper::Reaper;
 use crate::registry::{Registry, Snapshot};
 
+/// The models that a load pins, and the work on each version.
+type PreparedVersions = (Option<Arc<PinnedModels>>, Vec<PreparedVersion>);
+
 /// The parts that all loads of a server use.
 pub(super) struct LoadWorker {
     pub(super) registry: Arc<Registry>,
@@ -32,16 +35,28 @@ pub(super) struct LoadWorker {
 impl LoadWorker {
     /// Finds out what a load has to do. A version whose files and configuration did not
     /// change stays, at most with other instances.
+    ///
+    /// A panic is a refusal: an order waits for this load.
     pub(super) fn prepare(&self, order: &LoadOrder) -> Result<LoadPreparation, LoadRefusal> {
         let lease = claim_agents(order)?;
+        let prepared = catch_unwind(AssertUnwindSafe(|| self.prepare_versions(order)));
+        let prepared = prepared.unwrap_or_else(|_| {
+            let status = Status::internal("the server failed while it prepared the load");
+            Err(refusal(LoadOutcome::Failed, status))
+        });
+        match prepared {
+            Ok((composing, versions)) => {
+                Ok(LoadPreparation { resources: LoadResources { lease, composing }, versions })
+            }
+            Err(refusal) => Err(LoadRefusal { lease, ..refusal }),
+        }
+    }
+
+    fn prepare_versions(&self, order: &LoadOrder) -> Result<PreparedVersions, LoadRefusal> {
         let snapshot = self.registry.snapshot();
-        let composing = match check_wanted(order)
-            .and_then(|()| self.pin(order, &snapshot))
-            .and_then(|composing| check_versions(order).map(|()| composing))
-        {
-            Ok(composing) => composing,
-            Err(refusal) => return Err(LoadRefusal { lease, ..refusal }),
-        };
+        check_wanted(order)?;
+        let composing = self.pin(order, &snapshot)?;
+        check_versions(order)?;
         let versions = order.model.definition.versions.clone();
         let (kept, fresh): (Vec<_>, Vec<_>) = versions
             .into_iter()
@@ -55,7 +70,7 @@ impl LoadWorker {
                 None => PreparedVersion::Keep(files.version(), None),
             });
         }
-        Ok(LoadPreparation { resources: LoadResources { lease, composing }, versions })
+        Ok((composing, versions))
     }
 
     /// The models that the model needs, if it needs any, and that fit together.

@@ -77,6 +77,7 @@ impl Registry {
         if changes.is_empty() && known == desired.as_ref() {
             return;
         }
+        changes.iter().for_each(RegistryChange::begin_service);
         self.replace(|next| {
             changes.into_iter().for_each(|change| change.apply(&mut next.models));
             if let (Some(names), Some(desired)) = (&mut next.names, desired) {
@@ -115,6 +116,13 @@ impl Registry {
 }
 
 impl RegistryChange {
+    /// The versions that it publishes are about to serve.
+    fn begin_service(&self) {
+        if let Self::Publish { loaded, .. } = self {
+            loaded.iter().for_each(|model| model.begin_service());
+        }
+    }
+
     fn apply(self, models: &mut Models) {
         match self {
             Self::ForgetFailure(id) => forget_failure(models, &id),

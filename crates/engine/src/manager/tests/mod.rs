@@ -11,14 +11,14 @@ mod simulation;
 mod versions;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use galatea_backend::{
-    Backend, BatchRule, ComposingModels, ExecutionPolicy, Host, Instance, LoadedVersion, LogLevel,
-    Model, ModelFiles, Placement, RefusedBatch,
+    Backend, BatchRule, ComposingModels, ExecutionPolicy, ExpectedFileSize, Host, Instance,
+    LoadedVersion, LogLevel, Model, ModelFiles, Placement, RefusedBatch,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_control::{LoadParameters, ModelState};
@@ -102,6 +102,10 @@ struct Controls {
     creating: Gate,
     creation_panics: AtomicBool,
     refuses_instances: AtomicBool,
+    /// A question to a model if it is ready waits here.
+    asking: Gate,
+    /// The files of versions panic on the threads that load.
+    files_panic: AtomicBool,
     /// The version that refuses more instances; 0 is none.
     full_version: AtomicI64,
     /// Lookups of the model `m` wait here, and scans.
@@ -183,6 +187,11 @@ struct TagModel {
 }
 
 impl Model for TagModel {
+    fn check_ready(&self) -> Result<(), Status> {
+        self.controls.asking.pass();
+        Ok(())
+    }
+
     fn create_instance(&self, _: &Placement) -> Result<Box<dyn Instance>, Status> {
         let is_full = self.controls.full_version.load(Ordering::SeqCst) == self.version;
         if is_full || self.controls.refuses_instances.load(Ordering::SeqCst) {
@@ -251,6 +260,49 @@ fn forward(models: &dyn ComposingModels, pending: PendingRequest) {
     models.infer(Pass::in_process(), asked, sender);
 }
 
+/// Files that panic if the test says so.
+struct TestFiles {
+    files: Files,
+    controls: Arc<Controls>,
+}
+
+impl ModelFiles for TestFiles {
+    fn model_path(&self) -> &Path {
+        self.files.model_path()
+    }
+
+    fn version(&self) -> i64 {
+        let is_loader = std::thread::current().name() == Some("galatea-loader");
+        let panics = is_loader && self.controls.files_panic.load(Ordering::SeqCst);
+        assert!(!panics, "planned");
+        self.files.version
+    }
+
+    fn version_path(&self) -> &Path {
+        self.files.version_path()
+    }
+
+    fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
+        self.files.resolve(name)
+    }
+
+    fn read_in_model_directory(
+        &self,
+        name: &str,
+        size: ExpectedFileSize,
+    ) -> Result<Vec<u8>, Status> {
+        self.files.read_in_model_directory(name, size)
+    }
+
+    fn read_initial_state(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+        self.files.read_initial_state(name, size)
+    }
+
+    fn read_warmup(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+        self.files.read_warmup(name, size)
+    }
+}
+
 /// A model in the catalog.
 #[derive(Clone)]
 struct CatalogEntry {
@@ -295,7 +347,8 @@ impl FakeCatalog {
                     .map_err(|errors| errors.to_string())?;
                 draft.resolve_identity(&name, &[]).map_err(|errors| errors.to_string())?;
                 let files = versions.into_iter().map(|version| -> Arc<dyn ModelFiles> {
-                    Arc::new(Files { version, ..Files::default() })
+                    let files = Files { version, ..Files::default() };
+                    Arc::new(TestFiles { files, controls: controls.clone() })
                 });
                 Ok(ModelDefinition {
                     stop: galatea_infer::CancelToken::new(),
@@ -303,7 +356,7 @@ impl FakeCatalog {
                     name,
                     agents: agents::AgentRecorder::of(&draft, &controls),
                     draft,
-                    backend: Arc::new(TagBackend(controls)),
+                    backend: Arc::new(TagBackend(controls.clone())),
                     versions: files.collect(),
                     auto_complete: true,
                     support: Support::default(),

@@ -327,3 +327,58 @@ fn a_model_without_a_version_fails_to_load_and_what_serves_goes_on() {
     world.unload("n");
     assert_eq!(world.server.ready(), Ok(true));
 }
+
+#[test]
+fn a_panic_while_a_load_is_prepared_ends_its_order() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.load("m").unwrap();
+    world.put("m", "two", &[1]);
+    world.controls.files_panic.store(true, Ordering::SeqCst);
+    let (reported, result) = std::sync::mpsc::channel();
+    let server = world.server.clone();
+    std::thread::spawn(move || {
+        let _ = reported.send(server.load_model("m", LoadParameters::default()));
+    });
+    let status = result.recv_timeout(LONG).expect("the order ends").unwrap_err();
+    assert!(status.message().contains("the server failed while it prepared the load"), "{status}");
+    assert_eq!(world.tag("m"), "one");
+    world.controls.files_panic.store(false, Ordering::SeqCst);
+    world.load("m").unwrap();
+    assert_eq!(world.tag("m"), "two");
+}
+
+#[test]
+fn the_end_counts_a_version_that_a_readiness_check_holds() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.load("m").unwrap();
+    world.controls.asking.close();
+    std::thread::scope(|scope| {
+        scope.spawn(|| world.server.model_ready("m", None));
+        world.controls.asking.wait_for(1);
+        let left = world.server.unload(Duration::ZERO);
+        world.controls.asking.open();
+        assert_eq!((left.loads, left.versions), (0, 1));
+    });
+    assert_eq!(world.server.unload_all(LONG), 0);
+    assert_eq!(world.instances(), 0);
+}
+
+#[test]
+fn the_end_counts_a_version_whose_instances_change() {
+    let world = World::new();
+    world.put_text("m", &config("one", 1), &[1]);
+    world.load("m").unwrap();
+    world.put_config("m", &config("one", 2), &[1]);
+    world.controls.creating.close();
+    std::thread::scope(|scope| {
+        scope.spawn(|| world.load("m"));
+        world.controls.creating.wait_for(1);
+        let left = world.server.unload(Duration::ZERO);
+        world.controls.creating.open();
+        assert_eq!((left.loads, left.versions), (1, 1));
+    });
+    assert_eq!(world.server.unload_all(LONG), 0);
+    assert_eq!(world.instances(), 0);
+}
