@@ -150,6 +150,21 @@ BROKEN = {
         log_error(TRITONBACKEND_RequestRelease(R, 2));
         log_error(TRITONBACKEND_RequestRelease(R, 0));
         return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "still mine");""",
+    "keeps_factory": """
+        static TRITONBACKEND_ResponseFactory* kept = NULL;
+        TRITONBACKEND_Response* response;
+        int64_t shape[1] = {1};
+        if (kept == NULL) {
+          TRY(TRITONBACKEND_ResponseFactoryNew(&kept, R));
+        } else {
+          log_error(TRITONBACKEND_ResponseFactoryDelete(kept));
+          kept = NULL;
+        }
+        TRY(TRITONBACKEND_ResponseNew(&response, R));
+        TRY(write_int32(response, "OUT", shape, 1, 6));
+        log_error(TRITONBACKEND_ResponseSend(response, 1, NULL));
+        log_error(TRITONBACKEND_RequestRelease(R, 1));
+        return NULL;""",
     "half_written": """
         TRITONBACKEND_Response* response;
         TRITONBACKEND_Output* output;
@@ -647,3 +662,38 @@ def test_instances_know_their_secondary_devices(
     known = "devices: KIND_NVDLA 3 KIND_NVDLA 1 " + beyond % (2, 2)
     assert known in reasons["some"]
     assert "devices: " + beyond % (0, 0) in reasons["none"]
+
+
+def test_a_response_factory_keeps_its_model_loaded(
+    start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
+) -> None:
+    """As in Triton, a model is unloaded when its backend has deleted the last of them."""
+    for name in ("keeper", "other", "later"):
+        write_model(tmp_path, name, PLAIN % "keeps_factory")
+    flags = (f"--backend-directory={backends}", "--model-control-mode=explicit", "--load-model=*")
+
+    def state(server: Server) -> tuple[str, str]:
+        index = server.request("POST", "/v2/repository/index", b"").json()
+        entry = next(entry for entry in index if entry["name"] == "keeper")
+        return entry["state"], entry.get("reason", "")
+
+    line = "successfully unloaded 'keeper' version 1"
+    with start_server(tmp_path, *flags) as server:
+        server.wait_until_ready()
+        with tritonclient.http.InferenceServerClient(server.http_url) as client:
+            inputs = make_inputs(tritonclient.http, number(1))
+            client.infer("keeper", inputs)
+            client.unload_model("keeper")
+            client.unload_model("later")
+            later = line.replace("keeper", "later")
+            wait_until(lambda: later in server.log(), RESPONSE_SECONDS_MAX, "the other's end")
+            assert state(server) == ("UNLOADING", "")
+            assert line not in server.log()
+            client.infer("other", inputs)
+            wait_until(lambda: line in server.log(), RESPONSE_SECONDS_MAX, "the end of the model")
+            wait_until(
+                lambda: state(server) == ("UNAVAILABLE", "unloaded"),
+                RESPONSE_SECONDS_MAX,
+                "the end of the model in the index",
+            )
+    assert server.process.returncode == 0

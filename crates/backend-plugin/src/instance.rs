@@ -17,7 +17,7 @@ use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, list, log, pointer};
 use galatea_config::{InstanceGroup, ModelSpec};
 use galatea_infer::Status;
-use galatea_stdx::Lock;
+use galatea_stdx::{Condvar, Lock};
 
 use crate::execution_recorder::ExecutionRecorder;
 use crate::memory_usage::{MemoryReport, MemoryTotal};
@@ -68,11 +68,50 @@ pub(crate) struct Instance {
     object: Owned<InstanceObject>,
     pub(crate) model: Arc<Model>,
     name: String,
+    /// Dropped last.
+    _life: InstanceLife,
+}
+
+/// The number of a model's instances that are not finalised yet.
+#[derive(Default)]
+pub(crate) struct InstanceCount {
+    count: Lock<usize>,
+    changed: Condvar,
+}
+
+impl InstanceCount {
+    /// Counts an instance until the life is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> InstanceLife {
+        *self.count.lock("count an instance") += 1;
+        InstanceLife(self.clone())
+    }
+
+    /// Waits until no instance is left.
+    pub(crate) fn wait_for_none(&self) {
+        let mut count = self.count.lock("wait for the ends of instances");
+        while *count > 0 {
+            count = self.changed.wait(count);
+        }
+    }
+}
+
+/// The life of an instance, from before it is initialised until it is finalised.
+pub(crate) struct InstanceLife(Arc<InstanceCount>);
+
+impl Drop for InstanceLife {
+    fn drop(&mut self) {
+        *self.0.count.lock("count an instance off") -= 1;
+        self.0.changed.notify_all();
+    }
 }
 
 impl Instance {
     /// Makes an instance and lets the backend initialise it.
-    pub(crate) fn initialize(model: Arc<Model>, at: &Placement) -> Result<Self, Status> {
+    pub(crate) fn initialize(
+        model: Arc<Model>,
+        at: &Placement,
+        life: InstanceLife,
+    ) -> Result<Self, Status> {
         let (kind, device_id) = match at.device {
             Device::Cpu => (TRITONSERVER_INSTANCEGROUPKIND_CPU, 0),
             Device::Gpu(number) => (
@@ -101,6 +140,7 @@ impl Instance {
             }),
             model,
             name: at.name.clone(),
+            _life: life,
         };
         if let Some(initialize) = instance.model.info.backend.entry_points.instance_initialize {
             // SAFETY: the object lives until the instance is dropped.

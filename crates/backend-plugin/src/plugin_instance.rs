@@ -14,7 +14,7 @@ use galatea_c_objects::{handle, log};
 use galatea_infer::{FailureReason, PendingRequest, Status};
 
 use crate::device_tensor::place_inputs;
-use crate::instance::{Instance, InstanceGuard};
+use crate::instance::{Instance, InstanceGuard, InstanceLife};
 use crate::model::Model;
 use crate::request::RequestObject;
 
@@ -31,9 +31,13 @@ impl PluginInstance {
         Arc::downgrade(&self.instance)
     }
 
-    pub(crate) fn initialize(model: Arc<Model>, at: &Placement) -> Result<Self, Status> {
+    pub(crate) fn initialize(
+        model: Arc<Model>,
+        at: &Placement,
+        life: InstanceLife,
+    ) -> Result<Self, Status> {
         let decoupled = model.serving()?.spec.decoupled;
-        let instance = Instance::initialize(model, at)?;
+        let instance = Instance::initialize(model, at, life)?;
         let guarantee = instance.guarantee(decoupled)?;
         let gpu = match at.device {
             Device::Gpu(number) => Some(number),

@@ -12,7 +12,7 @@ use galatea_infer::{MemoryUsage, Status};
 use galatea_stdx::Lock;
 
 use crate::backend::Backend;
-use crate::instance::{Instance, InstanceGuard};
+use crate::instance::{Instance, InstanceCount, InstanceGuard};
 use crate::memory_usage::MemoryTotal;
 use crate::model::Model;
 use crate::plugin_instance::PluginInstance;
@@ -40,7 +40,11 @@ impl UnconfiguredModel for UnconfiguredPluginModel {
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn ModelTrait>, Status> {
         self.0.info.start_serving(spec, host)?;
-        Ok(Box::new(PluginModel { model: Arc::new(self.0), instances: Lock::default() }))
+        Ok(Box::new(PluginModel {
+            model: Arc::new(self.0),
+            instances: Lock::default(),
+            count: Arc::default(),
+        }))
     }
 }
 
@@ -49,11 +53,12 @@ struct PluginModel {
     model: Arc<Model>,
     /// For readiness checks and the memory usage.
     instances: Lock<Vec<Weak<Instance>>>,
+    count: Arc<InstanceCount>,
 }
 
 impl ModelTrait for PluginModel {
     fn create_instance(&self, at: &Placement) -> Result<Box<dyn InstanceTrait>, Status> {
-        let instance = PluginInstance::initialize(self.model.clone(), at)?;
+        let instance = PluginInstance::initialize(self.model.clone(), at, self.count.begin())?;
         let mut instances = self.instances.lock("add an instance");
         instances.retain(|one| one.strong_count() > 0);
         instances.push(instance.downgrade());
@@ -108,6 +113,11 @@ impl ModelTrait for PluginModel {
     /// A model in Python asks its process, which may block.
     fn readiness_may_block(&self) -> bool {
         self.model.info.backend.entry_points.instance_ready.is_some()
+    }
+
+    /// As in Triton, requests, responses and factories of the backend keep their model loaded.
+    fn wait_until_unused(&self) {
+        self.count.wait_for_none();
     }
 
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {

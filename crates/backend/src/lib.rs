@@ -271,6 +271,11 @@ pub trait Model: Send + Sync {
         false
     }
 
+    /// Waits until nothing of a backend uses its instances any more, such as a response that is
+    /// still to come. The engine calls it once its own instances are gone, on a thread that may
+    /// wait for long, and destroys the model after it.
+    fn wait_until_unused(&self) {}
+
     /// The memory that it and its instances use, if the backend reports it.
     fn memory_usage(&self) -> Vec<MemoryUsage> {
         Vec::new()

@@ -103,7 +103,8 @@
 //! - **An executing model calls another after step 5.** `Server::infer` refuses the call like any
 //!   request. The steps of an ensemble go on, because it pins their versions (`PinnedModels`).
 //! - **A decoupled model responds after its execution.** Step 7 does not wait for such responses,
-//!   as `crates/engine/src/manager/mod.rs` tells. Step 3 does: their calls are in progress.
+//!   as `crates/engine/src/manager/mod.rs` tells; step 8 does for those of compiled backends. So
+//!   does step 3: their calls are in progress.
 //! - **Metrics are read while a version is destroyed.** `Snapshot::draining` shares the version
 //!   for a moment, and the reader may drop the last share. The lanes are joined by then, so that
 //!   thread destroys a model which nothing executes.

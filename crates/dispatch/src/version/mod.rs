@@ -259,6 +259,7 @@ impl LoadedModel {
     pub fn stop(&self) {
         self.dispatcher.join_lanes();
         self.dispatcher.destroy_custom_batching();
+        self.model.wait_until_unused();
     }
 
     /// The interface that clients see. `versions` are the ready versions of the model.

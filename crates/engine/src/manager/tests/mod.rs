@@ -104,6 +104,8 @@ struct Controls {
     refuses_instances: AtomicBool,
     /// A question to a model if it is ready waits here.
     asking: Gate,
+    /// The end of a model waits here.
+    ending: Gate,
     /// The files of versions panic on the threads that load.
     files_panic: AtomicBool,
     /// The version that refuses more instances; 0 is none.
@@ -187,6 +189,10 @@ struct TagModel {
 }
 
 impl Model for TagModel {
+    fn wait_until_unused(&self) {
+        self.controls.ending.pass();
+    }
+
     fn check_ready(&self) -> Result<(), Status> {
         self.controls.asking.pass();
         Ok(())

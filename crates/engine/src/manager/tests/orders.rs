@@ -382,3 +382,22 @@ fn the_end_counts_a_version_whose_instances_change() {
     assert_eq!(world.server.unload_all(LONG), 0);
     assert_eq!(world.instances(), 0);
 }
+
+#[test]
+fn a_version_whose_responses_are_still_to_come_is_not_unloaded() {
+    let world = World::new();
+    for name in ["m", "other"] {
+        world.put(name, "one", &[1]);
+        world.load(name).unwrap();
+    }
+    world.controls.ending.close();
+    world.unload("m");
+    world.controls.ending.wait_for(1);
+    assert_eq!(world.index(), ["m 1 UNLOADING", "other 1 READY"]);
+    // Another version does not wait for its end.
+    world.unload("other");
+    world.controls.ending.wait_for(2);
+    assert_eq!(world.server.unload(Duration::ZERO).versions, 2);
+    world.controls.ending.open();
+    assert_eq!(world.server.unload_all(LONG), 0);
+}
