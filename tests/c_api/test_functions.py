@@ -199,9 +199,10 @@ def test_a_request_returns_what_was_set(results: dict[str, Any]) -> None:
     assert full["before"] == empty
     texts = {"Id": "seven", "Flags": 1, "CorrelationId": NO_NUMBER, "CorrelationIdString": "words"}
     assert full["texts"] == empty | texts
-    assert full["low"] == 3
-    later = {"CorrelationId": 1 << 40, "CorrelationIdString": NO_STRING, "Priority": 0xFFFFFFFF}
-    later |= {"PriorityUInt64": (1 << 40) + 1, "TimeoutMicroseconds": 60_000_000}
+    # The model has no priority levels.
+    assert full["low"] == 0
+    later = {"CorrelationId": 1 << 40, "CorrelationIdString": NO_STRING}
+    later |= {"TimeoutMicroseconds": 60_000_000}
     assert full["after"] == empty | texts | later
 
 

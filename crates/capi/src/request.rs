@@ -10,6 +10,7 @@ use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_from_c;
 use galatea_c_objects::pointer::OutPointer;
 use galatea_c_objects::{guard, handle, pointer};
+use galatea_control::PriorityLevels;
 use galatea_devices::Devices;
 use galatea_infer::{Parameter, ParameterValue, Pass, Status};
 use galatea_tensor::DataType;
@@ -29,6 +30,7 @@ pub(crate) struct RequestObject {
     pub(crate) flags: u32,
     pub(crate) correlation: Correlation,
     pub(crate) priority: u64,
+    pub(crate) priority_levels: PriorityLevels,
     pub(crate) timeout_microseconds: u64,
     pub(crate) inputs: Vec<RequestInput>,
     pub(crate) outputs: Vec<String>,
@@ -184,7 +186,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
         // SAFETY: the caller's promises are passed on.
         let (server, name) = unsafe { (running(server)?, model_name(name)?) };
         // As in Triton, a request for a missing model is refused here.
-        server.control.is_decoupled(Pass::in_process(), name, version(number))?;
+        let levels = server.control.priority_levels(Pass::in_process(), name, version(number))?;
         pointer::check_not_null(request, "inference_request")?;
         let made = handle::into_raw(RequestObject {
             devices: server.devices.clone(),
@@ -193,7 +195,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
             id: CString::default(),
             flags: 0,
             correlation: Correlation::Number(0),
-            priority: 0,
+            priority: levels.default,
+            priority_levels: levels,
             timeout_microseconds: 0,
             inputs: Vec::new(),
             outputs: Vec::new(),
@@ -315,7 +318,13 @@ request_functions! { reads {
         is_cancelled.write(request.ownership.cancel_token()?.is_cancelled())
     };
     TRITONSERVER_InferenceRequestPriority(priority: {u32}) |request, priority| {
-        let number = u32::try_from(request.priority).unwrap_or(u32::MAX);
+        let number = u32::try_from(request.priority).map_err(|_| {
+            Status::invalid_argument(format!(
+                "request priority overflows uint32_t, use \
+                 TRITONSERVER_InferenceRequestPriorityUInt64, priority={}",
+                request.priority
+            ))
+        })?;
         priority.write(number)
     };
     TRITONSERVER_InferenceRequestPriorityUInt64(priority: {u64})
@@ -348,11 +357,11 @@ request_functions! { changes {
         Ok(())
     };
     TRITONSERVER_InferenceRequestSetPriority(priority: u32) |request, priority| {
-        request.priority = u64::from(priority);
+        request.priority = request.priority_levels.settle(u64::from(priority));
         Ok(())
     };
     TRITONSERVER_InferenceRequestSetPriorityUInt64(priority: u64) |request, priority| {
-        request.priority = priority;
+        request.priority = request.priority_levels.settle(priority);
         Ok(())
     };
     TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(timeout_us: u64) |request, timeout_us| {

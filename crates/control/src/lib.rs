@@ -33,8 +33,8 @@ pub use measurements::{
     SummaryReadings,
 };
 pub use models::{
-    LoadParameters, ModelConfigDocument, ModelMetadata, ModelState, RepositoryEntry,
-    ServerMetadata, TensorMetadata,
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelState, PriorityLevels,
+    RepositoryEntry, ServerMetadata, TensorMetadata,
 };
 pub use regions::{CudaRegion, NoRegions, RegionControl, RegionKind, Regions, SystemRegion};
 pub use server_control::{NameMapping, ServerControl};

@@ -49,6 +49,23 @@ pub struct ModelConfigDocument {
     pub protobuf: Vec<u8>,
 }
 
+/// The priorities that requests to a model may have.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct PriorityLevels {
+    /// The number of levels; 0 without priorities.
+    pub count: u64,
+    /// The priority of requests without one, or with one beyond the last level.
+    pub default: u64,
+}
+
+impl PriorityLevels {
+    /// The priority that a request gets that asks for this one.
+    #[must_use]
+    pub const fn settle(self, priority: u64) -> u64 {
+        if priority == 0 || priority > self.count { self.default } else { priority }
+    }
+}
+
 /// The state of a model version.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ModelState {
@@ -107,4 +124,16 @@ pub struct RepositoryEntry {
     pub state: Option<ModelState>,
     /// Why it is in that state; may be empty.
     pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PriorityLevels;
+
+    #[test]
+    fn a_priority_that_a_model_lacks_becomes_its_default() {
+        let levels = PriorityLevels { count: 5, default: 3 };
+        assert_eq!([0, 1, 5, 6].map(|asked| levels.settle(asked)), [3, 1, 5, 3]);
+        assert_eq!([0, 1].map(|asked| PriorityLevels::default().settle(asked)), [0, 0]);
+    }
 }

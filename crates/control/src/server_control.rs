@@ -8,8 +8,8 @@ use galatea_gate::access::{Pass, api};
 use galatea_infer::Status;
 
 use crate::{
-    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, RepositoryEntry,
-    ServerMetadata,
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, PriorityLevels,
+    RepositoryEntry, ServerMetadata,
 };
 
 /// Gives a model a name that differs from that of its directory.
@@ -104,6 +104,17 @@ pub trait ServerControl: Send + Sync {
         name: &str,
         version: Option<i64>,
     ) -> Result<bool, Status>;
+    /// The priorities that requests to a model may have.
+    ///
+    /// # Errors
+    ///
+    /// As in the trait's description.
+    fn priority_levels(
+        &self,
+        pass: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<PriorityLevels, Status>;
     /// A JSON document that says what each queue, slot and instance of a model
     /// waits for.
     ///

@@ -5,8 +5,8 @@ use std::sync::{Arc, PoisonError};
 
 use galatea_control::{
     BatchStatistics, DurationStatistic, InferenceStatistics, LoadParameters, ModelConfigDocument,
-    ModelMetadata, ModelState, ModelStatistics, NameMapping, RepositoryEntry, ServerControl,
-    ServerMetadata, TensorMetadata,
+    ModelMetadata, ModelState, ModelStatistics, NameMapping, PriorityLevels, RepositoryEntry,
+    ServerControl, ServerMetadata, TensorMetadata,
 };
 use galatea_infer::{Code, Pass, Status, api};
 use galatea_protocol::inference::ModelConfig;
@@ -122,6 +122,16 @@ impl ServerControl for FakeServer {
         call(&self.before_inference);
         self.check(name, version)?;
         Ok(self.names_have_effects && name == "decoupled")
+    }
+
+    fn priority_levels(
+        &self,
+        _: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<PriorityLevels, Status> {
+        self.check(name, version)?;
+        Ok(PriorityLevels { count: u64::MAX, default: 0 })
     }
 
     fn scheduler_status(

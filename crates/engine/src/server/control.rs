@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use galatea_backend::LogLevel;
+use galatea_config::SchedulingChoice;
 use galatea_control::{
     LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
-    RepositoryEntry, ServerControl, ServerMetadata,
+    PriorityLevels, RepositoryEntry, ServerControl, ServerMetadata,
 };
 use galatea_dispatch::LoadedModel;
 use galatea_infer::{Code, Pass, Status, api};
@@ -155,6 +156,23 @@ impl ServerControl for Server {
         version: Option<i64>,
     ) -> Result<bool, Status> {
         Ok(self.find(name, version)?.spec().decoupled)
+    }
+
+    fn priority_levels(
+        &self,
+        _: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<PriorityLevels, Status> {
+        Ok(match &self.find(name, version)?.spec().scheduling {
+            SchedulingChoice::Dynamic(dynamic) => PriorityLevels {
+                count: dynamic.priority_levels,
+                default: dynamic.default_priority_level,
+            },
+            // An ensemble passes every priority on to its composing models.
+            SchedulingChoice::Ensemble(_) => PriorityLevels { count: u64::MAX, default: 0 },
+            SchedulingChoice::Default | SchedulingChoice::Sequence(_) => PriorityLevels::default(),
+        })
     }
 
     fn scheduler_status(

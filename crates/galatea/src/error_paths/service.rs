@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use galatea_control::{
     LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
-    RepositoryEntry, ServerControl, ServerMetadata,
+    PriorityLevels, RepositoryEntry, ServerControl, ServerMetadata,
 };
 use galatea_engine::Server;
 use galatea_infer::{
@@ -154,6 +154,15 @@ impl<S: ServerControl> ServerControl for Relative<S> {
         version: Option<i64>,
     ) -> Result<bool, Status> {
         self.result(self.server.is_decoupled(pass, name, version))
+    }
+
+    fn priority_levels(
+        &self,
+        pass: Pass<api::Inference>,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<PriorityLevels, Status> {
+        self.result(self.server.priority_levels(pass, name, version))
     }
 
     fn scheduler_status(
