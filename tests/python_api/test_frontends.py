@@ -145,6 +145,7 @@ def test_a_stopped_door_ends_its_requests(start: Start) -> None:
     assert first.wait(60)
     door.stop()
     assert ended.wait(60)
+    assert str(answers[-1]) == "[StatusCode.CANCELLED] CANCELLED"
     client.close()
     # The request was cancelled, so the server stops at once.
     server.stop()

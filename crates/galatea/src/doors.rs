@@ -344,6 +344,14 @@ impl OpenDoors {
         }
     }
 
+    /// Closes the gRPC connections that are left. Calls of theirs end as cancelled; they have a
+    /// second for that.
+    pub(crate) async fn close_grpc(&self) {
+        let Some(grpc) = &self.grpc else { return };
+        grpc.close();
+        let _ = tokio::time::timeout(Duration::from_secs(1), grpc.drained()).await;
+    }
+
     /// Waits until all responses are written, once every request has its response, and returns true
     /// if they are. They have a second for that, also after the timeout.
     pub(crate) async fn have_written(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Network doors of a server in a program's own process: opened and closed by the program.
 
 use galatea_infer::Status;
+use tokio::runtime::Handle;
 
 use crate::certificates;
 use crate::doors::{Doors, OpenDoors, SharedByDoors};
@@ -16,7 +17,7 @@ use crate::{make, tracing};
 pub struct Frontend {
     // Dropped before the threads that serve them.
     doors: OpenDoors,
-    _workers: Workers,
+    workers: Workers,
 }
 
 impl Frontend {
@@ -24,6 +25,18 @@ impl Frontend {
     #[must_use]
     pub fn port(&self) -> Option<u16> {
         self.doors.port()
+    }
+}
+
+/// Clients learn that their calls over gRPC are cancelled before the threads end that tell them.
+impl Drop for Frontend {
+    fn drop(&mut self) {
+        // A thread of a runtime, where a callback of the program may drop this, must not wait for
+        // one.
+        let may_wait = Handle::try_current().is_err();
+        if let Some(worker) = self.workers.handles().first().filter(|_| may_wait) {
+            worker.block_on(self.doors.close_grpc());
+        }
     }
 }
 
@@ -58,7 +71,7 @@ impl InProcessServer {
             let (exporter, is_allowed) = (self.exporter.clone(), settings.metrics.allow);
             worker.spawn(async move { poll_gauges(&exporter, is_allowed).await });
         }
-        Ok(Frontend { doors, _workers: workers })
+        Ok(Frontend { doors, workers })
     }
 
     fn shared_by_doors(&self) -> Result<&SharedByDoors, Status> {

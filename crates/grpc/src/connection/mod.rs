@@ -342,7 +342,10 @@ impl ConnectionTask {
                     self.begin_goaway();
                     self.end_idle_streams();
                 }
-                ConnectionEvent::Close => return Err(ConnectionClosed),
+                ConnectionEvent::Close => {
+                    self.cancel_calls();
+                    return Err(ConnectionClosed);
+                }
             }
         }
         self.events = events;
@@ -431,6 +434,21 @@ impl ConnectionTask {
                 call.cancel();
             }
         }
+    }
+
+    /// Ends all calls as gRPC's own server does when it is stopped, as far as that needs no
+    /// waiting: a client that does not read is not told.
+    fn cancel_calls(&mut self) {
+        for key in self.calls.select(|_| true) {
+            if let Some(call) = self.calls.get_mut(key) {
+                call.cancel();
+            }
+            self.fail(key, &Failure::new(GrpcCode::Cancelled, "CANCELLED"));
+        }
+        // `h2` writes when it is polled. A call that it has just received ends with the connection.
+        let mut cx = Context::from_waker(&self.waker);
+        drop(self.h2.poll_accept(&mut cx));
+        let _ = self.flusher.poll_flush(&mut cx);
     }
 
     /// Fails the calls whose deadline has passed, when the timer has expired.
