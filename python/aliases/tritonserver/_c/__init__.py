@@ -1,4 +1,4 @@
-"""The errors and enumerations that programs take out of Triton's private module."""
+"""Triton's private module: the C API in Python."""
 
 from .triton_bindings import *  # noqa: F403
 from .triton_bindings import __all__ as __all__

@@ -1,4 +1,9 @@
-"""The enumerations of the C API by their names there, and the errors."""
+"""The C API in Python, with the names of Triton's module.
+
+Objects are classes, calls their methods, values that are read and set their properties. Errors
+are exceptions. Programs that use no more than the package itself are faster: responses of this
+module call Python on the server's threads.
+"""
 
 from galatea.tritonserver import (
     AlreadyExistsError,
@@ -10,36 +15,58 @@ from galatea.tritonserver import (
     UnknownError,
     UnsupportedError,
 )
-from galatea.tritonserver import DataType as TRITONSERVER_DataType
-from galatea.tritonserver import InstanceGroupKind as TRITONSERVER_InstanceGroupKind
-from galatea.tritonserver import LogFormat as TRITONSERVER_LogFormat
-from galatea.tritonserver import LogLevel as TRITONSERVER_LogLevel
-from galatea.tritonserver import MemoryType as TRITONSERVER_MemoryType
-from galatea.tritonserver import MetricFormat as TRITONSERVER_MetricFormat
-from galatea.tritonserver import MetricKind as TRITONSERVER_MetricKind
-from galatea.tritonserver import ModelBatchFlag as TRITONSERVER_ModelBatchFlag
-from galatea.tritonserver import ModelControlMode as TRITONSERVER_ModelControlMode
-from galatea.tritonserver import ModelTxnPropertyFlag as TRITONSERVER_ModelTxnPropertyFlag
-from galatea.tritonserver import RateLimitMode as TRITONSERVER_RateLimitMode
+
+from . import _enumerations
+from ._enumerations import *  # noqa: F403
+from ._inference import TRITONSERVER_InferenceRequest, TRITONSERVER_InferenceResponse
+from ._options import TRITONSERVER_ServerOptions
+from ._server import TRITONSERVER_Server
+from ._trace import TRITONSERVER_InferenceTrace
+from ._values import (
+    TRITONSERVER_BufferAttributes,
+    TRITONSERVER_Message,
+    TRITONSERVER_Metric,
+    TRITONSERVER_MetricFamily,
+    TRITONSERVER_Metrics,
+    TRITONSERVER_Parameter,
+    TRITONSERVER_ResponseAllocator,
+)
+
+#: Enumerations whose values are names of the module too.
+_EXPORTED = (
+    _enumerations.TRITONSERVER_InferenceTraceLevel,
+    _enumerations.TRITONSERVER_InferenceTraceActivity,
+    _enumerations.TRITONSERVER_RequestFlag,
+    _enumerations.TRITONSERVER_RequestReleaseFlag,
+    _enumerations.TRITONSERVER_ResponseCompleteFlag,
+    _enumerations.TRITONSERVER_ModelBatchFlag,
+    _enumerations.TRITONSERVER_ModelIndexFlag,
+    _enumerations.TRITONSERVER_ModelTxnPropertyFlag,
+)
+_VALUES = {name: one for kind in _EXPORTED for name, one in kind.__members__.items()}
+globals().update(_VALUES)
 
 __all__ = [
     "AlreadyExistsError",
     "InternalError",
     "InvalidArgumentError",
     "NotFoundError",
-    "TRITONSERVER_DataType",
-    "TRITONSERVER_InstanceGroupKind",
-    "TRITONSERVER_LogFormat",
-    "TRITONSERVER_LogLevel",
-    "TRITONSERVER_MemoryType",
-    "TRITONSERVER_MetricFormat",
-    "TRITONSERVER_MetricKind",
-    "TRITONSERVER_ModelBatchFlag",
-    "TRITONSERVER_ModelControlMode",
-    "TRITONSERVER_ModelTxnPropertyFlag",
-    "TRITONSERVER_RateLimitMode",
+    "TRITONSERVER_BufferAttributes",
+    "TRITONSERVER_InferenceRequest",
+    "TRITONSERVER_InferenceResponse",
+    "TRITONSERVER_InferenceTrace",
+    "TRITONSERVER_Message",
+    "TRITONSERVER_Metric",
+    "TRITONSERVER_MetricFamily",
+    "TRITONSERVER_Metrics",
+    "TRITONSERVER_Parameter",
+    "TRITONSERVER_ResponseAllocator",
+    "TRITONSERVER_Server",
+    "TRITONSERVER_ServerOptions",
     "TritonError",
     "UnavailableError",
     "UnknownError",
     "UnsupportedError",
+    *_enumerations.__all__,
+    *_VALUES,
 ]

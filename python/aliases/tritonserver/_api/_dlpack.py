@@ -1,0 +1,9 @@
+"""Triton's private module for the devices of DLPack."""
+
+from galatea import (
+    DLDeviceType,
+)
+
+__all__ = [
+    "DLDeviceType",
+]

@@ -1,0 +1,13 @@
+"""Triton's private module for the models."""
+
+from galatea import (
+    Model,
+    ModelBatchFlag,
+    ModelTxnPropertyFlag,
+)
+
+__all__ = [
+    "Model",
+    "ModelBatchFlag",
+    "ModelTxnPropertyFlag",
+]
