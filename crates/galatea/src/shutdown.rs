@@ -26,8 +26,9 @@
 //! 5. **Readiness.** `Server::begin_exit`: the server is not ready, and `Server::infer` refuses
 //!    every new request. `Buckets::give_up` ends the waits for object stores.
 //! 6. **Models.** [`count_down`] calls `Server::unload` second by second, on a thread that may
-//!    block, while the I/O threads write responses. Each call takes all models out of service
-//!    (`Registry::withdraw_all`), and waits for the pool of loads and for the reaper.
+//!    block, while the I/O threads write responses. Each call takes all models out of service, and
+//!    waits for the pool of loads and for the reaper. Repository agents are told before, on a thread
+//!    of their own (`Withdrawal`): a model whose agents don't return is left.
 //! 7. **Queues and lanes.** The last `ModelHandle` of a version gives it to the reaper, which
 //!    drains it (`LoadedModel::drain`). The scheduler executes its queue without waiting for
 //!    fuller batches, and closes its sequences. `Action::Drained` comes when the queue is empty
@@ -70,7 +71,7 @@
 //! | traces | `STOP_TIME_MAX` of the tracer |
 //! | a readiness check or a change of instances, which holds its version | the exit timeout |
 //! | an order, which blocks for its call | [`PATIENCE_SECS`] of step 12 |
-//! | a repository agent that is told of the unload in step 6 | no limit |
+//! | a repository agent that is told of the unload in step 6 | the exit timeout |
 //!
 //! # Races
 //!

@@ -66,7 +66,8 @@
 //!   after its own.
 //! - **A decoupled model responds after its execution.** A drain waits for lanes, not for such
 //!   responses. A compiled backend keeps instance and model until its last object
-//!   (`InstanceGuard`). A worker in Python gets `finalize` at once, and `FINALIZE_PATIENCE` for
+//!   (`InstanceGuard`), and the reaper waits for that (`Model::wait_until_unused`) before the
+//!   version counts as unloaded, as in Triton. A worker in Python gets `finalize` at once, and `FINALIZE_PATIENCE` for
 //!   it; a request that it then still holds fails.
 //! - **Two orders for one name.** The second waits in `OrderInProgress::begin` until the first
 //!   has its response, then compares the repository with what serves.
@@ -125,6 +126,7 @@ mod pool;
 mod search;
 #[cfg(test)]
 mod tests;
+mod withdrawal;
 mod worker;
 
 use std::sync::Arc;
@@ -139,6 +141,7 @@ use self::driver::Driver;
 use self::plan::Plan;
 use self::pool::Pool;
 use self::search::Searcher;
+use self::withdrawal::Withdrawal;
 use self::worker::LoadWorker;
 use crate::catalog::Catalog;
 use crate::reaper::Reaper;
@@ -202,6 +205,7 @@ pub(crate) struct Manager {
     scanning: Lock<()>,
     /// The problems of the newest scan.
     unread: Lock<Vec<ScanProblem>>,
+    withdrawal: Arc<Withdrawal>,
 }
 
 impl Manager {
@@ -216,17 +220,18 @@ impl Manager {
         let memory = catalog.clone();
         let pool = Pool::new(options.threads, Box::new(move || memory.release_memory()));
         let driver = Arc::new(Driver::new(plan, worker, pool));
-        Self { catalog, mode, driver, scanning: Lock::default(), unread: Lock::default() }
+        let (scanning, unread, withdrawal) = Default::default();
+        Self { catalog, mode, driver, scanning, unread, withdrawal }
     }
 
     fn searcher(&self) -> Searcher<'_> {
         Searcher { catalog: self.catalog.as_ref(), driver: &self.driver }
     }
 
-    /// Begins no more loads, and takes every model out of service.
-    pub(crate) fn close(&self) {
+    /// Begins no more loads, and takes every model out of service, as far as `timeout` allows.
+    pub(crate) fn close(&self, timeout: Duration) {
         self.give_up_loads();
-        self.withdraw_all();
+        self.withdraw_all(timeout);
     }
 
     /// Begins no more loads. Orders that wait for one end with an error.
@@ -240,9 +245,10 @@ impl Manager {
         self.driver.notify();
     }
 
-    /// Takes every model out of service.
-    pub(crate) fn withdraw_all(&self) {
-        self.driver.worker.withdraw_all();
+    /// Takes every model out of service, and waits for at most `timeout` until the repository
+    /// agents were told.
+    pub(crate) fn withdraw_all(&self, timeout: Duration) {
+        self.withdrawal.run(&self.driver, timeout);
     }
 
     /// Returns true if an order for this name is being carried out.
@@ -271,7 +277,9 @@ impl Drop for Manager {
         plan.stop_all_loads();
         drop(plan);
         self.driver.pool.stop();
-        self.withdraw_all();
+        if !self.withdrawal.is_running() {
+            self.driver.worker.withdraw_all();
+        }
         self.driver.notify();
     }
 }

@@ -196,10 +196,28 @@ impl LoadWorker {
             .for_each(|lease| notify(|| lease.report_unloading()));
     }
 
-    /// Takes every model out of service.
+    /// Takes the models without repository agents out of service.
+    pub(super) fn withdraw_without_agents(&self) {
+        let snapshot = self.registry.snapshot();
+        let has_agents = |id: &str| snapshot.ready_of(id).any(|model| model.lease().is_some());
+        let ids = snapshot.ids().filter(|id| !has_agents(id)).cloned().collect();
+        drop(snapshot);
+        self.registry.withdraw(ids);
+    }
+
+    /// Returns true if no model serves.
+    pub(super) fn has_withdrawn_all(&self) -> bool {
+        let snapshot = self.registry.snapshot();
+        snapshot.ids().all(|id| snapshot.ready_of(id).next().is_none())
+    }
+
+    /// Takes every model out of service, each once its repository agents were told.
     pub(super) fn withdraw_all(&self) {
         let ids: Vec<ModelName> = self.registry.snapshot().ids().cloned().collect();
-        ids.iter().for_each(|id| self.announce_unload(id, None));
+        for id in ids {
+            self.announce_unload(&id, None);
+            self.registry.withdraw(vec![id]);
+        }
         self.registry.withdraw_all();
     }
 

@@ -86,6 +86,13 @@ impl Registry {
         });
     }
 
+    /// These models go out of service.
+    pub(crate) fn withdraw(&self, ids: Vec<ModelName>) {
+        self.replace(|next| {
+            ids.into_iter().for_each(|id| RegistryChange::Withdraw(id).apply(&mut next.models));
+        });
+    }
+
     /// Every model goes out of service.
     pub(crate) fn withdraw_all(&self) {
         self.replace(|next| RegistryChange::WithdrawAll.apply(&mut next.models));

@@ -218,10 +218,10 @@ impl Server {
     pub fn unload(&self, timeout: Duration) -> Remainder {
         let deadline = Instant::now() + timeout.max(IDLE_MODELS_TIME);
         let left = || deadline.saturating_duration_since(Instant::now());
-        self.manager.close();
+        self.manager.close(left());
         let loads = self.manager.wait_idle(left());
-        // A load may have ended meanwhile.
-        self.manager.withdraw_all();
+        // A load may have ended meanwhile. A model whose agents don't return is counted below.
+        self.manager.withdraw_all(left());
         Remainder { loads, versions: self.reaper.wait_idle(left()) }
     }
 

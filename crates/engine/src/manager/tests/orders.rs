@@ -401,3 +401,23 @@ fn a_version_whose_responses_are_still_to_come_is_not_unloaded() {
     world.controls.ending.open();
     assert_eq!(world.server.unload_all(LONG), 0);
 }
+
+#[test]
+fn agents_that_hang_do_not_hold_the_end() {
+    let world = World::new();
+    world.put_text("m", &with_agents(&config("one", 1)), &[1]);
+    world.put("other", "one", &[1]);
+    world.load("m").unwrap();
+    world.load("other").unwrap();
+    take_notices(&world);
+    world.controls.unloading.close();
+    ends_before(&world.controls.unloading, || {
+        // The other model may take a while to end.
+        until(|| world.server.unload(Duration::ZERO).versions == 1);
+        world.controls.unloading.wait_for(1);
+        assert_eq!(world.index(), ["m 1 READY", "other 1 UNAVAILABLE: unloaded"]);
+        assert_eq!(world.server.unload(Duration::ZERO).versions, 1);
+    });
+    assert_eq!(world.server.unload_all(LONG), 0);
+    assert_eq!(take_notices(&world), ["1 unloading", "1 gone, 0 instances left"]);
+}

@@ -1,0 +1,64 @@
+//! The withdrawal of all models at the end of a server.
+//!
+//! Repository agents are told before their models go out of service, as in Triton. They are foreign
+//! code, which may not return, so a thread tells them, and the end waits for it no longer than it
+//! may. Models without agents don't wait for those of others.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use galatea_stdx::{Condvar, Lock};
+
+use super::driver::Driver;
+
+/// The withdrawals of a manager, one at a time.
+#[derive(Default)]
+pub(super) struct Withdrawal {
+    /// True while a thread tells agents.
+    is_running: Lock<bool>,
+    ended: Condvar,
+}
+
+impl Withdrawal {
+    /// Takes every model out of service, and waits for at most `timeout` for their agents.
+    pub(super) fn run(self: &Arc<Self>, driver: &Arc<Driver>, timeout: Duration) {
+        driver.worker.withdraw_without_agents();
+        if driver.worker.has_withdrawn_all() {
+            return;
+        }
+        let start = Instant::now();
+        let mut is_running = self.is_running.lock("begin to withdraw models");
+        if !*is_running {
+            *is_running = true;
+            drop(is_running);
+            self.start(driver);
+            is_running = self.is_running.lock("wait for a withdrawal");
+        }
+        while *is_running {
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            is_running = self.ended.wait_timeout(is_running, left);
+        }
+    }
+
+    /// Returns true while a thread tells agents.
+    pub(super) fn is_running(&self) -> bool {
+        *self.is_running.lock("look for a withdrawal")
+    }
+
+    /// Withdraws the models on a thread, or on this one if none can be started.
+    fn start(self: &Arc<Self>, driver: &Arc<Driver>) {
+        let (this, driver) = (self.clone(), driver.clone());
+        let withdraw = move || {
+            driver.worker.withdraw_all();
+            *this.is_running.lock("end a withdrawal") = false;
+            this.ended.notify_all();
+        };
+        let thread = std::thread::Builder::new().name(String::from("galatea-agents"));
+        if let Err(withdraw) = thread.spawn(withdraw.clone()).map_err(|_| withdraw) {
+            withdraw();
+        }
+    }
+}
