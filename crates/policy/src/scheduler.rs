@@ -238,7 +238,7 @@ impl<S: BatchStrategy> Scheduler<S> {
                 out.push(Action::Fail { key: request.key, reason: FailReason::Draining });
             }
             RequestQueue::Shared(shared) => shared.enqueue(request, self.now, out),
-            RequestQueue::Padded(padded) => padded.enqueue(request, self.now, out),
+            RequestQueue::Padded(padded) => padded.enqueue(request, self.now, &self.lanes, out),
             RequestQueue::Deadlines(deadlines) => {
                 deadlines.enqueue(request, self.now, &self.lanes, out)
             }

@@ -154,7 +154,7 @@ impl Cell {
         };
         let mut random = Random::new(self.seed ^ 0xD07A);
         simulate(&spec, self.instances, arrivals, |execution: Execution| {
-            let varied = 1.0 + self.noise * (2.0 * unit(&mut random) - 1.0);
+            let varied = 1.0 + self.noise * (2.0 * random.unit() - 1.0);
             let overhead_ns = f64::from(self.overhead_us) * NS_PER_US;
             (self.curve.duration_ns(execution.rows) * varied + overhead_ns) as u64
         })
@@ -274,11 +274,6 @@ pub(crate) fn check_goodput(seed: u64) -> Check {
     Ok(())
 }
 
-/// A number between 0 and 1, without both.
-fn unit(random: &mut Random) -> f64 {
-    ((random.number() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
-}
-
 fn exponential(random: &mut Random, mean: f64) -> f64 {
-    -unit(random).ln() * mean
+    -random.unit().ln() * mean
 }

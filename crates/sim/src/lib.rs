@@ -32,6 +32,7 @@
 //! | `deadlines` | requests with deadlines, whose executions cost what they cost |
 //! | `padding` | requests of unequal lengths, whose executions cost what they cost |
 //! | `padded_deadlines` | both together |
+//! | `padding_gain` | padded batches beside executions one by one |
 //! | `goodput` | the deadline batcher beside hand-tuned rules of the dynamic batcher |
 //! | `trace`, `exhaustive` | the other two generators |
 //!
@@ -66,6 +67,7 @@ mod keys;
 mod naive_batcher;
 mod padded_deadlines;
 mod padding;
+mod padding_gain;
 mod permit_ledger;
 mod random;
 mod random_setup;
@@ -87,6 +89,7 @@ pub use goodput::{ArrivalLaw, Cell, CellResult, CostCurve};
 pub use harness::{Harness, Reference};
 pub use padded_deadlines::{Promises, check_padded_deadlines};
 pub use padding::check_padding;
+pub use padding_gain::{PaddingCell, PaddingLoad, PaddingResult};
 pub use random::Random;
 pub use random_setup::Mode;
 pub use setup::Setup;

@@ -96,7 +96,8 @@ pub fn check_padding(seed: u64) -> Check {
     result.map_err(|message| format!("padding: {message}"))?;
     check_gain(&mut random).map_err(|message| format!("padding: {message}"))?;
     check_luck(&mut random).map_err(|message| format!("padding: {message}"))?;
-    check_spread(&mut random).map_err(|message| format!("padding: {message}"))
+    check_spread(&mut random).map_err(|message| format!("padding: {message}"))?;
+    check_patience(&mut random).map_err(|message| format!("padding: {message}"))
 }
 
 /// Many requests of one length at once, whose executions cost mostly the same however large
@@ -157,6 +158,34 @@ fn check_luck(random: &mut Random) -> Check {
         "batches that are fast by luck took {together} ns instead of {one_by_one} ns"
     );
     Ok(())
+}
+
+/// Batches that save a twentieth of the time, once that is known: a long request is not put off for
+/// such a batch of younger ones.
+fn check_patience(random: &mut Random) -> Check {
+    let mut world = World::new(random);
+    (world.max_rows, world.budget) = (16, u64::MAX);
+    world.costs = Costs { fixed: 700, element: 1_000, square: 0 };
+    world.rebuild(&DynamicSpec::default());
+    world.step(Event::AddInstance(InstanceId(0)))?;
+    for length in [4, 8, 16, 32, 64, 128, 256, 512] {
+        for _ in 0..40 {
+            world.arrive_with(length, 1, 0, 0)?;
+            world.pass_until(world.now.saturating_add(10_000_000))?;
+        }
+    }
+    let (short, long) = (random.between_u32(9, 11), random.between_u32(190, 210));
+    world.arrive_with(512, 1, 0, 0)?;
+    world.arrive_with(short, 1, 0, 0)?;
+    let key = RequestKey(world.arrivals);
+    world.arrive_with(long, 1, 0, 0)?;
+    for _ in 0..15 {
+        world.arrive_with(short, 1, 0, 0)?;
+    }
+    let one_by_one_ns = world.costs.of(1, 512) + 3 * world.costs.of(1, short);
+    world.pass_until(world.now.saturating_add(one_by_one_ns))?;
+    ensure!(!world.waiting.contains_key(&key), "{key:?} is put off for a batch that gains little");
+    world.pass_until(Time::MAX)
 }
 
 impl World {

@@ -47,6 +47,11 @@ impl Random {
             .expect("it is at most `most`")
     }
 
+    /// A number between 0 and 1, without both.
+    pub fn unit(&mut self) -> f64 {
+        ((self.number() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+    }
+
     /// True with this probability in percent.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.between(1, 100) <= chance

@@ -154,7 +154,7 @@ impl PaddedCosts {
         if place >= last as f64 {
             let at_last = self.per_element[last] * middle_of(last);
             let beyond = (elements / middle_of(last)).max(1.0);
-            return Some(at_last * (0.5 + 0.5 * beyond));
+            return Some(at_last * (1.0 + self.marginal(last) * (beyond - 1.0)));
         }
         if place <= first as f64 {
             return Some(self.per_element[first] * elements);
@@ -163,6 +163,17 @@ impl PaddedCosts {
         let share = place - below as f64;
         let (from, to) = (self.per_element[below], self.per_element[below + 1]);
         Some((from + (to - from) * share) * elements)
+    }
+
+    /// The time of an element beyond the last known class, as a share of that of one in it: on the
+    /// line from an octave before, and half of it as long as none is known there.
+    fn marginal(&self, last: usize) -> f64 {
+        let from = last
+            .checked_sub(2)
+            .filter(|class| self.known.is_some_and(|(first, _)| first <= *class));
+        from.map_or(0.5, |from| {
+            (2.0 - self.per_element[from] / self.per_element[last]).clamp(0.5, 1.5)
+        })
     }
 
     /// Fills `per_element` and `known` from the samples.

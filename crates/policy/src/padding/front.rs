@@ -121,6 +121,23 @@ impl Front {
         alike.chain(self.requests.iter().filter(move |one| one.class != class))
     }
 
+    /// All requests in front, in the order of service, and which of them the batch has.
+    pub(super) fn with_choice(
+        &mut self,
+        choice: &Choice,
+    ) -> impl Iterator<Item = (&FrontRequest, bool)> {
+        self.mark(choice);
+        self.requests.iter().zip(self.is_chosen.iter().copied())
+    }
+
+    fn mark(&mut self, choice: &Choice) {
+        self.is_chosen.clear();
+        self.is_chosen.resize(self.requests.len(), false);
+        for one in &self.sorted[choice.first..=choice.last] {
+            self.is_chosen[one.place as usize] = true;
+        }
+    }
+
     /// The chosen requests, in the order of service. Calls `passed_over` for each one that a
     /// younger one goes before.
     pub(crate) fn take(
@@ -128,11 +145,7 @@ impl Front {
         choice: &Choice,
         mut passed_over: impl FnMut(SlabIndex),
     ) -> Vec<SlabIndex> {
-        self.is_chosen.clear();
-        self.is_chosen.resize(self.requests.len(), false);
-        for one in &self.sorted[choice.first..=choice.last] {
-            self.is_chosen[one.place as usize] = true;
-        }
+        self.mark(choice);
         let youngest = self.is_chosen.iter().rposition(|is_chosen| *is_chosen).unwrap_or(0);
         let mut chosen = Vec::with_capacity(choice.last + 1 - choice.first);
         for (one, is_chosen) in self.requests[..=youngest].iter().zip(&self.is_chosen) {

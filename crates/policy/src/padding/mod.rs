@@ -9,15 +9,19 @@
 //! a later level, and a request is passed over by at most [`PASSED_OVER_MAX`] batches: after
 //! that, none of the requests behind it is chosen before it.
 //!
+//! Without a gain that is worth it, the order of arrival holds (`patience`).
+//!
 //! With a queue delay, a batch that would be faster with one more request waits for it.
 
 mod choice;
 mod front;
+mod patience;
 
 use std::collections::BTreeMap;
 
 pub(crate) use self::choice::{Bounds, Choice, ChoiceEnd};
 pub(crate) use self::front::{Front, FrontRequest};
+use self::patience::{DueTime, Patience, TRIES};
 use crate::batch::{Batch, BatchEntry, CloseReason};
 use crate::batcher::Intake;
 use crate::cost::PaddedCosts;
@@ -37,8 +41,10 @@ pub(crate) struct PaddedQueue {
     budget: u64,
     max_queue_delay_ns: u64,
     queue: PolicyQueue,
-    /// The length of each entry of the queue's slab.
-    lengths: Vec<Length>,
+    /// The request of each entry of the queue's slab.
+    entries: Vec<Entry>,
+    /// The time of the waiting requests one by one, as far as was known when each came.
+    alone_ns: u64,
     costs: PaddedCosts,
     running: BTreeMap<InstanceId, Running>,
     hold: DispatchHold,
@@ -47,11 +53,12 @@ pub(crate) struct PaddedQueue {
     front: Front,
 }
 
-/// A waiting request's length, and how many batches have passed it over.
+/// A waiting request's length, how many batches have passed it over, and when it is due.
 #[derive(Copy, Clone, Debug, Default)]
-struct Length {
+struct Entry {
     length: u32,
     passed_over: u32,
+    due_time: DueTime,
 }
 
 /// An execution.
@@ -104,7 +111,8 @@ impl PaddedQueue {
             budget: padding.budget,
             max_queue_delay_ns: spec.max_queue_delay_ns,
             queue: PolicyQueue::new(spec),
-            lengths: Vec::new(),
+            entries: Vec::new(),
+            alone_ns: 0,
             costs: PaddedCosts::new(),
             running: BTreeMap::new(),
             hold,
@@ -131,25 +139,67 @@ impl PaddedQueue {
     /// Called before each event, so that an expired request neither runs nor counts against
     /// the size limit.
     pub(crate) fn apply_timeouts(&mut self, now: Time, out: &mut Actions) {
+        while let Some(index) = self.queue.next_expired(now) {
+            let key = self.remove(index);
+            out.push(Action::Fail { key, reason: FailReason::TimeoutExpired });
+        }
         self.queue.apply_timeouts(now, out);
     }
 
-    pub(crate) fn enqueue(&mut self, request: RequestInfo, now: Time, out: &mut Actions) {
+    pub(crate) fn enqueue(
+        &mut self,
+        request: RequestInfo,
+        now: Time,
+        lanes: &LanePool,
+        out: &mut Actions,
+    ) {
         let (key, length) = (request.key, request.length);
+        let due_time = self.due_time(&request, now, lanes);
         match self.queue.enqueue(request, now) {
             Ok(index) => {
                 self.hold.count();
-                if self.lengths.len() <= index.index() {
-                    self.lengths.resize(index.index() + 1, Length::default());
+                self.alone_ns = self.alone_ns.saturating_add(due_time.alone_ns);
+                if self.entries.len() <= index.index() {
+                    self.entries.resize(index.index() + 1, Entry::default());
                 }
-                self.lengths[index.index()] = Length { length, passed_over: 0 };
+                self.entries[index.index()] = Entry { length, passed_over: 0, due_time };
             }
             Err(QueueFull) => out.push(Action::Fail { key, reason: FailReason::QueueFull }),
         }
     }
 
+    /// When a request that arrives would be answered one by one.
+    fn due_time(&self, request: &RequestInfo, now: Time, lanes: &LanePool) -> DueTime {
+        let (rows, length) = (request.rows(), request.length);
+        if !self.costs.knows(rows, length) {
+            return DueTime { arrived: now, due: Time::MAX, alone_ns: 0 };
+        }
+        let alone_ns = self.costs.estimate(rows, length).unwrap_or(0.0) as u64;
+        let left = |running: &Running| {
+            let takes_ns = self.costs.estimate(running.rows, running.length).unwrap_or(0.0);
+            running.since.saturating_add(takes_ns as u64).saturating_since(now)
+        };
+        let running_ns = self.running.values().map(left).fold(0, u64::saturating_add);
+        let ahead_ns = self.alone_ns.saturating_add(running_ns) / self.instances(lanes) as u64;
+        let wait_ns = self.max_queue_delay_ns.saturating_add(ahead_ns).saturating_add(alone_ns);
+        DueTime { arrived: now, due: now.saturating_add(wait_ns), alone_ns }
+    }
+
+    fn instances(&self, lanes: &LanePool) -> usize {
+        (self.running.len() + lanes.free_count()).max(1)
+    }
+
     pub(crate) fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
-        self.queue.cancel(key, out);
+        if let Some(index) = self.queue.find(key) {
+            self.remove(index);
+            out.push(Action::Fail { key, reason: FailReason::Cancelled });
+        }
+    }
+
+    fn remove(&mut self, index: SlabIndex) -> RequestKey {
+        let alone_ns = self.entries[index.index()].due_time.alone_ns;
+        self.alone_ns = self.alone_ns.saturating_sub(alone_ns);
+        self.queue.take(index).key
     }
 
     /// The instance has finished its batch.
@@ -174,7 +224,8 @@ impl PaddedQueue {
     ) {
         self.waits = Waits::Lane;
         while self.hold.is_released() && lanes.has_free() {
-            let Some(plan) = self.plan(now, intake) else {
+            let instances = self.instances(lanes);
+            let Some(plan) = self.plan(now, intake, instances) else {
                 lanes.withdraw_all(out);
                 return;
             };
@@ -195,13 +246,12 @@ impl PaddedQueue {
     }
 
     /// Decides on the next batch; none if no request waits.
-    fn plan(&mut self, now: Time, intake: Intake) -> Option<Plan> {
+    fn plan(&mut self, now: Time, intake: Intake, instances: usize) -> Option<Plan> {
         let first = self.queue.first()?;
         let others = self.look_at_front(first);
         self.front.sort();
-        let bounds = Bounds::new(self.max_rows, self.budget);
         let first = self.front.candidate_at(0)?;
-        let choice = self.front.choose(&self.costs, &bounds, first);
+        let choice = self.choose(now, first, instances);
         let delay_ns = match intake {
             Intake::Open => self.max_queue_delay_ns,
             Intake::Closed => 0,
@@ -212,8 +262,7 @@ impl PaddedQueue {
         let reason = match choice.end {
             ChoiceEnd::Rows => CloseReason::MaxSize,
             ChoiceEnd::Budget => CloseReason::Budget,
-            ChoiceEnd::Cost => CloseReason::Cost,
-            ChoiceEnd::Deadline => CloseReason::Deadline,
+            ChoiceEnd::Cost | ChoiceEnd::Deadline => CloseReason::Cost,
             ChoiceEnd::All if others == Others::Unseen => CloseReason::Cost,
             ChoiceEnd::All if others == Others::OfOtherClasses => CloseReason::Shape,
             ChoiceEnd::All if self.max_queue_delay_ns == 0 => CloseReason::InstanceIdle,
@@ -228,6 +277,25 @@ impl PaddedQueue {
         Some(Plan { choice, reason, wait: None })
     }
 
+    /// The fastest batch with this candidate that puts no request off too far.
+    fn choose(&mut self, now: Time, first: usize, instances: usize) -> Choice {
+        let bounds = Bounds::new(self.max_rows, self.budget).beginning(now);
+        let mut choice = self.front.choose(&self.costs, &bounds, first);
+        for tries in (0..TRIES).rev() {
+            let mut patience = Patience::new(now, &self.costs, &choice, instances);
+            for (one, is_chosen) in self.front.with_choice(&choice) {
+                patience.look_at(&self.entries[one.index.index()].due_time, is_chosen);
+            }
+            let Some(ends_by) = patience.ends_by().filter(|_| choice.request_count() > 1) else {
+                break;
+            };
+            // After all tries the request in front is executed alone.
+            let ends_by = if tries == 0 { now } else { ends_by };
+            choice = self.front.choose(&self.costs, &bounds.ending_by(ends_by), first);
+        }
+        choice
+    }
+
     /// Fills `front` with the requests that wait with the first one, in the order of service.
     fn look_at_front(&mut self, first: SlabIndex) -> Others {
         let class = self.queue.get(first).shape_class;
@@ -237,7 +305,7 @@ impl PaddedQueue {
         while let Some(index) = next
             && self.queue.wait_alike(first, index)
         {
-            let Length { length, passed_over } = self.lengths[index.index()];
+            let Entry { length, passed_over, .. } = self.entries[index.index()];
             let queued = self.queue.get(index);
             if !self.front.push(FrontRequest {
                 index,
@@ -259,9 +327,9 @@ impl PaddedQueue {
 
     /// Takes the chosen requests out of the queue.
     fn take(&mut self, plan: &Plan) -> Batch {
-        let lengths = &mut self.lengths;
-        let chosen = self.front.take(&plan.choice, |index| lengths[index.index()].passed_over += 1);
-        let take = |index| BatchEntry::Request(self.queue.take(index).key);
+        let entries = &mut self.entries;
+        let chosen = self.front.take(&plan.choice, |index| entries[index.index()].passed_over += 1);
+        let take = |index| BatchEntry::Request(self.remove(index));
         let entries = chosen.into_iter().map(take).collect();
         Batch::new(entries, plan.choice.rows, plan.reason)
     }

@@ -128,8 +128,18 @@ impl World {
 fn the_oldest_request_gets_companions_of_its_length() {
     let mut world = World::experienced(DynamicSpec::default(), u64::MAX);
     // Request 1 occupies the instance.
-    let batches = world.batches(&[10, 200, 11, 190, 12]);
+    let batches = world.batches(&[10, 30, 11, 28, 12]);
     assert_eq!(batches, [vec![2, 4, 6], vec![3, 5]]);
+}
+
+/// Batches of so long requests save 2 % of their time: not enough to be worth a younger request's
+/// wait, or an older one's.
+#[test]
+fn without_a_gain_the_order_of_arrival_holds() {
+    let mut world = World::experienced(DynamicSpec::default(), u64::MAX);
+    let batches = world.batches(&[500, 900, 510, 890]);
+    assert_eq!(batches, [vec![2], vec![3], vec![4], vec![5]]);
+    assert_eq!(world.reason, Some(CloseReason::InstanceIdle));
 }
 
 #[test]

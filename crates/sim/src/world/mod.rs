@@ -26,6 +26,7 @@ use crate::harness::Harness;
 use crate::keys::{CorrelationIds, Keys, Reuse};
 use crate::padded_deadlines::check_padded_deadlines;
 use crate::padding::check_padding;
+use crate::padding_gain::check_padding_gain;
 use crate::random::Random;
 use crate::random_setup::random_setup;
 use crate::replies::check_replies;
@@ -49,6 +50,7 @@ pub fn run(seed: u64, config: &Config) -> Result<RunResult, Box<Violation>> {
         }
         if seed.is_multiple_of(GOODPUT_EVERY) {
             check_goodput(seed)?;
+            check_padding_gain(seed)?;
         }
         world.live()
     }));

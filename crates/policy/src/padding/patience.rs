@@ -1,0 +1,100 @@
+//! The limit to which a batch may put off the requests that wait.
+//!
+//! Companions that are chosen by length go before older requests, and all requests of a batch are
+//! answered at its end. Where batches make little of the time, that is all they do. So each
+//! request has a due time: when it would be answered if those before it were executed one by one,
+//! in the order of arrival. A batch may put a request off beyond that by a share of its wait,
+//! which grows with the gain of the batch. What a gain saves comes back to the requests behind:
+//! they are ahead of their due times, and larger batches may follow.
+//!
+//! A batch of a size that was never executed has no known gain, so it counts as one that takes as
+//! long as its requests one by one.
+
+use super::choice::Choice;
+use crate::cost::PaddedCosts;
+use crate::time::Time;
+
+/// A request may be put off by this share of its wait for any batch: estimates are wrong by as
+/// much, and without it no batch would ever be tried where all requests come at once.
+const GRACE: f64 = 0.03;
+
+/// For a batch that is faster by some share than its requests one by one, a request may be put off
+/// by this many times that share in addition.
+const GRACE_FOR_GAIN: f64 = 2.0;
+
+/// A batch that is faster by this factor may put off its own requests.
+const PAYS: f64 = 1.10;
+
+/// Number of smaller batches that are tried in place of one that puts a request off too far.
+pub(super) const TRIES: usize = 3;
+
+/// When a request would be answered one by one, in the order of arrival.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct DueTime {
+    pub(super) arrived: Time,
+    /// [`Time::MAX`] if that was not known when it arrived.
+    pub(super) due: Time,
+    /// The duration of its execution alone.
+    pub(super) alone_ns: u64,
+}
+
+/// A batch beside the due times of the requests that wait.
+pub(super) struct Patience {
+    now: Time,
+    /// The duration of the batch, as far as that is known.
+    takes_ns: u64,
+    /// The share of its wait by which a request may be put off.
+    grace: f64,
+    pays: bool,
+    instances: u64,
+    /// The time of the older requests that it leaves out, one by one.
+    left_out_ns: u64,
+    /// By how much it puts a request off too far.
+    excess_ns: u64,
+}
+
+impl Patience {
+    /// A batch that begins now, on one of `instances`.
+    pub(super) fn new(now: Time, costs: &PaddedCosts, choice: &Choice, instances: usize) -> Self {
+        let is_known = costs.knows(choice.rows, choice.length);
+        let takes_ns = if is_known { choice.takes_ns() } else { choice.one_by_one_ns as u64 };
+        let pays = is_known && choice.speed >= PAYS;
+        let gain = if pays { choice.speed - 1.0 } else { 0.0 };
+        Patience {
+            now,
+            takes_ns,
+            grace: GRACE + GRACE_FOR_GAIN * gain,
+            pays,
+            instances: instances.max(1) as u64,
+            left_out_ns: 0,
+            excess_ns: 0,
+        }
+    }
+
+    /// The next one of the requests that wait, in the order of service.
+    pub(super) fn look_at(&mut self, due_time: &DueTime, is_chosen: bool) {
+        if due_time.due == Time::MAX {
+            return;
+        }
+        let wait_ns = due_time.due.saturating_since(due_time.arrived);
+        let latest = due_time.due.saturating_add((wait_ns as f64 * self.grace) as u64);
+        let excess_ns = if !is_chosen {
+            self.left_out_ns = self.left_out_ns.saturating_add(due_time.alone_ns);
+            let behind = self.takes_ns.saturating_add(self.left_out_ns) / self.instances;
+            let soonest = self.now.saturating_add(self.left_out_ns / self.instances);
+            self.now.saturating_add(behind).saturating_since(latest.max(soonest))
+        } else if self.pays {
+            0
+        } else {
+            self.now.saturating_add(self.takes_ns).saturating_since(latest)
+        };
+        self.excess_ns = self.excess_ns.max(excess_ns);
+    }
+
+    /// When a batch must end that puts none of them off too far; none if this one doesn't.
+    pub(super) fn ends_by(&self) -> Option<Time> {
+        let shorter_ns = self.takes_ns.saturating_sub(self.excess_ns);
+        let allowed_ns = shorter_ns.min(self.takes_ns / 10 * 9);
+        (self.excess_ns > 0).then(|| self.now.saturating_add(allowed_ns))
+    }
+}

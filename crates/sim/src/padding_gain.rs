@@ -1,0 +1,185 @@
+//! Padded batches beside executions one by one, on the same load: what batches gain where they
+//! pay, and that they lose nothing where they don't.
+//!
+//! A text of mean length takes 6 ms, as MiniLM on one core. A share of that is fixed for each
+//! execution, and the rest is in proportion to the padded elements: only the fixed share can be
+//! saved.
+
+use galatea_policy::{DynamicSpec, PaddingSpec, SchedulingMode, SchedulingSpec};
+use galatea_simulate::{Arrival, Clients, Execution, Report, simulate, simulate_clients};
+
+use crate::check::{Check, ensure};
+use crate::random::Random;
+
+const MAX_ROWS: u32 = 32;
+
+/// The duration of a text of mean length alone.
+const TEXT_NS: f64 = 6e6;
+
+/// The lengths of texts, in tokens.
+const LENGTHS: std::ops::RangeInclusive<u32> = 5..=256;
+
+/// Bounds that no seed exceeds: in so short a load, single batches tell. The test of the whole
+/// grid has tighter ones.
+const P99_MAX: f64 = 1.15;
+const RATE_MIN: f64 = 0.97;
+
+/// The same if half of an execution is fixed and 64 texts are in flight.
+const PAYING_RATE_MIN: f64 = 1.25;
+
+/// The way in which requests come.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub enum PaddingLoad {
+    /// This number of clients, each of which sends a text when it has its answer.
+    InFlight(u32),
+    /// Independently of each other, at this share of the rate that executions one by one reach.
+    Rate(f64),
+}
+
+impl PaddingLoad {
+    /// 1 to 64 in flight, and half of the rate to more than can be done.
+    pub const ALL: [PaddingLoad; 9] = [
+        PaddingLoad::InFlight(1),
+        PaddingLoad::InFlight(4),
+        PaddingLoad::InFlight(16),
+        PaddingLoad::InFlight(64),
+        PaddingLoad::Rate(0.5),
+        PaddingLoad::Rate(0.7),
+        PaddingLoad::Rate(0.9),
+        PaddingLoad::Rate(1.0),
+        PaddingLoad::Rate(1.1),
+    ];
+}
+
+/// A load and what executions cost.
+#[derive(Copy, Clone, Debug)]
+pub struct PaddingCell {
+    /// The way in which requests come.
+    pub load: PaddingLoad,
+    /// The share of a text's duration that is fixed for each execution.
+    pub fixed: f64,
+    /// The variation of durations, as a share of them in each direction.
+    pub noise: f64,
+    /// Number of requests.
+    pub requests: usize,
+    /// The seed of the texts, of their arrivals and of the noise.
+    pub seed: u64,
+}
+
+/// The outcome of a cell.
+#[derive(Clone, Debug)]
+pub struct PaddingResult {
+    /// With padded batches.
+    pub padded: Report,
+    /// With an execution for each request, in the order of arrival.
+    pub one_by_one: Report,
+}
+
+impl PaddingResult {
+    /// The rate of answers, as a share of that of executions one by one.
+    pub fn rate(&self) -> f64 {
+        self.padded.throughput() / self.one_by_one.throughput()
+    }
+
+    /// The latency that this share of the answers has at most, as a share of the same.
+    pub fn latency(&self, share: f64) -> f64 {
+        self.padded.quantile_ns(share) as f64 / self.one_by_one.quantile_ns(share).max(1) as f64
+    }
+}
+
+impl PaddingCell {
+    /// Runs the load in both ways.
+    pub fn run(&self) -> PaddingResult {
+        let mut random = Random::new(self.seed);
+        let lengths: Vec<u32> = (0..self.requests).map(|_| some_length(&mut random)).collect();
+        let all: f64 = lengths.iter().copied().map(f64::from).sum();
+        let costs = Costs { fixed: self.fixed, mean: all / lengths.len().max(1) as f64 };
+        let padding = Some(PaddingSpec { budget: u64::MAX });
+        let dynamic = DynamicSpec { padding, ..DynamicSpec::default() };
+        let run = |mode| self.simulate(mode, &lengths, costs);
+        let padded = run(SchedulingMode::Dynamic(dynamic));
+        PaddingResult { padded, one_by_one: run(SchedulingMode::Default) }
+    }
+
+    fn simulate(&self, mode: SchedulingMode, lengths: &[u32], costs: Costs) -> Report {
+        let spec = SchedulingSpec {
+            max_batch_size: MAX_ROWS,
+            mode,
+            hold_until_queued: 0,
+            hold_until_backlogged: 0,
+        };
+        let mut noise = Random::new(self.seed ^ 0xD07A);
+        let duration_ns = |execution: Execution| {
+            let varied = 1.0 + self.noise * (2.0 * noise.unit() - 1.0);
+            (costs.of(execution) * varied) as u64
+        };
+        let mut random = Random::new(self.seed ^ 0xA441);
+        let mut now = 0.0;
+        let arrivals: Vec<Arrival> = (lengths.iter())
+            .map(|length| {
+                if let PaddingLoad::Rate(share) = self.load {
+                    now += -random.unit().ln() * TEXT_NS / share;
+                }
+                Arrival { length: *length, ..Arrival::at(now as u64) }
+            })
+            .collect();
+        match self.load {
+            PaddingLoad::InFlight(count) => {
+                let clients = Clients::new(count, Vec::new());
+                simulate_clients(&spec, 1, &arrivals, &clients, duration_ns)
+            }
+            PaddingLoad::Rate(_) => simulate(&spec, 1, &arrivals, duration_ns),
+        }
+    }
+}
+
+/// The durations of executions.
+#[derive(Copy, Clone)]
+struct Costs {
+    fixed: f64,
+    /// The mean of the texts' lengths.
+    mean: f64,
+}
+
+impl Costs {
+    fn of(self, execution: Execution) -> f64 {
+        let elements = f64::from(execution.rows) * f64::from(execution.length);
+        TEXT_NS * (self.fixed + (1.0 - self.fixed) * elements / self.mean)
+    }
+}
+
+/// The length of a text: of 33 tokens on average, and seldom much longer.
+fn some_length(random: &mut Random) -> u32 {
+    let normal: f64 = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
+    let length = (3.24 + 0.75 * normal).exp();
+    (length as u32).clamp(*LENGTHS.start(), *LENGTHS.end())
+}
+
+/// Runs a short load of this seed, in which batches gain nothing or much.
+///
+/// # Errors
+///
+/// Padding makes it slower, or slow answers later, or gains far less than it could.
+pub(crate) fn check_padding_gain(seed: u64) -> Check {
+    let mut random = Random::new(seed ^ 0x6A15);
+    let cell = PaddingCell {
+        load: random.pick(&PaddingLoad::ALL),
+        fixed: random.pick(&[0.0, 0.02]),
+        noise: 0.05,
+        requests: 2_000,
+        seed,
+    };
+    if random.percent(50) {
+        let cell = PaddingCell { load: PaddingLoad::InFlight(64), fixed: 0.5, ..cell };
+        let rate = cell.run().rate();
+        let is_fast = rate >= PAYING_RATE_MIN;
+        ensure!(is_fast, "padding: {rate:.3} of the rate one by one at {cell:?}");
+        return Ok(());
+    }
+    let result = cell.run();
+    let (rate, p99) = (result.rate(), result.latency(0.99));
+    let (is_fast, is_prompt) = (rate >= RATE_MIN, p99 <= P99_MAX);
+    ensure!(is_fast, "padding: {rate:.3} of the rate one by one at {cell:?}");
+    ensure!(is_prompt, "padding: {p99:.3} of the p99 one by one at {cell:?}");
+    Ok(())
+}
