@@ -7,8 +7,8 @@ use galatea_protocol::inference::{ModelTransactionPolicy, model_config};
 use galatea_tensor::DataType;
 
 use crate::EnsembleStep;
-use crate::diagnostic::{BoundedText, ConfigErrors, Diagnostic, Diagnostics, bounded};
 use crate::spec::{InputSpec, ModelSpec, OutputSpec};
+use galatea_pbtxt::{BoundedText, ConfigErrors, Diagnostic, Diagnostics, bounded};
 
 /// The model of a step.
 #[derive(Clone, Debug)]

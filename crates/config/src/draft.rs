@@ -10,11 +10,11 @@ use galatea_protocol::inference::{
 };
 use galatea_tensor::DataType;
 
-use crate::diagnostic::{ConfigErrors, Diagnostic, Diagnostics, Stage};
-use crate::source::{SourceMap, SourceText};
 use crate::spec::{ModelSpec, VersionPolicy};
 use crate::support::Support;
-use crate::{convert, identity, json_input, normalize, text, tolerance, validate, without_effect};
+use crate::{convert, identity, normalize, tolerance, validate, without_effect};
+use galatea_pbtxt::{ConfigErrors, Diagnostic, Diagnostics, Stage};
+use galatea_pbtxt::{SourceMap, SourceText, parse_config, parse_json};
 
 /// A tensor of a draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl ConfigDraft {
     /// position in the file.
     pub fn from_pbtxt(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
         let source = SourceText::new(file_name, text);
-        let parsed = text::parse_config(&source)?;
+        let parsed = parse_config(&source)?;
         let map = SourceMap::new(source, parsed.spans);
         Ok(Self { message: parsed.message, map, is_provided: true })
     }
@@ -84,7 +84,7 @@ impl ConfigDraft {
     ///
     /// Every syntax error, unknown field and value of the wrong type.
     pub fn from_json(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
-        let message = json_input::parse(file_name, text)?;
+        let message = parse_json(file_name, text)?;
         Ok(Self { message, map: SourceMap::default(), is_provided: true })
     }
 
@@ -101,7 +101,7 @@ impl ConfigDraft {
     /// The message in its current state, in the text format.
     #[must_use]
     pub fn to_pbtxt(&self) -> String {
-        text::to_pbtxt(&self.message)
+        galatea_pbtxt::to_pbtxt(&self.message)
     }
 
     /// The message in its current state.
@@ -169,7 +169,7 @@ impl ConfigDraft {
         if self.message == ModelConfig::default() {
             return String::from("{}");
         }
-        crate::json::to_json(&self.message)
+        galatea_pbtxt::to_json(&self.message)
     }
 
     /// The value of a parameter.

@@ -2,7 +2,7 @@
 
 use galatea_protocol::inference::ModelConfig;
 
-use crate::diagnostic::{BoundedText, Diagnostic, bounded};
+use galatea_pbtxt::{BoundedText, Diagnostic, bounded};
 
 /// A backend that is recognized by its platform or model file, and its defaults.
 struct KnownBackend {

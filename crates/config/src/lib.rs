@@ -6,7 +6,7 @@
 //! ([`ConfigDraft::resolve_identity`]), and the backend from the model's files.
 //! [`ConfigDraft::finish`] normalizes and checks the result. All errors are
 //! reported at once. Each [`Diagnostic`] has a position in the file, a field, the
-//! expected value and a suggestion.
+//! expected value and a suggestion. The text format and JSON are read and printed by `pbtxt`.
 //!
 //! The crate opens no files and knows no model formats. It ignores no setting
 //! silently: a setting that the server does not support is refused by name.
@@ -32,23 +32,15 @@
 mod code;
 mod composing;
 mod convert;
-mod diagnostic;
 mod draft;
-mod dynamic;
 mod ensemble;
 mod identity;
-mod json;
-mod json_input;
-mod json_text;
 mod normalize;
 mod objective;
 mod padding;
 mod plug_in;
-mod source;
 mod spec;
-mod suggest;
 mod support;
-mod text;
 mod tolerance;
 mod validate;
 mod warmup;
@@ -56,11 +48,13 @@ mod without_effect;
 
 pub use code::NamedCode;
 pub use composing::{ComposingModel, validate_ensemble};
-pub use diagnostic::{BoundedText, ConfigErrors, Diagnostic, Excerpt, Position, Stage};
 pub use draft::{AgentDraft, Completion, ConfigDraft, TensorDraft};
 pub use ensemble::{EnsembleScheduling, EnsembleStep};
+pub use galatea_pbtxt::{
+    BoundedText, CONFIG_TEXT_BYTES_MAX, ConfigErrors, ConfigText, Diagnostic, Excerpt, Position,
+    Stage, nearest, to_json,
+};
 pub use identity::misnamed;
-pub use json::to_json;
 pub use padding::{CutOutput, PaddedInput, Padding, PaddingMask};
 pub use plug_in::PreferredInstances;
 pub use spec::{
@@ -70,9 +64,7 @@ pub use spec::{
     SchedulingChoice, SecondaryDevice, SequenceBatching, SequenceStrategy, StateSpec,
     TimeoutAction, VersionPolicy,
 };
-pub use suggest::nearest;
 pub use support::{ComputeCapability, Support};
-pub use text::{CONFIG_TEXT_BYTES_MAX, ConfigText};
 pub use warmup::{WarmupContent, WarmupInput, WarmupSample};
 
 /// The default batch size that a backend sets for a model that can batch and whose

@@ -25,8 +25,8 @@ use galatea_protocol::inference::{ModelConfig, ModelInput, ModelOutput};
 use galatea_tensor::DataType;
 
 use self::element::element;
-use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics, bounded};
-use crate::suggest::nearest;
+use galatea_pbtxt::nearest;
+use galatea_pbtxt::{BoundedText, Diagnostic, Diagnostics, bounded};
 
 const INPUTS: &str = "batch_padding";
 const MASK: &str = "batch_padding_mask";

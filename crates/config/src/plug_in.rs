@@ -5,7 +5,7 @@ use galatea_protocol::inference::model_instance_group::Kind;
 use galatea_protocol::inference::{ModelInstanceGroup, ModelParameter};
 
 use crate::spec::InstanceKind;
-use crate::{ConfigDraft, Support, json, normalize};
+use crate::{ConfigDraft, Support, normalize};
 
 /// Instances that a backend prefers if the configuration has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl ConfigDraft {
     pub fn normalized_json(&self, support: &Support) -> String {
         let mut message = self.message().clone();
         normalize::normalize(&mut message, support);
-        json::to_json(&message)
+        galatea_pbtxt::to_json(&message)
     }
 
     /// Merges a completed copy of this configuration: the batch size, inputs and outputs,

@@ -96,7 +96,7 @@ impl ModelSpec {
     /// The normalized configuration as JSON, as the configuration endpoint sends it.
     #[must_use]
     pub fn to_json(&self) -> String {
-        crate::json::to_json(&self.message)
+        galatea_pbtxt::to_json(&self.message)
     }
 
     /// The normalized configuration as an encoded `inference.ModelConfig`.

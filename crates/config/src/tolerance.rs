@@ -11,7 +11,7 @@ use galatea_protocol::inference::model_sequence_batching::StrategyChoice;
 use galatea_protocol::inference::model_version_policy::PolicyChoice;
 use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
 
-use crate::diagnostic::Diagnostic;
+use galatea_pbtxt::Diagnostic;
 
 /// Leaves out the elements that these diagnostics are about.
 pub(crate) fn leave_out(config: &mut ModelConfig, diagnostics: &[Diagnostic]) {

@@ -19,13 +19,13 @@ use galatea_protocol::inference::{
 };
 use galatea_tensor::DataType;
 
-use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics};
 use crate::spec::{
     Accelerator, DynamicBatching, InputFormat, InputSpec, InstanceGroup, InstanceKind,
     ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, RateLimiterSpec, ResourceNeed,
     SchedulingChoice, SecondaryDevice, TimeoutAction, VersionPolicy,
 };
 use crate::{Padding, objective, padding, warmup};
+use galatea_pbtxt::{BoundedText, Diagnostic, Diagnostics};
 
 /// Converts the message, or returns `None` and adds a diagnostic.
 ///

@@ -3,8 +3,8 @@
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::inference::model_version_policy::PolicyChoice;
 
-use crate::diagnostic::{Diagnostic, Diagnostics, bounded};
 use crate::identity::{backend_has_platforms, backend_of_platform, is_ensemble};
+use galatea_pbtxt::{Diagnostic, Diagnostics, bounded};
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     if config.name.is_empty() {

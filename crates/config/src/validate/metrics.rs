@@ -3,7 +3,7 @@
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::inference::model_metrics::metric_control::MetricOptions;
 
-use crate::diagnostic::{Diagnostic, Diagnostics, bounded};
+use galatea_pbtxt::{Diagnostic, Diagnostics, bounded};
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let controls = config.model_metrics.iter().flat_map(|metrics| &metrics.metric_control);

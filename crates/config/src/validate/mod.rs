@@ -18,8 +18,8 @@ mod warmup;
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
 
-use crate::diagnostic::Diagnostics;
 use crate::{Support, padding};
+use galatea_pbtxt::Diagnostics;
 
 /// The parameter with the path of a custom batching library.
 const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";

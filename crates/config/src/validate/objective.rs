@@ -6,8 +6,8 @@ use galatea_protocol::inference::model_queue_policy::TimeoutAction;
 use galatea_protocol::inference::{ModelConfig, ModelDynamicBatching, ModelQueuePolicy};
 
 use super::BATCH_STRATEGY;
-use crate::diagnostic::{BoundedText, Diagnostic, Diagnostics, bounded};
 use crate::objective::{PARAMETER, PATH, parse, text};
+use galatea_pbtxt::{BoundedText, Diagnostic, Diagnostics, bounded};
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let Some(text) = text(config) else { return };

@@ -3,7 +3,8 @@
 use galatea_protocol::schema::{EnumDescriptor, FieldKind};
 
 use super::literal::Number;
-use crate::diagnostic::{BoundedText, bounded};
+use crate::bounded;
+use crate::diagnostic::BoundedText;
 use crate::dynamic::DynamicValue;
 use crate::suggest::{nearest, nearest_value};
 

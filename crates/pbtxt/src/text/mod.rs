@@ -13,8 +13,9 @@ use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::model_config;
 
 pub use self::edit::ConfigText;
-pub(crate) use self::print::to_pbtxt;
-use crate::diagnostic::{ConfigErrors, Diagnostic, bounded};
+pub use self::print::to_pbtxt;
+use crate::bounded;
+use crate::diagnostic::{ConfigErrors, Diagnostic};
 use crate::source::{SourceText, Spans};
 
 /// The maximum length of a configuration file, in bytes.
@@ -22,13 +23,19 @@ pub const CONFIG_TEXT_BYTES_MAX: usize = 16 << 20;
 
 /// A configuration and the positions of its fields.
 #[derive(Debug)]
-pub(crate) struct ParsedConfig {
-    pub(crate) message: ModelConfig,
-    pub(crate) spans: Spans,
+pub struct ParsedConfig {
+    /// The configuration.
+    pub message: ModelConfig,
+    /// The positions of its fields.
+    pub spans: Spans,
 }
 
 /// Parses a configuration file.
-pub(crate) fn parse_config(source: &SourceText) -> Result<ParsedConfig, ConfigErrors> {
+///
+/// # Errors
+///
+/// All mistakes in the file, with their positions.
+pub fn parse_config(source: &SourceText) -> Result<ParsedConfig, ConfigErrors> {
     if source.text().len() > CONFIG_TEXT_BYTES_MAX {
         let size = source.text().len();
         let most = CONFIG_TEXT_BYTES_MAX;

@@ -187,14 +187,14 @@ mod tests {
     use galatea_protocol::schema::model_config;
 
     use super::*;
-    use crate::ConfigDraft;
+    use crate::{SourceText, parse_config};
 
     #[test]
     fn every_kind_survives_a_round_trip() {
         let check = |text: &str| {
-            let draft = ConfigDraft::from_pbtxt("f", text).unwrap();
-            let tree = DynamicMessage::from_message(model_config(), draft.message()).unwrap();
-            assert_eq!(&tree.to_message::<ModelConfig>().unwrap(), draft.message(), "{text}");
+            let config = parse_config(&SourceText::new("f", text)).unwrap().message;
+            let tree = DynamicMessage::from_message(model_config(), &config).unwrap();
+            assert_eq!(&tree.to_message::<ModelConfig>().unwrap(), &config, "{text}");
         };
         check("name: 'm' max_batch_size: -3 input { data_type: TYPE_FP32 optional: true }");
         check("input { dims: [ -1, 9223372036854775807, -9223372036854775808, 300 ] }");

@@ -6,7 +6,8 @@ use galatea_protocol::schema::{
 };
 use serde_json::Number;
 
-use crate::diagnostic::{BoundedText, ConfigErrors, Diagnostic, Diagnostics, bounded};
+use crate::bounded;
+use crate::diagnostic::{BoundedText, ConfigErrors, Diagnostic, Diagnostics};
 use crate::dynamic::{
     CountedMessage, DynamicMessage, DynamicValue, MapKey, MessageCount, entry_fields,
 };
@@ -16,7 +17,12 @@ use crate::suggest::{nearest, nearest_value};
 /// The maximum length of a configuration in JSON, in bytes: those come from clients.
 const CONFIG_JSON_BYTES_MAX: usize = 4 << 20;
 
-pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigErrors> {
+/// Reads a configuration in JSON, as protocol buffers define it.
+///
+/// # Errors
+///
+/// All mistakes in the text.
+pub fn parse_json(file_name: &str, text: &str) -> Result<ModelConfig, ConfigErrors> {
     let named = |mut diagnostic: Diagnostic| {
         file_name.clone_into(&mut diagnostic.file);
         diagnostic

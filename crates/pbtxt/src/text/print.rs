@@ -8,7 +8,9 @@ use galatea_protocol::schema::{FieldDescriptor, FieldKind, model_config};
 
 use crate::dynamic::{DynamicMessage, DynamicValue, MapKey};
 
-pub(crate) fn to_pbtxt(config: &ModelConfig) -> String {
+/// A configuration in the text format, as Triton prints it.
+#[must_use]
+pub fn to_pbtxt(config: &ModelConfig) -> String {
     let mut printer = Printer { out: String::new(), depth: 0 };
     // Never `None`: the message and its schema come from the same crate.
     if let Some(message) = DynamicMessage::from_message(model_config(), config) {
@@ -123,22 +125,22 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ConfigDraft;
+    use crate::{SourceText, parse_config, parse_json};
 
     /// Compares with Triton's text for the same JSON.
     #[test]
     fn a_configuration_is_printed_as_in_triton() {
         let json = include_str!("testdata/override.json");
-        let draft = ConfigDraft::from_json("f", json).unwrap();
-        assert_eq!(draft.to_pbtxt(), include_str!("testdata/override.pbtxt"));
+        let config = parse_json("f", json).unwrap();
+        assert_eq!(to_pbtxt(&config), include_str!("testdata/override.pbtxt"));
     }
 
     #[test]
     fn what_is_printed_is_read_back() {
         let json = include_str!("testdata/override.json");
-        let draft = ConfigDraft::from_json("f", json).unwrap();
-        let again = ConfigDraft::from_pbtxt("f", &draft.to_pbtxt()).unwrap();
-        assert_eq!(draft.message(), again.message());
+        let config = parse_json("f", json).unwrap();
+        let again = parse_config(&SourceText::new("f", &to_pbtxt(&config))).unwrap();
+        assert_eq!(config, again.message);
     }
 
     #[test]

@@ -14,14 +14,16 @@ pub(crate) type Span = Range<usize>;
 
 /// A file's name and text.
 #[derive(Debug)]
-pub(crate) struct SourceText {
+pub struct SourceText {
     name: String,
     text: String,
     line_starts: Vec<usize>,
 }
 
 impl SourceText {
-    pub(crate) fn new(name: &str, text: &str) -> Self {
+    /// A file with this name and text.
+    #[must_use]
+    pub fn new(name: &str, text: &str) -> Self {
         let line_starts = std::iter::once(0)
             .chain(text.match_indices('\n').map(|(at, _)| at.saturating_add(1)))
             .collect();
@@ -76,7 +78,7 @@ impl SourceText {
 
 /// The places of values in a file, by path; the first one of a path counts.
 #[derive(Debug, Default)]
-pub(crate) struct Spans {
+pub struct Spans {
     spans: BTreeMap<String, Span>,
     /// The elements of lists of scalars, by the path of the list. A number in a list takes two
     /// bytes of the file, and its path would take a hundred.
@@ -116,19 +118,21 @@ impl Spans {
 
 /// The positions of a configuration's fields, by path.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SourceMap {
+pub struct SourceMap {
     source: Option<Arc<SourceText>>,
     spans: Arc<Spans>,
 }
 
 impl SourceMap {
-    pub(crate) fn new(source: SourceText, spans: Spans) -> Self {
+    /// The positions of the fields of this file.
+    #[must_use]
+    pub fn new(source: SourceText, spans: Spans) -> Self {
         Self { source: Some(Arc::new(source)), spans: Arc::new(spans) }
     }
 
     /// Sets the diagnostic's position to its field, or to the innermost enclosing field
     /// in the file.
-    pub(crate) fn locate(&self, diagnostic: &mut Diagnostic) {
+    pub fn locate(&self, diagnostic: &mut Diagnostic) {
         let Some(source) = &self.source else { return };
         diagnostic.file.clone_from(&source.name);
         let mut path: &str = &diagnostic.path;

@@ -12,18 +12,18 @@ pub(crate) const DIAGNOSTICS_MAX: usize = 100;
 const DIAGNOSTIC_BYTES_MAX: usize = 2 << 10;
 
 /// Formats a text of a diagnostic, as `format!` does, but in bounded memory.
+#[macro_export]
 macro_rules! bounded {
     ($($argument:tt)*) => {
         $crate::BoundedText::from(format_args!($($argument)*))
     };
 }
-pub(crate) use bounded;
 
 /// The number of bytes cut off that are counted: formatting ends early.
 const COUNTED_BYTES_MAX: usize = 64 << 10;
 
 /// A text of a diagnostic, which may repeat parts of a configuration of any length: it is cut
-/// at [`DIAGNOSTIC_BYTES_MAX`] while it is made.
+/// at two kilobytes while it is made.
 ///
 /// There is no conversion from `String`, because one that was made for a diagnostic had no
 /// bound.
@@ -205,9 +205,9 @@ impl fmt::Display for Diagnostic {
 }
 
 /// The errors that are found in a configuration, up to
-/// [`DIAGNOSTICS_MAX`]: a configuration that came with a load may have any number.
+/// a hundred: a configuration that came with a load may have any number.
 #[derive(Debug, Default)]
-pub(crate) struct Diagnostics {
+pub struct Diagnostics {
     kept: Vec<Diagnostic>,
     /// The number of those that were dropped.
     dropped: usize,
@@ -216,7 +216,7 @@ pub(crate) struct Diagnostics {
 impl Diagnostics {
     /// Adds an error, which is made only if it is kept: looking for a suggestion and quoting
     /// values take time.
-    pub(crate) fn push(&mut self, make: impl FnOnce() -> Diagnostic) {
+    pub fn push(&mut self, make: impl FnOnce() -> Diagnostic) {
         if self.kept.len() < DIAGNOSTICS_MAX {
             self.kept.push(make());
         } else {
@@ -225,17 +225,21 @@ impl Diagnostics {
     }
 
     /// The number of errors, those that were dropped included.
-    pub(crate) fn len(&self) -> usize {
+    #[must_use]
+    pub const fn len(&self) -> usize {
         self.kept.len().saturating_add(self.dropped)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns true if there is no error.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
     /// Tolerated errors, and the rest. None are tolerated if some were dropped, because what is
     /// tolerated has to be left out.
-    pub(crate) fn split_tolerated(self) -> (Vec<Diagnostic>, Self) {
+    #[must_use]
+    pub fn split_tolerated(self) -> (Vec<Diagnostic>, Self) {
         let Self { kept, dropped } = self;
         if dropped > 0 {
             return (Vec::new(), Self { kept, dropped });
@@ -245,7 +249,8 @@ impl Diagnostics {
     }
 
     /// The errors, the last of which says how many are missing.
-    pub(crate) fn into_vec(self) -> Vec<Diagnostic> {
+    #[must_use]
+    pub fn into_vec(self) -> Vec<Diagnostic> {
         let Self { mut kept, dropped } = self;
         if dropped > 0 {
             let text = bounded!("{dropped} more errors are not shown");
@@ -274,7 +279,11 @@ impl ConfigErrors {
     }
 
     /// `Ok` if there are no diagnostics.
-    pub(crate) fn into_result(mut self) -> Result<(), Self> {
+    ///
+    /// # Errors
+    ///
+    /// The diagnostics, in the order of the file.
+    pub fn into_result(mut self) -> Result<(), Self> {
         if self.diagnostics.is_empty() {
             return Ok(());
         }
