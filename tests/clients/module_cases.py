@@ -13,8 +13,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -326,7 +328,9 @@ class _Triton:
 
     def start(self) -> None:
         quiet = subprocess.DEVNULL
-        self.process = subprocess.Popen(self.command, stdout=quiet, stderr=quiet)
+        self.process = subprocess.Popen(
+            self.command, stdout=quiet, stderr=quiet, start_new_session=True
+        )
         wait_until(self.is_ready, 60, "Triton is ready")
 
     def is_ready(self) -> bool:
@@ -335,7 +339,9 @@ class _Triton:
         return False
 
     def end(self) -> None:
-        self.process.kill()
+        """Ends it, and the processes of models that it leaves behind when it crashes."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def renew(self) -> None:

@@ -13,8 +13,10 @@ import contextlib
 import functools
 import itertools
 import json
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -107,10 +109,18 @@ class _Triton:
         http, grpc_port, metrics = free_ports(3)
         ports = [f"--http-port={http}", f"--grpc-port={grpc_port}", f"--metrics-port={metrics}"]
         quiet = subprocess.DEVNULL
-        self.process = subprocess.Popen([*self.command, *ports], stdout=quiet, stderr=quiet)
+        self.process = subprocess.Popen(
+            [*self.command, *ports], stdout=quiet, stderr=quiet, start_new_session=True
+        )
         channel = grpc.insecure_channel(f"127.0.0.1:{grpc_port}")
         self.stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         wait_until(self.is_live, 60, "Triton is live")
+
+    def end(self) -> None:
+        """Ends it, and the processes of models that it leaves behind when it crashes."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def is_live(self) -> bool:
         with contextlib.suppress(grpc.RpcError):
@@ -128,6 +138,7 @@ class _Triton:
         if self.is_live():
             return False
         self.process.wait(20)
+        self.end()
         self.start()
         return True
 
@@ -157,8 +168,7 @@ class _Triton:
         if self.has_crashed():
             return CRASH
         if is_stuck:
-            self.process.kill()
-            self.process.wait()
+            self.end()
             self.start()
         return answer
 
@@ -175,7 +185,7 @@ def record(file: pathlib.Path, command: list[str]) -> None:
             for number, order in enumerate(missing):
                 answers[kind][order] = triton.ask(f"{kind}{number}", CONFIG + policy, order)
                 file.write_text(json.dumps(answers, indent=0) + "\n")
-        triton.process.kill()
+        triton.end()
 
 
 if __name__ == "__main__":
