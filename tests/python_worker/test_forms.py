@@ -11,6 +11,7 @@ sys.path.insert(0, str(WORKER))
 from galatea_worker import arrays, wire  # noqa: E402
 from galatea_worker.errors import WireError  # noqa: E402
 from galatea_worker.forms import _FORMS_MAX, _PAUSE, Forms  # noqa: E402
+from galatea_worker.numbers import EXECUTE  # noqa: E402
 from galatea_worker.request import Own, get_requests  # noqa: E402
 from galatea_worker.tensor import Tensor  # noqa: E402
 
@@ -30,7 +31,7 @@ def execute_frame(key, *tensors, identifier="", wanted=(), count=1):
     names = wire.pack_u32(len(wanted)) + b"".join(map(wire.put_text, wanted))
     request = (struct.pack("<Q", key) + wire.put_text(identifier) + b"\0"
                + struct.pack("<IQ", 0, 0) + wire.put_text("") + b"\0" + names + encoded(*tensors))
-    body = struct.pack("<BI", wire.EXECUTE, count) + request
+    body = struct.pack("<BI", EXECUTE, count) + request
     return wire.pack_u32(len(body)) + body
 
 

@@ -24,7 +24,7 @@ use crate::interpreter::{ENVIRONMENT, Environments, Interpreter};
 use crate::server::ServerAccess;
 use crate::supervisor::{Starter, Supervised, Supervisor};
 use crate::template::{Environment, Imports, TemplateOptions, Templates};
-use crate::wire::kind_a;
+use crate::wire::to_a;
 use crate::worker::{Launch, ModelContext, Started};
 
 /// The file of a model if its configuration names none.
@@ -268,7 +268,7 @@ impl Backend for PythonBackend {
         if let Some(object) = document.as_object_mut() {
             object.insert(String::from("config"), config.clone().into());
         }
-        let changed = started.ask(kind_a::AUTO_COMPLETE, &document.to_string(), &|| false)?;
+        let changed = started.ask(to_a::AUTO_COMPLETE, &document.to_string(), &|| false)?;
         let changed: Map<String, Value> = serde_json::from_str(&changed)
             .map_err(|_| Status::internal("the worker sent a wrong configuration"))?;
         if changed.is_empty() {
@@ -437,7 +437,7 @@ impl InstanceStarter {
         })?;
         let arguments = site.arguments(&spec.name, &spec.to_json(), &self.name, self.device);
         let document = site.document(arguments, spec.decoupled);
-        let answer = started.ask(kind_a::INITIALIZE, &document.to_string(), is_cancelled)?;
+        let answer = started.ask(to_a::INITIALIZE, &document.to_string(), is_cancelled)?;
         Ok((started, serde_json::from_str(&answer).unwrap_or_default()))
     }
 }

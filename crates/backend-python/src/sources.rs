@@ -37,6 +37,7 @@ const MODULES: &[(&str, &str)] = &[
     source!("galatea_worker.metrics", "galatea_worker/metrics.py"),
     source!("galatea_worker.model", "galatea_worker/model.py"),
     source!("galatea_worker.native", "galatea_worker/native.py"),
+    source!("galatea_worker.numbers", "galatea_worker/numbers.py"),
     source!("galatea_worker.readiness", "galatea_worker/readiness.py"),
     source!("galatea_worker.request", "galatea_worker/request.py"),
     source!("galatea_worker.response", "galatea_worker/response.py"),

@@ -88,7 +88,7 @@ use galatea_policy::{Time, WorkerAction, WorkerEvent, WorkerLife, WorkerStatus, 
 use galatea_stdx::{Condvar, Lock};
 
 use crate::process::Process;
-use crate::wire::{Frame, FrameSplitter, kind_a};
+use crate::wire::{Frame, FrameSplitter, to_a};
 use crate::worker::{Lost, Started, Worker, unhealthy};
 
 /// The time that the supervisor sleeps while nothing happens. Free memory is returned after it.
@@ -397,7 +397,7 @@ impl Running {
     }
 
     fn finalize(&self) {
-        self.worker.link.send_a(&Frame::new(kind_a::FINALIZE).finish());
+        self.worker.link.send_a(&Frame::new(to_a::FINALIZE).finish());
     }
 
     /// Reads what the process has sent, and waits for its end.

@@ -17,9 +17,10 @@ from .arena import INPUTS, OUTPUTS
 from .errors import TritonModelException, WireError, die_of_nonsense
 from .forms import Forms
 from .memory import encode_memory
+from .numbers import B_CALL, B_CANCEL_CALL, CALL, CALL_REPLY
 from .response import InferenceResponse, TritonError, response_of, response_with
-from .wire import (B_CALL, B_CANCEL_CALL, CALL, CALL_REPLY, Blocks, StructError, finish,
-                   get_response, pack_u32, put_tensor, put_text)
+from .wire import (
+    Blocks, StructError, finish, get_response, pack_u32, put_tensor, put_text)
 
 _LAST, _HAS_RESPONSE = 1, 2
 _get_reply = Struct("<QB").unpack_from

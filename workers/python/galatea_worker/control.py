@@ -12,7 +12,8 @@ from typing import Any, Dict, Optional
 from . import state
 from .errors import TritonModelException, WireError
 from .native import Parameter, anything, boolean, cast, native, text
-from .wire import B_CONTROL, finish, get_text, put_text
+from .numbers import B_CONTROL
+from .wire import finish, get_text, put_text
 
 _pack_head = Struct("<BQ").pack
 _get_reply = Struct("<QB").unpack_from

@@ -9,10 +9,11 @@ from . import state
 from .arena import INPUTS, OUTPUTS
 from .channel import FRAME_BYTES_MAX, Closed
 from .errors import BackendError, forget, format_exception
+from .numbers import RESULT
 from .request import RELEASE_ALL, RELEASE_RESCHEDULE, InferenceRequest, Own, get_requests
 from .response import InferenceResponse, TritonError
 from .sender import account_returned
-from .wire import RESULT, Blocks, pack_u32, pack_u64, put_offsets, put_response, put_text
+from .wire import NO_RESPONSE_BYTE, Blocks, pack_u32, pack_u64, put_offsets, put_response, put_text
 
 _pack_count = Struct("<BBI").pack
 _pack_head = Struct("<QI").pack
@@ -86,7 +87,7 @@ def _nothing(requests: List[InferenceRequest]) -> List[bytes]:
     """Result without responses: senders answer, now or later."""
     parts = [_pack_count(RESULT, _NOTHING, len(requests))]
     for request in requests:
-        parts.append(_pack_head(request._key, request._release_flags) + b"\0")
+        parts.append(_pack_head(request._key, request._release_flags) + NO_RESPONSE_BYTE)
         _leave_to_sender(request)
     return parts
 
@@ -183,7 +184,7 @@ def _failed_apart(requests: List[InferenceRequest], text: str, blocks: Blocks) -
     for request in requests:
         parts.append(_pack_head(request._key, RELEASE_ALL))
         if _is_waiting_for_the_end(request):
-            parts.append(b"\0")
+            parts.append(NO_RESPONSE_BYTE)
             request._sender._end()  # type: ignore[union-attr]
             continue
         put_response(parts, InferenceResponse(error=TritonError(text)), None, blocks)

@@ -9,7 +9,8 @@ from typing import Any
 from . import state
 from .enums import NamedEnum, enumeration
 from .native import Made, Parameter, instance, native, text
-from .wire import B_LOG, put_text
+from .numbers import B_LOG
+from .wire import put_text
 
 VERBOSE, INFO, WARNING, ERROR = range(4)
 _pack_head = Struct("<BB").pack

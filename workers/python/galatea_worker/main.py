@@ -15,10 +15,11 @@ from .channel import Closed, FRAME_BYTES_MAX, NoChannel, SideChannel, reader
 from .errors import (TritonModelException, WireError, complain, die_of_nonsense, forget,
                      format_exception, leave)
 from .execute import Executor
+from .numbers import (
+    AUTO_COMPLETE, B_RELEASE, CALL_REPLY, DONE, EXECUTE, FAILED, FINALIZE, HELLO, INITIALIZE,
+    OK_JSON)
 from .request import Own
-from .wire import (AUTO_COMPLETE, B_RELEASE, CALL_REPLY, DONE, EXECUTE, FAILED, FINALIZE,
-                   HELLO, INITIALIZE, OK_JSON, StructError, finish, get_text, pack_u32,
-                   put_offsets, put_text)
+from .wire import StructError, finish, get_text, pack_u32, put_offsets, put_text
 
 PROTOCOL = 1
 _INTERNAL = 1

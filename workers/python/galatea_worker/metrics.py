@@ -9,7 +9,7 @@ from .control import Refused, ask, encode_untold
 from .enums import NamedEnum, enumeration
 from .errors import TritonModelException
 from .native import (Made, Parameter, anything, cast, instance, native, real, text)
-from .wire import B_METRIC
+from .numbers import B_METRIC
 
 
 @enumeration

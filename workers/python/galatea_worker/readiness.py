@@ -13,7 +13,8 @@ from typing import Any, Optional
 
 from . import state
 from .errors import BackendError, WireError, forget, format_exception
-from .wire import B_READY, put_text
+from .numbers import B_READY
+from .wire import put_text
 
 _pack_head = Struct("<BQB").pack
 _NO, _YES, _FAILED = 0, 1, 2

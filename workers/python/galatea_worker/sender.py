@@ -10,8 +10,9 @@ from . import state
 from .errors import TritonModelException
 from .native import (UINT32, Made, Parameter, Signature, anything, declared, instance,
                      native)
+from .numbers import B_RESPONSE
 from .response import InferenceResponse
-from .wire import B_RESPONSE, Blocks, put_response
+from .wire import NO_RESPONSE_BYTE, Blocks, put_response
 
 RESPONSE_COMPLETE_FINAL = 1
 
@@ -132,14 +133,14 @@ class InferenceResponseSender(Made):
             self._closed = True
             is_told, self._silent = self._silent, True
         if not is_told:
-            state.side.post(_pack_head(B_RESPONSE, self._key, 1) + b"\0")
+            state.side.post(_pack_head(B_RESPONSE, self._key, 1) + NO_RESPONSE_BYTE)
 
     def __del__(self) -> None:
         # A model that drops the sender before the final response would leave the
         # client waiting.
         try:
             if not self._silent and self._key:
-                state.side.post(_pack_head(B_RESPONSE, self._key, 1) + b"\0")
+                state.side.post(_pack_head(B_RESPONSE, self._key, 1) + NO_RESPONSE_BYTE)
         except (NameError, AttributeError, TypeError):
             pass  # the interpreter is ending, or the sender was never finished
 

@@ -8,8 +8,9 @@ from typing import Any
 from . import state
 from .channel import Closed, reader
 from .errors import WireError, die_of_nonsense, leave
-from .wire import (B_CALL_REPLY, B_CANCELLED, B_FREE, B_IS_READY, B_PAUSE, B_REPLY, B_RESUME,
-                   StructError, finish, get_offsets, get_u64)
+from .numbers import (
+    B_CALL_REPLY, B_CANCELLED, B_FREE, B_IS_READY, B_PAUSE, B_REPLY, B_RESUME)
+from .wire import StructError, finish, get_offsets, get_u64
 
 
 def run(sock: socket.socket) -> None:

@@ -14,20 +14,15 @@ from . import arrays
 from .arena import INPUTS, OUTPUTS, InputBlock
 from .arrays import BYTES, ITEM_BYTES
 from .errors import TritonModelException, WireError
+from .numbers import (
+    ERROR, IN_INPUTS, IN_OUTPUTS, INLINE, INLINE_BYTES_MAX, NO_RESPONSE, ON_DEVICE, TENSORS)
 from .tensor import Tensor, from_block, from_bytes, on_gpu
 
-# Server to worker on A, worker to server on A, and both ways on B.
-EXECUTE, CALL_REPLY, FINALIZE, AUTO_COMPLETE, INITIALIZE = range(1, 6)
-RESULT, CALL = 1, 2
-OK_JSON, FAILED, DONE, HELLO = 10, 11, 12, 20
-(B_LOG, B_RESPONSE, B_CALL, B_CANCEL_CALL, B_RELEASE, B_CONTROL, B_METRIC,
- B_READY) = range(1, 9)
-B_CALL_REPLY, B_CANCELLED, B_FREE, B_REPLY, B_PAUSE, B_RESUME, B_IS_READY = range(1, 8)
-
-#: Longer content goes through shared memory.
-INLINE_BYTES_MAX = 16384
 RANK_MAX = 64
 _HEADS_MAX = 1024
+
+_INLINE = bytes((INLINE,))
+NO_RESPONSE_BYTE, _TENSORS, _ERROR = bytes((NO_RESPONSE,)), bytes((TENSORS,)), bytes((ERROR,))
 
 u32 = Struct("<I")
 u64 = Struct("<Q")
@@ -76,21 +71,21 @@ def get_tensor(data: Any, position: int) -> Decoded:
     shape = _DIMS[rank](data, position)
     position += rank * 8
     place, length = _get_place_length(data, position)
-    if place == 0:
+    if place == INLINE:
         begin = position + 5
         position = begin + length
         content = bytes(data[begin:position])
         _check_length(name, code, shape, length)
         return from_bytes(name, code, shape, content), position
     offset, length = _get_block(data, position + 1)
-    if place == 3:
+    if place == ON_DEVICE:
         from . import gpu
         _check_length(name, code, shape, length)
         memory = gpu.memory_at(offset)
         if code == BYTES:
             raise WireError(f"tensor '{name}' of strings on a GPU")
         return on_gpu(name, code, shape, memory), position + 17
-    if place != 1:
+    if place != IN_INPUTS:
         raise WireError(f"tensor '{name}' in place {place}")
     INPUTS.check(offset, length)
     _check_length(name, code, shape, length)
@@ -115,9 +110,9 @@ def get_response(data: Any, position: int) -> Tuple[Optional[tuple], int]:
     """A response: None, (tensors, parameters, None) or (None, '', (code, text))."""
     kind = data[position]
     position += 1
-    if kind == 0:
+    if kind == NO_RESPONSE:
         return None, position
-    if kind == 1:
+    if kind == TENSORS:
         parameters, position = get_text(data, position)
         (count,) = get_u32(data, position)
         position += 4
@@ -126,7 +121,7 @@ def get_response(data: Any, position: int) -> Tuple[Optional[tuple], int]:
             tensor, position = get_tensor(data, position)
             tensors.append(tensor)
         return (tensors, parameters, None), position
-    if kind == 2:
+    if kind == ERROR:
         code = data[position]
         text, position = get_text(data, position + 1)
         return (None, "", (code, text)), position
@@ -194,7 +189,7 @@ def put_tensor(parts: List[bytes], tensor: Tensor, blocks: Blocks) -> None:
     parts.append(_head(tensor))
     if block is not None:
         blocks.inputs.append(block.offset)
-        parts.append(_pack_block(1, block.offset, block.length))
+        parts.append(_pack_block(IN_INPUTS, block.offset, block.length))
         return
     if data is None:
         array = tensor._array
@@ -208,11 +203,11 @@ def put_tensor(parts: List[bytes], tensor: Tensor, blocks: Blocks) -> None:
         if len(_short_heads) >= _HEADS_MAX:
             _short_heads.clear()
         key = (tensor._name, tensor._dtype, tensor._shape)
-        _short_heads[key] = (parts[-1] + b"\0" + pack_u32(len(data)), len(data))
+        _short_heads[key] = (parts[-1] + _INLINE + pack_u32(len(data)), len(data))
     elif len(data) > INLINE_BYTES_MAX:
         parts.append(_put_long(data, blocks))
         return
-    parts.append(b"\0" + pack_u32(len(data)))
+    parts.append(_INLINE + pack_u32(len(data)))
     parts.append(data)
 
 
@@ -224,16 +219,16 @@ def _put_gpu(tensor: Tensor, blocks: Blocks) -> bytes:
     block = gpu.input_block(tensor)
     if block is not None:
         blocks.inputs.append(block.offset)
-        return _pack_block(3, block.offset, tensor._memory.length)
+        return _pack_block(ON_DEVICE, block.offset, tensor._memory.length)
     length = gpu.length_of(tensor)
     if length <= INLINE_BYTES_MAX:
         content = ctypes.create_string_buffer(length)
         gpu.download(tensor, content)
-        return b"\0" + pack_u32(length) + content.raw
+        return _INLINE + pack_u32(length) + content.raw
     offset = OUTPUTS.take(length)
     blocks.outputs.append(offset)
     gpu.download(tensor, (ctypes.c_char * length).from_buffer(OUTPUTS.memory, offset))
-    return _pack_block(2, offset, length)
+    return _pack_block(IN_OUTPUTS, offset, length)
 
 
 def _put_long(data: Any, blocks: Blocks) -> bytes:
@@ -242,7 +237,7 @@ def _put_long(data: Any, blocks: Blocks) -> bytes:
     offset = OUTPUTS.take(length)
     blocks.outputs.append(offset)
     OUTPUTS.memory[offset:offset + length] = data
-    return _pack_block(2, offset, length)
+    return _pack_block(IN_OUTPUTS, offset, length)
 
 
 def _put_array(array: Any, code: int, blocks: Blocks) -> bytes:
@@ -252,16 +247,16 @@ def _put_array(array: Any, code: int, blocks: Blocks) -> bytes:
         place, block = INPUTS.locate(array.__array_interface__["data"][0], length)
         if place >= 0:
             blocks.inputs.append(block)
-            return _pack_block(1, place, length)
+            return _pack_block(IN_INPUTS, place, length)
     offset = OUTPUTS.take(length)
     blocks.outputs.append(offset)
     target = arrays.ndarray(array.shape, arrays.DTYPES[code], OUTPUTS.memory, offset)
     target[...] = array
-    return _pack_block(2, offset, length)
+    return _pack_block(IN_OUTPUTS, offset, length)
 
 
 #: A response without parameters, up to the number of its tensors; and with that of one.
-_PLAIN = b"\1\0\0\0\0"
+_PLAIN = _TENSORS + pack_u32(0)
 _ONE_TENSOR = _PLAIN + pack_u32(1)
 
 
@@ -269,11 +264,11 @@ def put_response(parts: List[bytes], response: Any, wanted: Optional[frozenset],
                  blocks: Blocks) -> None:
     """Appends a response (`InferenceResponse` or None), pruned to `wanted` outputs."""
     if response is None:
-        parts.append(b"\0")
+        parts.append(NO_RESPONSE_BYTE)
         return
     error = response._error
     if error is not None:
-        parts.append(b"\2" + bytes((error._code,)) + put_text(error._message))
+        parts.append(_ERROR + bytes((error._code,)) + put_text(error._message))
         return
     tensors = response._tensors
     if wanted is not None:
@@ -286,10 +281,10 @@ def put_response(parts: List[bytes], response: Any, wanted: Optional[frozenset],
     if parameters == "{}" or not parameters:
         parts.append(_ONE_TENSOR if len(tensors) == 1 else _PLAIN + pack_u32(len(tensors)))
     elif type(parameters) is not str:
-        parts.append(b"\2\1" + put_text(parameters.WHY))
+        parts.append(_ERROR + b"\1" + put_text(parameters.WHY))
         return
     else:
-        parts.append(b"\1" + put_text(parameters) + pack_u32(len(tensors)))
+        parts.append(_TENSORS + put_text(parameters) + pack_u32(len(tensors)))
     for tensor in tensors:
         put_tensor(parts, tensor, blocks)
 

@@ -3,6 +3,7 @@
 use galatea_infer::{Code, CorrelationId, Parameter, ParameterValue, SequenceFlags, Status};
 use galatea_tensor::{DataType, Shape};
 
+use super::numbers::{from_a, from_b, place, response as kind};
 use super::{Fields, Malformed};
 
 /// The place of a tensor's content.
@@ -170,11 +171,11 @@ impl FromWorkerA {
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut fields = Fields::new(body);
         let frame = match fields.u8()? {
-            1 => result(&mut fields)?,
-            2 => Self::Call(call(&mut fields)?),
-            10 | 20 => Self::Done(fields.owned_text()?),
-            11 => Self::Failed(status(&mut fields)?),
-            12 => Self::Done(String::new()),
+            from_a::RESULT => result(&mut fields)?,
+            from_a::CALL => Self::Call(call(&mut fields)?),
+            from_a::OK_JSON | from_a::HELLO => Self::Done(fields.owned_text()?),
+            from_a::FAILED => Self::Failed(status(&mut fields)?),
+            from_a::DONE => Self::Done(String::new()),
             _ => return Err(Malformed("an unknown kind")),
         };
         fields.end()?;
@@ -186,23 +187,25 @@ impl FromWorkerB {
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut fields = Fields::new(body);
         let frame = match fields.u8()? {
-            1 => Self::Log {
+            from_b::LOG => Self::Log {
                 level: fields.u8()?,
                 file: fields.owned_text()?,
                 line: fields.u32()?,
                 message: fields.owned_text()?,
             },
-            2 => Self::Response {
+            from_b::RESPONSE => Self::Response {
                 key: fields.u64()?,
                 is_final: fields.u32()? & 1 != 0,
                 response: response(&mut fields)?,
             },
-            3 => Self::Call(call(&mut fields)?),
-            4 => Self::CancelCall(fields.u64()?),
-            5 => Self::Release(fields.list(8, Fields::u64)?),
-            6 => Self::Control { id: fields.u64()?, document: fields.owned_text()? },
-            7 => Self::Metric { id: fields.u64()?, document: fields.owned_text()? },
-            8 => Self::Ready { question: fields.u64()?, answer: readiness(&mut fields)? },
+            from_b::CALL => Self::Call(call(&mut fields)?),
+            from_b::CANCEL_CALL => Self::CancelCall(fields.u64()?),
+            from_b::RELEASE => Self::Release(fields.list(8, Fields::u64)?),
+            from_b::CONTROL => Self::Control { id: fields.u64()?, document: fields.owned_text()? },
+            from_b::METRIC => Self::Metric { id: fields.u64()?, document: fields.owned_text()? },
+            from_b::READY => {
+                Self::Ready { question: fields.u64()?, answer: readiness(&mut fields)? }
+            }
             _ => return Err(Malformed("an unknown kind")),
         };
         fields.end()?;
@@ -238,12 +241,12 @@ fn readiness(fields: &mut Fields<'_>) -> Result<Result<bool, Status>, Malformed>
 
 fn response(fields: &mut Fields<'_>) -> Result<WireResponse, Malformed> {
     Ok(match fields.u8()? {
-        0 => WireResponse::Nothing,
-        1 => {
+        kind::NO_RESPONSE => WireResponse::Nothing,
+        kind::TENSORS => {
             let parameters = parameters(fields)?;
             WireResponse::Tensors { parameters, outputs: tensors(fields)? }
         }
-        2 => WireResponse::Error(status(fields)?),
+        kind::ERROR => WireResponse::Error(status(fields)?),
         _ => return Err(Malformed("an unknown kind of response")),
     })
 }
@@ -289,10 +292,10 @@ fn tensor(fields: &mut Fields<'_>) -> Result<WireTensor, Malformed> {
     let dims = fields.list(8, Fields::i64)?;
     let shape = Shape::new(&dims).map_err(|_| Malformed("a shape that is none"))?;
     let place = match fields.u8()? {
-        0 => WirePlace::Inline(fields.bytes()?.to_vec()),
-        1 => WirePlace::Input { offset: fields.u64()?, length: fields.u64()? },
-        2 => WirePlace::Output { offset: fields.u64()?, length: fields.u64()? },
-        3 => WirePlace::DeviceInput { offset: fields.u64()?, length: fields.u64()? },
+        place::INLINE => WirePlace::Inline(fields.bytes()?.to_vec()),
+        place::IN_INPUTS => WirePlace::Input { offset: fields.u64()?, length: fields.u64()? },
+        place::IN_OUTPUTS => WirePlace::Output { offset: fields.u64()?, length: fields.u64()? },
+        place::ON_DEVICE => WirePlace::DeviceInput { offset: fields.u64()?, length: fields.u64()? },
         _ => return Err(Malformed("an unknown place")),
     };
     Ok(WireTensor { name, datatype, shape, place })

@@ -3,8 +3,13 @@
 //! A frame is the length of its body and the body: a kind and fields in little-endian order.
 //! Strings and bytes follow their length. The worker is not trusted: whatever it sends is
 //! checked here, and a mistake is a [`Malformed`] frame, which costs the worker its life.
+//!
+//! Kinds, places and bounds are one table for both ends (`numbers.rs`). The order of the fields is
+//! written twice, because each end reads into structures of its own: the worker's is made for few
+//! instructions of Python.
 
 mod from_worker;
+mod numbers;
 mod to_worker;
 
 use std::fmt;
@@ -13,12 +18,12 @@ pub(crate) use from_worker::{
     BatchResult, Call, FromWorkerA, FromWorkerB, PreferredMemory, WirePlace, WireResponse,
     WireResult, WireTensor,
 };
-pub(crate) use to_worker::{CallReply, EncodedInput, Frame, Place, kind_a, kind_b};
+pub(crate) use numbers::bounds::INLINE_BYTES_MAX;
+pub(crate) use numbers::{to_a, to_b};
+pub(crate) use to_worker::{CallReply, EncodedInput, Frame, Place};
 
 /// The longest body of a frame. Long tensors don't travel in frames.
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
-/// The longest tensor that travels in a frame; longer ones go into an arena.
-pub(crate) const INLINE_BYTES_MAX: usize = 16 << 10;
 
 /// A frame that no worker of ours sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,26 +6,7 @@ use galatea_infer::{
 use galatea_tensor::{DataType, Shape};
 
 use super::from_worker::code_number;
-
-/// Kinds of frames on the socket of executions.
-pub(crate) mod kind_a {
-    pub(crate) const EXECUTE: u8 = 1;
-    pub(crate) const CALL_REPLY: u8 = 2;
-    pub(crate) const FINALIZE: u8 = 3;
-    pub(crate) const AUTO_COMPLETE: u8 = 4;
-    pub(crate) const INITIALIZE: u8 = 5;
-}
-
-/// Kinds of frames on the other socket.
-pub(crate) mod kind_b {
-    pub(crate) const CALL_REPLY: u8 = 1;
-    pub(crate) const CANCELLED: u8 = 2;
-    pub(crate) const FREE: u8 = 3;
-    pub(crate) const REPLY: u8 = 4;
-    pub(crate) const PAUSE: u8 = 5;
-    pub(crate) const RESUME: u8 = 6;
-    pub(crate) const IS_READY: u8 = 7;
-}
+use super::numbers::{place, response};
 
 /// A frame that is being written.
 pub(crate) struct Frame(Vec<u8>);
@@ -115,16 +96,16 @@ impl Frame {
         }
         match tensor.place {
             Place::Inline(content) => {
-                self.u8(0);
+                self.u8(place::INLINE);
                 self.bytes(content);
             }
             Place::Input(offset, length) => {
-                self.u8(1);
+                self.u8(place::IN_INPUTS);
                 self.u64(offset);
                 self.u64(length);
             }
             Place::Device(offset, length) => {
-                self.u8(3);
+                self.u8(place::ON_DEVICE);
                 self.u64(offset);
                 self.u64(length);
             }
@@ -196,12 +177,12 @@ impl Frame {
         match &reply.response {
             None => {}
             Some(Ok((parameters, outputs))) => {
-                frame.u8(1);
+                frame.u8(response::TENSORS);
                 frame.parameters(parameters);
                 frame.tensors(outputs);
             }
             Some(Err(status)) => {
-                frame.u8(2);
+                frame.u8(response::ERROR);
                 frame.status(status);
             }
         }
@@ -223,6 +204,7 @@ fn json_of(parameters: &[Parameter]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::numbers::to_a;
     use super::*;
 
     #[test]
@@ -239,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_frame_begins_with_its_length() {
-        let mut frame = Frame::new(kind_a::EXECUTE);
+        let mut frame = Frame::new(to_a::EXECUTE);
         frame.u32(7);
         assert_eq!(frame.finish(), [5, 0, 0, 0, 1, 7, 0, 0, 0]);
     }

@@ -8,7 +8,7 @@ use galatea_infer::{
 };
 
 use super::Worker;
-use crate::wire::{Call, CallReply, Frame, PreferredMemory, kind_a, kind_b};
+use crate::wire::{Call, CallReply, Frame, PreferredMemory, to_a, to_b};
 
 /// The socket on which a call came and is answered.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl Worker {
         if offsets.is_empty() {
             return;
         }
-        let mut frame = Frame::new(kind_b::FREE);
+        let mut frame = Frame::new(to_b::FREE);
         frame.count(offsets.len());
         offsets.iter().for_each(|offset| frame.u64(*offset));
         self.link.send_b(&frame.finish());
@@ -139,8 +139,8 @@ impl Worker {
     ) {
         let mut stored = Vec::new();
         let kind = match sink.via {
-            Via::Executions => kind_a::CALL_REPLY,
-            Via::Others => kind_b::CALL_REPLY,
+            Via::Executions => to_a::CALL_REPLY,
+            Via::Others => to_b::CALL_REPLY,
         };
         let encoded = response.map(|response| match response {
             Ok(response) => self

@@ -14,7 +14,7 @@ use super::calls::Via;
 use super::{Lost, Worker};
 use crate::held::{Count, ResponseResult};
 use crate::wire::{
-    BatchResult, Frame, FrameSplitter, FromWorkerA, Malformed, WireResult, kind_a, kind_b,
+    BatchResult, Frame, FrameSplitter, FromWorkerA, Malformed, WireResult, to_a, to_b,
 };
 
 /// The time that the thread that waits for a model may spend on executing a model that it calls.
@@ -152,7 +152,7 @@ impl Worker {
         requests: Vec<PendingRequest>,
         stored: &mut Vec<u64>,
     ) -> (Vec<BatchRequest>, Result<Vec<u8>, Status>) {
-        let mut frame = Frame::new(kind_a::EXECUTE);
+        let mut frame = Frame::new(to_a::EXECUTE);
         frame.count(requests.len());
         let mut keyed = Vec::with_capacity(requests.len());
         let mut failed = None;
@@ -201,7 +201,7 @@ impl Worker {
                 let (worker, key) = (Arc::downgrade(self), *key);
                 cancel.on_cancel(move || {
                     if let Some(worker) = worker.upgrade() {
-                        worker.send_key(kind_b::CANCELLED, key);
+                        worker.send_key(to_b::CANCELLED, key);
                     }
                 });
             }

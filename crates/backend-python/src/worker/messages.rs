@@ -7,7 +7,7 @@ use galatea_infer::{Backpressure, LogLevel, Status};
 use super::calls::Via;
 use super::{Lost, Worker};
 use crate::held::SentResponse;
-use crate::wire::{Frame, FrameSplitter, FromWorkerB, Malformed, WireResponse, kind_b};
+use crate::wire::{Frame, FrameSplitter, FromWorkerB, Malformed, WireResponse, to_b};
 
 impl Worker {
     /// Reads what is there, and serves it.
@@ -69,12 +69,12 @@ impl Worker {
         if !self.held.begin_pause(key) {
             return;
         }
-        self.send_key(kind_b::PAUSE, key);
+        self.send_key(to_b::PAUSE, key);
         let worker = Arc::downgrade(self);
         flow.when_free(move || {
             if let Some(worker) = worker.upgrade() {
                 worker.held.end_pause(key);
-                worker.send_key(kind_b::RESUME, key);
+                worker.send_key(to_b::RESUME, key);
             }
         });
     }
@@ -103,7 +103,7 @@ impl Worker {
     }
 
     fn reply(&self, id: u64, result: Result<String, Status>) {
-        let mut frame = Frame::new(kind_b::REPLY);
+        let mut frame = Frame::new(to_b::REPLY);
         frame.u64(id);
         match result {
             Ok(document) => {

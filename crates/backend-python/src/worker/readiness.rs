@@ -9,7 +9,7 @@ use galatea_infer::Status;
 use galatea_stdx::{Condvar, Lock};
 
 use super::Worker;
-use crate::wire::{Malformed, kind_b};
+use crate::wire::{Malformed, to_b};
 
 /// The time that a readiness check of a model may take, as in Triton.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
@@ -114,7 +114,7 @@ impl Worker {
         }
         let asker = self.readiness.begin();
         if let Asker::This(number) = asker {
-            self.send_key(kind_b::IS_READY, number);
+            self.send_key(to_b::IS_READY, number);
         }
         let late = |_: TimedOut| {
             let which = match asker {

@@ -1,0 +1,49 @@
+"""Numbers on the wire, made from crates/backend-python/src/wire/numbers.rs."""
+
+# Frames of the server on the socket of executions.
+EXECUTE = 1
+CALL_REPLY = 2
+FINALIZE = 3
+AUTO_COMPLETE = 4
+INITIALIZE = 5
+
+# Frames of the worker on the socket of executions.
+RESULT = 1
+CALL = 2
+OK_JSON = 10
+FAILED = 11
+DONE = 12
+HELLO = 20
+
+# Frames of the server on the other socket.
+B_CALL_REPLY = 1
+B_CANCELLED = 2
+B_FREE = 3
+B_REPLY = 4
+B_PAUSE = 5
+B_RESUME = 6
+B_IS_READY = 7
+
+# Frames of the worker on the other socket.
+B_LOG = 1
+B_RESPONSE = 2
+B_CALL = 3
+B_CANCEL_CALL = 4
+B_RELEASE = 5
+B_CONTROL = 6
+B_METRIC = 7
+B_READY = 8
+
+# Places of a tensor's content.
+INLINE = 0
+IN_INPUTS = 1
+IN_OUTPUTS = 2
+ON_DEVICE = 3
+
+# Kinds of responses.
+NO_RESPONSE = 0
+TENSORS = 1
+ERROR = 2
+
+# Bounds.
+INLINE_BYTES_MAX = 16384
