@@ -4,8 +4,6 @@
 //! | value | decides |
 //! |---|---|
 //! | [`Scheduler`] | which requests of a model version form a batch, where it executes, and when |
-//! | its deadline batcher | the same from deadlines and learned costs: also what is refused because it would be late |
-//! | its padded queue | the same for requests of unequal lengths, by learned costs |
 //! | [`RateLimiter`] | which instances of all models may execute while they share resources |
 //! | [`EnsembleRun`], [`StepGates`] | which steps of an ensemble's request start |
 //! | [`ReplyOrder`] | when a reply may be sent, if replies keep the order of requests |
@@ -31,13 +29,17 @@
 //! | `batcher` | where a batch ends, and whether it waits to grow |
 //! | `lane_pool` | the instance of the batch, and whether it has its permit |
 //!
-//! With [`SchedulingMode::Deadline`], `deadline` takes the place of `batcher`: it orders
-//! requests by their deadlines, refuses what would be answered too late, and closes batches
-//! as `cost`, the durations of earlier executions, allows.
+//! For requests without sequences, `independent` has the queue and one of three choosers in the
+//! place of `batcher`:
 //!
-//! With [`DynamicSpec::padding`], `padding` takes the place of `batcher`: requests of unequal
-//! lengths share a batch as far as that makes it faster than one by one. With both,
-//! `deadline` chooses among requests of unequal lengths by the rules of `padding`.
+//! - `batcher` itself takes requests from the front of the queue, by rows.
+//! - `padding`, with [`DynamicSpec::padding`], lets requests of unequal lengths share a batch, as far
+//!   as that makes it faster than one by one and makes no request wait for a gain that isn't there.
+//! - `deadline`, with [`SchedulingMode::Deadline`], orders requests by their deadlines, refuses what
+//!   would be answered too late, and closes batches as deadlines allow. With padding too, it
+//!   chooses among requests of unequal lengths by the rules of `padding`.
+//!
+//! The last two ask `cost`, the durations of earlier executions.
 //!
 //! # What it is not
 //!
@@ -85,6 +87,7 @@ mod event;
 mod execution_watch;
 mod hold;
 mod ids;
+mod independent;
 mod lane_pool;
 mod lifecycle;
 mod padding;
@@ -97,7 +100,6 @@ mod scheduler_state;
 #[cfg(test)]
 mod script;
 mod sequence;
-mod shared_queue;
 mod spec;
 mod status;
 mod template_life;

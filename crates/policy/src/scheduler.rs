@@ -1,17 +1,14 @@
 //! The scheduler: events and time in, actions out.
 
 use crate::batch_strategy::{BatchStrategy, NoStrategy};
-use crate::batcher::{DynamicBatcher, Intake};
-use crate::deadline::DeadlineQueue;
+use crate::batcher::Intake;
 use crate::event::{Action, Actions, Event, FailReason, MeasuredExecution};
 use crate::hold::DispatchHold;
 use crate::ids::{InstanceId, RequestInfo, RequestKey};
+use crate::independent::IndependentRequests;
 use crate::lane_pool::{LanePool, Removal};
-use crate::padding::PaddedQueue;
-use crate::queue::PolicyQueue;
 use crate::scheduler_state::SchedulerState;
 use crate::sequence::SequenceBatcher;
-use crate::shared_queue::SharedQueue;
 use crate::spec::{SchedulingMode, SchedulingSpec};
 use crate::status::{LaneCounts, RequestWait, SchedulerStatus};
 use crate::time::Time;
@@ -31,11 +28,7 @@ pub struct Scheduler<S = NoStrategy> {
 #[derive(Clone, Debug)]
 enum RequestQueue<S> {
     /// Independent requests, for any instance.
-    Shared(Box<SharedQueue<S>>),
-    /// Independent requests of unequal lengths, for any instance.
-    Padded(Box<PaddedQueue>),
-    /// Independent requests with deadlines, for any instance.
-    Deadlines(Box<DeadlineQueue>),
+    Independent(Box<IndependentRequests<S>>),
     /// Sequences, each bound to an instance.
     Sequences(Box<SequenceBatcher>),
 }
@@ -65,36 +58,29 @@ impl<S: BatchStrategy> Scheduler<S> {
 
     fn build(spec: &SchedulingSpec, strategy: Option<S>) -> Self {
         let hold = DispatchHold::until_queued(spec.hold_until_queued);
-        let shared =
-            |queue, batcher| RequestQueue::Shared(Box::new(SharedQueue::new(queue, batcher, hold)));
-        let queue = match &spec.mode {
-            SchedulingMode::Default => {
-                shared(PolicyQueue::unlimited(), DynamicBatcher::one_request_per_batch())
+        let max_batch_size = spec.max_batch_size;
+        let independent = match &spec.mode {
+            SchedulingMode::Default => IndependentRequests::unbatched(hold),
+            SchedulingMode::Dynamic(dynamic) => {
+                IndependentRequests::dynamic(max_batch_size, dynamic, strategy, hold)
             }
-            SchedulingMode::Dynamic(dynamic) => match &dynamic.padding {
-                Some(padding) => RequestQueue::Padded(Box::new(PaddedQueue::new(
-                    spec.max_batch_size,
-                    dynamic,
-                    padding,
-                    hold,
-                ))),
-                None => shared(
-                    PolicyQueue::new(dynamic),
-                    DynamicBatcher::new(spec.max_batch_size, dynamic).with_strategy(strategy),
-                ),
-            },
-            SchedulingMode::Deadline(deadline) => RequestQueue::Deadlines(Box::new(
-                DeadlineQueue::new(spec.max_batch_size, deadline, hold),
-            )),
+            SchedulingMode::Deadline(deadline) => {
+                IndependentRequests::by_deadlines(max_batch_size, deadline, hold)
+            }
             SchedulingMode::Sequence(sequence) => {
-                RequestQueue::Sequences(Box::new(SequenceBatcher::new(spec, sequence)))
+                let sequences = SequenceBatcher::new(spec, sequence);
+                return Self::of(RequestQueue::Sequences(Box::new(sequences)), max_batch_size);
             }
         };
+        Self::of(RequestQueue::Independent(Box::new(independent)), max_batch_size)
+    }
+
+    fn of(queue: RequestQueue<S>, max_batch_size: u32) -> Self {
         Scheduler {
             queue,
             lanes: LanePool::default(),
             state: SchedulerState::Open,
-            max_batch_size: spec.max_batch_size,
+            max_batch_size,
             now: Time::default(),
         }
     }
@@ -114,11 +100,8 @@ impl<S: BatchStrategy> Scheduler<S> {
     /// Learns what an execution costs before any request was executed, if decisions depend on
     /// it. Later executions count as much as these.
     pub fn learn(&mut self, execution: &MeasuredExecution) {
-        let MeasuredExecution { rows, length, duration_ns } = *execution;
-        match &mut self.queue {
-            RequestQueue::Padded(padded) => padded.learn(rows, length, duration_ns),
-            RequestQueue::Deadlines(deadlines) => deadlines.learn(rows, length, duration_ns),
-            RequestQueue::Shared(_) | RequestQueue::Sequences(_) => {}
+        if let RequestQueue::Independent(independent) = &mut self.queue {
+            independent.learn(execution);
         }
     }
 
@@ -136,16 +119,14 @@ impl<S: BatchStrategy> Scheduler<S> {
     pub fn step(&mut self, now: Time, event: Event, out: &mut Actions) {
         self.now = self.now.max(now);
         match &mut self.queue {
-            RequestQueue::Shared(shared) => shared.apply_timeouts(self.now, out),
-            RequestQueue::Padded(padded) => padded.apply_timeouts(self.now, out),
-            RequestQueue::Deadlines(deadlines) => deadlines.apply_timeouts(self.now, out),
+            RequestQueue::Independent(independent) => independent.apply_timeouts(self.now, out),
             RequestQueue::Sequences(sequences) => sequences.apply_deadlines(self.now, out),
         }
         match event {
             Event::Enqueue(request) => self.enqueue(request, out),
             Event::Cancel(key) => self.cancel(key, out),
             Event::Released { key, release } => match &mut self.queue {
-                RequestQueue::Shared(_) | RequestQueue::Padded(_) | RequestQueue::Deadlines(_) => {
+                RequestQueue::Independent(_) => {
                     panic!("{key:?} is no step of a sequence")
                 }
                 RequestQueue::Sequences(sequences) => {
@@ -172,9 +153,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     /// step, and that step has an effect.
     pub fn next_wakeup(&self) -> Option<Time> {
         match &self.queue {
-            RequestQueue::Shared(shared) => shared.next_wakeup(),
-            RequestQueue::Padded(padded) => padded.next_wakeup(),
-            RequestQueue::Deadlines(deadlines) => deadlines.next_wakeup(),
+            RequestQueue::Independent(independent) => independent.next_wakeup(),
             RequestQueue::Sequences(sequences) => sequences.next_wakeup(),
         }
     }
@@ -182,9 +161,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     /// Number of waiting requests.
     pub fn queued(&self) -> usize {
         match &self.queue {
-            RequestQueue::Shared(shared) => shared.queued(),
-            RequestQueue::Padded(padded) => padded.queued(),
-            RequestQueue::Deadlines(deadlines) => deadlines.queued(),
+            RequestQueue::Independent(independent) => independent.queued(),
             RequestQueue::Sequences(sequences) => sequences.queued(),
         }
     }
@@ -192,9 +169,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     /// The waiting requests and what they wait for. Not for the hot path.
     pub fn status(&self) -> SchedulerStatus {
         let (queues, sequences) = match &self.queue {
-            RequestQueue::Shared(shared) => (shared.status(), None),
-            RequestQueue::Padded(padded) => (padded.status(), None),
-            RequestQueue::Deadlines(deadlines) => (deadlines.status(), None),
+            RequestQueue::Independent(independent) => (independent.status(), None),
             RequestQueue::Sequences(sequences) => (Vec::new(), Some(sequences.status(&self.lanes))),
         };
         SchedulerStatus {
@@ -209,9 +184,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     /// all.
     pub fn wait_of(&self, key: RequestKey) -> RequestWait {
         match &self.queue {
-            RequestQueue::Shared(shared) => shared.wait_reason().into(),
-            RequestQueue::Padded(padded) => padded.wait_reason().into(),
-            RequestQueue::Deadlines(deadlines) => deadlines.wait_reason().into(),
+            RequestQueue::Independent(independent) => independent.wait_reason().into(),
             RequestQueue::Sequences(sequences) => sequences.wait_of(key, &self.lanes),
         }
     }
@@ -232,15 +205,11 @@ impl<S: BatchStrategy> Scheduler<S> {
             "admission refuses requests above the maximum batch size"
         );
         match &mut self.queue {
-            RequestQueue::Shared(_) | RequestQueue::Padded(_) | RequestQueue::Deadlines(_)
-                if self.state != SchedulerState::Open =>
-            {
+            RequestQueue::Independent(_) if self.state != SchedulerState::Open => {
                 out.push(Action::Fail { key: request.key, reason: FailReason::Draining });
             }
-            RequestQueue::Shared(shared) => shared.enqueue(request, self.now, out),
-            RequestQueue::Padded(padded) => padded.enqueue(request, self.now, &self.lanes, out),
-            RequestQueue::Deadlines(deadlines) => {
-                deadlines.enqueue(request, self.now, &self.lanes, out)
+            RequestQueue::Independent(independent) => {
+                independent.enqueue(request, self.now, &self.lanes, out)
             }
             RequestQueue::Sequences(sequences) => {
                 sequences.enqueue(request, self.now, self.state, out)
@@ -250,9 +219,7 @@ impl<S: BatchStrategy> Scheduler<S> {
 
     fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
         match &mut self.queue {
-            RequestQueue::Shared(shared) => shared.cancel(key, out),
-            RequestQueue::Padded(padded) => padded.cancel(key, out),
-            RequestQueue::Deadlines(deadlines) => deadlines.cancel(key, out),
+            RequestQueue::Independent(independent) => independent.cancel(key, out),
             RequestQueue::Sequences(sequences) => sequences.cancel(key, self.now, out),
         }
     }
@@ -261,9 +228,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         let removal = self.lanes.release(id, self.now, out);
         report_removal(removal, id, out);
         match &mut self.queue {
-            RequestQueue::Shared(_) => {}
-            RequestQueue::Padded(padded) => padded.finish(id, self.now),
-            RequestQueue::Deadlines(deadlines) => deadlines.finish(id, self.now),
+            RequestQueue::Independent(independent) => independent.finish(id, self.now),
             RequestQueue::Sequences(sequences) => sequences.mark_dirty(id),
         }
     }
@@ -297,9 +262,7 @@ impl<S: BatchStrategy> Scheduler<S> {
             self.state = SchedulerState::Draining;
         }
         match &mut self.queue {
-            RequestQueue::Shared(shared) => shared.release_hold(),
-            RequestQueue::Padded(padded) => padded.release_hold(),
-            RequestQueue::Deadlines(deadlines) => deadlines.release_hold(),
+            RequestQueue::Independent(independent) => independent.release_hold(),
             RequestQueue::Sequences(sequences) => sequences.drain(self.now, out),
         }
     }
@@ -307,10 +270,8 @@ impl<S: BatchStrategy> Scheduler<S> {
     fn dispatch(&mut self, out: &mut Actions) {
         let intake = if self.state == SchedulerState::Open { Intake::Open } else { Intake::Closed };
         match &mut self.queue {
-            RequestQueue::Shared(shared) => shared.dispatch(self.now, intake, &mut self.lanes, out),
-            RequestQueue::Padded(padded) => padded.dispatch(self.now, intake, &mut self.lanes, out),
-            RequestQueue::Deadlines(deadlines) => {
-                deadlines.dispatch(self.now, intake, &mut self.lanes, out);
+            RequestQueue::Independent(independent) => {
+                independent.dispatch(self.now, intake, &mut self.lanes, out)
             }
             RequestQueue::Sequences(sequences) => {
                 sequences.dispatch(self.now, intake, &mut self.lanes, out);
@@ -320,9 +281,7 @@ impl<S: BatchStrategy> Scheduler<S> {
 
     fn report_drained(&mut self, out: &mut Actions) {
         let is_quiet = match &self.queue {
-            RequestQueue::Shared(shared) => shared.queued() == 0,
-            RequestQueue::Padded(padded) => padded.queued() == 0,
-            RequestQueue::Deadlines(deadlines) => deadlines.queued() == 0,
+            RequestQueue::Independent(independent) => independent.queued() == 0,
             RequestQueue::Sequences(sequences) => sequences.is_quiet(),
         };
         if self.state == SchedulerState::Draining && is_quiet && self.lanes.all_free() {

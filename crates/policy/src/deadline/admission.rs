@@ -4,11 +4,10 @@ use std::ops::RangeBounds;
 
 use super::order::QueuePlace;
 use super::padded::Ahead;
-use super::{CATCH_UP, Costs, DeadlineQueue, LOOK_AHEAD};
+use super::{CATCH_UP, Costs, DeadlineChooser, LOOK_AHEAD};
 use crate::cost::{CostCurve, Rate};
 use crate::ids::RequestInfo;
 use crate::lane_pool::LanePool;
-use crate::queue::{DenseIndex, SlabIndex};
 use crate::time::Time;
 
 /// The load that a request finds.
@@ -39,7 +38,7 @@ impl Load<'_> {
     }
 }
 
-impl DeadlineQueue {
+impl DeadlineChooser {
     /// When the request would typically be answered. None as long as nothing was executed,
     /// or without an instance.
     pub(super) fn answered_at(
@@ -122,21 +121,17 @@ impl DeadlineQueue {
     /// The rows of the requests in this part of the order, or of some of many.
     fn rows_within(&self, part: impl RangeBounds<QueuePlace>) -> u64 {
         let part = self.order.range(part).take(LOOK_AHEAD);
-        part.map(|(_, index)| u64::from(self.queue.get(index).rows)).sum()
+        part.map(|(_, index)| u64::from(self.entry(index).rows)).sum()
     }
 
     /// The same with their elements.
     fn waiting_within(&self, part: impl RangeBounds<QueuePlace>) -> Ahead {
         let mut within = Ahead::default();
-        for index in self.order.range(part).take(LOOK_AHEAD).map(|(_, index)| index) {
-            within.add(self.queue.get(index).rows, self.length_of(index));
+        for (_, index) in self.order.range(part).take(LOOK_AHEAD) {
+            let waiting = self.entry(index);
+            within.add(waiting.rows, waiting.length);
         }
         within
-    }
-
-    fn length_of(&self, index: SlabIndex) -> u32 {
-        let (_, length) = self.places[index.index()].expect("a waiting request has a place");
-        length
     }
 }
 

@@ -1,5 +1,4 @@
-//! The requests of a model that is batched by deadlines: what waits, what is refused, and
-//! when a batch closes.
+//! The choice of batches by deadlines: what is refused, and when a batch closes.
 //!
 //! Requests of a level are served by their deadlines, the earliest first. A request is
 //! refused when it arrives if its answer would come too late, and later if it turns out so:
@@ -25,19 +24,17 @@ mod probe;
 use std::collections::BTreeMap;
 
 use self::arrivals::ArrivalRate;
+use self::next_batch::NextBatch;
 use self::order::{QueuePlace, ServiceOrder};
 use self::padded::PaddedBatches;
-use self::plan::{Waiting, Window};
+use self::plan::Waiting;
 use self::probe::Probe;
-use crate::batcher::Intake;
+use crate::batcher::{BatchDecision, Intake};
 use crate::cost::CostModel;
-use crate::event::{Action, Actions, FailReason};
-use crate::hold::DispatchHold;
-use crate::ids::{InstanceId, RequestInfo, RequestKey};
+use crate::ids::{InstanceId, RequestInfo, ShapeClassId};
 use crate::lane_pool::LanePool;
-use crate::queue::{DenseIndex, PolicyQueue, QueueFull, SlabIndex};
+use crate::queue::{DenseIndex, SlabIndex};
 use crate::spec::DeadlineSpec;
-use crate::status::{QueueStatus, QueueWaitReason, SchedulerStatus};
 use crate::time::Time;
 
 /// A plan looks at this many requests in front of the queue.
@@ -47,15 +44,14 @@ const LOOK_AHEAD: usize = 128;
 /// has grown shrinks again.
 const CATCH_UP: f64 = 1.05;
 
-/// The requests that wait, and the executions.
+/// The requests that wait by their deadlines, and the executions.
 #[derive(Clone, Debug)]
-pub(crate) struct DeadlineQueue {
+pub(crate) struct DeadlineChooser {
     objective_ns: u64,
     max_rows: u32,
-    queue: PolicyQueue,
     order: ServiceOrder,
-    /// The place and length of each entry of the queue's slab.
-    places: Vec<Option<(QueuePlace, u32)>>,
+    /// The request of each entry of the queue's slab.
+    entries: Vec<Option<Entry>>,
     rows: u64,
     /// Rows times length of the waiting requests.
     elements: u64,
@@ -69,15 +65,29 @@ pub(crate) struct DeadlineQueue {
     /// The deadline of a probe that waits, for nothing but an instance, or is executed.
     probing: Option<Time>,
     running: BTreeMap<InstanceId, Running>,
-    hold: DispatchHold,
-    /// At the end of the last step, a batch waited for a permit.
-    awaits_permit: bool,
-    /// At the end of the last step, an instance was free and waited for more requests.
-    window: Option<Window>,
+    /// The batch that was decided on last.
+    next: Option<NextBatch>,
     /// The requests that a plan looks at, and the times at which instances are free, reused from
     /// plan to plan.
     waiting: Vec<Waiting>,
     lanes_free: Vec<Time>,
+}
+
+/// A waiting request.
+#[derive(Copy, Clone, Debug)]
+struct Entry {
+    place: QueuePlace,
+    class: ShapeClassId,
+    rows: u32,
+    length: u32,
+}
+
+/// The answer to a request that arrives.
+pub(crate) enum Admission {
+    /// It may wait at this place.
+    Accepted(QueuePlace),
+    /// It would be answered too late. A retry after this time might not.
+    TooLate { retry_after_ns: u64 },
 }
 
 /// The costs of executions, and so the requests that share a batch.
@@ -99,8 +109,8 @@ struct Running {
     rows: u32,
 }
 
-impl DeadlineQueue {
-    pub(crate) fn new(max_batch_size: u32, spec: &DeadlineSpec, hold: DispatchHold) -> Self {
+impl DeadlineChooser {
+    pub(crate) fn new(max_batch_size: u32, spec: &DeadlineSpec) -> Self {
         let max_rows = max_batch_size.max(1);
         let costs = match &spec.queue.padding {
             None => Costs::Alike(CostModel::new(max_rows)),
@@ -109,12 +119,11 @@ impl DeadlineQueue {
                 Costs::Padded(Box::new(batches))
             }
         };
-        DeadlineQueue {
+        DeadlineChooser {
             objective_ns: spec.objective_ns,
             max_rows,
-            queue: PolicyQueue::new(&spec.queue),
             order: ServiceOrder::default(),
-            places: Vec::new(),
+            entries: Vec::new(),
             rows: 0,
             elements: 0,
             arrivals: 0,
@@ -124,48 +133,25 @@ impl DeadlineQueue {
             probe: Probe::default(),
             probing: None,
             running: BTreeMap::new(),
-            hold,
-            awaits_permit: false,
-            window: None,
+            next: None,
             waiting: Vec::new(),
             lanes_free: Vec::new(),
         }
     }
 
-    pub(crate) fn queued(&self) -> usize {
-        self.queue.len()
-    }
-
-    /// Called when no request arrives any more, as a held request would never run.
-    pub(crate) fn release_hold(&mut self) {
-        self.hold = DispatchHold::Released;
-    }
-
-    /// Refuses the requests that wait too long by their level's policy.
-    pub(crate) fn apply_timeouts(&mut self, now: Time, out: &mut Actions) {
-        while let Some(index) = self.queue.next_expired(now) {
-            let key = self.take(index);
-            out.push(Action::Fail { key, reason: FailReason::TimeoutExpired });
-        }
-    }
-
-    /// Adds a request, or refuses it if its answer would come too late.
-    pub(crate) fn enqueue(
+    /// Counts a request that arrives, and decides whether it may wait.
+    pub(crate) fn admit(
         &mut self,
-        request: RequestInfo,
+        level: u64,
+        request: &RequestInfo,
         now: Time,
         lanes: &LanePool,
-        out: &mut Actions,
-    ) {
-        self.count_arrival(&request, now);
+    ) -> Admission {
+        self.count_arrival(request, now);
         let deadline = now.saturating_add(self.objective_ns).min(request.deadline);
-        let mut place = QueuePlace {
-            level: self.queue.level_of(request.priority),
-            deadline,
-            arrival: self.arrivals,
-        };
+        let mut place = QueuePlace { level, deadline, arrival: self.arrivals };
         self.arrivals += 1;
-        let answered_at = self.answered_at(place, &request, now, lanes).unwrap_or(now);
+        let answered_at = self.answered_at(place, request, now, lanes).unwrap_or(now);
         if answered_at <= deadline {
             self.probe.admit();
         } else if self.may_probe(now, deadline) && self.probe.tries_one() {
@@ -174,16 +160,9 @@ impl DeadlineQueue {
             self.probing = Some(deadline);
         } else {
             let retry_after_ns = answered_at.saturating_since(deadline);
-            let reason = FailReason::TooLate { retry_after_ns };
-            out.push(Action::Fail { key: request.key, reason });
-            return;
+            return Admission::TooLate { retry_after_ns };
         }
-        match self.queue.enqueue(request, now) {
-            Ok(index) => self.insert(place, index, &request),
-            Err(QueueFull) => {
-                out.push(Action::Fail { key: request.key, reason: FailReason::QueueFull });
-            }
-        }
+        Admission::Accepted(place)
     }
 
     fn count_arrival(&mut self, request: &RequestInfo, now: Time) {
@@ -195,40 +174,41 @@ impl DeadlineQueue {
 
     /// Returns true if a request that looks hopeless may be executed, as nothing else is.
     fn may_probe(&self, now: Time, deadline: Time) -> bool {
-        deadline > now && self.running.is_empty() && self.queue.len() == 0
+        deadline > now && self.running.is_empty() && self.order.is_empty()
     }
 
-    fn insert(&mut self, place: QueuePlace, index: SlabIndex, request: &RequestInfo) {
-        self.hold.count();
-        self.rows += u64::from(request.rows());
-        self.elements += elements(request.rows(), request.length);
+    /// A request begins to wait.
+    pub(crate) fn insert(&mut self, index: SlabIndex, request: &RequestInfo, place: QueuePlace) {
+        let (rows, length) = (request.rows(), request.length);
+        self.rows += u64::from(rows);
+        self.elements += elements(rows, length);
         if let Costs::Padded(padded) = &mut self.costs {
             padded.insert(index);
         }
         self.order.insert(place, index);
-        if self.places.len() <= index.index() {
-            self.places.resize(index.index() + 1, None);
+        if self.entries.len() <= index.index() {
+            self.entries.resize(index.index() + 1, None);
         }
-        self.places[index.index()] = Some((place, request.length));
+        let entry = Entry { place, class: request.shape_class, rows, length };
+        self.entries[index.index()] = Some(entry);
     }
 
-    /// Removes a request from its place.
-    fn take(&mut self, index: SlabIndex) -> RequestKey {
-        let (place, length) =
-            self.places[index.index()].take().expect("a waiting request has a place");
-        self.order.remove(place);
-        let waiting = self.queue.take(index);
+    /// A request leaves the queue.
+    pub(crate) fn remove(&mut self, index: SlabIndex) {
+        let waiting = *self.entry(index);
+        self.entries[index.index()] = None;
+        self.order.remove(waiting.place);
         self.rows -= u64::from(waiting.rows);
-        self.elements -= elements(waiting.rows, length);
-        waiting.key
+        self.elements -= elements(waiting.rows, waiting.length);
     }
 
-    pub(crate) fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
-        if let Some(index) = self.queue.find(key) {
-            self.probing = None;
-            self.take(index);
-            out.push(Action::Fail { key, reason: FailReason::Cancelled });
-        }
+    fn entry(&self, index: SlabIndex) -> &Entry {
+        self.entries[index.index()].as_ref().expect("a waiting request has an entry")
+    }
+
+    /// The probe that waits, if one does, is cancelled.
+    pub(crate) fn cancel_probe(&mut self) {
+        self.probing = None;
     }
 
     /// The instance has finished its batch.
@@ -260,8 +240,7 @@ impl DeadlineQueue {
 
     /// The least duration of the request's execution.
     fn least_ns(&self, index: SlabIndex) -> u64 {
-        let (_, length) = self.places[index.index()].expect("a waiting request has a place");
-        let rows = self.queue.get(index).rows;
+        let Entry { rows, length, .. } = *self.entry(index);
         match &self.costs {
             Costs::Alike(costs) => {
                 let estimate = || costs.curve(length)?.estimate(rows);
@@ -271,103 +250,51 @@ impl DeadlineQueue {
         }
     }
 
-    /// When the next request can't be answered in time any more, or has waited too long by
-    /// its level's policy.
-    pub(crate) fn next_wakeup(&self) -> Option<Time> {
-        let hopeless = self.order.next_deadline().map(|(deadline, index)| {
+    /// When the next request can't be answered in time any more.
+    pub(crate) fn next_hopeless(&self) -> Option<Time> {
+        self.order.next_deadline().map(|(deadline, index)| {
             Time(deadline.0.saturating_sub(self.least_ns(index))).saturating_add(1)
-        });
-        let closes = self.window.map(|window| window.closes);
-        [hopeless, self.queue.next_rejection(), closes].into_iter().flatten().min()
+        })
     }
 
-    /// Refuses the requests that are too late even if they are executed at `start`, alone:
-    /// all of them if executions take equally long.
-    fn refuse_late(&mut self, start: Time, out: &mut Actions) {
-        while let Some((_, index)) = self.order.next_deadline()
-            && let Some(late_ns) = self.lateness_ns(index, start)
-        {
-            self.refuse(index, late_ns, out);
-        }
+    /// When an instance will be free, as far as that can be predicted.
+    pub(crate) fn next_free(&self) -> Option<Time> {
+        self.running.values().filter_map(|running| running.until).min()
     }
 
-    /// The same for all requests that the next plan looks at.
-    fn refuse_late_in_front(&mut self, now: Time, out: &mut Actions) {
+    /// The next request that is too late even if it is executed at `start`, alone: any of them
+    /// if executions take equally long. Also by how much.
+    pub(crate) fn next_late(&self, start: Time) -> Option<(SlabIndex, u64)> {
+        let (_, index) = self.order.next_deadline()?;
+        Some((index, self.lateness_ns(index, start)?))
+    }
+
+    /// The same of all requests that the next plan looks at.
+    pub(crate) fn late_in_front(&self, now: Time) -> Vec<(SlabIndex, u64)> {
         let late = |(_, index)| Some((index, self.lateness_ns(index, now)?));
-        let late: Vec<(SlabIndex, u64)> =
-            self.order.range(..).take(LOOK_AHEAD).filter_map(late).collect();
-        for (index, late_ns) in late {
-            self.refuse(index, late_ns, out);
-        }
+        self.order.range(..).take(LOOK_AHEAD).filter_map(late).collect()
     }
 
     /// The delay of the request's answer behind its deadline if it is executed at `start`, alone;
     /// none if in time.
     fn lateness_ns(&self, index: SlabIndex, start: Time) -> Option<u64> {
-        let (place, _) = self.places[index.index()].expect("a waiting request has a place");
+        let place = self.entry(index).place;
         let answered_at = start.saturating_add(self.least_ns(index));
         let late_ns = answered_at.saturating_since(place.deadline);
         (late_ns > 0).then_some(late_ns)
     }
 
-    fn refuse(&mut self, index: SlabIndex, retry_after_ns: u64, out: &mut Actions) {
-        let key = self.take(index);
-        out.push(Action::Fail { key, reason: FailReason::TooLate { retry_after_ns } });
-    }
-
-    /// Closes batches while instances are free.
-    pub(crate) fn dispatch(
-        &mut self,
-        now: Time,
-        intake: Intake,
-        lanes: &mut LanePool,
-        out: &mut Actions,
-    ) {
-        self.awaits_permit = false;
-        self.window = None;
-        self.refuse_late(now, out);
-        while self.hold.is_released() && lanes.has_free() {
-            let Some((next, window)) = self.choose(now, lanes, out) else {
-                lanes.withdraw_all(out);
-                return;
-            };
-            self.window = window.filter(|_| intake == Intake::Open && self.probing.is_none());
-            if self.window.is_some() {
-                lanes.withdraw_all(out);
-                return;
-            }
-            let Some(instance) = lanes.assign(self.queue.len(), now, out) else {
-                self.awaits_permit = true;
-                return;
-            };
-            let batch = self.close(next, now, instance);
-            out.push(Action::Dispatch { instance, batch });
+    /// Decides on the next batch.
+    pub(crate) fn decide(&mut self, now: Time, intake: Intake, lanes: &LanePool) -> BatchDecision {
+        let Some((next, window)) = self.choose(now, lanes) else { return BatchDecision::Empty };
+        let window = window.filter(|_| intake == Intake::Open && self.probing.is_none());
+        if let Some(window) = window {
+            let (rows, next_preferred) = (window.rows, window.wanted_rows);
+            return BatchDecision::Wait { until: Some(window.closes), rows, next_preferred };
         }
-        if !lanes.has_free()
-            && let Some(start) = self.running.values().filter_map(|running| running.until).min()
-        {
-            self.refuse_late(start.max(now), out);
-        }
-    }
-
-    /// The waiting requests by level.
-    pub(crate) fn status(&self) -> Vec<QueueStatus> {
-        self.queue.statuses(self.wait_reason()).take(SchedulerStatus::ROWS_MAX).collect()
-    }
-
-    /// The reason for which queued requests wait.
-    pub(crate) fn wait_reason(&self) -> QueueWaitReason {
-        match self.hold.wait_reason() {
-            Some(hold) => hold,
-            None if self.awaits_permit => QueueWaitReason::Permit,
-            None => {
-                self.window.map_or(QueueWaitReason::Lane, |window| QueueWaitReason::BatchDelay {
-                    pending_batch_size: window.rows,
-                    next_preferred_batch_size: window.wanted_rows,
-                    until: Some(window.closes),
-                })
-            }
-        }
+        let (requests, rows, reason) = next.summary();
+        self.next = Some(next);
+        BatchDecision::Close { requests, rows, reason }
     }
 }
 

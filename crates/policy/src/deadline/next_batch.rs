@@ -3,16 +3,16 @@
 use super::order::QueuePlace;
 use super::padded::Demand;
 use super::plan::{BatchEnd, Choice, Planner, Waiting, Window};
-use super::{CATCH_UP, Costs, DeadlineQueue, LOOK_AHEAD, Running};
-use crate::batch::{Batch, BatchEntry, CloseReason};
-use crate::event::Actions;
-use crate::ids::{InstanceId, ShapeClassId};
+use super::{CATCH_UP, Costs, DeadlineChooser, Entry, LOOK_AHEAD, Running};
+use crate::batch::CloseReason;
+use crate::ids::InstanceId;
 use crate::lane_pool::LanePool;
 use crate::padding::{self, ChoiceEnd, FrontRequest};
 use crate::queue::{DenseIndex, SlabIndex};
 use crate::time::Time;
 
 /// The next batch.
+#[derive(Clone, Debug)]
 pub(super) enum NextBatch {
     /// Of requests of one class, in the order of service.
     Alike(Choice),
@@ -20,16 +20,31 @@ pub(super) enum NextBatch {
     Padded(padding::Choice, CloseReason),
 }
 
-impl DeadlineQueue {
+impl NextBatch {
+    /// The number of its requests, their rows, and why it has no more.
+    pub(super) fn summary(&self) -> (usize, u32, CloseReason) {
+        match self {
+            NextBatch::Alike(choice) => {
+                let reason = match choice.end {
+                    BatchEnd::Full => CloseReason::MaxSize,
+                    BatchEnd::Deadline => CloseReason::Deadline,
+                    BatchEnd::NoneWaits => CloseReason::InstanceIdle,
+                };
+                (choice.requests, choice.rows, reason)
+            }
+            NextBatch::Padded(choice, reason) => (choice.request_count(), choice.rows, *reason),
+        }
+    }
+}
+
+impl DeadlineChooser {
     /// Plans the next batch, of the first request's shape class. With a window, it is better to
     /// wait for more; a request whose turn has come does not.
     pub(super) fn choose(
         &mut self,
         now: Time,
         lanes: &LanePool,
-        out: &mut Actions,
     ) -> Option<(NextBatch, Option<Window>)> {
-        self.refuse_late_in_front(now, out);
         self.look_at_lanes(now, lanes);
         match &self.costs {
             Costs::Alike(_) => self.choose_alike(now),
@@ -38,11 +53,11 @@ impl DeadlineQueue {
     }
 
     fn choose_alike(&mut self, now: Time) -> Option<(NextBatch, Option<Window>)> {
-        let (first, class, length) = self.first()?;
+        let Entry { place: first, class, length, .. } = *self.first()?;
         self.waiting.clear();
         for (place, index) in self.order.range(first..).take(LOOK_AHEAD) {
-            let queued = self.queue.get(index);
-            if queued.shape_class == class {
+            let queued = self.entries[index.index()].expect("a waiting request has an entry");
+            if queued.class == class {
                 self.waiting.push(Waiting { deadline: place.deadline, rows: queued.rows });
             }
         }
@@ -72,13 +87,12 @@ impl DeadlineQueue {
         for (place, index) in
             self.order.range(first..).take_while(|(place, _)| place.level == level)
         {
-            let (_, length) = self.places[index.index()].expect("a waiting request has a place");
-            let queued = self.queue.get(index);
+            let queued = self.entries[index.index()].expect("a waiting request has an entry");
             if !padded.front.push(FrontRequest {
                 index,
-                class: queued.shape_class,
+                class: queued.class,
                 rows: queued.rows,
-                length,
+                length: queued.length,
                 deadline: place.deadline,
                 passed_over: padded.passed_over(index),
             }) {
@@ -107,55 +121,46 @@ impl DeadlineQueue {
         Demand { speed: work / self.lanes_free.len().max(1) as f64, work, rows }
     }
 
-    /// The place, the shape class and the length of the request that is served first.
-    fn first(&self) -> Option<(QueuePlace, ShapeClassId, u32)> {
-        let (first, index) = self.order.first()?;
-        let (_, length) = self.places[index.index()].expect("a waiting request has a place");
-        Some((first, self.queue.get(index).shape_class, length))
+    /// The request that is served first.
+    fn first(&self) -> Option<&Entry> {
+        let (_, index) = self.order.first()?;
+        Some(self.entry(index))
     }
 
-    /// Takes the chosen requests out of the queue.
-    pub(super) fn close(&mut self, next: NextBatch, now: Time, instance: InstanceId) -> Batch {
-        let (chosen, running, reason) = match next {
+    /// The requests of the batch that was decided on, in the order of service. They are not
+    /// removed yet.
+    pub(crate) fn close(&mut self, now: Time, instance: InstanceId) -> Vec<SlabIndex> {
+        let (chosen, running) = match self.next.take().expect("a batch was decided on") {
             NextBatch::Alike(choice) => self.close_alike(&choice, now),
-            NextBatch::Padded(choice, reason) => {
+            NextBatch::Padded(choice, _) => {
                 let Costs::Padded(padded) = &mut self.costs else {
                     unreachable!("a padded batch was chosen by their costs")
                 };
                 let padding::Choice { rows, length, .. } = choice;
                 let until = padded.costs.estimate(rows, length);
                 let until = until.map(|takes_ns| now.saturating_add(takes_ns as u64));
-                let running = Running { since: now, until, length, rows };
-                (padded.take(&choice), running, reason)
+                (padded.take(&choice), Running { since: now, until, length, rows })
             }
         };
-        let places = &self.places;
-        let placed = |index: &SlabIndex| Some((places[index.index()]?.0, *index));
-        let batch: Vec<(QueuePlace, SlabIndex)> = chosen.iter().filter_map(placed).collect();
+        let placed = |index: &SlabIndex| (self.entry(*index).place, *index);
+        let batch: Vec<(QueuePlace, SlabIndex)> = chosen.iter().map(placed).collect();
         self.order.count_batch(&batch);
-        let entries = chosen.into_iter().map(|index| BatchEntry::Request(self.take(index)));
-        let entries: Vec<BatchEntry> = entries.collect();
         self.running.insert(instance, running);
-        Batch::new(entries, running.rows, reason)
+        chosen
     }
 
-    fn close_alike(&self, choice: &Choice, now: Time) -> (Vec<SlabIndex>, Running, CloseReason) {
-        let (first, class, length) = self.first().expect("the batch was chosen from the queue");
+    fn close_alike(&self, choice: &Choice, now: Time) -> (Vec<SlabIndex>, Running) {
+        let Entry { place: first, class, length, .. } =
+            *self.first().expect("the batch was chosen from the queue");
         let Costs::Alike(costs) = &self.costs else {
             unreachable!("a batch of equal lengths was chosen by their costs")
         };
-        let alike =
-            |(_, index): &(QueuePlace, SlabIndex)| self.queue.get(*index).shape_class == class;
+        let alike = |(_, index): &(QueuePlace, SlabIndex)| self.entry(*index).class == class;
         let chosen = self.order.range(first..).filter(alike).skip(choice.passed_over);
         let chosen = chosen.take(choice.requests).map(|(_, index)| index).collect();
         let estimate = costs.curve(length).and_then(|curve| curve.estimate(choice.rows));
         let until = estimate.map(|estimate| now.saturating_add(estimate.typical_ns));
         let running = Running { since: now, until, length, rows: choice.rows };
-        let reason = match choice.end {
-            BatchEnd::Full => CloseReason::MaxSize,
-            BatchEnd::Deadline => CloseReason::Deadline,
-            BatchEnd::NoneWaits => CloseReason::InstanceIdle,
-        };
-        (chosen, running, reason)
+        (chosen, running)
     }
 }

@@ -15,7 +15,7 @@ const PASSED_OVER_MAX: u32 = 16;
 
 /// A place in the order of service.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct QueuePlace {
+pub(crate) struct QueuePlace {
     pub(super) level: u64,
     /// [`Time::MAX`] is none.
     pub(super) deadline: Time,
@@ -44,6 +44,10 @@ impl ServiceOrder {
     pub(super) fn remove(&mut self, place: QueuePlace) {
         self.by_place.remove(&place).expect("its place is in the order");
         self.by_deadline.remove(&(place.deadline, place.arrival));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_place.is_empty()
     }
 
     /// The earliest deadline.

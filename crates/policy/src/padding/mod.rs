@@ -1,4 +1,4 @@
-//! The requests of a model whose batches are padded: who shares a batch when lengths differ.
+//! The choice of a padded batch: who shares it when lengths differ.
 //!
 //! The request that is served first is in the next batch. Companions are chosen among those
 //! of its level and shape class by their lengths (`choice`): as many as make the batch faster
@@ -22,35 +22,30 @@ use std::collections::BTreeMap;
 pub(crate) use self::choice::{Bounds, Choice, ChoiceEnd};
 pub(crate) use self::front::{Front, FrontRequest};
 use self::patience::{DueTime, Patience, TRIES};
-use crate::batch::{Batch, BatchEntry, CloseReason};
-use crate::batcher::Intake;
+use crate::batch::CloseReason;
+use crate::batcher::{BatchDecision, Intake};
 use crate::cost::PaddedCosts;
-use crate::event::{Action, Actions, FailReason};
-use crate::hold::DispatchHold;
-use crate::ids::{InstanceId, RequestInfo, RequestKey};
+use crate::ids::{InstanceId, RequestInfo};
 use crate::lane_pool::LanePool;
-use crate::queue::{DenseIndex, PolicyQueue, QueueFull, SlabIndex};
+use crate::queue::{DenseIndex, PolicyQueue, SlabIndex};
 use crate::spec::{DynamicSpec, PaddingSpec};
-use crate::status::{QueueStatus, QueueWaitReason, SchedulerStatus};
 use crate::time::Time;
 
-/// The requests that wait, and the executions.
+/// The lengths of the requests that wait, and what executions cost.
 #[derive(Clone, Debug)]
-pub(crate) struct PaddedQueue {
+pub(crate) struct PaddedChooser {
     max_rows: u32,
     budget: u64,
     max_queue_delay_ns: u64,
-    queue: PolicyQueue,
     /// The request of each entry of the queue's slab.
     entries: Vec<Entry>,
     /// The time of the waiting requests one by one, as far as was known when each came.
     alone_ns: u64,
     costs: PaddedCosts,
     running: BTreeMap<InstanceId, Running>,
-    hold: DispatchHold,
-    /// The reason for which the waiting requests wait, if an instance is free.
-    waits: Waits,
     front: Front,
+    /// The batch that was decided on last.
+    choice: Option<Choice>,
 }
 
 /// A waiting request's length, how many batches have passed it over, and when it is due.
@@ -69,19 +64,6 @@ struct Running {
     length: u32,
 }
 
-/// The reason for which requests wait while an instance is free.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Waits {
-    /// None is free, or no request waits.
-    Lane,
-    Permit,
-    /// For more requests.
-    Growth {
-        until: Option<Time>,
-        rows: u32,
-    },
-}
-
 /// The requests that wait with those in front, but can't be chosen.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Others {
@@ -91,85 +73,23 @@ enum Others {
     Unseen,
 }
 
-/// A plan: the batch, and for how long it waits to grow.
-struct Plan {
-    choice: Choice,
-    reason: CloseReason,
-    /// None if it closes now.
-    wait: Option<Waits>,
-}
-
-impl PaddedQueue {
-    pub(crate) fn new(
-        max_batch_size: u32,
-        spec: &DynamicSpec,
-        padding: &PaddingSpec,
-        hold: DispatchHold,
-    ) -> Self {
-        PaddedQueue {
+impl PaddedChooser {
+    pub(crate) fn new(max_batch_size: u32, spec: &DynamicSpec, padding: &PaddingSpec) -> Self {
+        PaddedChooser {
             max_rows: max_batch_size.max(1),
             budget: padding.budget,
             max_queue_delay_ns: spec.max_queue_delay_ns,
-            queue: PolicyQueue::new(spec),
             entries: Vec::new(),
             alone_ns: 0,
             costs: PaddedCosts::new(),
             running: BTreeMap::new(),
-            hold,
-            waits: Waits::Lane,
             front: Front::default(),
-        }
-    }
-
-    pub(crate) fn queued(&self) -> usize {
-        self.queue.len()
-    }
-
-    /// Called when no request arrives any more, as a held request would never run.
-    pub(crate) fn release_hold(&mut self) {
-        self.hold = DispatchHold::Released;
-    }
-
-    pub(crate) fn next_wakeup(&self) -> Option<Time> {
-        let rejection = self.queue.next_rejection();
-        let Waits::Growth { until, .. } = self.waits else { return rejection };
-        [rejection, self.queue.next_delay(), until].into_iter().flatten().min()
-    }
-
-    /// Called before each event, so that an expired request neither runs nor counts against
-    /// the size limit.
-    pub(crate) fn apply_timeouts(&mut self, now: Time, out: &mut Actions) {
-        while let Some(index) = self.queue.next_expired(now) {
-            let key = self.remove(index);
-            out.push(Action::Fail { key, reason: FailReason::TimeoutExpired });
-        }
-        self.queue.apply_timeouts(now, out);
-    }
-
-    pub(crate) fn enqueue(
-        &mut self,
-        request: RequestInfo,
-        now: Time,
-        lanes: &LanePool,
-        out: &mut Actions,
-    ) {
-        let (key, length) = (request.key, request.length);
-        let due_time = self.due_time(&request, now, lanes);
-        match self.queue.enqueue(request, now) {
-            Ok(index) => {
-                self.hold.count();
-                self.alone_ns = self.alone_ns.saturating_add(due_time.alone_ns);
-                if self.entries.len() <= index.index() {
-                    self.entries.resize(index.index() + 1, Entry::default());
-                }
-                self.entries[index.index()] = Entry { length, passed_over: 0, due_time };
-            }
-            Err(QueueFull) => out.push(Action::Fail { key, reason: FailReason::QueueFull }),
+            choice: None,
         }
     }
 
     /// When a request that arrives would be answered one by one.
-    fn due_time(&self, request: &RequestInfo, now: Time, lanes: &LanePool) -> DueTime {
+    pub(crate) fn due_time(&self, request: &RequestInfo, now: Time, lanes: &LanePool) -> DueTime {
         let (rows, length) = (request.rows(), request.length);
         if !self.costs.knows(rows, length) {
             return DueTime { arrived: now, due: Time::MAX, alone_ns: 0 };
@@ -189,17 +109,20 @@ impl PaddedQueue {
         (self.running.len() + lanes.free_count()).max(1)
     }
 
-    pub(crate) fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
-        if let Some(index) = self.queue.find(key) {
-            self.remove(index);
-            out.push(Action::Fail { key, reason: FailReason::Cancelled });
+    /// A request begins to wait.
+    pub(crate) fn insert(&mut self, index: SlabIndex, request: &RequestInfo, due_time: DueTime) {
+        let length = request.length;
+        self.alone_ns = self.alone_ns.saturating_add(due_time.alone_ns);
+        if self.entries.len() <= index.index() {
+            self.entries.resize(index.index() + 1, Entry::default());
         }
+        self.entries[index.index()] = Entry { length, passed_over: 0, due_time };
     }
 
-    fn remove(&mut self, index: SlabIndex) -> RequestKey {
+    /// A request leaves the queue.
+    pub(crate) fn remove(&mut self, index: SlabIndex) {
         let alone_ns = self.entries[index.index()].due_time.alone_ns;
         self.alone_ns = self.alone_ns.saturating_sub(alone_ns);
-        self.queue.take(index).key
     }
 
     /// The instance has finished its batch.
@@ -214,50 +137,25 @@ impl PaddedQueue {
         self.costs.observe(rows, length, duration_ns);
     }
 
-    /// Closes batches while instances are free.
-    pub(crate) fn dispatch(
+    /// Decides on the next batch.
+    pub(crate) fn decide(
         &mut self,
+        queue: &PolicyQueue,
         now: Time,
         intake: Intake,
-        lanes: &mut LanePool,
-        out: &mut Actions,
-    ) {
-        self.waits = Waits::Lane;
-        while self.hold.is_released() && lanes.has_free() {
-            let instances = self.instances(lanes);
-            let Some(plan) = self.plan(now, intake, instances) else {
-                lanes.withdraw_all(out);
-                return;
-            };
-            if let Some(wait) = plan.wait {
-                self.waits = wait;
-                lanes.withdraw_all(out);
-                return;
-            }
-            let Some(instance) = lanes.assign(self.queue.len(), now, out) else {
-                self.waits = Waits::Permit;
-                return;
-            };
-            let Choice { rows, length, .. } = plan.choice;
-            self.running.insert(instance, Running { since: now, rows, length });
-            let batch = self.take(&plan);
-            out.push(Action::Dispatch { instance, batch });
-        }
-    }
-
-    /// Decides on the next batch; none if no request waits.
-    fn plan(&mut self, now: Time, intake: Intake, instances: usize) -> Option<Plan> {
-        let first = self.queue.first()?;
-        let others = self.look_at_front(first);
+        lanes: &LanePool,
+    ) -> BatchDecision {
+        let Some(first) = queue.first() else { return BatchDecision::Empty };
+        let others = self.look_at_front(queue, first);
         self.front.sort();
-        let first = self.front.candidate_at(0)?;
-        let choice = self.choose(now, first, instances);
+        let choice = self.choose(now, self.instances(lanes));
+        self.choice = Some(choice);
         let delay_ns = match intake {
             Intake::Open => self.max_queue_delay_ns,
             Intake::Closed => 0,
         };
-        let arrivals = self.front.requests().iter().map(|one| self.queue.get(one.index).enqueued);
-        let oldest = arrivals.min()?;
+        let arrivals = self.front.requests().iter().map(|one| queue.get(one.index).enqueued);
+        let oldest = arrivals.min().unwrap_or(now);
         let is_over = now.saturating_since(oldest) >= delay_ns;
         let reason = match choice.end {
             ChoiceEnd::Rows => CloseReason::MaxSize,
@@ -270,15 +168,16 @@ impl PaddedQueue {
             ChoiceEnd::All if is_over => CloseReason::Delay,
             ChoiceEnd::All => {
                 let until = oldest.deadline_after(delay_ns);
-                let wait = Some(Waits::Growth { until, rows: choice.rows });
-                return Some(Plan { choice, reason: CloseReason::Delay, wait });
+                let (rows, next_preferred) = (choice.rows, self.max_rows);
+                return BatchDecision::Wait { until, rows, next_preferred };
             }
         };
-        Some(Plan { choice, reason, wait: None })
+        BatchDecision::Close { requests: choice.request_count(), rows: choice.rows, reason }
     }
 
-    /// The fastest batch with this candidate that puts no request off too far.
-    fn choose(&mut self, now: Time, first: usize, instances: usize) -> Choice {
+    /// The fastest batch with the first request that puts no request off too far.
+    fn choose(&mut self, now: Time, instances: usize) -> Choice {
+        let first = self.front.candidate_at(0).expect("the first request is a candidate");
         let bounds = Bounds::new(self.max_rows, self.budget).beginning(now);
         let mut choice = self.front.choose(&self.costs, &bounds, first);
         for tries in (0..TRIES).rev() {
@@ -297,16 +196,16 @@ impl PaddedQueue {
     }
 
     /// Fills `front` with the requests that wait with the first one, in the order of service.
-    fn look_at_front(&mut self, first: SlabIndex) -> Others {
-        let class = self.queue.get(first).shape_class;
+    fn look_at_front(&mut self, queue: &PolicyQueue, first: SlabIndex) -> Others {
+        let class = queue.get(first).shape_class;
         let mut others = Others::None;
         self.front.clear();
         let mut next = Some(first);
         while let Some(index) = next
-            && self.queue.wait_alike(first, index)
+            && queue.wait_alike(first, index)
         {
             let Entry { length, passed_over, .. } = self.entries[index.index()];
-            let queued = self.queue.get(index);
+            let queued = queue.get(index);
             if !self.front.push(FrontRequest {
                 index,
                 class: queued.shape_class,
@@ -320,37 +219,19 @@ impl PaddedQueue {
             if queued.shape_class != class {
                 others = Others::OfOtherClasses;
             }
-            next = self.queue.next_after(index);
+            next = queue.next_after(index);
         }
         others
     }
 
-    /// Takes the chosen requests out of the queue.
-    fn take(&mut self, plan: &Plan) -> Batch {
+    /// The requests of the batch that was decided on, in the order of service. They are not
+    /// removed yet.
+    pub(crate) fn close(&mut self, now: Time, instance: InstanceId) -> Vec<SlabIndex> {
+        let choice = self.choice.take().expect("a batch was decided on");
+        let Choice { rows, length, .. } = choice;
+        self.running.insert(instance, Running { since: now, rows, length });
         let entries = &mut self.entries;
-        let chosen = self.front.take(&plan.choice, |index| entries[index.index()].passed_over += 1);
-        let take = |index| BatchEntry::Request(self.remove(index));
-        let entries = chosen.into_iter().map(take).collect();
-        Batch::new(entries, plan.choice.rows, plan.reason)
-    }
-
-    /// The waiting requests by level.
-    pub(crate) fn status(&self) -> Vec<QueueStatus> {
-        self.queue.statuses(self.wait_reason()).take(SchedulerStatus::ROWS_MAX).collect()
-    }
-
-    /// The reason for which queued requests wait.
-    pub(crate) fn wait_reason(&self) -> QueueWaitReason {
-        match (self.hold.wait_reason(), self.waits) {
-            (Some(hold), _) => hold,
-            (None, Waits::Lane) => QueueWaitReason::Lane,
-            (None, Waits::Permit) => QueueWaitReason::Permit,
-            (None, Waits::Growth { until, rows }) => QueueWaitReason::BatchDelay {
-                pending_batch_size: rows,
-                next_preferred_batch_size: self.max_rows,
-                until,
-            },
-        }
+        self.front.take(&choice, |index| entries[index.index()].passed_over += 1)
     }
 }
 

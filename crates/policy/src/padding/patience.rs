@@ -30,7 +30,7 @@ pub(super) const TRIES: usize = 3;
 
 /// When a request would be answered one by one, in the order of arrival.
 #[derive(Copy, Clone, Debug, Default)]
-pub(super) struct DueTime {
+pub(crate) struct DueTime {
     pub(super) arrived: Time,
     /// [`Time::MAX`] if that was not known when it arrived.
     pub(super) due: Time,

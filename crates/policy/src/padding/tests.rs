@@ -1,9 +1,9 @@
 use super::front::PASSED_OVER_MAX;
 use super::*;
-use crate::ids::ShapeClassId;
+use crate::ids::{RequestKey, ShapeClassId};
 use crate::scheduler::Scheduler;
 use crate::spec::{SchedulingMode, SchedulingSpec};
-use crate::{Event, QueuePolicy, TimeoutAction};
+use crate::{Action, Actions, Event, QueuePolicy, QueueWaitReason, TimeoutAction};
 
 const LANE: InstanceId = InstanceId(0);
 

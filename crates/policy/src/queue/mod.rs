@@ -19,7 +19,6 @@ pub(crate) use self::deadlines::{Deadlines, DenseIndex};
 use self::list::QueueList;
 use self::slab::{LevelList, RequestSlab};
 pub(crate) use self::slab::{QueuedRequest, SlabIndex};
-use crate::event::{Action, Actions, FailReason};
 use crate::ids::{RequestInfo, RequestKey};
 use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
 use crate::status::{QueueStatus, QueueWaitReason};
@@ -232,37 +231,13 @@ impl PolicyQueue {
         waiting
     }
 
-    /// Fails the requests whose timeout expired under REJECT, and moves those under DELAY back.
-    /// Called before each event, so that an expired request neither runs nor counts against
-    /// the size limit.
-    pub(crate) fn apply_timeouts(&mut self, now: Time, out: &mut Actions) {
-        while let Some(waiting) = self.take_rejected(now) {
-            out.push(Action::Fail { key: waiting.key, reason: FailReason::TimeoutExpired });
-        }
-        self.move_delayed(now);
-    }
-
-    /// Fails the request, if it waits.
-    pub(crate) fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
-        if let Some(slot) = self.find(key) {
-            self.take(slot);
-            out.push(Action::Fail { key, reason: FailReason::Cancelled });
-        }
-    }
-
-    /// Removes the next request whose timeout expired under REJECT.
-    fn take_rejected(&mut self, now: Time) -> Option<QueuedRequest> {
-        let index = self.next_expired(now)?;
-        Some(self.take(index))
-    }
-
     /// The next request whose timeout expired under REJECT, which the caller takes.
     pub(crate) fn next_expired(&mut self, now: Time) -> Option<SlabIndex> {
         self.rejections.pop_due(now)
     }
 
     /// Moves requests whose timeout expired under DELAY behind the others of their level.
-    fn move_delayed(&mut self, now: Time) {
+    pub(crate) fn move_delayed(&mut self, now: Time) {
         while let Some(index) = self.delays.pop_due(now) {
             self.unlink(index);
             let waiting = self.slab.get_mut(index);

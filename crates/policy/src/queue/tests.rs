@@ -45,7 +45,11 @@ fn order(queue: &PolicyQueue) -> Vec<u64> {
 }
 
 fn rejected(queue: &mut PolicyQueue, now: u64) -> Vec<u64> {
-    std::iter::from_fn(|| queue.take_rejected(Time(now))).map(|waiting| waiting.key.0).collect()
+    let mut rejected = Vec::new();
+    while let Some(index) = queue.next_expired(Time(now)) {
+        rejected.push(queue.take(index).key.0);
+    }
+    rejected
 }
 
 #[test]

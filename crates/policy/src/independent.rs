@@ -1,0 +1,320 @@
+//! The requests of models without a sequence batcher: one queue, from which any free instance
+//! gets its batch.
+//!
+//! A scheduler of independent requests has an order, a chooser and a cost:
+//!
+//! | chooser | order | cost | module |
+//! |---|---|---|---|
+//! | by rows | priority, arrival | none | `batcher` |
+//! | padded | priority, arrival | learned by rows and length | `padding` |
+//! | by deadlines, rows or padded | priority, deadline, arrival | learned by rows, or by rows and length | `deadline` |
+//!
+//! A chooser decides on the next batch and is told what comes, leaves and ends. All the rest is
+//! here, once: levels and their policies, time-outs, the hold of the test hook, free instances
+//! and permits.
+
+use crate::batch::{Batch, BatchEntry, CloseReason};
+use crate::batch_strategy::BatchStrategy;
+use crate::batcher::{BatchDecision, DynamicBatcher, Intake};
+use crate::deadline::{Admission, DeadlineChooser};
+use crate::event::{Action, Actions, FailReason, MeasuredExecution};
+use crate::hold::DispatchHold;
+use crate::ids::{InstanceId, RequestInfo, RequestKey};
+use crate::lane_pool::LanePool;
+use crate::padding::PaddedChooser;
+use crate::queue::{PolicyQueue, QueueFull, SlabIndex};
+use crate::spec::{DeadlineSpec, DynamicSpec};
+use crate::status::{QueueStatus, QueueWaitReason, SchedulerStatus};
+use crate::time::Time;
+
+/// The queue, its chooser, and the hold of the test hook.
+#[derive(Clone, Debug)]
+pub(crate) struct IndependentRequests<S> {
+    queue: PolicyQueue,
+    chooser: Chooser<S>,
+    hold: DispatchHold,
+    /// The decision at the end of the last step; none if no lane was free or the test
+    /// hook holds. After `Close` the batch waits for a permit.
+    last_decision: Option<BatchDecision>,
+}
+
+/// The part that decides which requests form the next batch.
+#[derive(Clone, Debug)]
+enum Chooser<S> {
+    Rows(DynamicBatcher<S>),
+    Padded(Box<PaddedChooser>),
+    Deadlines(Box<DeadlineChooser>),
+}
+
+impl<S: BatchStrategy> IndependentRequests<S> {
+    /// Each request is a batch of its own, first come, first served.
+    pub(crate) fn unbatched(hold: DispatchHold) -> Self {
+        let chooser = Chooser::Rows(DynamicBatcher::one_request_per_batch());
+        Self::new(PolicyQueue::unlimited(), chooser, hold)
+    }
+
+    /// Batches in the order of arrival, padded or not.
+    pub(crate) fn dynamic(
+        max_batch_size: u32,
+        spec: &DynamicSpec,
+        strategy: Option<S>,
+        hold: DispatchHold,
+    ) -> Self {
+        let chooser = match &spec.padding {
+            None => {
+                Chooser::Rows(DynamicBatcher::new(max_batch_size, spec).with_strategy(strategy))
+            }
+            Some(padding) => {
+                Chooser::Padded(Box::new(PaddedChooser::new(max_batch_size, spec, padding)))
+            }
+        };
+        Self::new(PolicyQueue::new(spec), chooser, hold)
+    }
+
+    /// Batches in the order of deadlines, padded or not.
+    pub(crate) fn by_deadlines(
+        max_batch_size: u32,
+        spec: &DeadlineSpec,
+        hold: DispatchHold,
+    ) -> Self {
+        let chooser = Chooser::Deadlines(Box::new(DeadlineChooser::new(max_batch_size, spec)));
+        Self::new(PolicyQueue::new(&spec.queue), chooser, hold)
+    }
+
+    fn new(queue: PolicyQueue, chooser: Chooser<S>, hold: DispatchHold) -> Self {
+        IndependentRequests { queue, chooser, hold, last_decision: None }
+    }
+
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The time at which a step is due: a time-out, a request that becomes hopeless, or the end of a wait.
+    pub(crate) fn next_wakeup(&self) -> Option<Time> {
+        let rejection = self.queue.next_rejection();
+        let rejection = match &self.chooser {
+            Chooser::Rows(_) | Chooser::Padded(_) => rejection,
+            Chooser::Deadlines(deadlines) => {
+                [rejection, deadlines.next_hopeless()].into_iter().flatten().min()
+            }
+        };
+        // Without a free lane the order of the queue has no effect yet.
+        let Some(BatchDecision::Wait { until, .. }) = self.last_decision else { return rejection };
+        [rejection, self.queue.next_delay(), until].into_iter().flatten().min()
+    }
+
+    /// Fails the requests whose timeout expired under REJECT, and moves those under DELAY back.
+    /// Called before each event, so that an expired request neither runs nor counts against
+    /// the size limit.
+    pub(crate) fn apply_timeouts(&mut self, now: Time, out: &mut Actions) {
+        while let Some(index) = self.queue.next_expired(now) {
+            let key = self.take(index);
+            out.push(Action::Fail { key, reason: FailReason::TimeoutExpired });
+        }
+        self.queue.move_delayed(now);
+    }
+
+    /// Adds a request, unless its level is full or its answer would come too late.
+    pub(crate) fn enqueue(
+        &mut self,
+        request: RequestInfo,
+        now: Time,
+        lanes: &LanePool,
+        out: &mut Actions,
+    ) {
+        let key = request.key;
+        let entered = match &mut self.chooser {
+            Chooser::Rows(_) => self.queue.enqueue(request, now).map(|_| ()),
+            Chooser::Padded(padded) => {
+                let due_time = padded.due_time(&request, now, lanes);
+                let entered = self.queue.enqueue(request, now);
+                entered.map(|index| padded.insert(index, &request, due_time))
+            }
+            Chooser::Deadlines(deadlines) => {
+                let level = self.queue.level_of(request.priority);
+                match deadlines.admit(level, &request, now, lanes) {
+                    Admission::Accepted(place) => {
+                        let entered = self.queue.enqueue(request, now);
+                        entered.map(|index| deadlines.insert(index, &request, place))
+                    }
+                    Admission::TooLate { retry_after_ns } => {
+                        let reason = FailReason::TooLate { retry_after_ns };
+                        out.push(Action::Fail { key, reason });
+                        return;
+                    }
+                }
+            }
+        };
+        match entered {
+            Ok(()) => self.hold.count(),
+            Err(QueueFull) => out.push(Action::Fail { key, reason: FailReason::QueueFull }),
+        }
+    }
+
+    /// Fails the request, if it waits.
+    pub(crate) fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
+        if let Some(index) = self.queue.find(key) {
+            if let Chooser::Deadlines(deadlines) = &mut self.chooser {
+                deadlines.cancel_probe();
+            }
+            self.take(index);
+            out.push(Action::Fail { key, reason: FailReason::Cancelled });
+        }
+    }
+
+    /// Removes a request from its place.
+    fn take(&mut self, index: SlabIndex) -> RequestKey {
+        match &mut self.chooser {
+            Chooser::Rows(_) => {}
+            Chooser::Padded(padded) => padded.remove(index),
+            Chooser::Deadlines(deadlines) => deadlines.remove(index),
+        }
+        self.queue.take(index).key
+    }
+
+    /// The instance has finished its batch.
+    pub(crate) fn finish(&mut self, id: InstanceId, now: Time) {
+        match &mut self.chooser {
+            Chooser::Rows(_) => {}
+            Chooser::Padded(padded) => padded.finish(id, now),
+            Chooser::Deadlines(deadlines) => deadlines.finish(id, now),
+        }
+    }
+
+    /// Learns what an execution costs, if decisions depend on it.
+    pub(crate) fn learn(&mut self, execution: &MeasuredExecution) {
+        let MeasuredExecution { rows, length, duration_ns } = *execution;
+        match &mut self.chooser {
+            Chooser::Rows(_) => {}
+            Chooser::Padded(padded) => padded.learn(rows, length, duration_ns),
+            Chooser::Deadlines(deadlines) => deadlines.learn(rows, length, duration_ns),
+        }
+    }
+
+    /// Called when no request arrives any more, as a held request would never run.
+    pub(crate) fn release_hold(&mut self) {
+        self.hold = DispatchHold::Released;
+    }
+
+    /// Closes batches while lanes are free, and so as late as possible.
+    pub(crate) fn dispatch(
+        &mut self,
+        now: Time,
+        intake: Intake,
+        lanes: &mut LanePool,
+        out: &mut Actions,
+    ) {
+        self.refuse_late(now, out);
+        while self.hold.is_released() && lanes.has_free() {
+            let decision = self.decide(now, intake, lanes, out);
+            self.last_decision = Some(decision);
+            match decision {
+                BatchDecision::Empty | BatchDecision::Wait { .. } => {
+                    lanes.withdraw_all(out);
+                    return;
+                }
+                BatchDecision::Close { requests, rows, reason } => {
+                    let Some(instance) = lanes.assign(self.queue.len(), now, out) else { return };
+                    let batch = self.close((requests, rows, reason), now, instance);
+                    out.push(Action::Dispatch { instance, batch });
+                }
+            }
+        }
+        self.last_decision = None;
+        if !lanes.has_free() {
+            self.refuse_late_behind_others(now, out);
+        }
+    }
+
+    fn decide(
+        &mut self,
+        now: Time,
+        intake: Intake,
+        lanes: &LanePool,
+        out: &mut Actions,
+    ) -> BatchDecision {
+        match &mut self.chooser {
+            Chooser::Rows(batcher) => batcher.decide(&self.queue, now, intake),
+            Chooser::Padded(padded) => padded.decide(&self.queue, now, intake, lanes),
+            Chooser::Deadlines(deadlines) => {
+                for (index, late_ns) in deadlines.late_in_front(now) {
+                    deadlines.remove(index);
+                    refuse(self.queue.take(index).key, late_ns, out);
+                }
+                deadlines.decide(now, intake, lanes)
+            }
+        }
+    }
+
+    /// Takes the requests of the batch that was decided on out of the queue.
+    fn close(
+        &mut self,
+        (requests, rows, reason): (usize, u32, CloseReason),
+        now: Time,
+        instance: InstanceId,
+    ) -> Batch {
+        let mut entries = Vec::with_capacity(requests);
+        let chosen = match &mut self.chooser {
+            Chooser::Rows(batcher) => {
+                batcher.close();
+                for _ in 0..requests {
+                    let first = self.queue.first().expect("the batcher counted queued requests");
+                    entries.push(BatchEntry::Request(self.queue.take(first).key));
+                }
+                Vec::new()
+            }
+            Chooser::Padded(padded) => padded.close(now, instance),
+            Chooser::Deadlines(deadlines) => deadlines.close(now, instance),
+        };
+        entries.extend(chosen.into_iter().map(|index| BatchEntry::Request(self.take(index))));
+        Batch::new(entries, rows, reason)
+    }
+
+    /// Refuses the requests with deadlines that are too late even if they are executed now.
+    fn refuse_late(&mut self, now: Time, out: &mut Actions) {
+        if let Chooser::Deadlines(deadlines) = &mut self.chooser {
+            while let Some((index, late_ns)) = deadlines.next_late(now) {
+                deadlines.remove(index);
+                refuse(self.queue.take(index).key, late_ns, out);
+            }
+        }
+    }
+
+    /// The same when an instance will be free at the earliest.
+    fn refuse_late_behind_others(&mut self, now: Time, out: &mut Actions) {
+        if let Chooser::Deadlines(deadlines) = &self.chooser
+            && let Some(start) = deadlines.next_free()
+        {
+            self.refuse_late(start.max(now), out);
+        }
+    }
+
+    /// The waiting requests by level.
+    pub(crate) fn status(&self) -> Vec<QueueStatus> {
+        self.queue.statuses(self.wait_reason()).take(SchedulerStatus::ROWS_MAX).collect()
+    }
+
+    /// The reason for which queued requests wait. It is the same for all, because a batch that
+    /// waits to grow contains all of them.
+    pub(crate) fn wait_reason(&self) -> QueueWaitReason {
+        if let Some(hold) = self.hold.wait_reason() {
+            return hold;
+        }
+        match self.last_decision {
+            Some(BatchDecision::Wait { until, rows, next_preferred }) => {
+                QueueWaitReason::BatchDelay {
+                    pending_batch_size: rows,
+                    next_preferred_batch_size: next_preferred,
+                    until,
+                }
+            }
+            Some(BatchDecision::Close { .. }) => QueueWaitReason::Permit,
+            Some(BatchDecision::Empty) | None => QueueWaitReason::Lane,
+        }
+    }
+}
+
+/// Refuses a request that waited, as its answer would come too late.
+fn refuse(key: RequestKey, retry_after_ns: u64, out: &mut Actions) {
+    out.push(Action::Fail { key, reason: FailReason::TooLate { retry_after_ns } });
+}
