@@ -10,6 +10,8 @@ import json
 import pathlib
 import queue
 import sys
+import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,6 +132,20 @@ def test_a_response_keeps_its_server(tmp_path: pathlib.Path) -> None:
     del server, request, future
     gc.collect()
     assert _read(response) == [[5]]
+
+
+def test_a_server_may_be_dropped_on_its_own_thread(tmp_path: pathlib.Path) -> None:
+    slow = 'parameters { key: "execute_delay_ms" value { string_value: "500" } }'
+    write_model(tmp_path, "plain", CONFIG + slow)
+    options = _options(tmp_path)
+    options.set_exit_timeout(10 * SECONDS_MAX)
+    server = _c.TRITONSERVER_Server(options)
+    dropped = threading.Event()
+    weakref.finalize(server, dropped.set)
+    request, _memory = _request(server, 6)
+    server.infer_async(request)
+    del server, request
+    assert dropped.wait(SECONDS_MAX)
 
 
 def test_an_error_is_an_exception(server: Any) -> None:

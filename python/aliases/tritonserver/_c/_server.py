@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
@@ -32,6 +33,19 @@ class TRITONSERVER_Server(Handle):
         """Makes a server and waits until its models are loaded."""
         self._make("ServerNew", handle_of(TRITONSERVER_ServerOptions).convert(options))
         _running.add(self)
+
+    def __del__(self) -> None:
+        """Deletes the server, which waits for its requests.
+
+        The release of the last request may drop it on a thread of the server, which must not wait
+        for itself.
+        """
+        if self._owned and isinstance(threading.current_thread(), threading._DummyThread):
+            successor = Handle._of(self.handle.value or 0, owned=True)
+            successor._delete, self._owned = self._delete, False
+            threading.Thread(target=Handle.__del__, args=(successor,)).start()
+        else:
+            super().__del__()
 
     def _ptr(self) -> int:
         """The address for functions of the C interface."""
