@@ -130,6 +130,35 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
+/// The number of other crates of ours that a change in a crate may compile again.
+const COMPILED_AGAIN_MAX: usize = 4;
+
+/// The crates that more others use, directly or not: the ground, the vocabulary, and what several
+/// doors or drivers share. A new name here is a decision of its own, as an arrow is.
+const WIDELY_USED: &[&str] = &[
+    "abi",
+    "backend",
+    "c-objects",
+    "codec",
+    "config",
+    "control",
+    "devices",
+    "door",
+    "explain",
+    "gate",
+    "infer",
+    "measure",
+    "numa",
+    "outbound",
+    "pbtxt",
+    "policy",
+    "protocol",
+    "repository",
+    "stdx",
+    "tensor",
+    "traffic",
+];
+
 /// The crates that decide. They use no thread, socket, clock, file or randomness, neither
 /// directly nor through a library.
 const PURE: [&str; 4] = ["policy", "gate", "codec", "verdict"];
@@ -197,6 +226,7 @@ const IMPURE_WORDS: [&str; 10] = [
 pub(crate) fn violations() -> Result<Vec<String>, String> {
     let graph = Graph::of_workspace()?;
     let mut found = rules::check(&graph);
+    found.extend(rules::check_users(&graph));
     for package in graph.members() {
         found.extend(sources::check(package)?);
     }

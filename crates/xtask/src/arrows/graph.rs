@@ -100,6 +100,12 @@ impl Graph {
         }
         reached
     }
+
+    /// The number of packages of the workspace that use one, directly or not.
+    pub(crate) fn users_of(&self, package: &Package) -> usize {
+        let uses = |user: &&Package| self.everything_used_by(user).contains(&*package.name);
+        self.members.iter().filter(uses).count()
+    }
 }
 
 fn used_packages(node: &Value, names: &BTreeMap<&str, &str>) -> Option<BTreeSet<String>> {

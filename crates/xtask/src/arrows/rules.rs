@@ -1,7 +1,7 @@
 //! The rules over the graph of packages.
 
 use super::graph::Package;
-use super::{ALLOWED, Graph, IMPURE_LIBRARIES, PURE};
+use super::{ALLOWED, COMPILED_AGAIN_MAX, Graph, IMPURE_LIBRARIES, PURE, WIDELY_USED};
 
 /// Every arrow that the rules don't allow.
 pub(super) fn check(graph: &Graph) -> Vec<String> {
@@ -28,6 +28,23 @@ fn check_package(graph: &Graph, package: &Package) -> Vec<String> {
         found.push(String::from("policy must use the standard library alone"));
     }
     found
+}
+
+/// Crates of which a change compiles many others, and which are not known for that; and those that
+/// are known for it without reason.
+pub(super) fn check_users(graph: &Graph) -> Vec<String> {
+    graph.members().iter().filter_map(|package| misjudged(graph, package)).collect()
+}
+
+fn misjudged(graph: &Graph, package: &Package) -> Option<String> {
+    let (name, users) = (package.short_name(), graph.users_of(package));
+    match (users > COMPILED_AGAIN_MAX, WIDELY_USED.contains(&name)) {
+        (true, false) => Some(format!(
+            "{name}: a change compiles {users} other crates, more than {COMPILED_AGAIN_MAX}"
+        )),
+        (false, true) => Some(format!("{name}: {users} crates use it, which is few")),
+        (true, true) | (false, false) => None,
+    }
 }
 
 /// Every crate that has threads and locks may use `stdx`.
@@ -71,6 +88,18 @@ mod tests {
             &[("tokio", &["mio"])],
             &[],
         );
+    }
+
+    #[test]
+    fn a_change_compiles_few_crates() {
+        let users = ["galatea-http", "galatea-grpc", "galatea-capi", "galatea-python"];
+        let mut members: Vec<(&str, &[&str])> = vec![("galatea-dashboard", &[])];
+        members.extend(users.map(|user| (user, &["galatea-dashboard"] as &[&str])));
+        members.push(("galatea", &["galatea-http"]));
+        let members: Vec<Package> =
+            members.iter().map(|(name, uses)| package(name, uses)).collect();
+        let found = check_users(&Graph::new(members, []));
+        assert_eq!(found, ["dashboard: a change compiles 5 other crates, more than 4"]);
     }
 
     #[test]
