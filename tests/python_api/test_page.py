@@ -13,8 +13,8 @@ import pytest
 from conftest import ROOT
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: Commands that other tests run: those of the wheel, and the tests themselves.
-ELSEWHERE = ("cargo ", "pip install", "pytest ")
+#: Commands that other tests run, those of the wheel, and the tests themselves.
+ELSEWHERE = ("cargo ", "git clone", "pip install", "pytest ")
 MARK = "-- the end of a block --"
 
 
