@@ -39,7 +39,8 @@
 //!   would be answered too late, and closes batches as deadlines allow. With padding too, it
 //!   chooses among requests of unequal lengths by the rules of `padding`.
 //!
-//! The last two ask `cost`, the durations of earlier executions.
+//! The last two ask `cost`, the durations of earlier executions. What was tuned for them is in
+//! `tuned`.
 //!
 //! # What it is not
 //!
@@ -104,6 +105,7 @@ mod spec;
 mod status;
 mod template_life;
 mod time;
+mod tuned;
 mod worker_life;
 
 pub use batch::{Batch, BatchEntry, CloseReason, SequenceStep};

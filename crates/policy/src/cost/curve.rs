@@ -12,16 +12,7 @@
 
 use super::scale;
 use super::spread::Spread;
-
-/// Number of durations that are kept for each size.
-const SAMPLES: usize = 16;
-
-/// From this many durations on, a size is known.
-const ESTABLISHED_SAMPLES: usize = 3;
-
-/// After this many executions of other sizes, a size counts as unknown, so that it is tried
-/// again if it looked too expensive.
-const FORGET_EXECUTIONS: u64 = 512;
+use crate::tuned::{ESTABLISHED_SAMPLES, FORGET_EXECUTIONS, SAMPLES};
 
 /// Sizes are told apart exactly up to this many rows, and then in quarters of an octave.
 const EXACT_MAX: u32 = 8;

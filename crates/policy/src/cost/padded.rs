@@ -11,27 +11,15 @@
 //! to pay costs a few executions.
 
 use super::spread::Spread;
+use crate::tuned::{
+    ESTABLISHED_SAMPLES, FORGET_EXECUTIONS_PADDED, LATEST_SHARE, MARGINAL, SAMPLES, SHAPE_PRIOR,
+};
 
 /// Numbers of elements are told apart in half octaves.
 const CLASSES: usize = 64;
 
-/// Number of durations that are kept for each class.
-const SAMPLES: usize = 16;
-
-/// From this many durations on, a class is known.
-const ESTABLISHED_SAMPLES: usize = 3;
-
-/// After this many executions of others, what is known of a class or shape counts no more.
-const FORGET_EXECUTIONS: u64 = 1024;
-
 /// Lengths and rows are told apart in octaves, up to this many.
 const OCTAVES: usize = 20;
-
-/// A shape's factor counts half after this many executions.
-const SHAPE_PRIOR: f64 = 4.0;
-
-/// An execution changes a shape's factor by at least this share of the difference.
-const SHAPE_SHARE_MIN: f64 = 1.0 / 16.0;
 
 /// Durations of executions by rows and padded length.
 #[derive(Clone, Debug)]
@@ -171,8 +159,9 @@ impl PaddedCosts {
         let from = last
             .checked_sub(2)
             .filter(|class| self.known.is_some_and(|(first, _)| first <= *class));
-        from.map_or(0.5, |from| {
-            (2.0 - self.per_element[from] / self.per_element[last]).clamp(0.5, 1.5)
+        from.map_or(*MARGINAL.start(), |from| {
+            (2.0 - self.per_element[from] / self.per_element[last])
+                .clamp(*MARGINAL.start(), *MARGINAL.end())
         })
     }
 
@@ -196,7 +185,7 @@ impl PaddedCosts {
 
 impl Samples {
     fn add(&mut self, per_element: f64, execution: u64) {
-        if execution - self.latest > FORGET_EXECUTIONS {
+        if execution - self.latest > FORGET_EXECUTIONS_PADDED {
             self.count = 0;
         }
         self.per_element[self.count % SAMPLES] = per_element;
@@ -207,7 +196,7 @@ impl Samples {
 
     /// The median, if the class is known.
     fn median(&self, executions: u64) -> Option<f64> {
-        if self.count < ESTABLISHED_SAMPLES || executions - self.latest > FORGET_EXECUTIONS {
+        if self.count < ESTABLISHED_SAMPLES || executions - self.latest > FORGET_EXECUTIONS_PADDED {
             return None;
         }
         let mut sorted = self.per_element;
@@ -219,17 +208,17 @@ impl Samples {
 
 impl ShapeFactor {
     fn add(&mut self, factor: f64, execution: u64) {
-        if execution - self.latest > FORGET_EXECUTIONS {
+        if execution - self.latest > FORGET_EXECUTIONS_PADDED {
             (self.factor, self.count) = (1.0, 0.0);
         }
         self.count += 1.0;
         self.latest = execution;
-        let share = (1.0 / self.count).max(SHAPE_SHARE_MIN);
+        let share = (1.0 / self.count).max(LATEST_SHARE);
         self.factor += (factor.clamp(0.5, 2.0) - self.factor) * share;
     }
 
     fn at(&self, executions: u64) -> f64 {
-        if executions - self.latest > FORGET_EXECUTIONS {
+        if executions - self.latest > FORGET_EXECUTIONS_PADDED {
             return 1.0;
         }
         1.0 + (self.factor - 1.0) * self.count / (self.count + SHAPE_PRIOR)
@@ -325,7 +314,7 @@ mod tests {
     fn what_is_old_is_forgotten() {
         let mut costs = learned(&[(1, 8, 100), (1, 1_000, 900_000)]);
         assert!(costs.knows(1, 500));
-        (0..=FORGET_EXECUTIONS).for_each(|_| costs.observe(1, 8, 100));
+        (0..=FORGET_EXECUTIONS_PADDED).for_each(|_| costs.observe(1, 8, 100));
         assert!(!costs.knows(1, 500));
     }
 

@@ -1,6 +1,7 @@
 //! The extent to which executions exceed their estimates.
 
 use super::scale;
+use crate::tuned::{BLOCK_EXECUTIONS, BLOCKS, EXCESS_AT_FIRST};
 
 /// The largest excesses of the latest executions.
 ///
@@ -10,7 +11,7 @@ use super::scale;
 #[derive(Clone, Debug)]
 pub(super) struct Spread {
     /// The largest excess of each block, in thousandths of the estimate.
-    blocks: [u32; Spread::BLOCKS],
+    blocks: [u32; BLOCKS],
     /// Executions of the block that is not complete, which is the first.
     count: u32,
     cautious: u32,
@@ -18,22 +19,17 @@ pub(super) struct Spread {
 
 impl Default for Spread {
     fn default() -> Self {
-        Spread { blocks: [Spread::AT_FIRST; Spread::BLOCKS], count: 0, cautious: Spread::AT_FIRST }
+        Spread { blocks: [EXCESS_AT_FIRST; BLOCKS], count: 0, cautious: EXCESS_AT_FIRST }
     }
 }
 
 impl Spread {
-    const BLOCKS: usize = 8;
-    const BLOCK_EXECUTIONS: u32 = 32;
-    /// The spread that is expected before anything is known: a quarter.
-    const AT_FIRST: u32 = 250;
-
     /// An execution took this long.
     pub(super) fn add(&mut self, took_ns: u64, expected_ns: u64) {
         let excess = took_ns.saturating_sub(expected_ns);
         let thousandths = u128::from(excess) * 1000 / u128::from(expected_ns.max(1));
         let thousandths = u32::try_from(thousandths).unwrap_or(u32::MAX).min(100_000);
-        if self.count >= Spread::BLOCK_EXECUTIONS {
+        if self.count >= BLOCK_EXECUTIONS {
             self.blocks.rotate_right(1);
             self.blocks[0] = 0;
             self.count = 0;
@@ -42,7 +38,7 @@ impl Spread {
         self.blocks[0] = self.blocks[0].max(thousandths);
         let mut sorted = self.blocks;
         sorted.sort_unstable();
-        self.cautious = sorted[Spread::BLOCKS - 2];
+        self.cautious = sorted[BLOCKS - 2];
     }
 
     /// A duration that an execution that typically takes this long rarely exceeds.
@@ -66,11 +62,11 @@ mod tests {
         let run = |spread: &mut Spread, count: u32, took_ns| {
             (0..count).for_each(|_| spread.add(took_ns, 1_000));
         };
-        run(&mut spread, 8 * Spread::BLOCK_EXECUTIONS, 1_020);
+        run(&mut spread, 8 * BLOCK_EXECUTIONS, 1_020);
         assert_eq!(spread.cautious(1_000), 1_020);
         run(&mut spread, 1, 5_000);
         assert_eq!(spread.cautious(1_000), 1_020);
-        run(&mut spread, Spread::BLOCK_EXECUTIONS, 1_020);
+        run(&mut spread, BLOCK_EXECUTIONS, 1_020);
         run(&mut spread, 1, 3_000);
         assert_eq!(spread.cautious(1_000), 3_000);
     }

@@ -4,11 +4,12 @@ use std::ops::RangeBounds;
 
 use super::order::QueuePlace;
 use super::padded::Ahead;
-use super::{CATCH_UP, Costs, DeadlineChooser, LOOK_AHEAD};
+use super::{Costs, DeadlineChooser};
 use crate::cost::{CostCurve, Rate};
 use crate::ids::RequestInfo;
 use crate::lane_pool::LanePool;
 use crate::time::Time;
+use crate::tuned::{CATCH_UP, LOOK_AHEAD};
 
 /// The load that a request finds.
 struct Load<'a> {

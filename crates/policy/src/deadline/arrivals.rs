@@ -1,9 +1,7 @@
 //! Arrivals per second, by the latest of them.
 
 use crate::time::Time;
-
-/// Number of arrivals that are looked at. A burst shows after some of them.
-const ARRIVALS: usize = 64;
+use crate::tuned::ARRIVALS;
 
 /// The latest arrivals.
 #[derive(Clone, Debug)]

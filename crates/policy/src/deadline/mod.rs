@@ -36,13 +36,7 @@ use crate::lane_pool::LanePool;
 use crate::queue::{DenseIndex, SlabIndex};
 use crate::spec::DeadlineSpec;
 use crate::time::Time;
-
-/// A plan looks at this many requests in front of the queue.
-const LOOK_AHEAD: usize = 128;
-
-/// The batches are as large as this many times the arrivals demand, so that a queue that
-/// has grown shrinks again.
-const CATCH_UP: f64 = 1.05;
+use crate::tuned::LOOK_AHEAD;
 
 /// The requests that wait by their deadlines, and the executions.
 #[derive(Clone, Debug)]

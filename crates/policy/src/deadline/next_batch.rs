@@ -3,13 +3,14 @@
 use super::order::QueuePlace;
 use super::padded::Demand;
 use super::plan::{BatchEnd, Choice, Planner, Waiting, Window};
-use super::{CATCH_UP, Costs, DeadlineChooser, Entry, LOOK_AHEAD, Running};
+use super::{Costs, DeadlineChooser, Entry, Running};
 use crate::batch::CloseReason;
 use crate::ids::InstanceId;
 use crate::lane_pool::LanePool;
 use crate::padding::{self, ChoiceEnd, FrontRequest};
 use crate::queue::{DenseIndex, SlabIndex};
 use crate::time::Time;
+use crate::tuned::{CATCH_UP, LOOK_AHEAD};
 
 /// The next batch.
 #[derive(Clone, Debug)]

@@ -9,9 +9,7 @@ use std::ops::RangeBounds;
 
 use crate::queue::SlabIndex;
 use crate::time::Time;
-
-/// This number of batches in a row may pass over requests of their level that have no deadline.
-const PASSED_OVER_MAX: u32 = 16;
+use crate::tuned::PASSED_OVER_MAX;
 
 /// A place in the order of service.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

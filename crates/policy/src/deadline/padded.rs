@@ -10,18 +10,13 @@
 //! batches than come of this, requests in front are passed over, as few as give such a batch.
 //! If the time of the instances is short, the fastest batch is executed, or waited for.
 
-use super::plan::{PATIENCE, WORTH_IT, Window};
+use super::plan::Window;
 use crate::cost::PaddedCosts;
 use crate::ids::ShapeClassId;
 use crate::padding::{Bounds, Choice, ChoiceEnd, Front, FrontRequest};
 use crate::queue::{DenseIndex, SlabIndex};
 use crate::time::Time;
-
-/// The number of times that a batch is chosen anew for the sake of others.
-const TRIES: usize = 3;
-
-/// The share of a batch in the mean of how far batches are stretched by padding.
-const STRETCH_SHARE: f64 = 1.0 / 16.0;
+use crate::tuned::{LATEST_SHARE, PATIENCE, TRIES, WORTH_IT};
 
 /// The load of the arriving requests.
 #[derive(Copy, Clone, Debug)]
@@ -259,7 +254,7 @@ impl PaddedBatches {
             let own: u64 = self.front.chosen(choice).map(FrontRequest::elements).sum();
             let elements = u64::from(choice.rows) * u64::from(choice.length);
             let stretch = elements as f64 / own.max(1) as f64;
-            self.stretch += (stretch.max(1.0) - self.stretch) * STRETCH_SHARE;
+            self.stretch += (stretch.max(1.0) - self.stretch) * LATEST_SHARE;
         }
         let passed_over = &mut self.passed_over;
         self.front.take(choice, |index| passed_over[index.index()] += 1)

@@ -10,14 +10,7 @@
 
 use crate::cost::{CostCurve, Rate};
 use crate::time::Time;
-
-/// Requests are passed over, and others are waited for, if that makes an instance faster by
-/// this factor.
-pub(super) const WORTH_IT: f64 = 1.01;
-
-/// After this many times as long as the requests probably take to arrive, it is decided anew
-/// whether to wait: if none came, the rate has fallen by then.
-pub(super) const PATIENCE: f64 = 2.0;
+use crate::tuned::{PATIENCE, WORTH_IT};
 
 /// The facts that a plan follows from.
 pub(super) struct Planner<'a> {

@@ -6,11 +6,7 @@
 //! several refused requests is executed all the same. If it is answered in time, the prediction
 //! was wrong, and the next one is executed at once.
 
-/// One in this many refusals is a probe at first.
-const REFUSALS_MIN: u32 = 32;
-
-/// Each probe in vain doubles that, up to this: what is too slow for its deadlines remains so.
-const REFUSALS_MAX: u32 = 1024;
+use crate::tuned::{REFUSALS_MAX, REFUSALS_MIN};
 
 /// When to execute a request that looks hopeless.
 #[derive(Clone, Debug)]

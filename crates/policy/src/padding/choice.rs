@@ -7,17 +7,7 @@
 
 use crate::cost::PaddedCosts;
 use crate::time::Time;
-
-/// A batch grows if that makes it faster by this factor.
-const WORTH_IT: f64 = 1.01;
-
-/// A batch of several requests must be faster than they are one by one by this factor, as
-/// estimates are wrong by some per cent.
-const GAIN_MIN: f64 = 1.04;
-
-/// A padded batch has at most this many times the elements of its requests, whose memory is
-/// accounted for.
-const PADDED_MAX: f64 = 8.0;
+use crate::tuned::{GAIN_MIN, PADDED_MAX, WORTH_IT};
 
 /// The bounds of a batch, beside its costs.
 #[derive(Copy, Clone, Debug)]

@@ -5,12 +5,7 @@ use crate::cost::PaddedCosts;
 use crate::ids::ShapeClassId;
 use crate::queue::SlabIndex;
 use crate::time::Time;
-
-/// Companions are chosen among this many requests in front of the queue.
-pub(crate) const LOOK_AHEAD: usize = 64;
-
-/// A request is passed over by at most this many batches.
-pub(crate) const PASSED_OVER_MAX: u32 = 16;
+use crate::tuned::{LOOK_AHEAD_PADDED, PASSED_OVER_MAX};
 
 /// A waiting request, as a choice sees it.
 #[derive(Copy, Clone, Debug)]
@@ -60,7 +55,7 @@ impl Front {
         let last = self.requests.last();
         // None behind a request that was passed over too often is chosen before it.
         let is_blocked = last.is_some_and(|last| last.passed_over >= PASSED_OVER_MAX);
-        if is_blocked || self.requests.len() == LOOK_AHEAD {
+        if is_blocked || self.requests.len() == LOOK_AHEAD_PADDED {
             return false;
         }
         self.requests.push(request);

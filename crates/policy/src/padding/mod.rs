@@ -6,8 +6,8 @@
 //! The budget bounds the elements of the padded batch, which are rows times length.
 //!
 //! A companion may be younger than others that fit worse. It is in no batch with a request of
-//! a later level, and a request is passed over by at most [`PASSED_OVER_MAX`] batches: after
-//! that, none of the requests behind it is chosen before it.
+//! a later level, and a request is passed over by at most 16 batches: after that, none of the
+//! requests behind it is chosen before it.
 //!
 //! Without a gain that is worth it, the order of arrival holds (`patience`).
 //!
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 pub(crate) use self::choice::{Bounds, Choice, ChoiceEnd};
 pub(crate) use self::front::{Front, FrontRequest};
-use self::patience::{DueTime, Patience, TRIES};
+use self::patience::{DueTime, Patience};
 use crate::batch::CloseReason;
 use crate::batcher::{BatchDecision, Intake};
 use crate::cost::PaddedCosts;
@@ -30,6 +30,7 @@ use crate::lane_pool::LanePool;
 use crate::queue::{DenseIndex, PolicyQueue, SlabIndex};
 use crate::spec::{DynamicSpec, PaddingSpec};
 use crate::time::Time;
+use crate::tuned::TRIES;
 
 /// The lengths of the requests that wait, and what executions cost.
 #[derive(Clone, Debug)]

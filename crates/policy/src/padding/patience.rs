@@ -13,20 +13,7 @@
 use super::choice::Choice;
 use crate::cost::PaddedCosts;
 use crate::time::Time;
-
-/// A request may be put off by this share of its wait for any batch: estimates are wrong by as
-/// much, and without it no batch would ever be tried where all requests come at once.
-const GRACE: f64 = 0.03;
-
-/// For a batch that is faster by some share than its requests one by one, a request may be put off
-/// by this many times that share in addition.
-const GRACE_FOR_GAIN: f64 = 2.0;
-
-/// A batch that is faster by this factor may put off its own requests.
-const PAYS: f64 = 1.10;
-
-/// Number of smaller batches that are tried in place of one that puts a request off too far.
-pub(super) const TRIES: usize = 3;
+use crate::tuned::{GRACE, GRACE_FOR_GAIN, PAYS};
 
 /// When a request would be answered one by one, in the order of arrival.
 #[derive(Copy, Clone, Debug, Default)]

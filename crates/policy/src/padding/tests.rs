@@ -1,8 +1,8 @@
-use super::front::PASSED_OVER_MAX;
 use super::*;
 use crate::ids::{RequestKey, ShapeClassId};
 use crate::scheduler::Scheduler;
 use crate::spec::{SchedulingMode, SchedulingSpec};
+use crate::tuned::PASSED_OVER_MAX;
 use crate::{Action, Actions, Event, QueuePolicy, QueueWaitReason, TimeoutAction};
 
 const LANE: InstanceId = InstanceId(0);
