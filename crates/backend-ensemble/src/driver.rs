@@ -20,14 +20,14 @@ use crate::gates::Withdrawal;
 use crate::tensor::{SequencePosition, StepTensor};
 use crate::times::{StepTimes, batch_times};
 
-type Action = EnsembleAction<Arc<StepTensor>>;
+type DriverAction = EnsembleAction<Arc<StepTensor>>;
 
 /// The state of a run. One thread at a time has it.
 pub(crate) struct RunDriver {
     ensemble: Arc<Ensemble>,
     machine: EnsembleRun<Arc<StepTensor>>,
     /// Actions of the machine that are not performed yet.
-    actions: Vec<Action>,
+    actions: Vec<DriverAction>,
     calls: BTreeMap<StepCallKey, StepCall>,
     template: CallTemplate,
     /// `None` when the request has failed.
@@ -152,7 +152,7 @@ impl RunDriver {
         self.machine.pending_waves().saturating_add(calls)
     }
 
-    fn perform(&mut self, run: &Arc<dyn RunInbox>, action: Action) {
+    fn perform(&mut self, run: &Arc<dyn RunInbox>, action: DriverAction) {
         match action {
             EnsembleAction::Start { call, step, inputs } => {
                 self.calls.insert(call, StepCall { step, phase: CallPhase::AtGate(inputs) });

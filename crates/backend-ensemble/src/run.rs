@@ -23,10 +23,10 @@ use crate::executor::Task;
 pub(crate) struct Run {
     ensemble: Arc<Ensemble>,
     /// A leaf: under it no event is handled or dropped, and no hook is called.
-    state: Lock<RunState>,
+    state: Lock<EnsembleRunState>,
 }
 
-struct RunState {
+struct EnsembleRunState {
     events: VecDeque<RunEvent>,
     slot: DriverSlot<Box<RunDriver>>,
     /// The [load](RunDriver::load) of the driver.
@@ -37,7 +37,7 @@ struct RunState {
     hooks: Vec<ResumeHook>,
 }
 
-impl RunState {
+impl EnsembleRunState {
     fn is_congested(&self) -> bool {
         self.load_max.is_some_and(|max| self.load.saturating_add(self.events.len()) >= max)
     }
@@ -54,7 +54,7 @@ enum DriveEnd {
 impl Run {
     /// Starts a run. It continues when composing models reply, after this call.
     pub(crate) fn start(ensemble: &Arc<Ensemble>, driver: RunDriver, cancel: &CancelToken) {
-        let state = RunState {
+        let state = EnsembleRunState {
             events: VecDeque::from([RunEvent::Begin]),
             slot: DriverSlot::Idle(Box::new(driver)),
             load: 0,

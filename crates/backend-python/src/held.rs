@@ -90,13 +90,13 @@ impl Drop for RequestTrace {
 /// Requests by their keys.
 #[derive(Debug, Default)]
 pub(crate) struct HeldRequests {
-    held: Lock<Held>,
+    held: Lock<HeldByKey>,
     /// Notified of each response while [`HeldRequests::wait_until_answered`] waits.
     answered: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldByKey {
     by_key: HashMap<u64, HeldRequest>,
     /// Requests that are taken out while a response of their sender is passed on.
     passing: usize,
@@ -111,7 +111,7 @@ struct Held {
 /// Time between two looks of [`HeldRequests::wait_until_answered`] for clients that have left.
 const LOOK_FOR_CLIENTS: Duration = Duration::from_secs(1);
 
-impl Held {
+impl HeldByKey {
     /// Returns true if a client still waits for a response.
     fn is_awaited(&self) -> bool {
         let is_awaited = |one: &HeldRequest| !one.cancel.is_cancelled();
@@ -187,7 +187,7 @@ impl HeldRequests {
     }
 
     /// Tells the thread that waits for the last responses, if there is one.
-    fn tell(&self, held: Guard<'_, Held>) {
+    fn tell(&self, held: Guard<'_, HeldByKey>) {
         let is_ending = held.is_ending;
         drop(held);
         if is_ending {

@@ -38,7 +38,7 @@ pub(crate) const DESCRIPTORS_MAX: usize = 6;
 /// A running worker, or a template of workers. It is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
-    origin: Origin,
+    origin: ProcessOrigin,
     /// True if its number may be that of another process.
     is_reaped: bool,
     /// Tells when it ends; `None` where the system can't.
@@ -51,7 +51,7 @@ pub(crate) struct Process {
 
 /// The parent of a process.
 #[derive(Debug)]
-enum Origin {
+enum ProcessOrigin {
     /// The server's.
     Server(Child),
     /// A template's, which keeps its number until it is asked how it ended. It has a handle.
@@ -159,7 +159,7 @@ impl Process {
         let handle = pid_of(&child).and_then(handle_of);
         match equipped {
             Ok(lifeline) => Ok(Self {
-                origin: Origin::Server(child),
+                origin: ProcessOrigin::Server(child),
                 is_reaped: false,
                 handle,
                 _lifeline: lifeline,
@@ -191,7 +191,7 @@ impl Process {
             // The number may have been another's already.
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let origin = Origin::Template(pid, template);
+        let origin = ProcessOrigin::Template(pid, template);
         Ok(Self { origin, is_reaped: false, handle, _lifeline: lifeline, _scratch: None })
     }
 
@@ -221,8 +221,10 @@ impl Process {
         self.signal_to_die();
         self.is_reaped = true;
         match &mut self.origin {
-            Origin::Server(child) => child.wait().map_or_else(|error| error.to_string(), describe),
-            Origin::Template(pid, template) => {
+            ProcessOrigin::Server(child) => {
+                child.wait().map_or_else(|error| error.to_string(), describe)
+            }
+            ProcessOrigin::Template(pid, template) => {
                 let Some(handle) = &self.handle else { return String::from("ended") };
                 // Only a signal interrupts it.
                 while poll(&mut [PollFd::new(handle, PollFlags::IN)], None) == Err(Errno::INTR) {}
@@ -257,7 +259,7 @@ impl Process {
     fn has_ended(&self) -> bool {
         let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match (&self.origin, &self.handle) {
-            (Origin::Template(..), Some(handle)) => {
+            (ProcessOrigin::Template(..), Some(handle)) => {
                 let now = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
                 poll(&mut [PollFd::new(handle, PollFlags::IN)], now) == Ok(1)
             }
@@ -271,8 +273,8 @@ impl Process {
 
     fn pid(&self) -> Option<Pid> {
         match &self.origin {
-            Origin::Server(child) => pid_of(child),
-            Origin::Template(pid, _) => Some(*pid),
+            ProcessOrigin::Server(child) => pid_of(child),
+            ProcessOrigin::Template(pid, _) => Some(*pid),
         }
     }
 
@@ -286,7 +288,7 @@ impl Process {
     /// Returns true if its group still has its number. Behind the end of its template the system
     /// may reap it, and give its number to another process.
     fn has_number(&self, pid: Pid) -> bool {
-        let (Origin::Template(..), Some(handle)) = (&self.origin, &self.handle) else {
+        let (ProcessOrigin::Template(..), Some(handle)) = (&self.origin, &self.handle) else {
             return true;
         };
         // A process that has ended keeps its number until it is reaped; no signal changes it.
@@ -395,7 +397,7 @@ mod tests {
     fn orphan(pid: Pid, handle: Option<OwnedFd>) -> Process {
         let (_, lifeline) = io::pipe().unwrap();
         Process {
-            origin: Origin::Template(pid, Arc::new(Ended)),
+            origin: ProcessOrigin::Template(pid, Arc::new(Ended)),
             is_reaped: false,
             handle,
             _lifeline: lifeline.into(),

@@ -12,7 +12,7 @@
 //!    (`Supervised::listen`): the same on the second socket, or the handle of the process tells
 //!    its end. Without a time limit, a model that loops is an execution that lasts.
 //! 2. **No batch gets this worker any more.** The event moves [`WorkerLife`] out of `Serving`
-//!    under the lock of [`State`]. From then on [`Supervised::worker`] waits or refuses, and
+//!    under the lock of [`SupervisorState`]. From then on [`Supervised::worker`] waits or refuses, and
 //!    [`Supervised::serving`] finds none, so that an I/O thread leaves its batch to the lane.
 //! 3. **The process ends.** Nonsense and silence kill it at once. If only its sockets ended, it has
 //!    `EXIT_GRACE_NS` to end by itself, so that its exit status tells why; then it is asked, then
@@ -108,14 +108,14 @@ pub(crate) trait Starter: Send + Sync {
 
 /// The state that the threads of an instance share.
 pub(crate) struct Supervised {
-    state: Lock<State>,
+    state: Lock<SupervisorState>,
     changed: Condvar,
     starter: Box<dyn Starter>,
     /// When time began.
     origin: Instant,
 }
 
-struct State {
+struct SupervisorState {
     life: WorkerLife,
     /// The tasks of the supervisor's thread.
     actions: Vec<WorkerAction>,
@@ -153,7 +153,7 @@ impl Supervisor {
     pub(crate) fn start(starter: Box<dyn Starter>) -> Result<Self, Status> {
         let started = starter.start(&|| false)?;
         let finalize_ns = nanoseconds(starter.finalize_patience());
-        let state = State {
+        let state = SupervisorState {
             life: WorkerLife::serving(Time(0), finalize_ns),
             actions: Vec::new(),
             worker: started.worker.clone(),
@@ -224,7 +224,7 @@ impl Supervised {
         worker.link.wake();
     }
 
-    fn lose(&self, state: &mut State, lost: &Lost) {
+    fn lose(&self, state: &mut SupervisorState, lost: &Lost) {
         let event = match lost {
             // How its process ends tells more.
             Lost::Ended => WorkerEvent::SocketsEnded,

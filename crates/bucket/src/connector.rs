@@ -20,12 +20,12 @@ use crate::store::{BucketStore, Origin};
 pub struct Buckets {
     around: Surroundings,
     /// Started with the first repository.
-    shared: Lock<Option<Shared>>,
+    shared: Lock<Option<ConnectorShared>>,
 }
 
 /// The state that all repositories share.
 #[derive(Clone, Debug)]
-struct Shared {
+struct ConnectorShared {
     runtime: Arc<Runtime>,
     client: BucketClient,
     permits: Permits,
@@ -45,14 +45,14 @@ impl Buckets {
         }
     }
 
-    fn shared(&self) -> Result<Shared, RemoteError> {
+    fn shared(&self) -> Result<ConnectorShared, RemoteError> {
         let mut shared = self.shared.lock("start the thread for buckets once");
         if let Some(shared) = &*shared {
             return Ok(shared.clone());
         }
         let failed = |error| RemoteError::Failed(format!("can't start a thread: {error}"));
         let trusted = self.around.get("AWS_CA_BUNDLE").or_else(|| self.around.get("SSL_CERT_FILE"));
-        let started = Shared {
+        let started = ConnectorShared {
             runtime: Arc::new(Runtime::start().map_err(failed)?),
             client: BucketClient::new(CertificateFiles {
                 trusted: trusted.map(PathBuf::from),
@@ -88,7 +88,7 @@ impl RemoteConnector for Buckets {
     fn connect(&self, url: &str) -> Result<RemoteRepository, RemoteError> {
         let address = Address::parse(url).map_err(RemoteError::Failed)?;
         let copies = self.copies(&address.place)?;
-        let Shared { runtime, client, permits } = self.shared()?;
+        let ConnectorShared { runtime, client, permits } = self.shared()?;
         let (around, place) = (self.around.clone(), (url.to_owned(), address.clone()));
         let reopen = move |fallback| open(&place.0, &place.1, &around, &client, fallback);
         let store = reopen(Fallback::Role).map_err(RemoteError::Failed)?;

@@ -92,7 +92,7 @@ pub(crate) async fn download(
         let end = start.saturating_add(PART_BYTES).min(state.byte_size);
         async move {
             let _permit = permits.requests.acquire().await.ok();
-            Part { store, path, state, file, end }.copy(start).await
+            ObjectPart { store, path, state, file, end }.copy(start).await
         }
     });
     let mut parts = stream::iter(parts).buffer_unordered(Permits::REQUESTS_MAX);
@@ -104,7 +104,7 @@ pub(crate) async fn download(
 }
 
 /// A part of an object, up to `end`.
-struct Part<'a> {
+struct ObjectPart<'a> {
     store: &'a dyn ObjectStore,
     path: &'a Path,
     state: &'a ObjectState,
@@ -112,7 +112,7 @@ struct Part<'a> {
     end: u64,
 }
 
-impl Part<'_> {
+impl ObjectPart<'_> {
     async fn copy(&self, start: u64) -> Result<(), Failure> {
         let mut position = start;
         let mut attempts_left = ATTEMPTS_MAX;

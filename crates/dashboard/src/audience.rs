@@ -33,11 +33,11 @@ pub(crate) struct Audience {
     ledger: Arc<Ledger>,
     devices: Devices,
     history: Lock<History>,
-    state: Lock<State>,
+    state: Lock<AudienceState>,
 }
 
 #[derive(Default)]
-struct State {
+struct AudienceState {
     slots: BTreeMap<u64, Slot>,
     next_number: u64,
     /// True if a task reads for the watchers.

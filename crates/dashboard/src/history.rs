@@ -32,12 +32,12 @@ type Key = (Option<String>, String, i64);
 #[derive(Debug, Default)]
 pub(crate) struct History {
     memory: VecDeque<usize>,
-    versions: BTreeMap<Key, Series>,
+    versions: BTreeMap<Key, VersionSeries>,
 }
 
 /// The samples of a version, of which the last belongs to the last of the server.
 #[derive(Debug)]
-struct Series {
+struct VersionSeries {
     counters: Counters,
     points: VecDeque<Point>,
 }
@@ -68,7 +68,7 @@ impl History {
         for version in statistics.iter().take(WATCHED_VERSIONS_MAX) {
             let namespace = version.namespace.as_deref().map(String::from);
             let key = (namespace, version.name.to_string(), version.version);
-            let mut series = known.remove(&key).unwrap_or_else(|| Series {
+            let mut series = known.remove(&key).unwrap_or_else(|| VersionSeries {
                 // What it did before its first sample is not the work of one period.
                 counters: Counters::of(version),
                 points: VecDeque::new(),
@@ -111,7 +111,7 @@ impl History {
     }
 }
 
-impl Series {
+impl VersionSeries {
     fn add(&mut self, version: &ModelStatistics) {
         let now = Counters::of(version);
         let before = std::mem::take(&mut self.counters);

@@ -94,7 +94,7 @@ struct InputRule {
 
 /// Why a request is refused.
 #[derive(Debug)]
-enum Refusal {
+enum AdmissionRefusal {
     /// An input or output that the model does not have. The error has no request identifier.
     UnknownName(String),
     /// Memory that a client shares can't be copied.
@@ -103,13 +103,13 @@ enum Refusal {
     Other(String),
 }
 
-impl From<String> for Refusal {
+impl From<String> for AdmissionRefusal {
     fn from(message: String) -> Self {
         Self::Other(message)
     }
 }
 
-impl Refusal {
+impl AdmissionRefusal {
     fn status(self, request: &InferenceRequest) -> Status {
         match self {
             Self::UnknownName(message) => Status::invalid_argument(message),
@@ -244,7 +244,8 @@ impl Admission {
         plan: &PaddingPlan,
         request: &mut InferenceRequest,
     ) -> Result<PaddedLength, Status> {
-        plan.check(&request.inputs).map_err(|message| Refusal::Other(message).status(request))?;
+        plan.check(&request.inputs)
+            .map_err(|message| AdmissionRefusal::Other(message).status(request))?;
         if plan.make_mask(&mut request.inputs) {
             self.sort(&mut request.inputs);
         }
@@ -261,7 +262,7 @@ impl Admission {
     /// Triton keeps the inputs in a hash table, which it reads from the last to the first
     /// unless names collide. So do the checks here, and of several mistakes they name the
     /// same one.
-    fn check(&self, request: &mut InferenceRequest) -> Result<u32, Refusal> {
+    fn check(&self, request: &mut InferenceRequest) -> Result<u32, AdmissionRefusal> {
         self.check_outputs(&request.outputs)?;
         let inputs = &mut request.inputs;
         let in_order = inputs.len() == self.inputs.len()
@@ -292,13 +293,13 @@ impl Admission {
         Ok(batch_size)
     }
 
-    fn check_outputs(&self, wanted: &[String]) -> Result<(), Refusal> {
+    fn check_outputs(&self, wanted: &[String]) -> Result<(), AdmissionRefusal> {
         // Triton keeps the names in a sorted set.
         let unknown = wanted.iter().filter(|name| !self.output_names.contains(name)).min();
         if let Some(name) = unknown {
             let model = &self.model_name;
             let text = format!("unexpected inference output '{name}' for model '{model}'");
-            return Err(Refusal::UnknownName(text));
+            return Err(AdmissionRefusal::UnknownName(text));
         }
         for (index, name) in wanted.iter().enumerate() {
             if wanted.iter().take(index).any(|earlier| earlier == name) {
@@ -351,10 +352,12 @@ impl Admission {
         )
     }
 
-    fn rule(&self, name: &str) -> Result<&InputRule, Refusal> {
+    fn rule(&self, name: &str) -> Result<&InputRule, AdmissionRefusal> {
         self.inputs.iter().find(|rule| rule.spec.name == name).ok_or_else(|| {
             let model = &self.model_name;
-            Refusal::UnknownName(format!("unexpected inference input '{name}' for model '{model}'"))
+            AdmissionRefusal::UnknownName(format!(
+                "unexpected inference input '{name}' for model '{model}'"
+            ))
         })
     }
 
@@ -406,7 +409,7 @@ impl Admission {
         rule: &InputRule,
         input: &mut InputTensor,
         batch_size: u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), AdmissionRefusal> {
         let spec = &rule.spec;
         if input.datatype != spec.datatype {
             let text = format!(
@@ -434,7 +437,11 @@ impl Admission {
 
     /// Replaces memory that a client shares by a copy, unless nothing reads it. The checks that
     /// follow, and all others, see the same content.
-    fn own_content(&self, spec: &InputSpec, input: &mut InputTensor) -> Result<(), Refusal> {
+    fn own_content(
+        &self,
+        spec: &InputSpec,
+        input: &mut InputTensor,
+    ) -> Result<(), AdmissionRefusal> {
         let Some(region) = input.data.foreign() else { return Ok(()) };
         let expected = input.shape.byte_size(input.datatype);
         if input.datatype != DataType::Bytes && expected != u64::try_from(region.byte_size).ok() {
@@ -451,7 +458,7 @@ impl Admission {
         if stays && !is_read {
             return Ok(());
         }
-        input.data.own().map_err(Refusal::NoCopy)
+        input.data.own().map_err(AdmissionRefusal::NoCopy)
     }
 
     fn split_batch<'a>(&self, spec: &InputSpec, dims: &'a [i64]) -> (&'a [i64], &'a [i64]) {

@@ -73,7 +73,7 @@ pub struct Overdue;
 /// The activity of a connection. It is shared with those who decide that a wait ends.
 #[derive(Debug)]
 pub struct Activity {
-    /// A [`State`] in bits.
+    /// A [`ActivityState`] in bits.
     state: AtomicU64,
     /// The time, as the connection's I/O thread reads it now and then.
     now: Arc<AtomicU32>,
@@ -84,7 +84,7 @@ pub struct Activity {
 /// The states of a connection: `Serving` ⇄ `Waiting` → `Overdue` → `Serving`, and
 /// `Waiting(Idle)` → `Evicted`, from which there is no way back.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum State {
+enum ActivityState {
     /// The server works, or the connection doesn't say what it waits for.
     Serving,
     Waiting(Waiting, Tick),
@@ -94,7 +94,7 @@ enum State {
     Evicted,
 }
 
-impl State {
+impl ActivityState {
     const fn bits(self) -> u64 {
         let (kind, Tick(since)) = match self {
             Self::Serving => (0, Tick(0)),
@@ -133,7 +133,7 @@ impl Default for Activity {
 impl Activity {
     /// A connection that is served, on a thread with this clock.
     pub(crate) fn new(now: Arc<AtomicU32>) -> Self {
-        Self { state: AtomicU64::new(State::Serving.bits()), now, waker: Lock::new(None) }
+        Self { state: AtomicU64::new(ActivityState::Serving.bits()), now, waker: Lock::new(None) }
     }
 
     /// The time now.
@@ -149,10 +149,10 @@ impl Activity {
 
     /// From `since` on, the client must act.
     pub fn begin(&self, waiting: Waiting, since: Tick) {
-        let state = State::Waiting(waiting, since).bits();
+        let state = ActivityState::Waiting(waiting, since).bits();
         // An eviction is final.
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
-            (State::of(now) != State::Evicted).then_some(state)
+            (ActivityState::of(now) != ActivityState::Evicted).then_some(state)
         });
     }
 
@@ -162,28 +162,31 @@ impl Activity {
     ///
     /// If another connection has got this one's place meanwhile, so it must be closed.
     pub fn end(&self) -> Result<(), Overdue> {
-        let served = State::Serving.bits();
-        match State::of(self.state.swap(served, Ordering::AcqRel)) {
-            State::Evicted => {
-                self.state.store(State::Evicted.bits(), Ordering::Release);
+        let served = ActivityState::Serving.bits();
+        match ActivityState::of(self.state.swap(served, Ordering::AcqRel)) {
+            ActivityState::Evicted => {
+                self.state.store(ActivityState::Evicted.bits(), Ordering::Release);
                 Err(Overdue)
             }
-            State::Serving | State::Waiting(..) | State::Overdue => Ok(()),
+            ActivityState::Serving | ActivityState::Waiting(..) | ActivityState::Overdue => Ok(()),
         }
     }
 
     /// Returns true if the wait was ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        let state = State::of(self.state.load(Ordering::Acquire));
-        matches!(state, State::Overdue | State::Evicted)
+        let state = ActivityState::of(self.state.load(Ordering::Acquire));
+        matches!(state, ActivityState::Overdue | ActivityState::Evicted)
     }
 
     /// Since when the connection has been idle, if it is.
     pub(crate) fn idle_since(&self) -> Option<Tick> {
-        match State::of(self.state.load(Ordering::Acquire)) {
-            State::Waiting(Waiting::Idle, since) => Some(since),
-            State::Serving | State::Waiting(..) | State::Overdue | State::Evicted => None,
+        match ActivityState::of(self.state.load(Ordering::Acquire)) {
+            ActivityState::Waiting(Waiting::Idle, since) => Some(since),
+            ActivityState::Serving
+            | ActivityState::Waiting(..)
+            | ActivityState::Overdue
+            | ActivityState::Evicted => None,
         }
     }
 
@@ -194,20 +197,20 @@ impl Activity {
 
     /// Takes the place of a connection that has been idle since then, if it still is.
     pub(crate) fn evict(&self, idle_since: Tick) -> bool {
-        self.change(State::Waiting(Waiting::Idle, idle_since), State::Evicted)
+        self.change(ActivityState::Waiting(Waiting::Idle, idle_since), ActivityState::Evicted)
     }
 
     /// Ends a wait that has taken too long.
     pub(crate) fn expire(&self, timeouts: &Timeouts, now: Tick) {
-        let state = State::of(self.state.load(Ordering::Acquire));
-        if let State::Waiting(waiting, since) = state
+        let state = ActivityState::of(self.state.load(Ordering::Acquire));
+        if let ActivityState::Waiting(waiting, since) = state
             && timeouts.is_over(waiting, since, now)
         {
-            self.change(state, State::Overdue);
+            self.change(state, ActivityState::Overdue);
         }
     }
 
-    fn change(&self, from: State, to: State) -> bool {
+    fn change(&self, from: ActivityState, to: ActivityState) -> bool {
         let (ordering, failure) = (Ordering::AcqRel, Ordering::Acquire);
         let changed = self.state.compare_exchange(from.bits(), to.bits(), ordering, failure);
         if changed.is_ok() {
@@ -272,9 +275,13 @@ mod tests {
     #[test]
     fn states_survive_as_bits() {
         let waits = [Waiting::Idle, Waiting::Head, Waiting::Body, Waiting::Response];
-        let waits = waits.map(|waiting| State::Waiting(waiting, Tick(u32::MAX)));
-        for state in waits.into_iter().chain([State::Serving, State::Overdue, State::Evicted]) {
-            assert_eq!(State::of(state.bits()), state);
+        let waits = waits.map(|waiting| ActivityState::Waiting(waiting, Tick(u32::MAX)));
+        for state in waits.into_iter().chain([
+            ActivityState::Serving,
+            ActivityState::Overdue,
+            ActivityState::Evicted,
+        ]) {
+            assert_eq!(ActivityState::of(state.bits()), state);
         }
     }
 

@@ -173,7 +173,7 @@ impl Door {
     }
 
     /// Has each worker look after its connections until the door is closed.
-    fn watch(&self, workers: &[Handle]) -> Vec<Worker> {
+    fn watch(&self, workers: &[Handle]) -> Vec<DoorWorker> {
         let watch = |runtime: &Handle| {
             let watch = Arc::new(Watch::new(self.options.timeouts, self.options.epoch));
             self.options.limits.iter().for_each(|limit| limit.add(&watch));
@@ -184,14 +184,14 @@ impl Door {
                     () = phase.closed() => {}
                 }
             });
-            Worker { runtime: runtime.clone(), watch }
+            DoorWorker { runtime: runtime.clone(), watch }
         };
         workers.iter().map(watch).collect()
     }
 }
 
 /// A thread that serves connections.
-struct Worker {
+struct DoorWorker {
     runtime: Handle,
     watch: Arc<Watch>,
 }
@@ -270,7 +270,7 @@ impl std::fmt::Debug for RunningDoor {
 }
 
 struct Acceptor<P> {
-    workers: Vec<Worker>,
+    workers: Vec<DoorWorker>,
     protocol: Arc<P>,
     phase: PhaseWatch,
     connections: Arc<Connections>,
@@ -312,7 +312,7 @@ impl<P: Protocol> Acceptor<P> {
     }
 
     /// Moves a connection to the worker that keeps it. Failures concern its client only.
-    fn hand_over(&self, stream: TcpStream, number: usize, worker: &Worker) {
+    fn hand_over(&self, stream: TcpStream, number: usize, worker: &DoorWorker) {
         let Some(places) = take_places(&self.limits) else {
             return self.refusals.refuse(stream, self.refusal());
         };

@@ -18,10 +18,10 @@ use crate::panic::catch_panic;
 
 /// Renders documents that are named by `K`, on a thread of its own.
 pub struct Renderer<K, T> {
-    shared: Arc<Shared<K, T>>,
+    shared: Arc<SharedRendering<K, T>>,
 }
 
-struct Shared<K, T> {
+struct SharedRendering<K, T> {
     render: Box<dyn Fn(&K) -> T + Send + Sync>,
     queue: Lock<Queue<K, T>>,
 }
@@ -47,7 +47,7 @@ where
     /// Renders documents with `render`.
     pub fn new(render: impl Fn(&K) -> T + Send + Sync + 'static) -> Self {
         let queue = Lock::new(Queue { documents: VecDeque::new(), is_active: false });
-        Self { shared: Arc::new(Shared { render: Box::new(render), queue }) }
+        Self { shared: Arc::new(SharedRendering { render: Box::new(render), queue }) }
     }
 
     /// The document as it is after this was called. `None` if rendering it panics.
@@ -61,7 +61,7 @@ where
     }
 }
 
-impl<K: PartialEq, T: Clone> Shared<K, T> {
+impl<K: PartialEq, T: Clone> SharedRendering<K, T> {
     /// Adds a client that waits; returns whether a thread must be started.
     fn push(&self, key: K, waiter: oneshot::Sender<T>) -> bool {
         let mut queue = self.queue.lock("want a document");

@@ -45,7 +45,7 @@ struct Source {
 /// The first reading of a file, which may be one that can be read only once, such as a pipe; or a
 /// later one.
 #[derive(Copy, Clone)]
-enum Reading {
+enum FileReading {
     First,
     Again,
 }
@@ -59,7 +59,7 @@ impl Certificates {
         logger: &Logger,
     ) -> Result<Self, String> {
         let source = Source::new(settings, flags, protocol)?;
-        let files = source.read(Reading::First)?;
+        let files = source.read(FileReading::First)?;
         if source.roots.is_some() && files.roots.is_none() {
             let remark = "can't be read. It has no effect: clients need no certificate";
             logger.warning(source.about(TlsFile::Roots, remark));
@@ -78,7 +78,7 @@ impl Certificates {
     fn look(&mut self) {
         let Self { source, tls, reload, logger } = self;
         let flag = source.flags.certificate;
-        match reload.step(source.read(Reading::Again)) {
+        match reload.step(source.read(FileReading::Again)) {
             ReloadStep::Keep => {}
             ReloadStep::Complain(reason) => {
                 logger.error(format_args!("the certificate stays as it is: {reason}"));
@@ -153,7 +153,7 @@ impl Source {
         format!("{flag} '{path}' {what}")
     }
 
-    fn read(&self, reading: Reading) -> Result<TlsFiles, String> {
+    fn read(&self, reading: FileReading) -> Result<TlsFiles, String> {
         let one = |file, path: &Path| {
             read(path, reading)
                 .map_err(|error| self.about(file, &format!("can't be read: {error}")))
@@ -179,15 +179,15 @@ impl Source {
     }
 }
 
-fn read(path: &Path, reading: Reading) -> io::Result<Vec<u8>> {
+fn read(path: &Path, reading: FileReading) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     options.read(true);
-    if matches!(reading, Reading::Again) {
+    if matches!(reading, FileReading::Again) {
         // The open of a named pipe would wait for a writer, and end the following for good.
         options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     }
     let file = options.open(path)?;
-    if matches!(reading, Reading::Again) && !file.metadata()?.is_file() {
+    if matches!(reading, FileReading::Again) && !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file, so changes are not followed"));
     }
     let mut bytes = Vec::new();
@@ -237,7 +237,7 @@ mod tests {
     #[track_caller]
     fn check(settings: &TlsSettings, expected: &str) {
         let source = Source::new(settings, tls::GRPC, ApplicationProtocol::Http2);
-        let error = match source.and_then(|source| source.read(Reading::First)) {
+        let error = match source.and_then(|source| source.read(FileReading::First)) {
             Ok(_) => String::new(),
             Err(error) => error,
         };
@@ -273,7 +273,7 @@ mod tests {
             &settings(false, ["/dev/zero", here, ""]),
             &format!("--grpc-server-cert '/dev/zero' {endless}"),
         );
-        let device = read(Path::new("/dev/zero"), Reading::Again).unwrap_err().to_string();
+        let device = read(Path::new("/dev/zero"), FileReading::Again).unwrap_err().to_string();
         assert_eq!(device, "it is no regular file, so changes are not followed");
     }
 }

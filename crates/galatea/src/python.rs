@@ -190,7 +190,7 @@ impl ServerAccess for PythonAccess {
             CustomMetricKind::Gauge => MetricKind::Gauge,
             CustomMetricKind::Histogram => MetricKind::Histogram,
         };
-        Ok(Box::new(Family(metric::MetricFamily::new(kind, name, description)?)))
+        Ok(Box::new(PythonFamily(metric::MetricFamily::new(kind, name, description)?)))
     }
 
     fn log(&self, level: LogLevel, file: &str, line: u32, message: &str) {
@@ -198,22 +198,22 @@ impl ServerAccess for PythonAccess {
     }
 }
 
-struct Family(metric::MetricFamily);
+struct PythonFamily(metric::MetricFamily);
 
-impl CustomMetricFamily for Family {
+impl CustomMetricFamily for PythonFamily {
     fn metric(
         &self,
         labels: &BTreeMap<String, String>,
         buckets: Option<&[f64]>,
     ) -> Result<Box<dyn CustomMetric>, Status> {
         let labels = labels.iter().map(|(name, value)| (name.clone(), value.clone()));
-        Ok(Box::new(Metric(self.0.metric(labels, buckets)?)))
+        Ok(Box::new(PythonMetric(self.0.metric(labels, buckets)?)))
     }
 }
 
-struct Metric(metric::Metric);
+struct PythonMetric(metric::Metric);
 
-impl CustomMetric for Metric {
+impl CustomMetric for PythonMetric {
     fn increment(&self, by: f64) -> Result<(), Status> {
         self.0.increment(by)
     }

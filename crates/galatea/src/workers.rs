@@ -26,11 +26,11 @@ const INLINE_BUDGET: Duration = Duration::from_micros(50);
 #[derive(Debug)]
 pub(crate) struct Workers {
     handles: Vec<Handle>,
-    threads: Vec<Worker>,
+    threads: Vec<IoWorker>,
 }
 
 #[derive(Debug)]
-struct Worker {
+struct IoWorker {
     /// Dropped to end the thread's runtime.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -61,7 +61,7 @@ impl Workers {
     }
 }
 
-fn start_worker(number: usize, blocking_patience: Duration) -> io::Result<(Handle, Worker)> {
+fn start_worker(number: usize, blocking_patience: Duration) -> io::Result<(Handle, IoWorker)> {
     let (started, started_receiver) = mpsc::sync_channel(1);
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
@@ -86,7 +86,7 @@ fn start_worker(number: usize, blocking_patience: Duration) -> io::Result<(Handl
     let handle = started_receiver
         .recv()
         .unwrap_or_else(|_| Err(io::Error::other("a worker thread ended at once")))?;
-    Ok((handle, Worker { stop: Some(stop), thread: Some(thread) }))
+    Ok((handle, IoWorker { stop: Some(stop), thread: Some(thread) }))
 }
 
 /// Issues the wake-ups that the tasks of this thread have deferred, behind all tasks that
@@ -106,7 +106,7 @@ impl Drop for Workers {
     }
 }
 
-impl Drop for Worker {
+impl Drop for IoWorker {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

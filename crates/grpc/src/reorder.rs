@@ -30,18 +30,18 @@ pub(crate) struct ReorderBuffer<R> {
     ordered: VecDeque<OrderedRequest<R>>,
     /// The number of the first request in `ordered`.
     first: u64,
-    immediate: Slab<Request>,
+    immediate: Slab<ReorderedRequest>,
     in_progress: usize,
     bytes: usize,
 }
 
 struct OrderedRequest<R> {
     /// `None` after the final reply.
-    request: Option<Request>,
+    request: Option<ReorderedRequest>,
     response: Option<R>,
 }
 
-struct Request {
+struct ReorderedRequest {
     cancel: CancelToken,
     bytes: usize,
 }
@@ -61,7 +61,7 @@ impl<R> ReorderBuffer<R> {
     ) -> ReplySlot {
         self.in_progress = self.in_progress.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
-        let request = Request { cancel, bytes };
+        let request = ReorderedRequest { cancel, bytes };
         match mode {
             ReplyMode::Immediate => ReplySlot::Immediate(self.immediate.insert(request)),
             ReplyMode::Ordered => {
@@ -106,7 +106,7 @@ impl<R> ReorderBuffer<R> {
         self.ordered.pop_front()?.response
     }
 
-    fn forget(&mut self, request: &Request) {
+    fn forget(&mut self, request: &ReorderedRequest) {
         self.in_progress = self.in_progress.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(request.bytes);
     }

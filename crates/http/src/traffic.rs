@@ -53,7 +53,7 @@ impl TrafficRecorder {
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let has_ended = self.has_ended.clone();
-        Ok(TrafficStream { state: State::Waiting(recording), ticks, has_ended })
+        Ok(TrafficStream { state: RecordingState::Waiting(recording), ticks, has_ended })
     }
 }
 
@@ -63,17 +63,17 @@ impl fmt::Debug for TrafficRecorder {
     }
 }
 
-type Reading = JoinHandle<(Box<dyn TrafficRecording>, Option<String>)>;
+type TrafficReading = JoinHandle<(Box<dyn TrafficRecording>, Option<String>)>;
 
-enum State {
+enum RecordingState {
     Waiting(Box<dyn TrafficRecording>),
-    Reading(Reading),
+    Reading(TrafficReading),
     Ended,
 }
 
 /// The lines of a recording, as they come.
 pub(crate) struct TrafficStream {
-    state: State,
+    state: RecordingState,
     ticks: Interval,
     has_ended: Arc<AtomicBool>,
 }
@@ -82,26 +82,26 @@ impl TrafficStream {
     /// The next lines; `None` behind the last.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
-            match std::mem::replace(&mut self.state, State::Ended) {
-                State::Ended => return Poll::Ready(None),
-                State::Waiting(recording) => {
+            match std::mem::replace(&mut self.state, RecordingState::Ended) {
+                RecordingState::Ended => return Poll::Ready(None),
+                RecordingState::Waiting(recording) => {
                     if self.has_ended.load(Ordering::Acquire) {
                         return Poll::Ready(Some(end("the server stops")));
                     }
                     if self.ticks.poll_tick(context).is_pending() {
-                        self.state = State::Waiting(recording);
+                        self.state = RecordingState::Waiting(recording);
                         return Poll::Pending;
                     }
-                    self.state = State::Reading(tokio::task::spawn_blocking(move || {
+                    self.state = RecordingState::Reading(tokio::task::spawn_blocking(move || {
                         let mut recording = recording;
                         let lines = recording.read();
                         (recording, lines)
                     }));
                 }
-                State::Reading(mut reading) => {
+                RecordingState::Reading(mut reading) => {
                     let read = Pin::new(&mut reading).poll(context);
                     if read.is_pending() {
-                        self.state = State::Reading(reading);
+                        self.state = RecordingState::Reading(reading);
                         return Poll::Pending;
                     }
                     // It panicked, or the runtime ends.
@@ -110,7 +110,7 @@ impl TrafficStream {
                         let reason = "the model was unloaded, or loaded anew";
                         return Poll::Ready(Some(end(reason)));
                     };
-                    self.state = State::Waiting(recording);
+                    self.state = RecordingState::Waiting(recording);
                     if !lines.is_empty() {
                         return Poll::Ready(Some(lines.into()));
                     }

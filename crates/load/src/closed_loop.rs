@@ -123,7 +123,7 @@ impl Measurement {
 }
 
 /// The parts that all connections of a level share.
-struct Shared {
+struct LevelShared {
     measurement: RefCell<Measurement>,
     /// From when on requests are counted.
     begin: Instant,
@@ -145,7 +145,7 @@ pub fn run_level(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let begin = Instant::now() + level.warmup;
-    let shared = Rc::new(Shared {
+    let shared = Rc::new(LevelShared {
         measurement: RefCell::new(Measurement {
             responses: 0,
             elapsed: level.duration,
@@ -198,14 +198,14 @@ pub fn run_level(
 }
 
 /// A connection that sends samples.
-trait Connection: Sized {
+trait LoadConnection: Sized {
     async fn open(address: &str) -> Result<Self, String>;
 
     /// Sends a request; an error is the reason why there is no good response.
     async fn infer(&mut self, request: &Bytes) -> Result<(), String>;
 }
 
-impl Connection for HttpConnection {
+impl LoadConnection for HttpConnection {
     async fn open(address: &str) -> Result<Self, String> {
         Self::connect(address).await
     }
@@ -219,7 +219,7 @@ impl Connection for HttpConnection {
     }
 }
 
-impl Connection for GrpcConnection {
+impl LoadConnection for GrpcConnection {
     async fn open(address: &str) -> Result<Self, String> {
         Self::connect(address).await
     }
@@ -234,7 +234,7 @@ impl Connection for GrpcConnection {
 }
 
 /// Sends one request after the other until the time is over. Those that began in time count.
-async fn client<C: Connection>(shared: &Shared, address: &str, request: Bytes) {
+async fn client<C: LoadConnection>(shared: &LevelShared, address: &str, request: Bytes) {
     let mut connection: Option<C> = None;
     loop {
         let sent = Instant::now();
@@ -266,7 +266,7 @@ async fn client<C: Connection>(shared: &Shared, address: &str, request: Bytes) {
     }
 }
 
-async fn step<C: Connection>(
+async fn step<C: LoadConnection>(
     connection: &mut Option<C>,
     address: &str,
     request: &Bytes,

@@ -92,7 +92,7 @@ pub fn run_timed(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let request = sample.http(&target.address, 1);
-    let shared = Rc::new(Shared {
+    let shared = Rc::new(TimedRun {
         address: target.address.clone(),
         request,
         free: Semaphore::new(connections),
@@ -127,7 +127,7 @@ pub fn run_timed(
     Ok(measured)
 }
 
-struct Shared {
+struct TimedRun {
     address: String,
     request: Bytes,
     free: Semaphore,
@@ -135,7 +135,7 @@ struct Shared {
     measured: RefCell<TimedMeasurement>,
 }
 
-impl Shared {
+impl TimedRun {
     async fn send(&self, due: Instant) {
         let Ok(_permit) = self.free.acquire().await else { return };
         let idle = self.idle.borrow_mut().pop();

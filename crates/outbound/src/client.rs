@@ -76,13 +76,13 @@ pub enum Reuse {
 }
 
 /// A client whose requests have bodies of one type. Its copies share connections.
-pub struct Client<B>(Arc<Shared<B>>);
+pub struct Client<B>(Arc<ClientShared<B>>);
 
-struct Shared<B> {
+struct ClientShared<B> {
     tls: Tls,
     reuse: Reuse,
     /// Connections by server.
-    idle: Lock<Vec<(Target, SendRequest<B>)>>,
+    idle: Lock<Vec<(RequestTarget, SendRequest<B>)>>,
 }
 
 impl<B> Clone for Client<B> {
@@ -106,7 +106,7 @@ where
     /// Makes a client that reads its certificates with the first connection that needs them.
     #[must_use]
     pub fn new(certificates: CertificateFiles, reuse: Reuse) -> Self {
-        Self(Arc::new(Shared { tls: Tls::new(certificates), reuse, idle: Lock::default() }))
+        Self(Arc::new(ClientShared { tls: Tls::new(certificates), reuse, idle: Lock::default() }))
     }
 
     /// Reads the certificates now.
@@ -124,7 +124,7 @@ where
     ///
     /// If the request does not reach the server, or no response comes within 30 seconds.
     pub async fn send(&self, mut request: Request<B>) -> Result<Response<Incoming>, OutboundError> {
-        let target = Target::of(request.uri())?;
+        let target = RequestTarget::of(request.uri())?;
         let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
         if let Some(host) = authority.and_then(|text| HeaderValue::from_str(&text).ok()) {
             request.headers_mut().entry(HOST).or_insert(host);
@@ -147,10 +147,10 @@ where
         Ok(response)
     }
 
-    fn take(&self, server: &Target) -> Option<SendRequest<B>> {
+    fn take(&self, server: &RequestTarget) -> Option<SendRequest<B>> {
         let mut idle = self.0.idle.lock("take a connection");
         idle.retain(|(_, connection)| !connection.is_closed());
-        let usable = |(known, connection): &(Target, SendRequest<B>)| {
+        let usable = |(known, connection): &(RequestTarget, SendRequest<B>)| {
             known == server && connection.is_ready()
         };
         let position = idle.iter().position(usable)?;
@@ -158,7 +158,7 @@ where
     }
 
     /// Keeps a connection. It is ready again when the response's body has been read.
-    fn keep(&self, server: Target, connection: SendRequest<B>) {
+    fn keep(&self, server: RequestTarget, connection: SendRequest<B>) {
         if self.0.reuse == Reuse::Never {
             return;
         }
@@ -168,7 +168,7 @@ where
         }
     }
 
-    async fn connect(&self, target: &Target) -> Result<SendRequest<B>, OutboundError> {
+    async fn connect(&self, target: &RequestTarget) -> Result<SendRequest<B>, OutboundError> {
         let name = tokio::net::lookup_host((&*target.host, target.port));
         let addresses = in_time(name).await.map_err(|reason| {
             let host = target.host.clone();
@@ -214,13 +214,13 @@ where
 
 /// The server that a request goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
+struct RequestTarget {
     is_https: bool,
     host: String,
     port: u16,
 }
 
-impl Target {
+impl RequestTarget {
     fn of(uri: &Uri) -> Result<Self, OutboundError> {
         let no_host = || {
             let reason = String::from("the address has no host");
@@ -234,7 +234,7 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for RequestTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }

@@ -23,12 +23,12 @@ pub(crate) struct ReplyPart {
 /// A queue between the server and those who wait.
 #[derive(Default)]
 pub(crate) struct Replies {
-    state: Lock<State>,
+    state: Lock<RepliesState>,
     arrived: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct RepliesState {
     /// As many as the model sends and the program does not take.
     parts: VecDeque<ReplyPart>,
     /// The event loop that waits for the next part, and its number for the request.

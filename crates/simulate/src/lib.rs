@@ -101,7 +101,7 @@ pub fn simulate(
 ) -> Report {
     let arrivals = arrivals.to_vec();
     let due = (0..arrivals.len()).map(|index| Reverse((arrivals[index].at_ns, index))).collect();
-    run(spec, instances, Load { arrivals, due, clients: None }, duration_ns)
+    run(spec, instances, PlayedLoad { arrivals, due, clients: None }, duration_ns)
 }
 
 /// Runs the requests of clients that send the next one when they have an answer, or a refusal: a
@@ -113,7 +113,7 @@ pub fn simulate_clients(
     clients: &Clients,
     duration_ns: impl FnMut(Execution) -> u64,
 ) -> Report {
-    let mut load = Load {
+    let mut load = PlayedLoad {
         arrivals: arrivals.to_vec(),
         due: BinaryHeap::new(),
         clients: Some(Sending { clients: clients.clone(), next: 0 }),
@@ -127,10 +127,10 @@ pub fn simulate_clients(
 fn run(
     spec: &SchedulingSpec,
     instances: u32,
-    load: Load,
+    load: PlayedLoad,
     duration_ns: impl FnMut(Execution) -> u64,
 ) -> Report {
-    let mut run = Run {
+    let mut run = SimulatedRun {
         scheduler: Scheduler::new(spec.clone()),
         actions: Actions::default(),
         load,
@@ -148,7 +148,7 @@ fn run(
 }
 
 /// The requests, and when they arrive.
-struct Load {
+struct PlayedLoad {
     arrivals: Vec<Arrival>,
     /// The times and indices of those that are known to come.
     due: BinaryHeap<Reverse<(u64, usize)>>,
@@ -161,7 +161,7 @@ struct Sending {
     next: usize,
 }
 
-impl Load {
+impl PlayedLoad {
     /// A client has its answer: it sends the next request.
     fn send_next(&mut self, now: u64) {
         let Some(sending) = &mut self.clients else { return };
@@ -172,10 +172,10 @@ impl Load {
     }
 }
 
-struct Run<D> {
+struct SimulatedRun<D> {
     scheduler: Scheduler,
     actions: Actions,
-    load: Load,
+    load: PlayedLoad,
     duration_ns: D,
     /// When each execution ends.
     ends: BinaryHeap<Reverse<(u64, InstanceId)>>,
@@ -184,7 +184,7 @@ struct Run<D> {
     report: Report,
 }
 
-impl<D: FnMut(Execution) -> u64> Run<D> {
+impl<D: FnMut(Execution) -> u64> SimulatedRun<D> {
     fn play(&mut self) {
         loop {
             let arrival = self.load.due.peek().map(|Reverse((time, _))| *time);

@@ -49,11 +49,11 @@ pub(crate) struct Record {
     root: u64,
     /// For a collector.
     client: Option<Box<ClientSpan>>,
-    events: Lock<Events>,
+    events: Lock<RecordEvents>,
 }
 
 #[derive(Debug)]
-struct Events {
+struct RecordEvents {
     events: Vec<Event>,
     memory: Memory,
     /// There was no memory for one of them, so all are dropped.
@@ -73,7 +73,7 @@ impl Record {
         if lost {
             recording.queue.count_dropped();
         }
-        let events = Lock::new(Events { events: Vec::new(), memory, lost });
+        let events = Lock::new(RecordEvents { events: Vec::new(), memory, lost });
         let (root, recording) = (recording.next_trace(), recording.clone());
         Arc::new(Self { recording, setting, root, client, events })
     }

@@ -74,14 +74,14 @@ pub struct Tracer {
     is_on: AtomicBool,
     settings: ArcSwap<SettingsTable>,
     /// Held while the settings are changed.
-    changing: Lock<Worker>,
+    changing: Lock<TraceWorker>,
     recording: Arc<Recording>,
     options: TracerOptions,
 }
 
 /// The thread that writes. It starts with the first settings that trace.
 #[derive(Debug)]
-enum Worker {
+enum TraceWorker {
     NotStarted,
     Running(mpsc::Receiver<()>),
     Stopped,
@@ -109,7 +109,7 @@ impl Tracer {
         let tracer = Self {
             is_on: AtomicBool::new(false),
             settings: ArcSwap::from_pointee(table),
-            changing: Lock::new(Worker::NotStarted),
+            changing: Lock::new(TraceWorker::NotStarted),
             recording,
             options,
         };
@@ -118,16 +118,16 @@ impl Tracer {
     }
 
     /// Puts the settings into effect.
-    fn apply(&self, worker: &mut Worker) {
+    fn apply(&self, worker: &mut TraceWorker) {
         let may_trace = self.settings.load().may_trace();
-        if may_trace && matches!(worker, Worker::NotStarted) {
+        if may_trace && matches!(worker, TraceWorker::NotStarted) {
             *worker = self.start();
         }
-        let is_on = may_trace && matches!(worker, Worker::Running(_));
+        let is_on = may_trace && matches!(worker, TraceWorker::Running(_));
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    fn start(&self) -> Worker {
+    fn start(&self) -> TraceWorker {
         let (recording, log_error) = (self.recording.clone(), self.options.log_error.clone());
         let destination = match &self.options.output {
             TraceOutput::Files(name) => {
@@ -146,10 +146,10 @@ impl Tracer {
             drop(ended);
         });
         match started {
-            Ok(_) => Worker::Running(end),
+            Ok(_) => TraceWorker::Running(end),
             Err(error) => {
                 (self.options.log_error)(&format!("failed to start the thread of traces: {error}"));
-                Worker::NotStarted
+                TraceWorker::NotStarted
             }
         }
     }
@@ -176,8 +176,9 @@ impl Tracer {
     /// are still in progress are lost.
     pub fn stop(&self) {
         self.is_on.store(false, Ordering::Relaxed);
-        let before = std::mem::replace(&mut *self.changing.lock("stop tracing"), Worker::Stopped);
-        let Worker::Running(ended) = before else { return };
+        let before =
+            std::mem::replace(&mut *self.changing.lock("stop tracing"), TraceWorker::Stopped);
+        let TraceWorker::Running(ended) = before else { return };
         self.recording.queue.push(Message::Stop);
         if ended.recv_timeout(STOP_TIME_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
             (self.options.log_error)("the last traces could not be written in time");

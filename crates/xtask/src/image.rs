@@ -28,7 +28,7 @@ pub(crate) const HOME: &str = "opt/tritonserver";
 const CRATES: [&str; 3] = ["galatea", "galatea-libtritonserver", "galatea-checksum-agent"];
 
 /// The options of the task.
-struct Options {
+struct ImageOptions {
     tag: String,
     base: Option<String>,
     only_tree: Option<PathBuf>,
@@ -38,7 +38,7 @@ struct Options {
 
 /// The task.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
-    let options = Options::parse(options)?;
+    let options = ImageOptions::parse(options)?;
     if let Some(tree) = &options.only_tree {
         return lay_out(tree, &options.target);
     }
@@ -132,7 +132,7 @@ fn choose(
     Err(format!("no program that builds images works:\n  {reasons}"))
 }
 
-impl Options {
+impl ImageOptions {
     fn parse(mut rest: &[&str]) -> Result<Self, String> {
         let mut options = Self {
             tag: tag(),
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn options_of_the_image() {
-        let parsed = |words: &[&str]| Options::parse(words);
+        let parsed = |words: &[&str]| ImageOptions::parse(words);
         let options = parsed(&["--native", "--tag", "x", "--", "--quiet"]).unwrap();
         assert_eq!((options.tag.as_str(), &*options.more), ("x", &[String::from("--quiet")][..]));
         assert_ne!(options.target, Target::host());

@@ -30,7 +30,7 @@ pub(crate) fn run(
     library: &Path,
     models: &Path,
 ) -> Result<Count, String> {
-    let server = Server::start(program, library, models)?;
+    let server = ReadmeServer::start(program, library, models)?;
     let mut count = Count::default();
     for block in blocks(document) {
         println!("\n-- {} --", block.name);
@@ -63,7 +63,7 @@ fn blocks(document: &str) -> Vec<Block> {
 }
 
 /// A server on ports that the system chose. It is killed when this is dropped.
-struct Server {
+struct ReadmeServer {
     child: Child,
     /// Each address of the document with the address of this server.
     addresses: Vec<(&'static str, String)>,
@@ -75,7 +75,7 @@ const STARTED: [(&str, &str); 3] = [
     ("Started Metrics Service at ", "localhost:8002"),
 ];
 
-impl Server {
+impl ReadmeServer {
     fn start(program: &Path, library: &Path, models: &Path) -> Result<Self, String> {
         let mut child = command(program)
             .arg("--model-repository")
@@ -118,7 +118,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ReadmeServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

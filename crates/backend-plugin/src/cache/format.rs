@@ -146,7 +146,7 @@ pub(super) fn decode(key: &CacheKey, entry: &Bytes) -> Result<InferenceResponse,
     if blake3::keyed_hash(&key.0, rest) != *digest {
         return Err("it is damaged, or another key's");
     }
-    let mut reader = Reader { entry, position: HEAD };
+    let mut reader = EntryReader { entry, position: HEAD };
     let description = reader.count()?;
     let tensors = reader.position.checked_add(description).ok_or(CUT_SHORT)?;
     let response = reader.response(tensors)?;
@@ -159,12 +159,12 @@ pub(super) fn decode(key: &CacheKey, entry: &Bytes) -> Result<InferenceResponse,
 const CUT_SHORT: &str = "it is cut short";
 const MALFORMED: &str = "it is malformed";
 
-struct Reader<'a> {
+struct EntryReader<'a> {
     entry: &'a Bytes,
     position: usize,
 }
 
-impl Reader<'_> {
+impl EntryReader<'_> {
     /// The response; the data of its outputs begins at `tensors`.
     fn response(&mut self, mut tensors: usize) -> Result<InferenceResponse, &'static str> {
         let model_name = self.text()?.into();

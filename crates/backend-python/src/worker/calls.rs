@@ -20,7 +20,7 @@ pub(crate) enum Via {
 }
 
 /// Passes the replies to a call on to the worker.
-struct CallSink {
+struct WorkerCallSink {
     worker: Weak<Worker>,
     call: u64,
     model: String,
@@ -39,7 +39,7 @@ impl Worker {
     pub(crate) fn begin_call(self: &Arc<Self>, call: Call, via: Via) {
         let via = if call.wants_stream { Via::Others } else { via };
         let (id, is_stream) = (call.id, call.wants_stream);
-        let sink = CallSink {
+        let sink = WorkerCallSink {
             worker: Arc::downgrade(self),
             call: id,
             model: call.model.clone(),
@@ -60,8 +60,8 @@ impl Worker {
     }
 
     /// The error of a call that no model received, as Triton words it.
-    fn refusal(&self, sink: &CallSink, status: &Status) -> Status {
-        let CallSink { model, version, .. } = sink;
+    fn refusal(&self, sink: &WorkerCallSink, status: &Status) -> Status {
+        let WorkerCallSink { model, version, .. } = sink;
         let may_be_unready = matches!(status.code(), Code::NotFound | Code::Unavailable);
         let ready = self.model.server.is_model_ready(model, *version);
         let text = if may_be_unready && ready == Ok(false) {
@@ -133,7 +133,7 @@ impl Worker {
 
     fn send_reply(
         &self,
-        sink: &CallSink,
+        sink: &WorkerCallSink,
         response: Option<&Result<InferenceResponse, Status>>,
         is_last: bool,
     ) {
@@ -165,7 +165,7 @@ impl Worker {
     }
 }
 
-impl ResponseSink for CallSink {
+impl ResponseSink for WorkerCallSink {
     fn refuse(&mut self, status: Status) {
         let Some(worker) = self.worker.upgrade() else { return };
         let result = Err(worker.refusal(self, &status));

@@ -18,7 +18,7 @@ pub struct LocalCache {
 }
 
 struct CacheState {
-    entries: LruCache<CacheKey, Entry>,
+    entries: LruCache<CacheKey, LocalEntry>,
     byte_size: usize,
     hits: u64,
     misses: u64,
@@ -27,7 +27,7 @@ struct CacheState {
     insertion: Duration,
 }
 
-struct Entry {
+struct LocalEntry {
     /// Without a request identifier. It has memory of its own, so that it keeps no batch's
     /// tensor alive.
     response: InferenceResponse,
@@ -51,7 +51,7 @@ impl LocalCache {
     }
 
     /// Inserts an entry, and returns the entries that it displaces.
-    fn put(&self, state: &mut CacheState, key: CacheKey, entry: Entry) -> Vec<Entry> {
+    fn put(&self, state: &mut CacheState, key: CacheKey, entry: LocalEntry) -> Vec<LocalEntry> {
         let mut displaced = Vec::new();
         state.byte_size += entry.byte_size;
         if let Some(previous) = state.entries.put(key, entry) {
@@ -86,7 +86,7 @@ impl ResponseCache for LocalCache {
         let entry = (byte_size <= self.byte_size_max).then(|| copy(response)).flatten();
         let mut state = self.state.lock("insert a response");
         let displaced =
-            entry.map(|response| self.put(&mut state, *key, Entry { response, byte_size }));
+            entry.map(|response| self.put(&mut state, *key, LocalEntry { response, byte_size }));
         state.insertion += start.elapsed();
         // Dropped without the lock: freeing large responses takes time.
         drop(state);
@@ -124,7 +124,7 @@ fn byte_size(response: &InferenceResponse) -> usize {
     };
     let tensors = response.outputs.iter().map(tensor);
     let all = tensors.chain(response.parameters.iter().map(parameter));
-    all.fold(size_of::<Entry>() + ENTRY_OVERHEAD_BYTES, usize::saturating_add)
+    all.fold(size_of::<LocalEntry>() + ENTRY_OVERHEAD_BYTES, usize::saturating_add)
 }
 
 /// A copy with memory of its own; `None` if the response isn't in CPU memory.

@@ -32,12 +32,12 @@ pub(super) struct Sequences {
     /// Sequences that take further requests. Clients choose the IDs, so the hasher has
     /// random keys.
     open: HashMap<CorrelationId, SequenceKey>,
-    known: Slab<Sequence>,
+    known: Slab<OpenSequence>,
     generation: u32,
 }
 
 #[derive(Debug)]
-struct Sequence {
+struct OpenSequence {
     key: SequenceKey,
     correlation_id: CorrelationId,
     /// A request of it had the START flag.
@@ -101,7 +101,7 @@ impl Sequences {
         let entry = self.known.vacant_entry();
         let key = SequenceKey(key_of(entry.key(), self.generation));
         let replies = ReplyGuarantee::None(BTreeSet::new());
-        entry.insert(Sequence {
+        entry.insert(OpenSequence {
             key,
             correlation_id,
             is_started: false,
@@ -111,7 +111,7 @@ impl Sequences {
         key
     }
 
-    fn get(&mut self, key: SequenceKey) -> Option<&mut Sequence> {
+    fn get(&mut self, key: SequenceKey) -> Option<&mut OpenSequence> {
         self.known.get_mut(index_of(key.0)).filter(|sequence| sequence.key == key)
     }
 

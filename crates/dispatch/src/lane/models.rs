@@ -34,7 +34,7 @@ const LEFT: &str = "left";
 
 /// The events that the models count.
 #[derive(Debug, Default)]
-struct Counts {
+struct EventCounts {
     executed: AtomicU32,
     responses: AtomicU32,
     errors: AtomicU32,
@@ -43,7 +43,7 @@ struct Counts {
     instances: AtomicU32,
 }
 
-impl RequestObserver for Counts {
+impl RequestObserver for EventCounts {
     fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
 
     fn failed(&self, _: &RequestTimes, _: FailureReason) {}
@@ -59,7 +59,7 @@ fn of(count: &AtomicU32) -> u32 {
 
 /// An instance that leaves executions of [`LEFT`] requests to the lane's thread.
 struct LeavingInstance {
-    counts: Arc<Counts>,
+    counts: Arc<EventCounts>,
     left: Option<PendingRequest>,
 }
 
@@ -130,7 +130,7 @@ impl Drop for LeavingInstance {
 }
 
 /// A lane that executes requests inline from the first one on.
-fn trusting_lane(name: &str, counts: &Arc<Counts>) -> Lane {
+fn trusting_lane(name: &str, counts: &Arc<EventCounts>) -> Lane {
     add(&counts.instances);
     let instance = LeavingInstance { counts: counts.clone(), left: None };
     let log = LogSink::new(|_, _, _| {});
@@ -151,14 +151,14 @@ fn content(id: &str) -> InferenceRequest {
 
 /// A dispatcher of such lanes, and what happens at it.
 #[derive(Clone)]
-struct Stage {
+struct LaneStage {
     dispatcher: Arc<Dispatcher>,
-    counts: Arc<Counts>,
+    counts: Arc<EventCounts>,
 }
 
-impl Stage {
+impl LaneStage {
     fn new(lanes: &[&str]) -> Self {
-        let counts = Arc::<Counts>::default();
+        let counts = Arc::<EventCounts>::default();
         let options = DispatcherOptions {
             scheduling: SchedulingSpec {
                 max_batch_size: 0,
@@ -225,7 +225,7 @@ impl Stage {
 #[test]
 fn each_of_two_requests_is_executed_once_by_a_thread_that_has_the_lane() {
     model(|| {
-        let stage = Stage::new(&["a"]);
+        let stage = LaneStage::new(&["a"]);
         let other = stage.io_thread("");
         stage.send("");
         other.join().unwrap();
@@ -236,7 +236,7 @@ fn each_of_two_requests_is_executed_once_by_a_thread_that_has_the_lane() {
 #[test]
 fn an_execution_that_goes_on_keeps_the_lane_until_the_lanes_thread_has_ended_it() {
     model(|| {
-        let stage = Stage::new(&["a"]);
+        let stage = LaneStage::new(&["a"]);
         let others = [stage.io_thread(LEFT), stage.io_thread("")];
         others.into_iter().for_each(|other| other.join().unwrap());
         stage.end(2, 0);
@@ -246,7 +246,7 @@ fn an_execution_that_goes_on_keeps_the_lane_until_the_lanes_thread_has_ended_it(
 #[test]
 fn a_lane_that_leaves_loses_no_batch() {
     model(|| {
-        let stage = Stage::new(&["a", "b"]);
+        let stage = LaneStage::new(&["a", "b"]);
         let other = stage.io_thread(LEFT);
         // Instances have numbers in the order of their lanes.
         stage.dispatcher.remove_lanes(&[InstanceId(0)]);

@@ -13,12 +13,12 @@ use galatea_stdx::Lock;
 #[derive(Debug)]
 pub(super) struct CutStatistics {
     inner: Arc<dyn RequestObserver>,
-    state: Lock<State>,
+    state: Lock<CutState>,
 }
 
 /// Waiting → Executed or Cut → Counted.
 #[derive(Debug)]
-enum State {
+enum CutState {
     /// Neither is known.
     Waiting,
     /// The execution succeeded.
@@ -39,23 +39,23 @@ struct Success {
 
 impl CutStatistics {
     pub(super) fn new(inner: Arc<dyn RequestObserver>) -> Arc<Self> {
-        Arc::new(Self { inner, state: Lock::new(State::Waiting) })
+        Arc::new(Self { inner, state: Lock::new(CutState::Waiting) })
     }
 
     /// The response was cut back, or could not be; or there is none.
     pub(super) fn cut(&self, succeeded: bool) {
         let mut state = self.state.lock("note what became of a response");
-        match std::mem::replace(&mut *state, State::Counted) {
-            State::Waiting => *state = State::Cut { succeeded },
-            State::Executed(success) => {
+        match std::mem::replace(&mut *state, CutState::Counted) {
+            CutState::Waiting => *state = CutState::Cut { succeeded },
+            CutState::Executed(success) => {
                 drop(state);
                 self.count(&success, succeeded);
             }
             // The first error of a request counts.
-            State::Cut { succeeded: before } => {
-                *state = State::Cut { succeeded: before && succeeded };
+            CutState::Cut { succeeded: before } => {
+                *state = CutState::Cut { succeeded: before && succeeded };
             }
-            State::Counted => {}
+            CutState::Counted => {}
         }
     }
 
@@ -73,18 +73,18 @@ impl RequestObserver for CutStatistics {
     fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
         let success = Success { batch_size, times: *times, execution: *execution };
         let mut state = self.state.lock("note an execution");
-        match std::mem::replace(&mut *state, State::Counted) {
-            State::Waiting => *state = State::Executed(Box::new(success)),
-            State::Cut { succeeded } => {
+        match std::mem::replace(&mut *state, CutState::Counted) {
+            CutState::Waiting => *state = CutState::Executed(Box::new(success)),
+            CutState::Cut { succeeded } => {
                 drop(state);
                 self.count(&success, succeeded);
             }
-            before @ (State::Executed(_) | State::Counted) => *state = before,
+            before @ (CutState::Executed(_) | CutState::Counted) => *state = before,
         }
     }
 
     fn failed(&self, times: &RequestTimes, reason: FailureReason) {
-        *self.state.lock("note a failure") = State::Counted;
+        *self.state.lock("note a failure") = CutState::Counted;
         self.inner.failed(times, reason);
     }
 

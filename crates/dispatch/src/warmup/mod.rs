@@ -27,14 +27,14 @@ use crate::tensor_contents::{
 /// The samples of a model, ready to be executed on each of its instances.
 #[derive(Debug)]
 pub(crate) struct Warmup {
-    samples: Vec<Sample>,
+    samples: Vec<PreparedSample>,
     /// True if a backend may reschedule a request.
     is_iterative: bool,
 }
 
 /// Equal requests that are executed as one batch.
 #[derive(Debug)]
-struct Sample {
+struct PreparedSample {
     name: String,
     batch_size: u32,
     count: u32,
@@ -66,8 +66,9 @@ impl Warmup {
         let admission = Admission::new(spec);
         let samples = spec.warmup.iter().filter(|sample| sample.batch_size > 0);
         let mut bytes_left = CONFIG_TENSOR_BYTES_MAX;
-        let new_sample =
-            |sample: &WarmupSample| Sample::new(spec, sample, files, &admission, &mut bytes_left);
+        let new_sample = |sample: &WarmupSample| {
+            PreparedSample::new(spec, sample, files, &admission, &mut bytes_left)
+        };
         let is_iterative = match &spec.scheduling {
             SchedulingChoice::Sequence(batching) => batching.iterative,
             SchedulingChoice::Default
@@ -83,7 +84,7 @@ fn failure_prefix(sample: &str) -> String {
     format!("failed to run warmup sample '{sample}'")
 }
 
-impl Sample {
+impl PreparedSample {
     fn new(
         spec: &ModelSpec,
         sample: &WarmupSample,

@@ -15,7 +15,7 @@ use galatea_infer::{
 use galatea_policy::{MeasuredExecution, RequestKey};
 use galatea_stdx::Lock;
 
-use super::{Sample, Warmup, failure_prefix};
+use super::{PreparedSample, Warmup, failure_prefix};
 use crate::LogSink;
 use crate::batch::{SequenceAssembler, SequenceRow};
 
@@ -46,7 +46,7 @@ pub(crate) struct WarmupCosts(Lock<Vec<MeasuredExecution>>);
 impl WarmupCosts {
     /// Keeps the latest durations of a sample's executions on one instance. The first one has
     /// done what a backend does only once, so it counts only if it is the only one.
-    fn add(&self, sample: &Sample, durations_ns: &VecDeque<u64>) {
+    fn add(&self, sample: &PreparedSample, durations_ns: &VecDeque<u64>) {
         let rows = sample.rows.saturating_mul(sample.batch_size);
         let first = usize::from(durations_ns.len() > 1 && sample.count <= KEPT_MAX);
         let measured = durations_ns.iter().skip(first).map(|&duration_ns| MeasuredExecution {
@@ -154,7 +154,7 @@ impl InstanceWarmup<'_> {
     /// Executes a sample once. Returns how long that took, if it is one execution.
     fn execute(
         &self,
-        sample: &Sample,
+        sample: &PreparedSample,
         instance: &mut dyn Instance,
     ) -> Result<Option<Duration>, Status> {
         let mut took = None;
@@ -220,7 +220,7 @@ impl InstanceWarmup<'_> {
 
 /// A sample of a model with a sequence batcher. Each of its requests is a sequence.
 struct SequenceWarmup<'a> {
-    sample: &'a Sample,
+    sample: &'a PreparedSample,
     assembler: &'a SequenceAssembler,
     is_iterative: bool,
     events: &'a Sender<WarmupEvent>,

@@ -36,9 +36,9 @@ const PLAIN_TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// TLS at a door: a configuration that can be replaced, and the handshakes in progress.
 #[derive(Clone)]
-pub struct Tls(Arc<Shared>);
+pub struct Tls(Arc<AcceptorShared>);
 
-struct Shared {
+struct AcceptorShared {
     config: ArcSwap<TlsConfig>,
     handshakes: Arc<InProgress>,
     report: Box<dyn Fn(&HandshakeFailure) + Send + Sync>,
@@ -50,7 +50,7 @@ impl Tls {
         config: TlsConfig,
         report: impl Fn(&HandshakeFailure) + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(AcceptorShared {
             config: ArcSwap::from_pointee(config),
             handshakes: Arc::new(InProgress::new(HANDSHAKES_MAX)),
             report: Box::new(report),

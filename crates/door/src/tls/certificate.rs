@@ -40,12 +40,12 @@ impl Validity {
 impl<'d> Certificate<'d> {
     /// Reads a certificate; `None` if it isn't one.
     pub(super) fn parse(der: &'d [u8]) -> Option<Self> {
-        let mut outside = Reader(der);
-        let mut whole = Reader(outside.value(SEQUENCE)?.content);
+        let mut outside = DerReader(der);
+        let mut whole = DerReader(outside.value(SEQUENCE)?.content);
         let signed = whole.value(SEQUENCE)?;
         let signature_algorithm = whole.value(SEQUENCE)?.content;
         let signature = bits(&whole.value(BIT_STRING)?)?;
-        let mut fields = Reader(signed.content);
+        let mut fields = DerReader(signed.content);
         let is_version_1 = fields.value(VERSION).is_none();
         let _serial = fields.value(INTEGER)?;
         let signed_algorithm = fields.value(SEQUENCE)?.content;
@@ -72,7 +72,7 @@ impl<'d> Certificate<'d> {
 
 /// The algorithm and the bits of a `SubjectPublicKeyInfo`.
 pub(super) fn key_parts(public_key: &[u8]) -> Option<(&[u8], &[u8])> {
-    let mut parts = Reader(Reader(public_key).value(SEQUENCE)?.content);
+    let mut parts = DerReader(DerReader(public_key).value(SEQUENCE)?.content);
     let algorithm = parts.value(SEQUENCE)?.content;
     Some((algorithm, bits(&parts.value(BIT_STRING)?)?))
 }
@@ -85,17 +85,17 @@ const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 
 /// Reads values in the distinguished encoding rules (DER), one after the other.
-struct Reader<'d>(&'d [u8]);
+struct DerReader<'d>(&'d [u8]);
 
-struct Value<'d> {
+struct DerValue<'d> {
     content: &'d [u8],
     /// With its tag and length.
     encoded: &'d [u8],
 }
 
-impl<'d> Reader<'d> {
+impl<'d> DerReader<'d> {
     /// The next value, if it has this tag.
-    fn value(&mut self, tag: u8) -> Option<Value<'d>> {
+    fn value(&mut self, tag: u8) -> Option<DerValue<'d>> {
         let (&found, rest) = self.0.split_first()?;
         if found != tag {
             return None;
@@ -104,7 +104,7 @@ impl<'d> Reader<'d> {
         let (content, rest) = rest.split_at_checked(length)?;
         let encoded = self.0.get(..self.0.len().checked_sub(rest.len())?)?;
         self.0 = rest;
-        Some(Value { content, encoded })
+        Some(DerValue { content, encoded })
     }
 }
 
@@ -125,18 +125,18 @@ fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
 }
 
 /// The bits of a bit string of whole bytes.
-fn bits<'d>(value: &Value<'d>) -> Option<&'d [u8]> {
+fn bits<'d>(value: &DerValue<'d>) -> Option<&'d [u8]> {
     let (&unused, bits) = value.content.split_first()?;
     (unused == 0).then_some(bits)
 }
 
-fn validity(value: &Value<'_>) -> Option<Validity> {
-    let mut times = Reader(value.content);
+fn validity(value: &DerValue<'_>) -> Option<Validity> {
+    let mut times = DerReader(value.content);
     Some(Validity { not_before: time(&mut times)?, not_after: time(&mut times)? })
 }
 
 /// A time in seconds since 1970, in one of its two forms, which differ in the digits of the year.
-fn time(times: &mut Reader<'_>) -> Option<i64> {
+fn time(times: &mut DerReader<'_>) -> Option<i64> {
     if let Some(short) = times.value(UTC_TIME) {
         let (year, rest) = number(short.content, 2)?;
         let century = if year < 50 { 2000 } else { 1900 };
@@ -208,7 +208,7 @@ mod tests {
         }
         assert!(Certificate::parse(&[&whole, &[0][..]].concat()).is_none());
         for length in [&[0x80][..], &[0x85, 1, 1, 1, 1, 1], &[0x84, 0xff, 0xff, 0xff, 0xff]] {
-            assert!(Reader(&[&[SEQUENCE], length].concat()).value(SEQUENCE).is_none());
+            assert!(DerReader(&[&[SEQUENCE], length].concat()).value(SEQUENCE).is_none());
         }
     }
 
@@ -216,7 +216,7 @@ mod tests {
     fn times_are_seconds_since_1970() {
         let time = |tag: u8, text: &str| {
             let length = u8::try_from(text.len()).unwrap();
-            time(&mut Reader(&[&[tag, length], text.as_bytes()].concat()))
+            time(&mut DerReader(&[&[tag, length], text.as_bytes()].concat()))
         };
         assert_eq!(time(UTC_TIME, "700101000000Z"), Some(0));
         assert_eq!(time(UTC_TIME, "000229123456Z"), Some(951_827_696));

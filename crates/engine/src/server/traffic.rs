@@ -24,7 +24,7 @@ impl TrafficControl for Server {
         version: Option<i64>,
     ) -> Result<Box<dyn TrafficRecording>, Status> {
         let found = self.find(model, version)?;
-        let place = Place::take(&self.traffic_recordings)?;
+        let place = RecordingPlace::take(&self.traffic_recordings)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let began_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let processors = std::thread::available_parallelism().map_or(0, usize::from);
@@ -35,7 +35,7 @@ impl TrafficControl for Server {
                 "the traffic of model '{model}' version {version} is being recorded already"
             ))
         })?;
-        Ok(Box::new(Recording {
+        Ok(Box::new(ModelRecording {
             registry: self.registry.clone(),
             model: Arc::downgrade(&found),
             header: Some(header),
@@ -45,9 +45,9 @@ impl TrafficControl for Server {
 }
 
 /// The right to one of the recordings.
-struct Place(Arc<AtomicUsize>);
+struct RecordingPlace(Arc<AtomicUsize>);
 
-impl Place {
+impl RecordingPlace {
     fn take(taken: &Arc<AtomicUsize>) -> Result<Self, Status> {
         let place = Self(taken.clone());
         let max = TRAFFIC_RECORDINGS_MAX;
@@ -59,7 +59,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RecordingPlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -67,14 +67,14 @@ impl Drop for Place {
 
 /// Reads a version that serves, and ends what it began. It does not keep the version: one that
 /// drains is not read, because the reaper must hold the only share of it then.
-struct Recording {
+struct ModelRecording {
     registry: Arc<Registry>,
     model: Weak<ModelHandle>,
     header: Option<String>,
-    _place: Place,
+    _place: RecordingPlace,
 }
 
-impl Recording {
+impl ModelRecording {
     fn with_version<T>(&self, act: impl FnOnce(&LoadedModel) -> T) -> Option<T> {
         let snapshot = self.registry.snapshot();
         let mut ready = snapshot.ready();
@@ -82,7 +82,7 @@ impl Recording {
     }
 }
 
-impl TrafficRecording for Recording {
+impl TrafficRecording for ModelRecording {
     fn read(&mut self) -> Option<String> {
         if let Some(header) = self.header.take() {
             return Some(header);
@@ -91,7 +91,7 @@ impl TrafficRecording for Recording {
     }
 }
 
-impl Drop for Recording {
+impl Drop for ModelRecording {
     fn drop(&mut self) {
         self.with_version(LoadedModel::end_traffic);
     }

@@ -81,7 +81,8 @@ pub(crate) fn parse(
     span_batches: &SpanBatchVariables,
 ) -> Result<Request, UsageError> {
     let settings = begin(variables)?;
-    let mut reader = Reader { command: None, line: CommandLine { settings, ..Default::default() } };
+    let mut reader =
+        ArgumentReader { command: None, line: CommandLine { settings, ..Default::default() } };
     if let Some(request) = reader.read(arguments.into_iter())? {
         return Ok(request);
     }
@@ -102,7 +103,7 @@ pub(crate) fn parse_command(
     arguments: impl IntoIterator<Item = String>,
 ) -> Result<Option<CommandLine>, UsageError> {
     let line = CommandLine { settings, ..CommandLine::default() };
-    let mut reader = Reader { command: Some(command), line };
+    let mut reader = ArgumentReader { command: Some(command), line };
     match reader.read(arguments.into_iter())? {
         Some(_) => Ok(None),
         None => Ok(Some(reader.line)),
@@ -137,12 +138,12 @@ pub(crate) fn resolve(
 }
 
 /// Reads arguments, of the server or of a command.
-struct Reader {
+struct ArgumentReader {
     command: Option<&'static Command>,
     line: CommandLine,
 }
 
-impl Reader {
+impl ArgumentReader {
     /// Reads options. Arguments that are no options are operands, and so is everything behind
     /// `--`. Returns what is asked for instead of the command.
     fn read(

@@ -21,10 +21,10 @@ const ACK: u8 = 1;
 /// The frames since they were taken last. Only the task of the connection changes it, and
 /// `h2` on behalf of that task.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FrameCounts(Arc<Counts>);
+pub(crate) struct FrameCounts(Arc<ConnectionFrames>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct ConnectionFrames {
     has_read: AtomicBool,
     has_sent_data: AtomicBool,
     pings: AtomicU32,

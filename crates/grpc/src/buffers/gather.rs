@@ -30,18 +30,18 @@ const COPY_BYTES_MAX: usize = 32 * 1024;
 pub(crate) struct GatheringSocket {
     input: ReadAhead,
     received: ReceivedFrames,
-    output: Arc<Lock<Output>>,
+    output: Arc<Lock<GatheredOutput>>,
 }
 
 /// The part that the task of the connection holds.
 #[derive(Clone)]
 pub(crate) struct Flusher {
-    output: Arc<Lock<Output>>,
+    output: Arc<Lock<GatheredOutput>>,
     quota: ReadQuota,
     frames: FrameCounts,
 }
 
-struct Output {
+struct GatheredOutput {
     write: StreamWriteHalf,
     gathered: StagingBuffer,
     sent: SentFrames,
@@ -55,7 +55,7 @@ pub(crate) fn gather(stream: Stream, pool: &Arc<StagingPool>) -> (GatheringSocke
     let frames = FrameCounts::default();
     let gathered = StagingBuffer::new(pool.clone());
     let sent = SentFrames::new(frames.clone());
-    let output = Output { write, gathered, sent, is_gathering: false };
+    let output = GatheredOutput { write, gathered, sent, is_gathering: false };
     let output = Arc::new(Lock::new(output));
     let quota = ReadQuota::unlimited();
     let input = ReadAhead::new(read, quota.clone(), pool.clone());
@@ -96,7 +96,7 @@ impl Flusher {
     }
 }
 
-impl Output {
+impl GatheredOutput {
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.gathered.is_empty() {
             let written = ready!(Pin::new(&mut self.write).poll_write(cx, self.gathered.bytes()))?;

@@ -15,7 +15,7 @@ const TRAILER_BYTES_MAX: usize = 16 << 10;
 /// Splits a body into its chunks, however its bytes arrive.
 #[derive(Debug)]
 pub(super) struct ChunkDecoder {
-    state: State,
+    state: ChunkState,
     /// The bytes of the current line or of the trailers.
     line_bytes: usize,
     /// The number of chunks with content that have begun.
@@ -23,7 +23,7 @@ pub(super) struct ChunkDecoder {
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     /// In the digits of a size, if there were some.
     Size { size: Option<u64> },
     /// In what follows the digits, up to the CR.
@@ -61,12 +61,12 @@ pub(super) struct Decoded {
 
 impl ChunkDecoder {
     pub(super) const fn new() -> Self {
-        Self { state: State::Size { size: None }, line_bytes: 0, chunks: 0 }
+        Self { state: ChunkState::Size { size: None }, line_bytes: 0, chunks: 0 }
     }
 
     /// Returns true if the body is complete.
     pub(super) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ChunkState::Done
     }
 
     /// The number of chunks with content that have begun.
@@ -79,22 +79,22 @@ impl ChunkDecoder {
     pub(super) fn decode(&mut self, piece: &[u8]) -> Result<Decoded, Malformed> {
         for (index, byte) in piece.iter().enumerate() {
             match self.state {
-                State::Done => return Ok(Decoded { content: index..index, used: index }),
-                State::Content { missing } => {
+                ChunkState::Done => return Ok(Decoded { content: index..index, used: index }),
+                ChunkState::Content { missing } => {
                     let rest = piece.len().saturating_sub(index);
                     let length = usize::try_from(missing).unwrap_or(usize::MAX).min(rest);
                     let end = index.saturating_add(length);
                     self.took_content(missing, length);
                     return Ok(Decoded { content: index..end, used: end });
                 }
-                State::Size { .. }
-                | State::Extension { .. }
-                | State::SizeEnd { .. }
-                | State::ContentCr
-                | State::ContentLf
-                | State::Trailers
-                | State::Trailer
-                | State::End => self.step(*byte)?,
+                ChunkState::Size { .. }
+                | ChunkState::Extension { .. }
+                | ChunkState::SizeEnd { .. }
+                | ChunkState::ContentCr
+                | ChunkState::ContentLf
+                | ChunkState::Trailers
+                | ChunkState::Trailer
+                | ChunkState::End => self.step(*byte)?,
             }
         }
         Ok(Decoded { content: 0..0, used: piece.len() })
@@ -102,42 +102,45 @@ impl ChunkDecoder {
 
     fn took_content(&mut self, missing: u64, length: usize) {
         let missing = missing.saturating_sub(galatea_stdx::len64(length));
-        self.state = if missing == 0 { State::ContentCr } else { State::Content { missing } };
+        self.state =
+            if missing == 0 { ChunkState::ContentCr } else { ChunkState::Content { missing } };
     }
 
     /// Reads a byte of the framing.
     fn step(&mut self, byte: u8) -> Result<(), Malformed> {
         self.state = match (self.state, byte) {
-            (State::Size { size: Some(size) }, b'\r') => State::SizeEnd { size },
-            (State::Size { size: Some(size) }, b';' | b' ' | b'\t') => State::Extension { size },
-            (State::Size { size }, _) => {
+            (ChunkState::Size { size: Some(size) }, b'\r') => ChunkState::SizeEnd { size },
+            (ChunkState::Size { size: Some(size) }, b';' | b' ' | b'\t') => {
+                ChunkState::Extension { size }
+            }
+            (ChunkState::Size { size }, _) => {
                 let digit = char::from(byte).to_digit(16).ok_or(Malformed)?;
                 let size = size.unwrap_or(0).checked_mul(16).ok_or(Malformed)?;
-                State::Size { size: Some(size.saturating_add(u64::from(digit))) }
+                ChunkState::Size { size: Some(size.saturating_add(u64::from(digit))) }
             }
-            (State::Extension { size }, b'\r') => State::SizeEnd { size },
-            (State::Extension { .. }, b'\n') => return Err(Malformed),
-            (State::Extension { size }, _) => State::Extension { size },
-            (State::SizeEnd { size: 0 }, b'\n') => self.at_line(State::Trailers),
-            (State::SizeEnd { size }, b'\n') => {
+            (ChunkState::Extension { size }, b'\r') => ChunkState::SizeEnd { size },
+            (ChunkState::Extension { .. }, b'\n') => return Err(Malformed),
+            (ChunkState::Extension { size }, _) => ChunkState::Extension { size },
+            (ChunkState::SizeEnd { size: 0 }, b'\n') => self.at_line(ChunkState::Trailers),
+            (ChunkState::SizeEnd { size }, b'\n') => {
                 self.chunks = self.chunks.saturating_add(1);
-                self.at_line(State::Content { missing: size })
+                self.at_line(ChunkState::Content { missing: size })
             }
-            (State::ContentCr, b'\r') => State::ContentLf,
-            (State::ContentLf, b'\n') => State::Size { size: None },
-            (State::Trailers, b'\r') => State::End,
-            (State::Trailers | State::Trailer, b'\n') => match self.state {
-                State::Trailer => State::Trailers,
+            (ChunkState::ContentCr, b'\r') => ChunkState::ContentLf,
+            (ChunkState::ContentLf, b'\n') => ChunkState::Size { size: None },
+            (ChunkState::Trailers, b'\r') => ChunkState::End,
+            (ChunkState::Trailers | ChunkState::Trailer, b'\n') => match self.state {
+                ChunkState::Trailer => ChunkState::Trailers,
                 _ => return Err(Malformed),
             },
-            (State::Trailers | State::Trailer, _) => State::Trailer,
-            (State::End, b'\n') => State::Done,
+            (ChunkState::Trailers | ChunkState::Trailer, _) => ChunkState::Trailer,
+            (ChunkState::End, b'\n') => ChunkState::Done,
             (_, _) => return Err(Malformed),
         };
         self.count_line()
     }
 
-    fn at_line(&mut self, state: State) -> State {
+    fn at_line(&mut self, state: ChunkState) -> ChunkState {
         self.line_bytes = 0;
         state
     }
@@ -145,7 +148,9 @@ impl ChunkDecoder {
     /// Bounds what has no content.
     fn count_line(&mut self) -> Result<(), Malformed> {
         let bytes_max = match self.state {
-            State::Trailers | State::Trailer | State::End | State::Done => TRAILER_BYTES_MAX,
+            ChunkState::Trailers | ChunkState::Trailer | ChunkState::End | ChunkState::Done => {
+                TRAILER_BYTES_MAX
+            }
             _ => LINE_BYTES_MAX,
         };
         self.line_bytes = self.line_bytes.saturating_add(1);

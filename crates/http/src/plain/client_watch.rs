@@ -35,7 +35,7 @@ pub(super) enum WatchedResponse<T> {
 }
 
 /// The result of a poll.
-enum Seen<T> {
+enum WatchPoll<T> {
     Response(T),
     /// The client sends no more.
     End,
@@ -57,19 +57,19 @@ impl<'s> ClientWatch<'s> {
         mut respond: Pin<&mut impl Future<Output = Result<T, F>>>,
     ) -> WatchedResponse<T> {
         let seen = poll_fn(|context| match respond.as_mut().poll(context) {
-            Poll::Ready(Ok(response)) => Poll::Ready(Seen::Response(response)),
-            Poll::Ready(Err(_)) => Poll::Ready(Seen::Gone),
+            Poll::Ready(Ok(response)) => Poll::Ready(WatchPoll::Response(response)),
+            Poll::Ready(Err(_)) => Poll::Ready(WatchPoll::Gone),
             Poll::Pending => self.poll_end(context),
         })
         .await;
         match seen {
-            Seen::Response(response) => WatchedResponse::Made(response, 0),
-            Seen::Gone => WatchedResponse::Gone,
-            Seen::End => Box::pin(self.unless_reset(respond)).await,
+            WatchPoll::Response(response) => WatchedResponse::Made(response, 0),
+            WatchPoll::Gone => WatchedResponse::Gone,
+            WatchPoll::End => Box::pin(self.unless_reset(respond)).await,
         }
     }
 
-    fn poll_end<T>(&mut self, context: &mut Context<'_>) -> Poll<Seen<T>> {
+    fn poll_end<T>(&mut self, context: &mut Context<'_>) -> Poll<WatchPoll<T>> {
         if !self.is_end_visible || !self.is_body_whole.load(Ordering::Relaxed) {
             return Poll::Pending;
         }
@@ -79,8 +79,8 @@ impl<'s> ClientWatch<'s> {
                 self.is_end_visible = false;
                 Poll::Pending
             }
-            Poll::Ready(Ok(0)) => Poll::Ready(Seen::End),
-            Poll::Ready(Err(_)) => Poll::Ready(Seen::Gone),
+            Poll::Ready(Ok(0)) => Poll::Ready(WatchPoll::End),
+            Poll::Ready(Err(_)) => Poll::Ready(WatchPoll::Gone),
             Poll::Pending => Poll::Pending,
         }
     }

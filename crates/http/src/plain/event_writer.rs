@@ -36,7 +36,7 @@ pub(super) enum Watched {
 }
 
 /// The result of a poll.
-enum Seen {
+enum WriterPoll {
     Event(Bytes),
     /// There is no event now, but something to be written.
     Pause,
@@ -59,10 +59,10 @@ pub(super) async fn write_events(
     loop {
         let seen = poll_fn(|context| {
             let event = match events.poll_next(context) {
-                Poll::Ready(Some(Ok(event))) => return Poll::Ready(Ok(Seen::Event(event))),
+                Poll::Ready(Some(Ok(event))) => return Poll::Ready(Ok(WriterPoll::Event(event))),
                 Poll::Ready(Some(Err(EventsLost))) => Err(io::Error::other(EventsLost)),
-                Poll::Ready(None) => Ok(Seen::LastEvent),
-                Poll::Pending if !gathered.is_empty() => Ok(Seen::Pause),
+                Poll::Ready(None) => Ok(WriterPoll::LastEvent),
+                Poll::Pending if !gathered.is_empty() => Ok(WriterPoll::Pause),
                 Poll::Pending => {
                     return poll_client(stream, watched, reset.as_mut(), context).map(Ok);
                 }
@@ -70,7 +70,7 @@ pub(super) async fn write_events(
             Poll::Ready(event)
         });
         match seen.await? {
-            Seen::Event(event) if event.len() <= GATHERED_BYTES => {
+            WriterPoll::Event(event) if event.len() <= GATHERED_BYTES => {
                 begin_chunk(gathered, event.len())?;
                 gathered.extend_from_slice(&event);
                 gathered.extend_from_slice(b"\r\n");
@@ -79,24 +79,24 @@ pub(super) async fn write_events(
                 }
                 write(stream, activity, gathered, &[]).await?;
             }
-            Seen::Event(event) => {
+            WriterPoll::Event(event) => {
                 begin_chunk(gathered, event.len())?;
                 let parts = [event, Bytes::from_static(b"\r\n")];
                 write(stream, activity, gathered, &parts).await?;
             }
-            Seen::Pause => {
+            WriterPoll::Pause => {
                 in_a_row = 0;
                 write(stream, activity, gathered, &[]).await?;
             }
-            Seen::LastEvent => {
+            WriterPoll::LastEvent => {
                 gathered.extend_from_slice(b"0\r\n\r\n");
                 return write(stream, activity, gathered, &[]).await;
             }
-            Seen::End => {
+            WriterPoll::End => {
                 stream.try_write(PROBE)?;
                 watched = Watched::Reset;
             }
-            Seen::Gone => return Err(ErrorKind::ConnectionAborted.into()),
+            WriterPoll::Gone => return Err(ErrorKind::ConnectionAborted.into()),
         }
         gathered.clear();
         in_a_row = in_a_row.saturating_add(1);
@@ -117,16 +117,16 @@ fn poll_client(
     watched: Watched,
     reset: Pin<&mut impl Future>,
     context: &mut Context<'_>,
-) -> Poll<Seen> {
+) -> Poll<WriterPoll> {
     match watched {
-        Watched::Reset => reset.poll(context).map(|_| Seen::Gone),
+        Watched::Reset => reset.poll(context).map(|_| WriterPoll::Gone),
         Watched::End => {
             let mut byte = [0];
             match stream.poll_peek(context, &mut ReadBuf::new(&mut byte)) {
                 // A further request, behind which the end can't be seen.
                 Poll::Ready(Ok(1..)) | Poll::Pending => Poll::Pending,
-                Poll::Ready(Ok(0)) => Poll::Ready(Seen::End),
-                Poll::Ready(Err(_)) => Poll::Ready(Seen::Gone),
+                Poll::Ready(Ok(0)) => Poll::Ready(WriterPoll::End),
+                Poll::Ready(Err(_)) => Poll::Ready(WriterPoll::Gone),
             }
         }
     }

@@ -186,7 +186,7 @@ impl<E: Endpoint> Session<'_, E> {
         }
         let Parsed::Plain(head) = parsed else { return Next::NotPlain };
         let behind_head = self.buffer.unread().get(head.length..).unwrap_or_default();
-        let client = Client { read: &mut self.read, stream: self.write.as_ref() };
+        let client = ClientStream { read: &mut self.read, stream: self.write.as_ref() };
         match respond(self.endpoint, self.activity, self.account, client, head, behind_head).await {
             Some(exchange) => self.settle(exchange).await,
             None => Next::Close,
@@ -277,7 +277,7 @@ impl<E: Endpoint> Session<'_, E> {
 }
 
 /// The two directions of a connection.
-struct Client<'c, 'stream> {
+struct ClientStream<'c, 'stream> {
     read: &'c mut ReadHalf<'stream>,
     stream: &'c TcpStream,
 }
@@ -287,12 +287,12 @@ async fn respond<E: Endpoint>(
     endpoint: &E,
     activity: &Activity,
     account: &Arc<Account>,
-    client: Client<'_, '_>,
+    client: ClientStream<'_, '_>,
     plain: PlainHead<'_>,
     behind_head: &[u8],
 ) -> Option<Exchange> {
     let PlainHead { head, length: head_length, framing, waits_for_continue, keeps_alive } = plain;
-    let Client { read, stream } = client;
+    let ClientStream { read, stream } = client;
     let is_body_whole = AtomicBool::new(false);
     let (early, is_end_visible) = match framing {
         Framing::Length(length) => {

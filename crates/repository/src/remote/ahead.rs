@@ -29,10 +29,10 @@ pub(super) trait BeginsEarly: fmt::Debug + Send + Sync {
 /// The copies of one repository that begin early. They have at most
 /// `BUCKET_AHEAD_BYTES_MAX` that no thread waits for yet; others begin when there is room.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AheadQueue(Arc<Lock<State>>);
+pub(super) struct AheadQueue(Arc<Lock<AheadState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct AheadState {
     /// Models that are gone by the time that it is their turn are left out.
     waiting: VecDeque<Weak<dyn BeginsEarly>>,
     /// The bytes of copies that began early, until a thread has taken them.

@@ -67,7 +67,7 @@ impl From<u64> for AttributeValue {
 
 /// An open span: one of ours by its place, or the client's.
 #[derive(Copy, Clone, Debug)]
-enum Open {
+enum OpenSpan {
     Span(usize),
     Remote(SpanNumber),
 }
@@ -87,7 +87,7 @@ pub(crate) fn spans_of(
         subjects: HashMap::new(),
     };
     if let Some(remote) = &client.remote {
-        builder.open.entry(root).or_default().push_back(Open::Remote(remote.span));
+        builder.open.entry(root).or_default().push_back(OpenSpan::Remote(remote.span));
     }
     builder.begin(root, root, String::from("InferRequest"), client.span, client.start_ns);
     for event in events {
@@ -109,7 +109,7 @@ struct Builder<'a> {
     client: &'a ClientSpan,
     numbers: &'a NumberSource,
     spans: Vec<Span>,
-    open: HashMap<u64, VecDeque<Open>>,
+    open: HashMap<u64, VecDeque<OpenSpan>>,
     subjects: HashMap<u64, Subject>,
 }
 
@@ -128,7 +128,7 @@ impl Builder<'_> {
             }
             Activity::Point(_) | Activity::Door(_) => {}
         }
-        if let Some(Open::Span(place)) = self.top(trace) {
+        if let Some(OpenSpan::Span(place)) = self.top(trace) {
             self.add_event(place, name.to_owned(), ns);
         }
         let ends = match activity {
@@ -164,8 +164,8 @@ impl Builder<'_> {
     /// Opens a span for `trace`, on top of what is open for `below`; returns its place.
     fn begin(&mut self, trace: u64, below: u64, name: String, span: SpanNumber, ns: u64) -> usize {
         let parent = match self.top(below) {
-            Some(Open::Span(place)) => self.spans.get(place).map(|span| span.span),
-            Some(Open::Remote(span)) => Some(span),
+            Some(OpenSpan::Span(place)) => self.spans.get(place).map(|span| span.span),
+            Some(OpenSpan::Remote(span)) => Some(span),
             None => None,
         };
         let place = self.spans.len();
@@ -181,11 +181,11 @@ impl Builder<'_> {
             attributes: Vec::new(),
             events: Vec::new(),
         });
-        self.open.entry(trace).or_default().push_back(Open::Span(place));
+        self.open.entry(trace).or_default().push_back(OpenSpan::Span(place));
         place
     }
 
-    fn top(&self, trace: u64) -> Option<Open> {
+    fn top(&self, trace: u64) -> Option<OpenSpan> {
         self.open.get(&trace).and_then(|open| open.back()).copied()
     }
 
@@ -200,7 +200,7 @@ impl Builder<'_> {
     fn end(&mut self, trace: u64, ns: u64) {
         let top = self.open.get_mut(&trace).and_then(VecDeque::pop_back);
         let ns = self.since_epoch(ns);
-        if let Some(Open::Span(place)) = top
+        if let Some(OpenSpan::Span(place)) = top
             && let Some(span) = self.spans.get_mut(place)
         {
             span.end_ns = ns;

@@ -1,4 +1,4 @@
-//! The names of types: one that many crates define says nothing.
+//! The names of types: one that many crates, or several modules, define says nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,83 @@ const CRATES_MAX: usize = 3;
 const ALLOWED: [(&str, &str); 1] =
     [("Error", "each crate has errors of its own, and the crate is part of the path")];
 
-/// Every name that too many crates give to a type.
+/// The number of modules that may define a type of the same name, if one of them keeps it to
+/// itself: the third gets a qualifier.
+const MODULES_MAX: usize = 2;
+
+/// Names of private types that are still in more modules. None comes back to the list.
+const OPEN: [&str; 25] = [
+    "Call",
+    "Candidate",
+    "Choice",
+    "Costs",
+    "CustomBatching",
+    "Entry",
+    "Fields",
+    "Lane",
+    "Level",
+    "Memory",
+    "Model",
+    "Origin",
+    "Output",
+    "Place",
+    "Placement",
+    "Progress",
+    "Reader",
+    "Running",
+    "Slot",
+    "State",
+    "Strategy",
+    "Value",
+    "Waiting",
+    "Worker",
+    "World",
+];
+
+/// Every name that too many crates or modules give to a type.
 pub(super) fn check(files: &[File]) -> Vec<Violation> {
-    let mut crates: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     let sources = files.iter().filter(|file| file.path.starts_with("crates/") && file.is("rs"));
-    for file in sources.filter(|file| !file.is_test()) {
+    let sources: Vec<&File> = sources.filter(|file| !file.is_test()).collect();
+    let mut found = in_crates(&sources);
+    found.extend(in_modules(&sources, &OPEN));
+    found
+}
+
+/// The modules that define a name.
+#[derive(Default)]
+struct Definitions<'a> {
+    modules: BTreeSet<&'a str>,
+    is_private: bool,
+}
+
+/// Every name of a private type that too many modules define, but for those that are `open`; and
+/// each of these that isn't one any more.
+fn in_modules(sources: &[&File], open: &[&str]) -> Vec<Violation> {
+    let mut names: BTreeMap<String, Definitions<'_>> = BTreeMap::new();
+    for file in sources {
+        for (name, is_private) in all_types(&file.production_code()) {
+            let definitions = names.entry(name.to_owned()).or_default();
+            definitions.modules.insert(&file.path);
+            definitions.is_private |= is_private;
+        }
+    }
+    names.retain(|_, found| found.is_private && found.modules.len() > MODULES_MAX);
+    let violation = |text: String| Violation { area: String::from("names"), text };
+    let done = open.iter().filter(|name| !names.contains_key(**name));
+    let done =
+        done.map(|name| violation(format!("type {name} has qualifiers: take it off the list")));
+    let too_many = names.iter().filter(|(name, _)| !open.contains(&name.as_str()));
+    let too_many = too_many.map(|(name, Definitions { modules, .. })| {
+        let list: Vec<&str> = modules.iter().copied().collect();
+        violation(format!("private type {name} is one of {}: {}", list.len(), list.join(", ")))
+    });
+    too_many.chain(done).collect()
+}
+
+/// Every name that too many crates give to a public type.
+fn in_crates(sources: &[&File]) -> Vec<Violation> {
+    let mut crates: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for file in sources {
         for name in types(&file.production_code()) {
             crates.entry(name.to_owned()).or_default().insert(&file.area);
         }
@@ -30,6 +102,20 @@ pub(super) fn check(files: &[File]) -> Vec<Violation> {
         Violation { area: String::from("names"), text }
     });
     violations.collect()
+}
+
+/// The names of the types that a source defines, but for those within others, and whether they are
+/// private.
+fn all_types(code: &str) -> impl Iterator<Item = (&str, bool)> {
+    code.lines().filter_map(|line| {
+        let is_private = !line.starts_with("pub");
+        let mut words =
+            line.split(' ').skip_while(|word| word.starts_with("pub") || word.ends_with(')'));
+        let is_definition = matches!(words.next()?, "struct" | "enum" | "trait" | "union" | "type");
+        let name = words.next().filter(|_| is_definition)?;
+        let name = name.split(|character: char| !character.is_alphanumeric() && character != '_');
+        Some((name.into_iter().next()?, is_private))
+    })
 }
 
 /// The names of the types that a source defines for others. What is private to a file
@@ -56,7 +142,8 @@ mod tests {
 
     fn check_names(paths: &[&str], text: &str, expected: &[&str]) {
         let files: Vec<File> = paths.iter().map(|path| File::new(path, text)).collect();
-        let found: Vec<String> = check(&files).into_iter().map(|found| found.text).collect();
+        let sources: Vec<&File> = files.iter().filter(|file| !file.is_test()).collect();
+        let found: Vec<String> = in_crates(&sources).into_iter().map(|found| found.text).collect();
         assert_eq!(found, expected);
     }
 
@@ -65,6 +152,26 @@ mod tests {
         let code = "pub(in crate::a) struct A<T> {\npub enum B {\n    type C = u8;\npub type D = u8;\n\
                     pub trait E: F {\nlet struct_g = 1;\n    pub struct H;\nstruct I;\n";
         assert_eq!(types(code).collect::<Vec<_>>(), ["A", "B", "D", "E", "H"]);
+    }
+
+    #[test]
+    fn a_private_name_in_three_modules_is_one_too_many() {
+        let three = [
+            ("crates/a/src/x.rs", "struct State;\npub(super) struct Other;"),
+            ("crates/a/src/y.rs", "pub struct State<T>(T);\npub struct Other;"),
+            ("crates/b/src/x.rs", "pub(crate) enum State {}\npub struct Other;\n    struct Third;"),
+        ];
+        let files = three.map(|(path, text)| File::new(path, text));
+        let sources: Vec<&File> = files.iter().collect();
+        let check = |sources: &[&File], open: &[&str]| -> Vec<String> {
+            in_modules(sources, open).into_iter().map(|found| found.text).collect()
+        };
+        let paths = "crates/a/src/x.rs, crates/a/src/y.rs, crates/b/src/x.rs";
+        assert_eq!(check(&sources, &[]), [format!("private type State is one of 3: {paths}")]);
+        assert!(check(&sources, &["State"]).is_empty());
+        assert!(check(&sources[1..], &[]).is_empty());
+        let done = "type Third has qualifiers: take it off the list";
+        assert_eq!(check(&sources[1..], &["Third"]), [done]);
     }
 
     #[test]

@@ -32,14 +32,14 @@ pub(in crate::dispatcher) struct Timeline {
 /// The executions of an instance.
 #[derive(Debug)]
 struct Row {
-    current: Option<Entry>,
-    ended: VecDeque<Entry>,
+    current: Option<TimelineEntry>,
+    ended: VecDeque<TimelineEntry>,
     lost: u64,
 }
 
 /// An execution, or several short ones.
 #[derive(Copy, Clone, Debug)]
-struct Entry {
+struct TimelineEntry {
     begin: Time,
     end: Time,
     count: u32,
@@ -80,7 +80,7 @@ impl Timeline {
         let at = self.epoch + Duration::from_nanos(now.0);
         let waited = |queued| at.saturating_duration_since(queued);
         let number = CloseReason::ALL.iter().position(|reason| *reason == closing.reason);
-        row.current = Some(Entry {
+        row.current = Some(TimelineEntry {
             begin: now,
             end: now,
             count: 1,
@@ -95,7 +95,7 @@ impl Timeline {
         let Some(row) = self.rows.get_mut(&instance) else { return };
         if let Some(current) = row.current.take() {
             let busy_ns = now.saturating_since(current.begin);
-            row.add(Entry { end: now, busy_ns, ..current });
+            row.add(TimelineEntry { end: now, busy_ns, ..current });
         }
     }
 
@@ -107,14 +107,14 @@ impl Timeline {
         names: &BTreeMap<InstanceId, String>,
     ) -> Vec<WatchedInstance> {
         let epoch = self.epoch;
-        let shown = |entry: Entry| entry.shown(epoch, start);
+        let shown = |entry: TimelineEntry| entry.shown(epoch, start);
         let instances = names.iter().map(|(instance, name)| {
             let Some(row) = self.rows.get_mut(instance) else {
                 return WatchedInstance { name: name.clone(), ..WatchedInstance::default() };
             };
-            let going_on = |entry: Entry| {
+            let going_on = |entry: TimelineEntry| {
                 let busy_ns = now.saturating_since(entry.begin);
-                shown(Entry { end: now, busy_ns, ..entry })
+                shown(TimelineEntry { end: now, busy_ns, ..entry })
             };
             WatchedInstance {
                 name: name.clone(),
@@ -133,7 +133,7 @@ impl Row {
         Self { current: None, ended, lost: 0 }
     }
 
-    fn add(&mut self, entry: Entry) {
+    fn add(&mut self, entry: TimelineEntry) {
         if let Some(last) = self.ended.back_mut()
             && entry.end.saturating_since(last.begin) <= RESOLUTION_NS
         {
@@ -147,7 +147,7 @@ impl Row {
     }
 }
 
-impl Entry {
+impl TimelineEntry {
     fn join(&mut self, later: &Self) {
         self.end = later.end;
         self.count = self.count.saturating_add(later.count);

@@ -117,7 +117,7 @@ fn header(text: &str) -> Result<(String, String), String> {
 
 /// The numbers of recorded requests and executions, and of those that were lost.
 #[derive(Debug, Default)]
-struct Counts {
+struct RecordCounts {
     requests: u64,
     executions: u64,
     lost: u64,
@@ -136,11 +136,11 @@ pub(super) fn run(options: &RecordOptions, colours: Colours) -> Result<String, S
         return Err(refusal(status, &connection.body(BODY_BYTES_MAX)?, options));
     }
     let is_stopped = stop_on_signal()?;
-    let mut recorded = Recorded { options, config, file: None, counts: Counts::default() };
+    let mut recorded = Recorded { options, config, file: None, counts: RecordCounts::default() };
     let console = Console::progress(colours);
     let end = begin + options.duration;
     let mut shown = begin;
-    let goes_on = |counts: &Counts| {
+    let goes_on = |counts: &RecordCounts| {
         Instant::now() < end && counts.end.is_none() && !is_stopped.load(Ordering::Acquire)
     };
     while goes_on(&recorded.counts) {
@@ -204,7 +204,7 @@ struct Recorded<'a> {
     config: Option<serde_json::Value>,
     /// `None` before the first line.
     file: Option<RotatingFile>,
-    counts: Counts,
+    counts: RecordCounts,
 }
 
 impl Recorded<'_> {
@@ -237,7 +237,7 @@ impl Recorded<'_> {
     }
 
     fn summary(&self, elapsed: Duration) -> Result<String, String> {
-        let Counts { requests, executions, lost, end } = &self.counts;
+        let RecordCounts { requests, executions, lost, end } = &self.counts;
         if self.file.is_none() {
             return Err(String::from("the recording ended before it began"));
         }

@@ -177,9 +177,9 @@ impl Comparison {
 }
 
 /// A row's name, and its cell in a column.
-type Row = (&'static str, fn(&Column) -> String);
+type SimulatedRow = (&'static str, fn(&Column) -> String);
 
-const ROWS: [Row; 14] = [
+const ROWS: [SimulatedRow; 14] = [
     ("load", |column| format!("{}", column.load)),
     ("waiting clients", |column| {
         column.clients.map_or_else(|| String::from("-"), |clients| clients.to_string())
