@@ -61,7 +61,7 @@ impl Code {
 
 /// A failure with its code and a message that a client may see.
 ///
-/// The message is cut at [`ERROR_BYTES_MAX`]: it may repeat what a client sent.
+/// The message is cut at `ERROR_BYTES_MAX`: it may repeat what a client sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     code: Code,
