@@ -1,7 +1,7 @@
 """Counts the instructions of a request outside the kernel: plain ones, and those with metrics
 and traces.
 
-    python bench/instructions.py --galatea target/release/galatea [--only WORDS] [--agree]
+    python bench/instructions.py --galatea target/release/galatea [--plain] [--only WORDS] [--agree]
 
 Takes the options of run.py. The counts are valgrind's: they repeat to a few parts of 10,000 on a
 busy machine too, where the CPU time of metrics.py and tracing.py does not. Plain requests are
@@ -60,7 +60,7 @@ class Load:
 #: The way of a plain request: through each door, and to each kind of model.
 PLAIN = tuple(
     Load(protocol, model)
-    for model in (MODEL, models.STEP, models.THREE_STEPS)
+    for model in (MODEL, models.STEP, models.THREE_STEPS, models.SEQUENCE)
     for protocol in ("http", "grpc")
 )
 
@@ -176,6 +176,7 @@ def parse_arguments() -> argparse.Namespace:
     """Reads the command line. perf_analyzer is not needed."""
     known = run.parser()
     known.add_argument("--only", metavar="TEXT", help="plain requests whose way has this name")
+    known.add_argument("--plain", action="store_true", help="plain requests alone")
     known.add_argument("--agree", action="store_true", help="write the numbers to the file")
     options = known.parse_args()
     options.perf_analyzer = options.perf_analyzer or "unused"
@@ -191,7 +192,7 @@ def main() -> None:
         models.ModelStore(work).write({name for load in PLAIN for name in load.models()})
         ours = run.programs(options, work)[0]
         found = plain(options, work, ours)
-        if not options.only and not options.agree:
+        if not (options.only or options.plain or options.agree):
             variants(options, work, ours)
     if options.agree:
         AGREED.write_text(agreed_text(AGREED.read_text(), found))

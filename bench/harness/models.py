@@ -139,6 +139,11 @@ CACHED = "cached_identity"
 CACHED_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{CACHED}"', 1) + (
     "response_cache { enable: true }\n"
 )
+# Requests of sequences, each of which starts and ends its own.
+SEQUENCE = "sequence_identity"
+SEQUENCE_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{SEQUENCE}"', 1) + (
+    "sequence_batching { }\n"
+)
 # The cache that each server has of its own, and a compiled one which both host. Both have
 # room for the requests of the few clients of a load.
 OWN_CACHE = "local,size=67108864"
@@ -151,6 +156,7 @@ CONFIGS = {
     **{name: PYTHON_CONFIG.replace(f'"{PYTHON}"', f'"{name}"', 1) for name in PYTHON_FILES},
     PYTHON_ENSEMBLE: PYTHON_ENSEMBLE_CONFIG,
     CACHED: CACHED_CONFIG,
+    SEQUENCE: SEQUENCE_CONFIG,
     THREE_STEPS: THREE_STEPS_CONFIG,
 }
 for _name in (PYTHON_DECOUPLED, PYTHON_ASYNC):

@@ -34,6 +34,7 @@ INPUTS = {
     "python_async": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "python_decoupled": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "python_identity": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
+    "sequence_identity": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "three_steps": (Tensor("IN", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "simple": (
         Tensor("INPUT0", "INT32", struct.pack("<16i", *range(ELEMENTS))),
@@ -50,8 +51,13 @@ OUTPUTS = {
     "python_async": ("OUTPUT0",),
     "python_decoupled": ("OUTPUT0",),
     "python_identity": ("OUTPUT0",),
+    "sequence_identity": ("OUTPUT0",),
     "three_steps": ("OUT",),
     "simple": ("OUTPUT0", "OUTPUT1"),
+}
+#: Parameters of requests: that of a model with sequences is one from start to end.
+PARAMETERS: dict[str, dict[str, int | bool]] = {
+    "sequence_identity": {"sequence_id": 1, "sequence_start": True, "sequence_end": True},
 }
 
 
@@ -59,6 +65,8 @@ def http_body(model: str, identifier: str = "") -> tuple[bytes, int]:
     """Returns a body with binary tensors, and the length of its JSON part."""
     inputs = INPUTS[model]
     header: dict[str, object] = {"id": identifier} if identifier else {}
+    if model in PARAMETERS:
+        header["parameters"] = PARAMETERS[model]
     header |= {
         "inputs": [
             {
@@ -91,10 +99,14 @@ def _field(number: int, content: bytes) -> bytes:
 def grpc_body(model: str) -> bytes:
     """Returns a gRPC frame with a ModelInferRequest of the KServe protocol.
 
-    Fields: 1 is the model's name, 5 an input (1 name, 2 datatype, 3 shape), 7
-    the raw content of an input.
+    Fields: 1 is the model's name, 4 a parameter (1 name, 2 value: 1 bool, 2 int64), 5 an
+    input (1 name, 2 datatype, 3 shape), 7 the raw content of an input.
     """
     message = _field(1, model.encode())
+    for name, value in PARAMETERS.get(model, {}).items():
+        kind = 1 if isinstance(value, bool) else 2
+        content = _varint(kind << 3) + _varint(int(value))
+        message += _field(4, _field(1, name.encode()) + _field(2, content))
     for each in INPUTS[model]:
         shape = b"".join(_varint(dim) for dim in each.shape)
         described = _field(1, each.name.encode()) + _field(2, each.datatype.encode())

@@ -41,7 +41,7 @@ const PARTS: [&str; 17] = [
 
 /// Programs that some tests do without: they are left out where it is missing,
 /// with a reason. Only the steps that name them see them.
-const OPTIONAL: [&str; 15] = [
+const OPTIONAL: [&str; 17] = [
     "bash",
     "c++",
     "chromedriver",
@@ -49,6 +49,7 @@ const OPTIONAL: [&str; 15] = [
     "curl",
     "fish",
     "git",
+    "h2load",
     "haproxy",
     "mdbook",
     "prometheus",
@@ -56,6 +57,7 @@ const OPTIONAL: [&str; 15] = [
     "redis-server",
     "setpriv",
     "systemd-analyze",
+    "valgrind",
     "zsh",
 ];
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::{self, ScopedJoinHandle};
 
 use serde_json::Value;
 
@@ -134,14 +135,58 @@ pub(crate) fn descriptors() -> Result<StepResult, String> {
 /// About a minute of the simulator. The sources of the scheduler choose the seeds: a run of the
 /// same sources repeats, and many changes together cover many seeds.
 pub(crate) fn simulation() -> Result<StepResult, String> {
-    const SEEDS: &str = "30000";
-    let mut simulator = command(builds::simulator()?);
-    check(simulator.args(["--seeds", SEEDS, "--first"]).arg(seeds::of_schedulers()?.to_string()))
+    let program = builds::simulator()?;
+    let parts = seeds_of_parts(seeds::of_schedulers()?);
+    let part = |first: u64| {
+        let mut simulator = command(&program);
+        record(
+            simulator
+                .arg("--seeds")
+                .arg(PART_SEEDS.to_string())
+                .arg("--first")
+                .arg(first.to_string()),
+        )
+    };
+    let all: Vec<_> = thread::scope(|scope| {
+        let running: Vec<_> = parts.map(|first| scope.spawn(move || part(first))).collect();
+        running.into_iter().map(ScopedJoinHandle::join).collect()
+    });
+    let lost = |_| String::from("the thread of a simulator panicked");
+    let all: Vec<Recorded> =
+        all.into_iter().map(|one| one.map_err(lost)?).collect::<Result<_, _>>()?;
+    Ok(StepResult::Check(all.iter().all(|one| one.success)))
+}
+
+/// The simulators that run side by side, and the seeds of each. They are as many on any machine, so
+/// that every machine lives through the same seeds.
+const PARTS: u64 = 2;
+const PART_SEEDS: u64 = 15_000;
+
+/// The first seed of each part.
+fn seeds_of_parts(first: u64) -> impl Iterator<Item = u64> {
+    (0..PARTS).map(move |part| first.saturating_add(part.saturating_mul(PART_SEEDS)))
 }
 
 /// Lets the simulator find a few planted bugs.
 pub(crate) fn mutants() -> Result<StepResult, String> {
     planted::run_sample(seeds::of_schedulers()?).map(StepResult::Check)
+}
+
+/// The programs that count the instructions of a request.
+const COUNTING: [&str; 2] = ["h2load", "valgrind"];
+/// The ways of a plain request that `bench/instructions.toml` has numbers of.
+const COUNTED_WAYS: u64 = 8;
+
+/// The instructions of plain requests, which may not grow unnoticed.
+pub(crate) fn instructions() -> Result<StepResult, String> {
+    if !COUNTING.iter().all(|program| programs::has(program)) {
+        let reason = "needs Debian's packages nghttp2-client and valgrind";
+        return Ok(StepResult::LeftOut(LeftOut::because(reason, COUNTED_WAYS)));
+    }
+    run_command(cargo().args(["build", "--release", "--locked", "-p", "galatea"]))?;
+    let mut count = command(pytest::python_for_tests()?);
+    count.args(["bench/instructions.py", "--plain", "--galatea", "target/release/galatea"]);
+    check(count.env("PATH", programs::path_with(&COUNTING)))
 }
 
 /// Models of threads, in all their interleavings.

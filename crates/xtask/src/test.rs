@@ -30,7 +30,7 @@ const fn long(
     TestStep { name, is_long: true, run }
 }
 
-const STEPS: [TestStep; 17] = [
+const STEPS: [TestStep; 18] = [
     step("fmt", |_| steps::format()),
     step("arrows", |_| steps::check_arrows()),
     step("headers", |_| steps::check_headers()),
@@ -48,6 +48,7 @@ const STEPS: [TestStep; 17] = [
     long("mutants", |_| steps::mutants()),
     long("loom", |_| steps::models()),
     long("fuzz", |_| steps::fuzz_targets()),
+    long("instructions", |_| steps::instructions()),
 ];
 
 const USAGE: &str = "usage: cargo xtask test [--all | --only STEP | --changed [COMMIT]]";
