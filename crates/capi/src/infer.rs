@@ -7,7 +7,7 @@ use bytes::Bytes;
 use galatea_abi::server::TRITONSERVER_ServerInferAsync;
 use galatea_abi::*;
 use galatea_c_objects::{guard, handle, log};
-use galatea_codec::http::raw_input;
+use galatea_codec::http::{GivenRaw, raw_input};
 use galatea_control::ServerControl;
 use galatea_devices::Devices;
 use galatea_infer::{
@@ -124,7 +124,7 @@ fn inference_request(
                 };
                 input_tensor(&input.name, type_and_shape, data)
             }
-            None => raw_tensor(object, &bytes(&input.segments)?, control)
+            None => raw_tensor(object, &input.name, &bytes(&input.segments)?, control)
                 .map_err(|status| status.prefixed(request.log_prefix())),
         }?;
         if input.type_and_shape.is_none()
@@ -179,12 +179,14 @@ fn input_tensor(
 /// A raw input has only bytes. Its type and shape come from the model's configuration.
 fn raw_tensor(
     object: &RequestObject,
+    given_name: &str,
     data: &Bytes,
     control: &dyn ServerControl,
 ) -> Result<InputTensor, Status> {
     let name = &object.model_name;
     let config = control.config_for_inference(Pass::in_process(), name, object.model_version)?;
-    raw_input(data, object.inputs.len(), name, &config)
+    let given = GivenRaw { name: given_name, input_count: object.inputs.len() };
+    raw_input(data, given, name, &config)
 }
 
 /// Adds an input's data for host policies. The model checks it against the input's shape.

@@ -66,3 +66,23 @@ fn a_raw_input_is_the_only_input() {
     }
     assert!(caller.events().contains(&Event::Released));
 }
+
+#[test]
+fn an_error_about_the_bytes_has_the_callers_name_of_a_raw_input() {
+    let caller = Caller::new();
+    let request = caller.request();
+    unsafe {
+        ok(server::TRITONSERVER_InferenceRequestAddRawInput(request, c"raw".as_ptr()));
+        ok(server::TRITONSERVER_InferenceRequestAppendInputData(
+            request,
+            c"raw".as_ptr(),
+            c"abc".as_ptr().cast(),
+            3,
+            TRITONSERVER_MEMORY_CPU,
+            0,
+        ));
+        let text = refused(caller.infer(request));
+        let expected = "[request id: me] input byte size mismatch for input 'raw' for model";
+        assert!(text.starts_with(expected), "{text}");
+    }
+}

@@ -70,7 +70,7 @@ pub use header::{parse_header_length, parse_length_in_type};
 pub use load_report::{LoadReport, LoadReportFormat};
 pub use log::{decode_log_request, encode_log_settings};
 pub use output::{OutputEncoding, OutputForm};
-pub use raw::{decode_raw_infer, raw_input};
+pub use raw::{GivenRaw, decode_raw_infer, raw_input};
 pub use regions::{CudaRegisterRequest, RegisterRequest, encode_cuda_regions, encode_regions};
 pub use repository::{IndexRequest, UnloadRequest, decode_load_request};
 pub use statistics::encode_statistics;

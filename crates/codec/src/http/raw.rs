@@ -15,6 +15,10 @@ use super::bounds::DecodeBounds;
 use super::decode::TargetModel;
 use super::output::{OutputEncoding, OutputForm};
 
+/// The name of the input of a raw request before the model's configuration names it. As in
+/// Triton, errors about the number of its bytes have it.
+const RAW_INPUT: &str = "raw_input";
+
 /// Decodes a raw request: `body` is the only input of the model with this
 /// configuration, of batch size 1. Outputs are sent in binary form.
 ///
@@ -37,21 +41,31 @@ pub fn decode_raw_infer(
         model_version: target.model_version,
         ..InferenceRequest::default()
     };
-    let input = charged_input(body, 1, &request.model_name, config, Some(bounds.account))
+    let given = GivenRaw { name: RAW_INPUT, input_count: 1 };
+    let input = charged_input(body, given, &request.model_name, config, Some(bounds.account))
         .map_err(|status| status.prefixed(request.log_prefix()))?;
     request.inputs.push(input);
     Ok((request, OutputEncoding::uniform(OutputForm::Binary)))
 }
 
+/// The form of a raw input in its request.
+#[derive(Copy, Clone, Debug)]
+pub struct GivenRaw<'a> {
+    /// The name that the caller gave it, which need not be that of the model's input.
+    pub name: &'a str,
+    /// The number of the request's inputs.
+    pub input_count: usize,
+}
+
 /// Makes the only input of the model with this configuration from its bytes, of batch
-/// size 1. `given` is the number of the request's inputs.
+/// size 1.
 ///
 /// # Errors
 ///
 /// As with [`decode_raw_infer`].
 pub fn raw_input(
     body: &Bytes,
-    given: usize,
+    given: GivenRaw<'_>,
     model_name: &str,
     config: &ModelConfigDocument,
 ) -> Result<InputTensor, Status> {
@@ -62,17 +76,18 @@ pub fn raw_input(
 /// is charged to `account`.
 fn charged_input(
     body: &Bytes,
-    given: usize,
+    given: GivenRaw<'_>,
     model_name: &str,
     config: &ModelConfigDocument,
     account: Option<&Arc<Account>>,
 ) -> Result<InputTensor, Status> {
     let config = ModelConfig::decode(config.protobuf.as_slice())
         .map_err(|error| Status::internal(format!("unreadable model configuration: {error}")))?;
-    let ([input], 1) = (config.input.as_slice(), given) else {
+    let ([input], 1) = (config.input.as_slice(), given.input_count) else {
         return Err(Status::invalid_argument(format!(
-            "Raw request must only have 1 input (found {given}) to be deduced but got {} inputs \
-             in '{model_name}' model configuration",
+            "Raw request must only have 1 input (found {}) to be deduced but got {} inputs in \
+             '{model_name}' model configuration",
+            given.input_count,
             config.input.len()
         )));
     };
@@ -83,6 +98,9 @@ fn charged_input(
     let data = match datatype.byte_size() {
         Some(size) => {
             deduce_variable_dim(&mut dims, body.len(), size, &input.name)?;
+            if !input.is_non_linear_format_io {
+                check_byte_size(&dims, datatype, body.len(), given.name, model_name)?;
+            }
             body.clone()
         }
         None => {
@@ -102,8 +120,28 @@ fn charged_input(
     Ok(InputTensor { name: input.name.clone(), datatype, shape, data })
 }
 
-/// Computes the variable dimension from the number of bytes. Admission checks whether
-/// they fit exactly.
+/// Checks the number of bytes as admission does, which knows the model's name of the input only.
+/// Shapes that are none are refused by what follows.
+fn check_byte_size(
+    dims: &[i64],
+    datatype: DataType,
+    byte_size: usize,
+    name: &str,
+    model_name: &str,
+) -> Result<(), Status> {
+    let expected = Shape::new(dims).ok().and_then(|shape| shape.byte_size(datatype));
+    match expected {
+        Some(expected) if u64::try_from(byte_size) != Ok(expected) => {
+            Err(Status::invalid_argument(format!(
+                "input byte size mismatch for input '{name}' for model '{model_name}'. Expected \
+                 {expected}, got {byte_size}"
+            )))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Computes the variable dimension from the number of bytes.
 fn deduce_variable_dim(
     dims: &mut [i64],
     byte_size: usize,

@@ -280,6 +280,13 @@ mod raw {
         check(&document(0, &[(float, &[-1])]), b"", "x FP32 [0] ");
         check(&document(0, &[(float, &[0, -1])]), b"", "x FP32 [0,0] ");
         check(&document(0, &[(text, &[1])]), b"ab", "x BYTES [1] 020000006162");
+        for (dims, expected) in [([-1].as_slice(), 4), (&[3], 12)] {
+            let text = format!(
+                "[request id: <id_unknown>] input byte size mismatch for input 'raw_input' for \
+                 model 'm'. Expected {expected}, got 6"
+            );
+            check(&document(0, &[(float, dims)]), b"aaaabb", &text);
+        }
         check(
             &document(0, &[(float, &[-1, -1])]),
             b"",
