@@ -65,6 +65,7 @@ impl CallTemplate {
             model_name: step.model.clone(),
             model_version: step.version,
             inputs: inputs(step, call.inputs)?,
+            malformed_inputs: Vec::new(),
             outputs: step.outputs.iter().map(|output| output.name.clone()).collect(),
             parameters: template.parameters.clone(),
             priority: template.priority,

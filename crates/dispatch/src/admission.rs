@@ -4,12 +4,16 @@
 //! order, with the right types and shapes, and each holds exactly the bytes that its shape
 //! needs.
 
+mod malformed;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use galatea_backend::InputMemory;
 use galatea_config::{ControlKind, InputSpec, ModelSpec, SchedulingChoice};
-use galatea_infer::{CorrelationId, DeviceOutputs, InferenceRequest, InputTensor, Status};
+use galatea_infer::{
+    CorrelationId, DeviceOutputs, InferenceRequest, InputTensor, MalformedInput, Status,
+};
 use galatea_tensor::elements::{BytesElements, FramingError};
 use galatea_tensor::{Buffer, DataType, ForeignError, Shape};
 
@@ -95,8 +99,9 @@ struct InputRule {
 /// Why a request is refused.
 #[derive(Debug)]
 enum AdmissionRefusal {
-    /// An input or output that the model does not have. The error has no request identifier.
-    UnknownName(String),
+    /// An input or output that the model does not have, or a tensor without a size. The error has
+    /// no request identifier.
+    WithoutId(String),
     /// Memory that a client shares can't be copied.
     NoCopy(ForeignError),
     /// Anything else.
@@ -112,7 +117,7 @@ impl From<String> for AdmissionRefusal {
 impl AdmissionRefusal {
     fn status(self, request: &InferenceRequest) -> Status {
         match self {
-            Self::UnknownName(message) => Status::invalid_argument(message),
+            Self::WithoutId(message) => Status::invalid_argument(message),
             Self::NoCopy(error) => Status::from(error).prefixed(request.log_prefix()),
             Self::Other(message) => {
                 Status::invalid_argument(message).prefixed(request.log_prefix())
@@ -265,6 +270,7 @@ impl Admission {
     fn check(&self, request: &mut InferenceRequest) -> Result<u32, AdmissionRefusal> {
         self.check_outputs(&request.outputs)?;
         let inputs = &mut request.inputs;
+        let malformed = request.malformed_inputs.as_slice();
         let in_order = inputs.len() == self.inputs.len()
             && inputs.iter().zip(&self.inputs).all(|(input, rule)| input.name == rule.spec.name);
         if !in_order {
@@ -273,9 +279,15 @@ impl Admission {
                 self.rule(&input.name)?;
             }
         }
-        let batch_size = self.batch_size(inputs)?;
+        let first = self.batch_size(inputs, malformed)?;
+        // Below 0 it is that of malformed inputs alone.
+        let batch_size = u32::try_from(first).unwrap_or(0);
         for input in inputs.iter_mut().rev() {
-            self.check_input(self.rule(&input.name)?, input, batch_size)?;
+            let rule = self.rule(&input.name)?;
+            if let Some(claimed) = malformed.iter().find(|one| one.name == input.name) {
+                return Err(self.malformed(&rule.spec, input, claimed, first));
+            }
+            self.check_input(rule, input, batch_size)?;
         }
         if !in_order {
             self.check_presence(inputs)?;
@@ -299,7 +311,7 @@ impl Admission {
         if let Some(name) = unknown {
             let model = &self.model_name;
             let text = format!("unexpected inference output '{name}' for model '{model}'");
-            return Err(AdmissionRefusal::UnknownName(text));
+            return Err(AdmissionRefusal::WithoutId(text));
         }
         for (index, name) in wanted.iter().enumerate() {
             if wanted.iter().take(index).any(|earlier| earlier == name) {
@@ -355,7 +367,7 @@ impl Admission {
     fn rule(&self, name: &str) -> Result<&InputRule, AdmissionRefusal> {
         self.inputs.iter().find(|rule| rule.spec.name == name).ok_or_else(|| {
             let model = &self.model_name;
-            AdmissionRefusal::UnknownName(format!(
+            AdmissionRefusal::WithoutId(format!(
                 "unexpected inference input '{name}' for model '{model}'"
             ))
         })
@@ -364,7 +376,11 @@ impl Admission {
     /// The first dimension of the inputs of a model with batches.
     ///
     /// As in Triton, a 0 is replaced by what the next input has.
-    fn batch_size(&self, inputs: &[InputTensor]) -> Result<u32, String> {
+    fn batch_size(
+        &self,
+        inputs: &[InputTensor],
+        malformed: &[MalformedInput],
+    ) -> Result<i64, String> {
         if self.max_batch_size == 0 || inputs.is_empty() {
             return Ok(1);
         }
@@ -373,7 +389,9 @@ impl Admission {
             if self.is_shape_tensor(&input.name) {
                 continue;
             }
-            let Some(&first) = input.shape.dims().first() else {
+            let claimed = malformed.iter().find(|one| one.name == input.name);
+            let dims = claimed.map_or(input.shape.dims(), |one| one.dims.as_slice());
+            let Some(&first) = dims.first() else {
                 return Err(format!(
                     "input '{}' has no shape but model requires batch dimension for '{}'",
                     input.name, self.model_name
@@ -394,7 +412,7 @@ impl Admission {
                 self.max_batch_size, self.model_name
             ));
         }
-        u32::try_from(batch_size).map_err(|error| error.to_string())
+        Ok(batch_size)
     }
 
     /// Returns true if an input has no batch dimension, because its values describe the whole
@@ -412,17 +430,13 @@ impl Admission {
     ) -> Result<(), AdmissionRefusal> {
         let spec = &rule.spec;
         if input.datatype != spec.datatype {
-            let text = format!(
-                "inference input '{}' data-type is '{}', but model '{}' expects '{}'",
-                spec.name, input.datatype, self.model_name, spec.datatype
-            );
-            return Err(text.into());
+            return Err(self.wrong_datatype(spec, input.datatype.protocol_name()).into());
         }
         let (batch, dims) = self.split_batch(spec, input.shape.dims());
         let fits = dims.len() == spec.dims.len()
             && dims.iter().zip(&spec.dims).all(|(&got, &want)| want == -1 || got == want);
         if !fits {
-            return Err(self.wrong_shape(spec, &input.shape).into());
+            return Err(self.wrong_shape(spec, &input.shape.to_string()).into());
         }
         if spec.reshape.is_some() || batch.first().is_some_and(|&size| size == 0) {
             input.shape = backend_shape(spec, (!batch.is_empty()).then_some(batch_size), dims)?;
@@ -466,7 +480,14 @@ impl Admission {
         dims.split_at(batch_dims.min(dims.len()))
     }
 
-    fn wrong_shape(&self, spec: &InputSpec, got: &Shape) -> String {
+    fn wrong_datatype(&self, spec: &InputSpec, got: &str) -> String {
+        format!(
+            "inference input '{}' data-type is '{got}', but model '{}' expects '{}'",
+            spec.name, self.model_name, spec.datatype
+        )
+    }
+
+    fn wrong_shape(&self, spec: &InputSpec, got: &str) -> String {
         let mut expected = String::from("[");
         if self.max_batch_size > 0 {
             expected.push_str("-1,");
@@ -604,9 +625,10 @@ fn backend_shape(spec: &InputSpec, batch_size: Option<u32>, dims: &[i64]) -> Res
 
 fn framing_message(error: &FramingError, place: &str) -> String {
     match error {
-        FramingError::TruncatedLength { .. } => {
-            format!("incomplete string length indicator for {place}, expecting 4 bytes")
-        }
+        FramingError::TruncatedLength { available, .. } => format!(
+            "incomplete string length indicator for {place}, expecting 4 bytes but only {available} \
+             bytes available. Please make sure the string length indicator is in one buffer."
+        ),
         FramingError::TruncatedData { .. } | FramingError::TooLong { .. } => {
             format!("{error} for {place}")
         }

@@ -62,7 +62,7 @@ pub use held_bytes::{HeldBytes, ModelBytes};
 pub use log_level::LogLevel;
 pub use parameter::{Parameter, ParameterValue};
 pub use pending::{NOT_RESCHEDULED, PendingRequest, SequenceContext, SequenceOwner, StateTensor};
-pub use request::{CorrelationId, DeviceOutputs, InferenceRequest, SequenceFlags};
+pub use request::{CorrelationId, DeviceOutputs, InferenceRequest, MalformedInput, SequenceFlags};
 pub use responder::{Responder, StatisticsReporter};
 pub use response::{InferenceResponse, ResponseParameters};
 pub use sender::{Finality, Reply, ResponseSender, ResponseSink};

@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use galatea_tensor::DataType;
+
 use crate::{
     Backpressure, CancelToken, ClassesCell, Deadline, ExecutionObserver, HeldBytes, InputTensor,
     Parameter, Trace,
@@ -24,6 +26,9 @@ pub struct InferenceRequest {
     pub model_version: Option<i64>,
     /// The input tensors.
     pub inputs: Vec<InputTensor>,
+    /// The claims of the client about inputs whose type or shape is none. Admission refuses them;
+    /// until then type and shape in `inputs` are placeholders.
+    pub malformed_inputs: Vec<MalformedInput>,
     /// The names of the requested outputs; empty requests all of them.
     pub outputs: Vec<String>,
     /// Parameters for the backend, which have no meaning to the server.
@@ -83,6 +88,17 @@ impl InferenceRequest {
     pub fn wants_output(&self, name: &str) -> bool {
         self.outputs.is_empty() || self.outputs.iter().any(|output| output == name)
     }
+}
+
+/// The type and the dimensions of an input that are no type or no shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MalformedInput {
+    /// The input's name.
+    pub name: String,
+    /// Its type; `None` if the client names none that exists.
+    pub datatype: Option<DataType>,
+    /// Its dimensions.
+    pub dims: Vec<i64>,
 }
 
 /// The outputs of a request that their receiver takes in a GPU's memory

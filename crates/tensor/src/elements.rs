@@ -20,6 +20,8 @@ pub enum FramingError {
     TruncatedLength {
         /// The element's index.
         element: usize,
+        /// The bytes that are left.
+        available: usize,
     },
     /// The region ends before the element does.
     #[error(
@@ -79,8 +81,9 @@ impl<'a> Iterator for BytesElements<'a> {
         let element = self.element;
         self.element = element.saturating_add(1);
         let Some((length, rest)) = self.rest.split_first_chunk::<4>() else {
+            let available = self.rest.len();
             self.rest = &[];
-            return Some(Err(FramingError::TruncatedLength { element }));
+            return Some(Err(FramingError::TruncatedLength { element, available }));
         };
         let expected = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
         let Some((bytes, rest)) = rest.split_at_checked(expected) else {
@@ -120,8 +123,8 @@ mod tests {
         check(&[], Ok(0));
         check(&[0, 0, 0, 0], Ok(1));
         check(&[1, 0, 0, 0, 0, 0, 0, 0, 0], Ok(2));
-        check(&[1, 0], Err(FramingError::TruncatedLength { element: 0 }));
-        check(&[0, 0, 0, 0, 9], Err(FramingError::TruncatedLength { element: 1 }));
+        check(&[1, 0], Err(FramingError::TruncatedLength { element: 0, available: 2 }));
+        check(&[0, 0, 0, 0, 9], Err(FramingError::TruncatedLength { element: 1, available: 1 }));
         let short = FramingError::TruncatedData { element: 0, expected: 5, available: 1 };
         check(&[5, 0, 0, 0, 7], Err(short));
         let huge = FramingError::TruncatedData {

@@ -107,23 +107,23 @@ impl TypedContents {
 
     /// The tensor's bytes, if the only non-empty list is the one for its datatype.
     ///
+    /// `datatype` is `None` if the client names none that exists, which fits no list.
+    ///
     /// As in Triton, 8-bit and 16-bit integers are the low bytes of their 32-bit
     /// elements; the other bytes are not checked. `FP16` and `BF16` have no list.
     pub(super) fn into_buffer(
         self,
         input: &str,
         model: &str,
-        datatype: DataType,
+        datatype: Option<DataType>,
     ) -> Result<Buffer, Status> {
-        let small_int = if datatype == DataType::Int8 || datatype == DataType::Int16 {
-            datatype
-        } else {
-            DataType::Int32
+        let small_int = match datatype {
+            Some(small @ (DataType::Int8 | DataType::Int16)) => small,
+            _ => DataType::Int32,
         };
-        let small_uint = if datatype == DataType::Uint8 || datatype == DataType::Uint16 {
-            datatype
-        } else {
-            DataType::Uint32
+        let small_uint = match datatype {
+            Some(small @ (DataType::Uint8 | DataType::Uint16)) => small,
+            _ => DataType::Uint32,
         };
         let lists = [
             (DataType::Bool, self.bools),
@@ -143,7 +143,7 @@ impl TypedContents {
             check_list(input, model, held, datatype, data.is_empty())?;
             data = list;
         }
-        let mut data = narrow(data, datatype);
+        let mut data = datatype.map_or_else(Vec::new, |datatype| narrow(data, datatype));
         let Some(mut charge) = self.charge else { return Ok(Buffer::from_vec(data)) };
         data.shrink_to_fit();
         charge.shrink(data.capacity());
@@ -155,7 +155,7 @@ fn check_list(
     input: &str,
     model: &str,
     held: DataType,
-    datatype: DataType,
+    datatype: Option<DataType>,
     is_first: bool,
 ) -> Result<(), Status> {
     let prefix = format_args!(
@@ -166,7 +166,8 @@ fn check_list(
             "{prefix}, binary data was already supplied."
         )));
     }
-    if held != datatype {
+    if datatype != Some(held) {
+        let datatype = datatype.map_or("<invalid>", DataType::protocol_name);
         return Err(Status::invalid_argument(format!(
             "{prefix} of type '{held}', expected datatype '{datatype}'"
         )));

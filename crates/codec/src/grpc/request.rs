@@ -1,7 +1,7 @@
 //! Converts a message to a request.
 
 use galatea_gate::ledger::Account;
-use galatea_infer::{InferenceRequest, InputTensor, Status};
+use galatea_infer::{InferenceRequest, InputTensor, MalformedInput, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::classification::Classification;
@@ -21,8 +21,8 @@ impl InferMessage<'_> {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for parameters of the wrong type, unknown datatypes, invalid
-    /// shapes, and missing or duplicate data. For tensors in regions also `NotFound`,
+    /// `InvalidArgument` for parameters of the wrong type, and missing or duplicate data. Inputs of
+    /// an unknown type or without a shape are refused by the model. For tensors in regions also `NotFound`,
     /// `Unsupported` and `Exhausted`.
     pub fn into_request(
         mut self,
@@ -36,20 +36,34 @@ impl InferMessage<'_> {
             ..InferenceRequest::default()
         };
         parameters::apply(&mut request, &self.parameters)?;
-        request.inputs = self.take_inputs(access)?;
+        self.take_inputs(&mut request, access)?;
         let replaced = self.read_outputs(&mut request.outputs, &request.inputs, access)?;
         request.classes = replaced.classification().map(Classification::cell);
         request.device_outputs = replaced.on_devices();
         Ok((request, replaced))
     }
 
-    fn take_inputs(&mut self, access: &RegionAccess<'_>) -> Result<Vec<InputTensor>, Status> {
+    fn take_inputs(
+        &mut self,
+        request: &mut InferenceRequest,
+        access: &RegionAccess<'_>,
+    ) -> Result<(), Status> {
         let inputs = std::mem::take(&mut self.inputs);
         let mut raw = self.raw.iter();
-        let mut tensors = Vec::with_capacity(inputs.len());
+        request.inputs.reserve(inputs.len());
         for input in inputs {
-            let tensor = self.input_tensor(input, &mut raw, access)?;
-            tensors.push(tensor);
+            let name = input.name.to_owned();
+            let datatype = DataType::from_protocol_name(input.datatype);
+            let shape = Shape::new(&input.shape).ok();
+            if datatype.is_none() || shape.is_none() {
+                let malformed =
+                    MalformedInput { name: name.clone(), datatype, dims: input.shape.to_vec() };
+                request.malformed_inputs.push(malformed);
+            }
+            let data = self.input_data(input, datatype, &mut raw, access)?;
+            let (datatype, shape) =
+                (datatype.unwrap_or(DataType::Bytes), shape.unwrap_or_default());
+            request.inputs.push(InputTensor { name, datatype, shape, data });
         }
         // Triton ignores them over gRPC. Over HTTP this is its text.
         if raw.next().is_some() {
@@ -58,36 +72,13 @@ impl InferMessage<'_> {
                 self.model_name
             )));
         }
-        Ok(tensors)
-    }
-
-    fn input_tensor<'r>(
-        &self,
-        input: WireInput<'_>,
-        raw: &mut impl Iterator<Item = &'r &'r [u8]>,
-        access: &RegionAccess<'_>,
-    ) -> Result<InputTensor, Status> {
-        let name = input.name;
-        let datatype = DataType::from_protocol_name(input.datatype).ok_or_else(|| {
-            Status::invalid_argument(format!(
-                "unknown datatype '{}' of input '{name}' for model '{}'",
-                input.datatype, self.model_name
-            ))
-        })?;
-        let shape = Shape::new(&input.shape).map_err(|error| {
-            Status::invalid_argument(format!(
-                "input '{name}' for model '{}': {error}",
-                self.model_name
-            ))
-        })?;
-        let data = self.input_data(input, datatype, raw, access)?;
-        Ok(InputTensor { name: name.to_owned(), datatype, shape, data })
+        Ok(())
     }
 
     fn input_data<'r>(
         &self,
         input: WireInput<'_>,
-        datatype: DataType,
+        datatype: Option<DataType>,
         raw: &mut impl Iterator<Item = &'r &'r [u8]>,
         access: &RegionAccess<'_>,
     ) -> Result<Buffer, Status> {

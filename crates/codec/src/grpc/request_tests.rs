@@ -6,13 +6,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_control::Regions;
 use galatea_infer::{
-    Code, CorrelationId, InferenceRequest, Parameter, ParameterValue, SequenceFlags, Status,
+    Code, CorrelationId, InferenceRequest, MalformedInput, Parameter, ParameterValue,
+    SequenceFlags, Status,
 };
 use galatea_protocol::inference::infer_parameter::ParameterChoice as Choice;
 use galatea_protocol::inference::model_infer_request::{
     InferInputTensor, InferRequestedOutputTensor,
 };
 use galatea_protocol::inference::{InferParameter, InferTensorContents, ModelInferRequest};
+use galatea_tensor::DataType;
 use prost::Message as _;
 
 use super::{InferMessage, parse_version};
@@ -240,17 +242,22 @@ fn a_parameter_without_a_value_is_refused() {
 /// Includes products that overflow (CVE-2025-23323, -23324, -23326, -23327,
 /// CVE-2026-24210).
 #[test]
-fn datatypes_and_shapes_are_checked() {
-    let check = |tensor: InferInputTensor, message: &str| {
-        check_refused(&request(vec![tensor], &[b""]), Code::InvalidArgument, message);
+fn what_is_no_datatype_or_shape_is_left_to_admission() {
+    let check = |datatype: &str, dims: &[i64], expected: Option<DataType>| {
+        let request = decode(&request(vec![input("A", datatype, dims)], &[b""])).unwrap();
+        let name = String::from("A");
+        let malformed = MalformedInput { name, datatype: expected, dims: dims.to_vec() };
+        assert_eq!(request.malformed_inputs, [malformed]);
+        assert_eq!(request.inputs[0].shape.rank(), if dims == [1] { 1 } else { 0 });
     };
-    let unknown = "unknown datatype 'FP99' of input 'A' for model 'm'";
-    check(input("A", "FP99", &[1]), unknown);
-    let negative = "input 'A' for model 'm': shape [1,-1] has a negative dimension";
-    check(input("A", "FP32", &[1, -1]), negative);
-    let large = "input 'A' for model 'm': shape [4611686018427387904,4] has more elements than \
-                 fit a signed 64-bit number";
-    check(input("A", "FP32", &[1 << 62, 4]), large);
+    check("FP99", &[1], None);
+    check("FP32", &[1, -1], Some(DataType::Fp32));
+    check("FP32", &[1 << 62, 4], Some(DataType::Fp32));
+    let mut typed = input("A", "FP99", &[1]);
+    typed.contents = Some(InferTensorContents { fp32_contents: vec![1.0], ..Default::default() });
+    let text = "unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'FP32', \
+                expected datatype '<invalid>'";
+    check_refused(&request(vec![typed], &[]), Code::InvalidArgument, text);
 }
 
 #[test]
