@@ -64,8 +64,11 @@ def test_warmup_counts(start_server: StartServer, tmp_path: pathlib.Path) -> Non
 @pytest.mark.parametrize(
     ("samples", "reason"),
     [
-        (sample('input_data_file: "absent"'), "warmup/absent"),
-        (sample('input_data_file: "short"'), "warmup setting expects"),
+        (sample('input_data_file: "absent"'), "Internal: failed to open text file for read "),
+        (
+            sample('input_data_file: "short"'),
+            "the data provided from shortonly has 15 bytes",
+        ),
         (sample("zero_data: true", dims="-1"), "all variable-size dimensions are specified"),
         (sample(""), "input_data_type set"),
     ],

@@ -129,6 +129,26 @@ impl ModelDirectory {
         })
     }
 
+    /// Reads a file as [`ModelDirectory::read_in`] does. If it can't be opened, the error is
+    /// Triton's, with the file's path.
+    pub(crate) fn read_text_file(
+        &self,
+        folder: &Path,
+        name: &str,
+        size: ExpectedFileSize,
+    ) -> Result<Vec<u8>, Status> {
+        let inside = folder.join(checked_relative(name)?);
+        let opened = self.open().and_then(|directory| directory.open_file(&inside));
+        match opened.map_err(|error| error.raw_os_error().map(Errno::from_raw_os_error)) {
+            Err(Some(errno)) if errno != Errno::XDEV => Err(Status::internal(format!(
+                "failed to open text file for read {}: {}",
+                self.shown_path().join(inside).display(),
+                io::Error::from(errno).to_string().split(" (os error").next().unwrap_or_default()
+            ))),
+            Ok(_) | Err(_) => self.read_in(folder, name, size),
+        }
+    }
+
     fn open_error(&self, inside: &Path, name: &str, error: io::Error) -> Status {
         let path = inside;
         match error.raw_os_error().map(Errno::from_raw_os_error) {

@@ -80,7 +80,7 @@ impl ModelFiles for VersionDirectory {
     }
 
     fn read_warmup(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
-        self.model.read_in(Path::new(WARMUP_DIRECTORY), name, size)
+        self.model.read_text_file(Path::new(WARMUP_DIRECTORY), name, size)
     }
 }
 
@@ -191,10 +191,13 @@ mod tests {
         assert_eq!(read("zeros", ExpectedFileSize::Beginning(3)).unwrap(), b"012");
         assert_eq!(read("linked", ExpectedFileSize::Beginning(4)).unwrap(), b"0123");
         assert_eq!(read("same", ExpectedFileSize::AtMost(4)).unwrap(), b"0123");
-        assert_eq!(
-            version.read_warmup("zeros", ExpectedFileSize::AtMost(4)).unwrap_err().code(),
-            Code::NotFound
+        let missing = version.read_warmup("zeros", ExpectedFileSize::AtMost(4)).unwrap_err();
+        let path = scratch.path().join("repository/a/warmup/zeros");
+        let text = format!(
+            "failed to open text file for read {}: No such file or directory",
+            path.display()
         );
+        assert_eq!((missing.code(), missing.message()), (Code::Internal, text.as_str()));
         scratch.file("repository/a/warmup/zeros", "45");
         assert_eq!(version.read_warmup("zeros", ExpectedFileSize::AtMost(4)).unwrap(), b"45");
         let refused = |name: &str, size, code, part: &str| {

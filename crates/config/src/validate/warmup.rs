@@ -93,14 +93,29 @@ fn check_input(
             bounded!("warmup setting expects input '{name}' to have data_type set"),
         );
     }
-    if input.dims.iter().any(|&dim| dim < 0) {
-        let text = bounded!(
-            "warmup setting expects all variable-size dimensions are specified for input '{name}'"
-        );
-        report(".dims", text);
+    match input.dims.iter().find(|&&dim| dim < 0) {
+        Some(-1) => {
+            let text = bounded!(
+                "warmup setting expects all variable-size dimensions are specified for input \
+                 '{name}'"
+            );
+            report(".dims", text);
+        }
+        Some(_) => {
+            let shape = if input.data_type() == DataType::TypeString { "in shape " } else { "" };
+            let dims: Vec<String> = input.dims.iter().map(i64::to_string).collect();
+            let dims = dims.join(",");
+            let text = bounded!("tensor '{name}' contains an invalid dimension {shape}[{dims}]");
+            report(".dims", text);
+        }
+        None => {}
     }
     if input.input_data_type.is_none() {
-        let text = bounded!("warmup setting expects input '{name}' to have input_data_type set");
+        // Triton finds it while it prepares a request.
+        let text = bounded!(
+            "[request id: <id_unknown>] warmup setting expects input '{name}' to have \
+             input_data_type set"
+        );
         report("", text);
     }
     if !known.contains(name) {

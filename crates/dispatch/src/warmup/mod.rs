@@ -51,8 +51,8 @@ impl Warmup {
     ///
     /// # Errors
     ///
-    /// If a file can't be used, or such a request would be refused. The message names the
-    /// sample.
+    /// If a file can't be used, or such a request would be refused. The texts are Triton's, which
+    /// don't name the sample. Where Triton has none, they do.
     pub(crate) fn new(
         spec: &ModelSpec,
         files: &dyn ModelFiles,
@@ -97,7 +97,7 @@ impl PreparedSample {
         let mut seed = 0;
         let mut tensor = |input: &WarmupInput| {
             seed += 1;
-            let tensor = tensor(spec, input, files, seed, *bytes_left).map_err(named)?;
+            let tensor = tensor(spec, &sample.name, input, files, seed, *bytes_left)?;
             *bytes_left = bytes_left.saturating_sub(len64(tensor.data.len()));
             Ok::<_, Status>(tensor)
         };
@@ -111,7 +111,6 @@ impl PreparedSample {
         let replacements: Vec<InputTensor> =
             sequence_inputs.into_iter().map(tensor).collect::<Result<_, _>>()?;
         replacements.iter().try_for_each(|one| check_replacement(spec, one)).map_err(named)?;
-        // As in Triton, its error does not name the sample.
         let admitted = admission.admit(request)?;
         Ok(Self {
             name: sample.name.clone(),
@@ -149,7 +148,7 @@ fn check_replacement(spec: &ModelSpec, input: &InputTensor) -> Result<(), Status
     let fits = dims.len() == expected.len()
         && dims.iter().zip(expected).all(|(dim, expected)| dim == expected || *expected == -1);
     if fits && input.datatype == datatype {
-        return Ok(());
+        return check_replaced_strings(input);
     }
     Err(Status::invalid_argument(format!(
         "input '{}' is {} with dims {dims:?}, but model '{}' expects {datatype} with dims \
@@ -158,8 +157,18 @@ fn check_replacement(spec: &ModelSpec, input: &InputTensor) -> Result<(), Status
     )))
 }
 
+/// Checks the strings of an input that no admission looks at.
+fn check_replaced_strings(input: &InputTensor) -> Result<(), Status> {
+    let (DataType::Bytes, Some(bytes)) = (input.datatype, input.data.host()) else {
+        return Ok(());
+    };
+    check_strings(bytes, &input.shape)
+        .map_err(|reason| Status::invalid_argument(format!("input '{}' {reason}", input.name)))
+}
+
 fn tensor(
     spec: &ModelSpec,
+    sample: &str,
     input: &WarmupInput,
     files: &dyn ModelFiles,
     seed: u64,
@@ -167,8 +176,10 @@ fn tensor(
 ) -> Result<InputTensor, Status> {
     let batch = (spec.max_batch_size > 0).then_some(1);
     let dims: Vec<i64> = batch.into_iter().chain(input.dims.iter().copied()).collect();
-    let invalid =
-        |reason: String| Status::invalid_argument(format!("input '{}': {reason}", input.name));
+    let prefix = failure_prefix(sample);
+    let invalid = |reason: String| {
+        Status::invalid_argument(format!("{prefix}: input '{}': {reason}", input.name))
+    };
     let shape = Shape::new(&dims).map_err(|error| invalid(error.to_string()))?;
     let most = CONFIG_TENSOR_BYTES_MAX;
     if shape.byte_size(input.datatype).is_some_and(|size| bytes_left < size && size <= most) {
@@ -212,32 +223,33 @@ fn randomize(bytes: &mut [u8], datatype: DataType, seed: u64) {
     }
 }
 
-/// The tensor at the beginning of a file.
+/// The tensor at the beginning of a file. Admission checks strings.
 fn read(
     shape: &Shape,
     input: &WarmupInput,
     name: &str,
     files: &dyn ModelFiles,
 ) -> Result<Vec<u8>, Status> {
-    let refuse = |reason: String| {
-        Status::invalid_argument(format!("input '{}': file '{name}' {reason}", input.name))
-    };
     if input.datatype == DataType::Bytes {
-        let size = ExpectedFileSize::AtMost(STRING_FILE_BYTES_MAX);
-        let bytes = files.read_warmup(name, size)?;
-        check_strings(&bytes, shape).map_err(refuse)?;
-        return Ok(bytes);
+        return files.read_warmup(name, ExpectedFileSize::AtMost(STRING_FILE_BYTES_MAX));
     }
     let expected = shape.byte_size(input.datatype);
-    let expected = expected
-        .filter(|size| *size <= CONFIG_TENSOR_BYTES_MAX)
-        .ok_or_else(|| refuse(format!("can't hold a tensor of shape {shape}")))?;
+    let expected = expected.filter(|size| *size <= CONFIG_TENSOR_BYTES_MAX).ok_or_else(|| {
+        Status::invalid_argument(format!(
+            "input '{}': file '{name}' can't hold a tensor of shape {shape}",
+            input.name
+        ))
+    })?;
     let bytes = files.read_warmup(name, ExpectedFileSize::Beginning(expected))?;
     if len64(bytes.len()) < expected {
-        return Err(refuse(format!(
-            "has {} bytes, but warmup setting expects {expected} bytes",
+        // The text is Triton's, with the space that it lacks.
+        let text = format!(
+            "warmup setting expects {expected} bytes, but the data provided from {name}only has {} \
+             bytes",
             bytes.len()
-        )));
+        );
+        let prefix = InferenceRequest::default().log_prefix();
+        return Err(Status::invalid_argument(text).prefixed(prefix));
     }
     Ok(bytes)
 }

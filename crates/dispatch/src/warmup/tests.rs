@@ -151,7 +151,7 @@ fn an_invalid_sample_fails_the_load() {
         assert!(reason.contains(expected), "{reason}");
         assert!(seen.lock().unwrap().is_empty(), "nothing was executed");
     };
-    // As in Triton, only errors of a sample's data name the sample.
+    // As in Triton, only errors without a text of Triton's name the sample.
     let (sample, request) = ("failed to run warmup sample 's': ", "[request id: <id_unknown>] ");
     check("", request, "missing required input(s) ['IN']");
     check(
@@ -167,8 +167,9 @@ fn an_invalid_sample_fails_the_load() {
     let file = |name: &str| {
         input("IN", &format!("data_type: TYPE_FP32 dims: 2 input_data_file: '{name}'"))
     };
-    check(&file("absent"), sample, "no file 'absent'");
-    check(&file("short"), sample, "file 'short' has 7 bytes, but warmup setting expects 8 bytes");
+    check(&file("absent"), "no file 'absent'", "");
+    let short = "warmup setting expects 8 bytes, but the data provided from shortonly has 7 bytes";
+    check(&file("short"), request, short);
     check(
         &input("IN", "data_type: TYPE_FP32 dims: [ 9000000000000000 ] random_data: true"),
         sample,
