@@ -161,11 +161,29 @@ fn check_luck(random: &mut Random) -> Check {
 }
 
 /// Batches that save a twentieth of the time, once that is known: a long request is not put off for
-/// such a batch of younger ones.
+/// such a batch of younger ones. It is for a batch that takes half of the time.
 fn check_patience(random: &mut Random) -> Check {
+    let (mut world, key, short) = wait_with_a_long_one(random, 700)?;
+    let soon_ns = 3 * world.costs.of(1, short);
+    world.pass_until(world.now.saturating_add(soon_ns))?;
+    ensure!(!world.waiting.contains_key(&key), "{key:?} is put off for a batch that gains little");
+    world.pass_until(Time::MAX)?;
+    let (mut world, key, _) = wait_with_a_long_one(random, 10_000)?;
+    ensure!(world.waiting.contains_key(&key), "{key:?} is in a batch of short requests");
+    let left = world.waiting.len();
+    ensure!(left <= 5, "{left} of 17 wait still, although a batch of most is twice as fast");
+    world.pass_until(Time::MAX)
+}
+
+/// One short request, a long one and 15 short ones, at the time when the instance is free for them, with
+/// this fixed duration of an execution. Returns the key of the long one and the length of the others.
+fn wait_with_a_long_one(
+    random: &mut Random,
+    fixed: u64,
+) -> Result<(World, RequestKey, u32), String> {
     let mut world = World::new(random);
     (world.max_rows, world.budget) = (16, u64::MAX);
-    world.costs = Costs { fixed: 700, element: 1_000, square: 0 };
+    world.costs = Costs { fixed, element: 1_000, square: 0 };
     world.rebuild(&DynamicSpec::default());
     world.step(Event::AddInstance(InstanceId(0)))?;
     for length in [4, 8, 16, 32, 64, 128, 256, 512] {
@@ -182,10 +200,8 @@ fn check_patience(random: &mut Random) -> Check {
     for _ in 0..15 {
         world.arrive_with(short, 1, 0, 0)?;
     }
-    let one_by_one_ns = world.costs.of(1, 512) + 3 * world.costs.of(1, short);
-    world.pass_until(world.now.saturating_add(one_by_one_ns))?;
-    ensure!(!world.waiting.contains_key(&key), "{key:?} is put off for a batch that gains little");
-    world.pass_until(Time::MAX)
+    world.pass_until(world.now.saturating_add(world.costs.of(1, 512)))?;
+    Ok((world, key, short))
 }
 
 impl World {
