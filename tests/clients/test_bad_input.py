@@ -657,8 +657,8 @@ def test_unregistered_shared_memory(server: Server) -> None:
         data=None, parameters={"shared_memory_region": "absent", "shared_memory_byte_size": 64}
     )
     reply = server.infer("simple", request)
-    assert reply.status == 501 or (server.is_triton and reply.status >= 400)
-    assert "--allow-client-shm=true" in reply.error() or server.is_triton
+    assert reply.status == 404
+    assert reply.error() == "Unable to find shared memory region: 'absent'"
 
 
 def test_truncated_requests(server: Server) -> None:

@@ -302,18 +302,18 @@ def test_a_lost_gpu_fails_its_own_requests(
 def test_without_gpus_or_permission(
     start_server: StartServer, models: pathlib.Path, stand_in: StandIn, tmp_path: pathlib.Path
 ) -> None:
-    """Without GPUs nothing is registered; without permission the server says so first."""
+    """Without GPUs no handle is right; without permission the server says so first."""
     disabled = "Client shared memory is disabled."
-    no_gpu = "failed to register CUDA shared memory region: 'r', GPUs not supported"
+    wrong = "failed to register shared memory region: invalid args"
     other = StandIn(stand_in.libraries, tmp_path / "reports")
     for flags, environment, http_text, grpc_text in (
-        ((ALLOWED,), {}, no_gpu, no_gpu),
-        ((), {}, disabled, no_gpu),
+        ((ALLOWED,), {}, "failed to parse the request JSON buffer", wrong),
+        ((), {}, disabled, disabled),
         ((), other.environment(), disabled, disabled),
     ):
         with start_server(models, *flags, environment=environment) as server:
             server.wait_until_ready()
-            reply = register_raw(server, b"not looked at")
+            reply = register_raw(server, b"no JSON")
             assert reply.error().startswith(http_text)
             with tritonclient.grpc.InferenceServerClient(server.grpc_url) as grpc:
                 with pytest.raises(InferenceServerException) as raised:

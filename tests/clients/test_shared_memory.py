@@ -174,7 +174,7 @@ def test_every_method_of_the_client_library(sharing: Server, protocol: str) -> N
                 await call("register_system_shared_memory", "a", one.key, 64)
             with pytest.raises(InferenceServerException, match="Unable to find cuda"):
                 await call("get_cuda_shared_memory_status", "x")
-            with pytest.raises(InferenceServerException, match="'x', GPUs not supported"):
+            with pytest.raises(InferenceServerException, match="invalid args|must be a valid base64"):
                 await call("register_cuda_shared_memory", "x", b"AAAA", 0, 64)
             await call("unregister_cuda_shared_memory")
             await call("unregister_cuda_shared_memory", "a")
@@ -207,7 +207,7 @@ def test_a_cuda_region_without_a_handle_has_invalid_arguments(sharing: Server, n
 @pytest.mark.galatea_only
 # row: SHM-01 CLI-25 SEC-04
 def test_without_the_flag(server: Server) -> None:
-    """Nothing but the status works, and the refusal names the flag."""
+    """Nothing but the status works. The refusals of calls about regions name the flag."""
     assert system_status(server) == []
     with shared_object(PAGE) as one:
         body = json.dumps({"key": one.key, "byte_size": 8}).encode()
@@ -225,7 +225,7 @@ def test_without_the_flag(server: Server) -> None:
             assert (error.code().name, error.details()) == ("UNIMPLEMENTED", DISABLED)
     given = ("FP32", [1, 4], "r", 16, 0)
     for protocol in PROTOCOLS:
-        with pytest.raises(InferenceServerException, match="Client shared memory is disabled"):
+        with pytest.raises(InferenceServerException, match="find shared memory region: 'r'"):
             infer(server, protocol, "identity_fp32", {"INPUT0": given}, {})
     extensions = server.get("/v2").json()["extensions"]
     assert {"system_shared_memory", "cuda_shared_memory"} <= set(extensions)

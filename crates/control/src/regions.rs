@@ -75,24 +75,18 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
         name: &str,
     ) -> Result<Vec<SystemRegion>, Status>;
 
-    /// Returns true if the server uses GPUs, so that regions may be in their memory.
-    fn has_gpus(&self) -> bool {
-        false
-    }
-
     /// Registers a region of a GPU's memory by the handle that the driver gave to the client.
     ///
     /// # Errors
     ///
-    /// As [`RegionControl::register`]; `InvalidArgument` also if the server uses no GPU.
+    /// As [`RegionControl::register`]; `InvalidArgument` also for a handle that opens nothing, as
+    /// every handle does on a server without GPUs.
     fn register_cuda(
         &self,
-        _: Pass<api::SharedMemory>,
+        pass: Pass<api::SharedMemory>,
         region: CudaRegion,
-        _raw_handle: &[u8],
-    ) -> Result<(), Status> {
-        Err(NoRegions::no_gpu(&region.name))
-    }
+        raw_handle: &[u8],
+    ) -> Result<(), Status>;
 
     /// The region of a GPU's memory of this name, or all by their names if it is empty.
     ///
@@ -135,11 +129,8 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
 }
 
 /// Clients may share no memory.
-#[derive(Copy, Clone, Debug, Default)]
-pub struct NoRegions {
-    /// True if the server uses GPUs.
-    pub has_gpus: bool,
-}
+#[derive(Copy, Clone, Debug)]
+pub struct NoRegions;
 
 impl NoRegions {
     /// The refusal. As in Triton it names the flag.
@@ -163,12 +154,10 @@ impl NoRegions {
         Err(Status::not_found(format!("Unable to find {kind} shared memory region: '{name}'")))
     }
 
-    /// The refusal of a region in the memory of a GPU.
+    /// The refusal of a tensor in a region that does not exist.
     #[must_use]
-    pub fn no_gpu(name: &str) -> Status {
-        Status::invalid_argument(format!(
-            "failed to register CUDA shared memory region: '{name}', GPUs not supported"
-        ))
+    pub fn unknown(name: &str) -> Status {
+        Status::not_found(format!("Unable to find shared memory region: '{name}'"))
     }
 }
 
@@ -177,18 +166,13 @@ impl RegionControl for NoRegions {
         false
     }
 
-    fn has_gpus(&self) -> bool {
-        self.has_gpus
-    }
-
     fn register_cuda(
         &self,
         _: Pass<api::SharedMemory>,
-        region: CudaRegion,
+        _: CudaRegion,
         _: &[u8],
     ) -> Result<(), Status> {
-        // A build of Triton without GPUs doesn't look whether clients may share memory.
-        Err(if self.has_gpus { Self::refusal() } else { Self::no_gpu(&region.name) })
+        Err(Self::refusal())
     }
 
     fn register(&self, _: Pass<api::SharedMemory>, _: SystemRegion) -> Result<(), Status> {
@@ -206,11 +190,12 @@ impl RegionControl for NoRegions {
     fn find(
         &self,
         _: Pass<api::Inference>,
-        _: &str,
+        name: &str,
         _: u64,
         _: u64,
     ) -> Result<ForeignRegion, Status> {
-        Err(Self::refusal())
+        // As in Triton, where only the calls about regions name the flag.
+        Err(Self::unknown(name))
     }
 }
 
@@ -230,7 +215,7 @@ impl<'a> Regions<'a> {
     /// No region: for requests from inside the process.
     #[must_use]
     pub const fn none() -> Self {
-        Self::new(&NoRegions { has_gpus: false }, Pass::in_process())
+        Self::new(&NoRegions, Pass::in_process())
     }
 
     /// A part of a region.

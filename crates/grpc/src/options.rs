@@ -157,7 +157,7 @@ impl Default for GrpcOptions {
             stream_bytes_max: 32 << 20,
             ledger: Arc::default(),
             header_forward: None,
-            regions: Arc::new(NoRegions::default()),
+            regions: Arc::new(NoRegions),
             gate: Gate::default(),
             response_pool_size: None,
             log: None,

@@ -140,7 +140,7 @@ mod tests {
         let mut body = json.into_bytes();
         body.extend(std::iter::repeat_n(7, length));
         let target = TargetModel { model_name: "m".into(), model_version: None };
-        let regions: Arc<dyn RegionControl> = Arc::new(NoRegions::default());
+        let regions: Arc<dyn RegionControl> = Arc::new(NoRegions);
         let limits = Limits { input_bytes_max: u64::MAX };
         let bounds =
             TextBounds { limits: &limits, account, regions: &regions, pass: Pass::in_process() };

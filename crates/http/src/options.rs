@@ -102,7 +102,7 @@ impl Default for HttpOptions {
             ledger: Arc::default(),
             gate: Gate::default(),
             load_report: None,
-            regions: Arc::new(NoRegions::default()),
+            regions: Arc::new(NoRegions),
             tls: None,
             log: None,
             tracing: None,

@@ -57,11 +57,12 @@ impl CudaMemory {
         };
         let handle: &IpcHandle = raw_handle.try_into().map_err(|_| refused())?;
         let number = i32::try_from(*device_id).map_err(|_| refused())?;
-        let device = devices.device(number).map_err(|_| refused())?;
+        let unopened = |cause| HandleRefusal { status: refused(), cause: Some(cause) };
+        let device = devices.device(number).map_err(unopened)?;
         let byte_size = usize::try_from(*byte_size).map_err(|_| too_short())?;
         let memory = device.open(handle, byte_size).map_err(|error| match error {
             Error::Range(_) => HandleRefusal::from(too_short()),
-            cause => HandleRefusal { status: refused(), cause: Some(cause) },
+            cause => unopened(cause),
         })?;
         let memory = memory.slice(0..byte_size).map_err(|_| too_short())?;
         Ok(Self { devices: devices.clone(), memory, name: name.clone() })

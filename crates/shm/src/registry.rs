@@ -10,7 +10,7 @@ use galatea_infer::{Code, Pass, Status, api};
 use galatea_stdx::Lock;
 use galatea_tensor::{ForeignMemory, ForeignRegion};
 
-use crate::cuda::{self, CudaMemory};
+use crate::cuda::CudaMemory;
 use crate::key::check_key;
 use crate::mapping::Mapping;
 
@@ -235,23 +235,12 @@ impl RegionControl for SharedRegions {
         self.shown(RegionKind::System, name, Registered::system)
     }
 
-    fn has_gpus(&self) -> bool {
-        !self.devices.is_empty()
-    }
-
     fn register_cuda(
         &self,
         _: Pass<api::SharedMemory>,
         region: CudaRegion,
         raw_handle: &[u8],
     ) -> Result<(), Status> {
-        if raw_handle.is_empty() {
-            // Triton tries to open it, and its text is the same with GPUs and without.
-            return Err(cuda::refused());
-        }
-        if self.devices.is_empty() {
-            return Err(NoRegions::no_gpu(&region.name));
-        }
         let name = region.name.clone();
         self.insert(
             &name,
@@ -308,8 +297,7 @@ impl RegionControl for SharedRegions {
     ) -> Result<ForeignRegion, Status> {
         let regions = self.regions.lock("find a region");
         let Some((memory, size)) = regions.get(name).and_then(Registered::memory) else {
-            let text = format!("Unable to find shared memory region: '{name}'");
-            return Err(Status::not_found(text));
+            return Err(NoRegions::unknown(name));
         };
         drop(regions);
         check_part(name, size, offset, byte_size)?;

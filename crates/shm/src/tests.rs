@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use galatea_control::{RegionControl, RegionKind, SystemRegion};
+use galatea_control::{CudaRegion, RegionControl, RegionKind, SystemRegion};
 use galatea_infer::{Code, Pass, Status};
 use galatea_tensor::{Buffer, ForeignRegion};
 use rustix::fd::OwnedFd;
@@ -238,6 +238,17 @@ fn wrong_registrations_are_refused() {
     };
     let twice = "shared memory region 'r' already in manager";
     check_refused(register(&regions, "r", key, 0, 8), AlreadyExists, twice);
+    // Without GPUs no handle is right.
+    for (name, code, text) in [
+        ("r", AlreadyExists, twice),
+        ("x", InvalidArgument, "failed to register shared memory region: invalid args"),
+    ] {
+        for handle in [&[][..], &[0; 64]] {
+            let region = CudaRegion { name: name.into(), device_id: 0, byte_size: 8 };
+            let refused = regions.register_cuda(Pass::in_process(), region, handle);
+            check_refused(refused, code, text);
+        }
+    }
     let size = "failed to register shared memory region 'x': invalid args";
     check(key, 0, PAGE + 1, InvalidArgument, size);
     check(key, 1, PAGE, InvalidArgument, size);

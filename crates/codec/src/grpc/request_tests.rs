@@ -338,20 +338,19 @@ fn shared_memory<const N: usize>(list: [(&str, Choice); N]) -> ModelInferRequest
 }
 
 #[test]
-fn tensors_in_shared_memory_need_the_flag() {
+fn no_tensor_is_in_shared_memory_without_the_flag() {
     let region = || ("shared_memory_region", text("r"));
     let size = || ("shared_memory_byte_size", Choice::Int64Param(1));
-    let refused = "Client shared memory is disabled. Start the server with \
-                   '--allow-client-shm=true' to enable.";
-    check_refused(&shared_memory([region(), size()]), Code::Unsupported, refused);
+    let missing = "Unable to find shared memory region: 'r'";
+    check_refused(&shared_memory([region(), size()]), Code::NotFound, missing);
     let offset = ("shared_memory_offset", Choice::Int64Param(0));
-    check_refused(&shared_memory([region(), size(), offset]), Code::Unsupported, refused);
+    check_refused(&shared_memory([region(), size(), offset]), Code::NotFound, missing);
     let mut output = request(Vec::new(), &[]);
     output.outputs = vec![InferRequestedOutputTensor {
         name: "A".into(),
         parameters: parameters([region(), size()]),
     }];
-    check_refused(&output, Code::Unsupported, refused);
+    check_refused(&output, Code::NotFound, missing);
     let mut twice = shared_memory([region(), size()]);
     twice.inputs[0].contents = Some(InferTensorContents::default());
     let text = "unexpected 'content' provided when using shared memory for input tensor 'A' for \

@@ -72,10 +72,6 @@ impl Api {
                     let request = RegisterRequest::decode(body, &self.limits)?;
                     self.regions.register(pass, request.named(name))?;
                 }
-                // Without a GPU the body isn't looked at.
-                RegionKind::Cuda if !self.regions.has_gpus() => {
-                    return Err(NoRegions::no_gpu(name));
-                }
                 RegionKind::Cuda => {
                     let request = CudaRegisterRequest::decode(body, &self.limits)?;
                     let (region, raw_handle) = request.named(name);

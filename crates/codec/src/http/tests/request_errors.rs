@@ -1,6 +1,6 @@
 //! Tests of requests that are refused: code and message.
 
-use galatea_infer::Code::{Internal, InvalidArgument, Unsupported};
+use galatea_infer::Code::{Internal, InvalidArgument, NotFound, Unsupported};
 
 use super::*;
 
@@ -248,15 +248,14 @@ fn binary_data_must_fit_the_body() {
 }
 
 #[test]
-fn tensors_in_shared_memory_need_the_flag() {
-    let disabled = "Client shared memory is disabled. Start the server with \
-                    '--allow-client-shm=true' to enable.";
+fn no_tensor_is_in_shared_memory_without_the_flag() {
+    let missing = "Unable to find shared memory region: 'r'";
     let tensor = r#""datatype":"UINT8","shape":[1],"parameters":{"shared_memory_region":"r"}"#;
-    refuse(&input(tensor), Unsupported, disabled);
+    refuse(&input(tensor), NotFound, missing);
     refuse(
         r#"{"inputs":[],"outputs":[{"name":"y","parameters":{"shared_memory_region":"r"}}]}"#,
-        Unsupported,
-        disabled,
+        NotFound,
+        missing,
     );
 }
 
@@ -290,11 +289,7 @@ fn wrong_shared_memory_parameters_are_refused() {
             let text = "Output can't set both 'shared_memory_region' and 'binary_data'";
             (InvalidArgument, text)
         } else {
-            (
-                Unsupported,
-                "Client shared memory is disabled. Start the server with \
-                 '--allow-client-shm=true' to enable.",
-            )
+            (NotFound, "Unable to find shared memory region: 'r'")
         };
         refuse(&format!(r#"{{"inputs":[],"outputs":[{output}]}}"#), code, message);
     }
