@@ -300,7 +300,8 @@ impl Backends {
 
     /// The backend for models in Python, or one that is written in Python itself.
     fn python(&self, name: &str, runtime: Option<PythonRuntime>) -> Result<BuiltInBackend, Status> {
-        let settings = PythonSettings::new(&self.own_settings(name), &self.own_settings(PYTHON))?;
+        let (own, python) = (self.own_settings(name), self.own_settings(PYTHON));
+        let settings = PythonSettings::new(&own, &python, &|line| self.python.log_error(line))?;
         let options = PythonOptions {
             server: self.python.clone(),
             interpreter: settings.interpreter,

@@ -63,11 +63,16 @@ impl PythonSettings {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` with Triton's text for a wrong value.
+    /// `InvalidArgument` with Triton's text for a wrong value. Of a wrong number the text has not
+    /// even the setting, so `log` gets a line.
     pub(crate) fn new(
         own: &BTreeMap<String, String>,
         python: &BTreeMap<String, String>,
+        log: &dyn Fn(&str),
     ) -> Result<Self, Status> {
+        let number = |name: &str, text: &str| {
+            number(text).inspect_err(|_| log(&format!("{name} must be a number, not '{text}'")))
+        };
         for (name, least, error) in WITHOUT_EFFECT {
             if own.get(name).map(|text| number(name, text)).transpose()? < Some(least)
                 && own.contains_key(name)
@@ -79,7 +84,10 @@ impl PythonSettings {
             let text = format!("{REGION_PREFIX} must at least contain one character.");
             return Err(Status::invalid_argument(text));
         }
-        let seconds = |name| own.get(name).map(|text| positive(name, text)).transpose();
+        let seconds = |name| {
+            let text = own.get(name);
+            text.map(|text| positive(name, number(name, text)?)).transpose()
+        };
         let interpreter = own.get(INTERPRETER).or_else(|| python.get(INTERPRETER));
         Ok(Self {
             interpreter: PathBuf::from(interpreter.map_or("python3", String::as_str)),
@@ -117,8 +125,8 @@ fn names(list: Option<&String>) -> Result<Vec<String>, Status> {
 }
 
 /// A number of seconds.
-fn positive(name: &str, text: &str) -> Result<Duration, Status> {
-    let seconds = u64::try_from(number(name, text)?).ok().filter(|seconds| *seconds > 0);
+fn positive(name: &str, number: i64) -> Result<Duration, Status> {
+    let seconds = u64::try_from(number).ok().filter(|seconds| *seconds > 0);
     seconds.map(Duration::from_secs).ok_or_else(|| {
         let text = format!("{name} can't be smaller than or equal to zero.");
         Status::invalid_argument(text)
@@ -126,10 +134,8 @@ fn positive(name: &str, text: &str) -> Result<Duration, Status> {
 }
 
 /// The number that a setting spells. Triton's error names only the function that read it.
-fn number(name: &str, text: &str) -> Result<i64, Status> {
-    text.trim().parse().map_err(|_| {
-        Status::invalid_argument(format!("stol: {name} must be a number, not '{text}'"))
-    })
+fn number(text: &str) -> Result<i64, Status> {
+    text.trim().parse().map_err(|_| Status::invalid_argument("stol"))
 }
 
 /// The server, from the moment when it exists.
@@ -147,6 +153,11 @@ impl PythonAccess {
     pub(crate) fn set_server(&self, server: &Arc<Server>) {
         // It is set once, when the server is made.
         let _ = self.server.set(Arc::downgrade(server));
+    }
+
+    /// Writes a line about a setting.
+    pub(crate) fn log_error(&self, line: &str) {
+        self.logger.error(line);
     }
 
     fn server(&self) -> Result<Arc<Server>, Status> {
@@ -243,7 +254,7 @@ mod tests {
     fn settings_are_checked_as_in_triton() {
         let error = |key: &str, value: &str| {
             let own = settings(&[(key, value)]);
-            PythonSettings::new(&own, &own).err().map(|error| error.to_string())
+            PythonSettings::new(&own, &own, &|_| ()).err().map(|error| error.to_string())
         };
         for (key, value, expected) in [
             ("shm-default-byte-size", "1000", "can't be smaller than 4 MiBs"),
@@ -259,16 +270,22 @@ mod tests {
             let found = error(key, value);
             assert!(found.as_deref().is_some_and(|text| text.contains(expected)), "{found:?}");
         }
+        let lines = std::cell::RefCell::new(Vec::new());
+        let wrong = settings(&[("thread-pool-size", "x")]);
+        let log = |line: &str| lines.borrow_mut().push(line.to_owned());
+        let refused = PythonSettings::new(&wrong, &wrong, &log).unwrap_err();
+        assert_eq!(refused.message(), "stol");
+        assert_eq!(*lines.borrow(), ["thread-pool-size must be a number, not 'x'"]);
         let names = settings(&[("sandbox-variables", "A, B")]);
-        let read = PythonSettings::new(&BTreeMap::new(), &names).unwrap();
+        let read = PythonSettings::new(&BTreeMap::new(), &names, &|_| ()).unwrap();
         assert_eq!(read.sandbox_variables, ["A", "B"]);
         for key in ["shm-default-byte-size", "shm-growth-byte-size", "thread-pool-size"] {
             assert_eq!(error(key, "8388608"), None);
         }
         let python = settings(&[("stub-timeout-seconds", "7"), ("interpreter", "/a")]);
-        let own = PythonSettings::new(&python, &python).unwrap();
+        let own = PythonSettings::new(&python, &python, &|_| ()).unwrap();
         assert_eq!((own.start_timeout.as_secs(), own.interpreter), (7, PathBuf::from("/a")));
-        let other = PythonSettings::new(&BTreeMap::new(), &python).unwrap();
+        let other = PythonSettings::new(&BTreeMap::new(), &python, &|_| ()).unwrap();
         assert_eq!((other.start_timeout.as_secs(), other.interpreter), (30, PathBuf::from("/a")));
     }
 }
