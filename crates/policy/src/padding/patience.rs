@@ -8,7 +8,8 @@
 //! they are ahead of their due times, and larger batches may follow.
 //!
 //! A batch of a size that was never executed has no known gain, so it counts as one that takes as
-//! long as its requests one by one.
+//! long as its requests one by one. It may put off its own requests, as one that pays: where each
+//! execution costs the same, no larger batch would ever be tried otherwise.
 
 use super::choice::Choice;
 use crate::cost::PaddedCosts;
@@ -32,9 +33,12 @@ pub(super) struct Patience {
     takes_ns: u64,
     /// The share of its wait by which a request may be put off.
     grace: f64,
-    pays: bool,
+    /// True if it may put off its own requests: it pays, or nothing is known of its size.
+    favors_own: bool,
     instances: u64,
-    /// The time of the older requests that it leaves out, one by one.
+    /// The time of the requests so far, one by one.
+    ahead_ns: u64,
+    /// That of those which it leaves out.
     left_out_ns: u64,
     /// By how much it puts a request off too far.
     excess_ns: u64,
@@ -51,8 +55,9 @@ impl Patience {
             now,
             takes_ns,
             grace: GRACE + GRACE_FOR_GAIN * gain,
-            pays,
+            favors_own: pays || !is_known,
             instances: instances.max(1) as u64,
+            ahead_ns: 0,
             left_out_ns: 0,
             excess_ns: 0,
         }
@@ -65,12 +70,14 @@ impl Patience {
         }
         let wait_ns = due_time.due.saturating_since(due_time.arrived);
         let latest = due_time.due.saturating_add((wait_ns as f64 * self.grace) as u64);
+        // One that is late already can't be answered sooner than one by one from now on.
+        self.ahead_ns = self.ahead_ns.saturating_add(due_time.alone_ns);
+        let latest = latest.max(self.now.saturating_add(self.ahead_ns / self.instances));
         let excess_ns = if !is_chosen {
             self.left_out_ns = self.left_out_ns.saturating_add(due_time.alone_ns);
             let behind = self.takes_ns.saturating_add(self.left_out_ns) / self.instances;
-            let soonest = self.now.saturating_add(self.left_out_ns / self.instances);
-            self.now.saturating_add(behind).saturating_since(latest.max(soonest))
-        } else if self.pays {
+            self.now.saturating_add(behind).saturating_since(latest)
+        } else if self.favors_own {
             0
         } else {
             self.now.saturating_add(self.takes_ns).saturating_since(latest)
@@ -83,5 +90,44 @@ impl Patience {
         let shorter_ns = self.takes_ns.saturating_sub(self.excess_ns);
         let allowed_ns = shorter_ns.min(self.takes_ns / 10 * 9);
         (self.excess_ns > 0).then(|| self.now.saturating_add(allowed_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::padding::choice::ChoiceEnd;
+
+    /// The time by which a batch of the first two of these requests must end, if its size is not
+    /// known. Each takes 10 alone, and was due at some time before 1,000.
+    fn ends_by(due: [u64; 3]) -> Option<Time> {
+        let choice = Choice {
+            first: 0,
+            last: 1,
+            rows: 2,
+            length: 4,
+            earliest: Time::MAX,
+            one_by_one_ns: 20.0,
+            speed: 1.2,
+            end: ChoiceEnd::All,
+        };
+        let mut patience = Patience::new(Time(1_000), &PaddedCosts::new(), &choice, 1);
+        for (place, due) in due.into_iter().enumerate() {
+            let due_time = DueTime { arrived: Time(0), due: Time(due), alone_ns: 10 };
+            patience.look_at(&due_time, place < 2);
+        }
+        patience.ends_by()
+    }
+
+    /// On a real machine requests fall behind their due times, where no larger batch would ever be
+    /// tried if it had to keep them.
+    #[test]
+    fn a_batch_of_an_unknown_size_is_tried_though_it_is_late() {
+        assert_eq!(ends_by([10, 20, 30]), None);
+    }
+
+    #[test]
+    fn younger_requests_are_not_put_off_by_those_before_them() {
+        assert_eq!(ends_by([1_010, 1_020, 1_030]), None);
     }
 }
