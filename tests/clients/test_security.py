@@ -412,7 +412,7 @@ def test_cve_2024_0088_0116_2025_23328_2026_47478_no_region_is_registered(
         for offset in (0, 2**63, -1):
             shared = {**parameters, "shared_memory_offset": offset}
             tensor = {**{k: v for k, v in TENSOR.items() if k != "data"}, "parameters": shared}
-            check_refused(server.infer(GOOD_MODEL, {"inputs": [tensor]}), 400, 500, 501)
+            check_refused(server.infer(GOOD_MODEL, {"inputs": [tensor]}), 400, 404, 500, 501)
 
     repeat(server, attempt)
 
