@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use galatea_bucket::Surroundings;
 use galatea_grpc::TestDelays;
-
-use crate::console::Colours;
+use galatea_tools::console::Colours;
 
 /// The environment variables of the process.
 #[derive(Clone, Debug, Default)]

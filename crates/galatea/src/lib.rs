@@ -9,7 +9,8 @@
 //! variables. It holds no protocol, no scheduling and no inference.
 //!
 //! Read the files in this order: `lib` (`program`), `flags`, `startup`, `make` (models),
-//! `doors`, `shutdown`. `commands` has what the program does beside serving repositories. From C
+//! `doors`, `shutdown`. `commands` has what the program does beside serving repositories, with
+//! `galatea-tools` for all that needs no server in this process. From C
 //! and Python the order is `in_process`, `flags`, `make`, `frontend`.
 
 #![forbid(unsafe_code)]
@@ -27,7 +28,6 @@ mod children;
 mod cloud_doors;
 mod commands;
 mod connections;
-mod console;
 mod definer;
 mod doors;
 mod environment;
@@ -55,10 +55,10 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use console::print_line;
 use environment::Environment;
 use flags::{Request, UsageError};
 use galatea_allocator::ServerAllocator;
+use galatea_tools::console::print_line;
 use startup::{Failure, LogOnly};
 
 pub use c_log::console_log;

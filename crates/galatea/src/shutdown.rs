@@ -117,6 +117,9 @@
 //! ([`Loads::Awaited`]).
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use galatea_engine::Remainder;
@@ -146,6 +149,22 @@ impl StopSignals {
             _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
         }
     }
+}
+
+/// Waits for a signal on a thread of its own. The value becomes true when it comes.
+pub(crate) fn stop_on_signal() -> Result<Arc<AtomicBool>, String> {
+    let error = |error: io::Error| format!("can't wait for signals: {error}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let runtime = runtime.map_err(error)?;
+    let mut signals = runtime.block_on(async { StopSignals::catch() }).map_err(error)?;
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    let stopped = is_stopped.clone();
+    let wait = move || {
+        runtime.block_on(signals.next());
+        stopped.store(true, Ordering::Release);
+    };
+    thread::Builder::new().name(String::from("signals")).spawn(wait).map_err(error)?;
+    Ok(is_stopped)
 }
 
 /// Requests were still in flight at the timeout.

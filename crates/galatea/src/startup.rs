@@ -13,10 +13,10 @@ use galatea_capi::ReservedAddress;
 use galatea_engine::{ControlMode, Server};
 use galatea_gate::ledger::Ledger;
 use galatea_telemetry::{Logger, MetricsExporter};
+use galatea_tools::console::print_line;
 
 use crate::certificates;
 use crate::children;
-use crate::console::print_line;
 use crate::doors::{Addresses, Doors, OpenDoors};
 use crate::environment::Environment;
 use crate::error_paths;

@@ -1,39 +1,34 @@
 //! The commands beside the server, one module each.
 //!
-//! The table of their names and options is in `flags::commands`; this module turns arguments
-//! into what is asked for. A command ends with 0 if all is well, with 1 if what it did or looked
+//! The table of their names and options is `galatea_tools::commands`; this module turns arguments
+//! into what is asked for. Commands that start no server within the program are in that crate too. A command ends with 0 if all is well, with 1 if what it did or looked
 //! at failed, and with 2 if its arguments can't be understood.
 
-mod bench;
-pub(crate) mod check;
-pub(crate) mod completions;
-mod new_model;
-mod record;
-pub(crate) mod serve;
-mod simulate;
+mod check;
+mod serve;
 mod sources;
-mod tune;
 
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use galatea_allocator::ServerAllocator;
-use serde_json::json;
+use galatea_dispatch::scheduling;
+use galatea_tools::Arguments;
+use galatea_tools::bench::{self, BenchOptions};
+use galatea_tools::commands::{self, Command};
+use galatea_tools::completions::{FlagName, Shell};
+use galatea_tools::console::{Format, failed, print_line, printed};
+use galatea_tools::new_model::{self, NewModel};
+use galatea_tools::record::{self, RecordOptions};
+use galatea_tools::simulate::{self, SimulateOptions};
+use galatea_tools::tune::{self, TuneOptions};
 
-use self::bench::BenchOptions;
 use self::check::CheckOptions;
-use self::completions::Shell;
-use self::new_model::NewModel;
-use self::record::RecordOptions;
 use self::serve::ServeOptions;
-use self::simulate::SimulateOptions;
-use self::tune::TuneOptions;
-use crate::console::{Format, print_line};
 use crate::environment::Environment;
-use crate::flags::commands::{self, Command};
 use crate::flags::{self, CommandLine, Settings, UsageError};
-use crate::tracing;
+use crate::{shutdown, tracing};
 
 /// A command with its arguments.
 #[derive(Debug)]
@@ -97,34 +92,35 @@ fn read(
     };
     let line = flags::parse_command(command, settings, arguments).map_err(text)?;
     let Some(line) = line else { return Ok(Invocation::Help(command)) };
-    let format = Format::json_if(line.has("json"));
+    let CommandLine { settings, given } = line;
+    let format = Format::json_if(given.has("json"));
     match command.name {
         name if name == commands::SERVE.name => {
-            let options = ServeOptions::new(line, format, environment)?;
+            let options = ServeOptions::new(settings, given, format, environment)?;
             Ok(Invocation::Serve(Box::new(options)))
         }
         name if name == commands::BENCH.name => {
-            Ok(Invocation::Bench(Box::new(BenchOptions::new(line, format)?)))
+            Ok(Invocation::Bench(Box::new(BenchOptions::new(given, format)?)))
         }
         name if name == commands::TUNE.name => {
-            Ok(Invocation::Tune(Box::new(TuneOptions::new(line, format)?)))
+            Ok(Invocation::Tune(Box::new(TuneOptions::new(given, format)?)))
         }
         name if name == commands::RECORD.name => {
-            Ok(Invocation::Record(Box::new(RecordOptions::new(&line, format)?)))
+            Ok(Invocation::Record(Box::new(RecordOptions::new(&given, format)?)))
         }
         name if name == commands::SIMULATE.name => {
-            Ok(Invocation::Simulate(Box::new(SimulateOptions::new(line, format)?)))
+            Ok(Invocation::Simulate(Box::new(SimulateOptions::new(given, format)?)))
         }
-        name if name == commands::CHECK.name => read_check(line, format),
-        name if name == commands::NEW_PYTHON.name => read_new(&line, format),
+        name if name == commands::CHECK.name => read_check(settings, given, format),
+        name if name == commands::NEW_PYTHON.name => read_new(&given, format),
         name if name == commands::EXPORT_TRACES.name => {
-            let files: Vec<PathBuf> = line.operands.into_iter().map(PathBuf::from).collect();
+            let files: Vec<PathBuf> = given.operands.into_iter().map(PathBuf::from).collect();
             if files.is_empty() {
                 return Err(String::from("files of traces are missing"));
             }
             Ok(Invocation::ExportTraces(files, format))
         }
-        _ => match line.operands.as_slice() {
+        _ => match given.operands.as_slice() {
             [shell] => Shell::named(shell).map(Invocation::Completions),
             _ => Err(String::from("the name of one shell is missing")),
         },
@@ -132,8 +128,8 @@ fn read(
 }
 
 /// The models and repositories are operands; flags are those of the server that would serve them.
-fn read_check(line: CommandLine, format: Format) -> Result<Invocation, String> {
-    let CommandLine { settings, operands: models, .. } = line;
+fn read_check(settings: Settings, given: Arguments, format: Format) -> Result<Invocation, String> {
+    let models = given.operands;
     if models.is_empty() && settings.model_repositories.is_empty() {
         return Err(String::from("a model is missing: a file, a directory or a repository"));
     }
@@ -141,11 +137,11 @@ fn read_check(line: CommandLine, format: Format) -> Result<Invocation, String> {
     Ok(Invocation::Check(Box::new(CheckOptions { settings, models }), format))
 }
 
-fn read_new(line: &CommandLine, format: Format) -> Result<Invocation, String> {
-    let [name] = line.operands.as_slice() else {
+fn read_new(given: &Arguments, format: Format) -> Result<Invocation, String> {
+    let [name] = given.operands.as_slice() else {
         return Err(String::from("the name of one model is missing"));
     };
-    let directory = line.option("directory").unwrap_or(new_model::DEFAULT_DIRECTORY);
+    let directory = given.option("directory").unwrap_or(new_model::DEFAULT_DIRECTORY);
     Ok(Invocation::New(NewModel::new(name, directory)?, format))
 }
 
@@ -157,15 +153,18 @@ pub(crate) fn run(
 ) -> ExitCode {
     match invocation {
         Ok(Invocation::Serve(options)) => serve::run(*options, environment, allocator),
-        Ok(Invocation::Bench(options)) => bench::run(&options, &environment),
+        Ok(Invocation::Bench(options)) => bench::run(&options, environment.colours),
         Ok(Invocation::Tune(options)) => {
-            printed(tune::run(&options, environment.colours), options.format)
+            let text = tune::run(&options, environment.colours, scheduling);
+            printed(text, options.format)
         }
         Ok(Invocation::Record(options)) => {
-            printed(record::run(&options, environment.colours), options.format)
+            let text = record::run(&options, environment.colours, shutdown::stop_on_signal);
+            printed(text, options.format)
         }
         Ok(Invocation::Simulate(options)) => {
-            printed(simulate::run(&options, environment.colours), options.format)
+            let text = simulate::run(&options, environment.colours, scheduling);
+            printed(text, options.format)
         }
         Ok(Invocation::Check(options, format)) => match check::run(*options, environment, format) {
             Ok(true) => ExitCode::SUCCESS,
@@ -174,7 +173,10 @@ pub(crate) fn run(
         },
         Ok(Invocation::New(model, format)) => printed(model.write(format), format),
         Ok(Invocation::ExportTraces(files, format)) => printed(tracing::export(&files), format),
-        Ok(Invocation::Completions(shell)) => printed(Ok(shell.script()), Format::Text),
+        Ok(Invocation::Completions(shell)) => {
+            let flags: Vec<FlagName> = flags::names().collect();
+            printed(Ok(shell.script(&flags)), Format::Text)
+        }
         Ok(Invocation::Help(command)) => printed(Ok(flags::command_help(command)), Format::Text),
         Err(CommandError { command, reason }) => {
             let advice = flags::command_advice(command, &reason);
@@ -182,25 +184,6 @@ pub(crate) fn run(
             ExitCode::from(2)
         }
     }
-}
-
-fn printed(text: Result<String, String>, format: Format) -> ExitCode {
-    match text {
-        Ok(text) => {
-            print_line(&mut io::stdout(), text.trim_end());
-            ExitCode::SUCCESS
-        }
-        Err(reason) => failed(&reason, format),
-    }
-}
-
-/// Tells why a command failed: people, and programs if they asked for JSON.
-fn failed(reason: &str, format: Format) -> ExitCode {
-    if format == Format::Json {
-        print_line(&mut io::stdout(), &json!({ "error": reason }).to_string());
-    }
-    print_line(&mut io::stderr(), &format!("error: {reason}"));
-    ExitCode::FAILURE
 }
 
 #[cfg(test)]

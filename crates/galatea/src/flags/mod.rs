@@ -8,7 +8,6 @@
 mod backend;
 mod cache;
 mod clouds;
-pub(crate) mod commands;
 mod connections;
 mod deprecated;
 mod gpus;
@@ -38,6 +37,7 @@ pub(crate) use parse::{
 pub(crate) use settings::{BackendSetting, CacheFlag, CacheSettings, DoorSettings, Settings};
 pub(crate) use usage::{HelpForm, advice, command_advice, command_help, help};
 
+use galatea_tools::completions::FlagName;
 use value::Refusal;
 
 /// A flag of the command line.
@@ -79,15 +79,7 @@ const GROUPS: [Group; 15] = [
     deprecated::GROUP,
 ];
 
-/// A flag, for completions.
-pub(crate) struct FlagName {
-    pub(crate) name: &'static str,
-    /// The word for its value; `None` for a switch.
-    pub(crate) argument: Option<&'static str>,
-    pub(crate) help: &'static str,
-}
-
-/// All flags by name.
+/// All flags by name, for completions.
 pub(crate) fn names() -> impl Iterator<Item = FlagName> {
     flags().map(|Flag { name, argument, help, .. }| FlagName { name, argument: *argument, help })
 }

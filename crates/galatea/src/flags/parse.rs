@@ -3,8 +3,9 @@
 use std::fmt;
 
 use galatea_engine::ControlMode;
+use galatea_tools::Arguments;
+use galatea_tools::commands::Command;
 
-use super::commands::Command;
 use super::value::{self, Refusal};
 use super::{HelpForm, Settings, flags, ports};
 use crate::environment::{SpanBatchVariables, VertexAiVariables};
@@ -20,35 +21,13 @@ pub(crate) enum Request {
     Version,
 }
 
-/// The arguments of a command.
+/// The command line of a command.
 #[derive(Debug, Default)]
 pub(crate) struct CommandLine {
     /// The server's settings, if the command takes its flags.
     pub(crate) settings: Settings,
-    /// The server's flags, as they were given.
-    pub(crate) flags: Vec<String>,
-    /// The command's own options, in their order.
-    pub(crate) options: Vec<(&'static str, String)>,
-    /// The arguments that are no options.
-    pub(crate) operands: Vec<String>,
-}
-
-impl CommandLine {
-    /// Returns true if an option was given.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.option(name).is_some()
-    }
-
-    /// The value of an option; the last one counts.
-    pub(crate) fn option(&self, name: &str) -> Option<&str> {
-        self.all(name).last()
-    }
-
-    /// All values of an option.
-    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        let of_it = self.options.iter().filter(move |(given, _)| *given == name);
-        of_it.map(|(_, value)| value.as_str())
-    }
+    /// The arguments.
+    pub(crate) given: Arguments,
 }
 
 /// Why the command line is refused.
@@ -86,9 +65,9 @@ pub(crate) fn parse(
     if let Some(request) = reader.read(arguments.into_iter())? {
         return Ok(request);
     }
-    let CommandLine { mut settings, operands, .. } = reader.line;
+    let CommandLine { mut settings, given } = reader.line;
     resolve(&mut settings, variables, span_batches)?;
-    if let Some(argument) = operands.first() {
+    if let Some(argument) = given.operands.first() {
         return Err(UsageError::Malformed(format!("Unexpected argument: {argument}")));
     }
     check(&settings)?;
@@ -152,11 +131,11 @@ impl ArgumentReader {
     ) -> Result<Option<Request>, UsageError> {
         while let Some(argument) = arguments.next() {
             let Some(option) = argument.strip_prefix("--") else {
-                self.line.operands.push(argument);
+                self.line.given.operands.push(argument);
                 continue;
             };
             if option.is_empty() {
-                self.line.operands.extend(arguments.by_ref());
+                self.line.given.operands.extend(arguments.by_ref());
                 break;
             }
             let (name, value) = match option.split_once('=') {
@@ -202,14 +181,14 @@ impl ArgumentReader {
     ) -> Result<(), UsageError> {
         if let Some(own) = self.command.and_then(|command| command.option(name)) {
             let value = value_for(own.name, own.argument.is_some(), value, rest)?;
-            self.line.options.push((own.name, value));
+            self.line.given.options.push((own.name, value));
             return Ok(());
         }
         let flag = flags()
             .find(|flag| flag.name == name)
             .ok_or_else(|| bad_option(name, "unrecognized option"))?;
         let value = value_for(flag.name, flag.argument.is_some(), value, rest)?;
-        self.line.flags.push(match flag.argument {
+        self.line.given.flags.push(match flag.argument {
             Some(_) => format!("--{name}={value}"),
             None => format!("--{name}"),
         });

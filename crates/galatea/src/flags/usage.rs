@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 use galatea_config::nearest;
+use galatea_tools::commands::{COMMANDS, Command, CommandOption};
 
-use super::commands::{COMMANDS, Command, CommandOption};
 use super::{Flag, GROUPS, flags};
 
 const WIDTH: usize = 72;

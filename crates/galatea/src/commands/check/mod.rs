@@ -24,13 +24,13 @@ use galatea_infer::Status;
 use galatea_policy::model_id;
 use galatea_repository::{ModelSource, Repository, Scan, ScanProblem, versions_to_load};
 use galatea_telemetry::{LogOptions, Logger};
+use galatea_tools::console::{Format, print_line};
 
 use self::differences::Differences;
 use self::ensembles::Ensembles;
 use self::report::{ModelReport, Report};
 use super::sources::{self, Repositories};
 use crate::backends::{self, Backends};
-use crate::console::{Format, print_line};
 use crate::definer::{DefineError, Definer};
 use crate::environment::Environment;
 use crate::flags::Settings;

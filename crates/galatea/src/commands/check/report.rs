@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use galatea_config::{BoundedText, Diagnostic, ModelSpec};
 use galatea_repository::ModelSource;
+use galatea_tools::console::Format;
 use serde_json::{Value, json};
 
 use super::super::sources::Places;
 use super::differences::Differences;
 use crate::backends::BackendInUse;
-use crate::console::Format;
 
 /// The report of a check.
 #[derive(Debug, Default)]

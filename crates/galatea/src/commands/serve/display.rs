@@ -14,10 +14,10 @@ use galatea_infer::Pass;
 use galatea_load::{Interface, curl};
 use galatea_repository::ScanProblem;
 use galatea_telemetry::Logger;
+use galatea_tools::console::{Colours, Console, Format, Style, print_line};
 use serde_json::{Value, json};
 
 use crate::commands::sources::Places;
-use crate::console::{Colours, Console, Format, Style, print_line};
 use crate::doors::{Address, Addresses};
 use crate::flags::Settings;
 use crate::startup::{Failure, Watch};

@@ -11,13 +11,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use galatea_allocator::ServerAllocator;
+use galatea_tools::Arguments;
+use galatea_tools::console::{Format, failed, print_line};
 use rustix::process::{Signal, getpid, kill_process};
 
 use self::display::Display;
 use super::sources::{self, Repositories};
-use crate::console::{Format, print_line};
 use crate::environment::Environment;
-use crate::flags::{self, CommandLine, Settings, UsageError};
+use crate::flags::{self, Settings, UsageError};
 use crate::startup;
 
 /// The options of `galatea serve`.
@@ -41,16 +42,17 @@ pub(super) fn defaults(environment: &Environment) -> Result<Settings, UsageError
 
 impl ServeOptions {
     pub(super) fn new(
-        line: CommandLine,
+        mut settings: Settings,
+        given: Arguments,
         format: Format,
         environment: &Environment,
     ) -> Result<Self, String> {
-        let name = line.option("name").map(String::from);
+        let name = given.option("name").map(String::from);
         if let Some(name) = &name {
             galatea_repository::check_new_model_name(name).map_err(|error| error.to_string())?;
         }
-        let ends_with_input = line.has("until-input-ends");
-        let CommandLine { mut settings, operands: models, .. } = line;
+        let ends_with_input = given.has("until-input-ends");
+        let models = given.operands;
         let error = |error: UsageError| error.to_string();
         let (vertex_ai, batches) = (&environment.clouds.vertex_ai, &environment.span_batches);
         flags::resolve(&mut settings, vertex_ai, batches).map_err(error)?;
@@ -70,11 +72,11 @@ pub(super) fn run(
 ) -> ExitCode {
     let ServeOptions { mut settings, models, name, format, ends_with_input } = options;
     if ends_with_input && let Err(error) = end_with_input() {
-        return super::failed(&error.to_string(), format);
+        return failed(&error.to_string(), format);
     }
     let repositories = match repositories(&models, name.as_deref(), &environment) {
         Ok(repositories) => repositories,
-        Err(reason) => return super::failed(&reason, format),
+        Err(reason) => return failed(&reason, format),
     };
     settings.model_repositories.extend(repositories.paths.iter().cloned());
     for warning in settings.warnings() {

@@ -14,11 +14,11 @@ use serde_json::Value;
 const TICKS_PER_SECOND: u64 = 100;
 
 /// A process that serves models. It ends when this is dropped.
-pub(in crate::commands) struct LocalServer {
+pub(crate) struct LocalServer {
     /// The endpoints at which it listens.
-    pub(in crate::commands) targets: Vec<Target>,
+    pub(crate) targets: Vec<Target>,
     /// Its ID.
-    pub(in crate::commands) process: u32,
+    pub(crate) process: u32,
     child: Child,
     /// The server ends with it, also if this process is killed.
     input: Option<ChildStdin>,
@@ -26,7 +26,7 @@ pub(in crate::commands) struct LocalServer {
 
 impl LocalServer {
     /// Starts a server, and waits until its models are ready.
-    pub(in crate::commands) fn start(
+    pub(crate) fn start(
         models: &[String],
         flags: &[String],
         protocols: &[Protocol],
@@ -94,7 +94,7 @@ fn targets(line: &str, protocols: &[Protocol]) -> Result<Vec<Target>, String> {
 }
 
 /// The process that listens at an address of this machine, if this user may know.
-pub(in crate::commands) fn listening_process(address: &str) -> Option<u32> {
+pub(crate) fn listening_process(address: &str) -> Option<u32> {
     let mut addresses = address.to_socket_addrs().ok()?;
     let port = addresses.find(|address| address.ip().is_loopback())?.port();
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
@@ -124,7 +124,7 @@ fn listening_sockets(table: &str, port: u16) -> Vec<String> {
 }
 
 /// The CPU time that a process has taken.
-pub(in crate::commands) fn cpu_time(process: u32) -> Option<Duration> {
+pub(crate) fn cpu_time(process: u32) -> Option<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name, in parentheses, may have blanks.
     let (_, fields) = text.rsplit_once(')')?;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use galatea_config::ConfigDraft;
 use serde_json::{Value, json};
 
 use super::candidate::Resources;
@@ -10,13 +11,12 @@ use super::measure::Measured;
 use super::server::TunedServer;
 use super::verify::Verified;
 use super::{TuneOptions, Tuned};
-use crate::commands::simulate::Configured;
 use crate::console::Format;
 
 const NS_PER_MS: f64 = 1e6;
 
 /// All that is shown.
-pub(super) struct Report {
+pub(super) struct TuneReport {
     model: String,
     objective: String,
     unit: String,
@@ -42,7 +42,7 @@ impl Curve {
     }
 }
 
-impl Report {
+impl TuneReport {
     pub(super) fn new(
         options: &TuneOptions,
         server: &TunedServer,
@@ -165,7 +165,10 @@ fn name(one: &Verified) -> String {
 fn unchanged(file: Option<String>, config: &Value) -> Result<Edited, String> {
     let text = match file {
         Some(text) => text,
-        None => Configured::of_json("the configuration", &config.to_string())?.to_pbtxt(),
+        None => {
+            let draft = ConfigDraft::from_json("the configuration", &config.to_string());
+            draft.map_err(|errors| errors.to_string())?.to_pbtxt()
+        }
     };
     Ok(Edited { text, changes: Vec::new() })
 }

@@ -13,7 +13,7 @@ use crate::console::{Console, Format, Style};
 const SHARES: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
 
 /// All that was measured.
-pub(super) struct Report {
+pub(super) struct BenchReport {
     model: String,
     inputs: Vec<(String, &'static str, Vec<u64>)>,
     /// Inputs with variable dimensions that are 1, as no shape was given.
@@ -68,7 +68,7 @@ impl Row {
     }
 }
 
-impl Report {
+impl BenchReport {
     pub(super) fn new(model: &Interface, sample: &Sample, options: &BenchOptions) -> Self {
         let inputs = sample
             .inputs

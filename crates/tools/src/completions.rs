@@ -2,20 +2,26 @@
 
 use std::fmt::Write;
 
-use crate::flags::commands::{COMMANDS, Command, Operands};
-use crate::flags::{self, FlagName};
+use crate::commands::{COMMANDS, Command, Operands};
 
 /// A shell that has completions.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Shell {
+pub enum Shell {
+    /// Bash.
     Bash,
+    /// The Z shell.
     Zsh,
+    /// Fish.
     Fish,
 }
 
 impl Shell {
     /// The shell of this name.
-    pub(super) fn named(name: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    ///
+    /// If there are no completions for it.
+    pub fn named(name: &str) -> Result<Self, String> {
         match name {
             "bash" => Ok(Self::Bash),
             "zsh" => Ok(Self::Zsh),
@@ -26,14 +32,26 @@ impl Shell {
         }
     }
 
-    /// The script that the shell reads.
-    pub(super) fn script(self) -> String {
+    /// The script that the shell reads, for all commands and these flags of the server.
+    #[must_use]
+    pub fn script(self, flags: &[FlagName]) -> String {
         match self {
-            Self::Bash => bash(),
-            Self::Zsh => zsh(),
-            Self::Fish => fish(),
+            Self::Bash => bash(flags),
+            Self::Zsh => zsh(flags),
+            Self::Fish => fish(flags),
         }
     }
+}
+
+/// A flag of the server.
+#[derive(Copy, Clone, Debug)]
+pub struct FlagName {
+    /// The name without its dashes.
+    pub name: &'static str,
+    /// The word for its value; `None` for a switch.
+    pub argument: Option<&'static str>,
+    /// Its effect.
+    pub help: &'static str,
 }
 
 /// An option that a command, or the server, takes.
@@ -46,13 +64,14 @@ struct Choice {
 }
 
 /// The options of a command, or of the server.
-fn choices(command: Option<&Command>) -> Vec<Choice> {
+fn choices(command: Option<&Command>, flags: &[FlagName]) -> Vec<Choice> {
     let own = command.map_or(&[][..], |command| command.options);
     let mut choices: Vec<Choice> =
         own.iter().map(|option| choice(option.name, option.argument, option.help)).collect();
     if command.is_none_or(|command| command.takes_flags) {
-        let flags = flags::names();
-        choices.extend(flags.map(|FlagName { name, argument, help }| choice(name, argument, help)));
+        choices.extend(
+            flags.iter().map(|FlagName { name, argument, help }| choice(name, *argument, help)),
+        );
     }
     choices.push(choice("help", None, "Print the help."));
     choices
@@ -80,7 +99,7 @@ fn first_words() -> Vec<&'static str> {
     words
 }
 
-fn bash() -> String {
+fn bash(flags: &[FlagName]) -> String {
     let names = |choices: &[Choice]| {
         choices.iter().map(|one| format!("--{}", one.name)).collect::<Vec<_>>().join(" ")
     };
@@ -88,8 +107,11 @@ fn bash() -> String {
         let found = choices.iter().filter(|one| wanted(one));
         found.map(|one| format!("--{}", one.name)).collect::<Vec<_>>().join("|")
     };
-    let all: Vec<Choice> =
-        COMMANDS.iter().flat_map(|one| choices(Some(one))).chain(choices(None)).collect();
+    let all: Vec<Choice> = COMMANDS
+        .iter()
+        .flat_map(|one| choices(Some(one), flags))
+        .chain(choices(None, flags))
+        .collect();
     let mut cases = String::new();
     for command in &COMMANDS {
         let operands = match command.operands {
@@ -97,7 +119,7 @@ fn bash() -> String {
             Operands::Words(words) => format!("words=\"{}\"", words.join(" ")),
             Operands::Text => String::from(":"),
         };
-        let options = names(&choices(Some(command)));
+        let options = names(&choices(Some(command), flags));
         let pattern = command.name.replace(' ', "\\ ");
         let _ = writeln!(cases, "        {pattern}) options=\"{options}\"; {operands} ;;");
         if let Some((first, second)) = command.name.split_once(' ') {
@@ -108,7 +130,7 @@ fn bash() -> String {
         .replace("@VALUES@", &pattern(&all, |one| one.takes_value && !one.is_path))
         .replace("@CASES@", cases.trim_end())
         .replace("@COMMANDS@", &first_words().join(" "))
-        .replace("@FLAGS@", &names(&choices(None)))
+        .replace("@FLAGS@", &names(&choices(None, flags)))
 }
 
 const BASH: &str = r#"# Completions of galatea for bash: source this file, or put it into
@@ -152,7 +174,7 @@ _galatea() {
 complete -o filenames -F _galatea galatea
 "#;
 
-fn zsh() -> String {
+fn zsh(flags: &[FlagName]) -> String {
     let quoted = |text: &str| {
         text.replace('\'', "'\\''").replace('[', "\\[").replace(']', "\\]").replace(':', "\\:")
     };
@@ -178,7 +200,7 @@ fn zsh() -> String {
             Operands::Words(words) => format!("'1:word:({})'", words.join(" ")),
             Operands::Text => String::from("'1:name: '"),
         };
-        let options = specifications(&choices(Some(command)));
+        let options = specifications(&choices(Some(command), flags));
         let _ = writeln!(
             cases,
             "        '{}') _arguments \\\n{options}            {operands} ;;",
@@ -193,7 +215,10 @@ fn zsh() -> String {
     ZSH.replace("@SECONDS@", seconds.trim_end())
         .replace("@CASES@", cases.trim_end())
         .replace("@COMMANDS@", &first_words().join(" "))
-        .replace("@FLAGS@", specifications(&choices(None)).trim_end().trim_end_matches(" \\"))
+        .replace(
+            "@FLAGS@",
+            specifications(&choices(None, flags)).trim_end().trim_end_matches(" \\"),
+        )
 }
 
 const ZSH: &str = r#"#compdef galatea
@@ -232,7 +257,7 @@ else
 fi
 "#;
 
-fn fish() -> String {
+fn fish(flags: &[FlagName]) -> String {
     let quoted = |text: &str| text.replace('\\', "\\\\").replace('\'', "\\'");
     let mut text = String::from(
         "# Completions of galatea for fish: put this file into\n\
@@ -268,11 +293,11 @@ fn fish() -> String {
         }
     };
     for command in &COMMANDS {
-        add(&format!("__galatea_is {}", command.name), &choices(Some(command)));
+        add(&format!("__galatea_is {}", command.name), &choices(Some(command), flags));
     }
     let others: Vec<String> =
         first_words().iter().map(|word| format!("not __galatea_is {word}")).collect();
-    add(&others.join("; and "), &choices(None));
+    add(&others.join("; and "), &choices(None, flags));
     for command in &COMMANDS {
         let condition = format!("__galatea_is {}", command.name);
         let _ = match command.operands {
@@ -294,14 +319,19 @@ fn fish() -> String {
 mod tests {
     use super::*;
 
+    const FLAGS: [FlagName; 2] = [
+        FlagName { name: "log-file", argument: Some("string"), help: "A file." },
+        FlagName { name: "dashboard", argument: None, help: "A page. And more." },
+    ];
+
     #[test]
     fn every_shell_knows_every_command_and_flag() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let script = shell.script();
+            let script = shell.script(&FLAGS);
             for command in &COMMANDS {
                 assert!(script.contains(command.name.split(' ').next_back().unwrap()));
             }
-            for flag in flags::names() {
+            for flag in FLAGS {
                 assert!(script.contains(flag.name), "{shell:?}: {}", flag.name);
             }
             assert!(!script.contains('@') || shell == Shell::Zsh, "{script}");

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::console::Format;
 
 /// The directory into which models are written without `--directory`.
-pub(super) const DEFAULT_DIRECTORY: &str = "models";
+pub const DEFAULT_DIRECTORY: &str = "models";
 
 /// The longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
@@ -28,7 +28,7 @@ const TEST_FILE: &str = "TEST_FILE";
 
 /// A model that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NewModel {
+pub struct NewModel {
     name: String,
     repository: PathBuf,
 }
@@ -39,7 +39,7 @@ impl NewModel {
     /// # Errors
     ///
     /// If no model should have this name.
-    pub(crate) fn new(name: &str, repository: &str) -> Result<Self, String> {
+    pub fn new(name: &str, repository: &str) -> Result<Self, String> {
         let is_first = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
         let is_next = |byte: u8| is_first(&byte) || byte == b'-' || byte == b'.';
         let fits = name.len() <= NAME_BYTES_MAX
@@ -63,7 +63,7 @@ impl NewModel {
     /// # Errors
     ///
     /// If the model exists already, or a file can't be written.
-    pub(crate) fn write(&self, format: Format) -> Result<String, String> {
+    pub fn write(&self, format: Format) -> Result<String, String> {
         let folder = self.repository.join(&self.name);
         let failed = |path: &Path, error: &io::Error| format!("'{}': {error}", path.display());
         fs::create_dir_all(&self.repository).map_err(|error| failed(&self.repository, &error))?;

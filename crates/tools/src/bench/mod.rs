@@ -5,7 +5,7 @@
 //! It measures on the machine that it runs on: a load generator beside the server takes a part of
 //! the processors, so the figures are no benchmark of the server.
 
-pub(super) mod local;
+pub(crate) mod local;
 mod report;
 
 use std::io;
@@ -18,10 +18,9 @@ use galatea_load::{
 };
 
 use self::local::LocalServer;
-use self::report::{Report, Row};
-use crate::console::{Console, Format, bar, print_line};
-use crate::environment::Environment;
-use crate::flags::CommandLine;
+use self::report::{BenchReport, Row};
+use crate::Arguments;
+use crate::console::{Colours, Console, Format, bar, failed, print_line};
 
 /// The time for which requests are sent before they count.
 const WARMUP: Duration = Duration::from_millis(300);
@@ -34,7 +33,7 @@ const CONNECTIONS_MAX: u64 = 10_000;
 
 /// The options of `galatea bench`.
 #[derive(Debug)]
-pub(crate) struct BenchOptions {
+pub struct BenchOptions {
     /// Running servers, each by one protocol.
     targets: Vec<Target>,
     /// The models that a server is started for.
@@ -51,7 +50,12 @@ pub(crate) struct BenchOptions {
 }
 
 impl BenchOptions {
-    pub(super) fn new(line: CommandLine, format: Format) -> Result<Self, String> {
+    /// The options that these arguments give.
+    ///
+    /// # Errors
+    ///
+    /// If a value makes no sense, or a model is missing.
+    pub fn new(line: Arguments, format: Format) -> Result<Self, String> {
         let targets: Vec<Target> = line.all("url").map(target).collect::<Result<_, _>>()?;
         if targets.is_empty() == line.operands.is_empty() {
             return Err(String::from("either a model or --url is needed"));
@@ -121,7 +125,7 @@ fn target(url: &str) -> Result<Target, String> {
 }
 
 /// `NAME:1,3,224,224`.
-pub(super) fn shape(text: &str) -> Result<(String, Vec<u64>), String> {
+pub(crate) fn shape(text: &str) -> Result<(String, Vec<u64>), String> {
     let malformed =
         || format!("'--shape' is NAME:SIZE,SIZE..., such as image:3,224,224, not '{text}'");
     let (name, sizes) = text.rsplit_once(':').ok_or_else(malformed)?;
@@ -130,19 +134,20 @@ pub(super) fn shape(text: &str) -> Result<(String, Vec<u64>), String> {
 }
 
 /// Measures, and prints what was found. Requests that failed end it with 1.
-pub(super) fn run(options: &BenchOptions, environment: &Environment) -> ExitCode {
-    match measured(options, environment) {
+#[must_use]
+pub fn run(options: &BenchOptions, colours: Colours) -> ExitCode {
+    match measured(options, colours) {
         Ok(report) => {
-            let console = Console::results(environment.colours);
+            let console = Console::results(colours);
             print_line(&mut io::stdout(), report.render(options.format, console).trim_end());
             if report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        Err(reason) => super::failed(&reason, options.format),
+        Err(reason) => failed(&reason, options.format),
     }
 }
 
-fn measured(options: &BenchOptions, environment: &Environment) -> Result<Report, String> {
-    let console = Console::progress(environment.colours);
+fn measured(options: &BenchOptions, colours: Colours) -> Result<BenchReport, String> {
+    let console = Console::progress(colours);
     let server = if options.targets.is_empty() {
         console.show("starting a server");
         let started = LocalServer::start(&options.models, &options.flags, &options.protocols);
@@ -153,7 +158,7 @@ fn measured(options: &BenchOptions, environment: &Environment) -> Result<Report,
     };
     let targets = server.as_ref().map_or(&options.targets, |server| &server.targets);
     let (model, sample) = sample(options, targets)?;
-    let mut report = Report::new(&model, &sample, options);
+    let mut report = BenchReport::new(&model, &sample, options);
     for target in targets {
         let started = server.as_ref().map(|server| server.process);
         let process = started.or_else(|| local::listening_process(&target.address));
@@ -260,12 +265,7 @@ mod tests {
             let options =
                 options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
             let text = |list: &[&str]| list.iter().map(|one| String::from(*one)).collect();
-            let line = CommandLine {
-                options,
-                operands: text(operands),
-                flags: text(flags),
-                ..CommandLine::default()
-            };
+            let line = Arguments { options, operands: text(operands), flags: text(flags) };
             BenchOptions::new(line, Format::Text).map(drop).unwrap_err()
         };
         assert!(line(&[], &[], &[]).contains("either a model or --url"));

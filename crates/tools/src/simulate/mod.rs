@@ -16,21 +16,30 @@ use galatea_simulate::{
 };
 use galatea_traffic::Traffic;
 
-pub(crate) use self::options::SimulateOptions;
+pub use self::options::SimulateOptions;
 use self::report::{Column, Comparison};
-pub(super) use self::settings::Configured;
+pub(crate) use self::settings::Configured;
+pub use self::settings::SchedulingOf;
 use crate::console::{Colours, Console};
 
 /// The most requests that are simulated.
 const REQUESTS_MAX: u64 = 100_000_000;
 
 /// Simulates, and renders what was found.
-pub(super) fn run(options: &SimulateOptions, colours: Colours) -> Result<String, String> {
-    let comparison = compare(options)?;
+///
+/// # Errors
+///
+/// If a file can't be read, or the settings can't be simulated.
+pub fn run(
+    options: &SimulateOptions,
+    colours: Colours,
+    scheduling_of: SchedulingOf,
+) -> Result<String, String> {
+    let comparison = compare(options, scheduling_of)?;
     Ok(comparison.render(options.format, Console::results(colours)))
 }
 
-fn compare(options: &SimulateOptions) -> Result<Comparison, String> {
+fn compare(options: &SimulateOptions, scheduling_of: SchedulingOf) -> Result<Comparison, String> {
     let traffic = read(&options.files)?;
     let name = &traffic.header.model;
     let requests = u64::try_from(traffic.requests.len()).unwrap_or(u64::MAX);
@@ -41,7 +50,7 @@ fn compare(options: &SimulateOptions) -> Result<Comparison, String> {
         return Err(format!("more than {REQUESTS_MAX} requests would be simulated"));
     }
     let costs = LearnedCosts::new(&traffic.executions)?.sharing(options.processors);
-    let before = Configured::recorded(&traffic.header)?;
+    let before = Configured::recorded(&traffic.header, scheduling_of)?;
     let mut after = match &options.config {
         Some(path) => before.clone().with_file(path)?,
         None => before.clone(),

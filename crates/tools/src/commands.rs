@@ -1,26 +1,26 @@
 //! The commands beside the server: names, arguments and options, for parsing, help and
-//! completions. What they do is in `commands`.
+//! completions.
 
 /// A command of the program, which Triton's program doesn't have.
 #[derive(Debug)]
-pub(crate) struct Command {
+pub struct Command {
     /// Its words, such as `trace export`.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Its arguments that are no options, as the usage text shows them.
-    pub(crate) arguments: &'static str,
+    pub arguments: &'static str,
     /// The kind of its arguments, which completions offer.
-    pub(crate) operands: Operands,
+    pub operands: Operands,
     /// Its own options.
-    pub(crate) options: &'static [CommandOption],
+    pub options: &'static [CommandOption],
     /// True if it takes the server's flags too.
-    pub(crate) takes_flags: bool,
+    pub takes_flags: bool,
     /// Its purpose, in a sentence or two.
-    pub(crate) help: &'static str,
+    pub help: &'static str,
 }
 
 /// The kind of a command's arguments.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Operands {
+pub enum Operands {
     /// Files and directories.
     Paths,
     /// One of these words.
@@ -31,19 +31,19 @@ pub(crate) enum Operands {
 
 /// An option of a command.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct CommandOption {
+pub struct CommandOption {
     /// The name without its dashes.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// The word for its value in the usage text; `None` for a switch.
-    pub(crate) argument: Option<&'static str>,
+    pub argument: Option<&'static str>,
     /// Its default as a value that could be given; empty if it has none.
-    pub(crate) default: &'static str,
+    pub default: &'static str,
     /// Its effect.
-    pub(crate) help: &'static str,
+    pub help: &'static str,
 }
 
 /// Every command, in the order of the usage text.
-pub(crate) const COMMANDS: [Command; 9] =
+pub const COMMANDS: [Command; 9] =
     [SERVE, BENCH, TUNE, RECORD, SIMULATE, CHECK, NEW_PYTHON, EXPORT_TRACES, COMPLETIONS];
 
 const fn option(
@@ -55,7 +55,8 @@ const fn option(
     CommandOption { name, argument, default, help }
 }
 
-pub(crate) const SERVE: Command = Command {
+/// Serve models without a repository.
+pub const SERVE: Command = Command {
     name: "serve",
     arguments: "MODEL...",
     operands: Operands::Paths,
@@ -75,7 +76,8 @@ pub(crate) const SERVE: Command = Command {
            repositories. Prints where, and a request to try.",
 };
 
-pub(crate) const BENCH: Command = Command {
+/// Measure a model.
+pub const BENCH: Command = Command {
     name: "bench",
     arguments: "[MODEL...]",
     operands: Operands::Paths,
@@ -116,7 +118,8 @@ pub(crate) const BENCH: Command = Command {
            is started for it, and prints a table.",
 };
 
-pub(crate) const TUNE: Command = Command {
+/// Tune a model.
+pub const TUNE: Command = Command {
     name: "tune",
     arguments: "MODEL",
     operands: Operands::Paths,
@@ -155,7 +158,8 @@ pub(crate) const TUNE: Command = Command {
            config.pbtxt with the reasons.",
 };
 
-pub(crate) const RECORD: Command = Command {
+/// Record traffic.
+pub const RECORD: Command = Command {
     name: "record",
     arguments: "URL",
     operands: Operands::Text,
@@ -185,7 +189,8 @@ pub(crate) const RECORD: Command = Command {
            --allow-traffic-recording=true.",
 };
 
-pub(crate) const SIMULATE: Command = Command {
+/// Simulate what was recorded.
+pub const SIMULATE: Command = Command {
     name: "simulate",
     arguments: "FILE...",
     operands: Operands::Paths,
@@ -231,7 +236,8 @@ pub(crate) const SIMULATE: Command = Command {
            scheduler on a virtual clock, with the recorded arrivals and durations.",
 };
 
-pub(crate) const CHECK: Command = Command {
+/// Check models.
+pub const CHECK: Command = Command {
     name: "check",
     arguments: "MODEL...",
     operands: Operands::Paths,
@@ -241,7 +247,8 @@ pub(crate) const CHECK: Command = Command {
            models, or repositories.",
 };
 
-pub(crate) const NEW_PYTHON: Command = Command {
+/// Write a model to begin with.
+pub const NEW_PYTHON: Command = Command {
     name: "new python",
     arguments: "NAME",
     operands: Operands::Text,
@@ -253,7 +260,8 @@ pub(crate) const NEW_PYTHON: Command = Command {
     help: "Writes a model in Python to begin with, and its test.",
 };
 
-pub(crate) const EXPORT_TRACES: Command = Command {
+/// Convert files of traces for viewers.
+pub const EXPORT_TRACES: Command = Command {
     name: "trace export",
     arguments: "FILE...",
     operands: Operands::Paths,
@@ -263,9 +271,10 @@ pub(crate) const EXPORT_TRACES: Command = Command {
 };
 
 /// The shells that have completions.
-pub(crate) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
+pub const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
-pub(crate) const COMPLETIONS: Command = Command {
+/// Print the completions of a shell.
+pub const COMPLETIONS: Command = Command {
     name: "completions",
     arguments: "SHELL",
     operands: Operands::Words(&SHELLS),
@@ -276,7 +285,8 @@ pub(crate) const COMPLETIONS: Command = Command {
 
 impl Command {
     /// The command that these arguments begin with, and the number of its words.
-    pub(crate) fn named(arguments: &[String]) -> Option<(&'static Self, usize)> {
+    #[must_use]
+    pub fn named(arguments: &[String]) -> Option<(&'static Self, usize)> {
         COMMANDS.iter().find_map(|command| {
             let words: Vec<&str> = command.name.split(' ').collect();
             let begins = arguments.len() >= words.len()
@@ -286,17 +296,20 @@ impl Command {
     }
 
     /// The command whose first word this is, though its second one isn't there.
-    pub(crate) fn beginning_with(word: &str) -> Option<&'static Self> {
+    #[must_use]
+    pub fn beginning_with(word: &str) -> Option<&'static Self> {
         COMMANDS.iter().find(|command| command.name.split(' ').next() == Some(word))
     }
 
     /// The option of this name.
-    pub(crate) fn option(&self, name: &str) -> Option<&'static CommandOption> {
+    #[must_use]
+    pub fn option(&self, name: &str) -> Option<&'static CommandOption> {
         self.options.iter().find(|option| option.name == name)
     }
 
     /// The way in which it is called.
-    pub(crate) fn synopsis(&self) -> String {
+    #[must_use]
+    pub fn synopsis(&self) -> String {
         let mut text = format!("galatea {}", self.name);
         for option in self.options {
             text.push_str(&match option.argument {

@@ -1,15 +1,40 @@
 //! The program's standard streams: lines, colours, and a line that is written again and again.
 
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Write, stderr, stdout};
+use std::process::ExitCode;
+
+use serde_json::json;
 
 /// Prints a line. A closed stream is ignored.
-pub(crate) fn print_line(stream: &mut dyn Write, line: &str) {
+pub fn print_line(stream: &mut dyn Write, line: &str) {
     let _ = writeln!(stream, "{line}").and_then(|()| stream.flush());
+}
+
+/// Prints the text that a command returns, or why it failed.
+#[must_use]
+pub fn printed(text: Result<String, String>, format: Format) -> ExitCode {
+    match text {
+        Ok(text) => {
+            print_line(&mut stdout(), text.trim_end());
+            ExitCode::SUCCESS
+        }
+        Err(reason) => failed(&reason, format),
+    }
+}
+
+/// Tells why a command failed: people, and programs if they asked for JSON.
+#[must_use]
+pub fn failed(reason: &str, format: Format) -> ExitCode {
+    if format == Format::Json {
+        print_line(&mut stdout(), &json!({ "error": reason }).to_string());
+    }
+    print_line(&mut stderr(), &format!("error: {reason}"));
+    ExitCode::FAILURE
 }
 
 /// The form in which a command prints its results.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
     /// For people.
     Text,
     /// For programs, as one document.
@@ -18,23 +43,28 @@ pub(crate) enum Format {
 
 impl Format {
     /// JSON if it is asked for.
-    pub(crate) const fn json_if(is_asked: bool) -> Self {
+    #[must_use]
+    pub const fn json_if(is_asked: bool) -> Self {
         if is_asked { Self::Json } else { Self::Text }
     }
 }
 
 /// The sense of a text, which terminals show by its colour.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
+pub enum Style {
+    /// Success.
     Good,
+    /// A failure.
     Bad,
+    /// The most important part.
     Strong,
+    /// The least important part.
     Faint,
 }
 
 /// The use of colours.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Colours {
+pub enum Colours {
     /// On terminals.
     #[default]
     Allowed,
@@ -44,20 +74,22 @@ pub(crate) enum Colours {
 
 /// A standard stream for people: colours and lines that change, if it is a terminal.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Console {
+pub struct Console {
     is_terminal: bool,
     has_colours: bool,
 }
 
 impl Console {
     /// The standard error output, where progress is shown.
-    pub(crate) fn progress(colours: Colours) -> Self {
-        Self::new(std::io::stderr().is_terminal(), colours)
+    #[must_use]
+    pub fn progress(colours: Colours) -> Self {
+        Self::new(stderr().is_terminal(), colours)
     }
 
     /// The standard output, where results are printed.
-    pub(crate) fn results(colours: Colours) -> Self {
-        Self::new(std::io::stdout().is_terminal(), colours)
+    #[must_use]
+    pub fn results(colours: Colours) -> Self {
+        Self::new(stdout().is_terminal(), colours)
     }
 
     fn new(is_terminal: bool, colours: Colours) -> Self {
@@ -65,12 +97,14 @@ impl Console {
     }
 
     /// Returns true if a line that changes can be shown.
-    pub(crate) const fn is_terminal(self) -> bool {
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
         self.is_terminal
     }
 
     /// The text in its colour.
-    pub(crate) fn paint(self, style: Style, text: &str) -> String {
+    #[must_use]
+    pub fn paint(self, style: Style, text: &str) -> String {
         if !self.has_colours {
             return text.to_owned();
         }
@@ -84,26 +118,26 @@ impl Console {
     }
 
     /// Shows a line in place of the last one that was shown so; nothing unless on a terminal.
-    pub(crate) fn show(self, text: &str) {
+    pub fn show(self, text: &str) {
         if self.is_terminal {
             let text: String = text.chars().take(COLUMNS_MAX).collect();
-            let mut stream = std::io::stderr();
+            let mut stream = stderr();
             let _ = write!(stream, "\r\x1b[2K{text}").and_then(|()| stream.flush());
         }
     }
 
     /// Shows a step that takes long: in place of the last one on a terminal, elsewhere on a line
     /// of its own.
-    pub(crate) fn show_step(self, text: &str) {
+    pub fn show_step(self, text: &str) {
         if self.is_terminal {
             self.show(text);
         } else {
-            print_line(&mut std::io::stderr(), text);
+            print_line(&mut stderr(), text);
         }
     }
 
     /// Removes the line that was shown.
-    pub(crate) fn clear(self) {
+    pub fn clear(self) {
         self.show("");
     }
 }
@@ -112,7 +146,8 @@ impl Console {
 const COLUMNS_MAX: usize = 79;
 
 /// A bar that is filled up to a share.
-pub(crate) fn bar(share: f64, width: usize) -> String {
+#[must_use]
+pub fn bar(share: f64, width: usize) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped")]
     #[expect(clippy::cast_precision_loss, reason = "a bar is short")]
     let filled = (share.clamp(0.0, 1.0) * width as f64).round() as usize;

@@ -26,12 +26,13 @@ use serde_json::Value;
 use self::candidate::{Candidate, Resources, instances, resources};
 use self::measure::{Measured, measure, sizes};
 use self::objective::Objective;
-use self::report::Report;
+use self::report::TuneReport;
 use self::search::{Found, Search};
 use self::server::TunedServer;
 use self::verify::{Verification, Verified};
+use crate::Arguments;
 use crate::console::{Colours, Console, Format};
-use crate::flags::CommandLine;
+use crate::simulate::SchedulingOf;
 
 /// The number of candidates that are checked on a server, beside the configuration as it is.
 const CHECKED: usize = 5;
@@ -55,7 +56,7 @@ const SECONDS_MAX: u32 = 3600;
 
 /// The options of `galatea tune`.
 #[derive(Debug)]
-pub(crate) struct TuneOptions {
+pub struct TuneOptions {
     model: String,
     flags: Vec<String>,
     objective: Objective,
@@ -67,11 +68,17 @@ pub(crate) struct TuneOptions {
     output: Option<PathBuf>,
     replaces: bool,
     allows_smaller: bool,
-    pub(crate) format: Format,
+    /// The form of the results.
+    pub format: Format,
 }
 
 impl TuneOptions {
-    pub(super) fn new(line: CommandLine, format: Format) -> Result<Self, String> {
+    /// The options that these arguments give.
+    ///
+    /// # Errors
+    ///
+    /// If a value makes no sense, or the model is missing.
+    pub fn new(line: Arguments, format: Format) -> Result<Self, String> {
         let [model] = line.operands.as_slice() else {
             return Err(String::from("one model is needed: a file or the directory of a model"));
         };
@@ -95,7 +102,7 @@ impl TuneOptions {
             model: model.clone(),
             objective: Objective::parse(line.option("objective").unwrap_or("throughput"))?,
             rows,
-            shapes: line.all("shape").map(super::bench::shape).collect::<Result<_, _>>()?,
+            shapes: line.all("shape").map(crate::bench::shape).collect::<Result<_, _>>()?,
             max_batch,
             instances: (instances > 0).then_some(instances),
             duration: Duration::from_secs(u64::from(number("seconds", 2, SECONDS_MAX)?)),
@@ -146,9 +153,17 @@ impl TuneOptions {
 }
 
 /// Tunes, and renders what was found.
-pub(super) fn run(options: &TuneOptions, colours: Colours) -> Result<String, String> {
+///
+/// # Errors
+///
+/// If a measurement fails, or the configuration can't be written.
+pub fn run(
+    options: &TuneOptions,
+    colours: Colours,
+    scheduling_of: SchedulingOf,
+) -> Result<String, String> {
     let console = Console::progress(colours);
-    let report = tune(options, console);
+    let report = tune(options, console, scheduling_of);
     console.clear();
     let report = report?;
     if let Some(path) = options.destination()? {
@@ -158,7 +173,11 @@ pub(super) fn run(options: &TuneOptions, colours: Colours) -> Result<String, Str
     Ok(report.render(options.format))
 }
 
-fn tune(options: &TuneOptions, console: Console) -> Result<Report, String> {
+fn tune(
+    options: &TuneOptions,
+    console: Console,
+    scheduling_of: SchedulingOf,
+) -> Result<TuneReport, String> {
     console.show_step("starting a server");
     let file = options.file()?;
     let mut server = TunedServer::start(&options.model, &options.flags)?;
@@ -167,11 +186,18 @@ fn tune(options: &TuneOptions, console: Console) -> Result<Report, String> {
     check(&model, options)?;
     let sample = Sample::new(&model, u64::from(options.rows), &options.shapes)?;
     let measured = measure_all(options, &server, &model, console)?;
-    let searched = search_all(options, &server.config, &measured, console)?;
+    let search = Search {
+        objective: options.objective,
+        scheduling_of,
+        rows: options.rows,
+        config: &server.config,
+        capacity: 0.0,
+    };
+    let searched = search_all(search, &measured, options.allows_smaller, console)?;
     let (count, smaller) = (searched.count, searched.smaller.clone());
     let checked = check_best(options, &server, &sample, searched, console)?;
     let found = Tuned { measured, simulated: count, smaller, checked, file };
-    Report::new(options, &server, found)
+    TuneReport::new(options, &server, found)
 }
 
 /// The findings of a run.
@@ -265,19 +291,18 @@ struct Searched {
 
 /// Simulates every candidate, and returns the best few of different settings.
 fn search_all(
-    options: &TuneOptions,
-    config: &Value,
+    mut search: Search<'_>,
     measured: &[Measured],
+    allows_smaller: bool,
     console: Console,
 ) -> Result<Searched, String> {
-    let mut search =
-        Search { objective: options.objective, rows: options.rows, config, capacity: 0.0 };
+    let config = search.config;
     let all: Vec<(Candidate, &Measured)> = measured
         .iter()
         .flat_map(|one| search.candidates(one).into_iter().map(move |candidate| (candidate, one)))
         .collect();
     // The same overload for all.
-    if matches!(options.objective, Objective::Goodput { .. }) {
+    if matches!(search.objective, Objective::Goodput { .. }) {
         for (candidate, measured) in &all {
             search.capacity = search.capacity.max(search.saturated(*candidate, measured)?);
         }
@@ -288,7 +313,7 @@ fn search_all(
         console.show(&format!("simulating {} of {}", number + 1, all.len()));
         found.push(search.evaluate(*candidate, measured)?);
     }
-    let is_tried = |one: &Found| options.allows_smaller || one.candidate.keeps(config);
+    let is_tried = |one: &Found| allows_smaller || one.candidate.keeps(config);
     let (found, smaller): (Vec<Found>, Vec<Found>) = found.into_iter().partition(is_tried);
     // Of equal ones, the one with less of everything.
     let best = best_few(found);
@@ -297,7 +322,7 @@ fn search_all(
     let smaller = smaller.filter(|one| one.score > least);
     let mut usual =
         search.evaluate_config(usual(config), config, usual_costs(config, measured)?)?;
-    if matches!(options.objective, Objective::Goodput { .. }) {
+    if matches!(search.objective, Objective::Goodput { .. }) {
         usual.rate = best.iter().map(|found| found.rate).fold(usual.rate, f64::max);
     }
     Ok(Searched { best, count: all.len(), smaller, usual })
@@ -361,10 +386,10 @@ mod tests {
     use super::*;
 
     fn parse(options: &[(&'static str, &str)], operands: &[&str]) -> Result<TuneOptions, String> {
-        let line = CommandLine {
+        let line = Arguments {
+            flags: Vec::new(),
             options: options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
             operands: operands.iter().map(|text| String::from(*text)).collect(),
-            ..CommandLine::default()
         };
         TuneOptions::new(line, Format::Text)
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::candidate::{Candidate, has_objective, has_preferred_sizes};
 use super::measure::Measured;
 use super::objective::Objective;
-use crate::commands::simulate::Configured;
+use crate::simulate::{Configured, SchedulingOf};
 
 /// Number of requests of a simulation.
 const REQUESTS: f64 = 3_000.0;
@@ -38,6 +38,7 @@ pub(super) struct Found {
 /// The standards by which candidates are compared.
 pub(super) struct Search<'a> {
     pub(super) objective: Objective,
+    pub(super) scheduling_of: SchedulingOf,
     /// Rows of a request.
     pub(super) rows: u32,
     /// The model's configuration.
@@ -94,7 +95,7 @@ impl Search<'_> {
         config: &Value,
         measured: &Measured,
     ) -> Result<Found, String> {
-        let configured = Configured::of_json("a configuration to try", &config.to_string())?;
+        let configured = self.configured(&config.to_string())?;
         let rows = f64::from(self.rows);
         let run = |rate: f64| self.run(&configured, measured, rate);
         let saturated = run(f64::INFINITY).throughput();
@@ -114,6 +115,10 @@ impl Search<'_> {
         Ok(Found { candidate, score: score * rows, rate })
     }
 
+    fn configured(&self, config: &str) -> Result<Configured, String> {
+        Configured::of_json("a configuration to try", config, self.scheduling_of)
+    }
+
     /// The requests per second that a candidate serves when there are always more.
     pub(super) fn saturated(
         &self,
@@ -121,7 +126,7 @@ impl Search<'_> {
         measured: &Measured,
     ) -> Result<f64, String> {
         let config = candidate.apply(self.config).to_string();
-        let configured = Configured::of_json("a configuration to try", &config)?;
+        let configured = self.configured(&config)?;
         Ok(self.run(&configured, measured, f64::INFINITY).throughput())
     }
 
@@ -189,7 +194,9 @@ mod tests {
             "output": [{ "name": "y", "data_type": "TYPE_FP32", "dims": [1] }],
         });
         let objective = Objective::parse(objective).unwrap();
-        let search = Search { objective, rows: 1, config: &config, capacity: 1333.0 };
+        let scheduling_of = galatea_dispatch::scheduling;
+        let search =
+            Search { objective, scheduling_of, rows: 1, config: &config, capacity: 1333.0 };
         let measured = measured();
         let found = search.candidates(&measured).into_iter();
         let mut found: Vec<Found> =

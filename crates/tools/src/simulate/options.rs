@@ -1,8 +1,8 @@
 //! The arguments of `galatea simulate`.
 
 use super::settings::Changes;
+use crate::Arguments;
 use crate::console::Format;
-use crate::flags::CommandLine;
 
 /// The most instances.
 const INSTANCES_MAX: u64 = 10_000;
@@ -15,7 +15,7 @@ const TIME_MAX: u64 = 86_400_000_000;
 
 /// The options of `galatea simulate`.
 #[derive(Debug)]
-pub(crate) struct SimulateOptions {
+pub struct SimulateOptions {
     pub(super) files: Vec<String>,
     pub(super) load: f64,
     repeat: Option<u32>,
@@ -25,11 +25,17 @@ pub(crate) struct SimulateOptions {
     /// Clients that wait for their answers; 0 if none does, and none if the recording decides.
     pub(super) clients: Option<u32>,
     pub(super) config: Option<String>,
-    pub(crate) format: Format,
+    /// The form of the results.
+    pub format: Format,
 }
 
 impl SimulateOptions {
-    pub(crate) fn new(line: CommandLine, format: Format) -> Result<Self, String> {
+    /// The options that these arguments give.
+    ///
+    /// # Errors
+    ///
+    /// If a value makes no sense, or a file is missing.
+    pub fn new(line: Arguments, format: Format) -> Result<Self, String> {
         let number = |name: &str, least: u64, most: u64| -> Result<Option<u64>, String> {
             let Some(text) = line.option(name) else { return Ok(None) };
             let value = text.parse().ok().filter(|number| (least..=most).contains(number));
@@ -96,10 +102,10 @@ mod tests {
     use super::*;
 
     fn parse(options: &[(&'static str, &str)], files: &[&str]) -> Result<SimulateOptions, String> {
-        let line = CommandLine {
+        let line = Arguments {
+            flags: Vec::new(),
             options: options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
             operands: files.iter().map(|file| String::from(*file)).collect(),
-            ..CommandLine::default()
         };
         SimulateOptions::new(line, Format::Text)
     }

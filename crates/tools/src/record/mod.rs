@@ -3,7 +3,7 @@
 //! The server records only while this reads, and sends lines of the file. What is added here is
 //! the model's configuration, from the endpoint that any client has.
 
-pub(super) mod stream;
+pub(crate) mod stream;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,9 +14,8 @@ use galatea_traffic::{Header, Line, RotatingFile};
 use serde_json::json;
 
 use self::stream::{Connection, Received};
+use crate::Arguments;
 use crate::console::{Colours, Console, Format};
-use crate::flags::CommandLine;
-use crate::shutdown::StopSignals;
 
 // The defaults of options, which their table shows too.
 const SECONDS: u64 = 60;
@@ -33,7 +32,7 @@ const PROGRESS_PAUSE: Duration = Duration::from_millis(200);
 
 /// The options of `galatea record`.
 #[derive(Debug)]
-pub(crate) struct RecordOptions {
+pub struct RecordOptions {
     /// `HOST:PORT`.
     address: String,
     model: String,
@@ -43,11 +42,17 @@ pub(crate) struct RecordOptions {
     bytes_max: u64,
     files_max: u32,
     headers: Vec<(String, String)>,
-    pub(crate) format: Format,
+    /// The form of the results.
+    pub format: Format,
 }
 
 impl RecordOptions {
-    pub(super) fn new(line: &CommandLine, format: Format) -> Result<Self, String> {
+    /// The options that these arguments give.
+    ///
+    /// # Errors
+    ///
+    /// If a value makes no sense, or the URL is missing.
+    pub fn new(line: &Arguments, format: Format) -> Result<Self, String> {
         let [url] = line.operands.as_slice() else {
             return Err(String::from("the URL of one server is missing"));
         };
@@ -125,7 +130,18 @@ struct RecordCounts {
 }
 
 /// Records, and says what was recorded.
-pub(super) fn run(options: &RecordOptions, colours: Colours) -> Result<String, String> {
+///
+/// `stop_on_signal` gives a value that becomes true when a signal asks for the end. What was
+/// recorded is whole then, and said.
+///
+/// # Errors
+///
+/// If the server can't be asked or refuses, or a file can't be written.
+pub fn run(
+    options: &RecordOptions,
+    colours: Colours,
+    stop_on_signal: fn() -> Result<Arc<AtomicBool>, String>,
+) -> Result<String, String> {
     let config = config(options);
     let begin = Instant::now();
     let mut connection = Connection::open(&options.address)?;
@@ -159,22 +175,6 @@ pub(super) fn run(options: &RecordOptions, colours: Colours) -> Result<String, S
     console.clear();
     recorded.flush()?;
     recorded.summary(begin.elapsed())
-}
-
-/// Becomes true when a signal asks for the end. What was recorded is whole then, and said.
-fn stop_on_signal() -> Result<Arc<AtomicBool>, String> {
-    let error = |error: std::io::Error| format!("can't wait for signals: {error}");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
-    let runtime = runtime.map_err(error)?;
-    let mut signals = runtime.block_on(async { StopSignals::catch() }).map_err(error)?;
-    let is_stopped = Arc::new(AtomicBool::new(false));
-    let stopped = is_stopped.clone();
-    let wait = move || {
-        runtime.block_on(signals.next());
-        stopped.store(true, Ordering::Release);
-    };
-    std::thread::Builder::new().name(String::from("signals")).spawn(wait).map_err(error)?;
-    Ok(is_stopped)
 }
 
 /// The model's configuration, if the client may have it.
@@ -274,10 +274,10 @@ mod tests {
     use super::*;
 
     fn options(options: &[(&'static str, &str)], urls: &[&str]) -> Result<RecordOptions, String> {
-        let line = CommandLine {
+        let line = Arguments {
+            flags: Vec::new(),
             options: options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
             operands: urls.iter().map(|url| String::from(*url)).collect(),
-            ..CommandLine::default()
         };
         RecordOptions::new(&line, Format::Text)
     }

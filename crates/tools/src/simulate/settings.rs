@@ -10,12 +10,16 @@ const NS_PER_US: u64 = 1_000;
 /// `KIND_GPU` in a configuration's message.
 const KIND_GPU: i32 = 1;
 
+/// The scheduler's settings of a configuration, as the server makes them.
+pub type SchedulingOf = fn(&ModelSpec) -> SchedulingSpec;
+
 /// A scheduler with its instances.
 #[derive(Clone, Debug)]
 pub(crate) struct Configured {
     /// The model's configuration.
     draft: ConfigDraft,
     pub(crate) scheduling: SchedulingSpec,
+    scheduling_of: SchedulingOf,
     pub(crate) instances: u32,
     /// The dimensions that are padded, as recordings name them.
     padded: Vec<String>,
@@ -35,12 +39,12 @@ pub(crate) struct Changes {
 
 impl Configured {
     /// The settings of the server whose traffic this is.
-    pub(super) fn recorded(header: &Header) -> Result<Self, String> {
+    pub(super) fn recorded(header: &Header, scheduling_of: SchedulingOf) -> Result<Self, String> {
         let config = match &header.config {
             Some(config) => config.to_string(),
             None => without_config(&header.model),
         };
-        let mut configured = Self::of_json("the recorded configuration", &config)?;
+        let mut configured = Self::of_json("the recorded configuration", &config, scheduling_of)?;
         if !header.instances.is_empty() {
             configured.instances = u32::try_from(header.instances.len()).unwrap_or(u32::MAX);
         }
@@ -48,14 +52,13 @@ impl Configured {
     }
 
     /// Those of a configuration as the server sends it.
-    pub(crate) fn of_json(what: &str, config: &str) -> Result<Self, String> {
+    pub(crate) fn of_json(
+        what: &str,
+        config: &str,
+        scheduling_of: SchedulingOf,
+    ) -> Result<Self, String> {
         let draft = ConfigDraft::from_json(what, config);
-        Self::new(draft.map_err(|errors| errors.to_string())?, what)
-    }
-
-    /// The configuration as the text of a file.
-    pub(crate) fn to_pbtxt(&self) -> String {
-        self.draft.to_pbtxt()
+        Self::new(draft.map_err(|errors| errors.to_string())?, what, scheduling_of)
     }
 
     /// With the batches, the scheduler and the instances of a `config.pbtxt`. The rest of it may
@@ -70,23 +73,23 @@ impl Configured {
         message.scheduling_choice.clone_from(&given.scheduling_choice);
         message.instance_group.clone_from(&given.instance_group);
         message.parameters.clone_from(&given.parameters);
-        Self::new(draft, path)
+        Self::new(draft, path, self.scheduling_of)
     }
 
-    fn new(draft: ConfigDraft, file: &str) -> Result<Self, String> {
+    fn new(draft: ConfigDraft, file: &str, scheduling_of: SchedulingOf) -> Result<Self, String> {
         let spec = draft.clone().finish(&support(&draft));
         let spec = spec.map_err(|errors| format!("{file}: {errors}"))?;
         if spec.ensemble().is_some() {
             return Err(format!("model '{}' is an ensemble: record its steps", spec.name));
         }
-        let scheduling = galatea_dispatch::scheduling(&spec);
+        let scheduling = scheduling_of(&spec);
         if matches!(scheduling.mode, SchedulingMode::Sequence(_)) {
             let name = &spec.name;
             return Err(format!("model '{name}' has a sequence batcher, which is not simulated"));
         }
         let instances = instances(&spec);
         let padded = padded(&spec);
-        Ok(Self { draft, scheduling, instances, padded })
+        Ok(Self { draft, scheduling, scheduling_of, instances, padded })
     }
 
     /// The places in the `dims` of recorded requests that are padded.

@@ -10,8 +10,8 @@ use galatea_load::{HttpConnection, Protocol, Target, path_segment, ready_models}
 use galatea_traffic::{Line, RecordedExecution};
 use serde_json::{Value, json};
 
-use crate::commands::bench::local::LocalServer;
-use crate::commands::record::stream::{Connection, Received};
+use crate::bench::local::LocalServer;
+use crate::record::stream::{Connection, Received};
 
 /// The time that a model may take to load.
 const LOAD_TIME_MAX: Duration = Duration::from_mins(10);

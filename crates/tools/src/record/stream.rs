@@ -16,7 +16,7 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 const WAIT: Duration = Duration::from_millis(100);
 
 /// A connection with one request.
-pub(in crate::commands) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     /// The bytes that were read and not decoded.
     raw: Vec<u8>,
@@ -40,21 +40,21 @@ enum Framing {
 
 /// The result of a wait for a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::commands) enum Received {
+pub(crate) enum Received {
     Line(String),
     Nothing,
     End,
 }
 
 impl Connection {
-    pub(in crate::commands) fn open(address: &str) -> Result<Self, String> {
+    pub(crate) fn open(address: &str) -> Result<Self, String> {
         let stream = TcpStream::connect(address)
             .map_err(|error| format!("can't connect to {address}: {error}"))?;
         Ok(Self { stream, raw: Vec::new(), body: Vec::new(), framing: Framing::Ended })
     }
 
     /// Sends the request, and returns the status of its response.
-    pub(in crate::commands) fn request(
+    pub(crate) fn request(
         &mut self,
         path: &str,
         headers: &[(String, String)],
@@ -88,7 +88,7 @@ impl Connection {
     }
 
     /// The body as a whole.
-    pub(in crate::commands) fn body(&mut self, bytes_max: usize) -> Result<Vec<u8>, String> {
+    pub(crate) fn body(&mut self, bytes_max: usize) -> Result<Vec<u8>, String> {
         let deadline = Instant::now() + RESPONSE_TIME_MAX;
         loop {
             self.decode()?;
@@ -106,7 +106,7 @@ impl Connection {
 
     /// The next line of the body, without its end; waits for it for a moment, and not after the
     /// deadline.
-    pub(in crate::commands) fn line(&mut self, deadline: Instant) -> Result<Received, String> {
+    pub(crate) fn line(&mut self, deadline: Instant) -> Result<Received, String> {
         loop {
             self.decode()?;
             if let Some(at) = self.body.iter().position(|byte| *byte == b'\n') {
