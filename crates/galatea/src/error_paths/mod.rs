@@ -23,10 +23,14 @@ pub(crate) enum ErrorPaths {
 impl ErrorPaths {
     /// The form with this name.
     pub(crate) fn by_name(name: &str) -> Option<Self> {
-        match name {
-            "absolute" => Some(Self::Absolute),
-            "relative" => Some(Self::Relative),
-            _ => None,
+        [Self::Absolute, Self::Relative].into_iter().find(|form| form.name() == name)
+    }
+
+    /// The name of the form on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Absolute => "absolute",
+            Self::Relative => "relative",
         }
     }
 }

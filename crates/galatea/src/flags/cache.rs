@@ -1,43 +1,34 @@
 //! Flags of the response cache.
 
-use std::path::PathBuf;
-
 use serde_json::{Map, Value};
 
+use super::flag::{Flag, no_default};
 use super::settings::{CacheFlag, CacheSettings};
 use super::value::{self, Refusal};
-use super::{Flag, Group, Settings};
+use super::{Group, Settings};
 use crate::cache::LOCAL;
 
-pub(super) const GROUP: Group =
-    Group { title: "Response Cache", flags: &[CACHE_CONFIG, CACHE_DIRECTORY] };
-
-const CACHE_CONFIG: Flag = Flag {
-    name: "cache-config",
-    argument: Some("string,string=string"),
-    default: "",
-    help: "A setting of the response cache, as CACHE,SETTING=VALUE; or all of them as \
-           CACHE,{JSON}. The cache 'local' is built in, unless its library is in the cache \
-           directory, and its setting 'size' says how many bytes of responses it keeps. Other \
-           caches are libraries. Models use the cache if their configuration says \
-           response_cache { enable: true }.",
-    apply: |settings, value| {
-        if let Some((cache, whole)) = value.split_once(',')
-            && whole.starts_with('{')
-            && !cache.is_empty()
-        {
-            check_object(whole)?;
-            whole.clone_into(config_of(settings, CacheFlag::CacheConfig, cache)?);
-            return Ok(());
-        }
-        let [cache, key, value] = value::setting(value).ok_or_else(|| malformed(value))?;
-        let config = config_of(settings, CacheFlag::CacheConfig, cache)?;
-        *config = with_setting(config, key, value);
-        if cache == LOCAL && key == "size" {
-            note_unread(settings, value);
-        }
-        Ok(())
-    },
+pub(super) const GROUP: Group = Group {
+    title: "Response Cache",
+    flags: &[&[
+        Flag::other(
+            "cache-config",
+            "string,string=string",
+            no_default,
+            "A setting of the response cache, as CACHE,SETTING=VALUE; or all of them as \
+             CACHE,{JSON}. The cache 'local' is built in, unless its library is in the cache \
+             directory, and its setting 'size' says how many bytes of responses it keeps. Other \
+             caches are libraries. Models use the cache if their configuration says \
+             response_cache { enable: true }.",
+            cache_config,
+        ),
+        Flag::directory(
+            "cache-directory",
+            "Where to find response caches that are libraries: that of cache NAME is \
+             NAME/libtritoncache_NAME.so in this directory.",
+            |settings| &mut settings.cache_directory,
+        ),
+    ]],
 };
 
 /// Notes that a unit behind a size is not read, as in Triton.
@@ -51,37 +42,6 @@ fn note_unread(settings: &mut Settings, value: &str) {
         ));
     }
 }
-
-const CACHE_DIRECTORY: Flag = Flag {
-    name: "cache-directory",
-    argument: Some("string"),
-    default: "/opt/tritonserver/caches",
-    help: "Where to find response caches that are libraries: that of cache NAME is \
-           NAME/libtritoncache_NAME.so in this directory.",
-    apply: |settings, value| {
-        if value.is_empty() {
-            return Err(Refusal(String::from("--cache-directory can not be empty")));
-        }
-        settings.cache_directory = PathBuf::from(value);
-        Ok(())
-    },
-};
-
-pub(super) const RESPONSE_CACHE_BYTE_SIZE: Flag = Flag {
-    name: "response-cache-byte-size",
-    argument: Some("integer"),
-    default: "",
-    help: "The same as --cache-config=local,size=BYTES.",
-    apply: |settings, value| {
-        settings.note(format!(
-            "'--response-cache-byte-size' has been deprecated: use '--cache-config=local,size={value}'"
-        ));
-        let _: u64 = value::number(value)?;
-        let config = config_of(settings, CacheFlag::ResponseCacheByteSize, LOCAL)?;
-        *config = with_setting(config, "size", value);
-        Ok(())
-    },
-};
 
 /// Triton's texts, of which one has quotes.
 fn malformed(value: &str) -> Refusal {
@@ -127,4 +87,40 @@ fn with_setting(config: &str, key: &str, value: &str) -> String {
     let mut settings: Map<String, Value> = serde_json::from_str(config).unwrap_or_default();
     settings.insert(key.to_owned(), Value::from(value));
     Value::from(settings).to_string()
+}
+
+pub(super) const FLAGS: &[Flag] = &[Flag::other(
+    "response-cache-byte-size",
+    "integer",
+    no_default,
+    "The same as --cache-config=local,size=BYTES.",
+    response_cache_byte_size,
+)];
+
+fn cache_config(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+    if let Some((cache, whole)) = value.split_once(',')
+        && whole.starts_with('{')
+        && !cache.is_empty()
+    {
+        check_object(whole)?;
+        whole.clone_into(config_of(settings, CacheFlag::CacheConfig, cache)?);
+        return Ok(());
+    }
+    let [cache, key, value] = value::setting(value).ok_or_else(|| malformed(value))?;
+    let config = config_of(settings, CacheFlag::CacheConfig, cache)?;
+    *config = with_setting(config, key, value);
+    if cache == LOCAL && key == "size" {
+        note_unread(settings, value);
+    }
+    Ok(())
+}
+
+fn response_cache_byte_size(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+    settings.note(format!(
+        "'--response-cache-byte-size' has been deprecated: use '--cache-config=local,size={value}'"
+    ));
+    let _: u64 = value::number(value)?;
+    let config = config_of(settings, CacheFlag::ResponseCacheByteSize, LOCAL)?;
+    *config = with_setting(config, "size", value);
+    Ok(())
 }

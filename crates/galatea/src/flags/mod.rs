@@ -1,7 +1,8 @@
 //! The command line: every flag with its name, default, help and effect.
 //!
-//! A flag is one [`Flag`] value in the file of its group. Parsing, the usage text and the
-//! refusal of unsupported flags follow from these values. All of Triton's flags are known.
+//! A flag is one [`Flag`] value in the table of its group, made by the function for the form of
+//! its value. Parsing, the usage text and the refusal of unsupported flags follow from these
+//! values. All of Triton's flags are known.
 //! A flag that asks for an unsupported feature is refused by name, and the log mentions a
 //! flag without effect, so that no flag is ignored silently.
 
@@ -10,6 +11,7 @@ mod cache;
 mod clouds;
 mod connections;
 mod deprecated;
+mod flag;
 mod gpus;
 mod grpc;
 mod grpc_connections;
@@ -37,27 +39,20 @@ pub(crate) use parse::{
 pub(crate) use settings::{BackendSetting, CacheFlag, CacheSettings, DoorSettings, Settings};
 pub(crate) use usage::{HelpForm, advice, command_advice, command_help, help};
 
+use self::flag::Flag;
 use galatea_tools::completions::FlagName;
-use value::Refusal;
-
-/// A flag of the command line.
-pub(crate) struct Flag {
-    /// The name without its dashes.
-    name: &'static str,
-    /// The word for its value in the usage text; `None` for a switch.
-    argument: Option<&'static str>,
-    /// Its default as a value that could be given; empty if it has none.
-    default: &'static str,
-    /// Its effect, in a sentence or two.
-    help: &'static str,
-    /// Puts a value into effect; a switch gets an empty one.
-    apply: fn(&mut Settings, &str) -> Result<(), Refusal>,
-}
 
 /// Flags that belong together.
 pub(crate) struct Group {
     title: &'static str,
-    flags: &'static [Flag],
+    /// The flags in their order, by the files that have them.
+    flags: &'static [&'static [Flag]],
+}
+
+impl Group {
+    fn flags(&self) -> impl Iterator<Item = &'static Flag> {
+        self.flags.iter().copied().flatten()
+    }
 }
 
 /// Every flag, in the order of the usage text.
@@ -85,7 +80,7 @@ pub(crate) fn names() -> impl Iterator<Item = FlagName> {
 }
 
 fn flags() -> impl Iterator<Item = &'static Flag> {
-    GROUPS.iter().flat_map(|group| group.flags)
+    GROUPS.iter().flat_map(Group::flags)
 }
 
 #[cfg(test)]

@@ -192,7 +192,7 @@ impl ArgumentReader {
             Some(_) => format!("--{name}={value}"),
             None => format!("--{name}"),
         });
-        (flag.apply)(&mut self.line.settings, &value)
+        flag.apply(&mut self.line.settings, &value)
             .map_err(|Refusal(reason)| bad_option(name, &reason))
     }
 }

@@ -180,9 +180,12 @@ fn repeated_flags_add_up() {
 
 #[test]
 fn a_default_in_the_help_is_the_default() {
-    for flag in flags().filter(|flag| !flag.default.is_empty()) {
+    for (flag, default) in flags().map(|flag| (flag, flag.default_value())) {
+        if default.is_empty() {
+            continue;
+        }
         let mut settings = Settings::default();
-        (flag.apply)(&mut settings, flag.default).unwrap();
+        flag.apply(&mut settings, &default).unwrap();
         settings.notes.clear();
         settings.gpus.notes_without.clear();
         settings.strict_model_config = None;

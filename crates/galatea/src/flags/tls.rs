@@ -1,6 +1,6 @@
 //! TLS at an endpoint: the settings, and what the flags of gRPC and HTTP share.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// TLS at an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,11 +87,6 @@ impl TlsSettings {
     }
 }
 
-/// The path that a flag names; an empty one is none.
-pub(super) fn path(value: &str) -> Option<PathBuf> {
-    (!value.is_empty()).then(|| Path::new(value).to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,7 +111,7 @@ mod tests {
 
     #[test]
     fn files_without_tls_are_remarked_on() {
-        let mut settings = TlsSettings { key: path("k"), roots: path(""), ..Default::default() };
+        let mut settings = TlsSettings { key: Some(PathBuf::from("k")), ..Default::default() };
         let remarks: Vec<String> = settings.remarks(GRPC).collect();
         assert_eq!(
             remarks,

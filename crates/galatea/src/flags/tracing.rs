@@ -6,12 +6,32 @@
 use galatea_control::TraceLevels;
 use galatea_trace::CollectorAddress;
 
+use super::flag::{Flag, no_default};
 use super::value::{self, Refusal};
-use super::{Flag, Group, Settings};
+use super::{Group, Settings};
 use crate::environment::SpanBatchVariables;
 use crate::tracing::{TraceConfig, TraceFlags, TraceMode};
 
-pub(super) const GROUP: Group = Group { title: "Tracing", flags: &[TRACE_CONFIG] };
+pub(super) const GROUP: Group = Group {
+    title: "Tracing",
+    flags: &[&[Flag::other(
+        "trace-config",
+        "string,string=string",
+        no_default,
+        "A setting of the tracing of requests; may be given several times. For all modes: \
+             level=TIMESTAMPS, TENSORS or OFF (several add up), rate=N traces one of N requests \
+             (1000), count=N stops after N traces (-1 is never), mode=triton or opentelemetry. \
+             For files: triton,file=PATH and triton,log-frequency=N, after how many traces a file \
+             with a number is written; 0 writes one file at the end. For a collector: \
+             opentelemetry,url=URL (http://localhost:4318/v1/traces), \
+             opentelemetry,resource=KEY=VALUE, and opentelemetry,bsp_max_queue_size, \
+             bsp_schedule_delay (in ms) and bsp_max_export_batch_size.",
+        |settings, value| {
+            settings.trace.configs.push(config(value)?);
+            Ok(())
+        },
+    )]],
+};
 
 /// A wrong setting: the name that the error has for the option, and the reason.
 pub(super) type WrongSetting = (String, String);
@@ -211,116 +231,106 @@ fn config(text: &str) -> Result<TraceConfig, Refusal> {
     }
 }
 
-const TRACE_CONFIG: Flag = Flag {
-    name: "trace-config",
-    argument: Some("string,string=string"),
-    default: "",
-    help: "A setting of the tracing of requests; may be given several times. For all modes: \
-           level=TIMESTAMPS, TENSORS or OFF (several add up), rate=N traces one of N requests \
-           (1000), count=N stops after N traces (-1 is never), mode=triton or opentelemetry. For \
-           files: triton,file=PATH and triton,log-frequency=N, after how many traces a file with \
-           a number is written; 0 writes one file at the end. For a collector: \
-           opentelemetry,url=URL (http://localhost:4318/v1/traces), \
-           opentelemetry,resource=KEY=VALUE, and opentelemetry,bsp_max_queue_size, \
-           bsp_schedule_delay (in ms) and bsp_max_export_batch_size.",
-    apply: |settings, value| {
-        settings.trace.configs.push(config(value)?);
-        Ok(())
-    },
-};
-
-pub(super) const TRACE_FILE: Flag = Flag {
-    name: "trace-file",
-    argument: Some("string"),
-    default: "",
-    help: "The file for traces. Use --trace-config=triton,file=PATH.",
-    apply: |settings, value| {
-        settings.trace.given.file = true;
-        settings.trace.file = value.to_owned();
-        deprecated(
-            settings,
-            "Warning: '--trace-file' has been deprecated and will be removed in future releases. \
-             Please use '--trace-config triton,file=<filepath> instead.",
-        );
-        Ok(())
-    },
-};
-
-pub(super) const TRACE_LEVEL: Flag = Flag {
-    name: "trace-level",
-    argument: Some("string"),
-    default: "",
-    help: "What to trace. Use --trace-config=level=LEVEL.",
-    apply: |settings, value| {
-        deprecated(
-            settings,
-            "Warning: '--trace-level' has been deprecated and will be removed in future releases. \
-             Please use '--trace-config level=<OFF|TIMESTAMPS|TENSORS> instead.",
-        );
-        let levels = levels(value)?;
-        settings.trace.given.level = true;
-        settings.trace.is_turned_off |= levels.is_off();
-        settings.trace.add_levels(levels);
-        Ok(())
-    },
-};
-
-pub(super) const TRACE_RATE: Flag = Flag {
-    name: "trace-rate",
-    argument: Some("integer"),
-    default: "",
-    help: "Of how many requests one is traced. Use --trace-config=rate=N.",
-    apply: |settings, value| {
-        deprecated(
-            settings,
-            "Warning: '--trace-rate' has been deprecated and will be removed in future releases. \
-             Please use '--trace-config rate=<rate value> instead.",
-        );
-        settings.trace.start.rate = rate(value)?;
-        settings.trace.given.rate = true;
-        Ok(())
-    },
-};
-
-pub(super) const TRACE_COUNT: Flag = Flag {
-    name: "trace-count",
-    argument: Some("integer"),
-    default: "",
-    help: "How many requests to trace. Use --trace-config=count=N.",
-    apply: |settings, value| {
-        deprecated(
-            settings,
-            "Warning: '--trace-count' has been deprecated and will be removed in future releases. \
-             Please use '--trace-config count=<count value> instead.",
-        );
-        settings.trace.start.count = value::number(value)?;
-        settings.trace.given.count = true;
-        Ok(())
-    },
-};
-
-pub(super) const TRACE_LOG_FREQUENCY: Flag = Flag {
-    name: "trace-log-frequency",
-    argument: Some("integer"),
-    default: "",
-    help: "How many traces go into one file. Use --trace-config=triton,log-frequency=N.",
-    apply: |settings, value| {
-        deprecated(
-            settings,
-            "Warning: '--trace-log-frequency' has been deprecated and will be removed in future \
-             releases. Please use '--trace-config triton,log-frequency=<log frequency value> \
-             instead.",
-        );
-        settings.trace.start.log_frequency = rate(value)?;
-        settings.trace.given.log_frequency = true;
-        Ok(())
-    },
-};
-
 fn deprecated(settings: &mut Settings, warning: &'static str) {
     settings.trace.warn_if(true, warning);
+}
+
+fn trace_file(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+    settings.trace.given.file = true;
+    settings.trace.file = value.to_owned();
+    deprecated(
+        settings,
+        "Warning: '--trace-file' has been deprecated and will be removed in future releases. \
+         Please use '--trace-config triton,file=<filepath> instead.",
+    );
+    Ok(())
+}
+
+fn trace_level(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+    deprecated(
+        settings,
+        "Warning: '--trace-level' has been deprecated and will be removed in future releases. \
+         Please use '--trace-config level=<OFF|TIMESTAMPS|TENSORS> instead.",
+    );
+    let levels = levels(value)?;
+    settings.trace.given.level = true;
+    settings.trace.is_turned_off |= levels.is_off();
+    settings.trace.add_levels(levels);
+    Ok(())
+}
+
+fn trace_rate(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+    deprecated(
+        settings,
+        "Warning: '--trace-rate' has been deprecated and will be removed in future releases. \
+         Please use '--trace-config rate=<rate value> instead.",
+    );
+    settings.trace.start.rate = rate(value)?;
+    settings.trace.given.rate = true;
+    Ok(())
+}
+
+fn trace_count(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+    deprecated(
+        settings,
+        "Warning: '--trace-count' has been deprecated and will be removed in future releases. \
+         Please use '--trace-config count=<count value> instead.",
+    );
+    settings.trace.start.count = value::number(value)?;
+    settings.trace.given.count = true;
+    Ok(())
+}
+
+fn trace_log_frequency(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+    deprecated(
+        settings,
+        "Warning: '--trace-log-frequency' has been deprecated and will be removed in future \
+         releases. Please use '--trace-config triton,log-frequency=<log frequency value> \
+         instead.",
+    );
+    settings.trace.start.log_frequency = rate(value)?;
+    settings.trace.given.log_frequency = true;
+    Ok(())
 }
 
 #[cfg(test)]
 #[path = "tracing_tests.rs"]
 mod tests;
+
+pub(super) const FLAGS: &[Flag] = &[
+    Flag::other(
+        "trace-file",
+        "string",
+        no_default,
+        "The file for traces. Use --trace-config=triton,file=PATH.",
+        trace_file,
+    ),
+    Flag::other(
+        "trace-level",
+        "string",
+        no_default,
+        "What to trace. Use --trace-config=level=LEVEL.",
+        trace_level,
+    ),
+    Flag::other(
+        "trace-rate",
+        "integer",
+        no_default,
+        "Of how many requests one is traced. Use --trace-config=rate=N.",
+        trace_rate,
+    ),
+    Flag::other(
+        "trace-count",
+        "integer",
+        no_default,
+        "How many requests to trace. Use --trace-config=count=N.",
+        trace_count,
+    ),
+    Flag::other(
+        "trace-log-frequency",
+        "integer",
+        no_default,
+        "How many traces go into one file. Use --trace-config=triton,log-frequency=N.",
+        trace_log_frequency,
+    ),
+];

@@ -6,7 +6,8 @@ use std::fmt::Write;
 use galatea_config::nearest;
 use galatea_tools::commands::{COMMANDS, Command, CommandOption};
 
-use super::{Flag, GROUPS, flags};
+use super::flag::Flag;
+use super::{GROUPS, flags};
 
 const WIDTH: usize = 72;
 const INDENT: &str = "        ";
@@ -117,7 +118,7 @@ fn usage() -> String {
     }
     for group in &GROUPS {
         let _ = writeln!(text, "\n{}:", group.title);
-        group.flags.iter().for_each(|flag| describe(&mut text, flag));
+        group.flags().for_each(|flag| describe(&mut text, flag));
     }
     text
 }
@@ -189,8 +190,9 @@ fn describe(text: &mut String, flag: &Flag) {
 /// The effect of a flag, and its default.
 fn explained(flag: &Flag) -> String {
     let mut help = flag.help.split_whitespace().collect::<Vec<_>>().join(" ");
-    if !flag.default.is_empty() {
-        let _ = write!(help, " Default: {}.", flag.default);
+    let default = flag.default_value();
+    if !default.is_empty() {
+        let _ = write!(help, " Default: {default}.");
     }
     help
 }
@@ -231,10 +233,10 @@ fn markdown() -> String {
             "\n## {}\n\n| flag | default | what it does |\n|---|---|---|",
             group.title
         );
-        for flag in group.flags {
+        for flag in group.flags() {
             let argument = flag.argument.map(|name| format!(" <{name}>")).unwrap_or_default();
-            let default = match flag.default {
-                "" => String::new(),
+            let default = match flag.default_value() {
+                default if default.is_empty() => default,
                 default => format!("`{default}`"),
             };
             let help = cell(flag.help);
@@ -278,7 +280,7 @@ fn man() -> String {
     }
     for group in &GROUPS {
         let _ = writeln!(page, ".SH {}", roff(&group.title.to_uppercase()));
-        for flag in group.flags {
+        for flag in group.flags() {
             let name = roff(&format!("--{}", flag.name));
             let argument = flag.argument.map(|name| format!(" \\fI{}\\fR", roff(name)));
             let _ = writeln!(page, ".TP\n\\fB{name}\\fR{}", argument.unwrap_or_default());
