@@ -12,6 +12,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from typing import BinaryIO
 
 import numpy
 import pytest
@@ -411,3 +412,79 @@ def test_a_cut_request_is_dropped(
         assert status_of(https(server, settings)) == 200
         over_grpc(server, authority.file, None, vector())
     assert server.process.returncode == 0
+
+
+def echo_request(elements: int) -> tuple[bytes, bytes]:
+    """A request in binary form, and what of its response follows the JSON."""
+    tensor = numpy.arange(elements, dtype=numpy.float32).tobytes()
+    header = {
+        "inputs": [
+            {
+                "name": "INPUT0",
+                "shape": [elements],
+                "datatype": "FP32",
+                "parameters": {"binary_data_size": len(tensor)},
+            }
+        ],
+        "parameters": {"binary_data_output": True},
+    }
+    text = json.dumps(header).encode()
+    length = f"Inference-Header-Content-Length: {len(text)}"
+    return post(f"/v2/models/{MODEL}/infer", text + tensor, length), tensor
+
+
+def in_chunks(request: bytes, size: int) -> bytes:
+    """The request with its body in chunks."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length")]
+    chunks = [body[at : at + size] for at in range(0, len(body), size)]
+    framed = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
+    return b"\r\n".join([*lines, b"Transfer-Encoding: chunked", b"", framed]) + b"0\r\n\r\n"
+
+
+def response(stream: BinaryIO) -> tuple[int, bytes]:
+    """The status and the body of the next response."""
+    status = int(stream.readline().split()[1])
+    length = 0
+    while (line := stream.readline()) != b"\r\n":
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+    return status, stream.read(length)
+
+
+def test_one_connection_takes_every_form(
+    start_server: StartServer, repository: pathlib.Path, authority: Authority
+) -> None:
+    """Bodies of all sizes, in chunks, behind one another, and behind a head of another form."""
+    identity = authority.issue("server")
+    large, large_tensor = echo_request(1 << 20)
+    small, small_tensor = echo_request(4)
+    unusual = small.replace(b"\r\n", b"\r\nTE: trailers\r\n", 1)
+    waiting, _, rest = small.replace(b"\r\n", b"\r\nExpect: 100-continue\r\n", 1).partition(
+        b"\r\n\r\n"
+    )
+    with start_server(repository, *identity.flags("http"), *identity.flags("grpc")) as server:
+        wait_until_open(server)
+        with connect(server.http_port, context(authority.file)) as stream:
+            reader = stream.makefile("rb")
+            # The response waits for its reader, with the second request behind the first.
+            stream.sendall(large + small)
+            for tensor in (large_tensor, small_tensor):
+                status, body = response(reader)
+                assert status == 200 and body.endswith(tensor)
+            for size, expected in ((1, small_tensor), (100_000, large_tensor)):
+                request = small if expected is small_tensor else large
+                stream.sendall(in_chunks(request, size))
+                status, body = response(reader)
+                assert status == 200 and body.endswith(expected)
+            stream.sendall(waiting + b"\r\n\r\n")
+            assert reader.readline() == b"HTTP/1.1 100 Continue\r\n"
+            assert reader.readline() == b"\r\n"
+            stream.sendall(rest)
+            status, body = response(reader)
+            assert status == 200 and body.endswith(small_tensor)
+            stream.sendall(small + unusual + small)
+            for _ in range(3):
+                status, body = response(reader)
+                assert status == 200 and body.endswith(small_tensor)

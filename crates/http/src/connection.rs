@@ -1,14 +1,12 @@
 //! One connection, from its first byte to its end.
 //!
-//! Plain requests are served by [`plain`]; from the first other one on hyper serves the
-//! connection. Inside TLS hyper serves all of them: there `plain` would save little, because
-//! what it avoids are calls of the system and copies, which encryption makes anyway.
+//! Plain requests are served by [`plain`], inside TLS too; from the first other one on hyper
+//! serves the connection.
 
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use bytes::Bytes;
 use galatea_door::{Activity, Connection, PhaseWatch, Stream};
 use galatea_gate::ledger::Account;
 use hyper::body::Incoming;
@@ -33,20 +31,15 @@ pub(crate) async fn serve<E: Endpoint>(
 ) {
     let account = Arc::new(endpoint.open_account());
     // The stream is dropped first: a connection that counts no longer is closed.
-    let Connection { place, open: Some(_open), phase, mut stream, .. } = connection else { return };
+    let Connection { place, open: Some(_open), phase, stream, .. } = connection else { return };
     let activity = place.activity();
     poll_fn(|context| {
         activity.attach(context.waker());
         Poll::Ready(())
     })
     .await;
-    let mut read = Bytes::new();
-    if let Stream::Tcp(stream) = &mut stream {
-        match plain::serve(stream, &**endpoint, &account, phase.clone(), activity).await {
-            SessionEnd::Closed => return,
-            SessionEnd::NotPlain(bytes) => read = bytes,
-        }
-    }
+    let end = plain::serve(stream, &**endpoint, &account, phase.clone(), activity).await;
+    let SessionEnd::NotPlain(stream, read) = end else { return };
     let exchange = Arc::new(Exchange::new(endpoint.wants_headers()));
     // Inside TLS a client says that it sends no more, and one that doesn't has left.
     let may_send_no_more = matches!(stream, Stream::Tcp(_));

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, server};
 
@@ -178,6 +178,16 @@ impl AsyncRead for TlsStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncBufRead for TlsStream {
+    fn poll_fill_buf(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        Pin::new(&mut self.get_mut().0).poll_fill_buf(context)
+    }
+
+    fn consume(mut self: Pin<&mut Self>, count: usize) {
+        Pin::new(&mut self.0).consume(count);
     }
 }
 

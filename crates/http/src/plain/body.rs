@@ -8,15 +8,15 @@ use galatea_door::{Activity, Waiting};
 use galatea_gate::ledger::Account;
 use galatea_stdx::len64;
 use tokio::io::AsyncReadExt;
-use tokio::net::tcp::ReadHalf;
 
+use super::client_stream::Receiver;
 use super::writer;
 use crate::charged_buffer::ChargedBuffer;
 use crate::request_body::{BodyError, BodyLimits, DrainLimits, RequestBody};
 
 /// A body, of which some bytes were received with the head.
 pub(super) struct PlainBody<'c, 'stream> {
-    stream: &'c mut ReadHalf<'stream>,
+    stream: &'c mut Receiver<'stream>,
     activity: &'c Activity,
     /// The bytes received with the head.
     early: &'c [u8],
@@ -38,7 +38,7 @@ const DRAIN_BYTES: usize = 16 << 10;
 impl<'c, 'stream> PlainBody<'c, 'stream> {
     /// A body of `length` bytes: `early`, followed by what the stream has.
     pub(super) fn new(
-        stream: &'c mut ReadHalf<'stream>,
+        stream: &'c mut Receiver<'stream>,
         activity: &'c Activity,
         account: &'c Arc<Account>,
         early: &'c [u8],
@@ -108,7 +108,7 @@ impl RequestBody for PlainBody<'_, '_> {
             return Err(BodyError::TooLarge { length: self.length });
         }
         if std::mem::take(&mut self.waits_for_continue) {
-            let written = writer::write_continue(self.stream.as_ref(), self.activity);
+            let written = writer::write_continue(self.stream.sender(), self.activity);
             written.await.map_err(|_| BodyError::Truncated)?;
         }
         if self.missing == 0 {

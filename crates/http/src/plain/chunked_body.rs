@@ -9,9 +9,9 @@ use galatea_door::{Activity, Waiting};
 use galatea_gate::ledger::Account;
 use galatea_stdx::len64;
 use tokio::io::AsyncReadExt;
-use tokio::net::tcp::ReadHalf;
 
 use super::chunks::{ChunkDecoder, Decoded, Malformed};
+use super::client_stream::Receiver;
 use super::receive_buffer::RECEIVE_BYTES;
 use super::writer;
 use crate::charged_buffer::ChargedBuffer;
@@ -19,7 +19,7 @@ use crate::request_body::{BodyError, BodyLimits, DrainLimits, RequestBody};
 
 /// A chunked body, of which some bytes were received with the head.
 pub(super) struct ChunkedBody<'c, 'stream> {
-    stream: &'c mut ReadHalf<'stream>,
+    stream: &'c mut Receiver<'stream>,
     activity: &'c Activity,
     account: &'c Arc<Account>,
     /// The bytes that were received.
@@ -36,7 +36,7 @@ pub(super) struct ChunkedBody<'c, 'stream> {
 impl<'c, 'stream> ChunkedBody<'c, 'stream> {
     /// A body that begins with `early`.
     pub(super) fn new(
-        stream: &'c mut ReadHalf<'stream>,
+        stream: &'c mut Receiver<'stream>,
         activity: &'c Activity,
         account: &'c Arc<Account>,
         early: &[u8],
@@ -113,7 +113,7 @@ impl RequestBody for ChunkedBody<'_, '_> {
 
     async fn collect(&mut self, limits: BodyLimits) -> Result<Bytes, BodyError> {
         if std::mem::take(&mut self.waits_for_continue) {
-            let written = writer::write_continue(self.stream.as_ref(), self.activity);
+            let written = writer::write_continue(self.stream.sender(), self.activity);
             written.await.map_err(|_| BodyError::Truncated)?;
         }
         let mut body = ChargedBuffer::new();

@@ -7,19 +7,19 @@
 //! responses.
 
 use std::future::poll_fn;
+use std::io::IoSlice;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use tokio::io::{Interest, ReadBuf};
-use tokio::net::TcpStream;
+use super::client_stream::{InputEnd, Sender};
 
 /// The beginning of every response.
 const FIRST_BYTE: &[u8] = b"H";
 
 /// Watches a connection while its response is made.
 pub(super) struct ClientWatch<'s> {
-    stream: &'s TcpStream,
+    stream: Sender<'s>,
     /// True if the whole body was received. Until then, reading it notices the end.
     is_body_whole: &'s AtomicBool,
     /// True if the end of the connection is visible: behind further requests it isn't.
@@ -44,7 +44,7 @@ enum WatchPoll<T> {
 
 impl<'s> ClientWatch<'s> {
     pub(super) const fn new(
-        stream: &'s TcpStream,
+        stream: Sender<'s>,
         is_body_whole: &'s AtomicBool,
         is_end_visible: bool,
     ) -> Self {
@@ -73,14 +73,13 @@ impl<'s> ClientWatch<'s> {
         if !self.is_end_visible || !self.is_body_whole.load(Ordering::Relaxed) {
             return Poll::Pending;
         }
-        let mut byte = [0];
-        match self.stream.poll_peek(context, &mut ReadBuf::new(&mut byte)) {
-            Poll::Ready(Ok(1..)) => {
+        match self.stream.poll_input_end(context) {
+            Poll::Ready(InputEnd::Hidden) => {
                 self.is_end_visible = false;
                 Poll::Pending
             }
-            Poll::Ready(Ok(0)) => Poll::Ready(WatchPoll::End),
-            Poll::Ready(Err(_)) => Poll::Ready(WatchPoll::Gone),
+            Poll::Ready(InputEnd::Reached) => Poll::Ready(WatchPoll::End),
+            Poll::Ready(InputEnd::Gone) => Poll::Ready(WatchPoll::Gone),
             Poll::Pending => Poll::Pending,
         }
     }
@@ -90,15 +89,17 @@ impl<'s> ClientWatch<'s> {
         self,
         respond: Pin<&mut impl Future<Output = Result<T, F>>>,
     ) -> WatchedResponse<T> {
-        let Ok(sent) = self.stream.try_write(FIRST_BYTE) else { return WatchedResponse::Gone };
-        let reset = pin!(self.stream.ready(Interest::ERROR));
+        let Ok(sent) = self.stream.try_write(&[IoSlice::new(FIRST_BYTE)]) else {
+            return WatchedResponse::Gone;
+        };
+        let reset = pin!(self.stream.reset());
         tokio::select! {
             biased;
             response = respond => match response {
                 Ok(response) => WatchedResponse::Made(response, sent),
                 Err(_) => WatchedResponse::Gone,
             },
-            _ = reset => WatchedResponse::Gone,
+            () = reset => WatchedResponse::Gone,
         }
     }
 }

@@ -4,15 +4,14 @@
 //! to tell whether it does is a zero before the size of the next chunk, which changes nothing.
 
 use std::future::poll_fn;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IoSlice, Write};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use galatea_door::Activity;
-use tokio::io::{Interest, ReadBuf};
-use tokio::net::TcpStream;
 
+use super::client_stream::{InputEnd, Sender};
 use super::writer::write;
 use crate::event_stream::EventsLost;
 use crate::events::Events;
@@ -47,13 +46,13 @@ enum WriterPoll {
 
 /// Writes `head` and then the events, each as a chunk.
 pub(super) async fn write_events(
-    stream: &TcpStream,
+    stream: Sender<'_>,
     activity: &Activity,
     head: &mut Vec<u8>,
     mut events: Events,
     mut watched: Watched,
 ) -> io::Result<()> {
-    let mut reset = pin!(stream.ready(Interest::ERROR));
+    let mut reset = pin!(stream.reset());
     let mut in_a_row: u32 = 0;
     let gathered = head;
     loop {
@@ -93,7 +92,7 @@ pub(super) async fn write_events(
                 return write(stream, activity, gathered, &[]).await;
             }
             WriterPoll::End => {
-                stream.try_write(PROBE)?;
+                stream.try_write(&[IoSlice::new(PROBE)])?;
                 watched = Watched::Reset;
             }
             WriterPoll::Gone => return Err(ErrorKind::ConnectionAborted.into()),
@@ -113,21 +112,18 @@ fn begin_chunk(gathered: &mut Vec<u8>, length: usize) -> io::Result<()> {
 
 /// Waits until the client is seen to leave.
 fn poll_client(
-    stream: &TcpStream,
+    stream: Sender<'_>,
     watched: Watched,
-    reset: Pin<&mut impl Future>,
+    reset: Pin<&mut impl Future<Output = ()>>,
     context: &mut Context<'_>,
 ) -> Poll<WriterPoll> {
     match watched {
-        Watched::Reset => reset.poll(context).map(|_| WriterPoll::Gone),
-        Watched::End => {
-            let mut byte = [0];
-            match stream.poll_peek(context, &mut ReadBuf::new(&mut byte)) {
-                // A further request, behind which the end can't be seen.
-                Poll::Ready(Ok(1..)) | Poll::Pending => Poll::Pending,
-                Poll::Ready(Ok(0)) => Poll::Ready(WriterPoll::End),
-                Poll::Ready(Err(_)) => Poll::Ready(WriterPoll::Gone),
-            }
-        }
+        Watched::Reset => reset.poll(context).map(|()| WriterPoll::Gone),
+        Watched::End => match stream.poll_input_end(context) {
+            // A further request, behind which the end can't be seen.
+            Poll::Ready(InputEnd::Hidden) | Poll::Pending => Poll::Pending,
+            Poll::Ready(InputEnd::Reached) => Poll::Ready(WriterPoll::End),
+            Poll::Ready(InputEnd::Gone) => Poll::Ready(WriterPoll::Gone),
+        },
     }
 }

@@ -12,6 +12,7 @@
 //! - `session.rs`: the requests of one connection, one after the other
 //! - `receive_buffer.rs`: bytes that were received and not served
 //! - `head.rs`, `body.rs`, `chunked_body.rs`, `chunks.rs`: the parts of a request
+//! - `client_stream.rs`: the two directions of a connection, inside TLS or not
 //! - `client_watch.rs`: notices a client that disconnects before it has its response
 //! - `time_slice.rs`: how long a connection may keep its thread
 //! - `writer.rs`, `event_writer.rs`: write responses
@@ -19,6 +20,7 @@
 mod body;
 mod chunked_body;
 mod chunks;
+mod client_stream;
 mod client_watch;
 mod event_writer;
 mod head;

@@ -4,7 +4,8 @@ use std::io;
 
 use bytes::BufMut;
 use tokio::io::AsyncReadExt;
-use tokio::net::tcp::ReadHalf;
+
+use super::client_stream::Receiver;
 
 /// The bytes that are received at once: heads, and bodies that are not longer. An idle connection
 /// keeps this much memory, and never more.
@@ -44,7 +45,7 @@ impl ReceiveBuffer {
 
     /// Receives what there is room for; returns the number of bytes, 0 at the end of the
     /// stream.
-    pub(super) async fn receive(&mut self, stream: &mut ReadHalf<'_>) -> io::Result<usize> {
+    pub(super) async fn receive(&mut self, stream: &mut Receiver<'_>) -> io::Result<usize> {
         self.compact();
         let room = RECEIVE_BYTES.saturating_sub(self.bytes.len());
         stream.read_buf(&mut (&mut self.bytes).limit(room)).await

@@ -8,15 +8,16 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use galatea_door::{Activity, Overdue, PhaseWatch, Waiting};
+use galatea_door::{Activity, Overdue, PhaseWatch, Stream, Waiting};
 use galatea_gate::ledger::Account;
+use galatea_stdx::Lock;
 use smallvec::SmallVec;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::io::{AsyncWriteExt, copy, sink};
+use tokio::time::timeout;
 
 use super::body::PlainBody;
 use super::chunked_body::ChunkedBody;
+use super::client_stream::{Receiver, Sender};
 use super::client_watch::{ClientWatch, WatchedResponse};
 use super::event_writer::{Watched, write_events};
 use super::head::{self, Framing, Parsed, PlainHead};
@@ -38,29 +39,55 @@ pub(crate) enum SessionEnd {
     /// The connection is to be closed.
     Closed,
     /// The next request isn't plain; these bytes of it were received.
-    NotPlain(Bytes),
+    NotPlain(Stream, Bytes),
 }
 
 /// Serves plain requests until the connection ends or another request arrives.
 pub(crate) async fn serve<E: Endpoint>(
-    stream: &mut TcpStream,
+    stream: Stream,
     endpoint: &E,
     account: &Arc<Account>,
     phase: PhaseWatch,
     activity: &Activity,
 ) -> SessionEnd {
-    let (read, write) = stream.split();
-    let session = Session {
-        endpoint,
-        activity,
-        account,
-        read,
-        write,
-        buffer: ReceiveBuffer::new(),
-        time_slice: TimeSlice::default(),
-        writer: ResponseWriter::default(),
+    let serving = async {
+        match stream {
+            Stream::Tcp(mut stream) => {
+                let (receiver, half) = stream.split();
+                let (receiver, sender) = (Receiver::Tcp(receiver), Sender::Tcp(half.as_ref()));
+                let session = Session::new(endpoint, activity, account, receiver, sender);
+                let last = session.run().await;
+                end(Stream::Tcp(stream), last).await
+            }
+            Stream::Tls(stream) => {
+                let stream = Lock::new(stream);
+                let (receiver, sender) = (Receiver::Tls(&stream), Sender::Tls(&stream));
+                let session = Session::new(endpoint, activity, account, receiver, sender);
+                // A connection of those who don't encrypt has no room for it.
+                let last = Box::pin(session.run()).await;
+                end(Stream::Tls(stream.into_inner()), last).await
+            }
+        }
     };
-    until_closed(session.run(), phase).await
+    until_closed(serving, phase).await
+}
+
+/// Ends a session behind its last request.
+async fn end(mut stream: Stream, last: LastStep) -> SessionEnd {
+    let lingers = match last {
+        LastStep::Gone => return SessionEnd::Closed,
+        LastStep::NotPlain(bytes) => return SessionEnd::NotPlain(stream, bytes),
+        LastStep::Close => false,
+        LastStep::Linger => true,
+    };
+    let ending = async {
+        // The connection ends whether this succeeds or not.
+        if stream.shutdown().await.is_ok() && lingers {
+            let _ = copy(&mut stream, &mut sink()).await;
+        }
+    };
+    let _ = Box::pin(timeout(LINGER_TIME_MAX, ending)).await;
+    SessionEnd::Closed
 }
 
 /// Runs a session until the door is closed.
@@ -91,11 +118,23 @@ struct Session<'s, E> {
     endpoint: &'s E,
     activity: &'s Activity,
     account: &'s Arc<Account>,
-    read: ReadHalf<'s>,
-    write: WriteHalf<'s>,
+    receiver: Receiver<'s>,
+    sender: Sender<'s>,
     buffer: ReceiveBuffer,
     time_slice: TimeSlice,
     writer: ResponseWriter,
+}
+
+/// The step after a connection's last plain request.
+enum LastStep {
+    /// The client has closed the connection, or it must make room.
+    Gone,
+    /// The connection is closed.
+    Close,
+    /// The same when the client has stopped sending.
+    Linger,
+    /// The next request isn't plain; these bytes of it were received.
+    NotPlain(Bytes),
 }
 
 /// The next step after a request.
@@ -130,12 +169,31 @@ struct Rest {
     is_whole: bool,
 }
 
-impl<E: Endpoint> Session<'_, E> {
-    async fn run(mut self) -> SessionEnd {
+impl<'s, E: Endpoint> Session<'s, E> {
+    fn new(
+        endpoint: &'s E,
+        activity: &'s Activity,
+        account: &'s Arc<Account>,
+        receiver: Receiver<'s>,
+        sender: Sender<'s>,
+    ) -> Self {
+        Self {
+            endpoint,
+            activity,
+            account,
+            receiver,
+            sender,
+            buffer: ReceiveBuffer::new(),
+            time_slice: TimeSlice::default(),
+            writer: ResponseWriter::default(),
+        }
+    }
+
+    async fn run(mut self) -> LastStep {
         loop {
             // The single byte that may have been received behind a body makes no head.
             if self.buffer.unread().len() <= 1 && !self.wait().await {
-                return SessionEnd::Closed;
+                return LastStep::Gone;
             }
             if self.time_slice.is_over(Instant::now) {
                 tokio::task::yield_now().await;
@@ -143,19 +201,10 @@ impl<E: Endpoint> Session<'_, E> {
             match self.serve_next().await {
                 Next::KeepAlive => {}
                 Next::NotPlain => {
-                    return SessionEnd::NotPlain(Bytes::copy_from_slice(self.buffer.unread()));
+                    return LastStep::NotPlain(Bytes::copy_from_slice(self.buffer.unread()));
                 }
-                Next::Close => {
-                    // The connection ends whether this succeeds or not.
-                    let _ = self.write.shutdown().await;
-                    return SessionEnd::Closed;
-                }
-                Next::Linger => {
-                    let _ = self.write.shutdown().await;
-                    let lingering = tokio::time::timeout(LINGER_TIME_MAX, self.ignore());
-                    let _ = Box::pin(lingering).await;
-                    return SessionEnd::Closed;
-                }
+                Next::Close => return LastStep::Close,
+                Next::Linger => return LastStep::Linger,
             }
         }
     }
@@ -163,7 +212,7 @@ impl<E: Endpoint> Session<'_, E> {
     /// Waits for the first bytes of the next request; returns whether there are some.
     async fn wait(&mut self) -> bool {
         let time_slice = &mut self.time_slice;
-        let mut receiving = pin!(self.buffer.receive(&mut self.read));
+        let mut receiving = pin!(self.buffer.receive(&mut self.receiver));
         let received = poll_fn(|context| {
             let received = receiving.as_mut().poll(context);
             if received.is_pending() {
@@ -186,8 +235,10 @@ impl<E: Endpoint> Session<'_, E> {
         }
         let Parsed::Plain(head) = parsed else { return Next::NotPlain };
         let behind_head = self.buffer.unread().get(head.length..).unwrap_or_default();
-        let client = ClientStream { read: &mut self.read, stream: self.write.as_ref() };
-        match respond(self.endpoint, self.activity, self.account, client, head, behind_head).await {
+        let directions = Directions { receiver: &mut self.receiver, sender: self.sender };
+        match respond(self.endpoint, self.activity, self.account, directions, head, behind_head)
+            .await
+        {
             Some(exchange) => self.settle(exchange).await,
             None => Next::Close,
         }
@@ -202,7 +253,7 @@ impl<E: Endpoint> Session<'_, E> {
                 // hyper has a larger buffer.
                 return Some(Next::NotPlain);
             }
-            let receiving = self.buffer.receive(&mut self.read);
+            let receiving = self.buffer.receive(&mut self.receiver);
             match self.activity.client_since(Waiting::Head, since, receiving).await {
                 Ok(Ok(1..)) if head::has_end(self.buffer.unread(), seen) => return None,
                 Ok(Ok(1..)) => {}
@@ -232,14 +283,6 @@ impl<E: Endpoint> Session<'_, E> {
         }
     }
 
-    /// Reads to the end of the connection.
-    async fn ignore(&mut self) {
-        while let Ok(1..) = self.buffer.receive(&mut self.read).await {
-            let received = self.buffer.unread().len();
-            self.buffer.consume(received);
-        }
-    }
-
     async fn write_events(
         &mut self,
         response: &HttpResponse,
@@ -248,11 +291,11 @@ impl<E: Endpoint> Session<'_, E> {
         closes: bool,
     ) -> Next {
         let _trace = SendTrace::begin(response.trace.clone());
-        let stream = self.write.as_ref();
+        let sender = self.sender;
         let head = self.writer.events_head(response, sent, closes);
         // A client of which an early byte had to be sent sends no more.
         let watched = if sent > 0 { Watched::Reset } else { Watched::End };
-        match write_events(stream, self.activity, head, events, watched).await {
+        match write_events(sender, self.activity, head, events, watched).await {
             Ok(()) if !closes => Next::KeepAlive,
             Ok(()) | Err(_) => Next::Close,
         }
@@ -260,11 +303,11 @@ impl<E: Endpoint> Session<'_, E> {
 
     async fn write(&mut self, response: &HttpResponse, sent: usize, closes: bool) -> Next {
         let _trace = SendTrace::begin(response.trace.clone());
-        let stream = self.write.as_ref();
-        let written = match self.writer.send(stream, response, sent, closes) {
+        let sender = self.sender;
+        let written = match self.writer.send(sender, response, sent, closes) {
             Ok(Sent::All) => Ok(()),
             Ok(Sent::Part(count)) => {
-                let rest = self.writer.send_rest(stream, self.activity, response, sent, count);
+                let rest = self.writer.send_rest(sender, self.activity, response, sent, count);
                 Box::pin(rest).await
             }
             Err(error) => Err(error),
@@ -277,9 +320,9 @@ impl<E: Endpoint> Session<'_, E> {
 }
 
 /// The two directions of a connection.
-struct ClientStream<'c, 'stream> {
-    read: &'c mut ReadHalf<'stream>,
-    stream: &'c TcpStream,
+struct Directions<'c, 's> {
+    receiver: &'c mut Receiver<'s>,
+    sender: Sender<'s>,
 }
 
 /// Makes the response to a request; `None` if its client disconnects first.
@@ -287,12 +330,12 @@ async fn respond<E: Endpoint>(
     endpoint: &E,
     activity: &Activity,
     account: &Arc<Account>,
-    client: ClientStream<'_, '_>,
+    directions: Directions<'_, '_>,
     plain: PlainHead<'_>,
     behind_head: &[u8],
 ) -> Option<Exchange> {
     let PlainHead { head, length: head_length, framing, waits_for_continue, keeps_alive } = plain;
-    let ClientStream { read, stream } = client;
+    let Directions { receiver, sender } = directions;
     let is_body_whole = AtomicBool::new(false);
     let (early, is_end_visible) = match framing {
         Framing::Length(length) => {
@@ -304,12 +347,12 @@ async fn respond<E: Endpoint>(
         // the end then, which the client reached with all of its requests sent.
         Framing::Chunks => (behind_head, true),
     };
-    let watch = ClientWatch::new(stream, &is_body_whole, is_end_visible);
+    let watch = ClientWatch::new(sender, &is_body_whole, is_end_visible);
     let consumed = head_length.saturating_add(early.len());
     let (watched, is_whole, behind_body) = match framing {
         Framing::Length(length) => {
             let mut body = PlainBody::new(
-                read,
+                receiver,
                 activity,
                 account,
                 early,
@@ -322,7 +365,7 @@ async fn respond<E: Endpoint>(
         }
         Framing::Chunks => {
             let mut body = ChunkedBody::new(
-                read,
+                receiver,
                 activity,
                 account,
                 early,
@@ -384,16 +427,9 @@ mod tests {
         client.write_all(requests).unwrap();
         let (mut stream, _) = listener.accept().await.unwrap();
         let (read, write) = stream.split();
-        let mut session = Session {
-            endpoint: &Lengths,
-            activity: &Activity::default(),
-            account: &Arc::new(Account::unlimited()),
-            read,
-            write,
-            buffer: ReceiveBuffer::new(),
-            time_slice: TimeSlice::default(),
-            writer: ResponseWriter::default(),
-        };
+        let (activity, account) = (Activity::default(), Arc::new(Account::unlimited()));
+        let (receiver, sender) = (Receiver::Tcp(read), Sender::Tcp(write.as_ref()));
+        let mut session = Session::new(&Lengths, &activity, &account, receiver, sender);
         for _ in 0..count {
             assert!(session.buffer.unread().len() > 1 || session.wait().await);
             assert!(matches!(session.serve_next().await, Next::KeepAlive));

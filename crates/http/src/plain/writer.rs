@@ -8,8 +8,8 @@ use bytes::Bytes;
 use galatea_door::{Activity, Overdue, Waiting};
 use hyper::StatusCode;
 use smallvec::SmallVec;
-use tokio::net::TcpStream;
 
+use super::client_stream::Sender;
 use crate::http_response::{HttpResponse, reason};
 
 /// A body up to this size is copied behind the head: writing one buffer is cheaper than
@@ -44,7 +44,7 @@ impl ResponseWriter {
     /// as the system takes it at once.
     pub(super) fn send(
         &mut self,
-        stream: &TcpStream,
+        stream: Sender<'_>,
         response: &HttpResponse,
         sent: usize,
         closes: bool,
@@ -57,8 +57,8 @@ impl ResponseWriter {
         }
         response.chunks.iter().for_each(|chunk| self.buffer.extend_from_slice(chunk));
         let unsent = unsent(&self.buffer, sent);
-        match stream.try_write(unsent) {
-            Ok(count) if count == unsent.len() => Ok(Sent::All),
+        match stream.try_write(&[IoSlice::new(unsent)]) {
+            Ok(count) if count == unsent.len() && stream.try_flush()? => Ok(Sent::All),
             Ok(0) => Err(ErrorKind::WriteZero.into()),
             Ok(count) => Ok(Sent::Part(count)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Sent::Part(0)),
@@ -69,7 +69,7 @@ impl ResponseWriter {
     /// Writes what is left behind [`Self::send`], which wrote `count` bytes.
     pub(super) async fn send_rest(
         &self,
-        stream: &TcpStream,
+        stream: Sender<'_>,
         activity: &Activity,
         response: &HttpResponse,
         sent: usize,
@@ -167,7 +167,7 @@ impl Date {
 }
 
 /// The interim response to a client that waits for it before it sends a body.
-pub(super) async fn write_continue(stream: &TcpStream, activity: &Activity) -> io::Result<()> {
+pub(super) async fn write_continue(stream: Sender<'_>, activity: &Activity) -> io::Result<()> {
     write(stream, activity, b"HTTP/1.1 100 Continue\r\n\r\n", &[]).await
 }
 
@@ -177,7 +177,7 @@ fn unsent(bytes: &[u8], sent: usize) -> &[u8] {
 
 /// Writes `first` and then the `others`, without copying.
 pub(super) async fn write(
-    stream: &TcpStream,
+    stream: Sender<'_>,
     activity: &Activity,
     first: &[u8],
     others: &[Bytes],
@@ -193,11 +193,7 @@ pub(super) async fn write(
             in_a_row = 0;
             tokio::task::yield_now().await;
         }
-        let written = match parts {
-            [only] => stream.try_write(only),
-            [..] => stream.try_write_vectored(parts.get(..PARTS_MAX).unwrap_or(parts)),
-        };
-        match written {
+        match stream.try_write(parts.get(..PARTS_MAX).unwrap_or(parts)) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(count) => {
                 in_a_row = in_a_row.saturating_add(count);
@@ -205,14 +201,19 @@ pub(super) async fn write(
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 in_a_row = 0;
-                let writable = poll_fn(|context| stream.poll_write_ready(context));
-                let writable = activity.client(Waiting::Response, writable).await;
-                writable.map_err(|Overdue| io::Error::from(ErrorKind::TimedOut))??;
+                room(stream, activity).await?;
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    if stream.try_flush()? { Ok(()) } else { room(stream, activity).await }
+}
+
+/// Waits until the client has read enough.
+async fn room(stream: Sender<'_>, activity: &Activity) -> io::Result<()> {
+    let room = poll_fn(|context| stream.poll_room(context));
+    let room = activity.client(Waiting::Response, room).await;
+    room.map_err(|Overdue| io::Error::from(ErrorKind::TimedOut))?
 }
 
 #[cfg(test)]
@@ -235,7 +236,7 @@ mod tests {
         stream.writable().await.unwrap();
         {
             let activity = Activity::default();
-            let mut writing = pin!(write(&stream, &activity, b"", parts));
+            let mut writing = pin!(write(Sender::Tcp(&stream), &activity, b"", parts));
             let polled = poll_fn(|context| Poll::Ready(writing.as_mut().poll(context)));
             assert!(polled.await.is_pending());
         }
