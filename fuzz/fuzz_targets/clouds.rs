@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use galatea_codec::http::ArchivePath;
+use galatea_codec_http::ArchivePath;
 use galatea_fuzz::{Door, exchange};
 use libfuzzer_sys::fuzz_target;
 

@@ -6,7 +6,7 @@
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use galatea_codec::http::{
+use galatea_codec_http::{
     DecodeBounds, GenerateForm, TargetModel, decode_generate, encode_generate,
 };
 use galatea_fakes::echo;

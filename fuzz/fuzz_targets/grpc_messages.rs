@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::grpc::control::{load_parameters, unload_dependents};
-use galatea_codec::grpc::{InferMessage, parse_version};
+use galatea_codec_grpc::control::{load_parameters, unload_dependents};
+use galatea_codec::parse_version;
+use galatea_codec_grpc::InferMessage;
 use galatea_codec::regions::RegionAccess;
 use galatea_gate::ledger::Account;
 use galatea_control::{Regions};

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::http::{DecodeBounds, TargetModel, decode_infer};
+use galatea_codec_http::{DecodeBounds, TargetModel, decode_infer};
 use galatea_gate::ledger::Account;
 use galatea_codec::limits::Limits;
 use galatea_control::{Regions};

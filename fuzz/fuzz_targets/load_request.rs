@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use galatea_codec::http::{IndexRequest, UnloadRequest, decode_load_request};
+use galatea_codec_http::{IndexRequest, UnloadRequest, decode_load_request};
 use galatea_codec::limits::Limits;
 use libfuzzer_sys::fuzz_target;
 

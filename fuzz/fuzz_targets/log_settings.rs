@@ -8,8 +8,8 @@
 
 use std::sync::Mutex;
 
-use galatea_codec::grpc::log::{log_settings, log_update};
-use galatea_codec::http::{decode_log_request, encode_log_settings};
+use galatea_codec_grpc::log::{log_settings, log_update};
+use galatea_codec_http::{decode_log_request, encode_log_settings};
 use galatea_gate::access::{Pass, api};
 use galatea_codec::limits::Limits;
 use galatea_control::{LogChange, LogControl, LogFormat, LogSettings, LogUpdate};

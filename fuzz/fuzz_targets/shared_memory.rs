@@ -11,7 +11,7 @@ use std::io::Read;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use galatea_codec::http::{
+use galatea_codec_http::{
     DecodeBounds, OutputEncoding, RegisterRequest, TargetModel, decode_infer,
 };
 use galatea_gate::access::Pass;

@@ -10,8 +10,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_codec::grpc::{trace_change, trace_settings};
-use galatea_codec::http::{decode_trace_change, encode_trace_settings};
+use galatea_codec_grpc::{trace_change, trace_settings};
+use galatea_codec_http::{decode_trace_change, encode_trace_settings};
 use galatea_gate::access::Pass;
 use galatea_codec::limits::Limits;
 use galatea_control::{DoorTracePoint, TraceChange, TraceControl, TraceHeaders, TraceLevels, TraceMode, TraceSettings};

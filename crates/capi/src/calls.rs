@@ -1,7 +1,7 @@
 //! Questions to a server in this process, and commands for its models: what the functions of
 //! C and the package for Python have in common. Each takes a pass of its own.
 
-use galatea_codec::http;
+use galatea_codec::documents;
 use galatea_control::{LoadParameters, NameMapping};
 use galatea_infer::{ParameterValue, Pass, Status};
 
@@ -36,20 +36,26 @@ impl ServerRef {
 
     /// The server's name, version and extensions, as JSON.
     pub fn metadata(&self) -> Result<String, Status> {
-        document(http::encode_server_metadata(&self.control.server_metadata(Pass::in_process())))
+        document(documents::encode_server_metadata(
+            &self.control.server_metadata(Pass::in_process()),
+        ))
     }
 
     /// A model's interface, as JSON.
     pub fn model_metadata(&self, name: &str, version: Option<i64>) -> Result<String, Status> {
         let metadata = self.control.model_metadata(Pass::in_process(), name, version)?;
-        document(http::encode_model_metadata(&metadata))
+        document(documents::encode_model_metadata(&metadata))
     }
 
     /// The statistics of a model, or of all if the name is empty, as JSON.
     pub fn model_statistics(&self, name: &str, version: Option<i64>) -> Result<String, Status> {
         let name = Some(name).filter(|name| !name.is_empty());
         let control = &self.check_ready()?.control;
-        document(http::encode_statistics(&control.statistics(Pass::in_process(), name, version)?))
+        document(documents::encode_statistics(&control.statistics(
+            Pass::in_process(),
+            name,
+            version,
+        )?))
     }
 
     /// A model's configuration, as JSON.
@@ -72,7 +78,7 @@ impl ServerRef {
     pub fn model_index(&self, only_ready: bool) -> Result<String, Status> {
         let control = &self.check_ready()?.control;
         let index = control.repository_index(Pass::in_process(), only_ready)?;
-        document(http::encode_repository_index(&index))
+        document(documents::encode_repository_index(&index))
     }
 
     /// Returns true if the first dimension of a model's tensors is that of the batch.

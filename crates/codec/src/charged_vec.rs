@@ -8,18 +8,14 @@ use galatea_tensor::Buffer;
 
 /// Bytes that are charged before they are allocated, unless they are few.
 #[derive(Debug, Default)]
-pub(crate) struct ChargedVec {
+pub struct ChargedVec {
     bytes: Vec<u8>,
     charge: Option<Charge>,
 }
 
 impl ChargedVec {
     /// Makes room for this many bytes in total, or for twice as many as there are.
-    pub(crate) fn reserve(
-        &mut self,
-        length: usize,
-        account: &Arc<Account>,
-    ) -> Result<(), Exhausted> {
+    pub fn reserve(&mut self, length: usize, account: &Arc<Account>) -> Result<(), Exhausted> {
         if length <= self.bytes.capacity() {
             return Ok(());
         }
@@ -27,7 +23,7 @@ impl ChargedVec {
     }
 
     /// Makes room for this many bytes in total.
-    pub(crate) fn reserve_exact(
+    pub fn reserve_exact(
         &mut self,
         target: usize,
         account: &Arc<Account>,
@@ -41,17 +37,22 @@ impl ChargedVec {
     }
 
     /// The bytes, for which there is room.
-    pub(crate) const fn bytes_mut(&mut self) -> &mut Vec<u8> {
+    pub const fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
     /// The number of bytes.
-    pub(crate) const fn len(&self) -> usize {
+    pub const fn len(&self) -> usize {
         self.bytes.len()
     }
 
+    /// Returns true without a byte.
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Gives memory back that is not used, if that is much.
-    pub(crate) fn shrink(&mut self) {
+    pub fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
         if let Some(charge) = &mut self.charge {
             charge.shrink(self.bytes.capacity());
@@ -59,7 +60,7 @@ impl ChargedVec {
     }
 
     /// The bytes, which stay charged as long as a slice of them lives.
-    pub(crate) fn into_bytes(self) -> Bytes {
+    pub fn into_bytes(self) -> Bytes {
         let Self { bytes, charge } = self;
         match charge {
             None => Bytes::from(bytes),
@@ -68,7 +69,7 @@ impl ChargedVec {
     }
 
     /// The memory of a tensor.
-    pub(crate) fn into_buffer(self) -> Buffer {
+    pub fn into_buffer(self) -> Buffer {
         let is_charged = self.charge.is_some();
         let buffer = Buffer::from_bytes(self.into_bytes());
         if is_charged { buffer.charged() } else { buffer }

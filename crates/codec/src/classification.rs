@@ -33,9 +33,7 @@ impl Classification {
     /// Makes a classification from output names and their requested class counts, if any.
     /// `None` if no classes are requested. The first of several requests for the same output
     /// counts.
-    pub(crate) fn new<'a>(
-        requests: impl Iterator<Item = (&'a str, Option<u32>)> + Clone,
-    ) -> Option<Self> {
+    pub fn new<'a>(requests: impl Iterator<Item = (&'a str, Option<u32>)> + Clone) -> Option<Self> {
         // Nearly no request has any.
         if requests.clone().all(|(_, count)| count.is_none()) {
             return None;
@@ -51,7 +49,7 @@ impl Classification {
     }
 
     /// The cell for the request, to be set by the model version that admits it.
-    pub(crate) fn cell(&self) -> ClassesCell {
+    pub fn cell(&self) -> ClassesCell {
         self.model.clone()
     }
 

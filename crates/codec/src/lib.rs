@@ -1,15 +1,15 @@
-//! Encoders and decoders of the inference protocol: HTTP bodies with JSON and
-//! binary tensors, and gRPC messages, to and from the types of `galatea-infer`.
-//! Start with [`http::decode_infer`] and `grpc/request.rs`.
+//! Parts of the codecs of HTTP and gRPC that are the same in both: limits with their errors,
+//! compression, classes, tensors in regions, raw inputs, forwarded headers, and the JSON of
+//! metadata and statistics, which C programs get too. Start with [`limits`] and [`documents`].
 //!
 //! Every item is a function from bytes to values or back. The crate has no
 //! socket, runtime, clock or thread. A number that a client sent never decides
 //! an allocation: sizes are compared with the received bytes and with
-//! [`Limits`](crate::limits::Limits) first. Binary tensors of a request stay slices of its body.
-//! Binary tensors of a response are sent without a copy.
+//! [`Limits`](crate::limits::Limits) first.
 //!
-//! The crate does not know models. Admission, behind the doors, checks whether a
-//! request fits its model.
+//! The crate knows neither protocol: requests and responses are read and written in
+//! `galatea-codec-http` and `galatea-codec-grpc`. It does not know models. Admission, behind
+//! the doors, checks whether a request fits its model.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -21,13 +21,17 @@
 )]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation))]
 
-mod charged_vec;
+pub mod charged_vec;
 pub mod classification;
 pub mod compression;
+pub mod documents;
 pub mod forward;
-pub mod grpc;
-pub mod http;
+pub mod json;
 pub mod limits;
-mod numbers;
+pub mod numbers;
+pub mod raw;
 pub mod regions;
-mod trace_fields;
+mod statistics;
+pub mod trace_fields;
+
+pub use numbers::parse_version;

@@ -58,17 +58,17 @@ impl Default for Limits {
 }
 
 /// The error for a shape with more than [`Limits::DIMS_MAX`] dimensions.
-pub(crate) fn too_many_dims() -> Status {
+pub fn too_many_dims() -> Status {
     Status::invalid_argument(format!("shape has more than {} dimensions", Limits::DIMS_MAX))
 }
 
 /// The error for a request with more than [`Limits::PARAMETERS_MAX`] parameters.
-pub(crate) fn too_many_parameters() -> Status {
+pub fn too_many_parameters() -> Status {
     Status::invalid_argument(format!("request has more than {} parameters", Limits::PARAMETERS_MAX))
 }
 
 /// Refuses a name that is too long. The name is not repeated.
-pub(crate) fn check_name(what: &str, bytes: usize) -> Result<(), Status> {
+pub fn check_name(what: &str, bytes: usize) -> Result<(), Status> {
     if bytes <= Limits::NAME_BYTES_MAX {
         return Ok(());
     }
@@ -80,11 +80,11 @@ pub(crate) fn check_name(what: &str, bytes: usize) -> Result<(), Status> {
 
 /// The number of files in a request to load a model.
 #[derive(Debug, Default)]
-pub(crate) struct FileCount(usize);
+pub struct FileCount(usize);
 
 impl FileCount {
     /// Adds a parameter, by its name, if it is a file.
-    pub(crate) fn add(&mut self, parameter: &str) -> Result<(), Status> {
+    pub fn add(&mut self, parameter: &str) -> Result<(), Status> {
         if !parameter.starts_with("file:") {
             return Ok(());
         }

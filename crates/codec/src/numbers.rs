@@ -5,7 +5,7 @@ use galatea_infer::Status;
 
 /// Why a text has no number.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NoNumber {
+pub enum NoNumber {
     /// It starts with no digit.
     Missing,
     /// The number has more than 64 bits.
@@ -13,7 +13,7 @@ pub(crate) enum NoNumber {
 }
 
 /// The number at the start of a text.
-pub(crate) fn leading_integer(text: &[u8]) -> Result<i64, NoNumber> {
+pub fn leading_integer(text: &[u8]) -> Result<i64, NoNumber> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r');
     let start = text.iter().position(|byte| !is_space(byte)).unwrap_or(text.len());
     let text = text.get(start..).unwrap_or_default();

@@ -20,15 +20,18 @@ pub struct RegionAccess<'a> {
 
 /// The part of a region that a tensor is in, as its parameters say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RegionPart {
-    pub(crate) region: String,
-    pub(crate) offset: u64,
-    pub(crate) byte_size: u64,
+pub struct RegionPart {
+    /// The region's name.
+    pub region: String,
+    /// The place of its first byte in the region.
+    pub offset: u64,
+    /// Its bytes.
+    pub byte_size: u64,
 }
 
 impl RegionAccess<'_> {
     /// The data of an input. A copy of it is charged now, when it is not made yet.
-    pub(crate) fn input(&self, part: &RegionPart) -> Result<Buffer, Status> {
+    pub fn input(&self, part: &RegionPart) -> Result<Buffer, Status> {
         let mut region = self.output(part)?;
         if region.byte_size > Account::SMALL_BYTES_MAX {
             region.charge = Some(Arc::new(Charge::new(self.account, region.byte_size)?));
@@ -37,7 +40,7 @@ impl RegionAccess<'_> {
     }
 
     /// The place of an output.
-    pub(crate) fn output(&self, part: &RegionPart) -> Result<ForeignRegion, Status> {
+    pub fn output(&self, part: &RegionPart) -> Result<ForeignRegion, Status> {
         self.regions.find(&part.region, part.offset, part.byte_size)
     }
 }
@@ -63,7 +66,7 @@ struct UsedRegions {
 
 impl ReplacedOutputs {
     /// Of several regions for an output the first counts.
-    pub(crate) fn new(
+    pub fn new(
         classification: Option<Classification>,
         mut outputs: Vec<(String, ForeignRegion)>,
         inputs: &[InputTensor],
@@ -79,19 +82,19 @@ impl ReplacedOutputs {
     }
 
     /// The outputs that become classes.
-    pub(crate) const fn classification(&self) -> Option<&Classification> {
+    pub const fn classification(&self) -> Option<&Classification> {
         self.classification.as_ref()
     }
 
     /// The place of an output, if it is in a region.
-    pub(crate) fn region(&self, name: &str) -> Option<&ForeignRegion> {
+    pub fn region(&self, name: &str) -> Option<&ForeignRegion> {
         let outputs = &self.regions.as_ref()?.outputs;
         let found = outputs.binary_search_by(|(one, _)| one.as_str().cmp(name));
         outputs.get(found.ok()?).map(|(_, region)| region)
     }
 
     /// The outputs that are wanted in a GPU's memory.
-    pub(crate) fn on_devices(&self) -> DeviceOutputs {
+    pub fn on_devices(&self) -> DeviceOutputs {
         let on_device = |region: &ForeignRegion| region.memory.device_address().is_some();
         let outputs = self.regions.iter().flat_map(|used| &used.outputs);
         let mut names = outputs.filter(|(_, region)| on_device(region)).peekable();

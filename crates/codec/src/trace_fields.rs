@@ -10,12 +10,12 @@ use galatea_infer::Status;
 const SHOWN_BYTES_MAX: usize = 1024;
 
 /// Reads `trace_rate`, or another field without a sign; negative values wrap around.
-pub(crate) fn unsigned(field: &str, value: &str) -> Result<u32, Status> {
+pub fn unsigned(field: &str, value: &str) -> Result<u32, Status> {
     number(field, value, 0, i64::from(u32::MAX)).map(i32::cast_unsigned)
 }
 
 /// Reads `trace_count`. The protocols differ in what comes before the value in an error.
-pub(crate) fn count(value: &str, before_value: &str) -> Result<i32, Status> {
+pub fn count(value: &str, before_value: &str) -> Result<i32, Status> {
     let count = number("trace_count", value, -1, i64::from(i32::MAX))?;
     if count < -1 {
         return Err(Status::invalid_argument(format!(
@@ -53,7 +53,7 @@ fn shown(value: &str) -> impl std::fmt::Display {
 
 /// Adds a level to those before it in a list of `length`. As in Triton unknown ones change
 /// nothing; without a known one `levels` stays `None`.
-pub(crate) fn add_level(
+pub fn add_level(
     levels: &mut Option<TraceLevels>,
     name: &str,
     length: usize,
@@ -73,7 +73,7 @@ pub(crate) fn add_level(
 }
 
 /// The refusal of a change of the file.
-pub(crate) fn file_is_fixed() -> Status {
+pub fn file_is_fixed() -> Status {
     Status::unsupported("trace file location can not be updated through network protocol")
 }
 

@@ -1,6 +1,6 @@
 //! The load of the server, as language models report it in their metrics.
 
-use galatea_codec::http::LoadReport;
+use galatea_codec_http::LoadReport;
 use galatea_telemetry::{CustomFamily, CustomValue};
 
 /// The gauges of TensorRT-LLM's cache of keys and values, which the label

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use galatea_codec::compression::Coding;
-use galatea_codec::grpc::encode_infer_response;
 use galatea_codec::regions::ReplacedOutputs;
+use galatea_codec_grpc::encode_infer_response;
 use galatea_control::DoorTracePoint;
 use galatea_explain::{Explanation, Mark};
 use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_codec::compression::{Coding, Format, Inflater, Progress, StreamEnd};
-use galatea_codec::grpc::GrpcCode;
+use galatea_codec_grpc::GrpcCode;
 use galatea_gate::ledger::Account;
 use http::{HeaderMap, HeaderValue};
 

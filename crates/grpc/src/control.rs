@@ -1,8 +1,7 @@
 //! Responding to calls other than inference: health, metadata, statistics, repository.
 
-use galatea_codec::grpc::{
-    control as codec, frame_message, log, parse_version, trace_change, trace_settings,
-};
+use galatea_codec::parse_version;
+use galatea_codec_grpc::{control as codec, frame_message, log, trace_change, trace_settings};
 use galatea_door::BlockingPermits;
 use galatea_gate::access::Admission;
 use galatea_infer::{Code, Status};

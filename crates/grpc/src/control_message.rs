@@ -1,6 +1,6 @@
 //! The messages of calls other than inferences.
 
-use galatea_codec::grpc::MessageChunks;
+use galatea_codec_grpc::MessageChunks;
 use galatea_infer::Status;
 use prost::Message;
 use prost::bytes::Bytes;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use galatea_codec::grpc::{GrpcCode, grpc_code};
+use galatea_codec_grpc::{GrpcCode, grpc_code};
 use galatea_gate::ledger::{Exhausted, RETRY_AFTER_SECS};
 use galatea_infer::{Code, Status};
 use http::StatusCode;

@@ -12,7 +12,7 @@
 //! requests. The same holds for requests in progress that are too large together (`budget/`).
 //!
 //! Not its part: it knows no model, queue or backend, only the two traits of
-//! `galatea-infer`. It translates nothing itself; that is the work of `galatea-codec`.
+//! `galatea-infer`. It translates nothing itself; that is the work of `galatea-codec-grpc`.
 //! Accepting and stopping are the work of [`galatea_door`]. Client shared memory, trace and
 //! log settings are not offered; a client that asks for them gets an
 //! error that says so.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
-use galatea_codec::grpc::{COMPRESSED, GrpcCode, MESSAGE_PREFIX_BYTES};
+use galatea_codec_grpc::{COMPRESSED, GrpcCode, MESSAGE_PREFIX_BYTES};
 use galatea_gate::ledger::Account;
 
 use crate::buffers::{MessageMemory, PartialMessage};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
-use galatea_codec::grpc::MESSAGE_BYTES_MAX;
 use galatea_codec::limits::Limits;
+use galatea_codec_grpc::MESSAGE_BYTES_MAX;
 use galatea_control::{LogControl, NoRegions, RegionControl, TraceControl};
 use galatea_door::DoorOptions;
 use galatea_door::tls::Tls;

@@ -1,6 +1,6 @@
 //! Responding to calls about memory that clients share.
 
-use galatea_codec::grpc::{control as codec, frame_message};
+use galatea_codec_grpc::{control as codec, frame_message};
 use galatea_control::{CudaRegion, RegionControl, RegionKind, SystemRegion};
 use galatea_infer::{Pass, api};
 use galatea_protocol::inference;

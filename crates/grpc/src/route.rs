@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use galatea_codec::compression::Coding;
-use galatea_codec::grpc::GrpcCode;
+use galatea_codec_grpc::GrpcCode;
 use galatea_explain::Detail;
 use galatea_gate::access::{Admission, Category, Gate};
 use http::header::{HeaderMap, HeaderValue};

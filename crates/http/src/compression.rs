@@ -9,8 +9,8 @@ use bytes::Bytes;
 use galatea_codec::compression::{
     Coding, Format, Inflater, Level, Progress, StreamEnd, accepted_coding, deflate,
 };
-use galatea_codec::http::{inflated_body_too_large, nothing_to_inflate};
 use galatea_codec::limits::Limits;
+use galatea_codec_http::{inflated_body_too_large, nothing_to_inflate};
 use galatea_door::{BlockingPermit, BlockingPermits};
 use galatea_gate::ledger::{Account, Charge};
 use galatea_infer::Status;

@@ -1,6 +1,6 @@
 //! The way in which the clients of a door say what a body is.
 
-use galatea_codec::http::{parse_header_length, parse_length_in_type};
+use galatea_codec_http::{parse_header_length, parse_length_in_type};
 use galatea_infer::Status;
 use hyper::header::CONTENT_TYPE;
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use galatea_codec::http::{GenerateForm, encode_generate, encode_generate_error};
+use galatea_codec_http::{GenerateForm, encode_generate, encode_generate_error};
 use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_gate::ledger::{Account, Charge};
 use galatea_infer::{CancelToken, CongestionPoint, InferenceResponse, Reply, ResponseSink, Status};

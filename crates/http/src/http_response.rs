@@ -6,7 +6,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
-use galatea_codec::http::{EncodedResponse, encode_error};
+use galatea_codec::documents::encode_error;
+use galatea_codec_http::EncodedResponse;
 use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_gate::access::Refusal;
 use galatea_gate::ledger::RETRY_AFTER_SECS;

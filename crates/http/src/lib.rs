@@ -1,7 +1,7 @@
 //! The HTTP door: KServe v2 over HTTP/1.1, the metrics endpoint, and the doors whose paths
 //! SageMaker and Vertex AI prescribe.
 //!
-//! It reads requests from connections, decodes them with `galatea-codec`, gives them to an
+//! It reads requests from connections, decodes them with `galatea-codec-http`, gives them to an
 //! [`InferenceService`](galatea_infer::InferenceService) and writes the responses.
 //! Management requests go to a [`ServerControl`](galatea_control::ServerControl).
 //!

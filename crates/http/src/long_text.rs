@@ -7,11 +7,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::http::{
+use galatea_codec::limits::Limits;
+use galatea_codec_http::{
     DecodeBounds, EncodedResponse, OutputEncoding, TargetModel, decode_generate, decode_infer,
     encode_infer_response, json_bytes_estimate,
 };
-use galatea_codec::limits::Limits;
 use galatea_control::{ModelConfigDocument, RegionControl, Regions};
 use galatea_door::BlockingPermits;
 use galatea_gate::ledger::Account;
@@ -124,7 +124,7 @@ impl TextThreads {
 
 #[cfg(test)]
 mod tests {
-    use galatea_codec::http::OutputForm;
+    use galatea_codec_http::OutputForm;
     use galatea_control::NoRegions;
     use galatea_fakes::echo;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
-use galatea_codec::http::{LoadReport, LoadReportFormat};
 use galatea_codec::limits::Limits;
+use galatea_codec_http::{LoadReport, LoadReportFormat};
 use galatea_control::{LogControl, NoRegions, RegionControl, TraceControl};
 use galatea_dashboard::Dashboard;
 use galatea_door::DoorOptions;

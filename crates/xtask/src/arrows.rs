@@ -36,6 +36,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("explain", &["infer"]),
     ("verdict", &["explain"]),
     ("codec", &["tensor", "infer", "control", "protocol", "gate"]),
+    ("codec-http", &["codec", "tensor", "infer", "control", "protocol", "gate"]),
+    ("codec-grpc", &["codec", "tensor", "infer", "control", "protocol", "gate"]),
     (
         "dispatch",
         &[
@@ -76,8 +78,34 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("capi", &["devices", "abi", "c-objects", "tensor", "infer", "control", "codec", "gate"]),
     ("door", &[]),
     ("dashboard", &["devices", "infer", "control", "gate"]),
-    ("http", &["tensor", "infer", "control", "explain", "codec", "dashboard", "door", "gate"]),
-    ("grpc", &["tensor", "infer", "control", "explain", "codec", "protocol", "door", "gate"]),
+    (
+        "http",
+        &[
+            "tensor",
+            "infer",
+            "control",
+            "explain",
+            "codec",
+            "codec-http",
+            "dashboard",
+            "door",
+            "gate",
+        ],
+    ),
+    (
+        "grpc",
+        &[
+            "tensor",
+            "infer",
+            "control",
+            "explain",
+            "codec",
+            "codec-grpc",
+            "protocol",
+            "door",
+            "gate",
+        ],
+    ),
     (
         "galatea",
         &[
@@ -91,6 +119,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "policy",
             "gate",
             "codec",
+            "codec-http",
             "dispatch",
             "door",
             "engine",
@@ -162,7 +191,7 @@ const WIDELY_USED: &[&str] = &[
 
 /// The crates that decide. They use no thread, socket, clock, file or randomness, neither
 /// directly nor through a library.
-const PURE: [&str; 4] = ["policy", "gate", "codec", "verdict"];
+const PURE: [&str; 6] = ["policy", "gate", "codec", "codec-http", "codec-grpc", "verdict"];
 
 const IMPURE_LIBRARIES: [&str; 16] = [
     "async-std",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_codec::grpc::GrpcCode;
+use galatea_codec_grpc::GrpcCode;
 use galatea_gate::ledger::{Account, Exhausted};
 use galatea_infer::InferenceRequest;
 

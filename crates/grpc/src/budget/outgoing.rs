@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use bytes::Buf;
-use galatea_codec::grpc::MessageChunks;
+use galatea_codec_grpc::MessageChunks;
 use galatea_gate::ledger::Exhausted;
 
 use super::memory_budget::{CallKind, MemoryBudget};
@@ -160,7 +160,7 @@ mod tests {
     use std::task::Waker;
 
     use bytes::Bytes;
-    use galatea_codec::grpc::encode_infer_response;
+    use galatea_codec_grpc::encode_infer_response;
     use galatea_gate::ledger::Account;
     use galatea_infer::{InferenceResponse, OutputTensor};
     use galatea_tensor::{Buffer, DataType, Shape};

@@ -43,7 +43,7 @@ pub(super) fn charged(
     let text = "x".repeat(text_bytes);
     let message =
         galatea_protocol::inference::ModelConfigRequest { name: text, ..Default::default() };
-    Outgoing::new(galatea_codec::grpc::frame_message(&message).unwrap(), budget)
+    Outgoing::new(galatea_codec_grpc::frame_message(&message).unwrap(), budget)
 }
 
 fn response(budget: &Arc<MemoryBudget>, text_bytes: usize) -> Result<Outgoing, DroppedResponse> {

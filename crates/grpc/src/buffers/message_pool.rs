@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use galatea_codec::grpc::GrpcCode;
+use galatea_codec_grpc::GrpcCode;
 use galatea_gate::ledger::{Account, Charge, Ledger};
 use galatea_stdx::Lock;
 use tokio::sync::Notify;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use galatea_codec::grpc::GrpcCode;
+use galatea_codec_grpc::GrpcCode;
 use galatea_door::Activity;
 use galatea_explain::Explanation;
 use galatea_gate::ledger::Account;

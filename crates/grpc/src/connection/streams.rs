@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_codec::forward::forward;
-use galatea_codec::grpc::stream::RequestTag;
-use galatea_codec::grpc::{InferMessage, parse_version};
+use galatea_codec::parse_version;
 use galatea_codec::regions::{RegionAccess, ReplacedOutputs};
+use galatea_codec_grpc::InferMessage;
+use galatea_codec_grpc::stream::RequestTag;
 use galatea_control::Regions;
 use galatea_door::catch_panic;
 use galatea_explain::Explanation;

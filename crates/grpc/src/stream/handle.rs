@@ -161,7 +161,7 @@ mod tests {
         let (inbox, budget) = connection();
         let event = || {
             let message = galatea_protocol::inference::ServerLiveResponse { live: true };
-            let message = galatea_codec::grpc::frame_message(&message).unwrap();
+            let message = galatea_codec_grpc::frame_message(&message).unwrap();
             let response = Outgoing::new(message, ResponseBudget::Call(budget.clone()));
             let result = response.map_err(Failure::from);
             ConnectionEvent::CallFinished { call: CALL, result }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
-use galatea_codec::grpc::{GrpcCode, MESSAGE_PREFIX_BYTES};
+use galatea_codec_grpc::{GrpcCode, MESSAGE_PREFIX_BYTES};
 use galatea_gate::ledger::Account;
 
 use crate::buffers::{MessageMemory, PartialMessage};

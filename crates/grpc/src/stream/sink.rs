@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_codec::grpc::MessageChunks;
-use galatea_codec::grpc::stream::{
+use galatea_codec::regions::ReplacedOutputs;
+use galatea_codec_grpc::MessageChunks;
+use galatea_codec_grpc::stream::{
     RequestTag, encode_stream_end, encode_stream_failure, encode_stream_refusal,
     encode_stream_response,
 };
-use galatea_codec::regions::ReplacedOutputs;
 use galatea_control::DoorTracePoint;
 use galatea_explain::Explanation;
 use galatea_infer::{

@@ -137,7 +137,7 @@ impl CallResult {
 }
 
 fn number(code: Code) -> u8 {
-    galatea_codec::grpc::grpc_code(code).number()
+    galatea_codec_grpc::grpc_code(code).number()
 }
 
 pub(crate) fn framed(message: &impl Message) -> Bytes {

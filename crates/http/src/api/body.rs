@@ -1,7 +1,7 @@
 //! Reading the bodies of requests, and refusing them.
 
 use bytes::Bytes;
-use galatea_codec::http::{body_too_large, inflated_body_too_large};
+use galatea_codec_http::{body_too_large, inflated_body_too_large};
 use galatea_gate::ledger::{Account, Exhausted};
 use galatea_infer::Status;
 use galatea_stdx::len64;

@@ -1,8 +1,7 @@
 //! Descriptions of the server and its models: metadata, configurations, statistics.
 
-use galatea_codec::http::{
-    encode_model_metadata, encode_server_metadata, encode_statistics, parse_version,
-};
+use galatea_codec::documents::{encode_model_metadata, encode_server_metadata, encode_statistics};
+use galatea_codec::parse_version;
 use galatea_gate::access::Admission;
 use galatea_infer::Status;
 

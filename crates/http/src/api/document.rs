@@ -1,7 +1,7 @@
 //! Documents about all models, or of unbounded length, which are not rendered on I/O threads.
 
 use bytes::Bytes;
-use galatea_codec::http::encode_statistics;
+use galatea_codec::documents::encode_statistics;
 use galatea_control::ServerControl;
 use galatea_infer::{Pass, Status, api};
 

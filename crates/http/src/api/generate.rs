@@ -4,9 +4,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::http::{
-    DecodeBounds, GenerateForm, TargetModel, decode_generate, parse_version,
-};
+use galatea_codec::parse_version;
+use galatea_codec_http::{DecodeBounds, GenerateForm, TargetModel, decode_generate};
 use galatea_control::{ModelConfigDocument, Regions};
 use galatea_explain::{Explanation, Mark};
 use galatea_gate::ledger::Account;

@@ -1,6 +1,6 @@
 //! Readiness of the server and its models.
 
-use galatea_codec::http::parse_version;
+use galatea_codec::parse_version;
 use galatea_control::ServerControl;
 use galatea_gate::access::Admission;
 use galatea_infer::{Pass, Status, api};

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_codec::compression::StreamEnd;
 use galatea_codec::forward::{ValueForm, forward};
-use galatea_codec::http::{
+use galatea_codec::parse_version;
+use galatea_codec_http::{
     DecodeBounds, OutputEncoding, TargetModel, check_stream_end, decode_infer, decode_raw_infer,
-    encode_infer_response, parse_version,
+    encode_infer_response,
 };
 use galatea_control::{ClientTrace, DoorTraceSink, Regions};
 use galatea_explain::{Explanation, Mark};

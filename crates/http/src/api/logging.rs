@@ -1,6 +1,6 @@
 //! The settings of the log.
 
-use galatea_codec::http::{decode_log_request, encode_log_settings};
+use galatea_codec_http::{decode_log_request, encode_log_settings};
 use galatea_control::LogUpdate;
 use galatea_gate::access::Admission;
 use hyper::Method;

@@ -1,7 +1,7 @@
 //! The endpoints for memory that clients share.
 
 use bytes::Bytes;
-use galatea_codec::http::{
+use galatea_codec_http::{
     CudaRegisterRequest, RegisterRequest, encode_cuda_regions, encode_regions,
 };
 use galatea_control::{NoRegions, RegionKind};

@@ -1,9 +1,8 @@
 //! The index of the repositories, loads and unloads.
 
 use bytes::Bytes;
-use galatea_codec::http::{
-    IndexRequest, UnloadRequest, decode_load_request, encode_repository_index,
-};
+use galatea_codec::documents::encode_repository_index;
+use galatea_codec_http::{IndexRequest, UnloadRequest, decode_load_request};
 use galatea_control::ServerControl;
 use galatea_door::BlockingPermits;
 use galatea_gate::access::Admission;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use galatea_codec::http::{decode_trace_change, encode_trace_settings};
+use galatea_codec_http::{decode_trace_change, encode_trace_settings};
 use galatea_control::{ClientTrace, DoorTracePoint, TraceControl};
 use galatea_gate::access::Admission;
 use galatea_infer::{Pass, Status, api};

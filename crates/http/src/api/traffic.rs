@@ -1,6 +1,6 @@
 //! The traffic of a model, while its client reads.
 
-use galatea_codec::http::parse_version;
+use galatea_codec::parse_version;
 use galatea_gate::access::Admission;
 use hyper::StatusCode;
 use hyper::header::HeaderValue;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_codec::http::{ArchivePath, ListedArchive, encode_archive, encode_archives};
+use galatea_codec_http::{ArchivePath, ListedArchive, encode_archive, encode_archives};
 use galatea_control::{
     ArchiveLayout, LoadParameters, ModelArchives, ModelState, NameMapping, RepositoryEntry,
     ServerControl,

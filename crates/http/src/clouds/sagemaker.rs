@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::http::{ArchivePath, ArchiveRequest, UrlError};
 use galatea_codec::limits::Limits;
+use galatea_codec_http::{ArchivePath, ArchiveRequest, UrlError};
 use galatea_gate::access::Admission;
 use galatea_gate::ledger::Account;
 use galatea_infer::{Code, Status};

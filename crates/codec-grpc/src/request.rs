@@ -1,0 +1,142 @@
+//! Converts a message to a request.
+
+use galatea_gate::ledger::Account;
+use galatea_infer::{InferenceRequest, InputTensor, MalformedInput, Status};
+use galatea_tensor::{Buffer, DataType, Shape};
+
+use galatea_codec::classification::Classification;
+
+use galatea_codec::regions::{RegionAccess, ReplacedOutputs};
+
+use super::infer_message::{InferMessage, WireInput};
+use super::parameters;
+
+impl InferMessage<'_> {
+    /// Converts the message to a request, and returns the outputs that the client gets in
+    /// another form. `version` is the model's version from
+    /// [`parse_version`](super::parse_version).
+    ///
+    /// Tensors from raw contents stay slices of the body. Typed contents were copied
+    /// when the message was parsed. Tensors in regions stay there.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for parameters of the wrong type, and missing or duplicate data. Inputs of
+    /// an unknown type or without a shape are refused by the model. For tensors in regions also `NotFound`,
+    /// `Unsupported` and `Exhausted`.
+    pub fn into_request(
+        mut self,
+        version: Option<i64>,
+        access: &RegionAccess<'_>,
+    ) -> Result<(InferenceRequest, ReplacedOutputs), Status> {
+        let mut request = InferenceRequest {
+            id: self.id.to_owned(),
+            model_name: self.model_name.to_owned(),
+            model_version: version,
+            ..InferenceRequest::default()
+        };
+        parameters::apply(&mut request, &self.parameters)?;
+        self.take_inputs(&mut request, access)?;
+        let replaced = self.read_outputs(&mut request.outputs, &request.inputs, access)?;
+        request.classes = replaced.classification().map(Classification::cell);
+        request.device_outputs = replaced.on_devices();
+        Ok((request, replaced))
+    }
+
+    fn take_inputs(
+        &mut self,
+        request: &mut InferenceRequest,
+        access: &RegionAccess<'_>,
+    ) -> Result<(), Status> {
+        let inputs = std::mem::take(&mut self.inputs);
+        let mut raw = self.raw.iter();
+        request.inputs.reserve(inputs.len());
+        for input in inputs {
+            let name = input.name.to_owned();
+            let datatype = DataType::from_protocol_name(input.datatype);
+            let shape = Shape::new(&input.shape).ok();
+            if datatype.is_none() || shape.is_none() {
+                let malformed =
+                    MalformedInput { name: name.clone(), datatype, dims: input.shape.to_vec() };
+                request.malformed_inputs.push(malformed);
+            }
+            let data = self.input_data(input, datatype, &mut raw, access)?;
+            let (datatype, shape) =
+                (datatype.unwrap_or(DataType::Bytes), shape.unwrap_or_default());
+            request.inputs.push(InputTensor { name, datatype, shape, data });
+        }
+        // Triton ignores them over gRPC. Over HTTP this is its text.
+        if raw.next().is_some() {
+            return Err(Status::invalid_argument(format!(
+                "unexpected additional input data for model '{}'",
+                self.model_name
+            )));
+        }
+        Ok(())
+    }
+
+    fn input_data<'r>(
+        &self,
+        input: WireInput<'_>,
+        datatype: Option<DataType>,
+        raw: &mut impl Iterator<Item = &'r &'r [u8]>,
+        access: &RegionAccess<'_>,
+    ) -> Result<Buffer, Status> {
+        let (name, model) = (input.name, self.model_name);
+        if let Some(part) = parameters::region_part(name, &input.parameters)? {
+            if input.contents.is_some() {
+                return Err(Status::invalid_argument(format!(
+                    "unexpected 'content' provided when using shared memory for input tensor \
+                     '{name}' for model '{model}'"
+                )));
+            }
+            return access.input(&part);
+        }
+        match input.contents {
+            Some(_) if !self.raw.is_empty() => Err(Status::invalid_argument(format!(
+                "contents field must not be specified when using raw_input_contents for '{name}' \
+                 for model '{model}'"
+            ))),
+            Some(contents) => contents.into_buffer(name, model, datatype),
+            None => match raw.next() {
+                Some(bytes) => {
+                    let slice = Buffer::from_bytes(self.body.slice_ref(bytes));
+                    let slice = slice.retaining(self.body.len());
+                    // The door charges longer messages to their owner.
+                    let is_charged = self.body.len() > Account::SMALL_BYTES_MAX;
+                    Ok(if is_charged { slice.charged() } else { slice })
+                }
+                None => Err(Status::invalid_argument(format!(
+                    "unable to find data for input tensor '{name}' for model '{model}' in request."
+                ))),
+            },
+        }
+    }
+
+    fn read_outputs(
+        &self,
+        names: &mut Vec<String>,
+        inputs: &[InputTensor],
+        access: &RegionAccess<'_>,
+    ) -> Result<ReplacedOutputs, Status> {
+        let (mut counts, mut regions) = (Vec::new(), Vec::new());
+        names.reserve(self.outputs.len());
+        for output in &self.outputs {
+            let part = parameters::region_part(output.name, &output.parameters)?;
+            match (parameters::class_count(&output.parameters)?, part) {
+                (Some(_), Some(_)) => {
+                    return Err(Status::invalid_argument(
+                        "output can't set both 'shared_memory_region' and 'classification'",
+                    ));
+                }
+                (count @ Some(_), None) => counts.push((output.name, count)),
+                (None, Some(part)) => {
+                    regions.push((output.name.to_owned(), access.output(&part)?));
+                }
+                (None, None) => {}
+            }
+            names.push(output.name.to_owned());
+        }
+        Ok(ReplacedOutputs::new(Classification::new(counts.into_iter()), regions, inputs))
+    }
+}

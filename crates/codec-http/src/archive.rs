@@ -1,0 +1,291 @@
+//! Requests to load archives of models, as SageMaker sends them, and the lists of those that
+//! are loaded.
+//!
+//! A client names the directory of an archive. Only the places where SageMaker puts archives
+//! are taken, and by the grammar of their paths alone: what isn't taken is never looked up.
+
+use std::fmt;
+
+use galatea_codec::limits::Limits;
+use galatea_infer::Status;
+
+use super::json::{JsonReader, JsonType, push_string};
+use super::repository::read_object;
+
+/// A request to load an archive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArchiveRequest {
+    /// The name by which SageMaker knows the model.
+    pub model_name: String,
+    /// The directory of the archive.
+    pub url: String,
+}
+
+impl ArchiveRequest {
+    /// Decodes the body. As in Triton, a name or directory that is not there is empty.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` for malformed JSON, and if one of them isn't a string.
+    pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
+        let (mut model_name, mut url) = (None, None);
+        read_object(body, limits, |reader, name| {
+            let member = match name {
+                b"model_name" => &mut model_name,
+                b"url" => &mut url,
+                _ => return reader.skip_value(),
+            };
+            let read = text(reader)?;
+            // Of two members the first counts.
+            member.get_or_insert(read);
+            Ok(())
+        })?;
+        let found = |member: Option<Result<String, Status>>| member.unwrap_or(Ok(String::new()));
+        Ok(Self { model_name: found(model_name)?, url: found(url)? })
+    }
+}
+
+/// The next value as text. The outer error ends the whole request.
+fn text(reader: &mut JsonReader<'_>) -> Result<Result<String, Status>, Status> {
+    if reader.value_type()? != JsonType::String {
+        reader.skip_value()?;
+        return Ok(Err(Status::internal("attempt to access JSON non-string as string")));
+    }
+    Ok(Ok(reader.text()?.into_owned()))
+}
+
+/// The folder in which SageMaker puts archives, each in a folder of its own.
+const ARCHIVES: &str = "/opt/ml/models/";
+
+/// The directory of an archive: `/opt/ml/models/HASH/model`, or one in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchivePath {
+    /// The directory.
+    pub directory: String,
+    /// `/opt/ml/models/HASH`.
+    pub parent: String,
+}
+
+impl ArchivePath {
+    /// The name of the archive's directory in its parent.
+    pub const MODEL: &str = "model";
+
+    /// Takes a directory that a client named. Dots are resolved in the text, as in Triton.
+    ///
+    /// # Errors
+    ///
+    /// If it is no archive's.
+    pub fn of(url: &str) -> Result<Self, UrlError> {
+        let Some(directory) = normalized(url) else { return Err(UrlError::form(url)) };
+        if ["/dev/", "/proc/", "/sys/"].iter().any(|start| directory.starts_with(start)) {
+            return Err(UrlError::System);
+        }
+        let parent = parent(&directory).ok_or_else(|| UrlError::form(url))?;
+        Ok(Self { parent: parent.to_owned(), directory })
+    }
+}
+
+/// `/opt/ml/models/HASH` of `/opt/ml/models/HASH/model`, with or without a slash and a name
+/// behind it.
+fn parent(directory: &str) -> Option<&str> {
+    let (hash, rest) = directory.strip_prefix(ARCHIVES)?.split_once('/')?;
+    let name = rest.strip_prefix(ArchivePath::MODEL)?;
+    let name = name.strip_prefix('/').unwrap_or(name);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_');
+    if hash.is_empty() || !hash.bytes().chain(name.bytes()).all(is_plain) {
+        return None;
+    }
+    directory.get(..ARCHIVES.len().saturating_add(hash.len()))
+}
+
+/// An absolute path without empty parts and dots; one with a slash at the end keeps it.
+fn normalized(url: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    let mut is_folder = false;
+    for part in url.strip_prefix('/')?.split('/') {
+        is_folder = matches!(part, "" | "." | "..");
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            _ => parts.push(part),
+        }
+    }
+    let end = if is_folder && !parts.is_empty() { "/" } else { "" };
+    Some(format!("/{}{end}", parts.join("/")))
+}
+
+/// Why a directory isn't taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UrlError {
+    /// It is the system's. The client gets no text.
+    System,
+    /// It isn't where archives are.
+    Form(String),
+}
+
+impl UrlError {
+    fn form(url: &str) -> Self {
+        Self::Form(url.to_owned())
+    }
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System => f.write_str("\"url\" can't start with /dev/, /proc/, or /sys/"),
+            Self::Form(url) => write!(
+                f,
+                "Invalid \"url\" '{}': expected a path of the form \
+                 /opt/ml/models/<hash>/model[/<subdir>]",
+                shown(url)
+            ),
+        }
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+/// The beginning of a text, as long as texts of errors quote.
+fn shown(text: &str) -> &str {
+    let mut end = text.len().min(Limits::NAME_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    text.get(..end).unwrap_or_default()
+}
+
+/// An archive in the list.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct ListedArchive<'a> {
+    /// The name by which SageMaker knows the model.
+    pub name: &'a str,
+    /// The repository that it was loaded from.
+    pub url: &'a str,
+}
+
+/// Encodes one archive.
+#[must_use]
+pub fn encode_archive(archive: ListedArchive<'_>) -> Vec<u8> {
+    let mut json = Vec::new();
+    push_archive(&mut json, Some(archive));
+    json
+}
+
+/// Encodes the list. As in Triton, an archive that isn't ready is an empty object.
+#[must_use]
+pub fn encode_archives<'a>(
+    archives: impl IntoIterator<Item = Option<ListedArchive<'a>>>,
+) -> Vec<u8> {
+    let mut json = Vec::from(b"{\"models\":[");
+    for (index, archive) in archives.into_iter().enumerate() {
+        if index > 0 {
+            json.push(b',');
+        }
+        push_archive(&mut json, archive);
+    }
+    json.extend_from_slice(b"]}");
+    json
+}
+
+fn push_archive(json: &mut Vec<u8>, archive: Option<ListedArchive<'_>>) {
+    json.push(b'{');
+    if let Some(ListedArchive { name, url }) = archive {
+        json.extend_from_slice(b"\"modelName\":");
+        push_string(json, name.as_bytes());
+        json.extend_from_slice(b",\"modelUrl\":");
+        push_string(json, url.as_bytes());
+    }
+    json.push(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(body: &str) -> Result<(String, String), String> {
+        ArchiveRequest::decode(body.as_bytes(), &Limits::default())
+            .map(|request| (request.model_name, request.url))
+            .map_err(|status| status.message().to_owned())
+    }
+
+    #[test]
+    fn names_and_directories_are_read() {
+        let both = |name: &str, url: &str| Ok((name.to_owned(), url.to_owned()));
+        assert_eq!(decoded(r#"{"url":"u","x":[1],"model_name":"m"}"#), both("m", "u"));
+        assert_eq!(decoded(r#"{"url":"u","url":1,"model_name":"m","url":"v"}"#), both("m", "u"));
+        for nothing in ["", "{}", "[]", "7", r#""url""#] {
+            assert_eq!(decoded(nothing), both("", ""), "{nothing}");
+        }
+        let text = "attempt to access JSON non-string as string";
+        for wrong in [r#"{"url":7}"#, r#"{"model_name":null}"#, r#"{"url":["u"]}"#] {
+            assert_eq!(decoded(wrong), Err(text.to_owned()), "{wrong}");
+        }
+        let text = "failed to parse the request JSON buffer: ";
+        for wrong in ["{", r#"{"url":7,}"#, r#"{"url":"u"} x"#] {
+            assert!(decoded(wrong).unwrap_err().starts_with(text), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn archives_are_below_their_folder() {
+        for (url, directory, parent) in [
+            ("/opt/ml/models/h/model", "/opt/ml/models/h/model", "/opt/ml/models/h"),
+            ("/opt/ml/models/a.B_9/model/", "/opt/ml/models/a.B_9/model/", "/opt/ml/models/a.B_9"),
+            ("/opt/ml/models/h/model/sub", "/opt/ml/models/h/model/sub", "/opt/ml/models/h"),
+            ("/opt/ml/models/h/models", "/opt/ml/models/h/models", "/opt/ml/models/h"),
+            ("//opt/./ml/x/../models//h/model", "/opt/ml/models/h/model", "/opt/ml/models/h"),
+            ("/../opt/ml/models/h/model/x/..", "/opt/ml/models/h/model/", "/opt/ml/models/h"),
+        ] {
+            let path = ArchivePath { directory: directory.into(), parent: parent.into() };
+            assert_eq!(ArchivePath::of(url), Ok(path), "{url}");
+        }
+    }
+
+    #[test]
+    fn other_places_are_refused() {
+        for url in [
+            "",
+            "/",
+            "model",
+            "opt/ml/models/h/model",
+            "/opt/ml/models",
+            "/opt/ml/models/h",
+            "/opt/ml/models/h/other",
+            "/opt/ml/models//model",
+            "/opt/ml/models/../model",
+            "/opt/ml/models/h/model/../../../../../etc",
+            "/opt/ml/models/h/model/a/b",
+            "/opt/ml/models/h/model/sub/",
+            "/opt/ml/models/h/model/a-b",
+            "/opt/ml/models/h-i/model",
+            "/opt/ml/models/h/model\n",
+            "/opt/ml/models/h/model/\0",
+            "/opt/ml/models_evil/h/model",
+            "/opt/ml/model",
+            "s3://bucket/model",
+            "/opt/ml/models/ü/model",
+        ] {
+            let error = ArchivePath::of(url).unwrap_err();
+            let text = format!(
+                "Invalid \"url\" '{url}': expected a path of the form \
+                 /opt/ml/models/<hash>/model[/<subdir>]"
+            );
+            assert_eq!(error.to_string(), text);
+        }
+        for url in ["/dev/shm", "/proc/self/root/opt/ml/models/h/model", "/a/../sys/x", "//dev/x"] {
+            assert_eq!(ArchivePath::of(url), Err(UrlError::System), "{url}");
+        }
+        let long = ArchivePath::of(&"ü".repeat(1 << 20)).unwrap_err().to_string();
+        assert!(long.len() < 2 * Limits::NAME_BYTES_MAX);
+    }
+
+    #[test]
+    fn lists_have_gaps_where_models_are_not_ready() {
+        let archive = ListedArchive { name: "a\"", url: "/u" };
+        let text = |json: Vec<u8>| String::from_utf8(json).unwrap();
+        assert_eq!(text(encode_archive(archive)), r#"{"modelName":"a\"","modelUrl":"/u"}"#);
+        assert_eq!(text(encode_archives([])), r#"{"models":[]}"#);
+        let list = text(encode_archives([None, Some(archive)]));
+        assert_eq!(list, r#"{"models":[{},{"modelName":"a\"","modelUrl":"/u"}]}"#);
+    }
+}

@@ -1,0 +1,27 @@
+//! The bounds of a request's memory while it is decoded.
+
+use std::sync::Arc;
+
+use galatea_codec::limits::Limits;
+use galatea_control::Regions;
+use galatea_gate::ledger::Account;
+
+use galatea_codec::regions::RegionAccess;
+
+/// The limits of a request, and the account that its tensors are charged to. The body itself
+/// is charged by the door that received it.
+#[derive(Copy, Clone, Debug)]
+pub struct DecodeBounds<'a> {
+    /// Limits on sizes and counts.
+    pub limits: &'a Limits,
+    /// The account of the connection.
+    pub account: &'a Arc<Account>,
+    /// The regions that tensors may be in.
+    pub regions: Regions<'a>,
+}
+
+impl<'a> DecodeBounds<'a> {
+    pub(super) const fn region_access(&self) -> RegionAccess<'a> {
+        RegionAccess { regions: self.regions, account: self.account }
+    }
+}

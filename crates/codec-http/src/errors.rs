@@ -1,0 +1,77 @@
+//! Error statuses that several modules use.
+
+use galatea_infer::Status;
+
+use galatea_codec::limits::Limits;
+
+use galatea_codec::compression::StreamEnd;
+
+/// The JSON text, or a body that would be JSON, exceeds the limit.
+pub(super) fn json_too_large(length: u64, limits: &Limits) -> Status {
+    Status::invalid_argument(format!(
+        "request JSON size of {length} bytes exceeds the maximum allowed input size of {} bytes. \
+         Use --http-max-input-size to increase the limit.",
+        limits.input_bytes_max
+    ))
+}
+
+/// A raw body exceeds the limit.
+pub(super) fn raw_too_large(length: u64, limits: &Limits) -> Status {
+    Status::invalid_argument(format!(
+        "Raw input has a byte_size ({length} bytes) that exceeds the maximum allowed value of {} \
+         bytes. Use --http-max-input-size to increase the limit.",
+        limits.input_bytes_max
+    ))
+}
+
+/// The error for a body of at least `length` bytes, which exceeds the limit: a raw tensor, or
+/// JSON.
+#[must_use]
+pub fn body_too_large(length: u64, is_raw: bool, limits: &Limits) -> Status {
+    if is_raw { raw_too_large(length, limits) } else { json_too_large(length, limits) }
+}
+
+/// A compressed body exceeds the limit, when it is inflated or before.
+#[must_use]
+pub fn inflated_body_too_large(limits: &Limits) -> Status {
+    Status::invalid_argument(format!(
+        "Decompressed data size exceeds the maximum allowed value of {} bytes. Use \
+         --http-max-input-size to increase the limit.",
+        limits.input_bytes_max
+    ))
+}
+
+/// A body is compressed, and empty.
+#[must_use]
+pub fn nothing_to_inflate() -> Status {
+    Status::invalid_argument("nothing to be decompressed")
+}
+
+/// Checks whether a request is all that was sent: its compressed body, which has this end,
+/// may have been damaged or cut on the way.
+///
+/// JSON shows by itself whether it is whole, and it says how long the tensors are. So only a
+/// raw body needs the end of its compressed data.
+///
+/// # Errors
+///
+/// `InvalidArgument` if it isn't. Triton executes what was inflated before.
+pub fn check_stream_end(end: StreamEnd, is_raw: bool) -> Result<(), Status> {
+    let mistake = match end {
+        StreamEnd::Complete => return Ok(()),
+        StreamEnd::Truncated if !is_raw => return Ok(()),
+        StreamEnd::Truncated => "request body is truncated: its compressed data has no end",
+        StreamEnd::Damaged => {
+            "request body is damaged: its compressed data or their checksum are wrong"
+        }
+    };
+    Err(Status::invalid_argument(mistake))
+}
+
+/// A request names too many tensors.
+pub(super) fn too_many_tensors(field: &str) -> Status {
+    Status::invalid_argument(format!(
+        "'{field}' has more than the allowed {} entries",
+        Limits::TENSORS_MAX
+    ))
+}

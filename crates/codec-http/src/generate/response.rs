@@ -1,0 +1,140 @@
+//! Responses as flat JSON, alone or as server-sent events.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use galatea_gate::ledger::Account;
+use galatea_infer::{InferenceResponse, OutputTensor, ParameterValue, Status};
+use smallvec::{SmallVec, smallvec};
+
+use crate::encode::{json_bytes_estimate, push_elements, push_parameter_value};
+use crate::json::{push_signed, push_string};
+use crate::output::{OutputEncoding, OutputForm};
+use crate::response_charge::ResponseCharge;
+use galatea_codec::documents::encode_error;
+
+/// The form in which a response is sent.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum GenerateForm {
+    /// As the whole body.
+    Document,
+    /// As one of the body's server-sent events.
+    Event,
+}
+
+impl GenerateForm {
+    fn begin(self, text: &mut Vec<u8>) {
+        if self == Self::Event {
+            text.extend_from_slice(b"data: ");
+        }
+    }
+
+    fn end(self, text: &mut Vec<u8>) {
+        if self == Self::Event {
+            text.extend_from_slice(b"\n\n");
+        }
+    }
+}
+
+/// The value of a member of a response.
+enum Value<'a> {
+    Text(&'a str),
+    Version(i64),
+    Parameter(&'a ParameterValue),
+    Output(&'a OutputTensor),
+}
+
+/// Encodes a response. If it is long, it is charged to `account` until it is dropped.
+///
+/// # Errors
+///
+/// `Exhausted` if there is no memory for it; `InvalidArgument` if the type of an output has no
+/// JSON form; `Internal` if an output's bytes don't fit its shape.
+pub fn encode_generate(
+    response: &InferenceResponse,
+    form: GenerateForm,
+    account: &Arc<Account>,
+) -> Result<Bytes, Status> {
+    let encoding = OutputEncoding::uniform(OutputForm::Json);
+    let charge = ResponseCharge::new(response, &encoding, account)?;
+    let capacity = match &charge {
+        None => json_bytes_estimate(response, &encoding),
+        Some(charge) => charge.text_bytes_max,
+    };
+    let mut text = Vec::with_capacity(capacity);
+    form.begin(&mut text);
+    let mut separator = b'{';
+    for (name, value) in members(response) {
+        text.push(std::mem::replace(&mut separator, b','));
+        push_string(&mut text, name.as_bytes());
+        text.push(b':');
+        push_value(&mut text, &value)?;
+    }
+    text.push(b'}');
+    form.end(&mut text);
+    let Some(charge) = charge else { return Ok(Bytes::from(text)) };
+    text.shrink_to_fit();
+    let length = text.capacity();
+    let mut chunks = smallvec![Bytes::from(text)];
+    charge.hold(&mut chunks, length);
+    Ok(chunks.into_iter().next().unwrap_or_default())
+}
+
+/// The members in the order of their names. Of several with the same name, the response's own
+/// count before parameters, and these before outputs.
+fn members(response: &InferenceResponse) -> SmallVec<[(&str, Value<'_>); 8]> {
+    let id = Some(("id", Value::Text(&response.id))).filter(|_| !response.id.is_empty());
+    let own = [
+        ("model_name", Value::Text(&response.model_name)),
+        ("model_version", Value::Version(response.model_version)),
+    ];
+    let parameters = response.parameters.iter();
+    let parameters =
+        parameters.map(|parameter| (parameter.name.as_str(), Value::Parameter(&parameter.value)));
+    let outputs = response.outputs.iter().map(|output| (&*output.name, Value::Output(output)));
+    let mut members: SmallVec<[_; 8]> =
+        id.into_iter().chain(own).chain(parameters).chain(outputs).collect();
+    members.sort_by_key(|(name, _)| *name);
+    members.dedup_by(|(again, _), (first, _)| again == first);
+    members
+}
+
+fn push_value(text: &mut Vec<u8>, value: &Value<'_>) -> Result<(), Status> {
+    match value {
+        Value::Text(value) => push_string(text, value.as_bytes()),
+        Value::Version(version) => {
+            text.push(b'"');
+            push_signed(text, *version);
+            text.push(b'"');
+        }
+        Value::Parameter(value) => push_parameter_value(text, value),
+        Value::Output(output) => push_output(text, output)?,
+    }
+    Ok(())
+}
+
+/// Pushes the elements of an output; a single one without a list around it.
+fn push_output(text: &mut Vec<u8>, output: &OutputTensor) -> Result<(), Status> {
+    let data = output.data.host().ok_or_else(|| {
+        Status::internal(format!("output '{}' is not in memory that the CPU can read", output.name))
+    })?;
+    let is_list = output.shape.element_count() != 1;
+    if is_list {
+        text.push(b'[');
+    }
+    push_elements(text, output, data)?;
+    if is_list {
+        text.push(b']');
+    }
+    Ok(())
+}
+
+/// Encodes an error in the place of a response.
+#[must_use]
+pub fn encode_generate_error(message: &str, form: GenerateForm) -> Bytes {
+    let mut text = Vec::new();
+    form.begin(&mut text);
+    text.extend_from_slice(&encode_error(message));
+    form.end(&mut text);
+    Bytes::from(text)
+}

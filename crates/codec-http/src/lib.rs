@@ -1,0 +1,80 @@
+//! HTTP bodies of the inference protocol to and from requests and responses.
+//!
+//! A body is JSON, followed by tensors in binary form. The header
+//! `Inference-Header-Content-Length` is the length of the JSON. Error messages are
+//! those of Triton where clients may rely on them. Triton reports malformed JSON
+//! as an internal error. This codec reports `InvalidArgument`, because it is the
+//! client's mistake. Only elements of `data` that don't fit their tensor stay
+//! `Internal`, as Triton documents.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use galatea_codec_http::{DecodeBounds, TargetModel, decode_infer};
+//! use galatea_gate::ledger::Account;
+//! use galatea_codec::limits::Limits;
+//! use galatea_control::Regions;
+//!
+//! let body = Bytes::from_static(
+//!     br#"{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[1,2]}]}"#,
+//! );
+//! let target = TargetModel { model_name: "m".into(), model_version: None };
+//! let account = std::sync::Arc::new(Account::unlimited());
+//! let regions = Regions::none();
+//! let bounds = DecodeBounds { limits: &Limits::default(), account: &account, regions };
+//! let (request, _) = decode_infer(&body, body.len(), target, &bounds)?;
+//! assert_eq!(request.inputs[0].data.host().unwrap()[..], [1, 0, 0, 0, 2, 0, 0, 0]);
+//! # Ok::<(), galatea_infer::Status>(())
+//! ```
+
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::arithmetic_side_effects
+)]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation))]
+
+mod archive;
+mod base64;
+mod bounds;
+mod decode;
+mod elements;
+mod encode;
+mod errors;
+mod fields;
+mod generate;
+mod header;
+mod input;
+mod json;
+mod load_report;
+mod log;
+mod output;
+mod parameters;
+mod raw;
+mod region;
+mod regions;
+mod repository;
+mod response_charge;
+mod trace;
+
+#[cfg(test)]
+mod tests;
+
+pub use archive::{
+    ArchivePath, ArchiveRequest, ListedArchive, UrlError, encode_archive, encode_archives,
+};
+pub use bounds::DecodeBounds;
+pub use decode::{TargetModel, decode_infer};
+pub use encode::{EncodedResponse, encode_infer_response, json_bytes_estimate};
+pub use errors::{body_too_large, check_stream_end, inflated_body_too_large, nothing_to_inflate};
+pub use generate::{GenerateForm, decode_generate, encode_generate, encode_generate_error};
+pub use header::{parse_header_length, parse_length_in_type};
+pub use load_report::{LoadReport, LoadReportFormat};
+pub use log::{decode_log_request, encode_log_settings};
+pub use output::{OutputEncoding, OutputForm};
+pub use raw::decode_raw_infer;
+pub use regions::{CudaRegisterRequest, RegisterRequest, encode_cuda_regions, encode_regions};
+pub use repository::{IndexRequest, UnloadRequest, decode_load_request};
+pub use trace::{decode_trace_change, encode_trace_settings};

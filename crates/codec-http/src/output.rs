@@ -1,0 +1,267 @@
+//! Decodes the requested outputs and their forms.
+
+use galatea_codec::limits::Limits;
+use galatea_infer::{InferenceResponse, Status};
+use galatea_tensor::ForeignRegion;
+
+use super::fields;
+use super::json::{JsonReader, JsonType};
+use super::region::RegionParameters;
+use galatea_codec::classification::Classification;
+use galatea_codec::limits::check_name;
+use galatea_codec::regions::{RegionAccess, RegionPart, ReplacedOutputs};
+
+/// The form in which the elements of an output are sent.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum OutputForm {
+    /// As a JSON array.
+    Json,
+    /// As bytes after the JSON.
+    Binary,
+    /// Not at all: it is in a region of the client's memory.
+    Region,
+}
+
+impl OutputForm {
+    pub(super) const fn of_binary_flag(binary: bool) -> Self {
+        if binary { Self::Binary } else { Self::Json }
+    }
+}
+
+/// The form of each output of a response.
+#[derive(Clone, Debug)]
+pub struct OutputEncoding {
+    default: OutputForm,
+    /// The outputs that do not have the default form, sorted.
+    exceptions: Vec<String>,
+    replaced: ReplacedOutputs,
+}
+
+impl OutputEncoding {
+    /// All outputs have the same form.
+    #[must_use]
+    pub fn uniform(form: OutputForm) -> Self {
+        Self { default: form, exceptions: Vec::new(), replaced: ReplacedOutputs::default() }
+    }
+
+    /// The listed outputs have these forms, all others the `default`: a model may
+    /// return outputs that were not requested.
+    pub(super) fn new(default: OutputForm, names: &[String], forms: &[OutputForm]) -> Self {
+        let listed = names.iter().zip(forms);
+        let others = listed.filter(|(_, form)| **form != default);
+        let mut exceptions: Vec<String> = others.map(|(name, _)| name.clone()).collect();
+        exceptions.sort_unstable();
+        Self { default, exceptions, replaced: ReplacedOutputs::default() }
+    }
+
+    pub(super) fn replacing(self, replaced: ReplacedOutputs) -> Self {
+        Self { replaced, ..self }
+    }
+
+    /// The outputs that are sent as classes.
+    pub(super) const fn classification(&self) -> Option<&Classification> {
+        self.replaced.classification()
+    }
+
+    /// Writes outputs to the regions that they are to be in.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReplacedOutputs::place`].
+    pub fn place(&self, response: InferenceResponse) -> Result<InferenceResponse, Status> {
+        self.replaced.place(response)
+    }
+
+    /// The form of the output with this name.
+    #[must_use]
+    pub fn form(&self, name: &str) -> OutputForm {
+        if self.replaced.region(name).is_some() {
+            return OutputForm::Region;
+        }
+        if self.exceptions.binary_search_by(|exception| exception.as_str().cmp(name)).is_err() {
+            return self.default;
+        }
+        match self.default {
+            OutputForm::Json => OutputForm::Binary,
+            OutputForm::Binary | OutputForm::Region => OutputForm::Json,
+        }
+    }
+}
+
+/// The outputs that a request lists.
+#[derive(Default)]
+pub(super) struct RequestedOutputs {
+    pub(super) names: Vec<String>,
+    pub(super) forms: Vec<OutputForm>,
+    /// The number of requested classes of each output; `None` requests its elements.
+    /// Trailing ones of these may be missing, so that it is nearly always empty.
+    pub(super) classes: Vec<Option<u32>>,
+    /// Those in regions.
+    pub(super) regions: Vec<(String, ForeignRegion)>,
+}
+
+pub(super) fn read_outputs(
+    reader: &mut JsonReader<'_>,
+    access: &RegionAccess<'_>,
+) -> Result<RequestedOutputs, Status> {
+    fields::array(reader, "outputs")?;
+    let mut outputs = RequestedOutputs::default();
+    let mut progress = reader.open();
+    while reader.next_element(&mut progress)? {
+        if outputs.names.len() >= Limits::TENSORS_MAX {
+            return Err(super::errors::too_many_tensors("outputs"));
+        }
+        let RequestedOutput { name, form, classes, part } = read_output(reader)?;
+        if let Some(part) = part {
+            let region = access.output(&part)?;
+            outputs.regions.push((name.clone(), region));
+        }
+        if classes.is_some() {
+            outputs.classes.resize(outputs.names.len(), None);
+            outputs.classes.push(classes);
+        }
+        outputs.names.push(name);
+        outputs.forms.push(form);
+    }
+    Ok(outputs)
+}
+
+/// One listed output.
+struct RequestedOutput {
+    name: String,
+    form: OutputForm,
+    classes: Option<u32>,
+    part: Option<RegionPart>,
+}
+
+/// The parameters of one listed output.
+#[derive(Default)]
+struct OutputParameters {
+    /// `None` inside for a value of another type.
+    binary: Option<Option<bool>>,
+    classes: Option<u64>,
+    region: RegionParameters,
+}
+
+fn read_output(reader: &mut JsonReader<'_>) -> Result<RequestedOutput, Status> {
+    if reader.value_type()? != JsonType::Object {
+        return Err(fields::missing("name"));
+    }
+    let mut name = None;
+    let mut parameters = None;
+    let mut progress = reader.open();
+    while let Some(member) = reader.next_member(&mut progress)? {
+        match member.as_ref() {
+            b"name" => {
+                let text = fields::string(reader, "name")?;
+                check_name("output", text.len())?;
+                fields::keep_first(&mut name, text);
+            }
+            b"parameters" if reader.value_type()? == JsonType::Object => {
+                fields::keep_first(&mut parameters, read_output_parameters(reader)?);
+            }
+            _ => reader.skip_value()?,
+        }
+    }
+    let parameters = parameters.unwrap_or_default();
+    if parameters.region.is_named() {
+        let other = match (parameters.classes, parameters.binary) {
+            (Some(_), _) => Some("classification"),
+            (None, Some(Some(true))) => Some("binary_data"),
+            (None, Some(None)) => {
+                return Err(Status::internal(
+                    "Unable to set 'binary_data': attempt to access JSON non-boolean as boolean",
+                ));
+            }
+            (None, Some(Some(false)) | None) => None,
+        };
+        if let Some(other) = other {
+            return Err(Status::invalid_argument(format!(
+                "Output can't set both 'shared_memory_region' and '{other}'"
+            )));
+        }
+    }
+    let name = name.ok_or_else(|| fields::missing("name"))?.into_owned();
+    let part = parameters.region.part()?;
+    let binary = parameters.binary.unwrap_or(Some(false));
+    let wrong = || fields::wrong_type("binary_data", "non-boolean as boolean");
+    let form = OutputForm::of_binary_flag(binary.ok_or_else(wrong)?);
+    // As in Triton, of which clients see that it cuts the number to 32 bits.
+    let classes =
+        parameters.classes.and_then(|count| u32::try_from(count & u64::from(u32::MAX)).ok());
+    let classes = classes.filter(|&count| count > 0);
+    Ok(RequestedOutput { name, form, classes, part })
+}
+
+fn read_output_parameters(reader: &mut JsonReader<'_>) -> Result<OutputParameters, Status> {
+    let mut parameters = OutputParameters::default();
+    let mut progress = reader.open();
+    while let Some(name) = reader.next_member(&mut progress)? {
+        match name.as_ref() {
+            b"binary_data" => {
+                let binary = fields::optional_boolean(reader)?;
+                fields::keep_first(&mut parameters.binary, binary);
+            }
+            b"classification" => {
+                let classes = fields::class_count(reader)?;
+                fields::keep_first(&mut parameters.classes, classes);
+            }
+            other => {
+                if !parameters.region.read(other, reader)? {
+                    reader.skip_value()?;
+                }
+            }
+        }
+    }
+    Ok(parameters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unlisted_outputs_have_the_default_form() {
+        use OutputForm::{Binary, Json};
+        let check = |default, listed: &[(&str, OutputForm)], expected: [OutputForm; 3]| {
+            let names: Vec<String> = listed.iter().map(|(name, _)| String::from(*name)).collect();
+            let forms: Vec<OutputForm> = listed.iter().map(|(_, form)| *form).collect();
+            let encoding = OutputEncoding::new(default, &names, &forms);
+            assert_eq!(["a", "b", "c"].map(|name| encoding.form(name)), expected);
+        };
+        check(Json, &[], [Json, Json, Json]);
+        check(Binary, &[], [Binary, Binary, Binary]);
+        check(Json, &[("b", Binary)], [Json, Binary, Json]);
+        check(Json, &[("c", Binary), ("a", Binary)], [Binary, Json, Binary]);
+        check(Binary, &[("b", Json), ("a", Binary)], [Binary, Json, Binary]);
+    }
+
+    fn read(json: &str) -> Result<RequestedOutputs, Status> {
+        let account = std::sync::Arc::new(galatea_gate::ledger::Account::unlimited());
+        let access = RegionAccess { regions: galatea_control::Regions::none(), account: &account };
+        read_outputs(&mut JsonReader::new(json.as_bytes()), &access)
+    }
+
+    #[test]
+    fn class_counts_take_no_memory_unless_requested() {
+        let counts = |json: &str| read(json).unwrap().classes;
+        let plain = r#"{"name":"a"},{"name":"b","parameters":{"classification":0}}"#;
+        assert_eq!(counts(&format!("[{plain}]")).capacity(), 0);
+        let two = r#"{"name":"c","parameters":{"classification":2}}"#;
+        assert_eq!(
+            counts(&format!("[{plain},{two},{plain},{two},{plain}]")),
+            [None, None, Some(2), None, None, Some(2)]
+        );
+    }
+
+    #[test]
+    fn class_counts_are_cut_to_32_bits() {
+        let counts = |count: u64| {
+            let json = format!(r#"[{{"name":"a","parameters":{{"classification":{count}}}}}]"#);
+            read(&json).unwrap().classes
+        };
+        assert_eq!(counts((1 << 32) - 1), [Some(u32::MAX)]);
+        assert_eq!(counts(1 << 32), []);
+        assert_eq!(counts((1 << 32) + 2), [Some(2)]);
+    }
+}

@@ -1,0 +1,43 @@
+//! Decodes raw requests: the body is the bytes of the only input.
+
+use bytes::Bytes;
+use galatea_codec::raw::{GivenRaw, raw_input};
+use galatea_control::ModelConfigDocument;
+use galatea_infer::{InferenceRequest, Status};
+
+use super::bounds::DecodeBounds;
+use super::decode::TargetModel;
+use super::output::{OutputEncoding, OutputForm};
+
+/// The name of the input of a raw request before the model's configuration names it. As in
+/// Triton, errors about the number of its bytes have it.
+const RAW_INPUT: &str = "raw_input";
+
+/// Decodes a raw request: `body` is the only input of the model with this
+/// configuration, of batch size 1. Outputs are sent in binary form.
+///
+/// # Errors
+///
+/// `InvalidArgument` unless the model has exactly one input whose shape follows from
+/// the length of the body.
+pub fn decode_raw_infer(
+    body: &Bytes,
+    target: TargetModel,
+    config: &ModelConfigDocument,
+    bounds: &DecodeBounds<'_>,
+) -> Result<(InferenceRequest, OutputEncoding), Status> {
+    let length = u64::try_from(body.len()).unwrap_or(u64::MAX);
+    if length > bounds.limits.input_bytes_max {
+        return Err(super::errors::raw_too_large(length, bounds.limits));
+    }
+    let mut request = InferenceRequest {
+        model_name: target.model_name,
+        model_version: target.model_version,
+        ..InferenceRequest::default()
+    };
+    let given = GivenRaw { name: RAW_INPUT, input_count: 1 };
+    let input = raw_input(body, given, &request.model_name, config, Some(bounds.account))
+        .map_err(|status| status.prefixed(request.log_prefix()))?;
+    request.inputs.push(input);
+    Ok((request, OutputEncoding::uniform(OutputForm::Binary)))
+}

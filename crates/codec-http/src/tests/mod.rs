@@ -1,0 +1,87 @@
+//! Tests of the HTTP codec: text in, text out.
+
+mod documents;
+mod hostile;
+mod mutation;
+mod request;
+mod request_errors;
+mod response;
+mod round_trip;
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use galatea_control::Regions;
+use galatea_gate::ledger::Account;
+use galatea_infer::{Code, InferenceRequest, InferenceResponse, Status};
+
+use super::{DecodeBounds, EncodedResponse, OutputEncoding, TargetModel};
+use galatea_codec::limits::Limits;
+
+fn target() -> TargetModel {
+    TargetModel { model_name: "m".into(), model_version: None }
+}
+
+/// An account that refuses nothing.
+fn account() -> Arc<Account> {
+    Arc::new(Account::unlimited())
+}
+
+/// Decodes a request within these limits.
+fn decode_infer(
+    body: &Bytes,
+    header_length: usize,
+    target: TargetModel,
+    limits: &Limits,
+) -> Result<(InferenceRequest, OutputEncoding), Status> {
+    let bounds = DecodeBounds { limits, account: &account(), regions: Regions::none() };
+    super::decode_infer(body, header_length, target, &bounds)
+}
+
+/// Encodes a response.
+fn encode_infer_response(
+    response: &InferenceResponse,
+    encoding: &OutputEncoding,
+) -> Result<EncodedResponse, Status> {
+    super::encode_infer_response(response, encoding, &account())
+}
+
+/// Decodes a body without binary tensors.
+fn decode(json: &str) -> Result<(InferenceRequest, OutputEncoding), Status> {
+    decode_parts(json, b"")
+}
+
+/// Decodes JSON followed by binary tensors.
+fn decode_parts(json: &str, binary: &[u8]) -> Result<(InferenceRequest, OutputEncoding), Status> {
+    let body = Bytes::from([json.as_bytes(), binary].concat());
+    decode_infer(&body, json.len(), target(), &Limits::default())
+}
+
+/// Checks the error for `json`.
+fn refuse(json: &str, code: Code, message: &str) {
+    match decode(json) {
+        Ok((request, _)) => panic!("accepted {json}: {request:?}"),
+        Err(status) => assert_eq!((status.code(), status.message()), (code, message), "{json}"),
+    }
+}
+
+/// A request with one input that has these members.
+fn input(members: &str) -> String {
+    format!(r#"{{"inputs":[{{"name":"x",{members}}}]}}"#)
+}
+
+/// The bytes of the input `x`, in hexadecimal.
+fn bytes_of(json: &str) -> String {
+    match decode(json) {
+        Ok((request, _)) => hex(request.inputs[0].data.host().unwrap()),
+        Err(status) => format!("{:?}: {status}", status.code()),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}

@@ -1,0 +1,9 @@
+//! A JSON writer that behaves like Triton's and builds no tree.
+//!
+//! It appends to a vector of bytes, in the form of RapidJSON with Triton's options: `NaN` and
+//! `Infinity` are numbers, and strings need not be UTF-8, because elements of tensors are bytes.
+
+mod double;
+mod writer;
+
+pub use writer::{push_double, push_list, push_signed, push_string, push_unsigned};

@@ -1,0 +1,73 @@
+//! Writes JSON in RapidJSON's format.
+
+use super::double;
+
+/// Appends a whole number.
+pub fn push_unsigned(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+/// Appends a whole number.
+pub fn push_signed(out: &mut Vec<u8>, value: i64) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+/// Appends an array of `items`.
+pub fn push_list<T>(json: &mut Vec<u8>, items: &[T], mut push: impl FnMut(&mut Vec<u8>, &T)) {
+    json.push(b'[');
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            json.push(b',');
+        }
+        push(json, item);
+    }
+    json.push(b']');
+}
+
+/// Appends a double with a point or an exponent, or as `NaN` or `Infinity`.
+pub fn push_double(out: &mut Vec<u8>, value: f64) {
+    if value.is_nan() {
+        out.extend_from_slice(b"NaN");
+    } else if value.is_infinite() {
+        out.extend_from_slice(if value < 0.0 { b"-Infinity" } else { b"Infinity" });
+    } else {
+        double::push_finite(out, value);
+    }
+}
+
+/// Appends a string between quotation marks; bytes above 0x7f are not escaped.
+pub fn push_string(out: &mut Vec<u8>, mut text: &[u8]) {
+    out.push(b'"');
+    loop {
+        let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+        let length = text.iter().position(special).unwrap_or(text.len());
+        let (plain, rest) = text.split_at_checked(length).unwrap_or((text, &[]));
+        out.extend_from_slice(plain);
+        let [byte, after @ ..] = rest else { break };
+        push_escape(out, *byte);
+        text = after;
+    }
+    out.push(b'"');
+}
+
+fn push_escape(out: &mut Vec<u8>, byte: u8) {
+    let short = match byte {
+        b'"' | b'\\' => byte,
+        0x08 => b'b',
+        0x0c => b'f',
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        _ => {
+            out.extend_from_slice(b"\\u00");
+            out.push(hex_digit(byte >> 4));
+            out.push(hex_digit(byte & 0x0f));
+            return;
+        }
+    };
+    out.extend_from_slice(&[b'\\', short]);
+}
+
+fn hex_digit(value: u8) -> u8 {
+    b"0123456789ABCDEF".get(usize::from(value)).copied().unwrap_or(b'0')
+}
