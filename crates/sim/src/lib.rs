@@ -29,9 +29,7 @@
 //! | `ensembles` | requests to random ensembles |
 //! | `replies` | random orders of replies |
 //! | `workers` | random lives of worker processes |
-//! | `deadlines` | requests with deadlines, whose executions cost what they cost |
-//! | `padding` | requests of unequal lengths, whose executions cost what they cost |
-//! | `padded_deadlines` | both together |
+//! | `timed` | requests with deadlines, of unequal lengths or both, whose executions cost what they cost |
 //! | `padding_gain` | padded batches beside executions one by one |
 //! | `goodput` | the deadline batcher beside hand-tuned rules of the dynamic batcher |
 //! | `trace`, `exhaustive` | the other two generators |
@@ -55,7 +53,6 @@
 mod check;
 mod checker;
 mod custom_batching;
-mod deadlines;
 mod decision;
 mod dynamic_rules;
 mod ensembles;
@@ -65,8 +62,6 @@ mod harness;
 mod hash;
 mod keys;
 mod naive_batcher;
-mod padded_deadlines;
-mod padding;
 mod padding_gain;
 mod permit_ledger;
 mod random;
@@ -76,24 +71,23 @@ mod sequences;
 mod setup;
 mod sharing;
 mod stateless;
+mod timed;
 mod trace;
 mod workers;
 mod world;
 
 pub use custom_batching::CustomBatching;
-pub use deadlines::check_deadlines;
 pub use decision::Decision;
 pub use ensembles::check_ensembles;
 pub use exhaustive::{Alphabet, RequestTemplate, explore};
 pub use goodput::{ArrivalLaw, Cell, CellResult, CostCurve};
 pub use harness::{Harness, Reference};
-pub use padded_deadlines::{Promises, check_padded_deadlines};
-pub use padding::check_padding;
 pub use padding_gain::{PaddingCell, PaddingLoad, PaddingResult};
 pub use random::Random;
 pub use random_setup::Mode;
 pub use setup::Setup;
 pub use sharing::{Shares, check_sharing};
+pub use timed::{Promises, check_deadlines, check_padded_deadlines, check_padding};
 pub use trace::Trace;
 pub use workers::check_workers;
 pub use world::{Config, Occurrence, OccurrenceCounts, RunResult, Violation, run};

@@ -4,6 +4,8 @@
 //! take, and returns a [`Report`]. Nothing here decides anything: each decision is one of
 //! `galatea-policy`, as in the server. A minute of load takes milliseconds.
 //!
+//! Time passes in a [`TimedWorld`], which the checks of `galatea-sim` use too.
+//!
 //! [`LearnedCosts`] learns the durations from executions that were recorded, and
 //! [`arrivals`] turns a recording into a load; [`recorded`] reports what the recorded server did.
 //!
@@ -29,12 +31,14 @@ mod clients;
 mod costs;
 mod load;
 mod report;
+mod timed;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::convert::Infallible;
 
 use galatea_policy::{
-    Action, Actions, Batch, Event, InstanceId, RequestInfo, RequestKey, Scheduler, SchedulingSpec,
+    Action, Batch, Event, FailReason, InstanceId, RequestInfo, RequestKey, SchedulingSpec,
     ShapeClassId, Time,
 };
 
@@ -42,6 +46,7 @@ pub use self::clients::Clients;
 pub use self::costs::LearnedCosts;
 pub use self::load::{LoadOptions, arrivals, recorded};
 pub use self::report::Report;
+pub use self::timed::{Moment, TimedScheduler, TimedWorld};
 
 /// A request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -131,16 +136,14 @@ fn run(
     duration_ns: impl FnMut(Execution) -> u64,
 ) -> Report {
     let mut run = SimulatedRun {
-        scheduler: Scheduler::new(spec.clone()),
-        actions: Actions::default(),
+        timed: TimedScheduler::new(spec.clone()),
         load,
         duration_ns,
-        ends: BinaryHeap::new(),
         running: BTreeMap::new(),
         report: Report::default(),
     };
-    for id in 0..instances {
-        run.step(0, Event::AddInstance(InstanceId(id)));
+    for _ in 0..instances {
+        let Ok(()) = run.add_instance();
     }
     run.play();
     run.report.finish();
@@ -173,33 +176,35 @@ impl PlayedLoad {
 }
 
 struct SimulatedRun<D> {
-    scheduler: Scheduler,
-    actions: Actions,
+    timed: TimedScheduler,
     load: PlayedLoad,
     duration_ns: D,
-    /// When each execution ends.
-    ends: BinaryHeap<Reverse<(u64, InstanceId)>>,
     /// The requests of each execution, by their index.
     running: BTreeMap<InstanceId, Vec<usize>>,
     report: Report,
 }
 
 impl<D: FnMut(Execution) -> u64> SimulatedRun<D> {
+    /// At the same time executions end first, then requests arrive, and then the scheduler wakes.
     fn play(&mut self) {
         loop {
-            let arrival = self.load.due.peek().map(|Reverse((time, _))| *time);
-            let end = self.ends.peek().map(|Reverse((time, _))| *time);
-            let wakeup = self.scheduler.next_wakeup().map(|time| time.0);
-            let Some(now) = [arrival, end, wakeup].into_iter().flatten().min() else { return };
-            if end == Some(now) {
-                self.end_execution(now);
-            } else if arrival == Some(now) {
-                let Some(Reverse((_, index))) = self.load.due.pop() else { return };
-                let info = self.describe(index);
-                self.step(now, Event::Enqueue(info));
-            } else {
-                self.step(now, Event::Tick);
-            }
+            let arrival =
+                self.load.due.peek().map(|Reverse((at_ns, index))| (Time(*at_ns), *index));
+            let next = self.timed.next_moment();
+            let is_before = |(time, moment): &(Time, Moment), arrival: Time| match moment {
+                Moment::End(_) => *time <= arrival,
+                Moment::Wakeup => *time < arrival,
+            };
+            let Ok(()) = match (next, arrival) {
+                (Some(next), None) => self.pass(next),
+                (Some(next), Some((time, _))) if is_before(&next, time) => self.pass(next),
+                (_, Some((time, index))) => {
+                    self.load.due.pop();
+                    self.timed.now = time;
+                    self.step(Event::Enqueue(self.describe(index)))
+                }
+                (None, None) => return,
+            };
         }
     }
 
@@ -216,53 +221,57 @@ impl<D: FnMut(Execution) -> u64> SimulatedRun<D> {
             sequence: None,
         }
     }
+}
 
-    fn step(&mut self, now: u64, event: Event) {
-        self.scheduler.step(Time(now), event, &mut self.actions);
-        let mut actions = std::mem::take(&mut self.actions);
-        for action in actions.drain() {
-            match action {
-                Action::Dispatch { instance, batch } => self.begin_execution(now, instance, &batch),
-                Action::Fail { key, reason } => {
-                    self.report.refuse(reason.name());
-                    let is_new = matches!(event, Event::Enqueue(info) if info.key == key);
-                    self.report.refused_at_once += u64::from(is_new);
-                    self.load.send_next(now);
-                }
-                // Nothing here has permits, sequences or a driver that is told of an end.
-                Action::RequestPermit(_)
-                | Action::ReturnPermit { .. }
-                | Action::WithdrawPermit(_)
-                | Action::SequenceClosed(_)
-                | Action::SequenceEnded(_)
-                | Action::InstanceRemoved(_)
-                | Action::Drained => {}
-            }
-        }
-        self.actions = actions;
+impl<D: FnMut(Execution) -> u64> TimedWorld for SimulatedRun<D> {
+    type Broken = Infallible;
+
+    fn timed(&mut self) -> &mut TimedScheduler {
+        &mut self.timed
     }
 
-    fn begin_execution(&mut self, now: u64, instance: InstanceId, batch: &Batch) {
+    fn begin(&mut self, instance: InstanceId, batch: &Batch) -> Result<u64, Infallible> {
         let index = |key: RequestKey| usize::try_from(key.0).expect("keys are indices");
         let requests: Vec<usize> =
             batch.entries().iter().filter_map(|entry| entry.request().map(index)).collect();
-        let busy = u32::try_from(self.running.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let length =
-            requests.iter().map(|index| self.load.arrivals[*index].length).max().unwrap_or(0);
-        let takes = (self.duration_ns)(Execution { rows: batch.batch_size(), length, busy });
+        let busy = u32::try_from(self.timed.busy()).unwrap_or(u32::MAX).saturating_add(1);
+        let lengths = requests.iter().map(|index| self.load.arrivals[*index].length);
+        let (rows, length) = (batch.batch_size(), lengths.max().unwrap_or(0));
+        let takes_ns = (self.duration_ns)(Execution { rows, length, busy });
         self.running.insert(instance, requests);
-        self.ends.push(Reverse((now.saturating_add(takes), instance)));
-        self.report.execute(batch.batch_size(), batch.close_reason().name(), takes);
+        self.report.execute(rows, batch.close_reason().name(), takes_ns);
+        Ok(takes_ns)
     }
 
-    fn end_execution(&mut self, now: u64) {
-        let Some(Reverse((_, instance))) = self.ends.pop() else { return };
+    fn end(&mut self, instance: InstanceId) {
+        let now = self.timed.now.0;
         for index in self.running.remove(&instance).unwrap_or_default() {
             let arrival = &self.load.arrivals[index];
             self.report.answer(now, now - arrival.at_ns, arrival.deadline_ns);
             self.load.send_next(now);
         }
-        self.step(now, Event::LaneFree(instance));
+    }
+
+    fn fail(
+        &mut self,
+        event: &Event,
+        key: RequestKey,
+        reason: FailReason,
+    ) -> Result<(), Infallible> {
+        self.report.refuse(reason.name());
+        let is_new = matches!(event, Event::Enqueue(info) if info.key == key);
+        self.report.refused_at_once += u64::from(is_new);
+        self.load.send_next(self.timed.now.0);
+        Ok(())
+    }
+
+    /// Nothing here has permits, sequences or a driver that is told of an end.
+    fn notice(&mut self, _: &Action) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn settle(&mut self, _: &Event) -> Result<(), Infallible> {
+        Ok(())
     }
 }
 

@@ -1,17 +1,18 @@
 //! Loads of a purpose, for a scheduler that knows what executions cost: what a batch leaves to
 //! others, who is passed over, what is admitted, and how much caution deadlines need.
 
-use galatea_policy::{DynamicSpec, Event, InstanceId, RequestKey, Time};
+use galatea_policy::{RequestKey, Time};
+use galatea_simulate::TimedWorld;
 
-use super::{Costs, World};
+use super::super::{Costs, Kind, World};
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
 /// Batches of such requests pay.
-const PAYING: Costs = Costs { fixed: 100_000, element: 1_000, square: 0 };
+const PAYING: Costs = Costs::by_element(100_000, 1_000);
 
 /// They do not.
-const LINEAR: Costs = Costs { fixed: 1_000, element: 1_000, square: 0 };
+const LINEAR: Costs = Costs::by_element(1_000, 1_000);
 
 const MILLISECOND: u64 = 1_000_000;
 
@@ -31,13 +32,12 @@ fn check_consideration(random: &mut Random) -> Check {
     let mut world = World::experienced(random, PAYING, (16, 4))?;
     let instances = random.between_u32(1, 2);
     if instances == 2 {
-        world.lanes.insert(InstanceId(1), None);
-        world.step(Event::AddInstance(InstanceId(1)))?;
+        world.add_instance()?;
     }
     // One instance is busy for 356 µs, and another one for 366 µs. Then all short requests
     // together take 1 ms, and the long one takes 612 µs.
     (0..instances).try_for_each(|id| world.arrive_plainly(256 + 10 * id, Time::MAX))?;
-    let begins = world.now.saturating_add(PAYING.of(1, 256));
+    let begins = world.after(PAYING.of(1, 256));
     world.arrive_plainly(60, begins.saturating_add(1_350_000))?;
     let long = RequestKey(world.arrivals);
     let within = random.between(1_400_000, 1_540_000);
@@ -59,13 +59,12 @@ fn check_consideration(random: &mut Random) -> Check {
 fn check_passing_over(random: &mut Random) -> Check {
     let mut world = World::experienced(random, PAYING, (16, 4))?;
     world.arrive_plainly(60, Time::MAX)?;
-    let begins = world.now;
+    let begins = world.timed.now;
     world.arrive_plainly(1_024, begins.saturating_add(50 * MILLISECOND))?;
     for _ in 0..20 {
         world.arrive_plainly(60, begins.saturating_add(20 * MILLISECOND))?;
         world.arrive_plainly(60, begins.saturating_add(60 * MILLISECOND))?;
-        let ends = world.lanes.values().copied().flatten().min().unwrap_or(world.now);
-        world.pass_until(ends)?;
+        world.pass_until_an_end()?;
     }
     world.finish()?;
     world.arrive_plainly(60, Time::MAX)?;
@@ -82,18 +81,17 @@ fn check_passing_over(random: &mut Random) -> Check {
 fn check_patience(random: &mut Random) -> Check {
     let mut world = World::experienced(random, PAYING, (16, 4))?;
     for _ in 0..100 {
-        world.arrive_plainly(60, world.now.saturating_add(20 * MILLISECOND))?;
+        world.arrive_plainly(60, world.after(20 * MILLISECOND))?;
         // 1.1 to 1.2 times as much work as an instance does one by one.
         let gap = PAYING.of(1, 60) * 100 / random.between(110, 120);
-        world.pass_until(world.now.saturating_add(gap))?;
+        world.pass_ns(gap)?;
     }
     let long = RequestKey(world.arrivals);
-    world.arrive_plainly(256, world.now.saturating_add(8 * MILLISECOND))?;
+    world.arrive_plainly(256, world.after(8 * MILLISECOND))?;
     for _ in 0..4 {
-        world.arrive_plainly(60, world.now.saturating_add(20 * MILLISECOND))?;
+        world.arrive_plainly(60, world.after(20 * MILLISECOND))?;
     }
-    let ends = world.lanes.values().copied().flatten().min().unwrap_or(world.now);
-    world.pass_until(ends)?;
+    world.pass_until_an_end()?;
     ensure!(!world.waiting.contains_key(&long), "a long request is passed over, but has time");
     world.finish()?;
     Ok(())
@@ -105,14 +103,14 @@ fn check_window(random: &mut Random) -> Check {
     let costs = Costs { fixed: MILLISECOND, ..PAYING };
     let mut world = World::experienced(random, costs, (16, 4))?;
     for _ in 0..80 {
-        world.arrive_plainly(60, world.now.saturating_add(MILLISECOND / 2))?;
-        world.pass_until(world.now.saturating_add(random.between(50_000, 70_000)))?;
+        world.arrive_plainly(60, world.after(MILLISECOND / 2))?;
+        world.pass_ns(random.between(50_000, 70_000))?;
     }
     let first = RequestKey(world.arrivals);
-    world.arrive_plainly(60, world.now.saturating_add(20 * MILLISECOND))?;
+    world.arrive_plainly(60, world.after(20 * MILLISECOND))?;
     ensure!(world.waiting.contains_key(&first), "a batch of one request is executed at once");
     for _ in 0..15 {
-        world.arrive_plainly(60, world.now.saturating_add(20 * MILLISECOND))?;
+        world.arrive_plainly(60, world.after(20 * MILLISECOND))?;
     }
     ensure!(world.waiting.is_empty(), "a full batch waits");
     world.finish()?;
@@ -125,7 +123,7 @@ fn check_admission(random: &mut Random) -> Check {
     let mut world = World::experienced(random, LINEAR, (2, 4))?;
     let (takes, long_takes) = (LINEAR.of(1, 64), LINEAR.of(1, 640));
     world.arrive_plainly(64, Time::MAX)?;
-    let begins = world.now.saturating_add(takes);
+    let begins = world.after(takes);
     let fitting = random.between(3, 7);
     for _ in 0..12 {
         world.arrive_plainly(64, begins.saturating_add(fitting * takes + takes / 2))?;
@@ -148,7 +146,7 @@ fn check_caution(random: &mut Random) -> Check {
     let mut world = World::experienced(random, PAYING, (16, 40))?;
     // All together take 1 ms.
     world.arrive_plainly(256, Time::MAX)?;
-    let begins = world.now.saturating_add(PAYING.of(1, 256));
+    let begins = world.after(PAYING.of(1, 256));
     for _ in 0..15 {
         world.arrive_plainly(60, begins.saturating_add(1_120_000))?;
     }
@@ -166,22 +164,19 @@ impl World {
         costs: Costs,
         (max_rows, times): (u32, u32),
     ) -> Result<World, String> {
-        let mut world = World::new(random);
-        (world.max_rows, world.budget, world.costs) = (max_rows, u64::MAX, costs);
-        world.spec.objective_ns = u64::MAX;
-        world.rebuild(DynamicSpec::default());
-        world.step(Event::AddInstance(InstanceId(0)))?;
+        let mut world = World::scene(Kind::PaddedDeadlines, random, max_rows, costs)?;
         for length in [4, 8, 16, 32, 64, 128, 256, 512, 1024] {
             for _ in 0..times {
                 world.arrive_plainly(length, Time::MAX)?;
-                world.pass_until(world.now.saturating_add(10 * MILLISECOND))?;
+                world.pass_ns(10 * MILLISECOND)?;
             }
         }
         Ok(world)
     }
 
-    /// A request of one row.
-    fn arrive_plainly(&mut self, length: u32, deadline: Time) -> Check {
-        self.arrive_with(length, 1, 0, 0, deadline)
+    /// Lets time pass until an execution ends, if one does.
+    fn pass_until_an_end(&mut self) -> Check {
+        let ends = self.timed.lanes.values().copied().flatten().min();
+        self.pass_until(ends.unwrap_or(self.timed.now))
     }
 }

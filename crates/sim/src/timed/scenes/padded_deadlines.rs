@@ -1,65 +1,35 @@
-//! Loads of a purpose: that batches grow, leave urgent requests their time, and give goodput.
+//! Loads of unequal lengths with deadlines: urgent requests have their time, and goodput comes of it.
 
 use galatea_policy::{
-    DeadlineSpec, DynamicSpec, Event, InstanceId, PaddingSpec, QueuePolicy, RequestKey,
-    SchedulingMode, Time,
+    DeadlineSpec, DynamicSpec, PaddingSpec, QueuePolicy, RequestKey, SchedulingMode, Time,
 };
 use galatea_simulate::{Arrival, Execution, Report, simulate};
 
-use super::{Costs, World, settings};
+use super::super::{Costs, Kind, World, settings};
 use crate::check::{Check, ensure};
 use crate::random::Random;
-
-/// Many requests of one length at once, whose executions cost mostly the same however large
-/// they are: the batches grow to what is allowed.
-pub(super) fn check_gain(random: &mut Random) -> Check {
-    let mut world = World::new(random);
-    let length = random.between_u32(1, 64);
-    world.costs = Costs { fixed: 1_000_000, element: 1, square: 0 };
-    world.spec.objective_ns = random.pick(&[u64::MAX, 1_000_000_000]);
-    world.rebuild(DynamicSpec::default());
-    world.step(Event::AddInstance(InstanceId(0)))?;
-    for _ in 0..400 {
-        world.arrive_with(length, 1, 0, 0, Time::MAX)?;
-    }
-    world.pass_until(Time::MAX)?;
-    let allowed = u64::from(world.max_rows).min(world.budget / u64::from(length)).max(1);
-    let expected = 40 + 400 / allowed + 1;
-    let executions = world.executions;
-    ensure!(executions <= expected, "{executions} executions of 400, {allowed} at once");
-    Ok(())
-}
 
 /// Batches that pay beside one urgent request of another length: it is served before they
 /// would make it late.
 pub(super) fn check_order(random: &mut Random) -> Check {
-    let mut world = World::new(random);
-    (world.max_rows, world.budget) = (16, u64::MAX);
-    world.costs = Costs { fixed: 100_000, element: 1_000, square: 0 };
-    world.spec.objective_ns = u64::MAX;
-    world.rebuild(DynamicSpec::default());
-    world.step(Event::AddInstance(InstanceId(0)))?;
+    let mut world =
+        World::scene(Kind::PaddedDeadlines, random, 16, Costs::by_element(100_000, 1_000))?;
     for length in [4, 8, 16, 32, 64, 128, 256, 512] {
         for _ in 0..4 {
-            world.arrive_with(length, 1, 0, 0, Time::MAX)?;
-            world.pass_until(world.now.saturating_add(10_000_000))?;
+            world.arrive_plainly(length, Time::MAX)?;
+            world.pass_ns(10_000_000)?;
         }
     }
     // The instance is busy for 356 µs, and then the first request would take one more batch
     // along than the second one has time for.
-    world.arrive_with(256, 1, 0, 0, Time::MAX)?;
-    let now = world.now;
-    world.arrive_with(60, 1, 0, 0, now.saturating_add(1_100_000))?;
+    world.arrive_plainly(256, Time::MAX)?;
+    let now = world.timed.now;
+    world.arrive_plainly(60, now.saturating_add(1_100_000))?;
     let urgent = RequestKey(world.arrivals);
-    world.arrive_with(4, 1, 0, 0, now.saturating_add(1_150_000))?;
+    world.arrive_plainly(4, now.saturating_add(1_150_000))?;
     for _ in 0..14 {
-        world.arrive_with(
-            60,
-            1,
-            0,
-            0,
-            now.saturating_add(random.between(50_000_000, 60_000_000)),
-        )?;
+        let within = random.between(50_000_000, 60_000_000);
+        world.arrive_plainly(60, now.saturating_add(within))?;
     }
     ensure!(world.waiting.contains_key(&urgent), "the urgent request was refused");
     world.finish()?;
@@ -73,6 +43,7 @@ pub(super) fn check_goodput(seed: u64) -> Check {
     let mut random = Random::new(seed ^ 0x600D);
     let costs = Costs {
         fixed: random.pick(&[50_000, 1_000_000]),
+        row: 0,
         element: random.pick(&[2_000, 20_000]),
         square: random.pick(&[0, 2_000]),
     };

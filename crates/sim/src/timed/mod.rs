@@ -1,0 +1,356 @@
+//! Independent requests whose executions cost what they cost: a fixed function of rows and
+//! length, which the scheduler has to learn, so each decision can be judged by the truth.
+//!
+//! One world has all schedulers that learn costs. They differ in what they know of requests
+//! ([`Kind`]), and so in the rules that hold.
+//!
+//! | part | content |
+//! |---|---|
+//! | `draw` | the settings, costs and arrivals of a seed |
+//! | `batches` | the rules of a batch |
+//! | `knowledge` | what the scheduler can know of costs, and what it promises with that |
+//! | `refusals` | the rules of requests that fail, and of those that wait |
+//! | `scenes` | loads of a purpose |
+
+mod batches;
+mod draw;
+mod knowledge;
+mod refusals;
+mod scenes;
+
+use std::collections::BTreeMap;
+
+use galatea_policy::{
+    Action, Batch, DeadlineSpec, DynamicSpec, Event, FailReason, InstanceId, PaddingSpec,
+    RequestInfo, RequestKey, SchedulingMode, SchedulingSpec, ShapeClassId, Time, TimeoutAction,
+};
+use galatea_simulate::{TimedScheduler, TimedWorld};
+
+use self::knowledge::Knowledge;
+pub use self::knowledge::Promises;
+use crate::check::{Check, ensure};
+use crate::random::Random;
+
+/// The kind of scheduler.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Requests of equal lengths share batches, by their deadlines.
+    Deadlines,
+    /// Requests of unequal lengths share padded batches, in the order of their arrival.
+    Padded,
+    /// Both: the rules of both hold, and what is admitted is answered in time once costs are known.
+    PaddedDeadlines,
+}
+
+impl Kind {
+    fn has_deadlines(self) -> bool {
+        self != Kind::Padded
+    }
+
+    fn is_padded(self) -> bool {
+        self != Kind::Deadlines
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Deadlines => "deadlines",
+            Kind::Padded => "padding",
+            Kind::PaddedDeadlines => "padded deadlines",
+        }
+    }
+}
+
+/// The durations of batches in nanoseconds: fixed, by row, by element, and by element and length.
+#[derive(Copy, Clone, Default, Debug)]
+struct Costs {
+    fixed: u64,
+    row: u64,
+    element: u64,
+    square: u64,
+}
+
+impl Costs {
+    const fn by_element(fixed: u64, element: u64) -> Self {
+        Costs { fixed, row: 0, element, square: 0 }
+    }
+
+    fn of(self, rows: u32, length: u32) -> u64 {
+        let elements = u64::from(rows) * u64::from(length);
+        let square = elements * u64::from(length) * self.square / 256;
+        (self.fixed + u64::from(rows) * self.row + elements * self.element + square).max(1)
+    }
+}
+
+/// The order of service: level; deadline, or 1 if it was moved back; arrival.
+type Place = (u64, Time, u64);
+
+#[derive(Copy, Clone, Debug)]
+struct Waiting {
+    info: RequestInfo,
+    place: Place,
+    /// [`Time::MAX`] is none.
+    deadline: Time,
+    arrived: Time,
+    expires: Time,
+    passed_over: u32,
+}
+
+impl Waiting {
+    /// Its rows times its length.
+    fn elements(&self) -> u64 {
+        (u64::from(self.info.batch_size) * u64::from(self.info.length)).max(1)
+    }
+}
+
+struct World {
+    kind: Kind,
+    timed: TimedScheduler,
+    /// The settings of the queue, without padding.
+    queue: DynamicSpec,
+    objective_ns: u64,
+    budget: u64,
+    max_rows: u32,
+    costs: Costs,
+    /// The tenths of their usual duration that batches of several requests take in turn.
+    batches_take: Option<[u64; 5]>,
+    longest: u32,
+    own_deadlines: OwnDeadlines,
+    arrivals: u64,
+    moved_back: u64,
+    waiting: BTreeMap<RequestKey, Waiting>,
+    knowledge: Knowledge,
+    /// Batches in a row that had deadlines alone while others of their level waited.
+    passed_over: u32,
+    /// Requests that were answered too late.
+    late: u64,
+    /// Requests that were refused on arrival as too late, since the latest execution.
+    refused: u64,
+    /// Requests that were refused as too late after they had waited.
+    refused_late: u64,
+    /// The latest execution was of a request that looked hopeless, and was in time.
+    has_recovered: bool,
+    /// The deadline of such a request in execution.
+    probing: Option<Time>,
+    is_draining: bool,
+    is_drained: bool,
+}
+
+/// The share of requests that have a deadline of their own.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum OwnDeadlines {
+    Few,
+    /// Almost all, so that the others have to wait for their turn.
+    Most,
+}
+
+/// Plays the load of a seed, of requests with deadlines.
+///
+/// # Errors
+///
+/// The rule that was broken.
+pub fn check_deadlines(seed: u64) -> Check {
+    check(Kind::Deadlines, seed).map(|_| ())
+}
+
+/// Plays the load of a seed, of requests of unequal lengths.
+///
+/// # Errors
+///
+/// The rule that was broken.
+pub fn check_padding(seed: u64) -> Check {
+    check(Kind::Padded, seed).map(|_| ())
+}
+
+/// Plays the load of a seed, of requests of unequal lengths with deadlines.
+///
+/// # Errors
+///
+/// The rule that was broken.
+pub fn check_padded_deadlines(seed: u64) -> Result<Promises, String> {
+    check(Kind::PaddedDeadlines, seed)
+}
+
+fn check(kind: Kind, seed: u64) -> Result<Promises, String> {
+    let mut random = Random::new(seed);
+    let mut world = World::new(kind, &mut random);
+    let result = world.live(&mut random).and_then(|()| match kind {
+        Kind::Deadlines => scenes::check_deadlines(&mut random),
+        Kind::Padded => scenes::check_padding(&mut random),
+        Kind::PaddedDeadlines => scenes::check_padded_deadlines(&mut random, seed),
+    });
+    result.map_err(|message| format!("{}: {message}", kind.name()))?;
+    Ok(world.knowledge.promises)
+}
+
+fn settings(max_batch_size: u32, mode: SchedulingMode) -> SchedulingSpec {
+    SchedulingSpec { max_batch_size, mode, hold_until_queued: 0, hold_until_backlogged: 0 }
+}
+
+impl World {
+    /// Begins anew with a scheduler that has these settings.
+    fn rebuild(&mut self, queue: DynamicSpec) {
+        let padding = self.kind.is_padded().then_some(PaddingSpec { budget: self.budget });
+        self.queue = queue;
+        let queue = DynamicSpec { padding, ..self.queue.clone() };
+        let mode = match self.kind.has_deadlines() {
+            true => {
+                SchedulingMode::Deadline(DeadlineSpec { objective_ns: self.objective_ns, queue })
+            }
+            false => SchedulingMode::Dynamic(queue),
+        };
+        self.timed = TimedScheduler::new(settings(self.max_rows, mode));
+    }
+
+    /// Lets time pass.
+    fn pass_until(&mut self, until: Time) -> Check {
+        loop {
+            let wakeup = self.timed.scheduler.next_wakeup();
+            ensure!(wakeup.is_none_or(|time| time > self.timed.now), "it wakes in the past");
+            let next = self.timed.next_moment();
+            let Some(next) = next.filter(|(time, _)| *time <= until) else { break };
+            self.pass(next)?;
+        }
+        if until < Time::MAX {
+            self.timed.now = until;
+        }
+        Ok(())
+    }
+
+    /// The same from now on.
+    fn pass_ns(&mut self, nanoseconds: u64) -> Check {
+        self.pass_until(self.after(nanoseconds))
+    }
+
+    fn after(&self, nanoseconds: u64) -> Time {
+        self.timed.now.saturating_add(nanoseconds)
+    }
+
+    /// Executes all that waits. Returns how many executions end with it. What is late or refused
+    /// is counted anew.
+    fn finish(&mut self) -> Result<u64, String> {
+        let before = self.timed.executions;
+        (self.late, self.refused_late) = (0, 0);
+        self.pass_until(Time::MAX)?;
+        Ok(self.timed.executions - before)
+    }
+
+    /// Ends the load: nothing waits for ever.
+    fn drain(&mut self) -> Check {
+        self.is_draining = true;
+        self.step(Event::Drain)?;
+        self.pass_until(Time::MAX)?;
+        ensure!(self.waiting.is_empty(), "{:?} wait for ever", self.waiting.keys());
+        ensure!(self.is_drained, "it is quiet, but drained was not reported");
+        Ok(())
+    }
+
+    fn arrive_with(
+        &mut self,
+        length: u32,
+        rows: u32,
+        class: u32,
+        priority: u64,
+        deadline: Time,
+    ) -> Check {
+        let info = RequestInfo {
+            key: RequestKey(self.arrivals),
+            batch_size: rows,
+            shape_class: ShapeClassId(class),
+            priority,
+            deadline,
+            length,
+            timeout_ns: 0,
+            sequence: None,
+        };
+        self.arrivals += 1;
+        let level = self.level_of(priority);
+        let deadline = self.after(self.objective_ns).min(deadline);
+        let place = match self.kind.has_deadlines() {
+            true => (level, deadline, info.key.0),
+            false => (level, Time(0), info.key.0),
+        };
+        let timeout_ns = self.queue.default_queue_policy.default_timeout_ns;
+        let expires = if timeout_ns == 0 { Time::MAX } else { self.after(timeout_ns) };
+        let arrived = self.timed.now;
+        let waiting = Waiting { info, place, deadline, arrived, expires, passed_over: 0 };
+        self.waiting.insert(info.key, waiting);
+        self.step(Event::Enqueue(info))
+    }
+
+    /// A request of one row.
+    fn arrive_plainly(&mut self, length: u32, deadline: Time) -> Check {
+        self.arrive_with(length, 1, 0, 0, deadline)
+    }
+
+    fn level_of(&self, priority: u64) -> u64 {
+        let levels = self.queue.priority_levels;
+        if (1..=levels).contains(&priority) { priority } else { levels.min(1) }
+    }
+
+    fn cancel(&mut self, random: &mut Random) -> Check {
+        let Some(last) = self.arrivals.checked_sub(1) else { return Ok(()) };
+        self.step(Event::Cancel(RequestKey(random.between(0, last))))
+    }
+
+    /// Moves the requests back whose time is over, in its order.
+    fn move_expired(&mut self) {
+        if self.queue.default_queue_policy.timeout_action == TimeoutAction::Reject {
+            return;
+        }
+        let is_over = |one: &&mut Waiting| one.place.1 == Time(0) && one.expires <= self.timed.now;
+        let mut expired: Vec<&mut Waiting> = self.waiting.values_mut().filter(is_over).collect();
+        expired.sort_unstable_by_key(|one| (one.expires, one.info.key));
+        for one in expired {
+            self.moved_back += 1;
+            one.place = (one.place.0, Time(1), self.moved_back);
+        }
+    }
+
+    /// The list whose requests share batches: of a level, those in time or those that were moved
+    /// back.
+    fn list_of(&self, one: &Waiting) -> (u64, bool) {
+        (one.place.0, !self.kind.has_deadlines() && one.place.1 > Time(0))
+    }
+
+    /// The waiting requests in the order of service.
+    fn in_order(&mut self) -> Vec<Waiting> {
+        self.move_expired();
+        let mut order: Vec<Waiting> = self.waiting.values().copied().collect();
+        order.sort_unstable_by_key(|waiting| waiting.place);
+        order
+    }
+}
+
+impl TimedWorld for World {
+    type Broken = String;
+
+    fn timed(&mut self) -> &mut TimedScheduler {
+        &mut self.timed
+    }
+
+    fn begin(&mut self, instance: InstanceId, batch: &Batch) -> Result<u64, String> {
+        let takes_ns = self.check_batch(instance, batch)?;
+        self.refused = 0;
+        Ok(takes_ns)
+    }
+
+    fn end(&mut self, instance: InstanceId) {
+        let now = self.timed.now;
+        self.has_recovered = self.probing.take().is_some_and(|deadline| now <= deadline);
+        self.knowledge.end(instance, self.timed.executions);
+    }
+
+    fn fail(&mut self, event: &Event, key: RequestKey, reason: FailReason) -> Check {
+        self.check_refusal(event, key, reason)
+    }
+
+    fn notice(&mut self, action: &Action) -> Check {
+        ensure!(*action == Action::Drained, "{action:?} without cause");
+        self.is_drained = true;
+        Ok(())
+    }
+
+    fn settle(&mut self, event: &Event) -> Check {
+        self.check_rest(event)
+    }
+}
