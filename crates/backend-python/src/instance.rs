@@ -7,7 +7,7 @@ use galatea_backend::{Begun, Instance, RefusedBatch, ResumableInstance};
 use galatea_infer::PendingRequest;
 
 use crate::supervisor::Supervisor;
-use crate::worker::{Running, Waited, Worker};
+use crate::worker::{RunningExecution, Waited, Worker};
 
 /// An instance of a model in Python.
 pub(crate) struct PythonInstance {
@@ -22,7 +22,7 @@ pub(crate) struct PythonInstance {
 enum BegunBatch {
     /// No worker has it yet.
     Waiting(Vec<PendingRequest>),
-    Running(Arc<Worker>, Running),
+    Running(Arc<Worker>, RunningExecution),
 }
 
 impl PythonInstance {

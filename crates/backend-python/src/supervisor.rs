@@ -53,7 +53,7 @@
 //!   error. If a sender has the request, the lane only counts it: `Count` lets the first of the
 //!   two count, as executed or as failed. Frames on the second socket are read to their end before
 //!   the end of the process counts; a lane that waits for them waits a second at most
-//!   (`Progress::wait_for`).
+//!   (`FrameProgress::wait_for`).
 //! - **The death while a sender's response is passed on.** The request is out of `HeldRequests` to
 //!   be answered without a lock. `HeldRequests::put_back` finds them closed and fails it.
 //! - **The death while calls of other models are in flight.** Their replies find the sockets shut:
@@ -128,7 +128,7 @@ struct SupervisorState {
 }
 
 /// A worker's process, as the supervisor's thread sees it.
-struct Running {
+struct RunningWorker {
     worker: Arc<Worker>,
     process: Process,
     /// The reader of the second socket.
@@ -270,7 +270,7 @@ impl Supervised {
 /// The supervisor's thread.
 impl Supervised {
     fn run(&self, first: Started) {
-        let mut running = Some(Running::new(first));
+        let mut running = Some(RunningWorker::new(first));
         loop {
             self.act(&mut running);
             let state = self.state.lock("plan");
@@ -294,7 +294,7 @@ impl Supervised {
     }
 
     /// Does what was decided.
-    fn act(&self, running: &mut Option<Running>) {
+    fn act(&self, running: &mut Option<RunningWorker>) {
         let actions = std::mem::take(&mut self.state.lock("act").actions);
         for action in actions {
             match (action, running.as_mut()) {
@@ -309,8 +309,8 @@ impl Supervised {
     }
 
     /// Reads what the worker says.
-    fn listen(&self, running: &mut Running, timeout: Duration) {
-        let Running { worker, process, others, .. } = running;
+    fn listen(&self, running: &mut RunningWorker, timeout: Duration) {
+        let RunningWorker { worker, process, others, .. } = running;
         let events = worker.link.wait(process.handle.as_ref(), timeout);
         if events.is_idle {
             worker.trim();
@@ -327,7 +327,7 @@ impl Supervised {
     }
 
     /// The end of the process, when what it sent was read.
-    fn notice_exit(&self, running: &mut Option<Running>) {
+    fn notice_exit(&self, running: &mut Option<RunningWorker>) {
         let Some(ended) = running.take_if(|running| running.has_exited) else { return };
         let how = ended.end();
         self.state.lock("note how it ended").loss.get_or_insert(how);
@@ -354,7 +354,7 @@ impl Supervised {
     }
 
     /// Starts another worker.
-    fn start(&self) -> Option<Running> {
+    fn start(&self) -> Option<RunningWorker> {
         match self.starter.start(&|| self.is_stopping()) {
             Ok(started) => {
                 let mut state = self.state.lock("serve again");
@@ -362,7 +362,7 @@ impl Supervised {
                 state.loss = None;
                 drop(state);
                 self.step("serve again", WorkerEvent::Started);
-                Some(Running::new(started))
+                Some(RunningWorker::new(started))
             }
             Err(status) => {
                 let text = format!("could not be started anew: {}", status.message());
@@ -390,7 +390,7 @@ impl Supervised {
     }
 }
 
-impl Running {
+impl RunningWorker {
     fn new(started: Started) -> Self {
         let Started { worker, process, others, .. } = started;
         Self { worker, process, others, is_drained: false, has_exited: false }

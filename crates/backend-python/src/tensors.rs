@@ -6,7 +6,9 @@ use galatea_tensor::{Buffer, DataType, DeviceRegion};
 
 use crate::arena::{ARENA_BYTES, Arena};
 use crate::gpus::Gpus;
-use crate::wire::{EncodedInput, INLINE_BYTES_MAX, Place, PreferredMemory, WirePlace, WireTensor};
+use crate::wire::{
+    ContentPlace, EncodedInput, INLINE_BYTES_MAX, PreferredMemory, WirePlace, WireTensor,
+};
 
 /// The arenas of a worker.
 #[derive(Debug)]
@@ -67,7 +69,7 @@ impl Arenas {
         name: &str,
         datatype: DataType,
         stored: &mut Vec<u64>,
-    ) -> Result<Place<'a>, Status> {
+    ) -> Result<ContentPlace<'a>, Status> {
         match preferred {
             PreferredMemory::Gpu(gpu)
                 if self.gpus.are_reachable() && datatype != DataType::Bytes && !data.is_empty() =>
@@ -87,7 +89,7 @@ impl Arenas {
         name: &str,
         datatype: DataType,
         stored: &mut Vec<u64>,
-    ) -> Result<Place<'a>, Status> {
+    ) -> Result<ContentPlace<'a>, Status> {
         // Strings are always copied, because Python reads them.
         if let Some(region) = data.on_device().filter(|region| region.byte_size > 0) {
             if self.gpus.are_shared() && datatype != DataType::Bytes {
@@ -102,11 +104,11 @@ impl Arenas {
             Status::unsupported(text)
         })?;
         if content.len() <= INLINE_BYTES_MAX {
-            return Ok(Place::Inline(content));
+            return Ok(ContentPlace::Inline(content));
         }
         let offset = self.inputs.store(content)?;
         stored.push(offset);
-        Ok(Place::Input(offset, galatea_stdx::len64(content.len())))
+        Ok(ContentPlace::Input(offset, galatea_stdx::len64(content.len())))
     }
 
     /// Tells the worker where a tensor is in a GPU's memory.
@@ -114,22 +116,26 @@ impl Arenas {
         &self,
         region: &DeviceRegion,
         stored: &mut Vec<u64>,
-    ) -> Result<Place<'a>, Status> {
+    ) -> Result<ContentPlace<'a>, Status> {
         let (description, memory) = self.gpus.describe(region)?;
         let offset = self.inputs.store(&description.encode())?;
         self.inputs.keep(offset, Buffer::from_device(memory));
         stored.push(offset);
-        Ok(Place::Device(offset, galatea_stdx::len64(region.byte_size)))
+        Ok(ContentPlace::Device(offset, galatea_stdx::len64(region.byte_size)))
     }
 
     /// Copies a tensor from a GPU's memory to where the worker can read it.
-    fn place_copy<'a>(&self, data: &Buffer, stored: &mut Vec<u64>) -> Result<Place<'a>, Status> {
+    fn place_copy<'a>(
+        &self,
+        data: &Buffer,
+        stored: &mut Vec<u64>,
+    ) -> Result<ContentPlace<'a>, Status> {
         let Some(region) = data.on_device().filter(|region| region.byte_size > 0) else {
-            return Ok(Place::Inline(&[]));
+            return Ok(ContentPlace::Inline(&[]));
         };
         let offset = self.inputs.store(&self.gpus.to_host(&region)?)?;
         stored.push(offset);
-        Ok(Place::Input(offset, galatea_stdx::len64(region.byte_size)))
+        Ok(ContentPlace::Input(offset, galatea_stdx::len64(region.byte_size)))
     }
 
     /// Gives back what the worker never got.

@@ -11,14 +11,14 @@
 /// The address of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
-    pub(crate) place: Place,
+    pub(crate) place: BucketPlace,
     /// The folder in the bucket; empty if the whole bucket is the repository.
     pub(crate) folder: String,
 }
 
 /// A bucket, or what its cloud calls one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum BucketPlace {
     /// Amazon's protocol. Without an endpoint the bucket is Amazon's.
     S3 { endpoint: Option<String>, bucket: String },
     /// Google's.
@@ -42,7 +42,7 @@ impl Address {
         if let Some(rest) = url.strip_prefix("gs://") {
             let (bucket, folder) = split(rest);
             let bucket = bucket_name(url, bucket)?;
-            return Ok(Self { place: Place::Gcs { bucket }, folder: clean(folder) });
+            return Ok(Self { place: BucketPlace::Gcs { bucket }, folder: clean(folder) });
         }
         let invalid = || format!("Invalid azure storage path: {url}");
         let rest = url.strip_prefix("as://").ok_or_else(invalid)?;
@@ -54,7 +54,7 @@ impl Address {
             return Err(invalid());
         }
         let account = host.strip_suffix(AZURE_HOST).unwrap_or(host).to_owned();
-        let place = Place::Azure { account, container: container.to_owned() };
+        let place = BucketPlace::Azure { account, container: container.to_owned() };
         Ok(Self { place, folder: clean(folder) })
     }
 
@@ -81,7 +81,7 @@ impl Address {
             (None, (first, after))
         };
         let bucket = bucket_name(url, bucket)?;
-        Ok(Self { place: Place::S3 { endpoint, bucket }, folder: folder.to_owned() })
+        Ok(Self { place: BucketPlace::S3 { endpoint, bucket }, folder: folder.to_owned() })
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
 
     fn s3(endpoint: Option<&str>, bucket: &str, folder: &str) -> Result<Address, String> {
         let endpoint = endpoint.map(str::to_owned);
-        let place = Place::S3 { endpoint, bucket: bucket.to_owned() };
+        let place = BucketPlace::S3 { endpoint, bucket: bucket.to_owned() };
         Ok(Address { place, folder: folder.to_owned() })
     }
 
@@ -124,9 +124,9 @@ mod tests {
         assert_eq!(parse("s3://h.x:90/b/p"), s3(Some("http://h.x:90"), "b", "p"));
         assert_eq!(parse("s3://http://h:90/b"), s3(Some("http://h:90"), "b", ""));
         assert_eq!(parse("s3://https://h:443//b/p"), s3(Some("https://h:443"), "b", "p"));
-        let gcs = Place::Gcs { bucket: "b".into() };
+        let gcs = BucketPlace::Gcs { bucket: "b".into() };
         assert_eq!(parse("gs://b/p/"), Ok(Address { place: gcs, folder: "p".into() }));
-        let azure = Place::Azure { account: "a".into(), container: "c".into() };
+        let azure = BucketPlace::Azure { account: "a".into(), container: "c".into() };
         for url in ["as://a/c/p", "as://a.blob.core.windows.net/c/p/?sv=1"] {
             assert_eq!(
                 parse(url),

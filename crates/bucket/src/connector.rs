@@ -7,7 +7,7 @@ use galatea_outbound::CertificateFiles;
 use galatea_repository::{RemoteConnector, RemoteError, RemoteRepository};
 use galatea_stdx::Lock;
 
-use crate::address::{Address, Place};
+use crate::address::{Address, BucketPlace};
 use crate::client::BucketClient;
 use crate::credentials::Surroundings;
 use crate::download::Permits;
@@ -65,11 +65,11 @@ impl Buckets {
     }
 
     /// The folder of copies: a directory that an operator chose must be there.
-    fn copies(&self, place: &Place) -> Result<PathBuf, RemoteError> {
+    fn copies(&self, place: &BucketPlace) -> Result<PathBuf, RemoteError> {
         let variable = match place {
-            Place::S3 { .. } => "TRITON_AWS_MOUNT_DIRECTORY",
-            Place::Gcs { .. } => "TRITON_GCS_MOUNT_DIRECTORY",
-            Place::Azure { .. } => "TRITON_AZURE_MOUNT_DIRECTORY",
+            BucketPlace::S3 { .. } => "TRITON_AWS_MOUNT_DIRECTORY",
+            BucketPlace::Gcs { .. } => "TRITON_GCS_MOUNT_DIRECTORY",
+            BucketPlace::Azure { .. } => "TRITON_AZURE_MOUNT_DIRECTORY",
         };
         let Some(path) = self.around.get(variable) else {
             return Ok(self.around.temporary_folder.clone());

@@ -10,7 +10,7 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
-use crate::address::{Address, Place};
+use crate::address::{Address, BucketPlace};
 use crate::client::BucketClient;
 use crate::credentials::{AzureCredential, GcsCredential, S3Credential, Surroundings};
 
@@ -42,11 +42,13 @@ pub(crate) fn open(
 ) -> Result<Arc<dyn ObjectStore>, String> {
     let has_role = || fallback == Fallback::Role && has_metadata();
     match &address.place {
-        Place::S3 { endpoint, bucket } => {
+        BucketPlace::S3 { endpoint, bucket } => {
             open_s3(url, endpoint.as_deref(), bucket, around, client, has_role)
         }
-        Place::Gcs { bucket } => open_gcs(url, bucket, around, client, has_role),
-        Place::Azure { account, container } => open_azure(url, account, container, around, client),
+        BucketPlace::Gcs { bucket } => open_gcs(url, bucket, around, client, has_role),
+        BucketPlace::Azure { account, container } => {
+            open_azure(url, account, container, around, client)
+        }
     }
 }
 

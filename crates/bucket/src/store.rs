@@ -15,7 +15,7 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use tokio::time::timeout;
 
-use crate::address::{Address, Place};
+use crate::address::{Address, BucketPlace};
 use crate::download::{Failure, Permits, download};
 use crate::explain::{self, Cause, Kind};
 use crate::open::Fallback;
@@ -140,34 +140,34 @@ impl Origin {
         let Cause { code, message, .. } = &cause;
         let url = &self.url;
         let text = match (&self.address.place, purpose) {
-            (Place::S3 { .. }, Purpose::Open) => format!(
+            (BucketPlace::S3 { .. }, Purpose::Open) => format!(
                 "Unable to create S3 filesystem client. Check account credentials. \
                  Exception: '{code}' Message: '{message}'"
             ),
-            (Place::S3 { .. }, Purpose::List) => format!(
+            (BucketPlace::S3 { .. }, Purpose::List) => format!(
                 "Could not list contents of directory at {url} due to exception: {code}, \
                  error message: {message}"
             ),
-            (Place::S3 { .. }, Purpose::Read(path)) => format!(
+            (BucketPlace::S3 { .. }, Purpose::Read(path)) => format!(
                 "Failed to get object at {url}/{path} due to exception: {code}, \
                  error message: {message}"
             ),
-            (Place::Gcs { bucket }, Purpose::Open) => {
+            (BucketPlace::Gcs { bucket }, Purpose::Open) => {
                 format!("Could not get MetaData for bucket with name {bucket} : {message}")
             }
-            (Place::Gcs { .. }, Purpose::List) => {
+            (BucketPlace::Gcs { .. }, Purpose::List) => {
                 format!("Could not list contents of directory at {url} : {message}")
             }
-            (Place::Gcs { .. }, Purpose::Read(path)) => {
+            (BucketPlace::Gcs { .. }, Purpose::Read(path)) => {
                 format!("Failed to get object at {url}/{path} : {message}")
             }
-            (Place::Azure { .. }, Purpose::Open) => {
+            (BucketPlace::Azure { .. }, Purpose::Open) => {
                 format!("Failed to check if directory at {url}:{message}")
             }
-            (Place::Azure { .. }, Purpose::List) => {
+            (BucketPlace::Azure { .. }, Purpose::List) => {
                 format!("Failed to get contents of directory {url}:{message}")
             }
-            (Place::Azure { .. }, Purpose::Read(path)) => {
+            (BucketPlace::Azure { .. }, Purpose::Read(path)) => {
                 format!("Failed to download file at {path}:{message}")
             }
         };

@@ -9,7 +9,7 @@ use super::json::{JsonReader, JsonType, push_string, push_unsigned};
 use super::repository::read_object;
 
 /// A value of the request, as far as some setting can use it.
-enum Value {
+enum LogValue {
     Null,
     Bool(bool),
     Unsigned(u64),
@@ -17,7 +17,7 @@ enum Value {
     Other,
 }
 
-impl Value {
+impl LogValue {
     fn read(reader: &mut JsonReader<'_>) -> Result<Self, Status> {
         match reader.value_type()? {
             JsonType::Bool => Ok(Self::Bool(reader.boolean()?)),
@@ -60,16 +60,16 @@ impl Value {
 /// The first value of each setting.
 #[derive(Default)]
 struct Values {
-    file: Option<Value>,
-    info: Option<Value>,
-    warning: Option<Value>,
-    error: Option<Value>,
-    verbose_level: Option<Value>,
-    format: Option<Value>,
+    file: Option<LogValue>,
+    info: Option<LogValue>,
+    warning: Option<LogValue>,
+    error: Option<LogValue>,
+    verbose_level: Option<LogValue>,
+    format: Option<LogValue>,
 }
 
 impl Values {
-    fn of(&mut self, name: &[u8]) -> Option<&mut Option<Value>> {
+    fn of(&mut self, name: &[u8]) -> Option<&mut Option<LogValue>> {
         match name {
             b"log_file" => Some(&mut self.file),
             b"log_info" => Some(&mut self.info),
@@ -108,8 +108,8 @@ impl Values {
 }
 
 /// A value that is there, and not null.
-fn given(value: Option<Value>) -> Option<Value> {
-    value.filter(|value| !matches!(value, Value::Null))
+fn given(value: Option<LogValue>) -> Option<LogValue> {
+    value.filter(|value| !matches!(value, LogValue::Null))
 }
 
 /// Decodes a request to change the log. Settings that don't exist are
@@ -124,7 +124,7 @@ pub fn decode_log_request(body: &[u8], limits: &Limits) -> Result<LogUpdate, Sta
     JsonReader::new(body).value_type()?;
     read_object(body, limits, |reader, name| {
         let Some(place) = values.of(name) else { return reader.skip_value() };
-        keep_first(place, Value::read(reader)?);
+        keep_first(place, LogValue::read(reader)?);
         Ok(())
     })?;
     let mut update = LogUpdate::default();

@@ -12,7 +12,7 @@ use super::repository::read_object;
 use galatea_codec::trace_fields;
 
 /// The value of a setting.
-enum Value<'a> {
+enum TraceValue<'a> {
     Null,
     Text(Cow<'a, [u8]>),
     /// A list of texts; `None` for an element of another type.
@@ -21,12 +21,12 @@ enum Value<'a> {
 }
 
 #[derive(Default)]
-struct Fields<'a> {
-    file: Option<Value<'a>>,
-    levels: Option<Value<'a>>,
-    rate: Option<Value<'a>>,
-    count: Option<Value<'a>>,
-    log_frequency: Option<Value<'a>>,
+struct TraceFields<'a> {
+    file: Option<TraceValue<'a>>,
+    levels: Option<TraceValue<'a>>,
+    rate: Option<TraceValue<'a>>,
+    count: Option<TraceValue<'a>>,
+    log_frequency: Option<TraceValue<'a>>,
 }
 
 /// Decodes a change of trace settings.
@@ -42,7 +42,7 @@ pub fn decode_trace_change(body: &[u8], limits: &Limits) -> Result<TraceChange, 
         // Other endpoints take an empty body; Triton's refuses it.
         JsonReader::new(body).value_type()?;
     }
-    let mut fields = Fields::default();
+    let mut fields = TraceFields::default();
     read_object(body, limits, |reader, name| {
         let field = match name {
             b"trace_file" => &mut fields.file,
@@ -69,10 +69,10 @@ pub fn decode_trace_change(body: &[u8], limits: &Limits) -> Result<TraceChange, 
     })
 }
 
-fn read_value<'a>(reader: &mut JsonReader<'a>) -> Result<Value<'a>, Status> {
+fn read_value<'a>(reader: &mut JsonReader<'a>) -> Result<TraceValue<'a>, Status> {
     match reader.value_type()? {
-        JsonType::String => reader.string().map(Value::Text),
-        JsonType::Null => reader.skip_value().map(|()| Value::Null),
+        JsonType::String => reader.string().map(TraceValue::Text),
+        JsonType::Null => reader.skip_value().map(|()| TraceValue::Null),
         JsonType::Array => {
             let mut list = Vec::new();
             let mut position = reader.open();
@@ -82,18 +82,18 @@ fn read_value<'a>(reader: &mut JsonReader<'a>) -> Result<Value<'a>, Status> {
                     _ => reader.skip_value().map(|()| None)?,
                 });
             }
-            Ok(Value::List(list))
+            Ok(TraceValue::List(list))
         }
-        _ => reader.skip_value().map(|()| Value::Other),
+        _ => reader.skip_value().map(|()| TraceValue::Other),
     }
 }
 
-fn levels(value: Option<Value<'_>>) -> Result<FieldChange<TraceLevels>, Status> {
+fn levels(value: Option<TraceValue<'_>>) -> Result<FieldChange<TraceLevels>, Status> {
     let list = match value {
         None => return Ok(FieldChange::Keep),
-        Some(Value::Null) => return Ok(FieldChange::Clear),
-        Some(Value::List(list)) => list,
-        Some(Value::Text(_) | Value::Other) => {
+        Some(TraceValue::Null) => return Ok(FieldChange::Clear),
+        Some(TraceValue::List(list)) => list,
+        Some(TraceValue::Text(_) | TraceValue::Other) => {
             return Err(Status::internal("attempt to access JSON non-array as array"));
         }
     };
@@ -106,14 +106,16 @@ fn levels(value: Option<Value<'_>>) -> Result<FieldChange<TraceLevels>, Status> 
 }
 
 fn number<T>(
-    value: Option<Value<'_>>,
+    value: Option<TraceValue<'_>>,
     parse: impl Fn(&str) -> Result<T, Status>,
 ) -> Result<FieldChange<T>, Status> {
     match value {
         None => Ok(FieldChange::Keep),
-        Some(Value::Null) => Ok(FieldChange::Clear),
-        Some(Value::Text(text)) => parse(&String::from_utf8_lossy(&text)).map(FieldChange::Set),
-        Some(Value::List(_) | Value::Other) => Err(no_text()),
+        Some(TraceValue::Null) => Ok(FieldChange::Clear),
+        Some(TraceValue::Text(text)) => {
+            parse(&String::from_utf8_lossy(&text)).map(FieldChange::Set)
+        }
+        Some(TraceValue::List(_) | TraceValue::Other) => Err(no_text()),
     }
 }
 

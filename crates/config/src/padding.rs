@@ -96,17 +96,17 @@ pub(crate) fn parse(config: &ModelConfig, diagnostics: &mut Diagnostics) -> Opti
     let outputs = config.output.iter().map(|output| (output.name.as_str(), output));
     // The first of two with the same name counts.
     let (inputs, outputs) = (inputs.rev().collect(), outputs.rev().collect());
-    Reader { config, inputs, outputs, diagnostics }.read()
+    PaddingReader { config, inputs, outputs, diagnostics }.read()
 }
 
-struct Reader<'a> {
+struct PaddingReader<'a> {
     config: &'a ModelConfig,
     inputs: BTreeMap<&'a str, &'a ModelInput>,
     outputs: BTreeMap<&'a str, &'a ModelOutput>,
     diagnostics: &'a mut Diagnostics,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PaddingReader<'a> {
     fn read(&mut self) -> Option<Padding> {
         self.check_keys();
         if self.value(INPUTS).is_none() {

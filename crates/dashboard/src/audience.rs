@@ -17,7 +17,7 @@ use galatea_infer::{Pass, Status, api};
 use galatea_stdx::Lock;
 
 use crate::history::History;
-use crate::slot::Slot;
+use crate::slot::WatcherSlot;
 use crate::{frame, gpus};
 
 /// The maximum number of clients that watch the server at a time: pages of the dashboard that
@@ -38,7 +38,7 @@ pub(crate) struct Audience {
 
 #[derive(Default)]
 struct AudienceState {
-    slots: BTreeMap<u64, Slot>,
+    slots: BTreeMap<u64, WatcherSlot>,
     next_number: u64,
     /// True if a task reads for the watchers.
     is_read: bool,
@@ -80,7 +80,7 @@ impl Audience {
         }
         let number = state.next_number;
         state.next_number = number.wrapping_add(1);
-        let mut slot = Slot::new(account.clone());
+        let mut slot = WatcherSlot::new(account.clone());
         slot.add(&frame::hello(self.server.allows_model_control(), PERIOD));
         slot.add(&frame::history(&history));
         state.slots.insert(number, slot);
@@ -116,7 +116,7 @@ impl Audience {
     /// Ends all streams. Their clients may come again.
     fn dismiss(&self) {
         let mut slots = std::mem::take(&mut self.state.lock("end the streams").slots);
-        wake(slots.values_mut().filter_map(Slot::take_reader).collect());
+        wake(slots.values_mut().filter_map(WatcherSlot::take_reader).collect());
     }
 
     /// Reads for the watchers until there is none.

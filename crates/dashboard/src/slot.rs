@@ -14,20 +14,20 @@ use crate::frame;
 pub(crate) const WATCHER_EVENTS_MAX: usize = 4;
 
 /// An event, charged to the connection that it waits for.
-struct Waiting {
+struct WaitingEvent {
     bytes: Bytes,
     _charge: Charge,
 }
 
 /// The events that wait for a watcher, and the number of those that it has lost.
-pub(crate) struct Slot {
+pub(crate) struct WatcherSlot {
     account: Arc<Account>,
-    events: VecDeque<Waiting>,
+    events: VecDeque<WaitingEvent>,
     lost: u64,
     reader: Option<Waker>,
 }
 
-impl Slot {
+impl WatcherSlot {
     pub(crate) fn new(account: Arc<Account>) -> Self {
         Self { account, events: VecDeque::new(), lost: 0, reader: None }
     }
@@ -40,7 +40,9 @@ impl Slot {
             self.lost = self.lost.saturating_add(1);
         }
         match Charge::new(&self.account, bytes.len()) {
-            Ok(charge) => self.events.push_back(Waiting { bytes: bytes.clone(), _charge: charge }),
+            Ok(charge) => {
+                self.events.push_back(WaitingEvent { bytes: bytes.clone(), _charge: charge })
+            }
             Err(_) => self.lost = self.lost.saturating_add(1),
         }
         self.reader.take()

@@ -27,7 +27,7 @@ struct Open {
 }
 
 /// One of them, until this is dropped.
-pub(crate) struct Entry {
+pub(crate) struct InProgressEntry {
     all: Arc<InProgress>,
     number: u64,
     given_up: oneshot::Receiver<Infallible>,
@@ -39,7 +39,7 @@ impl InProgress {
     }
 
     /// Begins another; the oldest one is given up if there are too many.
-    pub(crate) fn begin(self: &Arc<Self>) -> Entry {
+    pub(crate) fn begin(self: &Arc<Self>) -> InProgressEntry {
         let (sender, given_up) = oneshot::channel();
         let mut open = self.open.lock("begin another");
         let number = open.begun;
@@ -48,18 +48,18 @@ impl InProgress {
         if open.in_progress.len() > self.count_max {
             drop(open.in_progress.pop_first());
         }
-        Entry { all: self.clone(), number, given_up }
+        InProgressEntry { all: self.clone(), number, given_up }
     }
 }
 
-impl Entry {
+impl InProgressEntry {
     /// Waits until this one has to make room.
     pub(crate) async fn given_up(&mut self) {
         let _ = (&mut self.given_up).await;
     }
 }
 
-impl Drop for Entry {
+impl Drop for InProgressEntry {
     fn drop(&mut self) {
         self.all.open.lock("end one").in_progress.remove(&self.number);
     }
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    fn is_given_up(handshake: &mut Entry) -> bool {
+    fn is_given_up(handshake: &mut InProgressEntry) -> bool {
         pin!(handshake.given_up()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 

@@ -105,13 +105,13 @@ pub struct WaitClock {
     /// True if the last batch ended early because of a shape.
     is_split: bool,
     sums: WaitTimes,
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, QueuedWait>,
     /// The requests that arrived after that batch.
     newcomers: Vec<u64>,
 }
 
 #[derive(Copy, Clone, Debug)]
-struct Waiting {
+struct QueuedWait {
     /// The sums when it arrived.
     before: WaitTimes,
     /// The times that count as another wait for it than for the requests in front of it.
@@ -141,7 +141,7 @@ impl WaitClock {
     /// A request is queued.
     pub fn arrive(&mut self, now: u64, key: u64) {
         self.pass(now);
-        self.waiting.insert(key, Waiting { before: self.sums, own: WaitTimes::default() });
+        self.waiting.insert(key, QueuedWait { before: self.sums, own: WaitTimes::default() });
         if self.is_split {
             self.newcomers.push(key);
         }
@@ -169,7 +169,7 @@ impl WaitClock {
     /// A request leaves the queue; returns what it waited for. `None` if it is not known.
     pub fn leave(&mut self, now: u64, key: u64) -> Option<WaitTimes> {
         self.pass(now);
-        let Waiting { before, own } = self.waiting.remove(&key)?;
+        let QueuedWait { before, own } = self.waiting.remove(&key)?;
         let mut waited = self.sums.since(&before);
         if self.newcomers.contains(&key) {
             self.newcomers.retain(|one| *one != key);

@@ -60,9 +60,9 @@ pub(crate) struct Received {
 
 /// Since when a call waits for a message; kept only while requests are traced.
 #[derive(Copy, Clone, Debug, Default)]
-pub(crate) struct Waiting(Option<Instant>);
+pub(crate) struct MessageWait(Option<Instant>);
 
-impl Waiting {
+impl MessageWait {
     /// A call begins to wait.
     pub(crate) fn begin(tracing: Option<&Arc<dyn TraceControl>>) -> Self {
         Self(tracing.filter(|tracing| tracing.is_on()).map(|_| Instant::now()))

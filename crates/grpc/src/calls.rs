@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::budget::ArrivalCharge;
 use crate::call_key::CallKey;
 use crate::call_response::CallResponder;
-use crate::call_trace::{TraceContext, Waiting};
+use crate::call_trace::{MessageWait, TraceContext};
 use crate::compression::Inflation;
 use crate::context::ForwardedParameters;
 use crate::message_reader::MessageReader;
@@ -43,7 +43,7 @@ pub(crate) struct CallHead {
     /// The coding that responses to inferences have.
     pub(crate) response_coding: Option<Coding>,
     /// Since when it waits for its message, or the next one.
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: MessageWait,
     /// The metadata of the call that decides about traces.
     pub(crate) trace_context: TraceContext,
     /// The explanation of its request, or how those of its stream's are made.

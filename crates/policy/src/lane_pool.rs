@@ -18,7 +18,7 @@ use crate::time::Time;
 /// The model's instances. Each has at most one batch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LanePool {
-    lanes: BTreeMap<InstanceId, Lane>,
+    lanes: BTreeMap<InstanceId, PooledLane>,
     /// A stack: the last to become free is the first to get a batch.
     free: Vec<InstanceId>,
     /// Present if instances need permits.
@@ -26,7 +26,7 @@ pub(crate) struct LanePool {
 }
 
 #[derive(Clone, Debug)]
-struct Lane {
+struct PooledLane {
     state: LaneState,
     since: Time,
     /// The number of batches that it took.
@@ -115,7 +115,7 @@ impl LanePool {
 
     pub(crate) fn add(&mut self, id: InstanceId, now: Time) {
         let previous =
-            self.lanes.insert(id, Lane { state: LaneState::Free, since: now, batches: 0 });
+            self.lanes.insert(id, PooledLane { state: LaneState::Free, since: now, batches: 0 });
         assert!(previous.is_none(), "{id:?} was added twice");
         self.free.push(id);
     }
@@ -146,7 +146,7 @@ impl LanePool {
         let removal = match lane.state {
             LaneState::Free => panic!("{id:?} became free twice"),
             LaneState::Busy => {
-                *lane = Lane { state: LaneState::Free, since: now, ..*lane };
+                *lane = PooledLane { state: LaneState::Free, since: now, ..*lane };
                 self.free.push(id);
                 Removal::Pending
             }
@@ -218,7 +218,7 @@ impl LanePool {
         self.free.remove(position.unwrap_or_else(|| panic!("{id:?} is not free")));
         let lane = self.lanes.get_mut(&id).expect("a free lane exists");
         assert_eq!(lane.state, LaneState::Free, "{id:?} takes one batch at a time");
-        *lane = Lane { state: LaneState::Busy, since: now, batches: lane.batches + 1 };
+        *lane = PooledLane { state: LaneState::Busy, since: now, batches: lane.batches + 1 };
     }
 
     /// Returns true if the instance's latest batch is its first.
@@ -237,7 +237,7 @@ impl LanePool {
     }
 
     pub(crate) fn status(&self) -> Vec<LaneStatus> {
-        let describe = |(id, lane): (&InstanceId, &Lane)| match lane.state {
+        let describe = |(id, lane): (&InstanceId, &PooledLane)| match lane.state {
             LaneState::Free => LaneStatus::Free { instance: *id, since: lane.since },
             LaneState::Busy => LaneStatus::Busy { instance: *id, since: lane.since },
             LaneState::Removing => LaneStatus::Removing { instance: *id, busy_since: lane.since },

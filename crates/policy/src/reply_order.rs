@@ -53,12 +53,12 @@ pub struct ReplyOrder<T> {
 #[derive(Clone, Debug)]
 struct HeldReplies<T> {
     held: VecDeque<T>,
-    progress: Progress,
+    progress: ReplyProgress,
 }
 
 /// Silent → Replied → Ended, or Silent → Ended.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Progress {
+enum ReplyProgress {
     Silent,
     Replied,
     Ended,
@@ -78,7 +78,7 @@ impl<T> ReplyOrder<T> {
     ///
     /// If it was started before.
     pub fn start(&mut self, number: ReplyNumber) {
-        let replies = HeldReplies { held: VecDeque::new(), progress: Progress::Silent };
+        let replies = HeldReplies { held: VecDeque::new(), progress: ReplyProgress::Silent };
         let previous = self.started.insert(number, replies);
         assert!(previous.is_none(), "{number:?} was started twice");
     }
@@ -87,7 +87,8 @@ impl<T> ReplyOrder<T> {
     /// refusal passes at once, and [`next_reply`](Self::next_reply) may return replies
     /// that waited for it.
     pub fn withdraw(&mut self, number: ReplyNumber) {
-        let is_silent = |replies: &mut HeldReplies<T>| matches!(replies.progress, Progress::Silent);
+        let is_silent =
+            |replies: &mut HeldReplies<T>| matches!(replies.progress, ReplyProgress::Silent);
         if self.started.get_mut(&number).is_some_and(is_silent) {
             self.started.remove(&number);
         }
@@ -102,10 +103,10 @@ impl<T> ReplyOrder<T> {
     #[must_use = "a returned reply is sent at once"]
     pub fn add_reply(&mut self, number: ReplyNumber, reply: T, kind: ReplyKind) -> Option<T> {
         let Some(replies) = self.started.get_mut(&number) else { return Some(reply) };
-        assert!(replies.progress != Progress::Ended, "{number:?} was answered after its end");
+        assert!(replies.progress != ReplyProgress::Ended, "{number:?} was answered after its end");
         replies.progress = match kind {
-            ReplyKind::More => Progress::Replied,
-            ReplyKind::Last => Progress::Ended,
+            ReplyKind::More => ReplyProgress::Replied,
+            ReplyKind::Last => ReplyProgress::Ended,
         };
         replies.held.push_back(reply);
         None
@@ -117,7 +118,7 @@ impl<T> ReplyOrder<T> {
             if let Some(reply) = first.get_mut().held.pop_front() {
                 return Some(reply);
             }
-            if first.get().progress != Progress::Ended {
+            if first.get().progress != ReplyProgress::Ended {
                 return None;
             }
             first.remove();

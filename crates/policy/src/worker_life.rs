@@ -99,7 +99,7 @@ pub enum WorkerWait {
 /// The life of the workers of one instance, one after the other.
 #[derive(Clone, Debug)]
 pub struct WorkerLife {
-    state: State,
+    state: WorkerState,
     /// The time that finalizing may take.
     finalize_ns: u64,
     /// Ends and failed starts that nothing has made up for.
@@ -109,7 +109,7 @@ pub struct WorkerLife {
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum State {
+enum WorkerState {
     Serving {
         since: Time,
     },
@@ -149,7 +149,7 @@ impl WorkerLife {
     #[must_use]
     pub const fn serving(now: Time, finalize_ns: u64) -> Self {
         Self {
-            state: State::Serving { since: now },
+            state: WorkerState::Serving { since: now },
             finalize_ns,
             ended_in_a_row: 0,
             has_start_failed: false,
@@ -162,9 +162,9 @@ impl WorkerLife {
     pub const fn status(&self) -> WorkerStatus {
         match self.state {
             _ if self.is_stopping => WorkerStatus::Stopped,
-            State::Serving { .. } => WorkerStatus::Serving,
-            State::Pausing { is_short: false, .. } => WorkerStatus::Broken,
-            State::Pausing { .. } | State::Starting if self.has_start_failed => {
+            WorkerState::Serving { .. } => WorkerStatus::Serving,
+            WorkerState::Pausing { is_short: false, .. } => WorkerStatus::Broken,
+            WorkerState::Pausing { .. } | WorkerState::Starting if self.has_start_failed => {
                 WorkerStatus::Broken
             }
             _ => WorkerStatus::Starting,
@@ -175,11 +175,11 @@ impl WorkerLife {
     #[must_use]
     pub const fn wait(&self) -> WorkerWait {
         match self.state {
-            State::Serving { .. } | State::Finalizing { .. } => WorkerWait::Messages,
-            State::Ending { .. } => WorkerWait::Exit,
-            State::Pausing { .. } => WorkerWait::Pause,
-            State::Starting => WorkerWait::Start,
-            State::Over => WorkerWait::Over,
+            WorkerState::Serving { .. } | WorkerState::Finalizing { .. } => WorkerWait::Messages,
+            WorkerState::Ending { .. } => WorkerWait::Exit,
+            WorkerState::Pausing { .. } => WorkerWait::Pause,
+            WorkerState::Starting => WorkerWait::Start,
+            WorkerState::Over => WorkerWait::Over,
         }
     }
 
@@ -187,12 +187,16 @@ impl WorkerLife {
     #[must_use]
     pub const fn next_wakeup(&self) -> Option<Time> {
         match self.state {
-            State::Finalizing { until }
-            | State::Pausing { until, .. }
-            | State::Ending {
-                urgency: Urgency::Left { until } | Urgency::Asked { until }, ..
+            WorkerState::Finalizing { until }
+            | WorkerState::Pausing { until, .. }
+            | WorkerState::Ending {
+                urgency: Urgency::Left { until } | Urgency::Asked { until },
+                ..
             } => Some(until),
-            State::Serving { .. } | State::Ending { .. } | State::Starting | State::Over => None,
+            WorkerState::Serving { .. }
+            | WorkerState::Ending { .. }
+            | WorkerState::Starting
+            | WorkerState::Over => None,
         }
     }
 
@@ -210,23 +214,23 @@ impl WorkerLife {
     }
 
     fn started(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
-        if self.state != State::Starting {
+        if self.state != WorkerState::Starting {
             return;
         }
         self.has_start_failed = false;
-        self.state = State::Serving { since: now };
+        self.state = WorkerState::Serving { since: now };
         if self.is_stopping {
             self.finalize(now, actions);
         }
     }
 
     fn start_failed(&mut self, now: Time) {
-        if self.state != State::Starting {
+        if self.state != WorkerState::Starting {
             return;
         }
         self.has_start_failed = true;
         if self.is_stopping {
-            self.state = State::Over;
+            self.state = WorkerState::Over;
             return;
         }
         // What does not start is never tried again at once.
@@ -236,36 +240,36 @@ impl WorkerLife {
 
     fn sockets_ended(&mut self, now: Time) {
         let served_ns = match self.state {
-            State::Serving { since } => now.saturating_since(since),
-            State::Finalizing { .. } => 0,
+            WorkerState::Serving { since } => now.saturating_since(since),
+            WorkerState::Finalizing { .. } => 0,
             _ => return,
         };
         let urgency = Urgency::Left { until: now.saturating_add(EXIT_GRACE_NS) };
-        self.state = State::Ending { served_ns, urgency, is_given_up: false };
+        self.state = WorkerState::Ending { served_ns, urgency, is_given_up: false };
     }
 
     fn failed(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
         let served_ns = match self.state {
-            State::Serving { since } => now.saturating_since(since),
-            State::Finalizing { .. } => 0,
+            WorkerState::Serving { since } => now.saturating_since(since),
+            WorkerState::Finalizing { .. } => 0,
             _ => return,
         };
         actions.extend([WorkerAction::GiveUp, WorkerAction::Kill]);
-        self.state = State::Ending { served_ns, urgency: Urgency::Killed, is_given_up: true };
+        self.state = WorkerState::Ending { served_ns, urgency: Urgency::Killed, is_given_up: true };
     }
 
     fn exited(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
         let (served_ns, is_given_up) = match self.state {
-            State::Serving { since } => (now.saturating_since(since), false),
-            State::Finalizing { .. } => (0, false),
-            State::Ending { served_ns, is_given_up, .. } => (served_ns, is_given_up),
-            State::Pausing { .. } | State::Starting | State::Over => return,
+            WorkerState::Serving { since } => (now.saturating_since(since), false),
+            WorkerState::Finalizing { .. } => (0, false),
+            WorkerState::Ending { served_ns, is_given_up, .. } => (served_ns, is_given_up),
+            WorkerState::Pausing { .. } | WorkerState::Starting | WorkerState::Over => return,
         };
         if !is_given_up {
             actions.push(WorkerAction::GiveUp);
         }
         if self.is_stopping {
-            self.state = State::Over;
+            self.state = WorkerState::Over;
             return;
         }
         let forgiven = u32::try_from(served_ns / FORGIVENESS_NS).unwrap_or(u32::MAX);
@@ -282,46 +286,49 @@ impl WorkerLife {
             return;
         }
         match self.state {
-            State::Serving { .. } => self.finalize(now, actions),
-            State::Pausing { .. } => self.state = State::Over,
-            State::Finalizing { .. } | State::Ending { .. } | State::Starting | State::Over => {}
+            WorkerState::Serving { .. } => self.finalize(now, actions),
+            WorkerState::Pausing { .. } => self.state = WorkerState::Over,
+            WorkerState::Finalizing { .. }
+            | WorkerState::Ending { .. }
+            | WorkerState::Starting
+            | WorkerState::Over => {}
         }
     }
 
     fn tick(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
         match self.state {
-            State::Finalizing { until } if now >= until => {
+            WorkerState::Finalizing { until } if now >= until => {
                 actions.push(WorkerAction::Terminate);
                 let urgency = Urgency::Asked { until: now.saturating_add(TERMINATION_NS) };
-                self.state = State::Ending { served_ns: 0, urgency, is_given_up: false };
+                self.state = WorkerState::Ending { served_ns: 0, urgency, is_given_up: false };
             }
-            State::Ending { served_ns, urgency, is_given_up } => {
+            WorkerState::Ending { served_ns, urgency, is_given_up } => {
                 let urgency = urge(now, urgency, actions);
-                self.state = State::Ending { served_ns, urgency, is_given_up };
+                self.state = WorkerState::Ending { served_ns, urgency, is_given_up };
             }
-            State::Pausing { until, .. } if now >= until => self.start(actions),
-            State::Finalizing { .. }
-            | State::Pausing { .. }
-            | State::Serving { .. }
-            | State::Starting
-            | State::Over => {}
+            WorkerState::Pausing { until, .. } if now >= until => self.start(actions),
+            WorkerState::Finalizing { .. }
+            | WorkerState::Pausing { .. }
+            | WorkerState::Serving { .. }
+            | WorkerState::Starting
+            | WorkerState::Over => {}
         }
     }
 
     fn finalize(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
         actions.push(WorkerAction::Finalize);
-        self.state = State::Finalizing { until: now.saturating_add(self.finalize_ns) };
+        self.state = WorkerState::Finalizing { until: now.saturating_add(self.finalize_ns) };
     }
 
     fn start(&mut self, actions: &mut Vec<WorkerAction>) {
         actions.push(WorkerAction::Start);
-        self.state = State::Starting;
+        self.state = WorkerState::Starting;
     }
 
     fn pause(&mut self, now: Time) {
         let pause_ns = self.pause_ns();
         let until = now.saturating_add(pause_ns);
-        self.state = State::Pausing { until, is_short: pause_ns <= SHORT_PAUSE_NS };
+        self.state = WorkerState::Pausing { until, is_short: pause_ns <= SHORT_PAUSE_NS };
     }
 
     /// The pause before the next start.

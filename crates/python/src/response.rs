@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use crate::memory::OutputMemory;
 
 /// The number of a type in `TRITONSERVER_DataType`, the name, the shape and the elements.
-type Output = (u32, String, Vec<i64>, Py<OutputMemory>);
+type OutputTuple = (u32, String, Vec<i64>, Py<OutputMemory>);
 
 /// One response to a request.
 #[pyclass(frozen, get_all, module = "galatea._galatea")]
@@ -15,7 +15,7 @@ pub(crate) struct Response {
     model_version: i64,
     id: String,
     parameters: Vec<(String, Value)>,
-    outputs: Vec<Output>,
+    outputs: Vec<OutputTuple>,
 }
 
 /// The value of a parameter.

@@ -50,11 +50,11 @@ pub enum RepositoryError {
 #[derive(Debug)]
 pub(crate) struct Root {
     path: PathBuf,
-    place: Place,
+    place: RootPlace,
 }
 
 #[derive(Debug)]
-enum Place {
+enum RootPlace {
     Local,
     Remote(RemoteRoot),
 }
@@ -93,11 +93,11 @@ impl Root {
                     RepositoryError::Remote { path: text, reason: error.to_string() }
                 }
             })?;
-            let place = Place::Remote(RemoteRoot::new(&path, repository));
+            let place = RootPlace::Remote(RemoteRoot::new(&path, repository));
             return Ok(Self { path, place });
         }
         match std::fs::metadata(&path) {
-            Ok(found) if found.is_dir() => Ok(Self { path, place: Place::Local }),
+            Ok(found) if found.is_dir() => Ok(Self { path, place: RootPlace::Local }),
             Ok(_) => Err(RepositoryError::NotDirectory { path: text }),
             Err(_) => Err(RepositoryError::Missing { path: text }),
         }
@@ -110,7 +110,7 @@ impl Root {
     /// Returns true if the repository has an entry of this name that is, or may be, a
     /// directory.
     pub(crate) fn has(&self, name: &str) -> bool {
-        if let Place::Remote(remote) = &self.place {
+        if let RootPlace::Remote(remote) = &self.place {
             return remote.has(name);
         }
         let Ok(handle) = beneath::open_directory(&self.path) else { return false };
@@ -121,15 +121,15 @@ impl Root {
     /// Returns true if the repository can be opened. Object stores tell of problems themselves.
     pub(crate) fn check_readable(&self) -> io::Result<()> {
         match self.place {
-            Place::Local => beneath::open_directory(&self.path).map(drop),
-            Place::Remote(_) => Ok(()),
+            RootPlace::Local => beneath::open_directory(&self.path).map(drop),
+            RootPlace::Remote(_) => Ok(()),
         }
     }
 
     pub(crate) fn list(&self, depth: Depth) -> io::Result<RootListing> {
         let mut listing = RootListing::default();
         match (&self.place, depth) {
-            (Place::Local, Depth::Names | Depth::Models) => {
+            (RootPlace::Local, Depth::Names | Depth::Models) => {
                 let handle = beneath::open_directory(&self.path)?;
                 for entry in beneath::entries(handle.as_fd())? {
                     if !is_other_file(&handle, &entry) {
@@ -137,10 +137,10 @@ impl Root {
                     }
                 }
             }
-            (Place::Remote(remote), Depth::Names) => {
+            (RootPlace::Remote(remote), Depth::Names) => {
                 remote.folders()?.iter().for_each(|folder| listing.add(OsStr::new(folder)));
             }
-            (Place::Remote(remote), Depth::Models) => {
+            (RootPlace::Remote(remote), Depth::Models) => {
                 listing.found = remote.scan()?;
                 let folders: Vec<String> = listing.found.keys().cloned().collect();
                 folders.iter().for_each(|folder| listing.add(OsStr::new(folder)));
@@ -152,8 +152,8 @@ impl Root {
     /// A model of an object store; `None` in a local repository.
     pub(crate) fn remote_model(&self, folder: &str) -> Option<Result<FoundModel, String>> {
         match &self.place {
-            Place::Local => None,
-            Place::Remote(remote) => Some(remote.model(folder)),
+            RootPlace::Local => None,
+            RootPlace::Remote(remote) => Some(remote.model(folder)),
         }
     }
 

@@ -95,7 +95,7 @@ impl RequestTemplate {
 }
 
 #[derive(Copy, Clone, Debug)]
-enum Choice {
+enum Branch {
     Send(RequestTemplate),
     Step(Event),
     /// A tick just before the scheduler's wake-up.
@@ -137,9 +137,9 @@ struct ExploredState {
 }
 
 impl ExploredState {
-    fn choices(&self, alphabet: &Alphabet) -> Vec<Choice> {
-        let mut choices: Vec<Choice> =
-            alphabet.requests.iter().copied().map(Choice::Send).collect();
+    fn choices(&self, alphabet: &Alphabet) -> Vec<Branch> {
+        let mut choices: Vec<Branch> =
+            alphabet.requests.iter().copied().map(Branch::Send).collect();
         let mut events = Vec::new();
         if alphabet.cancels && self.arrived > 0 {
             events.push(Event::Cancel(RequestKey(0)));
@@ -157,22 +157,22 @@ impl ExploredState {
         if alphabet.drains {
             events.push(Event::Drain);
         }
-        choices.extend(events.into_iter().map(Choice::Step));
-        choices.extend([Choice::BeforeWakeup, Choice::Wakeup]);
+        choices.extend(events.into_iter().map(Branch::Step));
+        choices.extend([Branch::BeforeWakeup, Branch::Wakeup]);
         choices
     }
 
     /// The event of a choice and its time; none if the choice is impossible.
-    fn event(&mut self, choice: Choice) -> Option<(Time, Event)> {
+    fn event(&mut self, choice: Branch) -> Option<(Time, Event)> {
         let now = self.harness.now();
         match (choice, self.harness.next_wakeup()) {
-            (Choice::Send(template), _) => Some((now, Event::Enqueue(self.request_info(template)))),
-            (Choice::Step(event), _) => Some((now, event)),
-            (Choice::Wakeup, Some(wakeup)) => Some((wakeup, Event::Tick)),
-            (Choice::BeforeWakeup, Some(wakeup)) if wakeup.0 > now.0 + 1 => {
+            (Branch::Send(template), _) => Some((now, Event::Enqueue(self.request_info(template)))),
+            (Branch::Step(event), _) => Some((now, event)),
+            (Branch::Wakeup, Some(wakeup)) => Some((wakeup, Event::Tick)),
+            (Branch::BeforeWakeup, Some(wakeup)) if wakeup.0 > now.0 + 1 => {
                 Some((Time(wakeup.0 - 1), Event::Tick))
             }
-            (Choice::BeforeWakeup | Choice::Wakeup, _) => None,
+            (Branch::BeforeWakeup | Branch::Wakeup, _) => None,
         }
     }
 

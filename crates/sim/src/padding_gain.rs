@@ -93,7 +93,7 @@ impl PaddingCell {
         let mut random = Random::new(self.seed);
         let lengths: Vec<u32> = (0..self.requests).map(|_| some_length(&mut random)).collect();
         let all: f64 = lengths.iter().copied().map(f64::from).sum();
-        let costs = Costs { fixed: self.fixed, mean: all / lengths.len().max(1) as f64 };
+        let costs = SimulatedCosts { fixed: self.fixed, mean: all / lengths.len().max(1) as f64 };
         let padding = Some(PaddingSpec { budget: u64::MAX });
         let dynamic = DynamicSpec { padding, ..DynamicSpec::default() };
         let run = |mode| self.simulate(mode, &lengths, costs);
@@ -101,7 +101,7 @@ impl PaddingCell {
         PaddingResult { padded, one_by_one: run(SchedulingMode::Default) }
     }
 
-    fn simulate(&self, mode: SchedulingMode, lengths: &[u32], costs: Costs) -> Report {
+    fn simulate(&self, mode: SchedulingMode, lengths: &[u32], costs: SimulatedCosts) -> Report {
         let spec = SchedulingSpec {
             max_batch_size: MAX_ROWS,
             mode,
@@ -135,13 +135,13 @@ impl PaddingCell {
 
 /// The durations of executions.
 #[derive(Copy, Clone)]
-struct Costs {
+struct SimulatedCosts {
     fixed: f64,
     /// The mean of the texts' lengths.
     mean: f64,
 }
 
-impl Costs {
+impl SimulatedCosts {
     fn of(self, execution: Execution) -> f64 {
         let elements = f64::from(execution.rows) * f64::from(execution.length);
         TEXT_NS * (self.fixed + (1.0 - self.fixed) * elements / self.mean)

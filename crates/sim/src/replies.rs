@@ -14,7 +14,7 @@ type Reply = (u64, u64);
 
 /// The state of a request.
 #[derive(Clone, Debug, Default)]
-struct Progress {
+struct RequestProgress {
     started: bool,
     /// Number of replies that its backend sent before it was started.
     sent_before: u64,
@@ -25,7 +25,7 @@ struct Progress {
     ended: bool,
 }
 
-impl Progress {
+impl RequestProgress {
     /// Returns true if it was started and replies of it are missing.
     fn delays_others(&self) -> bool {
         self.started && !(self.ended && self.passed == self.sent)
@@ -34,7 +34,7 @@ impl Progress {
 
 struct Replies {
     order: ReplyOrder<Reply>,
-    requests: BTreeMap<u64, Progress>,
+    requests: BTreeMap<u64, RequestProgress>,
     /// The operations so far, for messages.
     log: String,
 }
@@ -42,7 +42,8 @@ struct Replies {
 /// Plays the replies of a seed.
 pub(crate) fn check_replies(seed: u64) -> Check {
     let mut random = Random::new(seed);
-    let requests = (0..random.between(1, 8)).map(|number| (number, Progress::default())).collect();
+    let requests =
+        (0..random.between(1, 8)).map(|number| (number, RequestProgress::default())).collect();
     let mut replies = Replies { order: ReplyOrder::default(), requests, log: String::new() };
     for _ in 0..30 {
         replies.act(&mut random).map_err(|message| replies.describe(&message))?;
@@ -69,7 +70,7 @@ impl Replies {
         }
     }
 
-    fn request(&mut self, number: u64) -> &mut Progress {
+    fn request(&mut self, number: u64) -> &mut RequestProgress {
         self.requests.get_mut(&number).expect("the request is known")
     }
 

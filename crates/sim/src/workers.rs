@@ -16,7 +16,7 @@ const STEPS_TO_END_MAX: u64 = 50;
 
 /// The world's knowledge of a worker, beside the value under test.
 #[derive(Debug, Default)]
-struct Worker {
+struct KnownWorker {
     /// When it began to serve.
     begun: Time,
     /// When it was lost, or asked to finalize.
@@ -35,10 +35,10 @@ struct Worker {
 enum Process {
     None,
     Starting,
-    Lives(Worker),
+    Lives(KnownWorker),
 }
 
-struct World {
+struct WorkerWorld {
     life: WorkerLife,
     now: Time,
     finalize_ns: u64,
@@ -62,11 +62,11 @@ struct World {
 pub fn check_workers(seed: u64) -> Check {
     let mut random = Random::new(seed);
     let finalize_ns = random.pick(&[0, 1_000_000, 30_000_000_000]);
-    let mut world = World {
+    let mut world = WorkerWorld {
         life: WorkerLife::serving(Time(0), finalize_ns),
         now: Time(0),
         finalize_ns,
-        process: Process::Lives(Worker::default()),
+        process: Process::Lives(KnownWorker::default()),
         ended: None,
         ended_in_a_row: 0,
         has_start_failed: false,
@@ -77,7 +77,7 @@ pub fn check_workers(seed: u64) -> Check {
     world.live(&mut random).map_err(|message| format!("workers: {message}, after{}", world.log))
 }
 
-impl World {
+impl WorkerWorld {
     fn live(&mut self, random: &mut Random) -> Check {
         self.check_state()?;
         for _ in 0..random.between(1, 60) {
@@ -175,7 +175,11 @@ impl World {
             }
             (WorkerEvent::Started, process @ Process::Starting) => {
                 let finalizing = self.is_stopped.then_some(now);
-                *process = Process::Lives(Worker { begun: now, finalizing, ..Worker::default() });
+                *process = Process::Lives(KnownWorker {
+                    begun: now,
+                    finalizing,
+                    ..KnownWorker::default()
+                });
                 self.has_start_failed = false;
             }
             (WorkerEvent::StartFailed, process @ Process::Starting) => {

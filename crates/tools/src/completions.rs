@@ -55,7 +55,7 @@ pub struct FlagName {
 }
 
 /// An option that a command, or the server, takes.
-struct Choice {
+struct CompletionOption {
     name: &'static str,
     takes_value: bool,
     /// True if the value is a path.
@@ -64,9 +64,9 @@ struct Choice {
 }
 
 /// The options of a command, or of the server.
-fn choices(command: Option<&Command>, flags: &[FlagName]) -> Vec<Choice> {
+fn choices(command: Option<&Command>, flags: &[FlagName]) -> Vec<CompletionOption> {
     let own = command.map_or(&[][..], |command| command.options);
-    let mut choices: Vec<Choice> =
+    let mut choices: Vec<CompletionOption> =
         own.iter().map(|option| choice(option.name, option.argument, option.help)).collect();
     if command.is_none_or(|command| command.takes_flags) {
         choices.extend(
@@ -77,13 +77,13 @@ fn choices(command: Option<&Command>, flags: &[FlagName]) -> Vec<Choice> {
     choices
 }
 
-fn choice(name: &'static str, argument: Option<&'static str>, help: &str) -> Choice {
+fn choice(name: &'static str, argument: Option<&'static str>, help: &str) -> CompletionOption {
     let is_path = ["directory", "repository", "store", "file", "cert", "key", "library"]
         .iter()
         .any(|end| name.ends_with(end));
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     let first = help.split_once(". ").map_or(help.as_str(), |(first, _)| first);
-    Choice {
+    CompletionOption {
         name,
         takes_value: argument.is_some(),
         is_path: argument.is_some() && is_path,
@@ -100,14 +100,14 @@ fn first_words() -> Vec<&'static str> {
 }
 
 fn bash(flags: &[FlagName]) -> String {
-    let names = |choices: &[Choice]| {
+    let names = |choices: &[CompletionOption]| {
         choices.iter().map(|one| format!("--{}", one.name)).collect::<Vec<_>>().join(" ")
     };
-    let pattern = |choices: &[Choice], wanted: fn(&Choice) -> bool| {
+    let pattern = |choices: &[CompletionOption], wanted: fn(&CompletionOption) -> bool| {
         let found = choices.iter().filter(|one| wanted(one));
         found.map(|one| format!("--{}", one.name)).collect::<Vec<_>>().join("|")
     };
-    let all: Vec<Choice> = COMMANDS
+    let all: Vec<CompletionOption> = COMMANDS
         .iter()
         .flat_map(|one| choices(Some(one), flags))
         .chain(choices(None, flags))
@@ -178,7 +178,7 @@ fn zsh(flags: &[FlagName]) -> String {
     let quoted = |text: &str| {
         text.replace('\'', "'\\''").replace('[', "\\[").replace(']', "\\]").replace(':', "\\:")
     };
-    let specifications = |choices: &[Choice]| {
+    let specifications = |choices: &[CompletionOption]| {
         let mut text = String::new();
         for one in choices {
             let value = match (one.takes_value, one.is_path) {
@@ -277,7 +277,7 @@ fn fish(flags: &[FlagName]) -> String {
             quoted(first)
         );
     }
-    let mut add = |condition: &str, choices: &[Choice]| {
+    let mut add = |condition: &str, choices: &[CompletionOption]| {
         for one in choices {
             let value = match (one.takes_value, one.is_path) {
                 (false, _) => "",

@@ -39,7 +39,7 @@ struct Unwritten {
 
 /// The file for traces.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum FileNumbering {
     /// A new file with the next number.
     Numbered,
     /// The file without a number.
@@ -68,7 +68,7 @@ impl TraceFiles {
         unwritten.frequency = frequency;
         let is_full = frequency != 0 && unwritten.traces >= frequency;
         let place = if is_full || setting.sampler.are_all_collected(unwritten.collected) {
-            Place::Numbered
+            FileNumbering::Numbered
         } else if unwritten.text.len() > TRACE_TEXT_BYTES_MAX {
             remaining_place(frequency)
         } else {
@@ -97,12 +97,12 @@ impl TraceFiles {
         results.into_iter().collect()
     }
 
-    fn write(&mut self, text: &str, place: Place) -> io::Result<()> {
+    fn write(&mut self, text: &str, place: FileNumbering) -> io::Result<()> {
         let named = |path: &Path, error: io::Error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         };
         match place {
-            Place::Numbered => {
+            FileNumbering::Numbered => {
                 let mut path = self.name.clone().into_os_string();
                 path.push(format!(".{}", self.next_number));
                 self.next_number = self.next_number.wrapping_add(1);
@@ -110,8 +110,10 @@ impl TraceFiles {
                 std::fs::write(&path, format!("[{text}]")).map_err(|error| named(&path, error))
             }
             // The records of every trace were dropped.
-            Place::Whole if text.is_empty() => Ok(()),
-            Place::Whole => self.write_whole(text).map_err(|error| named(&self.name, error)),
+            FileNumbering::Whole if text.is_empty() => Ok(()),
+            FileNumbering::Whole => {
+                self.write_whole(text).map_err(|error| named(&self.name, error))
+            }
         }
     }
 
@@ -135,8 +137,8 @@ impl TraceFiles {
 }
 
 /// The place for the rest of traces, which is as in Triton a file like those before.
-const fn remaining_place(log_frequency: u32) -> Place {
-    if log_frequency == 0 { Place::Whole } else { Place::Numbered }
+const fn remaining_place(log_frequency: u32) -> FileNumbering {
+    if log_frequency == 0 { FileNumbering::Whole } else { FileNumbering::Numbered }
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(crate) struct CollectedTrace {
     /// For a collector.
     pub(crate) client: Option<Box<ClientSpan>>,
     /// Returned when this is dropped.
-    pub(crate) memory: Memory,
+    pub(crate) memory: TraceMemory,
 }
 
 impl CollectedTrace {
@@ -38,7 +38,7 @@ impl CollectedTrace {
         setting: Arc<Setting>,
         events: Vec<Event>,
         client: Option<(u64, Box<ClientSpan>)>,
-        memory: Memory,
+        memory: TraceMemory,
     ) -> Self {
         let (root, client) = match client {
             Some((root, client)) => (root, Some(client)),
@@ -72,12 +72,12 @@ pub(crate) struct TraceQueue {
 
 /// Memory of traces that is counted, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct TraceMemory {
     used: Arc<AtomicUsize>,
     bytes: usize,
 }
 
-impl Memory {
+impl TraceMemory {
     /// Counts further bytes, if there is room for them.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
@@ -96,7 +96,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for TraceMemory {
     fn drop(&mut self) {
         self.clear();
     }
@@ -104,8 +104,8 @@ impl Drop for Memory {
 
 impl TraceQueue {
     /// An account for the records of a trace.
-    pub(crate) fn memory(&self) -> Memory {
-        Memory { used: self.bytes.clone(), bytes: 0 }
+    pub(crate) fn memory(&self) -> TraceMemory {
+        TraceMemory { used: self.bytes.clone(), bytes: 0 }
     }
 
     /// Adds a complete trace. Without room for it only that it ended is passed on, which

@@ -14,7 +14,7 @@ use crate::event::{Activity, Event, RecordedTensor, Subject};
 use crate::otel::context::SpanContext;
 use crate::otel::ids::{NumberSource, SpanNumber};
 use crate::otel::spans::ClientSpan;
-use crate::queue::{CollectedTrace, Memory, TraceQueue};
+use crate::queue::{CollectedTrace, TraceMemory, TraceQueue};
 use crate::settings::Setting;
 
 /// The parts that all traces of a tracer share.
@@ -55,7 +55,7 @@ pub(crate) struct Record {
 #[derive(Debug)]
 struct RecordEvents {
     events: Vec<Event>,
-    memory: Memory,
+    memory: TraceMemory,
     /// There was no memory for one of them, so all are dropped.
     lost: bool,
 }

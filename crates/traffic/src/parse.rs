@@ -17,7 +17,7 @@ impl Line {
         let Value::Object(fields) = &value else {
             return Err(String::from("a line is a JSON object"));
         };
-        let fields = Fields(fields);
+        let fields = RecordFields(fields);
         if fields.has("galatea_traffic") {
             return fields.header().map(Self::Header);
         }
@@ -35,9 +35,9 @@ impl Line {
 }
 
 /// The fields of a line. Unknown ones are ignored, so that later versions may add some.
-struct Fields<'a>(&'a Map<String, Value>);
+struct RecordFields<'a>(&'a Map<String, Value>);
 
-impl Fields<'_> {
+impl RecordFields<'_> {
     fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }

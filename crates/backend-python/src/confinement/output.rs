@@ -9,12 +9,12 @@ const PART_BYTES: usize = 8192;
 
 /// The server's ends of both pipes.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct WorkerOutput {
     out: PipeReader,
     error: PipeReader,
 }
 
-impl Output {
+impl WorkerOutput {
     /// Both, and what the worker gets.
     pub(super) fn new() -> io::Result<(Self, [Stdio; 2])> {
         let (out, worker_out) = io::pipe()?;

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicUsize;
 use galatea_infer::Status;
 use rustix::process::{Pid, Resource, Rlimit};
 
-use super::output::Output;
+use super::output::WorkerOutput;
 use super::{Confinement, Variables, restrict};
 use crate::folders;
 
@@ -87,7 +87,7 @@ impl Confined {
             command.env_clear().envs(self.variables.allowed()).env("TMPDIR", &folder);
             scratch = Some(Scratch(folder));
             let (ends, [out, error]) =
-                Output::new().map_err(|error| failed("make the pipes", error))?;
+                WorkerOutput::new().map_err(|error| failed("make the pipes", error))?;
             command.stdout(out).stderr(error);
             output = Some(ends);
         }

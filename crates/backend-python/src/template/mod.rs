@@ -25,7 +25,7 @@ use crate::interpreter::Interpreter;
 use crate::process::{Equipment, Parent, Process};
 use crate::server::ServerAccess;
 use ambience::Ambience;
-use process::{Running, TemplateError};
+use process::{TemplateError, TemplateProcess};
 
 /// The environments that models use. One is kept for the model that comes next, since a model's
 /// configuration is completed before it is loaded.
@@ -59,7 +59,7 @@ pub(crate) struct Environment {
     interpreter: Interpreter,
     variables: Vec<(&'static str, OsString)>,
     options: TemplateOptions,
-    by_ambience: Lock<Vec<(Ambience, Arc<Slot>)>>,
+    by_ambience: Lock<Vec<(Ambience, Arc<TemplateSlot>)>>,
 }
 
 /// The imports that a template shall have done.
@@ -72,23 +72,23 @@ pub(crate) enum Imports {
 }
 
 /// Forks workers, or has to be given up.
-pub(crate) struct Template(Running);
+pub(crate) struct Template(TemplateProcess);
 
 /// The templates that were started in the same surroundings.
-pub(crate) struct Slot {
+pub(crate) struct TemplateSlot {
     origin: Instant,
     state: Lock<SlotState>,
 }
 
 #[derive(Default)]
 struct SlotState {
-    own: Place,
-    numpy: Place,
+    own: TemplatePlace,
+    numpy: TemplatePlace,
 }
 
 /// The place of a template, with its life.
 #[derive(Default)]
-struct Place {
+struct TemplatePlace {
     life: TemplateLife,
     template: Option<Arc<Template>>,
 }
@@ -169,12 +169,12 @@ impl Environment {
         self.options.patience.min(Duration::from_nanos(TEMPLATE_START_NS))
     }
 
-    fn slot(&self, ambience: Ambience) -> Arc<Slot> {
+    fn slot(&self, ambience: Ambience) -> Arc<TemplateSlot> {
         let mut all = self.by_ambience.lock("find a template");
         if let Some((_, slot)) = all.iter().find(|(known, _)| *known == ambience) {
             return slot.clone();
         }
-        let slot = Arc::new(Slot { origin: Instant::now(), state: Lock::default() });
+        let slot = Arc::new(TemplateSlot { origin: Instant::now(), state: Lock::default() });
         // The oldest surroundings are the least likely to come back.
         if all.len() >= AMBIENCES_MAX {
             all.remove(0);
@@ -186,7 +186,7 @@ impl Environment {
     /// A template that can fork. One with numpy is a fork of one without.
     fn template(
         &self,
-        slot: &Slot,
+        slot: &TemplateSlot,
         state: &mut SlotState,
         imports: Imports,
     ) -> Option<Arc<Template>> {
@@ -209,8 +209,8 @@ impl Environment {
 
     fn ensure(
         &self,
-        place: &mut Place,
-        slot: &Slot,
+        place: &mut TemplatePlace,
+        slot: &TemplateSlot,
         start: impl FnOnce() -> Result<Template, TemplateError>,
     ) -> Option<Arc<Template>> {
         if place.template.is_none() && place.life.may_fork(slot.now()) {
@@ -222,7 +222,7 @@ impl Environment {
         place.template.clone()
     }
 
-    fn failed(&self, place: &mut Place, now: Time, failure: TemplateError) {
+    fn failed(&self, place: &mut TemplatePlace, now: Time, failure: TemplateError) {
         if let Some(template) = place.template.take() {
             // Others may hold it.
             template.0.end();
@@ -248,14 +248,14 @@ const AMBIENCES_MAX: usize = 64;
 /// A worker that was forked.
 pub(crate) struct Forked {
     pub(crate) process: Process,
-    slot: Arc<Slot>,
+    slot: Arc<TemplateSlot>,
     template: Arc<Template>,
     is_with_numpy: bool,
 }
 
 /// The origin of a worker that was forked.
 pub(crate) struct Lineage {
-    slot: Arc<Slot>,
+    slot: Arc<TemplateSlot>,
     template: Arc<Template>,
     is_with_numpy: bool,
 }
@@ -276,13 +276,13 @@ impl Lineage {
     }
 }
 
-impl Place {
+impl TemplatePlace {
     fn is(&self, template: &Arc<Template>) -> bool {
         self.template.as_ref().is_some_and(|own| Arc::ptr_eq(own, template))
     }
 }
 
-impl Slot {
+impl TemplateSlot {
     fn now(&self) -> Time {
         let elapsed = self.origin.elapsed().as_nanos();
         Time(u64::try_from(elapsed).unwrap_or(u64::MAX))
@@ -295,11 +295,11 @@ impl Template {
         variables: &[(&'static str, OsString)],
         patience: Duration,
     ) -> Result<Self, TemplateError> {
-        Running::start(interpreter, variables.to_vec(), patience).map(Self)
+        TemplateProcess::start(interpreter, variables.to_vec(), patience).map(Self)
     }
 
     fn with_numpy(self: &Arc<Self>, patience: Duration) -> Result<Self, TemplateError> {
-        Running::fork_template(self, patience).map(Self)
+        TemplateProcess::fork_template(self, patience).map(Self)
     }
 
     fn fork(
@@ -307,7 +307,7 @@ impl Template {
         names: [&str; 2],
         equipment: &Equipment<'_>,
     ) -> Result<Process, TemplateError> {
-        Running::fork_worker(self, names, equipment)
+        TemplateProcess::fork_worker(self, names, equipment)
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) enum TemplateError {
 }
 
 /// A template's process, and the socket of its questions.
-pub(super) struct Running {
+pub(super) struct TemplateProcess {
     process: Process,
     control: Lock<UnixStream>,
     /// Set when an answer may still come to a question that is not awaited any more.
@@ -50,7 +50,7 @@ pub(super) struct Running {
     pub(super) files: Files,
 }
 
-impl Running {
+impl TemplateProcess {
     /// Starts an interpreter, and waits until it can fork.
     pub(super) fn start(
         interpreter: &Interpreter,

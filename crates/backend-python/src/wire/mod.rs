@@ -20,7 +20,7 @@ pub(crate) use from_worker::{
 };
 pub(crate) use numbers::bounds::INLINE_BYTES_MAX;
 pub(crate) use numbers::{to_a, to_b};
-pub(crate) use to_worker::{CallReply, EncodedInput, Frame, Place};
+pub(crate) use to_worker::{CallReply, ContentPlace, EncodedInput, Frame};
 
 /// The longest body of a frame. Long tensors don't travel in frames.
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;

@@ -13,7 +13,7 @@ pub(crate) struct Frame(Vec<u8>);
 
 /// The place of a tensor's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place<'a> {
+pub(crate) enum ContentPlace<'a> {
     /// In the frame.
     Inline(&'a [u8]),
     /// At this offset in the arena of inputs, with this length.
@@ -27,7 +27,7 @@ pub(crate) struct EncodedInput<'a> {
     pub(crate) name: &'a str,
     pub(crate) datatype: DataType,
     pub(crate) shape: &'a Shape,
-    pub(crate) place: Place<'a>,
+    pub(crate) place: ContentPlace<'a>,
 }
 
 /// Parameters and outputs, or the error in their place.
@@ -95,16 +95,16 @@ impl Frame {
             self.0.extend_from_slice(&dim.to_le_bytes());
         }
         match tensor.place {
-            Place::Inline(content) => {
+            ContentPlace::Inline(content) => {
                 self.u8(place::INLINE);
                 self.bytes(content);
             }
-            Place::Input(offset, length) => {
+            ContentPlace::Input(offset, length) => {
                 self.u8(place::IN_INPUTS);
                 self.u64(offset);
                 self.u64(length);
             }
-            Place::Device(offset, length) => {
+            ContentPlace::Device(offset, length) => {
                 self.u8(place::ON_DEVICE);
                 self.u64(offset);
                 self.u64(length);

@@ -21,7 +21,7 @@ use crate::wire::{
 const CALL_BUDGET: Duration = Duration::from_micros(50);
 
 /// An execution in progress.
-pub(crate) struct Running {
+pub(crate) struct RunningExecution {
     batch: Batch,
     reader: FrameSplitter,
     ended: Option<Ended>,
@@ -31,7 +31,7 @@ pub(crate) struct Running {
 pub(crate) enum Waited {
     /// After this time.
     Ended(Duration),
-    GoesOn(Running),
+    GoesOn(RunningExecution),
     /// The worker is lost, and what it held fails when it is given up.
     Lost(Lost),
 }
@@ -112,13 +112,17 @@ impl Worker {
         if !self.link.send_a(&frame) {
             return Ok(batch.lose(Lost::Ended));
         }
-        Ok(Waited::GoesOn(Running { batch, reader, ended: None }))
+        Ok(Waited::GoesOn(RunningExecution { batch, reader, ended: None }))
     }
 
     /// Waits for the end of an execution, and replies to the requests that the worker has
     /// answered by then. With a deadline it waits until then for the worker, and for nothing
     /// else.
-    pub(crate) fn wait(self: &Arc<Self>, mut running: Running, until: Option<Instant>) -> Waited {
+    pub(crate) fn wait(
+        self: &Arc<Self>,
+        mut running: RunningExecution,
+        until: Option<Instant>,
+    ) -> Waited {
         if running.ended.is_none() {
             match self.read_result(&mut running.reader, until) {
                 Ok(ended) => running.ended = ended,
@@ -126,7 +130,7 @@ impl Worker {
             }
         }
         let has_come = |ended: &Ended| until.is_none() || self.progress.has_reached(ended.sent);
-        let Running { batch, reader, ended } = running;
+        let RunningExecution { batch, reader, ended } = running;
         match ended {
             Some(ended) if has_come(&ended) => {
                 *self.executions.lock("end an execution") = Some(reader);
@@ -136,7 +140,7 @@ impl Worker {
                     |()| Waited::Ended(took),
                 )
             }
-            ended => Waited::GoesOn(Running { batch, reader, ended }),
+            ended => Waited::GoesOn(RunningExecution { batch, reader, ended }),
         }
     }
 

@@ -23,7 +23,7 @@ use crate::server::ServerAccess;
 use crate::tensors::Arenas;
 use crate::wire::{FrameSplitter, Malformed, WireResponse, WireTensor};
 
-pub(crate) use execution::{Running, Waited};
+pub(crate) use execution::{RunningExecution, Waited};
 use readiness::ReadinessCheck;
 pub(crate) use start::{Launch, Started};
 
@@ -59,7 +59,7 @@ pub(crate) struct Worker {
     /// The reader of the socket of executions; `None` during one.
     executions: Lock<Option<FrameSplitter>>,
     /// The number of the second socket's frames that were served.
-    progress: Progress,
+    progress: FrameProgress,
     /// The time that an execution may take.
     execute_timeout: Option<Duration>,
     /// True if the model has a readiness check of its own.
@@ -69,14 +69,14 @@ pub(crate) struct Worker {
 
 /// The number of the second socket's frames that were served, and the thread that waits for it.
 #[derive(Default)]
-struct Progress {
+struct FrameProgress {
     served: AtomicU64,
     /// True if a thread waits, which holds the lock meanwhile.
     is_awaited: Lock<bool>,
     changed: Condvar,
 }
 
-impl Progress {
+impl FrameProgress {
     fn served_one(&self) {
         self.served.fetch_add(1, Ordering::SeqCst);
         // Most of the time no thread waits: waking none costs a system call as well.
@@ -134,7 +134,7 @@ impl Worker {
             model,
             gpu,
             executions: Lock::new(Some(FrameSplitter::default())),
-            progress: Progress::default(),
+            progress: FrameProgress::default(),
             execute_timeout,
             has_check: AtomicBool::new(false),
             readiness: ReadinessCheck::default(),

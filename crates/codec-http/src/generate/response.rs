@@ -37,7 +37,7 @@ impl GenerateForm {
 }
 
 /// The value of a member of a response.
-enum Value<'a> {
+enum MemberValue<'a> {
     Text(&'a str),
     Version(i64),
     Parameter(&'a ParameterValue),
@@ -82,16 +82,17 @@ pub fn encode_generate(
 
 /// The members in the order of their names. Of several with the same name, the response's own
 /// count before parameters, and these before outputs.
-fn members(response: &InferenceResponse) -> SmallVec<[(&str, Value<'_>); 8]> {
-    let id = Some(("id", Value::Text(&response.id))).filter(|_| !response.id.is_empty());
+fn members(response: &InferenceResponse) -> SmallVec<[(&str, MemberValue<'_>); 8]> {
+    let id = Some(("id", MemberValue::Text(&response.id))).filter(|_| !response.id.is_empty());
     let own = [
-        ("model_name", Value::Text(&response.model_name)),
-        ("model_version", Value::Version(response.model_version)),
+        ("model_name", MemberValue::Text(&response.model_name)),
+        ("model_version", MemberValue::Version(response.model_version)),
     ];
     let parameters = response.parameters.iter();
-    let parameters =
-        parameters.map(|parameter| (parameter.name.as_str(), Value::Parameter(&parameter.value)));
-    let outputs = response.outputs.iter().map(|output| (&*output.name, Value::Output(output)));
+    let parameters = parameters
+        .map(|parameter| (parameter.name.as_str(), MemberValue::Parameter(&parameter.value)));
+    let outputs =
+        response.outputs.iter().map(|output| (&*output.name, MemberValue::Output(output)));
     let mut members: SmallVec<[_; 8]> =
         id.into_iter().chain(own).chain(parameters).chain(outputs).collect();
     members.sort_by_key(|(name, _)| *name);
@@ -99,16 +100,16 @@ fn members(response: &InferenceResponse) -> SmallVec<[(&str, Value<'_>); 8]> {
     members
 }
 
-fn push_value(text: &mut Vec<u8>, value: &Value<'_>) -> Result<(), Status> {
+fn push_value(text: &mut Vec<u8>, value: &MemberValue<'_>) -> Result<(), Status> {
     match value {
-        Value::Text(value) => push_string(text, value.as_bytes()),
-        Value::Version(version) => {
+        MemberValue::Text(value) => push_string(text, value.as_bytes()),
+        MemberValue::Version(version) => {
             text.push(b'"');
             push_signed(text, *version);
             text.push(b'"');
         }
-        Value::Parameter(value) => push_parameter_value(text, value),
-        Value::Output(output) => push_output(text, output)?,
+        MemberValue::Parameter(value) => push_parameter_value(text, value),
+        MemberValue::Output(output) => push_output(text, output)?,
     }
     Ok(())
 }

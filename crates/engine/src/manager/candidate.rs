@@ -9,7 +9,7 @@ use super::defined_model::DefinedModel;
 use crate::catalog::CatalogModel;
 
 /// A model that may become desired.
-pub(super) struct Candidate {
+pub(super) struct CandidateModel {
     pub(super) id: ModelName,
     /// The name by which other models refer to it.
     pub(super) name: String,
@@ -28,7 +28,7 @@ pub(super) enum CandidateContent {
     Defined(Arc<DefinedModel>),
 }
 
-impl Candidate {
+impl CandidateModel {
     pub(super) fn defined(
         id: ModelName,
         name: String,

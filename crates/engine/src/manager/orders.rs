@@ -12,7 +12,7 @@ use galatea_repository::{
 };
 use galatea_stdx::Guard;
 
-use super::candidate::Candidate;
+use super::candidate::CandidateModel;
 use super::defined_model::DefinedModel;
 use super::driver::Driver;
 use super::plan::{Plan, UnusedModels};
@@ -162,7 +162,7 @@ impl Manager {
         let candidates = definitions.into_iter().map(|definition| {
             let (id, name) = (definition.id(), definition.name.clone());
             let model = DefinedModel::without_catalog(definition, &self.driver.worker.reaper);
-            Candidate::defined(id, name, LoadReason::Direct, model)
+            CandidateModel::defined(id, name, LoadReason::Direct, model)
         });
         let candidates = candidates.collect();
         let plan = self.driver.lock("load definitions");

@@ -7,7 +7,7 @@ use galatea_policy::{LoadReason, ModelName, model_id};
 use galatea_repository::{Scan, ScanProblem};
 
 use super::Manager;
-use super::candidate::Candidate;
+use super::candidate::CandidateModel;
 use super::effect::Step;
 use super::plan::{Plan, UnusedModels};
 use crate::catalog::CatalogModel;
@@ -98,7 +98,7 @@ impl Manager {
         invalid: &mut Vec<(String, String)>,
     ) -> BTreeSet<ModelName> {
         let mut present: BTreeSet<ModelName> = BTreeSet::new();
-        let mut candidates: Vec<Candidate> = Vec::new();
+        let mut candidates: Vec<CandidateModel> = Vec::new();
         let mut pending = models;
         // Loads of the scan before may end meanwhile. What failed is defined again.
         loop {

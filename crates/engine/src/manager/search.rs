@@ -8,7 +8,7 @@ use galatea_control::LoadParameters;
 use galatea_policy::{LoadReason, ModelName, model_id};
 use galatea_repository::{Lookup, ScanProblem};
 
-use super::candidate::{Candidate, CandidateContent};
+use super::candidate::{CandidateContent, CandidateModel};
 use super::defined_model::DefinedModel;
 use super::driver::Driver;
 use crate::catalog::{Catalog, CatalogModel};
@@ -36,7 +36,7 @@ struct Search {
     pending: Vec<String>,
     /// These names, and those that were looked up.
     known: BTreeSet<String>,
-    candidates: Vec<Candidate>,
+    candidates: Vec<CandidateModel>,
     is_complete: bool,
 }
 
@@ -48,7 +48,7 @@ impl Search {
     }
 
     /// Adds a candidate. The models that it needs are looked up too.
-    fn add(&mut self, candidate: Candidate) {
+    fn add(&mut self, candidate: CandidateModel) {
         let known = &mut self.known;
         let needed = candidate.dependencies.iter().filter(|name| known.insert((*name).clone()));
         self.pending.extend(needed.cloned());
@@ -149,7 +149,7 @@ impl Searcher<'_> {
     /// Defines the models of which the plan has another revision by now.
     fn define_outdated(
         &self,
-        candidates: Vec<Candidate>,
+        candidates: Vec<CandidateModel>,
         search: &mut Search,
     ) -> Result<(), NotPolled> {
         for candidate in candidates {
@@ -168,7 +168,7 @@ impl Searcher<'_> {
         &self,
         found: CatalogModel,
         reason: LoadReason,
-    ) -> Result<Candidate, String> {
+    ) -> Result<CandidateModel, String> {
         let id = model_id(found.namespace.as_deref(), &found.name);
         let plan = self.driver.lock("compare a model with the plan");
         let current = plan.current_dependencies(&id, &found);
@@ -176,10 +176,10 @@ impl Searcher<'_> {
         let name = found.name.clone();
         if let Some(dependencies) = current {
             let content = CandidateContent::Unchanged(found.into());
-            return Ok(Candidate { id, name, reason, dependencies, content });
+            return Ok(CandidateModel { id, name, reason, dependencies, content });
         }
         let model = DefinedModel::define(found, &self.driver.worker.reaper)?;
-        Ok(Candidate::defined(id, name, reason, model))
+        Ok(CandidateModel::defined(id, name, reason, model))
     }
 
     /// Logs why a model can't be read.

@@ -22,7 +22,7 @@ pub(crate) struct Flag {
 }
 
 /// The setting that a flag changes.
-type Place<T> = fn(&mut Settings) -> &mut T;
+type SettingOf<T> = fn(&mut Settings) -> &mut T;
 
 /// Puts a value into effect.
 type Apply = fn(&mut Settings, &str) -> Result<(), Refusal>;
@@ -31,24 +31,24 @@ type Apply = fn(&mut Settings, &str) -> Result<(), Refusal>;
 enum Form {
     /// No value.
     Switch(fn(&mut Settings)),
-    Boolean(Place<bool>),
+    Boolean(SettingOf<bool>),
     /// A boolean that is no setting by itself; `shown` is `None` without a default.
     Decision {
         shown: fn(&Settings) -> Option<bool>,
         apply: fn(&mut Settings, bool),
     },
-    Text(Place<String>),
-    Port(Place<u16>),
+    Text(SettingOf<String>),
+    Port(SettingOf<u16>),
     /// A number that is 0 if it is negative.
-    Number(Place<u32>),
+    Number(SettingOf<u32>),
     /// A number of threads, of which there is one at least.
-    Threads(Place<usize>),
+    Threads(SettingOf<usize>),
     /// The path of a directory, which is not empty.
-    Directory(Place<PathBuf>),
+    Directory(SettingOf<PathBuf>),
     /// The path of a file; an empty one is none.
-    File(Place<Option<PathBuf>>),
+    File(SettingOf<Option<PathBuf>>),
     /// A pattern for names of headers; an empty one is none.
-    Pattern(Place<Option<HeaderForward>>),
+    Pattern(SettingOf<Option<HeaderForward>>),
     /// Anything else. The default is a value that could be given, or empty.
     Other {
         default: fn(&Settings) -> String,
@@ -84,7 +84,7 @@ impl Flag {
     pub(super) const fn boolean(
         name: &'static str,
         help: &'static str,
-        place: Place<bool>,
+        place: SettingOf<bool>,
     ) -> Self {
         Self::new(name, Some("boolean"), help, Form::Boolean(place))
     }
@@ -100,17 +100,29 @@ impl Flag {
     }
 
     /// Any text.
-    pub(super) const fn text(name: &'static str, help: &'static str, place: Place<String>) -> Self {
+    pub(super) const fn text(
+        name: &'static str,
+        help: &'static str,
+        place: SettingOf<String>,
+    ) -> Self {
         Self::new(name, Some("string"), help, Form::Text(place))
     }
 
     /// A port.
-    pub(super) const fn port(name: &'static str, help: &'static str, place: Place<u16>) -> Self {
+    pub(super) const fn port(
+        name: &'static str,
+        help: &'static str,
+        place: SettingOf<u16>,
+    ) -> Self {
         Self::new(name, Some("integer"), help, Form::Port(place))
     }
 
     /// A number, which is 0 if it is negative.
-    pub(super) const fn number(name: &'static str, help: &'static str, place: Place<u32>) -> Self {
+    pub(super) const fn number(
+        name: &'static str,
+        help: &'static str,
+        place: SettingOf<u32>,
+    ) -> Self {
         Self::new(name, Some("integer"), help, Form::Number(place))
     }
 
@@ -118,7 +130,7 @@ impl Flag {
     pub(super) const fn threads(
         name: &'static str,
         help: &'static str,
-        place: Place<usize>,
+        place: SettingOf<usize>,
     ) -> Self {
         Self::new(name, Some("integer"), help, Form::Threads(place))
     }
@@ -127,7 +139,7 @@ impl Flag {
     pub(super) const fn directory(
         name: &'static str,
         help: &'static str,
-        place: Place<PathBuf>,
+        place: SettingOf<PathBuf>,
     ) -> Self {
         Self::new(name, Some("string"), help, Form::Directory(place))
     }
@@ -136,7 +148,7 @@ impl Flag {
     pub(super) const fn file(
         name: &'static str,
         help: &'static str,
-        place: Place<Option<PathBuf>>,
+        place: SettingOf<Option<PathBuf>>,
     ) -> Self {
         Self::new(name, Some("string"), help, Form::File(place))
     }
@@ -145,7 +157,7 @@ impl Flag {
     pub(super) const fn pattern(
         name: &'static str,
         help: &'static str,
-        place: Place<Option<HeaderForward>>,
+        place: SettingOf<Option<HeaderForward>>,
     ) -> Self {
         Self::new(name, Some("string"), help, Form::Pattern(place))
     }

@@ -31,7 +31,7 @@ use crate::buffers::{Flusher, GatheringSocket, MessageMemory, StagingPool, gathe
 use crate::call_headers::CallHeaders;
 use crate::call_key::CallKey;
 use crate::call_response::{self, CallResponder};
-use crate::call_trace::{Waiting, trace_context};
+use crate::call_trace::{MessageWait, trace_context};
 use crate::calls::{CallHead, CallState, Calls};
 use crate::compression::{INFLATE_BYTES, response_coding};
 use crate::context::{AcceptPhase, DoorContext, RegisteredConnection};
@@ -393,7 +393,7 @@ impl ConnectionTask {
             admission: route.admission,
             request_coding,
             response_coding,
-            waiting: Waiting::begin(self.context.options.tracing.as_ref()),
+            waiting: MessageWait::begin(self.context.options.tracing.as_ref()),
             trace_context: trace_context(self.context.options.tracing.as_ref(), &head.headers),
             explanation: explanation(
                 route.method,

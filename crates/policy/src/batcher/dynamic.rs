@@ -39,18 +39,18 @@ pub(crate) struct DynamicBatcher<S = NoStrategy> {
     /// the maximum is the one.
     preferred_reason: CloseReason,
     max_queue_delay_ns: u64,
-    candidate: Candidate,
-    custom: Option<CustomBatching<S>>,
+    candidate: BatchCandidate,
+    custom: Option<StrategyBatching<S>>,
 }
 
 /// The model's own strategy, and whether it has a batch open.
 #[derive(Clone, Debug)]
-struct CustomBatching<S> {
+struct StrategyBatching<S> {
     strategy: S,
     is_open: bool,
 }
 
-impl<S: BatchStrategy> CustomBatching<S> {
+impl<S: BatchStrategy> StrategyBatching<S> {
     /// Opens a batch with its first request, which the strategy can't refuse.
     fn open_with(&mut self, first: RequestKey) {
         self.strategy.open();
@@ -67,7 +67,7 @@ impl<S: BatchStrategy> CustomBatching<S> {
 
 /// The requests from the front of the queue that can form one batch.
 #[derive(Copy, Clone, Debug, Default)]
-struct Candidate {
+struct BatchCandidate {
     /// The queue's revision when the first request was added.
     revision: u64,
     last: Option<SlabIndex>,
@@ -115,14 +115,14 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
             preferred_sizes,
             preferred_reason,
             max_queue_delay_ns: spec.max_queue_delay_ns,
-            candidate: Candidate::default(),
+            candidate: BatchCandidate::default(),
             custom: None,
         }
     }
 
     /// Adds the model's own batching strategy, if it has one.
     pub(crate) fn with_strategy(mut self, strategy: Option<S>) -> Self {
-        self.custom = strategy.map(|strategy| CustomBatching { strategy, is_open: false });
+        self.custom = strategy.map(|strategy| StrategyBatching { strategy, is_open: false });
         self
     }
 
@@ -205,7 +205,8 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
     fn extend(&mut self, queue: &PolicyQueue) {
         if self.candidate.last.is_none() || self.candidate.revision != queue.revision() {
             self.close();
-            self.candidate = Candidate { revision: queue.revision(), ..Candidate::default() };
+            self.candidate =
+                BatchCandidate { revision: queue.revision(), ..BatchCandidate::default() };
         }
         while self.candidate.state == CandidateState::Open {
             let next = match self.candidate.last {

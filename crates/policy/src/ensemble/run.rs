@@ -53,19 +53,19 @@ pub struct EnsembleRun<T> {
     requested: Vec<TensorIndex>,
     /// For each step, whether they depend on it.
     needed: Vec<bool>,
-    values: BTreeMap<(TensorIndex, u64), Value<T>>,
+    values: BTreeMap<(TensorIndex, u64), TensorValue<T>>,
     /// The number of stored values of each wave of each decoupled step.
     pending: BTreeMap<(StepIndex, u64), usize>,
     /// For each decoupled step, the number of its waves so far.
     waves: Vec<u64>,
-    calls: BTreeMap<StepCallKey, Call>,
+    calls: BTreeMap<StepCallKey, CallInProgress>,
     started: u64,
     responses: u64,
     state: RunState,
 }
 
 #[derive(Clone, Debug)]
-struct Value<T> {
+struct TensorValue<T> {
     /// None if its producer omitted it.
     contents: Option<T>,
     /// The number of steps, and of responses, that still need it.
@@ -73,7 +73,7 @@ struct Value<T> {
 }
 
 #[derive(Copy, Clone, Debug)]
-struct Call {
+struct CallInProgress {
     step: StepIndex,
     wave: u64,
 }
@@ -128,7 +128,7 @@ impl<T: Clone> EnsembleRun<T> {
         if self.state != RunState::Running {
             return;
         }
-        let Call { step: index, wave } = *self.call(call);
+        let CallInProgress { step: index, wave } = *self.call(call);
         let step = graph.step(index);
         let wave = if step.decoupled {
             let waves = &mut self.waves[to_usize(index.0)];
@@ -204,7 +204,7 @@ impl<T: Clone> EnsembleRun<T> {
         self.call(call).step
     }
 
-    fn call(&self, call: StepCallKey) -> &Call {
+    fn call(&self, call: StepCallKey) -> &CallInProgress {
         self.calls.get(&call).unwrap_or_else(|| panic!("{call:?} is not in flight"))
     }
 
@@ -219,7 +219,7 @@ impl<T: Clone> EnsembleRun<T> {
         let steps = consumers.filter(|step| self.needed[to_usize(step.0)]).count();
         let users = steps + usize::from(self.requested.contains(&index));
         if users > 0 {
-            let previous = self.values.insert((index, wave), Value { contents, users });
+            let previous = self.values.insert((index, wave), TensorValue { contents, users });
             assert!(previous.is_none(), "{index:?} came twice in wave {wave}");
             if let Some(source) = graph.tensor(index).source {
                 *self.pending.entry((source, wave)).or_default() += 1;
@@ -307,7 +307,7 @@ impl<T: Clone> EnsembleRun<T> {
         }
         let call = StepCallKey(self.started);
         self.started += 1;
-        self.calls.insert(call, Call { step: index, wave });
+        self.calls.insert(call, CallInProgress { step: index, wave });
         out.push(EnsembleAction::Start { call, step: index, inputs });
     }
 

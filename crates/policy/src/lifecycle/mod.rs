@@ -148,13 +148,13 @@ pub enum LifecycleStatus {
 /// The plan. One serves all models of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Lifecycle {
-    models: BTreeMap<ModelName, Model>,
+    models: BTreeMap<ModelName, ModelLife>,
     /// Models to plan again, because they or their dependencies changed.
     dirty: BTreeSet<ModelName>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Model {
+struct ModelLife {
     desired: Option<DesiredModel>,
     serving: Option<Revision>,
     /// A dependency was reloaded since the model was loaded.
@@ -176,7 +176,7 @@ enum LoadState {
     Unloading,
 }
 
-impl Model {
+impl ModelLife {
     /// Returns true if no load or unload is left to do, apart from its dependencies.
     fn is_settled(&self) -> bool {
         let Some(desired) = &self.desired else {
@@ -258,7 +258,7 @@ impl Lifecycle {
     /// Returns true if no load or unload is left to do for a model and its direct and indirect
     /// dependencies and dependents.
     pub fn is_settled_with_related(&self, name: &str) -> bool {
-        let settled = |name: &ModelName| self.models.get(name).is_none_or(Model::is_settled);
+        let settled = |name: &ModelName| self.models.get(name).is_none_or(ModelLife::is_settled);
         let name = name.into();
         !self.is_pending(&name) && self.with_dependents(&name).iter().all(settled)
     }
@@ -279,7 +279,7 @@ impl Lifecycle {
 
     /// Desired models that depend directly on this one.
     pub fn dependents_of(&self, name: &str) -> impl Iterator<Item = &ModelName> {
-        let depends = move |model: &&Model| {
+        let depends = move |model: &&ModelLife| {
             model.desired.as_ref().is_some_and(|desired| desired.dependencies.contains(name))
         };
         self.models.iter().filter(move |(_, model)| depends(model)).map(|(name, _)| name)
@@ -293,7 +293,7 @@ impl Lifecycle {
 
     /// Returns true if no load or unload is left to do for any model.
     pub fn is_settled(&self) -> bool {
-        self.models.values().all(Model::is_settled)
+        self.models.values().all(ModelLife::is_settled)
     }
 
     fn set_desired(&mut self, name: &ModelName, mut desired: DesiredModel) {

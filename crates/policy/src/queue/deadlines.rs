@@ -12,7 +12,7 @@ pub(crate) trait DenseIndex: Copy + Ord + std::fmt::Debug {
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Entry<P> {
+struct DeadlineEntry<P> {
     deadline: Time,
     arrival: u64,
     item: P,
@@ -20,7 +20,7 @@ struct Entry<P> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Deadlines<P> {
-    heap: Vec<Entry<P>>,
+    heap: Vec<DeadlineEntry<P>>,
     /// The position in the heap of each item's entry.
     positions: Vec<Option<usize>>,
 }
@@ -37,7 +37,7 @@ impl<P: DenseIndex> Deadlines<P> {
             self.positions.resize(item.index() + 1, None);
         }
         assert!(self.positions[item.index()].is_none(), "an item has one deadline");
-        self.heap.push(Entry { deadline, arrival, item });
+        self.heap.push(DeadlineEntry { deadline, arrival, item });
         self.positions[item.index()] = Some(self.heap.len() - 1);
         self.sift_up(self.heap.len() - 1);
     }

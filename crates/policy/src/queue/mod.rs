@@ -32,7 +32,7 @@ pub(crate) struct PolicyQueue {
     indices: BTreeMap<RequestKey, SlabIndex>,
     /// Levels where requests wait, and the default level once it was used: it is
     /// kept because each request of an idle model would create and remove it.
-    levels: BTreeMap<u64, Level>,
+    levels: BTreeMap<u64, PriorityLevel>,
     rejections: Deadlines<SlabIndex>,
     delays: Deadlines<SlabIndex>,
     /// Counts arrivals, which break ties of deadlines.
@@ -41,14 +41,14 @@ pub(crate) struct PolicyQueue {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Level {
+struct PriorityLevel {
     in_time: QueueList,
     delayed: QueueList,
     /// Arrival times of the delayed requests.
     delayed_since: BTreeSet<(Time, RequestKey)>,
 }
 
-impl Level {
+impl PriorityLevel {
     fn len(&self) -> usize {
         self.in_time.len() + self.delayed.len()
     }
@@ -148,7 +148,7 @@ impl PolicyQueue {
     ) -> Result<SlabIndex, QueueFull> {
         let level_id = self.policies.level_of(request.priority);
         let policy = *self.policies.at(level_id);
-        let waiting_there = self.levels.get(&level_id).map_or(0, Level::len);
+        let waiting_there = self.levels.get(&level_id).map_or(0, PriorityLevel::len);
         let limit = usize::try_from(policy.max_queue_size).unwrap_or(usize::MAX);
         if limit != 0 && waiting_there >= limit {
             return Err(QueueFull);
@@ -276,7 +276,7 @@ impl PolicyQueue {
 
     /// The request that is served first.
     pub(crate) fn first(&self) -> Option<SlabIndex> {
-        self.levels.values().find_map(Level::first)
+        self.levels.values().find_map(PriorityLevel::first)
     }
 
     /// The request that is served after this one.

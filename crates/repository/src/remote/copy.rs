@@ -43,7 +43,7 @@ pub(crate) struct ModelCopy {
 }
 
 /// The origin of a copy.
-pub(super) struct Origin<'a> {
+pub(super) struct CopySource<'a> {
     pub(super) url: &'a Path,
     pub(super) folder: &'a str,
     pub(super) store: &'a Arc<dyn RemoteStore>,
@@ -54,7 +54,7 @@ impl ModelCopy {
     /// A copy without files, but for those that did not change since the one before. These are
     /// the same files under another name.
     pub(super) fn new(
-        origin: &Origin<'_>,
+        origin: &CopySource<'_>,
         listing: ModelListing,
         before: Option<&Self>,
         copies: &TemporaryDirectories,

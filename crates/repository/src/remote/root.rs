@@ -9,7 +9,7 @@ use galatea_policy::ModificationTimes;
 use galatea_stdx::Lock;
 
 use super::ahead::AheadQueue;
-use super::copy::{Origin, check_space};
+use super::copy::{CopySource, check_space};
 use super::listing::{self, ModelListing};
 use super::stamps::Stamps;
 use super::{Download, ModelCopy, RemoteError, RemoteRepository, RemoteStore};
@@ -199,7 +199,7 @@ impl RemoteRoot {
             Some(copy) if copy.listing == listing => copy,
             before => {
                 let (store, ahead) = (&self.store, &self.ahead);
-                let origin = Origin { url: &self.url, folder, store, ahead };
+                let origin = CopySource { url: &self.url, folder, store, ahead };
                 let made = ModelCopy::new(&origin, listing, before.as_deref(), &self.copies);
                 Arc::new(made.map_err(|error| {
                     let parent = self.copies.parent().display();

@@ -19,7 +19,7 @@ const EVENTS_MAX: usize = 120;
 /// A call: the index of its run and its key.
 type RunCall = (usize, StepCallKey);
 
-struct World<'a> {
+struct EnsembleWorld<'a> {
     spec: &'a EnsembleSpec,
     graph: EnsembleGraph,
     flow: Rc<Flow>,
@@ -42,7 +42,7 @@ struct Gates {
 struct Run {
     machine: EnsembleRun<Value>,
     expected: Expected,
-    calls: BTreeMap<StepCallKey, Call>,
+    calls: BTreeMap<StepCallKey, CallRecord>,
     state: RunState,
     /// True if it has failed, so that only ends of calls may follow.
     failed: bool,
@@ -56,7 +56,7 @@ enum RunState {
 }
 
 #[derive(Clone, Debug)]
-struct Call {
+struct CallRecord {
     step: StepIndex,
     wave: u64,
     state: CallState,
@@ -83,7 +83,7 @@ pub(super) fn run(spec: &EnsembleSpec, random: &mut Random) -> Check {
         waiting: vec![VecDeque::new(); spec.steps.len()],
         started: vec![0; spec.steps.len()],
     });
-    let mut world = World {
+    let mut world = EnsembleWorld {
         spec,
         graph,
         flow: Rc::new(Flow::of(spec)),
@@ -93,8 +93,9 @@ pub(super) fn run(spec: &EnsembleSpec, random: &mut Random) -> Check {
         events: 0,
         log: format!("\n  limit {limit}, {spec:?}"),
     };
-    let describe =
-        |world: &World<'_>, message: String| format!("ensembles: {message}, after{}", world.log);
+    let describe = |world: &EnsembleWorld<'_>, message: String| {
+        format!("ensembles: {message}, after{}", world.log)
+    };
     let requests = usize::try_from(random.between(1, 4)).expect("few requests");
     while world.runs.len() < requests || world.runs.iter().any(|run| run.state == RunState::Running)
     {
@@ -114,7 +115,7 @@ pub(super) fn run(spec: &EnsembleSpec, random: &mut Random) -> Check {
     world.check_empty().map_err(|message| describe(&world, message))
 }
 
-impl World<'_> {
+impl EnsembleWorld<'_> {
     fn record(&mut self, what: std::fmt::Arguments<'_>) {
         write!(self.log, "\n  {what}").expect("a string takes everything");
     }
@@ -203,7 +204,7 @@ impl World<'_> {
     }
 
     fn respond(&mut self, run: usize, key: StepCallKey, random: &mut Random) -> Check {
-        let Call { step, wave, .. } = self.runs[run].calls[&key];
+        let CallRecord { step, wave, .. } = self.runs[run].calls[&key];
         let described = self.spec.steps[index(step.0)].clone();
         let wave = if described.decoupled {
             let waves = self.runs[run].expected.waves.entry(index(step.0)).or_default();
@@ -322,7 +323,8 @@ impl World<'_> {
 
     fn start(&mut self, run: usize, key: StepCallKey, step: StepIndex, wave: u64) -> Check {
         let state = if self.gates.is_some() { CallState::Waiting } else { CallState::Running };
-        let call = Call { step, wave, state, responses: 0, cancelled: false, has_error: false };
+        let call =
+            CallRecord { step, wave, state, responses: 0, cancelled: false, has_error: false };
         let previous = self.runs[run].calls.insert(key, call);
         ensure!(previous.is_none(), "{run}: {key:?} is the name of two calls");
         ensure!(self.runs[run].machine.step_of(key) == step, "{run}: {key:?} is of another step");

@@ -24,7 +24,7 @@ pub(crate) struct Ledger {
     pub(crate) sequences: SortedMap<SequenceKey, Sequence>,
     /// In order.
     pub(crate) backlog: VecDeque<SequenceKey>,
-    pub(crate) lanes: SortedMap<InstanceId, Lane>,
+    pub(crate) lanes: SortedMap<InstanceId, LaneRecord>,
     /// Requests from dispatch to release, which may follow the end of their sequence.
     pub(crate) executing: SortedMap<RequestKey, Execution>,
     /// The request that must be refused on arrival, and the reason.
@@ -41,7 +41,7 @@ pub(crate) struct Ledger {
 pub(crate) struct Sequence {
     /// Distinguishes successive sequences with the same key.
     pub(crate) incarnation: u64,
-    pub(crate) placement: Placement,
+    pub(crate) placement: LedgerPlacement,
     /// Waiting requests, in order.
     pub(crate) queue: VecDeque<WaitingRequest>,
     pub(crate) executing: Option<RequestKey>,
@@ -60,7 +60,7 @@ pub(crate) struct Sequence {
 
 /// Refused, or Backlog → Slot.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Placement {
+pub(crate) enum LedgerPlacement {
     /// It was refused with its first request.
     Refused,
     Backlog,
@@ -111,7 +111,7 @@ pub(crate) struct Execution {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct LaneRecord {
     pub(crate) busy: bool,
     /// When it became busy or free.
     pub(crate) since: Time,
@@ -119,14 +119,14 @@ pub(crate) struct Lane {
     pub(crate) slots: Vec<Option<SequenceKey>>,
 }
 
-impl Lane {
+impl LaneRecord {
     pub(crate) fn is_vacant(&self) -> bool {
         !self.busy && self.slots.iter().all(Option::is_none)
     }
 }
 
 impl Sequence {
-    fn new(incarnation: u64, placement: Placement, now: Time) -> Self {
+    fn new(incarnation: u64, placement: LedgerPlacement, now: Time) -> Self {
         Sequence {
             incarnation,
             placement,
@@ -219,9 +219,9 @@ impl Ledger {
     /// A sequence begins. A refused one also ends at once.
     fn begin(&mut self, mark: SequencePosition) {
         let (incarnation, now) = (self.next_count(), self.now);
-        let mut sequence = Sequence::new(incarnation, Placement::Backlog, now);
+        let mut sequence = Sequence::new(incarnation, LedgerPlacement::Backlog, now);
         if self.refused.is_some() {
-            sequence.placement = Placement::Refused;
+            sequence.placement = LedgerPlacement::Refused;
             sequence.must_close();
         } else {
             self.backlog.push_back(mark.sequence);
@@ -238,7 +238,7 @@ impl Ledger {
             let sequence = self.backlog.pop_front().expect("it is not empty");
             self.lanes.get_mut(&instance).expect("it has the slot").slots[slot] = Some(sequence);
             let assigned = self.sequences.get_mut(&sequence).expect("it waited");
-            assigned.placement = Placement::Slot { instance, slot };
+            assigned.placement = LedgerPlacement::Slot { instance, slot };
             assigned.slot_since = self.now;
             self.update_eligibility(sequence);
         }
@@ -246,7 +246,7 @@ impl Ledger {
 
     fn best_free_slot(&self) -> Option<(usize, InstanceId)> {
         let staying = self.lanes.iter().filter(|(_, lane)| !lane.removing);
-        let first_free = |(id, lane): (&InstanceId, &Lane)| {
+        let first_free = |(id, lane): (&InstanceId, &LaneRecord)| {
             Some((lane.slots.iter().position(Option::is_none)?, *id))
         };
         staying.filter_map(first_free).min()
@@ -257,7 +257,7 @@ impl Ledger {
         let order = self.next_count();
         let eligible = Eligibility { order, since: self.now };
         let sequence = self.sequences.get_mut(&key).expect("it exists");
-        let has_slot = matches!(sequence.placement, Placement::Slot { .. });
+        let has_slot = matches!(sequence.placement, LedgerPlacement::Slot { .. });
         if !has_slot || sequence.queue.is_empty() || sequence.executing.is_some() {
             sequence.eligible = None;
         } else if sequence.eligible.is_none() {
@@ -324,9 +324,9 @@ impl Ledger {
     pub(crate) fn end(&mut self, key: SequenceKey) {
         let Some(sequence) = self.sequences.remove(&key) else { return };
         match sequence.placement {
-            Placement::Refused => {}
-            Placement::Backlog => self.backlog.retain(|waiting| *waiting != key),
-            Placement::Slot { instance, slot } => {
+            LedgerPlacement::Refused => {}
+            LedgerPlacement::Backlog => self.backlog.retain(|waiting| *waiting != key),
+            LedgerPlacement::Slot { instance, slot } => {
                 self.lanes.get_mut(&instance).expect("it had the slot").slots[slot] = None;
             }
         }

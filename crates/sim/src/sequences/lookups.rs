@@ -4,7 +4,9 @@ use galatea_policy::{
     Event, InstanceId, Release, RequestKey, SequenceKey, SequencePosition, ShapeClassId, Time,
 };
 
-use super::ledger::{ClosingState, Eligibility, Lane, Ledger, Placement, Sequence, WaitingRequest};
+use super::ledger::{
+    ClosingState, Eligibility, LaneRecord, Ledger, LedgerPlacement, Sequence, WaitingRequest,
+};
 use crate::dynamic_rules::{BatchContext, QueuedRequest};
 
 /// A sequence whose next request could execute now.
@@ -88,12 +90,14 @@ impl Ledger {
     /// arrives before.
     pub(crate) fn ends_at(&self, sequence: &Sequence) -> Option<Time> {
         match sequence.placement {
-            Placement::Refused => None,
-            Placement::Backlog => sequence.queue.iter().filter_map(|request| request.expires).min(),
-            Placement::Slot { .. } if self.may_expire(sequence) => {
+            LedgerPlacement::Refused => None,
+            LedgerPlacement::Backlog => {
+                sequence.queue.iter().filter_map(|request| request.expires).min()
+            }
+            LedgerPlacement::Slot { .. } if self.may_expire(sequence) => {
                 self.rules.idle_at(sequence.arrived_at, sequence.slot_since)
             }
-            Placement::Slot { .. } => None,
+            LedgerPlacement::Slot { .. } => None,
         }
     }
 
@@ -104,7 +108,7 @@ impl Ledger {
 
     /// Returns true if it has a slot, and its idle time is over.
     pub(crate) fn is_idle(&self, sequence: &Sequence) -> bool {
-        matches!(sequence.placement, Placement::Slot { .. }) && self.is_overdue(sequence)
+        matches!(sequence.placement, LedgerPlacement::Slot { .. }) && self.is_overdue(sequence)
     }
 
     pub(crate) fn is_overdue(&self, sequence: &Sequence) -> bool {
@@ -145,7 +149,7 @@ impl Ledger {
     }
 
     /// The ready sequences of an instance, by slot.
-    pub(crate) fn ready(&self, lane: &Lane) -> Vec<ReadySequence<'_>> {
+    pub(crate) fn ready(&self, lane: &LaneRecord) -> Vec<ReadySequence<'_>> {
         let ready = |(slot, occupant): (usize, &Option<SequenceKey>)| {
             let sequence = &self.sequences[occupant.as_ref()?];
             let is_free = sequence.executing.is_none();
@@ -167,7 +171,7 @@ impl Ledger {
     }
 
     /// Instances that could execute a batch now.
-    pub(crate) fn free_lanes(&self) -> impl Iterator<Item = (InstanceId, &Lane)> {
+    pub(crate) fn free_lanes(&self) -> impl Iterator<Item = (InstanceId, &LaneRecord)> {
         let lanes = self.lanes.iter().filter(|(_, lane)| !lane.busy && !self.held);
         lanes.map(|(id, lane)| (*id, lane))
     }

@@ -16,7 +16,7 @@ pub(crate) struct Ledger {
     pub(crate) rules: Rules,
     /// In order of arrival.
     pub(crate) waiting: Vec<WaitingRequest>,
-    pub(crate) lanes: BTreeMap<InstanceId, Lane>,
+    pub(crate) lanes: BTreeMap<InstanceId, LedgerLane>,
     /// Number of arrivals that the test hook still waits for.
     pub(crate) held: u32,
     pub(crate) draining: bool,
@@ -46,7 +46,7 @@ pub(crate) struct WaitingRequest {
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct LedgerLane {
     pub(crate) state: LaneState,
     /// When it became free or busy.
     pub(crate) since: Time,
@@ -182,7 +182,7 @@ impl Ledger {
     }
 
     pub(crate) fn set_state(&mut self, id: InstanceId, state: LaneState) {
-        self.lanes.insert(id, Lane { state, since: self.now });
+        self.lanes.insert(id, LedgerLane { state, since: self.now });
     }
 
     pub(crate) fn find(&self, key: RequestKey) -> Option<usize> {

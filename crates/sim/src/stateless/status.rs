@@ -2,7 +2,7 @@
 
 use galatea_policy::{InstanceId, LaneStatus, QueueStatus, QueueWaitReason, Time};
 
-use super::ledger::{Lane, LaneState, Ledger};
+use super::ledger::{LaneState, Ledger, LedgerLane};
 use crate::check::{Check, ensure};
 use crate::custom_batching::Scheduler;
 use crate::dynamic_rules::{QueuedRequest, rows_of};
@@ -20,8 +20,8 @@ pub(crate) fn check_status(ledger: &Ledger, scheduler: &Scheduler) -> Check {
             "it waits for {waits_for:?}, and the status says {reported:?}"
         );
     }
-    let lanes: Vec<(InstanceId, Lane)> = status.lanes.iter().map(lane_of).collect();
-    let known: Vec<(InstanceId, Lane)> =
+    let lanes: Vec<(InstanceId, LedgerLane)> = status.lanes.iter().map(lane_of).collect();
+    let known: Vec<(InstanceId, LedgerLane)> =
         ledger.lanes.iter().map(|(id, lane)| (*id, *lane)).collect();
     ensure!(lanes == known, "the status says {lanes:?} of lanes {known:?}");
     ensure!(status.draining == ledger.draining, "the status is wrong about draining");
@@ -65,7 +65,7 @@ fn expected_reason(ledger: &Ledger) -> QueueWaitReason {
     }
 }
 
-fn lane_of(status: &LaneStatus) -> (InstanceId, Lane) {
+fn lane_of(status: &LaneStatus) -> (InstanceId, LedgerLane) {
     let (instance, state, since) = match *status {
         LaneStatus::Free { instance, since } => (instance, LaneState::Free, since),
         LaneStatus::Busy { instance, since } => (instance, LaneState::Busy, since),
@@ -73,5 +73,5 @@ fn lane_of(status: &LaneStatus) -> (InstanceId, Lane) {
             (instance, LaneState::Removing, busy_since)
         }
     };
-    (instance, Lane { state, since })
+    (instance, LedgerLane { state, since })
 }

@@ -2,7 +2,7 @@
 
 use galatea_policy::{Batch, CloseReason, InstanceId, RequestKey, Time};
 
-use super::{Waiting, World};
+use super::{TimedRequest, World};
 use crate::check::{Check, ensure};
 
 /// A request is passed over by at most this many batches: one that is padded, and one without a
@@ -41,7 +41,8 @@ impl World {
             true => self.check_places(&order, &keys, turn.is_some())?,
             false => check_neighbours(&order, &keys, turn.is_some())?,
         };
-        let chosen: Vec<Waiting> = keys.iter().filter_map(|key| self.waiting.remove(key)).collect();
+        let chosen: Vec<TimedRequest> =
+            keys.iter().filter_map(|key| self.waiting.remove(key)).collect();
         self.count_passed_over(&chosen);
         let (rows, length) = self.check_size(batch, &chosen)?;
         match self.kind.is_padded() {
@@ -74,15 +75,15 @@ impl World {
 
     /// The index of the request without a deadline for which the next batch is, after
     /// [`PASSED_OVER_MAX`] others of its level.
-    fn turn(&self, order: &[Waiting]) -> Option<usize> {
+    fn turn(&self, order: &[TimedRequest]) -> Option<usize> {
         let level = order.first()?.place.0;
-        let is_patient = |one: &Waiting| one.place.0 == level && one.deadline == Time::MAX;
+        let is_patient = |one: &TimedRequest| one.place.0 == level && one.deadline == Time::MAX;
         let has_turn = self.kind.has_deadlines() && self.passed_over >= PASSED_OVER_MAX;
         order.iter().position(is_patient).filter(|_| has_turn)
     }
 
-    fn count_passed_over(&mut self, batch: &[Waiting]) {
-        let is_patient = |one: &Waiting| one.deadline == Time::MAX;
+    fn count_passed_over(&mut self, batch: &[TimedRequest]) {
+        let is_patient = |one: &TimedRequest| one.deadline == Time::MAX;
         let level = batch[0].place.0;
         if batch.iter().any(is_patient) {
             self.passed_over = 0;
@@ -95,10 +96,10 @@ impl World {
     /// has to be in it is. Returns what is left of the level, in its order.
     fn check_places(
         &mut self,
-        order: &[Waiting],
+        order: &[TimedRequest],
         keys: &[RequestKey],
         has_turn: bool,
-    ) -> Result<Vec<Waiting>, String> {
+    ) -> Result<Vec<TimedRequest>, String> {
         let first = &order[0];
         let (list, class) = (self.list_of(first), first.info.shape_class);
         let has_first = keys.contains(&first.info.key);
@@ -115,7 +116,8 @@ impl World {
         ensure!(youngest < LOOK_AHEAD_PADDED, "{keys:?} are too far apart");
         let is_of_class = |place: &usize| front[*place].info.shape_class == class;
         ensure!(places.iter().all(is_of_class), "{keys:?} are of several shape classes");
-        let (mut rest, is_left) = (front.to_vec(), |one: &Waiting| !keys.contains(&one.info.key));
+        let (mut rest, is_left) =
+            (front.to_vec(), |one: &TimedRequest| !keys.contains(&one.info.key));
         for one in front[..youngest].iter().filter(|one| is_left(one)) {
             let passed = self.waiting.get_mut(&one.info.key).expect("it waits");
             passed.passed_over += 1;
@@ -127,7 +129,7 @@ impl World {
     }
 
     /// The rows of the batch and its length, which are within bounds.
-    fn check_size(&self, batch: &Batch, chosen: &[Waiting]) -> Result<(u32, u32), String> {
+    fn check_size(&self, batch: &Batch, chosen: &[TimedRequest]) -> Result<(u32, u32), String> {
         let rows: u32 = chosen.iter().map(|one| one.info.batch_size).sum();
         ensure!(rows == batch.batch_size(), "{rows} rows count as {}", batch.batch_size());
         let length = chosen.iter().map(|one| one.info.length).max().unwrap_or(0);
@@ -138,7 +140,7 @@ impl World {
         if self.kind.is_padded() {
             let elements = u64::from(rows) * u64::from(length);
             ensure!(elements <= self.budget, "{elements} elements exceed the budget");
-            let own: u64 = chosen.iter().map(Waiting::elements).sum();
+            let own: u64 = chosen.iter().map(TimedRequest::elements).sum();
             ensure!(elements <= PADDED_MAX * own, "{elements} elements are padding, but for {own}");
             let most = self.knowledge.elements_max.max(1);
             ensure!(
@@ -150,7 +152,7 @@ impl World {
     }
 
     /// The reason why a batch of neighbours has no more. `rest` are those behind it.
-    fn check_reason(&self, batch: &Batch, chosen: &[Waiting], rest: &[Waiting]) -> Check {
+    fn check_reason(&self, batch: &Batch, chosen: &[TimedRequest], rest: &[TimedRequest]) -> Check {
         let (next, rows) = (rest.first().map(|next| next.deadline), batch.batch_size());
         let earliest = chosen.iter().map(|one| one.deadline).min().unwrap_or(Time::MAX);
         let is_right = match batch.close_reason() {
@@ -164,7 +166,12 @@ impl World {
     }
 
     /// The same of a padded batch. `rest` are those of its level that are not in it.
-    fn check_padded_reason(&self, batch: &Batch, chosen: &[Waiting], rest: &[Waiting]) -> Check {
+    fn check_padded_reason(
+        &self,
+        batch: &Batch,
+        chosen: &[TimedRequest],
+        rest: &[TimedRequest],
+    ) -> Check {
         let (rows, class) = (batch.batch_size(), chosen[0].info.shape_class);
         let mut alike = rest.iter().filter(|one| one.info.shape_class == class).peekable();
         let nothing_fits = alike.peek().is_none();
@@ -194,14 +201,15 @@ impl World {
 /// A batch that is not padded has neighbours in the order of the first one's class. One whose turn
 /// has come is its first. Returns those behind it.
 fn check_neighbours(
-    order: &[Waiting],
+    order: &[TimedRequest],
     keys: &[RequestKey],
     has_turn: bool,
-) -> Result<Vec<Waiting>, String> {
+) -> Result<Vec<TimedRequest>, String> {
     let class = order[0].info.shape_class;
-    let is_alike = |one: &&Waiting| one.info.shape_class == class;
-    let alike: Vec<Waiting> = order.iter().take(LOOK_AHEAD).filter(is_alike).copied().collect();
-    let are_next = |window: &[Waiting]| window.iter().map(|one| &one.info.key).eq(keys);
+    let is_alike = |one: &&TimedRequest| one.info.shape_class == class;
+    let alike: Vec<TimedRequest> =
+        order.iter().take(LOOK_AHEAD).filter(is_alike).copied().collect();
+    let are_next = |window: &[TimedRequest]| window.iter().map(|one| &one.info.key).eq(keys);
     let Some(start) = alike.windows(keys.len()).position(are_next) else {
         return Err(format!("{keys:?} are not neighbours in the order {alike:?}"));
     };

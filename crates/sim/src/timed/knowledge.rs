@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use galatea_policy::{InstanceId, Time};
 
-use super::{Kind, Waiting, World};
+use super::{Kind, TimedRequest, World};
 use crate::check::{Check, ensure};
 
 /// After this many executions, the costs of padded batches are expected to be known.
@@ -116,7 +116,7 @@ impl World {
     }
 
     /// The duration of the request's execution alone.
-    pub(super) fn alone_ns(&self, one: &Waiting) -> u64 {
+    pub(super) fn alone_ns(&self, one: &TimedRequest) -> u64 {
         self.costs.of(one.info.batch_size, one.info.length)
     }
 
@@ -127,7 +127,7 @@ impl World {
     }
 
     /// Checks a batch of a known size, which takes this long, against its deadlines.
-    pub(super) fn check_known_batch(&mut self, chosen: &[Waiting], takes: u64) -> Check {
+    pub(super) fn check_known_batch(&mut self, chosen: &[TimedRequest], takes: u64) -> Check {
         let ends = self.after(takes);
         let late = chosen.iter().filter(|one| one.deadline < ends).count() as u64;
         if !self.kind.is_padded() {
@@ -138,13 +138,13 @@ impl World {
         self.count_time(chosen, takes);
         self.knowledge.promises.executed += chosen.len() as u64;
         self.knowledge.promises.late += late;
-        let is_close = |one: &Waiting| {
+        let is_close = |one: &TimedRequest| {
             let left = one.deadline.saturating_since(self.timed.now) as f64;
             chosen.len() == 1 && left * ESTIMATE_ERROR >= takes as f64
         };
         let broken = chosen.iter().filter(|one| one.deadline < ends && !is_close(one)).count();
         self.knowledge.broken_promises += broken as u64;
-        let in_vain = |one: &Waiting| {
+        let in_vain = |one: &TimedRequest| {
             self.after((self.alone_ns(one) as f64 / TOLERANCE) as u64) > one.deadline
         };
         ensure!(!chosen.iter().any(in_vain), "{chosen:?} runs in vain");
@@ -152,13 +152,13 @@ impl World {
     }
 
     /// Counts the time of a batch in the order of arrival, once costs are expected to be known.
-    pub(super) fn count_learned_batch(&mut self, chosen: &[Waiting], takes: u64) {
+    pub(super) fn count_learned_batch(&mut self, chosen: &[TimedRequest], takes: u64) {
         if self.timed.executions > LEARNED_AFTER {
             self.count_time(chosen, takes);
         }
     }
 
-    fn count_time(&mut self, chosen: &[Waiting], takes: u64) {
+    fn count_time(&mut self, chosen: &[TimedRequest], takes: u64) {
         let one_by_one: u64 = chosen.iter().map(|one| self.alone_ns(one)).sum();
         self.knowledge.took.0 += takes;
         self.knowledge.took.1 += one_by_one;

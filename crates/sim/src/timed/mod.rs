@@ -85,7 +85,7 @@ impl Costs {
 type Place = (u64, Time, u64);
 
 #[derive(Copy, Clone, Debug)]
-struct Waiting {
+struct TimedRequest {
     info: RequestInfo,
     place: Place,
     /// [`Time::MAX`] is none.
@@ -95,7 +95,7 @@ struct Waiting {
     passed_over: u32,
 }
 
-impl Waiting {
+impl TimedRequest {
     /// Its rows times its length.
     fn elements(&self) -> u64 {
         (u64::from(self.info.batch_size) * u64::from(self.info.length)).max(1)
@@ -117,7 +117,7 @@ struct World {
     own_deadlines: OwnDeadlines,
     arrivals: u64,
     moved_back: u64,
-    waiting: BTreeMap<RequestKey, Waiting>,
+    waiting: BTreeMap<RequestKey, TimedRequest>,
     knowledge: Knowledge,
     /// Batches in a row that had deadlines alone while others of their level waited.
     passed_over: u32,
@@ -272,7 +272,7 @@ impl World {
         let timeout_ns = self.queue.default_queue_policy.default_timeout_ns;
         let expires = if timeout_ns == 0 { Time::MAX } else { self.after(timeout_ns) };
         let arrived = self.timed.now;
-        let waiting = Waiting { info, place, deadline, arrived, expires, passed_over: 0 };
+        let waiting = TimedRequest { info, place, deadline, arrived, expires, passed_over: 0 };
         self.waiting.insert(info.key, waiting);
         self.step(Event::Enqueue(info))
     }
@@ -297,8 +297,10 @@ impl World {
         if self.queue.default_queue_policy.timeout_action == TimeoutAction::Reject {
             return;
         }
-        let is_over = |one: &&mut Waiting| one.place.1 == Time(0) && one.expires <= self.timed.now;
-        let mut expired: Vec<&mut Waiting> = self.waiting.values_mut().filter(is_over).collect();
+        let is_over =
+            |one: &&mut TimedRequest| one.place.1 == Time(0) && one.expires <= self.timed.now;
+        let mut expired: Vec<&mut TimedRequest> =
+            self.waiting.values_mut().filter(is_over).collect();
         expired.sort_unstable_by_key(|one| (one.expires, one.info.key));
         for one in expired {
             self.moved_back += 1;
@@ -308,14 +310,14 @@ impl World {
 
     /// The list whose requests share batches: of a level, those in time or those that were moved
     /// back.
-    fn list_of(&self, one: &Waiting) -> (u64, bool) {
+    fn list_of(&self, one: &TimedRequest) -> (u64, bool) {
         (one.place.0, !self.kind.has_deadlines() && one.place.1 > Time(0))
     }
 
     /// The waiting requests in the order of service.
-    fn in_order(&mut self) -> Vec<Waiting> {
+    fn in_order(&mut self) -> Vec<TimedRequest> {
         self.move_expired();
-        let mut order: Vec<Waiting> = self.waiting.values().copied().collect();
+        let mut order: Vec<TimedRequest> = self.waiting.values().copied().collect();
         order.sort_unstable_by_key(|waiting| waiting.place);
         order
     }

@@ -2,7 +2,7 @@
 
 use galatea_policy::{Event, FailReason, RequestKey, Time, TimeoutAction};
 
-use super::{Waiting, World};
+use super::{TimedRequest, World};
 use crate::check::{Check, ensure};
 
 impl World {
@@ -45,7 +45,7 @@ impl World {
 
     /// Returns true if a request that is refused as too late would have been, as far as the
     /// scheduler can know. On arrival others may be served before it.
-    fn is_refused_rightly(&self, waiting: &Waiting, is_arriving: bool) -> bool {
+    fn is_refused_rightly(&self, waiting: &TimedRequest, is_arriving: bool) -> bool {
         let is_known = self.is_known(waiting.info.batch_size, waiting.info.length);
         let has_company = is_arriving && !self.waiting.is_empty();
         if !is_known || has_company || self.knowledge.has_unpredicted() {

@@ -29,7 +29,7 @@ impl FromStr for Trace {
             let SchedulingMode::Dynamic(settings) = &mut setup.spec.mode else {
                 return Err(format!("{line:?}: no levels"));
             };
-            match Fields::new(line).one("level")? {
+            match LineFields::new(line).one("level")? {
                 0 => settings.default_queue_policy = read_policy(line)?,
                 level => drop(settings.priority_queue_policies.insert(level, read_policy(line)?)),
             }
@@ -39,14 +39,14 @@ impl FromStr for Trace {
 }
 
 /// A line's `name=value` fields.
-struct Fields<'line> {
+struct LineFields<'line> {
     line: &'line str,
     fields: Vec<(&'line str, &'line str)>,
 }
 
-impl<'line> Fields<'line> {
+impl<'line> LineFields<'line> {
     fn new(line: &'line str) -> Self {
-        Fields {
+        LineFields {
             line,
             fields: line.split_whitespace().filter_map(|word| word.split_once('=')).collect(),
         }
@@ -85,7 +85,7 @@ impl FromStr for Key {
 }
 
 fn read_setup(line: &str) -> Result<Setup, String> {
-    let fields = Fields::new(line);
+    let fields = LineFields::new(line);
     let mode = match line.split_whitespace().collect::<Vec<_>>()[..] {
         ["spec", "default", ..] => SchedulingMode::Default,
         ["spec", "dynamic", ..] => SchedulingMode::Dynamic(DynamicSpec {
@@ -124,7 +124,7 @@ fn read_setup(line: &str) -> Result<Setup, String> {
 }
 
 fn sequence_mode(
-    fields: &Fields<'_>,
+    fields: &LineFields<'_>,
     strategy: SequenceStrategy,
 ) -> Result<SchedulingMode, String> {
     Ok(SchedulingMode::Sequence(SequenceSpec {
@@ -135,7 +135,7 @@ fn sequence_mode(
 }
 
 fn read_policy(line: &str) -> Result<QueuePolicy, String> {
-    let fields = Fields::new(line);
+    let fields = LineFields::new(line);
     Ok(QueuePolicy {
         timeout_action: match line.split_whitespace().nth(1) {
             Some("reject") => TimeoutAction::Reject,
@@ -149,7 +149,7 @@ fn read_policy(line: &str) -> Result<QueuePolicy, String> {
 }
 
 fn read_step(line: &str) -> Result<(Time, Event), String> {
-    let fields = Fields::new(line);
+    let fields = LineFields::new(line);
     let (time, rest) = line.split_once(' ').ok_or_else(|| format!("{line:?} has no event"))?;
     let time = Time(time.parse().map_err(|_| format!("{line:?} has no time"))?);
     let instance = || fields.one("id").map(InstanceId);
@@ -172,11 +172,11 @@ fn read_step(line: &str) -> Result<(Time, Event), String> {
     Ok((time, event))
 }
 
-fn read_key(fields: &Fields<'_>) -> Result<RequestKey, String> {
+fn read_key(fields: &LineFields<'_>) -> Result<RequestKey, String> {
     fields.one("id").map(|Key(key)| RequestKey(key))
 }
 
-fn read_request(fields: &Fields<'_>) -> Result<RequestInfo, String> {
+fn read_request(fields: &LineFields<'_>) -> Result<RequestInfo, String> {
     let sequence = match fields.optional("sequence")? {
         Some(Key(sequence)) => Some(SequencePosition {
             sequence: SequenceKey(sequence),

@@ -11,13 +11,13 @@ use super::{PlannedEvent, World};
 pub(super) struct Instances {
     /// Instances without a `RemoveInstance`.
     present: Vec<InstanceId>,
-    running: BTreeMap<InstanceId, Running>,
+    running: BTreeMap<InstanceId, RunningBatch>,
     /// Steps of sequences that were not released, with the numbers of their executions.
     unreleased: BTreeMap<RequestKey, u64>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningBatch {
     number: u64,
     requests: Vec<RequestKey>,
 }
@@ -44,7 +44,7 @@ impl World {
         if !finishes_first {
             self.plan_within(duration, PlannedEvent::Finish(instance, number));
         }
-        self.instances.running.insert(instance, Running { number, requests });
+        self.instances.running.insert(instance, RunningBatch { number, requests });
     }
 
     pub(super) fn finish(

@@ -93,11 +93,11 @@ struct Inner {
     iso8601: AtomicBool,
     quote: bool,
     process: u32,
-    output: Lock<Output>,
+    output: Lock<LogOutput>,
 }
 
 /// The current receiver of lines.
-struct Output {
+struct LogOutput {
     sink: Sink,
     /// A file that receives everything instead of the sink.
     file: Option<(PathBuf, File)>,
@@ -161,7 +161,7 @@ impl Logger {
                 iso8601: AtomicBool::new(options.format == LogFormat::Iso8601),
                 quote: options.quote,
                 process: std::process::id(),
-                output: Lock::new(Output { sink, file: None, losses: Losses::default() }),
+                output: Lock::new(LogOutput { sink, file: None, losses: Losses::default() }),
             }),
         }
     }
@@ -289,7 +289,7 @@ impl Logger {
     /// Writes one record at once, so that records of two threads never mix.
     fn write(&self, level: LogLevel, record: &str) {
         let mut output = self.inner.output.lock("write a record");
-        let Output { sink, file, losses } = &mut *output;
+        let LogOutput { sink, file, losses } = &mut *output;
         let writer: &mut dyn Write = match (file, sink, level) {
             (Some((_, file)), ..) => file,
             (None, Sink::Joined(writer), _) => writer,

@@ -68,12 +68,12 @@ fn ratio(part: u64, all: u64) -> f64 {
 }
 
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-struct Memory {
+struct MachineMemory {
     total_bytes: u64,
     used_bytes: u64,
 }
 
-impl Memory {
+impl MachineMemory {
     /// Used is what programs could not have: the total without what the
     /// kernel calls available.
     fn parse(meminfo: &str) -> Option<Self> {
@@ -94,7 +94,7 @@ pub(super) struct MachineGauges {
     read_at: Instant,
     ticks: ProcessorTicks,
     utilization: f64,
-    memory: Memory,
+    memory: MachineMemory,
 }
 
 impl MachineGauges {
@@ -104,7 +104,7 @@ impl MachineGauges {
             read_at: now,
             ticks: ProcessorTicks::default(),
             utilization: 0.0,
-            memory: Memory::default(),
+            memory: MachineMemory::default(),
         };
         gauges.read(readings, now);
         gauges.utilization = 0.0;
@@ -123,7 +123,7 @@ impl MachineGauges {
         let ticks = readings.stat().ok().and_then(|text| ProcessorTicks::parse(&text));
         self.utilization = ticks.map_or(0.0, |ticks| ticks.utilization_since(self.ticks));
         self.ticks = ticks.unwrap_or(self.ticks);
-        let memory = readings.meminfo().ok().and_then(|text| Memory::parse(&text));
+        let memory = readings.meminfo().ok().and_then(|text| MachineMemory::parse(&text));
         self.memory = memory.unwrap_or_default();
         self.read_at = now;
     }
@@ -201,14 +201,14 @@ mod tests {
         assert_eq!(ProcessorTicks::parse(""), None);
         assert_eq!(ProcessorTicks::parse("cpu 1 2 3\n"), None);
         assert_eq!(ProcessorTicks::parse("cpu a b c d e f g h\n"), None);
-        assert_eq!(Memory::parse("MemTotal: 1 kB\n"), None);
-        assert_eq!(Memory::parse("MemTotal: 1 kB\nMemAvailable: 2 kB\n"), None);
+        assert_eq!(MachineMemory::parse("MemTotal: 1 kB\n"), None);
+        assert_eq!(MachineMemory::parse("MemTotal: 1 kB\nMemAvailable: 2 kB\n"), None);
     }
 
     #[test]
     // row: MET-11
     fn this_machine_can_be_read() {
         assert!(ProcessorTicks::parse(&Procfs.stat().unwrap()).is_some());
-        assert!(Memory::parse(&Procfs.meminfo().unwrap()).is_some());
+        assert!(MachineMemory::parse(&Procfs.meminfo().unwrap()).is_some());
     }
 }

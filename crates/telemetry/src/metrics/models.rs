@@ -112,8 +112,8 @@ fn durations(text: &mut Exposition, statistics: &[Series<'_>]) {
 /// Only models that use the cache have a series here, from the beginning.
 fn cache(text: &mut Exposition, statistics: &[Series<'_>]) {
     let cached: Vec<&Series<'_>> = statistics.iter().filter(|model| model.is_cached).collect();
-    type Value = fn(&ModelStatistics) -> u64;
-    let families: [(&str, &str, Value); 4] = [
+    type CacheValue = fn(&ModelStatistics) -> u64;
+    let families: [(&str, &str, CacheValue); 4] = [
         ("nv_cache_num_hits_per_model", "Number of cache hits per model", |model| {
             model.inference.cache_hit.count
         }),

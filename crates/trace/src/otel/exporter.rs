@@ -8,7 +8,7 @@ use super::collector::Collector;
 use super::ids::NumberSource;
 use super::otlp;
 use super::spans::{Span, spans_of};
-use crate::queue::{CollectedTrace, Memory};
+use crate::queue::{CollectedTrace, TraceMemory};
 
 /// The bounds within which spans are gathered.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(crate) struct Exporter {
 #[derive(Debug)]
 struct WaitingSpan {
     span: Span,
-    _memory: Arc<Memory>,
+    _memory: Arc<TraceMemory>,
 }
 
 impl Exporter {

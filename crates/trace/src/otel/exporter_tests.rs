@@ -50,7 +50,7 @@ fn limits_of_nothing_send_single_spans() {
     assert_eq!((none.take_any(), none.dropped), (None, 1));
 }
 /// A trace for a collector, with this memory.
-fn trace(memory: Memory) -> CollectedTrace {
+fn trace(memory: TraceMemory) -> CollectedTrace {
     let client = ClientSpan {
         remote: None,
         trace: [1; 16],

@@ -16,41 +16,12 @@ const ALLOWED: [(&str, &str); 1] =
 /// itself: the third gets a qualifier.
 const MODULES_MAX: usize = 2;
 
-/// Names of private types that are still in more modules. None comes back to the list.
-const OPEN: [&str; 25] = [
-    "Call",
-    "Candidate",
-    "Choice",
-    "Costs",
-    "CustomBatching",
-    "Entry",
-    "Fields",
-    "Lane",
-    "Level",
-    "Memory",
-    "Model",
-    "Origin",
-    "Output",
-    "Place",
-    "Placement",
-    "Progress",
-    "Reader",
-    "Running",
-    "Slot",
-    "State",
-    "Strategy",
-    "Value",
-    "Waiting",
-    "Worker",
-    "World",
-];
-
 /// Every name that too many crates or modules give to a type.
 pub(super) fn check(files: &[File]) -> Vec<Violation> {
     let sources = files.iter().filter(|file| file.path.starts_with("crates/") && file.is("rs"));
     let sources: Vec<&File> = sources.filter(|file| !file.is_test()).collect();
     let mut found = in_crates(&sources);
-    found.extend(in_modules(&sources, &OPEN));
+    found.extend(in_modules(&sources));
     found
 }
 
@@ -61,9 +32,8 @@ struct Definitions<'a> {
     is_private: bool,
 }
 
-/// Every name of a private type that too many modules define, but for those that are `open`; and
-/// each of these that isn't one any more.
-fn in_modules(sources: &[&File], open: &[&str]) -> Vec<Violation> {
+/// Every name of a private type that too many modules define.
+fn in_modules(sources: &[&File]) -> Vec<Violation> {
     let mut names: BTreeMap<String, Definitions<'_>> = BTreeMap::new();
     for file in sources {
         for (name, is_private) in all_types(&file.production_code()) {
@@ -73,16 +43,12 @@ fn in_modules(sources: &[&File], open: &[&str]) -> Vec<Violation> {
         }
     }
     names.retain(|_, found| found.is_private && found.modules.len() > MODULES_MAX);
-    let violation = |text: String| Violation { area: String::from("names"), text };
-    let done = open.iter().filter(|name| !names.contains_key(**name));
-    let done =
-        done.map(|name| violation(format!("type {name} has qualifiers: take it off the list")));
-    let too_many = names.iter().filter(|(name, _)| !open.contains(&name.as_str()));
-    let too_many = too_many.map(|(name, Definitions { modules, .. })| {
+    let violation = |(name, Definitions { modules, .. }): (&String, &Definitions<'_>)| {
         let list: Vec<&str> = modules.iter().copied().collect();
-        violation(format!("private type {name} is one of {}: {}", list.len(), list.join(", ")))
-    });
-    too_many.chain(done).collect()
+        let text = format!("private type {name} is one of {}: {}", list.len(), list.join(", "));
+        Violation { area: String::from("names"), text }
+    };
+    names.iter().map(violation).collect()
 }
 
 /// Every name that too many crates give to a public type.
@@ -163,15 +129,12 @@ mod tests {
         ];
         let files = three.map(|(path, text)| File::new(path, text));
         let sources: Vec<&File> = files.iter().collect();
-        let check = |sources: &[&File], open: &[&str]| -> Vec<String> {
-            in_modules(sources, open).into_iter().map(|found| found.text).collect()
+        let check = |sources: &[&File]| -> Vec<String> {
+            in_modules(sources).into_iter().map(|found| found.text).collect()
         };
         let paths = "crates/a/src/x.rs, crates/a/src/y.rs, crates/b/src/x.rs";
-        assert_eq!(check(&sources, &[]), [format!("private type State is one of 3: {paths}")]);
-        assert!(check(&sources, &["State"]).is_empty());
-        assert!(check(&sources[1..], &[]).is_empty());
-        let done = "type Third has qualifiers: take it off the list";
-        assert_eq!(check(&sources[1..], &["Third"]), [done]);
+        assert_eq!(check(&sources), [format!("private type State is one of 3: {paths}")]);
+        assert!(check(&sources[1..]).is_empty());
     }
 
     #[test]

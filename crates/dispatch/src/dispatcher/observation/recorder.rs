@@ -31,7 +31,7 @@ pub(in crate::dispatcher) struct Recorder {
     begin: Time,
     variable: VariableDims,
     waiting: BTreeMap<RequestKey, Arrived>,
-    running: BTreeMap<InstanceId, Running>,
+    running: BTreeMap<InstanceId, OngoingExecution>,
     taken: Taken,
     /// The number of the latest execution.
     executions: u64,
@@ -120,7 +120,7 @@ pub(super) struct Execution {
 
 /// An execution that goes on.
 #[derive(Debug)]
-struct Running {
+struct OngoingExecution {
     execution: Execution,
     begin: Time,
     requests: Vec<(Arrived, u64)>,
@@ -174,7 +174,7 @@ impl Recorder {
         self.executions += 1;
         let at_ns = self.since_begin(now);
         let busy = u32::try_from(self.running.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let mut running = Running {
+        let mut running = OngoingExecution {
             execution: Execution {
                 number: self.executions,
                 instance: closing.instance,
@@ -228,7 +228,7 @@ impl Recorder {
     }
 }
 
-impl Running {
+impl OngoingExecution {
     /// A request of the batch. One that had arrived before the recording began only counts.
     fn add(&mut self, arrived: Option<Arrived>, now_ns: u64) {
         self.execution.requests += 1;

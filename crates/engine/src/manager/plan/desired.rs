@@ -9,7 +9,7 @@ use galatea_policy::{
 
 use super::Plan;
 use crate::catalog::{CatalogModel, LoadOverride};
-use crate::manager::candidate::{Candidate, CandidateContent};
+use crate::manager::candidate::{CandidateContent, CandidateModel};
 use crate::manager::defined_model::DefinedModel;
 use crate::manager::effect::Step;
 use crate::registry::RegistryChange;
@@ -60,9 +60,9 @@ impl Plan {
     /// looked up, none. Then they are given back.
     pub(in crate::manager) fn set_desired(
         &mut self,
-        candidates: Vec<Candidate>,
+        candidates: Vec<CandidateModel>,
         step: &mut Step,
-    ) -> Result<(), Vec<Candidate>> {
+    ) -> Result<(), Vec<CandidateModel>> {
         if self.is_closed {
             return Ok(());
         }
@@ -76,8 +76,8 @@ impl Plan {
         Ok(())
     }
 
-    fn is_outdated(&self, candidate: &Candidate) -> bool {
-        let Candidate { id, content, .. } = candidate;
+    fn is_outdated(&self, candidate: &CandidateModel) -> bool {
+        let CandidateModel { id, content, .. } = candidate;
         match content {
             CandidateContent::Unchanged(found) => self.current_dependencies(id, found).is_none(),
             CandidateContent::Defined(_) => false,
@@ -85,14 +85,14 @@ impl Plan {
     }
 
     /// Dependencies become desired first, so that none is ever reported as missing.
-    fn insert_dependencies_first(&mut self, mut candidates: Vec<Candidate>, step: &mut Step) {
+    fn insert_dependencies_first(&mut self, mut candidates: Vec<CandidateModel>, step: &mut Step) {
         while !candidates.is_empty() {
             let names: BTreeSet<String> = candidates.iter().map(|one| one.name.clone()).collect();
-            let is_next = |candidate: &Candidate| {
+            let is_next = |candidate: &CandidateModel| {
                 let mut needed = candidate.dependencies.iter();
                 needed.all(|name| *name == candidate.name || !names.contains(name))
             };
-            let (mut next, mut rest): (Vec<Candidate>, Vec<Candidate>) =
+            let (mut next, mut rest): (Vec<CandidateModel>, Vec<CandidateModel>) =
                 candidates.into_iter().partition(is_next);
             // Models that need each other in a cycle. The lifecycle reports that.
             if next.is_empty() {
@@ -103,7 +103,7 @@ impl Plan {
         }
     }
 
-    fn insert(&mut self, candidate: Candidate, step: &mut Step) {
+    fn insert(&mut self, candidate: CandidateModel, step: &mut Step) {
         let planned = self.models.entry(candidate.id.clone()).or_default();
         if let CandidateContent::Defined(model) = candidate.content {
             self.revision_count += 1;

@@ -13,7 +13,7 @@ use galatea_policy::{LifecycleStatus, LoadReason, ModelName, ModelNames, model_i
 use super::agents::{LOADED_TOO_LATE, with_agents};
 use super::*;
 use crate::handle::ModelHandle;
-use crate::manager::candidate::{Candidate, CandidateContent};
+use crate::manager::candidate::{CandidateContent, CandidateModel};
 use crate::manager::defined_model::DefinedModel;
 use crate::manager::driver::step_plan;
 use crate::manager::effect::{Effect, ManagerEvent, Step, VersionWorkKind};
@@ -51,12 +51,12 @@ impl Random {
 enum SimulatedOrder {
     Load { name: String, phase: LoadPhase },
     Unload { name: String, with_unused: bool, phase: UnloadPhase },
-    Poll { candidates: Option<Vec<Candidate>> },
+    Poll { candidates: Option<Vec<CandidateModel>> },
 }
 
 enum LoadPhase {
     LookUp,
-    SetDesired(Vec<Candidate>),
+    SetDesired(Vec<CandidateModel>),
     Wait(Vec<ModelName>),
 }
 
@@ -382,7 +382,7 @@ impl Simulation {
         }
     }
 
-    fn follow(&mut self, candidates: Vec<Candidate>) -> Option<SimulatedOrder> {
+    fn follow(&mut self, candidates: Vec<CandidateModel>) -> Option<SimulatedOrder> {
         let present: Vec<ModelName> = candidates.iter().map(|one| one.id.clone()).collect();
         if self.step(|plan, step| plan.set_desired(candidates, step)).is_err() {
             return Some(SimulatedOrder::Poll { candidates: None });
@@ -395,18 +395,18 @@ impl Simulation {
         None
     }
 
-    fn candidates(&self, found: Vec<CatalogModel>, reason: LoadReason) -> Vec<Candidate> {
+    fn candidates(&self, found: Vec<CatalogModel>, reason: LoadReason) -> Vec<CandidateModel> {
         let candidate = |found: CatalogModel| {
             let id = model_id(found.namespace.as_deref(), &found.name);
             let name = found.name.clone();
             match self.plan.current_dependencies(&id, &found) {
                 Some(dependencies) => {
                     let content = CandidateContent::Unchanged(found.into());
-                    Candidate { id, name, reason, dependencies, content }
+                    CandidateModel { id, name, reason, dependencies, content }
                 }
                 None => {
                     let model = DefinedModel::define(found, &self.worker.reaper).unwrap();
-                    Candidate::defined(id, name, reason, model)
+                    CandidateModel::defined(id, name, reason, model)
                 }
             }
         };

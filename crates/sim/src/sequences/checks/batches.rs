@@ -3,7 +3,7 @@
 
 use galatea_policy::{BatchEntry, InstanceId, SequenceStep};
 
-use super::super::ledger::{Execution, Ledger, Placement};
+use super::super::ledger::{Execution, Ledger, LedgerPlacement};
 use super::super::rules::Strategy;
 use super::{direct, oldest};
 use crate::check::{Check, ensure};
@@ -52,7 +52,7 @@ fn check_step(ledger: &Ledger, instance: InstanceId, row: usize, step: &Sequence
     };
     ensure!(front.key == *key, "{key:?} ran out of order: {:?} comes first", front.key);
     match sequence.placement {
-        Placement::Slot { instance: its_own, slot } => {
+        LedgerPlacement::Slot { instance: its_own, slot } => {
             ensure!(
                 its_own == instance,
                 "{name:?} ran on {instance:?}, its slot is on {its_own:?}"
@@ -60,7 +60,7 @@ fn check_step(ledger: &Ledger, instance: InstanceId, row: usize, step: &Sequence
             let is_direct = matches!(ledger.rules.strategy, Strategy::Direct { .. });
             ensure!(!is_direct || slot == row, "{name:?} ran in row {row}, its slot is {slot}");
         }
-        Placement::Backlog | Placement::Refused => {
+        LedgerPlacement::Backlog | LedgerPlacement::Refused => {
             return Err(format!("{name:?} ran while it was in the backlog"));
         }
     }

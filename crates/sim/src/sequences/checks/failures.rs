@@ -3,7 +3,7 @@
 
 use galatea_policy::{FailReason, RequestKey, SequenceKey};
 
-use super::super::ledger::{Ledger, Placement};
+use super::super::ledger::{Ledger, LedgerPlacement};
 use crate::check::{Check, ensure};
 
 pub(super) fn record(ledger: &mut Ledger, request: RequestKey, reason: FailReason) -> Check {
@@ -39,7 +39,7 @@ pub(super) fn record(ledger: &mut Ledger, request: RequestKey, reason: FailReaso
 fn fail_if_expired(ledger: &mut Ledger, key: SequenceKey) {
     let sequence = ledger.sequences.get_mut(&key).expect("it was found");
     let expires = sequence.queue.iter().filter_map(|request| request.expires).min();
-    if sequence.placement != Placement::Backlog
+    if sequence.placement != LedgerPlacement::Backlog
         || expires.is_none_or(|expires| expires > ledger.now)
     {
         return;

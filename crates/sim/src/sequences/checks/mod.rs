@@ -14,7 +14,7 @@ mod wakeups;
 
 use galatea_policy::{Event, Time};
 
-use super::ledger::{Lane, Ledger, Sequence};
+use super::ledger::{LaneRecord, Ledger, Sequence};
 use crate::check::{Check, ensure};
 use crate::decision::Decision;
 
@@ -73,7 +73,7 @@ fn record_event(ledger: &mut Ledger, event: &Event) {
             let slots = vec![None; ledger.rules.slots];
             ledger
                 .lanes
-                .insert(*id, Lane { busy: false, since: ledger.now, removing: false, slots });
+                .insert(*id, LaneRecord { busy: false, since: ledger.now, removing: false, slots });
             ledger.fill_slots();
         }
         Event::RemoveInstance(id) => {

@@ -2,7 +2,7 @@
 
 use galatea_policy::{InstanceId, LaneStatus, SlotStatus, SlotWaitReason, WaitingSequenceStatus};
 
-use super::super::ledger::{Lane, Ledger, Sequence};
+use super::super::ledger::{LaneRecord, Ledger, Sequence};
 use super::wakeups;
 use crate::check::{Check, ensure};
 use crate::custom_batching::Scheduler;
@@ -47,7 +47,7 @@ fn expected_slots(ledger: &Ledger) -> Vec<SlotStatus> {
     slots
 }
 
-fn expected_wait(ledger: &Ledger, lane: &Lane, sequence: &Sequence) -> SlotWaitReason {
+fn expected_wait(ledger: &Ledger, lane: &LaneRecord, sequence: &Sequence) -> SlotWaitReason {
     if sequence.executing.is_some() {
         SlotWaitReason::Execution
     } else if sequence.queue.is_empty() {
@@ -71,7 +71,7 @@ fn expected_backlog(ledger: &Ledger) -> Vec<WaitingSequenceStatus> {
 }
 
 fn check_lanes(ledger: &Ledger, reported: &[LaneStatus]) -> Check {
-    let describe = |(id, lane): (&InstanceId, &Lane)| {
+    let describe = |(id, lane): (&InstanceId, &LaneRecord)| {
         let (instance, since) = (*id, lane.since);
         // An instance that is being removed is like any other while it holds sequences.
         let is_removing = lane.removing && lane.slots.iter().all(Option::is_none);

@@ -4,13 +4,13 @@ use galatea_policy::{
     BatchEntry, CloseReason, InstanceId, RequestKey, SequenceStep, ShapeClassId, Time,
 };
 
-use super::{LiveSequence, Oracle, Strategy};
+use super::{LiveSequence, Oracle, OracleStrategy};
 use crate::decision::Decision;
 use crate::dynamic_rules::QueuedRequest;
 use crate::naive_batcher::sum;
 
 /// A sequence whose first request is eligible.
-struct Candidate {
+struct EligibleSequence {
     sequence: usize,
     slot: usize,
     key: RequestKey,
@@ -21,7 +21,7 @@ struct Candidate {
     waits_since: Time,
 }
 
-impl QueuedRequest for Candidate {
+impl QueuedRequest for EligibleSequence {
     fn key(&self) -> RequestKey {
         self.key
     }
@@ -67,11 +67,11 @@ impl Oracle {
         self.hold.is_some()
     }
 
-    fn candidates(&self, instance: InstanceId) -> Vec<Candidate> {
+    fn candidates(&self, instance: InstanceId) -> Vec<EligibleSequence> {
         let look = |(index, sequence): (usize, &LiveSequence)| {
             let (slot, at) = sequence.slot?;
             let first = sequence.waiting.first()?;
-            Some(Candidate {
+            Some(EligibleSequence {
                 sequence: index,
                 slot: usize::try_from(slot).expect("few slots"),
                 key: first.key,
@@ -84,9 +84,9 @@ impl Oracle {
     }
 
     /// The sequences of the next batch, row by row, if there is one, and why it ends.
-    fn batch(&self, candidates: &[Candidate]) -> Option<(Vec<Option<usize>>, CloseReason)> {
+    fn batch(&self, candidates: &[EligibleSequence]) -> Option<(Vec<Option<usize>>, CloseReason)> {
         match &self.strategy {
-            Strategy::Direct { delay_ns, minimum_ready } => {
+            OracleStrategy::Direct { delay_ns, minimum_ready } => {
                 let longest = candidates.iter().min_by_key(|one| (one.waits_since, one.slot))?;
                 let over = self.now.0 - longest.waits_since.0 >= *delay_ns;
                 let enough = candidates.len() >= *minimum_ready;
@@ -102,7 +102,7 @@ impl Oracle {
                     return None;
                 };
                 let highest = candidates.iter().map(|one| one.slot).max()?;
-                let runs = |row: usize, one: &&Candidate| {
+                let runs = |row: usize, one: &&EligibleSequence| {
                     one.slot == row && one.shape_class == longest.shape_class
                 };
                 let in_row = |row: usize| {
@@ -110,8 +110,8 @@ impl Oracle {
                 };
                 Some(((0..=highest).map(in_row).collect(), reason))
             }
-            Strategy::Oldest(batcher) => {
-                let mut order: Vec<&Candidate> = candidates.iter().collect();
+            OracleStrategy::Oldest(batcher) => {
+                let mut order: Vec<&EligibleSequence> = candidates.iter().collect();
                 order.sort_by_key(|one| one.ready);
                 let (count, reason) = batcher.batch(&order, self.now, self.draining)?;
                 let rows = order[..count].iter().map(|one| Some(one.sequence));
@@ -161,10 +161,10 @@ impl Oracle {
         lanes.filter_map(|lane| {
             let candidates = self.candidates(lane.id);
             match &self.strategy {
-                Strategy::Direct { delay_ns, .. } => {
+                OracleStrategy::Direct { delay_ns, .. } => {
                     sum(candidates.iter().map(|one| one.waits_since).min()?, *delay_ns)
                 }
-                Strategy::Oldest(batcher) => {
+                OracleStrategy::Oldest(batcher) => {
                     batcher.dispatch_time(candidates.iter().map(QueuedRequest::since).min()?)
                 }
             }

@@ -18,13 +18,13 @@ use crate::setup::Setup;
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
     slots: u32,
-    strategy: Strategy,
+    strategy: OracleStrategy,
     idle_ns: u64,
     iterative: bool,
     /// Numbers of requests in slots and in the backlog that the test hook waits for.
     hold: Option<(usize, usize)>,
     sequences: Vec<LiveSequence>,
-    lanes: Vec<Lane>,
+    lanes: Vec<OracleLane>,
     /// Requests in execution and their sequences, none if that has ended.
     executing: Vec<(RequestKey, Option<SequenceKey>)>,
     draining: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Oracle {
 }
 
 #[derive(Clone, Debug)]
-enum Strategy {
+enum OracleStrategy {
     Direct { delay_ns: u64, minimum_ready: usize },
     Oldest(NaiveBatcher),
 }
@@ -70,7 +70,7 @@ struct Pending {
 }
 
 #[derive(Clone, Debug)]
-struct Lane {
+struct OracleLane {
     id: InstanceId,
     busy: bool,
     removing: bool,
@@ -89,7 +89,7 @@ impl Oracle {
             SequenceStrategy::Direct { max_queue_delay_ns, minimum_ready_slots } => {
                 let delay_ns = *max_queue_delay_ns;
                 let minimum_ready = whole(*minimum_ready_slots);
-                (rows, Strategy::Direct { delay_ns, minimum_ready })
+                (rows, OracleStrategy::Direct { delay_ns, minimum_ready })
             }
             SequenceStrategy::Oldest {
                 max_candidate_sequences,
@@ -100,7 +100,7 @@ impl Oracle {
                     if *max_candidate_sequences > 0 { *max_candidate_sequences } else { rows };
                 let batcher =
                     NaiveBatcher::new(rows, preferred_batch_sizes, *max_queue_delay_ns, None);
-                (slots, Strategy::Oldest(batcher))
+                (slots, OracleStrategy::Oldest(batcher))
             }
         };
         Oracle {
@@ -130,7 +130,7 @@ impl Oracle {
             Event::Released { key, release } => self.release(key, release, &mut decisions),
             Event::LaneFree(id) => self.lane(id).busy = false,
             Event::AddInstance(id) => {
-                self.lanes.push(Lane { id, busy: false, removing: false });
+                self.lanes.push(OracleLane { id, busy: false, removing: false });
                 self.lanes.sort_by_key(|lane| lane.id);
             }
             Event::RemoveInstance(id) => self.lane(id).removing = true,
@@ -144,7 +144,7 @@ impl Oracle {
         decisions
     }
 
-    fn lane(&mut self, id: InstanceId) -> &mut Lane {
+    fn lane(&mut self, id: InstanceId) -> &mut OracleLane {
         self.lanes.iter_mut().find(|lane| lane.id == id).expect("it was added")
     }
 
@@ -387,7 +387,7 @@ impl Oracle {
     fn remove_instances(&mut self, decisions: &mut Vec<Decision>) {
         let taken: Vec<InstanceId> =
             self.sequences.iter().filter_map(|sequence| Some(sequence.slot?.1)).collect();
-        let goes = |lane: &Lane| lane.removing && !lane.busy && !taken.contains(&lane.id);
+        let goes = |lane: &OracleLane| lane.removing && !lane.busy && !taken.contains(&lane.id);
         decisions.extend(
             self.lanes
                 .iter()
